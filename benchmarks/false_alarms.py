@@ -1,0 +1,162 @@
+"""Run the gate on correct models and count what it calls wrong.
+
+    python benchmarks/false_alarms.py --output DIR [--model GLOB ...] [--report REPORT]
+
+The models of ``benchmarks/correct`` export and run; whatever diverges there is a false alarm unless
+its cause says otherwise. ``--report`` reads a report that exists instead of running the gate.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from _gate import number, read_report, run_gate
+
+MANIFEST = Path(__file__).resolve().parent / "correct" / "onnx-gate.yml"
+
+# Machine epsilon by the dtype of a model's inputs; one that takes integers computes in float32.
+EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One check. ``quotient`` is E(c) / max(E(t), eps), where float64 was needed."""
+
+    model: str
+    dtype: str
+    advice: bool
+    verdict: str
+    place: str
+    reason: str
+    budget: float | None
+    quotient: float | None
+    scaled: float | None
+    scaled_torch: float | None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--output", type=Path, help="a folder for the report")
+    parser.add_argument("--report", type=Path, help="a report.json to read instead")
+    parser.add_argument("--model", action="append", default=[], help="only these (a glob)")
+    options = parser.parse_args()
+    if options.report:
+        report = read_report(options.report)
+    elif options.output:
+        chosen = [word for name in options.model for word in ("--model", name)]
+        report = run_gate(MANIFEST, options.output, *chosen)
+    else:
+        parser.error("--output or --report is needed")
+    print_summary(report["models"], list(judged(report["models"], dtypes(MANIFEST))))
+
+
+def dtypes(manifest: Path) -> dict[str, str]:
+    """The floating-point dtype in which each model computes, by its inputs."""
+    from onnx_gate.manifest import load
+
+    found = {}
+    for spec in load(manifest).models:
+        names = [i.dtype for i in spec.inputs.values() if i.dtype in EPSILON]
+        found[spec.name] = names[0] if names else "float32"
+    return found
+
+
+def judged(models: Iterable[dict[str, Any]], dtype: dict[str, str]) -> Iterable[Judged]:
+    """Every check of a report."""
+    for model in models:
+        epsilon = EPSILON[dtype[model["name"]]]
+        for check in model["checks"]:
+            metrics = check["metrics"] or {}
+            scaled, torch = number(metrics.get("scaled")), number(metrics.get("scaled_torch"))
+            quotient = None
+            if scaled is not None and torch is not None:
+                quotient = scaled / max(torch, epsilon)
+            yield Judged(
+                model["name"],
+                dtype[model["name"]],
+                check["advice"],
+                check["verdict"],
+                f"{check['runtime']} {check['case']} {check['output']}",
+                check["reason"],
+                number(check["budget"]),
+                quotient,
+                scaled,
+                torch,
+            )
+
+
+def print_summary(models: Sequence[dict[str, Any]], checks: Sequence[Judged]) -> None:
+    """Counts, distributions, false alarms and close calls."""
+    own = [check for check in checks if not check.advice]
+    wrong = [model for model in models if model["verdict"] == "diverged"]
+    failed = [model for model in models if model["verdict"] == "error"]
+    alarms = [check for check in own if check.verdict == "diverged"]
+    advice = [check for check in checks if check.advice and check.verdict == "diverged"]
+    print(f"\nmodels        {len(models)}")
+    print(f"checks        {len(own)}, and {len(checks) - len(own)} of advice")
+    print(f"false alarms  {len(wrong)} models, {len(alarms)} checks")
+    print(f"errors        {len(failed)} models")
+    print(f"advice        {len(advice)} checks, {len({c.model for c in advice})} models")
+    seconds = sorted(sum(stage["seconds"] for stage in model["stages"]) for model in models)
+    if seconds:
+        print(f"seconds       median {np.median(seconds):.1f}, most {seconds[-1]:.1f} a model")
+    for dtype in EPSILON:
+        group = [check for check in own if check.dtype == dtype]
+        if group:
+            print(f"\n{dtype}: {len({c.model for c in group})} models")
+            print_distribution("budget", [c.budget for c in group])
+            print_distribution("E(c)/max(E(t), eps)", [c.quotient for c in group])
+    print_models(wrong, alarms)
+    for model in failed:
+        error = model["error"]
+        print(f"\nERROR {model['name']}: {error['kind']} {error['code']} {error['message'][:400]}")
+    calls = sorted((c for c in own if c.verdict == "pass"), key=lambda c: -(c.budget or 0.0))
+    print("\nclosest calls")
+    for check in calls[:10]:
+        print(f"  {describe(check)}")
+    print("\nadvice, by model:", dict(Counter(check.model for check in advice)))
+    codes = Counter(finding["code"] for model in models for finding in model["findings"])
+    print("findings, by code:", dict(codes))
+
+
+def print_distribution(label: str, values: Iterable[float | None]) -> None:
+    known = np.array([value for value in values if value is not None and np.isfinite(value)])
+    if known.size:
+        median, high = np.percentile(known, [50, 90])
+        print(
+            f"  {label:20} of {known.size}: median {median:.3g}, p90 {high:.3g}, "
+            f"max {known.max():.3g}"
+        )
+
+
+def print_models(wrong: Iterable[dict[str, Any]], alarms: Sequence[Judged]) -> None:
+    for model in wrong:
+        own = [check for check in alarms if check.model == model["name"]]
+        print(f"\nFALSE ALARM {model['name']}: {len(own)} checks")
+        for finding in model["findings"]:
+            if finding["severity"] == "error":
+                print(f"  {finding['code']} {finding['message'][:300]}")
+        for check in sorted(own, key=lambda c: -(c.budget or 0.0))[:5]:
+            print(f"  {describe(check)} {check.reason[:200]}")
+
+
+def describe(check: Judged) -> str:
+    parts = [f"{check.model}: {check.place}"]
+    for label, value in (
+        ("budget", check.budget),
+        ("E(c)", check.scaled),
+        ("E(t)", check.scaled_torch),
+        ("quotient", check.quotient),
+    ):
+        parts += [f"{label} {value:.3g}"] if value is not None else []
+    return ", ".join(parts)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""The command line: one function per command."""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, NoReturn, Optional
+
+import typer
+
+from onnx_gate import __version__
+from onnx_gate.errors import UserError
+
+PASSED, FAILED, INVALID = 0, 1, 2
+
+app = typer.Typer(
+    help="Does the ONNX model say what the PyTorch model says?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+ManifestOption = Annotated[
+    Path, typer.Option("--manifest", "-m", help="The manifest.", show_default=True)
+]
+DEFAULT_MANIFEST = Path("onnx-gate.yml")
+
+
+class SchemaKind(str, Enum):
+    """What ``onnx-gate schema`` prints."""
+
+    manifest = "manifest"
+    report = "report"
+
+
+@app.command()
+def run(
+    manifest: ManifestOption = DEFAULT_MANIFEST,
+    model: Annotated[
+        Optional[list[str]],  # noqa: UP007, UP045 - Typer reads this on Python 3.10
+        typer.Option("--model", help="Verify the models that match this glob only (repeatable)."),
+    ] = None,
+    case: Annotated[
+        Optional[list[str]],  # noqa: UP007, UP045
+        typer.Option("--case", help="Try the cases that match this glob only (repeatable)."),
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", min=0, help="Models side by side (0: one per core).")
+    ] = 0,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for the report and the logs.")
+    ] = Path("onnx-gate-report"),
+    keep_models: Annotated[
+        bool, typer.Option("--keep-models", help="Keep the exported ONNX files in the output.")
+    ] = False,
+) -> None:
+    """Verify every model of the manifest; exit 0 passed, 1 diverged or error, 2 invalid call."""
+    from onnx_gate.gate.main import run_and_report
+
+    loaded = _load(manifest)
+    try:
+        verdict = run_and_report(
+            loaded,
+            output=output,
+            models=tuple(model or ()),
+            cases=tuple(case or ()),
+            jobs=jobs,
+            keep_models=keep_models,
+        )
+    except UserError as error:
+        _refuse(str(error))
+    raise typer.Exit(PASSED if verdict == "pass" else FAILED)
+
+
+@app.command()
+def check(manifest: ManifestOption = DEFAULT_MANIFEST) -> None:
+    """Validate the manifest; imports no torch and runs no code of the models."""
+    loaded = _load(manifest)
+    count = len(loaded.models)
+    typer.echo(f"{manifest}: {count} model{'s' if count != 1 else ''}, no mistakes")
+
+
+@app.command()
+def report(
+    path: Annotated[Path, typer.Argument(metavar="REPORT", help="A report.json.")],
+    format: Annotated[
+        str, typer.Option("--format", "-f", help="markdown, terminal or json.")
+    ] = "terminal",
+    output: Annotated[
+        Optional[Path],  # noqa: UP007, UP045
+        typer.Option("--output", "-o", help="Write to this file instead of the terminal."),
+    ] = None,
+) -> None:
+    """Render a report."""
+    from onnx_gate.report.io import find_format, read_report, to_json, write_text
+
+    try:
+        loaded = read_report(path)
+        text = to_json(loaded) if format == "json" else find_format(format)(loaded)
+        if output is not None:
+            write_text(output, text)
+            return
+    except UserError as error:
+        _refuse(str(error))
+    except OSError as error:
+        _refuse(f"{output}: {error.strerror or error}")
+    typer.echo(text, nl=False)
+
+
+@app.command()
+def explain(
+    code: Annotated[
+        Optional[str],  # noqa: UP007, UP045
+        typer.Argument(help="A finding's code, such as OG102; none lists them all."),
+    ] = None,
+) -> None:
+    """Say what a finding means, why it matters and how to mend it."""
+    from onnx_gate.findings import CATALOGUE, explanation
+
+    if code is None:
+        for entry in CATALOGUE.values():
+            typer.echo(f"{entry.code}  {entry.title}")
+        return
+    try:
+        typer.echo(explanation(code))
+    except UserError as error:
+        _refuse(str(error))
+
+
+@app.command()
+def schema(
+    kind: Annotated[SchemaKind, typer.Argument(help="Which schema.")] = SchemaKind.manifest,
+) -> None:
+    """Print the JSON Schema of the manifest, or of report.json."""
+    if kind is SchemaKind.report:
+        from onnx_gate.report.io import schema_text
+    else:
+        from onnx_gate.manifest.jsonschema import render as schema_text
+    typer.echo(schema_text(), nl=False)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"onnx-gate {__version__}")
+        raise typer.Exit
+
+
+def _load(path: Path):  # type: ignore[no-untyped-def]
+    from onnx_gate.manifest import ManifestError
+    from onnx_gate.manifest.load import load
+
+    try:
+        return load(path)
+    except ManifestError as error:
+        for problem in error.problems:
+            typer.echo(str(problem), err=True)
+        count = len(error.problems)
+        typer.echo(f"{path}: {count} mistake{'s' if count != 1 else ''}", err=True)
+        raise typer.Exit(INVALID) from None
+
+
+def _refuse(message: str) -> NoReturn:
+    typer.echo(f"onnx-gate: {message}", err=True)
+    raise typer.Exit(INVALID)
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        typer.echo("onnx-gate: interrupted", err=True)
+        sys.exit(130)

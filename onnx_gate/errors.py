@@ -1,0 +1,21 @@
+"""The errors that a user can cause: each is a sentence with a remedy, shown without a traceback."""
+
+from __future__ import annotations
+
+
+class UserError(Exception):
+    """Something that the user did, in the manifest, the model or the call."""
+
+
+class GateError(UserError):
+    """Why one model cannot be verified.
+
+    ``kind`` is an error kind of the report (``build``, ``export``, ``inspect``, ``runtime``,
+    ``unverified``) and ``code`` an entry of the catalogue of findings.
+    """
+
+    def __init__(self, kind: str, code: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.code = code
+        self.message = message

@@ -1,0 +1,5 @@
+"""The catalogue of findings: every code, what it means, why it matters, how to mend it."""
+
+from onnx_gate.findings.catalogue import CATALOGUE, Entry, explanation
+
+__all__ = ["CATALOGUE", "Entry", "explanation"]

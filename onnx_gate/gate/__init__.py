@@ -1,0 +1,1 @@
+"""Many models: order, isolation, and the memory of past runs."""

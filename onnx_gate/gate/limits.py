@@ -1,0 +1,108 @@
+"""Limits on a worker: how much memory it may hold, how long its log may grow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from onnx_gate.gate.text import last_lines
+
+LOG_CAP = 64 << 20
+"""Bytes of log at which it is emptied: much output is no fault of a model, a full disk is."""
+
+TAIL_LINES = 20
+
+_TAIL_BYTES = 64 << 10
+_SHARE = 0.85
+
+
+def default_memory_limit() -> int:
+    """Bytes a task may use where it names no limit: 85 % of what is available now."""
+    return int(_SHARE * available_memory())
+
+
+def available_memory(root: Path = Path("/")) -> int:
+    """Bytes that can be allocated without swapping, within the limits of all enclosing cgroups.
+
+    ``root`` is where ``/proc`` and ``/sys`` are looked for.
+    """
+    rooms = [psutil.virtual_memory().available, *_cgroup_rooms(root)]
+    return max(0, min(rooms))
+
+
+def _cgroup_rooms(root: Path) -> Iterator[int]:
+    """What each enclosing cgroup, version 2 or 1, still has room for."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except (OSError, UnicodeDecodeError):
+        return
+    for line in lines:
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if not controllers:
+            top, limit, usage = root / "sys/fs/cgroup", "memory.max", "memory.current"
+        elif "memory" in controllers.split(","):
+            top = root / "sys/fs/cgroup/memory"
+            limit, usage = "memory.limit_in_bytes", "memory.usage_in_bytes"
+        else:
+            continue
+        inner = Path(path.lstrip("/"))
+        # In a container the path may be the host's: then only the top exists, and is our own.
+        for folder in (inner, *inner.parents):
+            room = _room(top / folder, limit, usage)
+            if room is not None:
+                yield room
+
+
+def _room(folder: Path, limit: str, usage: str) -> int | None:
+    maximum, current = _number(folder / limit), _number(folder / usage)
+    if maximum is None or current is None:
+        return None
+    return maximum - max(0, current - _reclaimable(folder / "memory.stat"))
+
+
+def _number(file: Path) -> int | None:
+    with suppress(OSError, ValueError):
+        return int(file.read_text())
+    return None
+
+
+def _reclaimable(stat: Path) -> int:
+    """File cache that the kernel gives back before it refuses memory."""
+    with suppress(OSError, ValueError):
+        values = dict(line.split() for line in stat.read_text().splitlines())
+        return int(values.get("total_inactive_file", values.get("inactive_file", "0")))
+    return 0
+
+
+def create_log(path: Path) -> int:
+    """A new, empty log at ``path``, opened for appending and reading.
+
+    Whatever lay there before is removed, never followed or written to.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    return os.open(path, flags, 0o644)
+
+
+def cap_log(fd: int, cap: int = LOG_CAP) -> None:
+    """Empty a log that has outgrown ``cap`` bytes, and say so in it."""
+    if os.fstat(fd).st_size > cap:
+        os.ftruncate(fd, 0)
+        os.write(fd, f"[the log was emptied at {cap} bytes]\n".encode())
+
+
+def log_tail(fd: int) -> tuple[str, ...]:
+    """The last ``TAIL_LINES`` lines of a log, cleaned, each of at most 500 characters."""
+    size = os.fstat(fd).st_size
+    return last_lines(os.pread(fd, _TAIL_BYTES, max(0, size - _TAIL_BYTES)), TAIL_LINES)
+
+
+def gibibytes(size: int) -> str:
+    """``8.0 GiB``."""
+    return f"{size / (1 << 30):.1f} GiB"

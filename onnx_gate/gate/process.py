@@ -1,0 +1,143 @@
+"""What the operating system knows of processes: families, and the kernel's favours.
+
+A *family* is a worker, every process of its session, and all their descendants.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+import psutil
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_GET_CHILD_SUBREAPER = 37
+
+
+@dataclass(frozen=True)
+class Row:
+    """One process: ``state`` is the kernel's letter (R, S, D, T, t, Z), ``rss`` is in bytes."""
+
+    pid: int
+    ppid: int
+    sid: int
+    state: str
+    rss: int
+
+
+def process_table() -> dict[int, Row]:
+    """Every process that is visible now, by pid."""
+    if sys.platform != "linux":
+        return _psutil_table()
+    page = os.sysconf("SC_PAGESIZE")
+    table = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                # The command's name may hold blanks and brackets: the fields follow the last one.
+                fields = file.read().rpartition(b")")[2].split()
+            table[int(name)] = Row(
+                pid=int(name),
+                ppid=int(fields[1]),
+                sid=int(fields[3]),
+                state=fields[0].decode(),
+                rss=int(fields[21]) * page,
+            )
+        except (OSError, IndexError, ValueError):
+            continue
+    return table
+
+
+def _psutil_table() -> dict[int, Row]:
+    letters = {psutil.STATUS_STOPPED: "T", psutil.STATUS_ZOMBIE: "Z"}
+    table = {}
+    for process in psutil.process_iter(["ppid", "status", "memory_info"]):
+        memory = process.info["memory_info"]
+        with suppress(OSError):
+            table[process.pid] = Row(
+                pid=process.pid,
+                ppid=process.info["ppid"] or 0,
+                sid=os.getsid(process.pid),
+                state=letters.get(process.info["status"], "S"),
+                rss=memory.rss if memory else 0,
+            )
+    return table
+
+
+def families(table: Mapping[int, Row], roots: Collection[int]) -> dict[int, list[Row]]:
+    """The family of each worker in ``roots``, the worker itself included."""
+    owners: dict[int, int | None] = {root: root for root in roots}
+    found: dict[int, list[Row]] = {root: [] for root in roots}
+    for row in table.values():
+        trail: list[int] = []
+        at: Row | None = row
+        owner: int | None = None
+        while at is not None:
+            if at.pid in owners:
+                owner = owners[at.pid]
+                break
+            trail.append(at.pid)
+            if at.sid in found:
+                owner = at.sid
+                break
+            # Marked before its parent is looked at, so that a table read while pids were being
+            # given out again cannot lead in a circle.
+            owners[at.pid] = None
+            at = table.get(at.ppid)
+        owners.update(dict.fromkeys(trail, owner))
+        if owner is not None:
+            found[owner].append(row)
+    return found
+
+
+def kill_family(root: int) -> None:
+    """SIGKILL to the worker's process group, then to all of its family that the table shows."""
+    with suppress(OSError):
+        os.killpg(root, signal.SIGKILL)
+    for row in families(process_table(), {root})[root]:
+        with suppress(OSError):
+            os.kill(row.pid, signal.SIGKILL)
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when the thread that forked it ends (Linux).
+
+    Leaves at once where ``parent`` is no longer the parent: it had died before the call.
+    """
+    if sys.platform == "linux":
+        _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def set_subreaper(on: bool) -> bool:
+    """Become, or cease to be, the new parent of orphaned descendants (Linux).
+
+    Returns what was set before.
+    """
+    if sys.platform != "linux":
+        return False
+    before = ctypes.c_int(0)
+    _libc().prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
+    _libc().prctl(_PR_SET_CHILD_SUBREAPER, int(on), 0, 0, 0)
+    return bool(before.value)
+
+
+def line_buffer_c_stdout() -> None:
+    """Have C's ``stdout`` written at each line: a crash or ``_exit`` would lose what it holds."""
+    libc = _libc()
+    name = "__stdoutp" if sys.platform == "darwin" else "stdout"
+    with suppress(ValueError, AttributeError):
+        libc.setvbuf(ctypes.c_void_p.in_dll(libc, name), None, 1, 0)
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)

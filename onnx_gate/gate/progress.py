@@ -1,0 +1,181 @@
+"""What a person sees while models are verified: a live table, or plain lines in CI.
+
+Names, stages and log lines come from models. None of them can start a workflow command, move the
+cursor, or be read as Rich markup.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from onnx_gate.gate.text import plain
+
+Verdict = Literal["pass", "diverged", "error"]
+
+_STYLES: dict[Verdict, str] = {"pass": "green", "diverged": "red", "error": "bold red"}
+_WIDTH = max(map(len, _STYLES))
+
+
+class Progress(Protocol):
+    """A display of a run; every text given to it may be hostile."""
+
+    def started(self, name: str) -> None:
+        """The model's worker runs (again, where it was started twice)."""
+
+    def stage(self, name: str, stage: str) -> None:
+        """The model has come to the next station."""
+
+    def finished(self, name: str, verdict: Verdict, line: str, tail: Sequence[str] = ()) -> None:
+        """The model has its verdict; ``line`` says it in short, ``tail`` is from its log."""
+
+    def close(self) -> None:
+        """Take down whatever is still on the screen."""
+
+
+def make_progress(
+    console: Console, total: int, *, ci: bool, github_actions: bool = False
+) -> Progress:
+    """The display that suits ``console``: live on a terminal, plain in CI or a pipe.
+
+    ``total`` is the number of models; ``github_actions`` says whether the log is read by a
+    GitHub runner, which folds groups and obeys workflow commands.
+    """
+    if console.is_terminal and not ci and not github_actions:
+        return LiveProgress(console, total)
+    return PlainProgress(console, total, github_actions=github_actions)
+
+
+class PlainProgress:
+    """One line per finished model, and the end of its log where there is one to show."""
+
+    def __init__(self, console: Console, total: int, *, github_actions: bool = False) -> None:
+        self._console = console
+        self._total = total
+        self._github = github_actions
+        self._done = 0
+
+    def started(self, name: str) -> None:
+        """Say nothing: the lines of models that run side by side would only interleave."""
+
+    def stage(self, name: str, stage: str) -> None:
+        """Say nothing, as for ``started``."""
+
+    def finished(self, name: str, verdict: Verdict, line: str, tail: Sequence[str] = ()) -> None:
+        """Print the verdict and, fenced, the log."""
+        self._done += 1
+        self._print(_summary(self._done, self._total, name, verdict, line, _unobeyed))
+        if not tail:
+            return
+        lines = [f"  | {_unobeyed(text)}" for text in tail]
+        if self._github:
+            token = secrets.token_hex(16)
+            title = _group_title(name)
+            lines = [
+                f"::group::{title}",
+                f"::stop-commands::{token}",
+                *lines,
+                f"::{token}::",
+                "::endgroup::",
+            ]
+        for text in lines:
+            self._print(Text(text))
+
+    def close(self) -> None:
+        """Nothing to take down."""
+
+    def _print(self, text: Text) -> None:
+        # A line that Rich wraps could go on with "::".
+        self._console.print(text, soft_wrap=True, highlight=False, markup=False, emoji=False)
+
+
+class LiveProgress:
+    """A line per running model with its stage and time; what is finished scrolls away above."""
+
+    def __init__(
+        self, console: Console, total: int, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._console = console
+        self._total = total
+        self._clock = clock
+        self._done = 0
+        self._running: dict[str, _Running] = {}
+        self._live = Live(
+            console=console, transient=True, refresh_per_second=8, get_renderable=self._render
+        )
+        self._live.start()
+
+    def started(self, name: str) -> None:
+        """Add a line for the model."""
+        self._running[name] = _Running(self._clock())
+
+    def stage(self, name: str, stage: str) -> None:
+        """Show the stage in the model's line."""
+        if name in self._running:
+            self._running[name].stage = plain(stage, 60)
+
+    def finished(self, name: str, verdict: Verdict, line: str, tail: Sequence[str] = ()) -> None:
+        """Take the model's line away and print its verdict and log above."""
+        self._running.pop(name, None)
+        self._done += 1
+        self._console.print(_summary(self._done, self._total, name, verdict, line, plain))
+        for text in tail:
+            self._console.print(Text(f"  | {plain(text)}", style="dim"))
+
+    def close(self) -> None:
+        """Take the live lines down; harmless when done twice."""
+        self._live.stop()
+
+    def _render(self) -> RenderableType:
+        table = Table.grid(padding=(0, 1))
+        # The display is drawn by a thread of Rich's own while models come and go.
+        for name, running in tuple(self._running.items()):
+            table.add_row(
+                running.spinner,
+                Text(plain(name, 60), overflow="ellipsis", no_wrap=True),
+                Text(running.stage, style="dim", overflow="ellipsis", no_wrap=True),
+                Text(_elapsed(self._clock() - running.since), style="dim", justify="right"),
+            )
+        return Group(table, Text(f"{self._done}/{self._total} models", style="dim"))
+
+
+class _Running:
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self.stage = ""
+        self.spinner = Spinner("dots")
+
+
+def _summary(
+    done: int, total: int, name: str, verdict: Verdict, line: str, clean: Callable[[str], str]
+) -> Text:
+    text = Text(f"[{done:>{len(str(total))}}/{total}] ")
+    text.append(f"{verdict:<{_WIDTH}}", style=_STYLES[verdict])
+    text.append(f"  {clean(name)}")
+    if line:
+        text.append(f"  {clean(line)}")
+    return text
+
+
+def _unobeyed(text: str) -> str:
+    """``text`` without the old workflow commands, which a runner finds anywhere in a line."""
+    return plain(text).replace("##[", "# #[")
+
+
+def _group_title(name: str) -> str:
+    # Escaped as a runner's own toolkit does, on what is a single line already.
+    escaped = name.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return _unobeyed(escaped)
+
+
+def _elapsed(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}:{rest:02}"

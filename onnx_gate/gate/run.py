@@ -1,0 +1,218 @@
+"""All models of a manifest: each in a worker of its own, and one report of them all."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from onnx_gate.errors import UserError
+from onnx_gate.gate.pool import Outcome, Task, run_tasks
+from onnx_gate.gate.progress import Progress
+from onnx_gate.manifest import Manifest, ModelSpec
+from onnx_gate.report.model import (
+    Counts,
+    Finding,
+    ManifestInfo,
+    ModelError,
+    ModelResult,
+    Report,
+    Verdict,
+)
+from onnx_gate.report.summary import model_line
+from onnx_gate.verify.context import Context
+
+WORKER = "onnx_gate.gate.worker:work"
+PRELOAD = ("torch", "onnx", "onnxscript", "onnxruntime", "onnx_gate.gate.worker")
+
+_ENDS: dict[str, tuple[str, str]] = {
+    "exit": ("crashed", "OG501"),
+    "signal": ("crashed", "OG501"),
+    "lost": ("crashed", "OG501"),
+    "protocol": ("crashed", "OG504"),
+    "done": ("crashed", "OG504"),
+    "timeout": ("timeout", "OG502"),
+    "memory": ("memory", "OG503"),
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What of the manifest to verify, and how.
+
+    ``models`` and ``cases`` are globs (none: all). ``jobs`` is the number of workers side by
+    side (0: as many as there are cores). ``output`` takes the report, the logs, and with
+    ``keep_models`` the exported files.
+    """
+
+    output: Path
+    models: tuple[str, ...] = ()
+    cases: tuple[str, ...] = ()
+    jobs: int = 0
+    keep_models: bool = False
+
+
+def run(manifest: Manifest, options: Options, progress: Progress) -> Report:
+    """Verify the models that ``options`` select and return the report.
+
+    Raises ``UserError`` where no model is selected.
+    """
+    specs = select(manifest.models, options.models)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    jobs = max(1, min(options.jobs or cores, len(specs)))
+    threads = max(1, cores // jobs)
+    folders = {spec.name: options.output / "models" / slug(spec.name) for spec in specs}
+    logs = {spec.name: options.output / "logs" / f"{slug(spec.name)}.log" for spec in specs}
+    tasks = [_task(manifest, spec, options, threads, folders[spec.name], logs[spec.name]) for spec in specs]
+    by_name = {spec.name: spec for spec in specs}
+    environment: dict[str, Any] = {}
+    results: dict[str, ModelResult] = {}
+
+    def on_event(name: str, message: dict[str, Any]) -> None:
+        if message.get("kind") == "stage":
+            progress.stage(name, str(message.get("name", ""))[:40])
+
+    def on_end(name: str, outcome: Outcome) -> None:
+        log = logs[name].relative_to(options.output).as_posix()
+        results[name] = result_of(by_name[name], outcome, log)
+        for message in outcome.messages:
+            if isinstance(message.get("environment"), dict):
+                environment.update(message["environment"])
+        if not options.keep_models:
+            shutil.rmtree(folders[name], ignore_errors=True)
+        error = results[name].error
+        tail = error.tail if error is not None else ()
+        progress.finished(name, results[name].verdict, model_line(results[name]), tail)
+
+    run_tasks(
+        tasks,
+        WORKER,
+        jobs=jobs,
+        on_event=on_event,
+        preload=PRELOAD,
+        on_start=progress.started,
+        on_end=on_end,
+    )
+    if not options.keep_models:
+        shutil.rmtree(options.output / "models", ignore_errors=True)
+    models = tuple(results[spec.name] for spec in specs)
+    return Report(
+        verdict=overall(models),
+        counts=count(models),
+        environment=dict(sorted(environment.items())),
+        manifest=ManifestInfo(path=manifest.path.name, sha256=manifest.sha256),
+        models=models,
+    )
+
+
+def select(models: Sequence[ModelSpec], patterns: Sequence[str]) -> tuple[ModelSpec, ...]:
+    """Return the models that match a glob; raises ``UserError`` for a glob that matches none."""
+    for pattern in patterns:
+        if not any(fnmatch.fnmatchcase(model.name, pattern) for model in models):
+            names = [model.name for model in models]
+            near = difflib.get_close_matches(pattern, names, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(names[:10])}"
+            raise UserError(f"no model of the manifest matches {pattern!r}; {hint}")
+    return tuple(
+        model
+        for model in models
+        if not patterns or any(fnmatch.fnmatchcase(model.name, p) for p in patterns)
+    )
+
+
+def result_of(spec: ModelSpec, outcome: Outcome, log: str) -> ModelResult:
+    """Return what is known of a model once its worker has ended.
+
+    Only a worker that ended as it should has said everything. One that was taken down by a
+    signal, its time or its memory after its verdict stood had only the advisory cases left, and
+    keeps the verdict; any other end is an error, whatever was said before.
+    """
+    result = _last_result(spec, outcome)
+    if result is not None and outcome.end == "done" and outcome.messages[-1].get("final") is True:
+        if result.error is not None:
+            error = result.error.model_copy(update={"log": log})
+            return result.model_copy(update={"error": error, "required": spec.required})
+        return result.model_copy(update={"required": spec.required})
+    if result is not None and outcome.end in ("signal", "timeout", "memory"):
+        note = Finding(
+            code="OG406",
+            severity="warning",
+            message=f"an advisory case (large, NaN, infinite or empty inputs) took the process down: "
+            f"{outcome.detail}",
+        )
+        return result.model_copy(
+            update={"findings": (*result.findings, note), "required": spec.required}
+        )
+    kind, code = _ENDS[outcome.end]
+    message = outcome.detail
+    if outcome.end == "done":
+        message = "the worker ended without a complete result"
+    return ModelResult(
+        name=spec.name,
+        verdict="error",
+        required=spec.required,
+        error=ModelError.model_validate(
+            {"kind": kind, "code": code, "message": message, "log": log, "tail": outcome.tail}
+        ),
+    )
+
+
+def overall(models: Sequence[ModelResult]) -> Verdict:
+    """Return the verdict of a run: of its required models; without any model it is an error."""
+    if not models:
+        return "error"
+    verdicts = {model.verdict for model in models if model.required}
+    for verdict in ("error", "diverged"):
+        if verdict in verdicts:
+            return verdict  # type: ignore[return-value]
+    return "pass"
+
+
+def count(models: Sequence[ModelResult]) -> Counts:
+    """Return how many models there are of each verdict."""
+    verdicts = [model.verdict for model in models]
+    return Counts(
+        passed=verdicts.count("pass"),
+        diverged=verdicts.count("diverged"),
+        error=verdicts.count("error"),
+    )
+
+
+def slug(name: str) -> str:
+    """Return a file name for a model's name; two names never share one."""
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", name)[:60]
+    if plain == name and not name.startswith("."):
+        return name
+    return f"{plain.lstrip('.')}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def _last_result(spec: ModelSpec, outcome: Outcome) -> ModelResult | None:
+    for message in reversed(outcome.messages):
+        try:
+            result = ModelResult.model_validate(message.get("model"))
+        except ValidationError:
+            return None
+        return result if result.name == spec.name else None
+    return None
+
+
+def _task(
+    manifest: Manifest, spec: ModelSpec, options: Options, threads: int, folder: Path, log: Path
+) -> Task:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    context = Context(
+        workspace=manifest.path.resolve().parent,
+        folder=folder.resolve(),
+        patterns=options.cases,
+        threads=threads,
+    )
+    return Task(spec.name, (spec, context), spec.timeout, spec.memory, log)

@@ -1,0 +1,52 @@
+"""What runs inside a worker process: one model, from its entry to its result."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+
+from onnx_gate.errors import GateError
+from onnx_gate.manifest import ModelSpec
+from onnx_gate.report.io import to_message
+from onnx_gate.runtimes.base import find_runtime
+from onnx_gate.verify.context import Context
+from onnx_gate.verify.verify import verify
+
+
+def work(payload: tuple[ModelSpec, Context], emit: Callable[[dict[str, Any]], None]) -> None:
+    """Verify one model; the last message of kind ``result`` is the whole of what was found."""
+    spec, context = payload
+    torch.set_num_threads(context.threads)
+    environment = describe_environment(spec)
+
+    def send(message: dict[str, Any]) -> None:
+        if message["kind"] == "result":
+            message = {**message, "environment": environment}
+        emit(message)
+
+    result = verify(spec, context, send)
+    send({"kind": "result", "final": True, "model": to_message(result)})
+
+
+def describe_environment(spec: ModelSpec) -> dict[str, Any]:
+    """Return versions, the CPU's instruction set, and what each runtime says of itself."""
+    environment: dict[str, Any] = {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "torch": torch.__version__,
+        "onnx": onnx.__version__,
+        "numpy": np.__version__,
+    }
+    for runtime in spec.runtimes:
+        try:
+            environment |= find_runtime(runtime.name).environment()
+        except GateError:  # said again, with its code, when the runtime is opened
+            continue
+    return environment

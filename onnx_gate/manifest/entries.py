@@ -1,0 +1,284 @@
+"""The mappings inside a model: inputs, tolerances, runtimes, exports and waivers, as written."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+
+from onnx_gate.manifest import fields, shapes
+from onnx_gate.manifest.problems import describe, quote
+from onnx_gate.manifest.readers import mistake, read_name
+from onnx_gate.manifest.spec import DTYPES
+
+CRITERIA = (
+    "auto",
+    "atol",
+    "rtol",
+    "cosine",
+    "snr_db",
+    "top1",
+    "topk",
+    "max_ulp",
+    "metric",
+)
+
+
+class Entry(BaseModel):
+    """A mapping of the manifest. Validation notes in its context which mapping was read as what."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _note(cls, value: Any, info: ValidationInfo) -> Any:
+        if info.context is not None:
+            info.context[id(value)] = cls
+        return value
+
+
+class InputEntry(Entry):
+    """An input: its dtype, its shape and the values it may take."""
+
+    model_config = ConfigDict(title="Input")
+
+    dtype: fields.DType = Field(description="The dtype of the tensor.")
+    shape: fields.Shape = Field(
+        description="Sizes, and names of dynamic dimensions; `[]` is a scalar. A name may be used "
+        "in several inputs and is the same size in all of them."
+    )
+    range: fields.Maybe[fields.Range] = Field(
+        default=None,
+        description="`[low, high]`, both inclusive. Needed by an integer input, unless every suite "
+        "of its model brings its own values (`files`, `generator`).",
+    )
+
+    @field_validator("range")
+    @classmethod
+    def _range_fits(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is None or "dtype" not in info.data:
+            return value
+        try:
+            return shapes.check_range(info.data["dtype"], *value)
+        except ValueError as error:
+            raise mistake(str(error)) from None
+
+
+def _input(value: Any) -> Any:
+    if isinstance(value, dict):
+        return value
+    if not isinstance(value, str):
+        raise mistake(
+            f"expected an input such as {shapes.EXAMPLE}, found {describe(value)}"
+            + ('; inside braces it needs quotes: "float32[1, 3]"' if value is None else "")
+        )
+    try:
+        dtype, shape = shapes.parse(value)
+    except ValueError as error:
+        raise mistake(str(error)) from None
+    return {"dtype": dtype, "shape": list(shape)}
+
+
+_SHORT_INPUT = Annotated[
+    str,
+    WithJsonSchema(
+        {
+            "title": "short form",
+            "type": "string",
+            "pattern": rf"^\s*({'|'.join(DTYPES)})\s*\[[^\[\]]*\]\s*$",
+            "examples": [shapes.EXAMPLE, "float32[]"],
+        }
+    ),
+]
+Input = Annotated[
+    InputEntry, BeforeValidator(_input, json_schema_input_type=_SHORT_INPUT | InputEntry)
+]
+
+
+class TopKEntry(Entry):
+    """Agreement on the largest entries of the last axis."""
+
+    model_config = ConfigDict(title="TopK")
+
+    k: Annotated[int, Field(strict=True, ge=1)] = Field(
+        description="How many of the largest entries are compared."
+    )
+    agreement: fields.Share = Field(
+        description="The least share of rows, 0 to 1, in which they are the same."
+    )
+
+
+class ToleranceEntry(Entry):
+    """How far the ONNX model may be from PyTorch. Every criterion that is named must hold."""
+
+    model_config = ConfigDict(
+        title="Tolerance",
+        json_schema_extra={
+            "anyOf": [{"required": [name]} for name in CRITERIA],
+            "dependentRequired": {"metric": ["max"], "max": ["metric"]},
+        },
+    )
+
+    auto: fields.Maybe[Annotated[fields.Number, Field(gt=0)]] = Field(
+        default=None,
+        description="A factor: the candidate may be that many times as far from float64 as PyTorch "
+        "itself is, or within the floor of the dtype.",
+    )
+    atol: fields.Maybe[fields.NotNegative] = Field(
+        default=None,
+        description="`|actual - expected| <= atol + rtol * |expected|` for every element; "
+        "`rtol` is 0 where only `atol` is named.",
+    )
+    rtol: fields.Maybe[fields.NotNegative] = Field(
+        default=None, description="See `atol`, which is 0 where only `rtol` is named."
+    )
+    mismatch: fields.Maybe[Annotated[fields.Number, Field(ge=0, lt=1)]] = Field(
+        default=None,
+        description="The share of elements, 0 to below 1, that may exceed `atol` and `rtol`.",
+        json_schema_extra={"default": 0},
+    )
+    cosine: fields.Maybe[Annotated[fields.Number, Field(ge=-1, le=1)]] = Field(
+        default=None, description="The least cosine similarity."
+    )
+    snr_db: fields.Maybe[fields.Number] = Field(
+        default=None, description="The least signal-to-noise ratio, in decibels."
+    )
+    top1: fields.Maybe[fields.Share] = Field(
+        default=None, description="The least share of rows, 0 to 1, with the same largest entry."
+    )
+    topk: fields.Maybe[TopKEntry] = Field(
+        default=None, description="The same for the `k` largest entries."
+    )
+    max_ulp: fields.Maybe[Annotated[int, Field(strict=True, ge=0)]] = Field(
+        default=None, description="The largest distance in units in the last place."
+    )
+    metric: fields.Maybe[fields.Reference] = Field(
+        default=None,
+        description="A function `(expected, actual) -> float` of yours; needs `max`.",
+    )
+    max: fields.Maybe[fields.Number] = Field(
+        default=None, description="The largest value of `metric` that passes."
+    )
+    indices: fields.Maybe[Literal["values", "exact"]] = Field(
+        default=None,
+        description="Whether integer outputs that are positions (of `argmax`, `topk`, `sort`) are "
+        "judged by the values they point at, so that ties may differ, or must be equal.",
+        json_schema_extra={"default": "values"},
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ToleranceEntry:
+        if all(getattr(self, name) is None for name in CRITERIA):
+            alone = ", ".join(quote(name) for name in sorted(self.model_fields_set))
+            what = f"{alone} alone does not say what must hold" if alone else "nothing must hold"
+            raise mistake(f"{what}; name a criterion: {', '.join(CRITERIA)}")
+        if self.mismatch is not None and self.atol is None and self.rtol is None:
+            raise mistake("'mismatch' is a share of what exceeds atol and rtol; name one of them")
+        if self.metric is not None and self.max is None:
+            raise mistake("'metric' needs a limit; add 'max', the largest value that passes")
+        if self.max is not None and self.metric is None:
+            raise mistake("'max' is the limit of a metric; add 'metric' or remove 'max'")
+        return self
+
+
+def _tolerance(value: Any, info: ValidationInfo) -> str | ToleranceEntry:
+    if isinstance(value, dict):
+        return ToleranceEntry.model_validate(value, context=info.context)
+    if isinstance(value, str):
+        return read_name(value)
+    raise mistake(
+        f"expected the name of a tolerance or a mapping such as {{atol: 1e-4}}, "
+        f"found {describe(value)}"
+    )
+
+
+ToleranceChoice = Annotated[
+    str | ToleranceEntry,
+    PlainValidator(_tolerance, json_schema_input_type=fields.Name | ToleranceEntry),
+]
+
+
+class RuntimeEntry(Entry):
+    """An engine to run the ONNX model with. The name alone is the short form."""
+
+    model_config = ConfigDict(title="Runtime")
+
+    name: fields.Name = Field(
+        description="`onnxruntime`, `reference` (the evaluator of the onnx package), or an engine "
+        "that a package registers."
+    )
+    provider: fields.Maybe[fields.Identifier] = Field(
+        default=None,
+        description="The execution provider, such as `cpu`, `cuda` or `tensorrt`.",
+        json_schema_extra={"$comment": "default: the engine's own"},
+    )
+    optimization: fields.Maybe[fields.Level] = Field(
+        default=None,
+        description="The level of graph optimisations.",
+        json_schema_extra={"$comment": "default: the engine's own"},
+    )
+    provider_options: dict[str, fields.Option] = Field(
+        default={}, description="Options of the execution provider."
+    )
+    session_options: dict[str, fields.Option] = Field(
+        default={}, description="Configuration entries of the session."
+    )
+    options: dict[str, Any] = Field(default={}, description="Anything that another engine takes.")
+
+
+def _runtime(value: Any) -> Any:
+    if isinstance(value, str):
+        return {"name": value}
+    if not isinstance(value, dict):
+        raise mistake(f"expected the name of a runtime or a mapping, found {describe(value)}")
+    return value
+
+
+Runtime = Annotated[
+    RuntimeEntry, BeforeValidator(_runtime, json_schema_input_type=fields.Name | RuntimeEntry)
+]
+
+
+class ExportEntry(Entry):
+    """How the ONNX file is made."""
+
+    model_config = ConfigDict(title="Export")
+
+    exporter: fields.Maybe[fields.Exporter] = Field(
+        default=None,
+        description="`dynamo`, `torchscript`, or a function `(module, example, path) -> None` of "
+        "yours that writes the ONNX file.",
+        json_schema_extra={"default": "dynamo"},
+    )
+    opset: fields.Maybe[Annotated[int, Field(strict=True, ge=1, le=99)]] = Field(
+        default=None,
+        description="The version of the operator set.",
+        json_schema_extra={"$comment": "default: the exporter's own"},
+    )
+
+
+class WaiverEntry(Entry):
+    """A known divergence that does not fail the check until a day."""
+
+    model_config = ConfigDict(title="Waiver")
+
+    check: fields.Words = Field(
+        description="A glob over the ids of the cases, such as `edges/large/*`."
+    )
+    until: fields.Day = Field(description="The last day on which the waiver holds.")
+    reason: fields.Words = Field(description="Why it is accepted, and where it is tracked.")
+    ceiling: fields.Maybe[fields.NotNegative] = Field(
+        default=None,
+        description="The largest absolute error that it forgives.",
+        json_schema_extra={"$comment": "default: any"},
+    )

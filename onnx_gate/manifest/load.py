@@ -1,0 +1,84 @@
+"""From a file to a manifest, or to every problem in it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from onnx_gate.manifest import source as yaml_source
+from onnx_gate.manifest.problems import ManifestError, Mistake, Place, Problem, dotted
+from onnx_gate.manifest.resolve import Resolver
+from onnx_gate.manifest.spec import Manifest
+from onnx_gate.manifest.validate import MAX_MISTAKES, validate
+
+MAX_BYTES = 2**20
+_START = Place(1, 1)
+
+
+def load(path: Path) -> Manifest:
+    """Read, check and resolve a manifest.
+
+    Raises ``ManifestError``, with every problem in the order of the file, and nothing else.
+    """
+    path = Path(path)
+    content = _read(path)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = content[: error.start]
+        place = Place(before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1)
+        raise _error(path, place, "this is not UTF-8 text; save the file as UTF-8") from None
+    try:
+        source = yaml_source.read(text)
+    except yaml_source.Unreadable as error:
+        raise _error(path, error.place, error.message) from None
+    checked = validate(source)
+    found = list(source.mistakes)
+    found += [(source.place(each), each) for each in checked.mistakes]
+    if checked.file is not None:
+        resolver = Resolver(checked, source, path.parent)
+        models = resolver.resolve(checked.file)
+        found += [(source.place(each), each) for each in resolver.mistakes]
+        if not found:
+            digest = hashlib.sha256(content).hexdigest()
+            return Manifest(path, digest, checked.file.requirements, models)
+    raise ManifestError(_problems(path, found))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        if path.is_dir():
+            raise _error(path, _START, "this is a folder; name the manifest in it")
+        if path.exists() and not path.is_file():
+            raise _error(path, _START, "this is not a regular file; name a manifest")
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        raise _error(path, _START, "no such file; write one, see docs/manifest.md") from None
+    except OSError as error:
+        what = error.strerror or type(error).__name__
+        raise _error(path, _START, f"cannot be read: {what}; check its permissions") from None
+    if len(content) > MAX_BYTES:
+        raise _error(path, _START, f"larger than {MAX_BYTES} bytes; split the manifest")
+    return content
+
+
+def _error(path: Path, place: Place, message: str) -> ManifestError:
+    return ManifestError([Problem(str(path), place.line, place.column, "", message)])
+
+
+def _problems(path: Path, found: Iterable[tuple[Place, Mistake]]) -> list[Problem]:
+    unique = sorted(
+        {
+            Problem(str(path), place.line, place.column, dotted(each.blamed), each.message)
+            for place, each in found
+        },
+        key=lambda problem: (problem.line, problem.column, problem.path, problem.message),
+    )
+    shown = unique[:MAX_MISTAKES]
+    if len(unique) > len(shown):
+        last = shown[-1]
+        more = f"only the first {MAX_MISTAKES} problems are shown; mend these first"
+        shown.append(Problem(last.file, last.line, last.column, "", more))
+    return shown

@@ -1,0 +1,281 @@
+"""From what is written to what is meant: defaults merged, names looked up, files found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from onnx_gate.manifest import paths, shapes, spec
+from onnx_gate.manifest.entries import InputEntry, RuntimeEntry, ToleranceEntry
+from onnx_gate.manifest.problems import Keys, Mistake, did_you_mean, quote
+from onnx_gate.manifest.schema import DefaultsEntry, ManifestFile, ModelEntry
+from onnx_gate.manifest.source import Source
+from onnx_gate.manifest.suites import (
+    BUILT_IN_KINDS,
+    EdgesEntry,
+    FilesEntry,
+    GeneratorEntry,
+    PluginEntry,
+    RandomEntry,
+    SuiteEntry,
+)
+from onnx_gate.manifest.validate import Checked
+
+BUILT_IN_RUNTIMES = ("onnxruntime", "reference")
+
+
+def registered(group: str) -> frozenset[str]:
+    """The names that installed packages register in a group of entry points."""
+    from importlib.metadata import entry_points  # slow, and needed by few manifests
+
+    return frozenset(each.name for each in entry_points(group=group))
+
+
+class Resolver:
+    """The models of a manifest; ``mistakes`` has what was found on the way."""
+
+    def __init__(self, checked: Checked, source: Source, workspace: Path) -> None:
+        self.mistakes: list[Mistake] = []
+        self._damaged = checked.damaged
+        self._source = source
+        self._workspace = workspace
+        self._used_dims: set[str] = set()
+
+    def resolve(self, file: ManifestFile) -> tuple[spec.ModelSpec, ...]:
+        """Every model that could be read; complete only where there are no mistakes."""
+        if file.requirements is not None:
+            self._find(("requirements",), file.requirements)
+        self._suites: dict[str, spec.Suite | None] = dict(spec.BUILT_IN_SUITES)
+        self._suites |= dict.fromkeys(self._names("suites"))
+        for name, suite in (file.suites or {}).items():
+            self._suites[name] = self._suite(("suites", name), suite)
+        self._tolerances: dict[str, spec.Tolerance | None] = dict.fromkeys(
+            self._names("tolerances")
+        )
+        for name, tolerance in (file.tolerances or {}).items():
+            self._tolerances[name] = self._inline(("tolerances", name), tolerance)
+        defaults = file.defaults or DefaultsEntry()
+        models = tuple(
+            self._model(name, model, defaults, file.dims or {})
+            for name, model in file.models.items()
+        )
+        if not any(path[:1] == ("models",) for path in self._damaged):
+            self._likely_typos(("dims",), file.dims or {})
+            self._likely_typos(("defaults", "dims"), defaults.dims or {})
+        return models
+
+    def _model(
+        self,
+        name: str,
+        model: ModelEntry,
+        defaults: DefaultsEntry,
+        dims: Mapping[str, tuple[int, ...]],
+    ) -> spec.ModelSpec:
+        here: Keys = ("models", name)
+        set_here = model.model_fields_set
+        origin = {
+            key: here if key in set_here else ("defaults",) for key in type(defaults).model_fields
+        }
+        merged: dict[str, Any] = {
+            key: getattr(model if key in set_here else defaults, key) for key in origin
+        }
+        self._find_reference((*here, "model"), model.model)
+        for key, path in (("weights", model.weights), ("onnx", model.onnx)):
+            if path is not None:
+                self._find((*here, key), path)
+        suites = self._named_suites((*origin["suites"], "suites"), merged["suites"])
+        self._need_ranges(here, model.inputs, suites)
+        used = {dim for each in model.inputs.values() for dim in each.shape if isinstance(dim, str)}
+        self._used_dims |= used
+        if not self._is_damaged((*here, "inputs")):
+            self._unused_dims((*here, "dims"), model.dims or {}, used)
+        sizes = {**dims, **(defaults.dims or {}), **(model.dims or {})}
+        timeout, memory = merged["timeout"], merged["memory"]
+        return spec.ModelSpec(
+            name=name,
+            model=model.model,
+            args=merged["args"] or (),
+            kwargs=merged["kwargs"] or {},
+            weights=model.weights,
+            onnx=model.onnx,
+            inputs={
+                key: spec.InputSpec(each.dtype, each.shape, each.range)
+                for key, each in model.inputs.items()
+            },
+            outputs=self._outputs((*origin["outputs"], "outputs"), merged["outputs"]),
+            export=self._export(here, model, defaults),
+            dims={dim: sizes.get(dim, spec.DEFAULT_SIZES) for dim in sorted(used)},
+            named_dims=frozenset(used & sizes.keys()),
+            runtimes=self._runtimes((*origin["runtimes"], "runtimes"), merged["runtimes"]),
+            suites={key: suite for key, suite in suites.items() if suite is not None},
+            tolerance=self._tolerance((*origin["tolerance"], "tolerance"), merged["tolerance"])
+            or spec.Tolerance(auto=spec.DEFAULT_AUTO),
+            timeout=spec.DEFAULT_TIMEOUT if timeout is None else timeout,
+            memory=memory,
+            seed=merged["seed"] or 0,
+            required=merged["required"] is not False,
+            waivers=tuple(
+                spec.Waiver(each.check, each.until, each.reason, each.ceiling)
+                for each in merged["waivers"] or ()
+            ),
+            line=self._source.keys[here].line,
+        )
+
+    def _suite(self, here: Keys, entry: SuiteEntry | PluginEntry) -> spec.Suite | None:
+        if isinstance(entry, RandomEntry):
+            return spec.RandomSuite(entry.random, entry.count, entry.seed)
+        if isinstance(entry, EdgesEntry):
+            return spec.EdgesSuite(entry.edges, entry.seed)
+        if isinstance(entry, FilesEntry):
+            return spec.FilesSuite(entry.files)
+        if isinstance(entry, GeneratorEntry):
+            self._find_reference((*here, "generator"), entry.generator)
+            return spec.GeneratorSuite(entry.generator, entry.seed)
+        options = entry.options if isinstance(entry, PluginEntry) else {}
+        kinds = registered("onnx_gate.suites") | BUILT_IN_KINDS.keys()
+        for kind in options:
+            if kind in kinds:
+                return spec.PluginSuite(kind, options)
+        first = next(iter(options))
+        what = f"unknown kind of suite {quote(first)}{did_you_mean(first, kinds)}"
+        self._tell((*here, first), what, at_key=True)
+        return None
+
+    def _named_suites(
+        self, here: Keys, names: tuple[str, ...] | None
+    ) -> dict[str, spec.Suite | None]:
+        found: dict[str, spec.Suite | None] = {}
+        for index, name in enumerate(names or ()):
+            if name not in self._suites:
+                self._tell(
+                    (*here, index), f"unknown suite {quote(name)}{did_you_mean(name, self._suites)}"
+                )
+            found[name] = self._suites.get(name)
+        return found
+
+    def _need_ranges(
+        self,
+        here: Keys,
+        inputs: Mapping[str, InputEntry],
+        suites: Mapping[str, spec.Suite | None],
+    ) -> None:
+        """Integers are never drawn from a range that nobody named."""
+        unknown = None in suites.values() or any(
+            self._is_damaged(path) for path in ((*here, "suites"), ("defaults", "suites"))
+        )
+        own_values = bool(suites) and all(
+            isinstance(suite, spec.FilesSuite | spec.GeneratorSuite) for suite in suites.values()
+        )
+        if unknown or own_values:
+            return
+        for name, each in inputs.items():
+            path = (*here, "inputs", name)
+            needed = each.dtype in shapes.INTEGER_BOUNDS and each.range is None
+            if needed and not self._is_damaged(path):
+                example = shapes.suggestion(each.dtype, each.shape)
+                self._tell(path, f"an integer input needs a range; write {example}")
+
+    def _unused_dims(self, here: Keys, dims: Iterable[str], used: set[str]) -> None:
+        for dim in dims:
+            if dim not in used:
+                hint = did_you_mean(dim, used) if used else "; the inputs have fixed sizes only"
+                self._unused_dim(here, dim, hint)
+
+    def _likely_typos(self, here: Keys, dims: Mapping[str, object]) -> None:
+        """Sizes for all models may serve none of them, unless they look meant for one."""
+        for dim in dims:
+            if dim not in self._used_dims:
+                hint = did_you_mean(dim, self._used_dims - dims.keys())
+                if "did you mean" in hint:
+                    self._unused_dim(here, dim, hint)
+
+    def _unused_dim(self, here: Keys, dim: str, hint: str) -> None:
+        self._tell((*here, dim), f"no input has the dimension {quote(dim)}{hint}", at_key=True)
+
+    def _export(self, here: Keys, model: ModelEntry, defaults: DefaultsEntry) -> spec.ExportSpec:
+        made: dict[str, Any] = {}
+        for origin, entry in ((("defaults",), defaults.export), (here, model.export)):
+            for key in entry.model_fields_set if entry else ():
+                made[key] = getattr(entry, key)
+                if key == "exporter" and ":" in made[key]:
+                    self._find_reference((*origin, "export", "exporter"), made[key])
+        return spec.ExportSpec(**made)
+
+    def _runtimes(
+        self, here: Keys, entries: tuple[RuntimeEntry, ...] | None
+    ) -> tuple[spec.RuntimeSpec, ...]:
+        if entries is None:
+            return (spec.RuntimeSpec("onnxruntime"),)
+        made: list[spec.RuntimeSpec] = []
+        labels: set[str] = set()
+        for index, entry in enumerate(entries):
+            path = (*here, index, "name")
+            self._known_runtime(path, entry.name)
+            runtime = spec.RuntimeSpec(
+                **{key: getattr(entry, key) for key in type(entry).model_fields}
+            )
+            if runtime.label in labels:
+                self._tell(path, f"the runtime {quote(runtime.label)} is listed twice; remove one")
+            labels.add(runtime.label)
+            made.append(runtime)
+        return tuple(made)
+
+    def _known_runtime(self, path: Keys, name: str) -> None:
+        if name in BUILT_IN_RUNTIMES:
+            return
+        known = registered("onnx_gate.runtimes") | set(BUILT_IN_RUNTIMES)
+        if name in known:
+            return
+        engine, colon, provider = name.partition(":")
+        if colon and engine in known:
+            hint = f"; write {{name: {engine}, provider: {provider}}}"
+        else:
+            hint = did_you_mean(name, known)
+            hint += " (an engine of another package must be installed)"
+        self._tell(path, f"unknown runtime {quote(name)}{hint}")
+
+    def _outputs(
+        self, here: Keys, written: Mapping[str, str | ToleranceEntry | None] | None
+    ) -> dict[str, spec.Tolerance | None] | None:
+        if written is None:
+            return None
+        return {name: self._tolerance((*here, name), each) for name, each in written.items()}
+
+    def _tolerance(self, here: Keys, written: str | ToleranceEntry | None) -> spec.Tolerance | None:
+        if written is None:
+            return None
+        if isinstance(written, ToleranceEntry):
+            return self._inline(here, written)
+        if written not in self._tolerances:
+            hint = did_you_mean(written, self._tolerances)
+            if not self._tolerances:
+                hint += " under 'tolerances'"
+            self._tell(here, f"unknown tolerance {quote(written)}{hint}")
+        return self._tolerances.get(written)
+
+    def _inline(self, here: Keys, entry: ToleranceEntry) -> spec.Tolerance:
+        if entry.metric is not None:
+            self._find_reference((*here, "metric"), entry.metric)
+        given = {key: getattr(entry, key) for key in entry.model_fields_set}
+        if entry.topk is not None:
+            given["topk"] = spec.TopK(entry.topk.k, entry.topk.agreement)
+        return spec.Tolerance(**given)
+
+    def _names(self, section: str) -> Iterable[str]:
+        """The names that a section defines, those of broken definitions too."""
+        written = self._source.data.get(section)
+        return list(written) if isinstance(written, dict) else ()
+
+    def _is_damaged(self, path: Keys) -> bool:
+        return any(cut[: len(path)] == path or path[: len(cut)] == cut for cut in self._damaged)
+
+    def _find(self, here: Keys, path: str) -> None:
+        self._tell(here, paths.complaint(self._workspace, path))
+
+    def _find_reference(self, here: Keys, reference: str) -> None:
+        self._tell(here, paths.reference_complaint(self._workspace, reference))
+
+    def _tell(self, path: Keys, message: str | None, *, at_key: bool = False) -> None:
+        if message is not None:
+            self.mistakes.append(Mistake(self._source.known(path), message, at_key))

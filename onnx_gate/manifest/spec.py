@@ -1,0 +1,254 @@
+"""What a manifest means: defaults merged, names looked up, shorthands expanded.
+
+Everything here is plain data: frozen, picklable, compared by value, and readable without pydantic.
+Paths are text relative to the manifest's folder, as the user wrote them.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+DTYPES = (
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "bool",
+)
+EDGE_KINDS = (
+    "zeros",
+    "ones",
+    "negative",
+    "large",
+    "tiny",
+    "subnormal",
+    "ties",
+    "sweep",
+    "bounds",
+    "masks",
+    "empty",
+    "nan",
+    "inf",
+    "int_extremes",
+)
+DEFAULT_SIZES = (1, 2, 7)
+DEFAULT_AUTO = 10.0
+DEFAULT_TIMEOUT = 600.0
+
+Optimization = Literal["off", "basic", "extended", "all"]
+Distribution = Literal["normal", "uniform", "lognormal"]
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """One input of a model.
+
+    ``dtype`` is one of ``DTYPES``. ``shape`` holds static sizes (at least 1) and the names of
+    dynamic dimensions; ``()`` is a scalar. ``range`` is (low, high), both inclusive: Python
+    integers for an integer dtype, floats for a floating one, ``None`` where nothing is declared.
+    """
+
+    dtype: str
+    shape: tuple[int | str, ...]
+    range: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class TopK:
+    """The share (0 to 1) of rows whose ``k`` largest entries must be the same set."""
+
+    k: int
+    agreement: float
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far a candidate may be from PyTorch; every criterion that is not ``None`` must hold.
+
+    ``auto`` is a factor on PyTorch's own error; ``atol`` and ``rtol`` (each 0 where only the other
+    is named) bound every element but a share ``mismatch`` (0 to 1) of them; ``cosine``,
+    ``snr_db`` (decibels) and ``top1`` are minima; ``max_ulp`` counts units in the last place;
+    ``metric`` names a function of (expected, actual) whose value must not exceed ``max``.
+    ``indices`` says whether integer outputs that are positions are judged by the values they
+    point at or exactly.
+    """
+
+    auto: float | None = None
+    atol: float | None = None
+    rtol: float | None = None
+    mismatch: float = 0.0
+    cosine: float | None = None
+    snr_db: float | None = None
+    top1: float | None = None
+    topk: TopK | None = None
+    max_ulp: int | None = None
+    metric: str | None = None
+    max: float | None = None
+    indices: Literal["values", "exact"] = "values"
+
+
+@dataclass(frozen=True)
+class RandomSuite:
+    """``count`` cases drawn from a distribution, within each input's dtype and range."""
+
+    random: Distribution
+    count: int = 2
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class EdgesSuite:
+    """One case for each kind (of ``EDGE_KINDS``) that applies to the inputs' dtypes."""
+
+    edges: tuple[str, ...]
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class FilesSuite:
+    """Cases read from the files and folders that the globs match."""
+
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class GeneratorSuite:
+    """Cases that a function ``(inputs, seed) -> iterable of dicts`` of the user's yields."""
+
+    generator: str
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class PluginSuite:
+    """A suite of a kind that another package registered under ``onnx_gate.suites``.
+
+    ``options`` is the whole mapping as written, the key that names the kind included.
+    """
+
+    kind: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+Suite = RandomSuite | EdgesSuite | FilesSuite | GeneratorSuite | PluginSuite
+
+BUILT_IN_SUITES: Mapping[str, Suite] = {
+    "typical": RandomSuite("normal", count=3),
+    "edges": EdgesSuite(
+        ("zeros", "ones", "negative", "ties", "sweep", "bounds", "masks", "int_extremes")
+    ),
+    "advice": EdgesSuite(("large", "empty", "nan", "inf")),
+}
+
+
+@dataclass(frozen=True)
+class RuntimeSpec:
+    """An engine to run the ONNX model with.
+
+    ``provider_options`` and ``session_options`` are passed to ONNX Runtime as text; ``options``
+    is free and for other engines.
+    """
+
+    name: str
+    provider: str | None = None
+    optimization: Optimization | None = None
+    provider_options: Mapping[str, str] = field(default_factory=dict)
+    session_options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """The runtime's name in reports: ``onnxruntime``, ``onnxruntime:cpu:off``.
+
+        Options follow in brackets, so that two entries that differ have different labels.
+        """
+        label = self.name
+        if self.provider or self.optimization:
+            label += f":{self.provider or 'cpu'}"
+        if self.optimization:
+            label += f":{self.optimization}"
+        given = {**self.provider_options, **self.session_options, **self.options}
+        if given:
+            label += "[" + ",".join(f"{key}={given[key]}" for key in sorted(given)) + "]"
+        return label
+
+
+@dataclass(frozen=True)
+class ExportSpec:
+    """How the ONNX file is made: ``dynamo``, ``torchscript`` or ``package.module:function``."""
+
+    exporter: str = "dynamo"
+    opset: int | None = None
+
+
+@dataclass(frozen=True)
+class Waiver:
+    """A known divergence: cases whose id matches the glob ``check`` do not fail through ``until``.
+
+    ``ceiling`` is the largest absolute error it forgives; ``None`` forgives any.
+    """
+
+    check: str
+    until: datetime.date
+    reason: str
+    ceiling: float | None = None
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """One model to verify.
+
+    ``outputs`` maps each named output to its own tolerance (``None``: the model's), and is itself
+    ``None`` where the manifest names none. ``dims`` has the tested sizes of every dynamic
+    dimension of the inputs, ``named_dims`` those whose sizes the manifest gives. ``suites`` is
+    empty where the model names none. ``timeout`` is in seconds, ``memory`` in bytes, ``line`` is
+    the line of the model's name in the manifest.
+    """
+
+    name: str
+    model: str
+    inputs: Mapping[str, InputSpec]
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    weights: str | None = None
+    onnx: str | None = None
+    outputs: Mapping[str, Tolerance | None] | None = None
+    export: ExportSpec = ExportSpec()
+    dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    named_dims: frozenset[str] = frozenset()
+    runtimes: tuple[RuntimeSpec, ...] = (RuntimeSpec("onnxruntime"),)
+    suites: Mapping[str, Suite] = field(default_factory=dict)
+    tolerance: Tolerance = Tolerance(auto=DEFAULT_AUTO)
+    timeout: float = DEFAULT_TIMEOUT
+    memory: int | None = None
+    seed: int = 0
+    required: bool = True
+    waivers: tuple[Waiver, ...] = ()
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A whole manifest: ``sha256`` is that of the file's bytes, in hexadecimal."""
+
+    path: Path
+    sha256: str
+    requirements: str | None
+    models: tuple[ModelSpec, ...]
+
+    @property
+    def workspace(self) -> Path:
+        """The folder that every path of the manifest is relative to."""
+        return self.path.parent

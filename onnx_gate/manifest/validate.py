@@ -1,0 +1,210 @@
+"""Plain data against the types of the manifest, each mistake a sentence a person would write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from onnx_gate.manifest.entries import Entry
+from onnx_gate.manifest.problems import Keys, Mistake, describe, did_you_mean, quote
+from onnx_gate.manifest.schema import ManifestFile
+from onnx_gate.manifest.source import Source
+from onnx_gate.manifest.suites import BUILT_IN_KINDS
+
+MAX_MISTAKES = 100
+
+_EXPECTED = {
+    "int_type": "an integer",
+    "int_from_float": "an integer",
+    "float_type": "a number",
+    "string_type": "text",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "mapping_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+}
+_LIMITS = {
+    "greater_than_equal": ("at least", "ge"),
+    "greater_than": ("greater than", "gt"),
+    "less_than_equal": ("at most", "le"),
+    "less_than": ("less than", "lt"),
+}
+_OPTIONS = ("options", "provider_options", "session_options")
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What could be read: ``file`` lacks everything at or below the ``damaged`` paths."""
+
+    file: ManifestFile | None
+    damaged: frozenset[Keys]
+    mistakes: tuple[Mistake, ...]
+
+
+def validate(source: Source) -> Checked:
+    """The manifest as written, and every mistake in it.
+
+    What is wrong is cut out and the rest read again, so that mistakes of meaning in the rest are
+    found in the same run.
+    """
+    data = source.data
+    mistakes = _old_booleans(source)
+    damaged: set[Keys] = set()
+    if not isinstance(data, dict):
+        what = f"expected a mapping with 'version' and 'models', found {describe(data)}"
+        return Checked(None, frozenset(), (Mistake((), f"{what}; see docs/manifest.md"),))
+    while () not in damaged:
+        read_as: dict[int, type[Entry]] = {}
+        try:
+            file = ManifestFile.model_validate(data, context=read_as)
+        except ValidationError as error:
+            details = [each for each in error.errors(include_url=False) if not _echo(each)]
+        else:
+            return Checked(file, frozenset(damaged), tuple(mistakes))
+        if not damaged:
+            mistakes += _mistakes(details, source, read_as)
+        cuts = {_cut(source, detail) for detail in details}
+        damaged |= cuts
+        data = {**_without(data, cuts), "version": 1}
+    return Checked(None, frozenset(damaged), tuple(mistakes))
+
+
+def _echo(detail: ErrorDetails) -> bool:
+    """Whether a list is called too short only because its entries are wrong, which is told."""
+    return detail["type"] == "too_short" and len(detail["input"]) >= detail["ctx"]["min_length"]
+
+
+def _mistakes(
+    details: list[ErrorDetails], source: Source, read_as: Mapping[int, type[Entry]]
+) -> list[Mistake]:
+    placed = sorted(details, key=lambda detail: source.place(Mistake(detail["loc"], "")))
+    return [_mistake(detail, source, read_as) for detail in placed[: MAX_MISTAKES + 1]]
+
+
+def _mistake(detail: ErrorDetails, source: Source, read_as: Mapping[int, type[Entry]]) -> Mistake:
+    loc = detail["loc"]
+    kind = detail["type"]
+    known = source.known(loc)
+    if kind == "missing":
+        return Mistake(known, f"the key {quote(loc[-1])} is missing{_example(str(loc[-1]))}")
+    if kind == "extra_forbidden":
+        entry = read_as.get(id(_at(source.data, loc[:-1])))
+        return Mistake(loc, _unknown_key(loc, entry), at_key=True)
+    return Mistake(known, sentence(detail), at_key=loc != known and loc[-1] == "[key]")
+
+
+def _unknown_key(loc: Keys, entry: type[Entry] | None) -> str:
+    key = str(loc[-1])
+    if loc == ("defaults", key) and key in ("model", "inputs", "weights", "onnx"):
+        return f"{quote(key)} belongs to each model; move it there"
+    known = entry.model_fields if entry else ()
+    if key in BUILT_IN_KINDS and len(loc) == 3:
+        return f"{quote(key)} is another kind of suite; write two suites"
+    return f"unknown key {quote(key)}{did_you_mean(key, known)}"
+
+
+def _example(key: str) -> str:
+    return {
+        "version": "; add 'version: 1'",
+        "models": "; add 'models:' and below it each model by its name",
+        "model": "; add 'model: models/resnet.py:build'",
+        "inputs": "; add 'inputs:' and below it each input, as in 'image: float32[batch, 3]'",
+        "until": "; add 'until: 2027-03-31', the last day of the waiver",
+        "reason": "; say why the divergence is accepted",
+    }.get(key, "; add it")
+
+
+def sentence(detail: ErrorDetails) -> str:
+    """What is wrong with a value, for one error of pydantic's."""
+    kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
+    if kind == "manifest":
+        return str(context["message"])
+    if kind in _EXPECTED:
+        what = f"expected {_EXPECTED[kind]}, found {describe(value)}"
+        return what + _remedy(_EXPECTED[kind], value)
+    if kind in _LIMITS:
+        words, key = _LIMITS[kind]
+        return f"must be {words} {context[key]:g}, found {describe(value)}"
+    if kind == "finite_number":
+        return f"must be a finite number, found {describe(value)}"
+    if kind == "literal_error":
+        allowed = [
+            each.strip("'") for each in context["expected"].replace(" or ", ", ").split(", ")
+        ]
+        if isinstance(value, str):
+            return f"unknown value {quote(value)}{did_you_mean(value, allowed)}"
+        return f"expected {context['expected']}, found {describe(value)}"
+    if kind == "too_short":
+        least = context["min_length"]
+        count = "one entry" if least == 1 else f"{least} entries"
+        return f"at least {count} needed, found {context['actual_length']}; add what is missing"
+    if kind == "too_long":
+        return f"at most {context['max_length']} entries work; remove some"
+    return detail["msg"]
+
+
+def _remedy(expected: str, value: Any) -> str:
+    if expected == "a list" and isinstance(value, str | int | float):
+        plain = str(value).isidentifier() or not isinstance(value, str)
+        return f"; write [{value}]" if plain else "; write it in brackets"
+    if expected in ("an integer", "a number") and isinstance(value, str):
+        try:
+            float(value)
+        except ValueError:
+            return ""
+        return "; remove the quotes"
+    return ""
+
+
+def _old_booleans(source: Source) -> list[Mistake]:
+    """Words whose meaning depends on the version of YAML, where nothing else decides it."""
+    return [
+        Mistake(
+            path,
+            f"an unquoted word that is {str(meaning).lower()} in YAML 1.1 and text in YAML 1.2; "
+            f"write {str(meaning).lower()}, or put it in quotes",
+        )
+        for path, meaning in source.old_booleans.items()
+        if _is_free(path)
+    ]
+
+
+def _is_free(path: Keys) -> bool:
+    """Whether a value is handed on as it is: to the user's code or to an engine."""
+    setting = path[1:] if path[:1] == ("defaults",) else path[2:]
+    if setting[:1] == ("runtimes",):
+        return len(setting) > 3 and setting[2] in _OPTIONS
+    return len(setting) > 1 and setting[0] in ("args", "kwargs")
+
+
+def _cut(source: Source, detail: ErrorDetails) -> Keys:
+    """The smallest part to leave out: a whole entry of a mapping, as a list would renumber."""
+    loc = detail["loc"]
+    path = source.known(loc[:-1] if detail["type"] == "missing" else loc)
+    while path and isinstance(path[-1], int):
+        path = path[:-1]
+    return path
+
+
+def _without(data: Any, cuts: set[Keys], path: Keys = ()) -> Any:
+    if isinstance(data, dict):
+        return {
+            key: _without(value, cuts, (*path, key))
+            for key, value in data.items()
+            if (*path, key) not in cuts
+        }
+    if isinstance(data, list):
+        return [_without(value, cuts, (*path, index)) for index, value in enumerate(data)]
+    return data
+
+
+def _at(data: Any, path: Keys) -> Any:
+    for key in path:
+        data = data[key]
+    return data

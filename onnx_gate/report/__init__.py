@@ -1,0 +1,1 @@
+"""Reports: plain data and its renderings; nothing here imports torch."""

@@ -1,0 +1,87 @@
+"""Reading and writing ``report.json``, and finding the formats it can be rendered in."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from onnx_gate.errors import UserError
+from onnx_gate.report.model import ModelResult, Report
+
+ENTRY_POINT_GROUP = "onnx_gate.reports"
+MAX_BYTES = 256 * 2**20
+
+
+def to_json(report: Report) -> str:
+    """Return the report as JSON text, ending in a newline."""
+    return report.model_dump_json(by_alias=True, indent=1) + "\n"
+
+
+def to_message(result: ModelResult) -> dict[str, Any]:
+    """Return one model's result as JSON data, infinities as strings."""
+    message: dict[str, Any] = json.loads(result.model_dump_json(by_alias=True))
+    return message
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def read_report(path: Path) -> Report:
+    """Read a report; raises ``UserError`` where the file is none."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise UserError(f"{path}: larger than {MAX_BYTES // 2**20} MiB, which no report is")
+        data = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror or error}") from error
+    try:
+        return Report.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise UserError(
+            f"{path}: not a report of this version of onnx-gate: {place}: {first['msg']}"
+        ) from error
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of ``report.json``."""
+    schema = Report.model_json_schema(by_alias=True, mode="serialization")
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "onnx-gate report",
+        **{key: value for key, value in schema.items() if key != "title"},
+    }
+
+
+def find_format(name: str) -> Callable[[Report], str]:
+    """Return the renderer registered as ``name``; raises ``UserError`` where there is none."""
+    found = entry_points(group=ENTRY_POINT_GROUP, name=name)
+    if not found:
+        names = sorted({entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)})
+        raise UserError(f"no format is called {name!r}; there are {', '.join(names)}, json")
+    renderer: Callable[[Report], str] = next(iter(found)).load()
+    return renderer
+
+
+def schema_text() -> str:
+    """Return the JSON Schema of the report as text."""
+    return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"

@@ -1,0 +1,163 @@
+"""The types of ``report.json``: the one source of every rendering.
+
+Nothing here imports torch, onnx or onnxruntime. Floats that JSON cannot hold (infinities, NaN) are
+written as the strings ``"Infinity"``, ``"-Infinity"`` and ``"NaN"``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+
+SCHEMA_VERSION = 1
+
+Number = Annotated[
+    float,
+    WithJsonSchema(
+        {"anyOf": [{"type": "number"}, {"enum": ["Infinity", "-Infinity", "NaN"]}]},
+    ),
+]
+
+Verdict = Literal["pass", "diverged", "error"]
+CheckVerdict = Literal["pass", "diverged", "waived", "refused"]
+ErrorKind = Literal[
+    "build", "export", "inspect", "runtime", "unverified", "crashed", "timeout", "memory"
+]
+Severity = Literal["error", "warning", "note"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", ser_json_inf_nan="strings", populate_by_name=True
+    )
+
+
+class Finding(_Frozen):
+    """Something worth saying about a model, with the code that ``onnx-gate explain`` knows."""
+
+    code: str = Field(pattern=r"^OG\d{3}$")
+    severity: Severity
+    message: str
+    file: str | None = None
+    line: int | None = None
+
+
+class ModelError(_Frozen):
+    """Why a model has no verdict of its own; ``log`` is the path of the worker's output."""
+
+    kind: ErrorKind
+    code: str = Field(pattern=r"^OG\d{3}$")
+    message: str
+    log: str | None = None
+    tail: tuple[str, ...] = ()
+
+
+class Stage(_Frozen):
+    """Seconds spent in one station of the way from build to verdict."""
+
+    name: str
+    seconds: float
+
+
+class ExportInfo(_Frozen):
+    """What was exported (or read): ``bytes`` includes external data."""
+
+    exporter: str
+    opset: int
+    bytes: int
+    nodes: int
+    operators: dict[str, int] = {}
+
+
+class Metrics(_Frozen):
+    """How far the candidate is from PyTorch on one output.
+
+    ``max_abs``, ``max_rel`` and ``rms`` are over the pairs in which both sides are finite;
+    ``max_rel`` leaves out the elements where PyTorch's value is zero. ``scaled`` is E(candidate)
+    and ``scaled_torch`` is E(PyTorch), the largest error relative to ``|r| + rms(r)`` against the
+    float64 reference; both are null where the reference was not needed. ``criteria`` holds the
+    value of each criterion that the tolerance names.
+    """
+
+    elements: int
+    max_abs: Number
+    max_rel: Number
+    rms: Number
+    cosine: Number | None = None
+    snr_db: Number | None = None
+    exceeding: int = 0
+    nonfinite: int = 0
+    scaled: Number | None = None
+    scaled_torch: Number | None = None
+    criteria: dict[str, Number] = {}
+
+
+class Worst(_Frozen):
+    """The element that decides: its index and both values (and float64's, where it was run)."""
+
+    index: tuple[int, ...]
+    expected: Number
+    actual: Number
+    reference: Number | None = None
+
+
+class Check(_Frozen):
+    """One runtime × suite × case × output. ``budget`` is the share of the tolerance used."""
+
+    runtime: str
+    suite: str
+    case: str
+    output: str
+    verdict: CheckVerdict
+    advice: bool = False
+    budget: Number | None = None
+    tolerance: dict[str, Any] = {}
+    metrics: Metrics | None = None
+    worst: Worst | None = None
+    reason: str = ""
+
+
+class ModelResult(_Frozen):
+    """Everything known about one model."""
+
+    name: str
+    verdict: Verdict
+    required: bool = True
+    cached: bool = False
+    error: ModelError | None = None
+    stages: tuple[Stage, ...] = ()
+    export: ExportInfo | None = None
+    findings: tuple[Finding, ...] = ()
+    checks: tuple[Check, ...] = ()
+    diagnosis: None = None
+
+
+class Counts(_Frozen):
+    """Models by verdict."""
+
+    passed: int = Field(default=0, alias="pass")
+    diverged: int = 0
+    error: int = 0
+
+
+class ManifestInfo(_Frozen):
+    """Which manifest was verified."""
+
+    path: str
+    sha256: str
+
+
+class Report(_Frozen):
+    """The whole of ``report.json``.
+
+    ``verdict`` is that of the required models: ``error`` where one could not be verified, else
+    ``diverged`` where one diverged, else ``pass``. No model at all is an ``error``.
+    """
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    verdict: Verdict
+    counts: Counts
+    environment: dict[str, Any] = {}
+    manifest: ManifestInfo
+    models: tuple[ModelResult, ...]

@@ -1,0 +1,93 @@
+"""What every engine looks like to the gate: a runtime opens a model, a session answers feeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from onnx_gate.errors import GateError
+from onnx_gate.manifest import RuntimeSpec
+
+Array = npt.NDArray[Any]
+
+ENTRY_POINT_GROUP = "onnx_gate.runtimes"
+
+
+class Refusal(Exception):
+    """An engine will not run this model on these inputs; the message is its own, shortened."""
+
+
+@dataclass(frozen=True)
+class ValueInfo:
+    """An input or output as an engine declares it: NumPy dtype name, sizes or names of sizes."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str | None, ...]
+
+
+class Session(Protocol):
+    """A model loaded into an engine."""
+
+    inputs: tuple[ValueInfo, ...]
+    outputs: tuple[ValueInfo, ...]
+
+    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
+        """Return the outputs in the model's order; raise ``Refusal`` where the engine refuses."""
+        ...
+
+    def close(self) -> None:
+        """Give back what the session holds."""
+        ...
+
+
+class Runtime(Protocol):
+    """An engine, registered under its name in the group ``onnx_gate.runtimes``."""
+
+    def open(self, model: Path, spec: RuntimeSpec, threads: int) -> Session:
+        """Load ``model``.
+
+        Raises ``GateError`` of kind ``runtime`` where the engine cannot load it, and where the
+        execution provider that was asked for would not run it.
+        """
+        ...
+
+    def environment(self) -> dict[str, Any]:
+        """Versions and devices, for the report."""
+        ...
+
+
+def find_runtime(name: str) -> Runtime:
+    """Return the engine registered as ``name``; raises ``GateError`` where there is none."""
+    found = entry_points(group=ENTRY_POINT_GROUP, name=name)
+    if not found:
+        names = sorted({entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)})
+        raise GateError(
+            "runtime", "OG302", f"no runtime is called {name!r}; installed: {', '.join(names)}"
+        )
+    try:
+        factory = next(iter(found)).load()
+    except ImportError as error:
+        raise GateError("runtime", "OG302", f"the runtime {name!r} cannot be imported: {error}") from error
+    runtime: Runtime = factory()
+    return runtime
+
+
+def contiguous(array: Array) -> Array:
+    """Return ``array`` in C order with its shape kept (0-d included), copying only where needed."""
+    return array if array.flags.c_contiguous else np.array(array, order="C", copy=True)
+
+
+def first_line(error: BaseException, limit: int = 300) -> str:
+    """Return the first line of an error that says something, cut at ``limit`` characters."""
+    for line in str(error).splitlines():
+        if line.strip():
+            text = line.strip()
+            return text if len(text) <= limit else text[: limit - 1] + "…"
+    return type(error).__name__

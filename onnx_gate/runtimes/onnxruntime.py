@@ -1,0 +1,204 @@
+"""ONNX Runtime with any execution provider, and no silent fall-back to another one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnxruntime as ort
+from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
+
+from onnx_gate.errors import GateError
+from onnx_gate.manifest import RuntimeSpec
+from onnx_gate.runtimes.base import Array, Refusal, ValueInfo, contiguous, first_line
+
+_CPU = "CPUExecutionProvider"
+_LEVELS = {
+    "off": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
+    "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
+}
+_TENSOR_TYPES = {
+    "tensor(float16)": "float16",
+    "tensor(bfloat16)": "bfloat16",
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+    "tensor(int8)": "int8",
+    "tensor(int16)": "int16",
+    "tensor(int32)": "int32",
+    "tensor(int64)": "int64",
+    "tensor(uint8)": "uint8",
+    "tensor(uint16)": "uint16",
+    "tensor(uint32)": "uint32",
+    "tensor(uint64)": "uint64",
+    "tensor(bool)": "bool",
+    "tensor(string)": "str",
+}
+_BFLOAT16_ONNX_TYPE = 16
+
+
+class OnnxRuntime:
+    """``name: onnxruntime`` of a manifest."""
+
+    def open(self, model: Path, spec: RuntimeSpec, threads: int) -> OnnxRuntimeSession:
+        """Load ``model`` into a session; see ``Runtime.open``."""
+        provider = provider_name(spec.provider)
+        options = ort.SessionOptions()
+        options.log_severity_level = 3
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        if spec.optimization is not None:
+            options.graph_optimization_level = _LEVELS[spec.optimization]
+        if provider != _CPU:
+            options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+        for key, value in spec.session_options.items():
+            _set_option(options, key, value)
+        try:
+            session = ort.InferenceSession(
+                str(model), options, providers=[(provider, dict(spec.provider_options))]
+            )
+        except Exception as error:
+            raise _load_error(error, spec.label, provider) from error
+        if provider not in session.get_providers():
+            raise GateError(
+                "runtime",
+                "OG301",
+                f"{spec.label}: {provider} was asked for and could not be loaded; ONNX Runtime "
+                f"fell back to {', '.join(session.get_providers())}",
+            )
+        return OnnxRuntimeSession(session)
+
+    def environment(self) -> dict[str, Any]:
+        """Return the version, the build's providers and its device."""
+        return {
+            "onnxruntime": ort.__version__,
+            "providers": list(ort.get_available_providers()),
+        }
+
+
+class OnnxRuntimeSession:
+    """One loaded model."""
+
+    def __init__(self, session: ort.InferenceSession) -> None:
+        self._session: ort.InferenceSession | None = session
+        self.inputs = tuple(_info(value) for value in session.get_inputs())
+        self.outputs = tuple(_info(value) for value in session.get_outputs())
+        self._names = [value.name for value in self.outputs]
+        self._needs_values = any(v.dtype == "bfloat16" for v in (*self.inputs, *self.outputs))
+
+    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
+        """Run once; raises ``Refusal`` with ONNX Runtime's own sentence."""
+        assert self._session is not None
+        try:
+            if self._needs_values:
+                return self._run_values(feeds)
+            arrays = {name: contiguous(array) for name, array in feeds.items()}
+            return [np.asarray(output) for output in self._session.run(self._names, arrays)]
+        except Exception as error:
+            raise Refusal(_essential(error)) from error
+
+    def _run_values(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
+        assert self._session is not None
+        values = {name: _to_value(contiguous(array)) for name, array in feeds.items()}
+        return [
+            _from_value(value)
+            for value in self._session.run_with_ort_values(self._names, values)
+        ]
+
+    def close(self) -> None:
+        """Drop the session and its weights."""
+        self._session = None
+
+
+def provider_name(provider: str | None) -> str:
+    """Return ONNX Runtime's name of a provider: ``cuda`` is ``CUDAExecutionProvider``.
+
+    Raises ``GateError`` (OG301) where this build of ONNX Runtime does not have it.
+    """
+    if provider is None:
+        return _CPU
+    available = ort.get_available_providers()
+    known = {name.removesuffix("ExecutionProvider").lower(): name for name in ort.get_all_providers()}
+    name = known.get(provider.removesuffix("ExecutionProvider").lower(), provider)
+    if name not in available:
+        raise GateError(
+            "runtime",
+            "OG301",
+            f"the execution provider {provider!r} is not in this build of ONNX Runtime "
+            f"{ort.__version__}, which has {', '.join(available)}; install the package that has it "
+            "(onnxruntime-gpu for cuda and tensorrt)",
+        )
+    return name
+
+
+def _set_option(options: ort.SessionOptions, key: str, value: str) -> None:
+    if not key.startswith(("session.", "optimization.", "ep.", "mlas.")) and hasattr(options, key):
+        current = getattr(options, key)
+        try:
+            if isinstance(current, bool):
+                setattr(options, key, str(value).lower() in ("1", "true"))
+            elif isinstance(current, int):
+                setattr(options, key, int(value))
+            else:
+                setattr(options, key, value)
+        except (TypeError, ValueError) as error:
+            raise GateError(
+                "runtime", "OG302", f"session option {key}: {value!r} is not usable: {error}"
+            ) from error
+    else:
+        options.add_session_config_entry(key, str(value))
+
+
+def _load_error(error: Exception, label: str, provider: str) -> GateError:
+    text = _essential(error)
+    if isinstance(error, ort_errors.NotImplemented):
+        return GateError("runtime", "OG202", f"{label}: {text}")
+    if provider != _CPU and "fallback" in str(error).lower():
+        return GateError(
+            "runtime",
+            "OG301",
+            f"{label}: {provider} does not run every node of the model, and the rest would fall "
+            f"back to the CPU: {text}",
+        )
+    return GateError("runtime", "OG303", f"{label}: the model does not load: {text}")
+
+
+def _essential(error: BaseException) -> str:
+    """Return ONNX Runtime's sentence without status prefix and build paths."""
+    text = first_line(error, 1000)
+    marker = "[ONNXRuntimeError] : "
+    if text.startswith(marker):
+        parts = text[len(marker) :].split(" : ", 2)
+        text = parts[-1]
+    if text.startswith("/") or "onnxruntime::" in text[:200]:
+        text = text.split(") ", 1)[-1] if ") " in text else text
+    return text if len(text) <= 400 else text[:399] + "…"
+
+
+def _info(value: Any) -> ValueInfo:
+    return ValueInfo(
+        value.name, _TENSOR_TYPES.get(value.type, value.type), tuple(value.shape or ())
+    )
+
+
+def _to_value(array: Array) -> ort.OrtValue:
+    if array.dtype == ml_dtypes.bfloat16:
+        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(
+            array.view(np.uint16), _BFLOAT16_ONNX_TYPE
+        )
+    return ort.OrtValue.ortvalue_from_numpy(array)
+
+
+def _from_value(value: ort.OrtValue) -> Array:
+    if value.data_type() != "tensor(bfloat16)":
+        return np.asarray(value.numpy())
+    # ONNX Runtime hands bfloat16 out through DLPack only, which NumPy cannot read.
+    import torch.utils.dlpack
+
+    tensor = torch.utils.dlpack.from_dlpack(value._ortvalue.to_dlpack())
+    bits: Array = tensor.view(torch.int16).numpy()
+    return bits.view(ml_dtypes.bfloat16).copy()

@@ -1,0 +1,68 @@
+"""ONNX's own reference evaluator: slow, and the semantics as the specification has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx.helper import tensor_dtype_to_np_dtype
+from onnx.reference import ReferenceEvaluator
+
+from onnx_gate.errors import GateError
+from onnx_gate.manifest import RuntimeSpec
+from onnx_gate.runtimes.base import Array, Refusal, ValueInfo, first_line
+
+
+class ReferenceRuntime:
+    """``name: reference`` of a manifest."""
+
+    def open(self, model: Path, spec: RuntimeSpec, threads: int) -> ReferenceSession:
+        """Load ``model``; see ``Runtime.open``. ``threads`` has no meaning here."""
+        try:
+            proto = onnx.load(str(model))
+            return ReferenceSession(proto, ReferenceEvaluator(proto))
+        except Exception as error:
+            raise GateError(
+                "runtime", "OG303", f"{spec.label}: the model does not load: {first_line(error)}"
+            ) from error
+
+    def environment(self) -> dict[str, Any]:
+        """Return the version of onnx, whose evaluator this is."""
+        return {"onnx": onnx.__version__}
+
+
+class ReferenceSession:
+    """One loaded model."""
+
+    def __init__(self, proto: onnx.ModelProto, evaluator: ReferenceEvaluator) -> None:
+        self._evaluator: ReferenceEvaluator | None = evaluator
+        stored = {tensor.name for tensor in proto.graph.initializer}
+        self.inputs = tuple(_info(v) for v in proto.graph.input if v.name not in stored)
+        self.outputs = tuple(_info(v) for v in proto.graph.output)
+
+    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
+        """Run once; raises ``Refusal`` with the evaluator's own sentence."""
+        assert self._evaluator is not None
+        try:
+            with np.errstate(all="ignore"):
+                outputs = self._evaluator.run(None, dict(feeds))
+        except Exception as error:
+            raise Refusal(f"{type(error).__name__}: {first_line(error)}") from error
+        return [np.asarray(output) for output in outputs]
+
+    def close(self) -> None:
+        """Drop the model."""
+        self._evaluator = None
+
+
+def _info(value: onnx.ValueInfoProto) -> ValueInfo:
+    tensor = value.type.tensor_type
+    shape = tuple(
+        d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in tensor.shape.dim
+    )
+    kind = tensor.elem_type
+    dtype = "str" if kind == onnx.TensorProto.STRING else np.dtype(tensor_dtype_to_np_dtype(kind)).name
+    return ValueInfo(value.name, dtype, shape)

@@ -1,0 +1,209 @@
+"""The PyTorch model as written: the untouched ``nn.Module``, called the way a user calls it."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+from torch import nn
+
+from onnx_gate.errors import GateError
+from onnx_gate.runtimes.base import Array, Refusal, contiguous, first_line
+from onnx_gate.runtimes.outputs import flatten
+
+TORCH_DTYPES: dict[str, torch.dtype] = {
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "int8": torch.int8,
+    "int16": torch.int16,
+    "int32": torch.int32,
+    "int64": torch.int64,
+    "uint8": torch.uint8,
+    "uint16": torch.uint16,
+    "uint32": torch.uint32,
+    "uint64": torch.uint64,
+    "bool": torch.bool,
+}
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The flattened outputs of one call: ``arrays[i]`` is called ``names[i]``."""
+
+    names: tuple[str, ...]
+    arrays: tuple[Array, ...]
+
+
+@dataclass(frozen=True)
+class Binding:
+    """How the inputs of a manifest reach ``forward``: some by position, the others by keyword."""
+
+    positional: tuple[str, ...]
+    keyword: tuple[str, ...]
+
+    def split(self, values: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return ``(args, kwargs)`` of a call with these values."""
+        return (
+            tuple(values[name] for name in self.positional),
+            {name: values[name] for name in self.keyword},
+        )
+
+
+def bind(module: torch.nn.Module, names: tuple[str, ...]) -> Binding:
+    """Pass an input by keyword where its name is a parameter of ``forward``, else by position.
+
+    Raises ``GateError`` of kind ``build`` where the two cannot be mixed into one call.
+    """
+    try:
+        parameters = inspect.signature(module.forward).parameters
+    except (TypeError, ValueError):  # forward written in C has no signature
+        return Binding(names, ())
+    named = {
+        name
+        for name, p in parameters.items()
+        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    }
+    if any(p.kind == p.VAR_KEYWORD for p in parameters.values()) and not any(
+        p.kind == p.VAR_POSITIONAL for p in parameters.values()
+    ):
+        slots = [n for n, p in parameters.items() if p.kind == p.POSITIONAL_OR_KEYWORD]
+        named |= {name for name in names if not slots}
+    positional = tuple(name for name in names if name not in named)
+    keyword = tuple(name for name in names if name in named)
+    try:
+        inspect.signature(module.forward).bind(
+            *(None for _ in positional), **{name: None for name in keyword}
+        )
+    except TypeError as error:
+        listed = ", ".join(parameters) or "none"
+        raise GateError(
+            "build",
+            "OG104",
+            f"forward cannot be called with the inputs {', '.join(names) or '(none)'}: {error}; "
+            f"its parameters are {listed}",
+        ) from error
+    return Binding(positional, keyword)
+
+
+class Eager:
+    """A module in ``eval()`` mode and the way to call it with NumPy arrays."""
+
+    def __init__(self, module: torch.nn.Module, names: tuple[str, ...]) -> None:
+        self.module = module
+        self.binding = bind(module, names)
+        self.fast_path = True
+
+    def without_fast_path(self) -> Eager | None:
+        """Return the same model with the fast path of multi-head attention off.
+
+        ``None`` where it has no such layer. The fast path is taken in ``eval()`` only, drops
+        padded positions, and answers otherwise than the layer itself where a row is all padding;
+        exporters see the layer itself.
+        """
+        kinds = (nn.MultiheadAttention, nn.TransformerEncoder, nn.TransformerEncoderLayer)
+        if not any(isinstance(part, kinds) for part in self.module.modules()):
+            return None
+        twin = copy.copy(self)
+        twin.fast_path = False
+        return twin
+
+    def run(
+        self,
+        inputs: Mapping[str, Array],
+        *,
+        dtype: torch.dtype | None = None,
+        mode: AbstractContextManager[Any] | None = None,
+    ) -> Outputs:
+        """Call the module once on copies of ``inputs`` and return copies of its outputs.
+
+        ``dtype`` converts the floating-point inputs first; ``mode`` is entered around the call.
+        Raises ``Refusal`` with the exception's type and first line where ``forward`` raises.
+        """
+        names, tensors = self.run_tensors(inputs, dtype=dtype, mode=mode)
+        return Outputs(names, tuple(to_array(tensor) for tensor in tensors))
+
+    def run_tensors(
+        self,
+        inputs: Mapping[str, Array],
+        *,
+        dtype: torch.dtype | None = None,
+        mode: AbstractContextManager[Any] | None = None,
+    ) -> tuple[tuple[str, ...], tuple[torch.Tensor, ...]]:
+        """Do as ``run`` does, and return the output tensors themselves."""
+        return self.run_prepared(
+            {name: to_tensor(array, dtype) for name, array in inputs.items()}, mode=mode
+        )
+
+    def run_prepared(
+        self,
+        tensors: Mapping[str, torch.Tensor],
+        *,
+        mode: AbstractContextManager[Any] | None = None,
+    ) -> tuple[tuple[str, ...], tuple[torch.Tensor, ...]]:
+        """Call the module on exactly these tensors."""
+        args, kwargs = self.binding.split(tensors)
+        try:
+            with torch.no_grad(), mode or nullcontext(), _fast_path(self.fast_path):
+                value = self.module(*args, **kwargs)
+        except Exception as error:
+            raise Refusal(f"{type(error).__name__}: {first_line(error)}") from error
+        named = flatten(value)
+        return tuple(name for name, _ in named), tuple(tensor for _, tensor in named)
+
+
+@contextmanager
+def _fast_path(enabled: bool) -> Iterator[None]:
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(before and enabled)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+def seed_everything(seed: int) -> None:
+    """Seed torch, NumPy and ``random``."""
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+
+
+def to_tensor(array: Array, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Return a tensor with its own memory; ``dtype`` applies to floating-point arrays only."""
+    array = contiguous(array)
+    if array.dtype == ml_dtypes.bfloat16:
+        tensor = torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16)
+    else:
+        tensor = torch.from_numpy(np.array(array, copy=True))
+    if dtype is not None and tensor.is_floating_point():
+        tensor = tensor.to(dtype)
+    return tensor
+
+
+def to_array(tensor: torch.Tensor) -> Array:
+    """Return a NumPy copy of ``tensor``; bfloat16 becomes ``ml_dtypes.bfloat16``.
+
+    Raises ``GateError`` of kind ``unverified`` for tensors that ONNX has no dense form of.
+    """
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_complex():
+        raise GateError(
+            "unverified",
+            "OG107",
+            f"an output is a {tensor.layout} tensor of {tensor.dtype}, which cannot be compared; "
+            "return a dense tensor of real numbers",
+        )
+    tensor = tensor.detach().cpu().resolve_neg().contiguous()
+    if tensor.dtype == torch.bfloat16:
+        bits: Array = tensor.view(torch.int16).numpy().copy()
+        return bits.view(ml_dtypes.bfloat16)
+    return np.array(tensor.numpy(), copy=True)

@@ -1,0 +1,1 @@
+"""One model from build to verdict."""

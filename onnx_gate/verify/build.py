@@ -1,0 +1,256 @@
+"""From a reference such as ``models/resnet.py:build`` to a module in ``eval()`` mode."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from onnx_gate.errors import GateError
+from onnx_gate.manifest import ModelSpec
+from onnx_gate.report.model import Finding
+from onnx_gate.runtimes.base import first_line
+from onnx_gate.runtimes.torch_eager import seed_everything
+
+_ACTS_DIFFERENTLY = (
+    nn.modules.batchnorm._BatchNorm,
+    nn.modules.dropout._DropoutNd,
+    nn.MultiheadAttention,
+    nn.RReLU,
+)
+
+
+@dataclass(frozen=True)
+class Built:
+    """A module ready to be called, and what building it brought to light."""
+
+    module: nn.Module
+    findings: tuple[Finding, ...]
+
+
+def build(spec: ModelSpec, workspace: Path) -> Built:
+    """Import, call, load the weights and put the module in ``eval()``.
+
+    Raises ``GateError`` of kind ``build``; what the user's own code raises is in its message.
+    """
+    seed_everything(spec.seed)
+    target = load_object(spec.model, workspace, f"models.{spec.name}.model")
+    module, made_by_user = _instantiate(target, spec)
+    findings = [_training(module)] if made_by_user else []
+    if spec.weights is not None:
+        load_weights(module, workspace / spec.weights, spec.weights)
+    module.eval()
+    return Built(module, tuple(f for f in (*findings, _float64(module)) if f is not None))
+
+
+def load_object(reference: str, workspace: Path, where: str) -> Any:
+    """Import ``file.py:attribute`` or ``package.module:attribute``.
+
+    The workspace is importable, and for a file its own folder too, so that the file's imports
+    work as they do when the user runs it. Raises ``GateError`` of kind ``build``.
+    """
+    place, _, attribute = reference.partition(":")
+    _importable(workspace)
+    try:
+        if place.endswith(".py"):
+            module = _import_file((workspace / place).resolve(), workspace.resolve())
+        else:
+            module = importlib.import_module(place)
+    except Exception as error:
+        raise GateError(
+            "build",
+            "OG204",
+            f"{where}: importing {place} raised {type(error).__name__}: {first_line(error)}",
+        ) from error
+    value: Any = module
+    for name in attribute.split("."):
+        try:
+            value = getattr(value, name)
+        except AttributeError as error:
+            names = [n for n in vars(module) if not n.startswith("_")]
+            raise GateError(
+                "build",
+                "OG204",
+                f"{where}: {place} has no attribute {attribute!r}; it has "
+                f"{', '.join(sorted(names)[:12]) or 'nothing public'}",
+            ) from error
+    return value
+
+
+def load_function(reference: str, workspace: Path, where: str) -> Callable[..., Any]:
+    """Import a function of the user's; raises ``GateError`` where it cannot be called."""
+    value = load_object(reference, workspace, where)
+    if not callable(value):
+        raise GateError("build", "OG204", f"{where}: {reference} is a {type(value).__name__}, not a function")
+    function: Callable[..., Any] = value
+    return function
+
+
+def load_weights(module: nn.Module, path: Path, shown: str) -> None:
+    """Load a ``.safetensors`` or ``weights_only`` checkpoint strictly into ``module``.
+
+    Raises ``GateError`` of kind ``build`` that names the missing, unexpected and misshapen keys.
+    """
+    state = _read_state(path, shown)
+    own = module.state_dict()
+    missing = sorted(own.keys() - state.keys() - _shared_keys(module, state))
+    unexpected = sorted(state.keys() - own.keys())
+    shapes = [
+        f"{key} is {tuple(state[key].shape)}, the model has {tuple(own[key].shape)}"
+        for key in sorted(own.keys() & state.keys())
+        if state[key].shape != own[key].shape
+    ]
+    problems = [
+        *([f"missing {_some(missing)}"] if missing else []),
+        *([f"unexpected {_some(unexpected)}"] if unexpected else []),
+        *([f"another shape: {_some(shapes)}"] if shapes else []),
+    ]
+    if problems:
+        hint = ""
+        if unexpected and all(key.startswith("module.") for key in unexpected):
+            hint = "; the keys start with 'module.': save the state of the model inside DataParallel"
+        raise GateError(
+            "build",
+            "OG205",
+            f"the weights in {shown} do not fit the model: {'; '.join(problems)}{hint}",
+        )
+    module.load_state_dict(dict(state), strict=False)
+
+
+def _shared_keys(module: nn.Module, state: Mapping[str, torch.Tensor]) -> set[str]:
+    """Return keys absent from the file whose tensor another, present key holds (tied weights)."""
+    tensors = {**dict(module.named_parameters(remove_duplicate=False))}
+    present = {id(tensor) for name, tensor in tensors.items() if name in state}
+    return {name for name, tensor in tensors.items() if id(tensor) in present}
+
+
+def _read_state(path: Path, shown: str) -> Mapping[str, torch.Tensor]:
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            loaded: Any = load_file(str(path))
+        else:
+            loaded = torch.load(str(path), map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise GateError(
+            "build", "OG205", f"the weights in {shown} cannot be read: {first_line(error)}"
+        ) from error
+    for key in ("state_dict", "model_state_dict", "model"):
+        if isinstance(loaded, dict) and isinstance(loaded.get(key), dict):
+            loaded = loaded[key]
+    if not isinstance(loaded, dict) or not all(
+        isinstance(value, torch.Tensor) for value in loaded.values()
+    ):
+        raise GateError(
+            "build", "OG205", f"{shown} is not a state dict: a mapping from names to tensors"
+        )
+    return loaded
+
+
+def _instantiate(target: Any, spec: ModelSpec) -> tuple[nn.Module, bool]:
+    """Return the module, and whether the user's own code (not the gate) called its class."""
+    where = f"models.{spec.name}.model"
+    if isinstance(target, nn.Module):
+        if spec.args or spec.kwargs:
+            raise GateError(
+                "build", "OG204", f"{where}: {spec.model} is a module, which takes no args or kwargs"
+            )
+        return target, True
+    if not callable(target):
+        raise GateError(
+            "build",
+            "OG204",
+            f"{where}: {spec.model} is a {type(target).__name__}; name an nn.Module, a class or a "
+            "function that returns one",
+        )
+    try:
+        module = target(*spec.args, **spec.kwargs)
+    except Exception as error:
+        raise GateError(
+            "build",
+            "OG204",
+            f"{where}: {spec.model} raised {type(error).__name__}: {first_line(error)}",
+        ) from error
+    if not isinstance(module, nn.Module):
+        raise GateError(
+            "build",
+            "OG204",
+            f"{where}: {spec.model} returned a {type(module).__name__}, not an nn.Module",
+        )
+    return module, not isinstance(target, type)
+
+
+def _training(module: nn.Module) -> Finding | None:
+    live = [
+        name or type(part).__name__
+        for name, part in module.named_modules()
+        if part.training and isinstance(part, _ACTS_DIFFERENTLY)
+    ]
+    if not live:
+        return None
+    return Finding(
+        code="OG101",
+        severity="warning",
+        message=f"the model was returned in training mode ({_some(live, 3)} would act differently); "
+        "the gate verified it in eval() mode. Return model.eval(), or an export of the model as it "
+        "is keeps Dropout alive",
+    )
+
+
+def _float64(module: nn.Module) -> Finding | None:
+    wide = [
+        name
+        for name, tensor in (*module.named_parameters(), *module.named_buffers())
+        if tensor.dtype == torch.float64
+    ]
+    if not wide:
+        return None
+    return Finding(
+        code="OG103",
+        severity="warning",
+        message=f"{len(wide)} weights are float64 ({_some(wide, 3)}); many runtimes have no float64 "
+        "kernels, and the others are slow: convert with .float() where that is not meant",
+    )
+
+
+def _some(items: list[str], limit: int = 5) -> str:
+    rest = f" and {len(items) - limit} more" if len(items) > limit else ""
+    return ", ".join(items[:limit]) + rest
+
+
+def _importable(folder: Path) -> None:
+    text = str(folder.resolve())
+    if text not in sys.path:
+        sys.path.insert(0, text)
+
+
+def _import_file(path: Path, workspace: Path) -> ModuleType:
+    """Import a file: as part of its package where it is in one, so that relative imports work."""
+    root = path.parent
+    while (root / "__init__.py").exists() and root != workspace and root.parent != root:
+        root = root.parent
+    if root != path.parent:
+        _importable(root)
+        return importlib.import_module(".".join(path.relative_to(root).with_suffix("").parts))
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    # A name of its own: a file called transformers.py must not hide the library of that name.
+    name = f"onnx_gate_model_{path.stem}"
+    if name in sys.modules and getattr(sys.modules[name], "__file__", None) == str(path):
+        return sys.modules[name]
+    found = importlib.util.spec_from_file_location(name, path)
+    if found is None or found.loader is None:
+        raise ImportError(f"{path.name} is not a Python file")
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module
+    found.loader.exec_module(module)
+    return module

@@ -1,0 +1,374 @@
+"""Every case on every runtime: both sides run, each output is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from onnx_gate.errors import GateError
+from onnx_gate.manifest import EdgesSuite, ModelSpec, RuntimeSpec, Tolerance
+from onnx_gate.report.model import Check, CheckVerdict, Finding
+from onnx_gate.runtimes.base import Array, Refusal, Session, find_runtime, first_line
+from onnx_gate.runtimes.torch_eager import Eager, Outputs
+from onnx_gate.verify.build import load_function
+from onnx_gate.verify.cases import DEFAULT_SUITES, Case, cases
+from onnx_gate.verify.compare import compare
+from onnx_gate.verify.judge import Rules, is_floating, judge
+from onnx_gate.verify.oracle import CaseOracle
+from onnx_gate.verify.precision import Wide
+from onnx_gate.verify.selfcheck import disagreement
+from onnx_gate.verify.tolerance import Metric
+
+STORED = "stored"
+
+
+@dataclass
+class Checker:
+    """Runs one exported model against its module; ``findings`` grows as it does."""
+
+    spec: ModelSpec
+    eager: Eager
+    path: Path
+    graph_inputs: Mapping[str, str]
+    graph_outputs: tuple[str, ...]
+    example: Mapping[str, int]
+    workspace: Path
+    patterns: tuple[str, ...]
+    threads: int
+    findings: list[Finding] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._wide = Wide(self.eager)
+        self._usual: dict[str, float] = {}
+        self._metrics: dict[str, Metric] = {}
+        self._eps = _widest_eps(self.eager.module)
+        self._slow = self.eager.without_fast_path()
+        self._slow_wide = Wide(self._slow or self.eager)
+
+    def run(self) -> tuple[Check, ...]:
+        """Try every case of the model's suites; raises ``GateError`` as suites and runtimes do."""
+        chosen = cases(self.spec, self.example, self.workspace, self.patterns)
+        plain = _without_optimisations(self.spec.runtimes)
+        with _Sessions(self.path, self.spec.runtimes, self.threads) as sessions:
+            checks: list[Check] = []
+            first: Case | None = None
+            for case in chosen:
+                if first is None:
+                    first = case
+                checks += self._case(case, sessions)
+        if plain is not None and first is not None:
+            checks += self._once_without(plain, first)
+        return tuple(checks)
+
+    def advice(self) -> tuple[tuple[Check, ...], tuple[Finding, ...]]:
+        """Try what many correct models promise nothing about; nothing here fails a model."""
+        checks: list[Check] = []
+        chosen = cases(self.spec, self.example, self.workspace, self.patterns, advice=True)
+        with _Sessions(self.path, self.spec.runtimes[:1], self.threads) as sessions:
+            for case in chosen:
+                checks += self._case(case, sessions)
+        findings = [
+            Finding(
+                code="OG403",
+                severity="warning",
+                message=f"{check.case}, output {check.output}: {check.reason}",
+            )
+            for check in checks
+            if check.verdict == "diverged"
+        ]
+        return tuple(checks), tuple(findings)
+
+    def _once_without(self, plain: RuntimeSpec, case: Case) -> list[Check]:
+        """Run one case with the optimisations off: some faults show at one level only."""
+        try:
+            with _Sessions(self.path, (plain,), self.threads) as sessions:
+                return list(self._case(case, sessions))
+        except GateError as error:
+            self.findings.append(
+                Finding(
+                    code="OG304",
+                    severity="note",
+                    message=f"not run with optimisations off: {error.message}",
+                )
+            )
+            return []
+
+    def _case(self, case: Case, sessions: Mapping[str, Session]) -> Iterator[Check]:
+        oracle, refusal = self._ask(case, self.eager, self._wide)
+        if oracle is not None and case.expected:
+            yield from self._stored(case, oracle)
+        for label, session in sessions.items():
+            answers, refused = _answers(session, case, self.graph_inputs)
+            checks = self._compare(case, label, oracle, refusal, answers, refused)
+            if self._slow is not None and any(c.verdict == "diverged" for c in checks):
+                checks = self._second_opinion(case, label, oracle, answers, refused, checks)
+            yield from checks
+        if oracle is not None and not case.advice and not self._is_edge(case):
+            self._remember(oracle.outputs)
+
+    def _ask(self, case: Case, eager: Eager, wide: Wide) -> tuple[CaseOracle | None, str]:
+        """Run the module; return what it says, or why it refuses."""
+        try:
+            outputs = self._named(eager.run(case.arrays))
+        except Refusal as error:
+            return None, str(error)
+        return CaseOracle(eager, wide, case.arrays, outputs), ""
+
+    def _second_opinion(
+        self,
+        case: Case,
+        label: str,
+        first: CaseOracle | None,
+        answers: list[Array] | None,
+        refused: str,
+        checks: list[Check],
+    ) -> list[Check]:
+        """Ask PyTorch again with the fast path of attention off: it may disagree with itself."""
+        assert self._slow is not None
+        slow, refusal = self._ask(case, self._slow, self._slow_wide)
+        again = self._compare(case, label, slow, refusal, answers, refused)
+        if not any(c.verdict == "diverged" for c in again):
+            return again
+        undecided = (first is None) != (slow is None) or (
+            first is not None and slow is not None and disagreement(first.outputs, slow.outputs)
+        )
+        if undecided and not case.asked:
+            reason = "PyTorch answers otherwise with the fast path of attention on and off; "
+            return [
+                c.model_copy(update={"advice": True, "reason": reason + c.reason})
+                if c.verdict == "diverged"
+                else c
+                for c in again
+            ]
+        return checks
+
+    def _compare(
+        self,
+        case: Case,
+        label: str,
+        oracle: CaseOracle | None,
+        refusal: str,
+        answers: list[Array] | None,
+        refused: str,
+    ) -> list[Check]:
+        if answers is None:
+            if oracle is None:
+                reason = f"both refuse; PyTorch: {refusal}; {label}: {refused}"
+                return [_check(case, label, "*", "refused", reason)]
+            return [_check(case, label, "*", "diverged", f"{label} refuses: {refused}")]
+        if oracle is None:
+            reason = f"PyTorch refuses ({refusal}) and {label} answers"
+            check = _check(case, label, "*", "diverged", reason)
+            # A size or value that nobody asked for need not be one that the model is made for.
+            return [check if case.asked else check.model_copy(update={"advice": True})]
+        expected = oracle.outputs
+        if len(answers) != len(expected.arrays):
+            names = ", ".join(expected.names)
+            reason = f"{len(answers)} outputs where PyTorch has {len(expected.arrays)} ({names})"
+            return [_check(case, label, "*", "diverged", reason)]
+        return [
+            self._judge(case, label, oracle, index, answers[place])
+            for index, place in enumerate(self._order(expected.names))
+        ]
+
+    def _judge(
+        self, case: Case, label: str, oracle: CaseOracle, index: int, candidate: Array
+    ) -> Check:
+        name = oracle.outputs.names[index]
+        rules = self._rules(name, candidate.dtype)
+        try:
+            found = judge(
+                candidate,
+                oracle.outputs.arrays[index],
+                rules,
+                self._usual.get(name, 0.0),
+                oracle.output(index),
+            )
+        except (ValueError, TypeError) as error:
+            raise GateError(
+                "unverified",
+                "OG405",
+                f"{case.id}: the tolerance of {name} cannot be applied: {first_line(error)}",
+            ) from error
+        if found.ill_conditioned and not case.advice:
+            self.findings.append(
+                Finding(
+                    code="OG401",
+                    severity="warning",
+                    message=f"{name} is ill-conditioned: on {case.id} PyTorch itself is "
+                    f"{found.metrics.scaled_torch if found.metrics else 0:.1g} of the output's scale "
+                    "off float64, so smaller faults cannot be seen there",
+                )
+            )
+        verdict: CheckVerdict = "pass" if found.holds else "diverged"
+        return _check(case, label, name, verdict, found.reason).model_copy(
+            update={
+                "budget": found.budget,
+                "tolerance": found.tolerance,
+                "metrics": found.metrics,
+                "worst": found.worst,
+            }
+        )
+
+    def _stored(self, case: Case, oracle: CaseOracle) -> Iterator[Check]:
+        """Compare the outputs that a file of inputs holds with what PyTorch says now."""
+        names = oracle.outputs.names
+        for key, array in case.expected.items():
+            if key in names:
+                index = names.index(key)
+            elif key.isdigit() and int(key) < len(names):
+                index = int(key)
+            else:
+                raise GateError(
+                    "unverified",
+                    "OG108",
+                    f"{case.id}: the stored output_{key} is none of the model's outputs: "
+                    f"{', '.join(names)}",
+                )
+            yield self._judge(case, STORED, oracle, index, array)
+
+    def _named(self, outputs: Outputs) -> Outputs:
+        """Give the outputs the manifest's names, in order."""
+        declared = self.spec.outputs
+        if declared is None or set(declared) == set(outputs.names):
+            return outputs
+        if len(declared) != len(outputs.names):
+            raise GateError(
+                "unverified",
+                "OG115",
+                f"the manifest names {len(declared)} outputs ({', '.join(declared)}) and the model "
+                f"returns {len(outputs.names)}: {', '.join(outputs.names)}",
+            )
+        return replace(outputs, names=tuple(declared))
+
+    def _order(self, names: tuple[str, ...]) -> list[int]:
+        """Return, for each output of the model, its place among the graph's.
+
+        By name where the manifest names them and the graph has the same names in another order,
+        which is a finding; by place otherwise.
+        """
+        places = list(range(len(names)))
+        declared = self.spec.outputs
+        if declared is None or tuple(self.graph_outputs) == names:
+            return places
+        if set(self.graph_outputs) == set(names):
+            self._note_outputs(f"in the order {', '.join(self.graph_outputs)}, PyTorch returns", names)
+            return [self.graph_outputs.index(name) for name in names]
+        self._note_outputs(f"called {', '.join(self.graph_outputs)}, the manifest says", names)
+        return places
+
+    def _note_outputs(self, text: str, names: tuple[str, ...]) -> None:
+        self.findings.append(
+            Finding(
+                code="OG115",
+                severity="error",
+                message=f"the graph's outputs are {text} {', '.join(names)}: whoever reads them by "
+                "name or by place gets something else",
+            )
+        )
+
+    def _rules(self, name: str, dtype: np.dtype[np.generic]) -> Rules:
+        own = (self.spec.outputs or {}).get(name)
+        tolerance = own or self.spec.tolerance
+        if own is None and not is_floating(dtype):
+            tolerance = Tolerance(auto=tolerance.auto, indices=tolerance.indices)
+        return Rules(
+            tolerance=tolerance,
+            own_tolerance=own is not None,
+            metric=self._metric(tolerance.metric),
+            eps=self._eps,
+            threads=self.threads,
+        )
+
+    def _metric(self, reference: str | None) -> Metric | None:
+        if reference is None:
+            return None
+        if reference not in self._metrics:
+            function = load_function(reference, self.workspace, f"models.{self.spec.name}.tolerance")
+
+            def metric(expected: Array, actual: Array) -> float:
+                try:
+                    return float(function(expected.copy(), actual.copy()))
+                except Exception as error:
+                    raise GateError(
+                        "unverified",
+                        "OG405",
+                        f"the metric {reference} raised {type(error).__name__}: {first_line(error)}",
+                    ) from error
+
+            self._metrics[reference] = metric
+        return self._metrics[reference]
+
+    def _is_edge(self, case: Case) -> bool:
+        suite = self.spec.suites.get(case.suite) or DEFAULT_SUITES.get(case.suite)
+        return isinstance(suite, EdgesSuite)
+
+    def _remember(self, outputs: Outputs) -> None:
+        """Keep the usual scale of each output, of cases that are not at an edge."""
+        for name, array in zip(outputs.names, outputs.arrays, strict=True):
+            if is_floating(array.dtype) and array.size:
+                scale = compare(array, array).expected_rms
+                if np.isfinite(scale):
+                    self._usual[name] = max(self._usual.get(name, 0.0), scale)
+
+
+class _Sessions(dict[str, Session]):
+    """Sessions by label, open inside a ``with``."""
+
+    def __init__(self, path: Path, runtimes: Iterable[RuntimeSpec], threads: int) -> None:
+        super().__init__()
+        self._path, self._runtimes, self._threads = path, tuple(runtimes), threads
+
+    def __enter__(self) -> _Sessions:
+        for spec in self._runtimes:
+            self[spec.label] = find_runtime(spec.name).open(self._path, spec, self._threads)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for session in self.values():
+            session.close()
+
+
+def _answers(
+    session: Session, case: Case, graph_inputs: Mapping[str, str]
+) -> tuple[list[Array] | None, str]:
+    """Return the runtime's outputs, or ``None`` and why it refuses."""
+    feeds = {graph: case.arrays[name].copy() for name, graph in graph_inputs.items()}
+    try:
+        return [np.asarray(output) for output in session.run(feeds)], ""
+    except Refusal as error:
+        return None, str(error)
+
+
+def _without_optimisations(runtimes: Iterable[RuntimeSpec]) -> RuntimeSpec | None:
+    """Return ONNX Runtime without optimisations where the manifest leaves the level open."""
+    plain = [r for r in runtimes if r.name == "onnxruntime" and r.provider in (None, "cpu")]
+    if not plain or any(r.optimization is not None for r in plain):
+        return None
+    return replace(plain[0], optimization="off")
+
+
+def _check(case: Case, runtime: str, output: str, verdict: CheckVerdict, reason: str) -> Check:
+    return Check(
+        runtime=runtime,
+        suite=case.suite,
+        case=case.id,
+        output=output,
+        verdict=verdict,
+        advice=case.advice,
+        reason=reason,
+    )
+
+
+def _widest_eps(module: torch.nn.Module) -> float:
+    """Return eps of the widest floating-point dtype among the weights, 0 without any."""
+    found = [
+        torch.finfo(t.dtype).eps
+        for t in (*module.parameters(), *module.buffers())
+        if t.is_floating_point() and t.dtype.itemsize > 1
+    ]
+    return min(found, default=0.0)

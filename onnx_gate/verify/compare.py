@@ -1,0 +1,383 @@
+"""Comparing two arrays: every metric of a check in one pass at memory speed.
+
+The arrays are read once, in blocks that stay in the cache, so the extra memory is constant. What
+is rare is not computed for every element: a block without NaN or infinity shows it by its largest
+difference, quotients are taken only of elements that can beat the largest one so far, and
+elements are held against the limit only in blocks whose largest difference exceeds ``atol``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onnx_gate.verify import stream as _stream
+from onnx_gate.verify.stream import Array, Best, Floats, Pair, blocks, check_pair, stream
+from onnx_gate.verify.sums import (
+    DOT,
+    Scaled,
+    cosine,
+    decibels,
+    dot,
+    is_safe,
+    scaled,
+    squared_distance,
+    total,
+)
+from onnx_gate.verify.ulp import max_ulp
+
+__all__ = ["Comparison", "ScaledError", "compare", "max_ulp", "scaled_error"]
+
+_SMALLEST_NORMAL = float(np.finfo(np.float64).tiny)
+
+# Sums of squares within this many powers of two are of comparable magnitude.
+_COMPARABLE = 4
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How two arrays of one shape differ; ``a`` is an element of actual, ``e`` of expected.
+
+    Indices are flat, in C order, the first that attains the extreme, and -1 where there is none.
+    *Finite pairs* are those where both elements are finite; where there is none, sums and maxima
+    are 0.0.
+    """
+
+    elements: int
+    """Number of pairs."""
+    finite: int
+    """Number of finite pairs."""
+    max_abs: float
+    """max |a - e| over finite pairs; inf where the difference overflows float64."""
+    max_abs_index: int
+    max_rel: float
+    """max |a - e| / |e| over finite pairs with e != 0."""
+    max_rel_index: int
+    rms: float
+    """sqrt(mean (a - e)²) over finite pairs."""
+    expected_rms: float
+    """sqrt(mean e²) over finite pairs."""
+    cosine: float | None
+    """a·e / (|a| |e|) over finite pairs, in [-1, 1]. 1.0 where both norms are zero, 0.0 where one
+    is, None where no pair is finite."""
+    snr_db: float | None
+    """10 log10(sum e² / sum (a - e)²) over finite pairs: inf where nothing differs, -inf where
+    something does and every e is 0, None where no pair is finite."""
+    nonfinite: int
+    """Number of pairs where NaN does not meet NaN or an infinity not the same infinity."""
+    nonfinite_index: int
+    exceeding: int
+    """Number of finite pairs with |a - e| > atol + rtol |e|, and of the pairs in ``nonfinite``."""
+    exceeding_index: int
+    """Where |a - e| - (atol + rtol |e|) is largest; it is infinite for pairs in ``nonfinite``."""
+
+
+@dataclass(frozen=True)
+class ScaledError:
+    """The error of an array against a reference, on the reference's own scale."""
+
+    max: float
+    """max |x - r| / (|r| + scale) over finite pairs; 0.0 where there is none."""
+    index: int
+    """The first flat C-order index that attains it; -1 where there is none."""
+    rms: float
+    """sqrt(mean (x - r)²) over finite pairs; 0.0 where there is none."""
+
+
+def compare(
+    actual: Array, expected: Array, *, atol: float = 0.0, rtol: float = 0.0, threads: int = 1
+) -> Comparison:
+    """Return every metric of ``actual`` against ``expected``.
+
+    An element exceeds where |a - e| > atol + rtol |e|, the convention of ``numpy.allclose`` and
+    ``torch.testing.assert_close``: ``expected`` is the reference, and NaN equals NaN.
+
+    The arrays have equal shapes (0-d and empty ones too), any strides, and each its own dtype:
+    bool, int8 to int64, uint8 to uint64, float16, bfloat16, float32 or float64. All arithmetic is
+    in float64; differences of 64-bit integers are exact before they are rounded to it (but for
+    uint64 against a negative integer, within two roundings), and a 64-bit integer against a float
+    is rounded first. Sums of squares do not overflow or underflow, whatever the magnitudes.
+
+    ``threads`` never changes the result. Extra memory is below 1 MiB a thread, whatever the size.
+
+    Raises ``ValueError`` for unequal shapes, negative, NaN or (``rtol``) infinite tolerances and
+    ``threads`` below 1; ``TypeError`` for any other dtype.
+    """
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    check_pair(actual, expected)
+    if not atol >= 0.0 or not 0.0 <= rtol < math.inf:
+        raise ValueError(f"tolerances must be non-negative numbers: atol={atol}, rtol={rtol}")
+    atol, rtol = float(atol), float(rtol)
+    workers = stream(
+        actual.size, threads, lambda: _CompareWorker(actual, expected, atol=atol, rtol=rtol)
+    )
+    finite = sum(w.finite for w in workers)
+    aa, ee, dd = (total(part for w in workers for part in w.squares[i]) for i in range(3))
+    ae = total(part for w in workers for part in w.products)
+    absolute = Best.of([w.absolute for w in workers])
+    relative = Best.of([w.relative for w in workers])
+    return Comparison(
+        elements=actual.size,
+        finite=finite,
+        max_abs=max(absolute.value, 0.0),
+        max_abs_index=absolute.index,
+        max_rel=max(relative.value, 0.0),
+        max_rel_index=relative.index,
+        rms=dd.sqrt(finite) if finite else 0.0,
+        expected_rms=ee.sqrt(finite) if finite else 0.0,
+        cosine=cosine(aa, ee, ae, dd) if finite else None,
+        snr_db=decibels(ee, dd) if finite else None,
+        nonfinite=sum(w.clashes for w in workers),
+        nonfinite_index=min((w.first_clash for w in workers if w.clashes), default=-1),
+        exceeding=sum(w.exceeding + w.clashes for w in workers),
+        exceeding_index=_worst(workers),
+    )
+
+
+def _worst(workers: list[_CompareWorker]) -> int:
+    excess = Best.of([w.excess for w in workers])
+    for worker in workers:
+        if worker.clashes:
+            excess.offer(math.inf, worker.first_clash)
+    return excess.index
+
+
+def scaled_error(x: Array, reference: Array, scale: float, threads: int = 1) -> ScaledError:
+    """Return the largest |x - r| / (|r| + scale) and the root mean square of x - r.
+
+    ``scale`` is what counts as small for this reference, as its root mean square; it is finite
+    and not negative. 0/0 counts as 0 and anything else over 0 as inf. Pairs with a NaN or an
+    infinity are left out: ``compare`` counts them. Shapes, dtypes, threads, memory and errors as
+    for ``compare``; ``ValueError`` for any other ``scale``.
+    """
+    x, reference = np.asarray(x), np.asarray(reference)
+    check_pair(x, reference)
+    if not 0.0 <= scale < math.inf:
+        raise ValueError(f"scale must be finite and not negative, not {scale}")
+    scale = float(scale)
+    workers = stream(x.size, threads, lambda: _ScaledWorker(x, reference, scale))
+    finite = sum(w.finite for w in workers)
+    best = Best.of([w.quotient for w in workers])
+    squares = total(part for w in workers for part in w.squares[0])
+    return ScaledError(
+        max=max(best.value, 0.0),
+        index=best.index,
+        rms=squares.sqrt(finite) if finite else 0.0,
+    )
+
+
+class _Blockwise:
+    """What both metrics share: reading blocks, setting special values apart, adding squares."""
+
+    # The vectors of Pair whose squares are added.
+    squared: tuple[str, ...]
+
+    def __init__(self, actual: Array, expected: Array) -> None:
+        self.pair = Pair(actual, expected)
+        self.finite = 0
+        self.clashes = 0
+        self.first_clash = -1
+        # The sums of squares of each task, in the order of `squared`.
+        self.squares: list[list[Scaled]] = [[] for _ in self.squared]
+        # Only float64 reaches magnitudes whose squares overflow, or quotients that underflow.
+        self.extreme = any(a.dtype == np.float64 for a in (actual, expected))
+        rows = max(1, _stream.BLOCK // DOT)
+        vectors = [getattr(self.pair, name) for name in self.squared]
+        self._rows = [(v.reshape(rows, 1, -1), v.reshape(rows, -1, 1)) for v in vectors]
+        self._dots: Floats = np.zeros((rows, 1, 1))
+        # The same sums of each block of the task at hand.
+        self._blocks: list[list[Scaled]] = [[] for _ in self.squared]
+
+    def task(self, low: int, high: int) -> None:
+        for start, n in blocks(low, high):
+            self._block(start, n)
+        for squares, parts in zip(self.squares, self._blocks, strict=True):
+            squares.append(total(parts))
+            parts.clear()
+
+    def _block(self, start: int, n: int) -> None:
+        pair = self.pair
+        pair.read(start, n)
+        d = pair.d[:n]
+        top = float(d.max())
+        hidden: NDArray[np.bool_] | None = None
+        # The difference to NaN or an infinity is never finite, so one look at the largest tells.
+        if not math.isfinite(top):
+            hidden, clash = pair.hide_nonfinite(n)
+            if clash.size:
+                if not self.clashes:
+                    self.first_clash = start + int(clash[0])
+                self.clashes += clash.size
+            if hidden.all():
+                return
+            self.finite -= int(np.count_nonzero(hidden))
+        self.finite += n
+        self.add(n)
+        if hidden is not None:
+            # Below any difference, so that no search finds them.
+            d[hidden] = -1.0
+            top = float(d.max())
+        self.search(start, n, top)
+
+    def add(self, n: int) -> list[Scaled]:
+        """Add the squares of the block read, and return its sums."""
+        sums = []
+        for left, right in self._rows:
+            np.matmul(left, right, out=self._dots)
+            sums.append(sum(self._dots.ravel().tolist()))
+        if self.extreme and not all(map(is_safe, sums)):
+            a, e = self.pair.a[:n], self.pair.e[:n]
+            exact = {"a": lambda: dot(a, a), "e": lambda: dot(e, e)}
+            exact["d"] = lambda: squared_distance(a, e)
+            parts = [exact[name]() for name in self.squared]
+        else:
+            parts = [scaled(value) for value in sums]
+        for collected, part in zip(self._blocks, parts, strict=True):
+            collected.append(part)
+        return parts
+
+    def search(self, start: int, n: int, top: float) -> None:
+        """Look for extremes in the block read, whose largest difference is ``top``.
+
+        Pairs that are not finite have difference -1.0. May overwrite ``a`` and ``e``.
+        """
+        raise NotImplementedError
+
+    def hopeless(self, top: float, lowest: float, best: float) -> bool:
+        """Whether no difference up to ``top`` over ``lowest`` or more can be above ``best``."""
+        return best >= 0.0 and (top <= 0.0 or top <= self._floor(lowest * _lowered(best)))
+
+    def contenders(
+        self, d: Floats, denominators: Floats, best: float, spare: Floats
+    ) -> NDArray[np.intp]:
+        """Return, increasing, the places where d / denominator can be above ``best``, and more.
+
+        d / q > best implies d > best * q, and that product, taken with a slightly smaller best,
+        is not rounded above the true one unless it underflows; for float64 every d > 0 of that
+        size is a contender.
+        """
+        np.multiply(denominators, _lowered(best), out=spare)
+        if self.extreme:
+            np.subtract(spare, _SMALLEST_NORMAL, out=spare)
+            np.maximum(spare, 0.0, out=spare)
+        mask = self.pair.mask[: d.size]
+        np.greater(d, spare, out=mask)
+        return np.flatnonzero(mask) if mask.any() else _NOWHERE
+
+    def _floor(self, product: float) -> float:
+        return max(product - _SMALLEST_NORMAL, 0.0) if self.extreme else product
+
+
+_NOWHERE: NDArray[np.intp] = np.zeros(0, np.intp)
+
+
+def _lowered(best: float) -> float:
+    return min(best * (1.0 - 2.0**-50), math.nextafter(best, 0.0))
+
+
+class _CompareWorker(_Blockwise):
+    squared = ("a", "e", "d")
+
+    def __init__(self, actual: Array, expected: Array, *, atol: float, rtol: float) -> None:
+        super().__init__(actual, expected)
+        self.absolute = Best()
+        self.relative = Best()
+        self.excess = Best()
+        self.exceeding = 0
+        # The sums of a * e of each block.
+        self.products: list[Scaled] = []
+        self._atol = atol
+        self._rtol = rtol
+
+    def add(self, n: int) -> list[Scaled]:
+        parts = super().add(n)
+        aa, ee, dd = parts
+        if abs(aa.exponent - ee.exponent) <= _COMPARABLE and aa.mantissa and ee.mantissa:
+            # 2 ae = aa + ee - dd, whose terms are not much larger than |a| |e|.
+            minus = Scaled(-dd.mantissa, dd.exponent)
+            double = total((aa, ee, minus))
+            self.products.append(scaled(double.mantissa, double.exponent - 1))
+        else:
+            self.products.append(dot(self.pair.a[:n], self.pair.e[:n]))
+        return parts
+
+    def search(self, start: int, n: int, top: float) -> None:
+        d, e, spare = self.pair.d[:n], self.pair.e[:n], self.pair.a[:n]
+        if top > self.absolute.value:
+            self.absolute.offer(top, start + int(d.argmax()))
+        np.absolute(e, out=e)
+        lowest = float(e.min())
+        best = self.relative.value
+        places = None
+        if best < 0.0:
+            self._offer_quotients(start, d, e, np.flatnonzero(e))
+        elif not self.hopeless(top, lowest, best):
+            places = self.contenders(d, e, best, spare)
+            self._offer_quotients(start, d, e, places)
+        if top <= self._atol + self._rtol * lowest:
+            return
+        if places is not None and best <= self._rtol:
+            # What is not above best * |e| is not above rtol * |e| either.
+            if places.size:
+                spare, mask = spare[: places.size], self.pair.mask[: places.size]
+                worst = self._exceed(d[places], e[places], spare, mask)
+                if worst >= 0:
+                    self.excess.offer(float(spare[worst]), start + int(places[worst]))
+        else:
+            worst = self._exceed(d, e, spare, self.pair.mask[:n])
+            if worst >= 0:
+                self.excess.offer(float(spare[worst]), start + worst)
+
+    def _offer_quotients(self, start: int, d: Floats, e: Floats, places: NDArray[np.intp]) -> None:
+        places = places[e[places] > 0.0]
+        if places.size:
+            quotients = d[places] / e[places]
+            first = int(quotients.argmax())
+            self.relative.offer(float(quotients[first]), start + int(places[first]))
+
+    def _exceed(self, d: Floats, e: Floats, excess: Floats, mask: NDArray[np.bool_]) -> int:
+        """Count the differences above their limit; return the place of the worst, or -1.
+
+        -1 too where none is worse than those of earlier blocks. Leaves the excesses in ``excess``.
+        """
+        np.multiply(e, self._rtol, out=excess)
+        np.add(excess, self._atol, out=excess)
+        np.greater(d, excess, out=mask)
+        count = int(np.count_nonzero(mask))
+        if not count:
+            return -1
+        self.exceeding += count
+        np.subtract(d, excess, out=excess)
+        # inf - inf, where the limit overflows too.
+        np.copyto(excess, -1.0, where=np.isnan(excess))
+        return int(excess.argmax()) if excess.max() > self.excess.value else -1
+
+
+class _ScaledWorker(_Blockwise):
+    squared = ("d",)
+
+    def __init__(self, x: Array, reference: Array, scale: float) -> None:
+        super().__init__(x, reference)
+        self.quotient = Best()
+        self._scale = scale
+
+    def search(self, start: int, n: int, top: float) -> None:
+        d, e, spare = self.pair.d[:n], self.pair.e[:n], self.pair.a[:n]
+        best = self.quotient.value
+        if self.hopeless(top, self._scale, best):
+            return
+        np.absolute(e, out=e)
+        np.add(e, self._scale, out=e)
+        places = np.flatnonzero(d >= 0.0) if best < 0.0 else self.contenders(d, e, best, spare)
+        if not places.size:
+            return
+        above, below = d[places], e[places]
+        quotients = above / below
+        quotients[above == 0.0] = 0.0
+        # inf / inf, where the denominator overflows too.
+        quotients[np.isinf(above)] = math.inf
+        first = int(quotients.argmax())
+        self.quotient.offer(float(quotients[first]), start + int(places[first]))

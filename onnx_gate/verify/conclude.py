@@ -1,0 +1,105 @@
+"""From checks and findings to the verdict on a model: pure."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Iterable, Sequence
+
+from onnx_gate.manifest import ModelSpec, Waiver
+from onnx_gate.report.model import Check, Finding, Verdict
+from onnx_gate.verify.cases import matches
+from onnx_gate.verify.sizes import Sizes, sizes_label
+
+
+def conclude(
+    spec: ModelSpec,
+    checks: Sequence[Check],
+    findings: Sequence[Finding],
+    example: Sizes,
+    today: datetime.date,
+) -> tuple[Verdict, tuple[Check, ...], tuple[Finding, ...]]:
+    """Apply the waivers and return the verdict, the checks and all findings, each once.
+
+    ``error`` where nothing was compared, ``diverged`` where a check diverged or a finding is an
+    error, else ``pass``.
+    """
+    judged, notes = _waive(spec, checks, today)
+    every = list(dict.fromkeys([*findings, *_baked(judged, example), *notes]))
+    if not any(check.verdict in ("pass", "diverged", "waived") for check in judged):
+        return "error", judged, tuple(every)
+    failed = any(check.verdict == "diverged" and not check.advice for check in judged)
+    failed = failed or any(finding.severity == "error" for finding in every)
+    return ("diverged" if failed else "pass"), judged, tuple(every)
+
+
+def _waive(
+    spec: ModelSpec, checks: Sequence[Check], today: datetime.date
+) -> tuple[tuple[Check, ...], list[Finding]]:
+    used: set[int] = set()
+    judged: list[Check] = []
+    for check in checks:
+        if check.verdict == "diverged" and not check.advice:
+            for number, waiver in enumerate(spec.waivers):
+                if matches(check.case, waiver.check) and waiver.until >= today:
+                    used.add(number)
+                    if _forgives(waiver, check):
+                        check = check.model_copy(
+                            update={
+                                "verdict": "waived",
+                                "reason": f"{check.reason}; waived until {waiver.until}: "
+                                f"{waiver.reason}",
+                            }
+                        )
+                        break
+        judged.append(check)
+    return tuple(judged), list(_waiver_notes(spec.waivers, used, checks, today))
+
+
+def _forgives(waiver: Waiver, check: Check) -> bool:
+    if waiver.ceiling is None:
+        return True
+    return (
+        check.metrics is not None
+        and check.metrics.nonfinite == 0
+        and not math.isnan(check.metrics.max_abs)
+        and check.metrics.max_abs <= waiver.ceiling
+    )
+
+
+def _waiver_notes(
+    waivers: Iterable[Waiver], used: set[int], checks: Sequence[Check], today: datetime.date
+) -> Iterable[Finding]:
+    for number, waiver in enumerate(waivers):
+        if waiver.until < today:
+            yield Finding(
+                code="OG601",
+                severity="warning",
+                message=f"the waiver for {waiver.check} ended on {waiver.until} ({waiver.reason}): "
+                "it forgives nothing any more",
+            )
+        elif number not in used and checks:
+            yield Finding(
+                code="OG602",
+                severity="note",
+                message=f"the waiver for {waiver.check} was not needed ({waiver.reason}): remove it",
+            )
+
+
+def _baked(checks: Sequence[Check], example: Sizes) -> Iterable[Finding]:
+    """Say that a size is baked in where the graph agrees at the example's sizes and only there."""
+    if not example:
+        return
+    here = sizes_label(example)
+    drawn = [c for c in checks if c.suite == "typical" and not c.advice and c.verdict != "refused"]
+    at_home = [c for c in drawn if here in c.case.split("/")]
+    away = [c for c in drawn if here not in c.case.split("/")]
+    wrong = [c for c in away if c.verdict == "diverged"]
+    if at_home and wrong and all(c.verdict == "pass" for c in at_home):
+        places = list(dict.fromkeys(c.case.split("/")[1] for c in wrong))
+        yield Finding(
+            code="OG102",
+            severity="error",
+            message=f"the graph agrees with PyTorch at the sizes it was exported with ({here}) and not "
+            f"at {', '.join(places[:4])}: a size is baked into it",
+        )

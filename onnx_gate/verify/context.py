@@ -1,0 +1,26 @@
+"""Where and how a model is verified; plain data, without torch."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+def _today() -> datetime.date:
+    return datetime.datetime.now(datetime.timezone.utc).date()
+
+
+@dataclass(frozen=True)
+class Context:
+    """What verifying needs to know beside the model's entry in the manifest.
+
+    ``workspace`` is the manifest's folder, ``folder`` takes the exported file, ``patterns``
+    select cases, ``threads`` is the number of threads of both sides, ``today`` ends waivers.
+    """
+
+    workspace: Path
+    folder: Path
+    patterns: tuple[str, ...] = ()
+    threads: int = 1
+    today: datetime.date = field(default_factory=_today)

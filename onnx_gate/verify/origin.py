@@ -1,0 +1,152 @@
+"""Where an integer output comes from: the values that an argmax, topk or sort pointed at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.utils._pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from onnx_gate.runtimes.base import Array
+from onnx_gate.runtimes.torch_eager import to_array
+
+_INDEX_OUTPUT = {
+    "argmax": 0,
+    "argmin": 0,
+    "topk": 1,
+    "sort": 1,
+    "max": 1,
+    "min": 1,
+    "kthvalue": 1,
+    "median": 1,
+    "nanmedian": 1,
+    "mode": 1,
+    "cummax": 1,
+    "cummin": 1,
+}
+_SEVERAL = frozenset({"topk", "sort"})
+# Operators that move integers about without changing them.
+_MOVES = frozenset(
+    """
+    view _unsafe_view reshape _reshape_alias squeeze unsqueeze permute transpose t slice select
+    expand clone alias detach _to_copy flip split split_with_sizes unbind contiguous
+    """.split()
+)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """An integer output, traced to the reduction that made it.
+
+    ``values`` is what was searched, along ``axis`` (``None``: all of it, flattened). ``slots`` has
+    the output's shape and says which element of the reduction's own index tensor, of shape
+    ``index_shape``, each element of the output is. ``distinct``: no index may appear twice.
+    """
+
+    values: Array
+    axis: int | None
+    slots: Array
+    index_shape: tuple[int, ...]
+    distinct: bool
+
+    def gather(self, indices: Array, values: Array | None = None) -> Array | None:
+        """Return the values that ``indices`` (of the output's shape) point at.
+
+        ``None`` where an index is out of range, or appears twice where it may not.
+        """
+        source = self.values if values is None else values
+        flat_indices = indices.astype(np.int64).reshape(-1)
+        axis = self.axis
+        if axis is None:
+            source, axis, shape = source.reshape(-1), 0, (1,)
+            coordinates: list[Array] = [np.zeros_like(flat_indices)]
+        else:
+            shape = self.index_shape
+            coordinates = [
+                np.asarray(c, dtype=np.int64) for c in np.unravel_index(self.slots.reshape(-1), shape)
+            ] if shape else []
+            if len(shape) == source.ndim - 1:
+                coordinates.insert(axis, np.zeros_like(flat_indices))
+        if source.ndim == 0:
+            source, coordinates, axis = source.reshape(1), [np.zeros_like(flat_indices)], 0
+        if flat_indices.size and (
+            flat_indices.min() < 0 or flat_indices.max() >= source.shape[axis]
+        ):
+            return None
+        coordinates[axis] = flat_indices
+        if self.distinct and len(set(zip(*(c.tolist() for c in coordinates), strict=True))) != len(
+            flat_indices
+        ):
+            return None
+        picked: Array = source[tuple(coordinates)].reshape(indices.shape)
+        return picked
+
+
+class Tracker(TorchDispatchMode):
+    """Remembers, for every tensor of indices, what it points into."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: dict[int, tuple[torch.Tensor, Any]] = {}
+
+    def __torch_dispatch__(  # type: ignore[no-untyped-def]
+        self, func, types, args=(), kwargs=None
+    ):
+        """Run the operator; note reductions to indices and what moves such indices."""
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        name = func._schema.name.split("::")[-1]
+        if name in _INDEX_OUTPUT:
+            self._note_reduction(name, func, args, kwargs, result)
+        elif name in _MOVES and args and id(args[0]) in self._known:
+            self._note_move(name, func, args, kwargs, result)
+        return result
+
+    def origins(self, outputs: Sequence[torch.Tensor]) -> list[Origin | None]:
+        """Return the origin of each output, ``None`` where it is no known index."""
+        found: list[Origin | None] = []
+        for tensor in outputs:
+            entry = self._known.get(id(tensor))
+            if entry is None:
+                found.append(None)
+                continue
+            source, axis, slots, shape, distinct = entry[1]
+            found.append(Origin(to_array(source), axis, to_array(slots), shape, distinct))
+        return found
+
+    def _note_reduction(
+        self, name: str, func: Any, args: Any, kwargs: dict[str, Any], result: Any
+    ) -> None:
+        place = _INDEX_OUTPUT[name]
+        outputs = result if isinstance(result, (tuple, list)) else (result,)
+        if place >= len(outputs):
+            return
+        index, source = outputs[place], args[0]
+        if not isinstance(source, torch.Tensor):
+            return
+        names = [argument.name for argument in func._schema.arguments]
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        defaults = {a.name: a.default_value for a in func._schema.arguments if a.has_default_value()}
+        axis = given.get("dim", defaults.get("dim"))
+        if axis is not None and source.ndim:
+            axis %= source.ndim
+        slots = torch.arange(index.numel()).reshape(index.shape)
+        entry = (source.detach().clone(), axis, slots, tuple(index.shape), name in _SEVERAL)
+        self._known[id(index)] = (index, entry)
+
+    def _note_move(
+        self, name: str, func: Any, args: Any, kwargs: dict[str, Any], result: Any
+    ) -> None:
+        source, axis, slots, shape, distinct = self._known[id(args[0])][1]
+        if name == "_to_copy":
+            moved: Any = slots
+            if result.is_floating_point():
+                return
+        else:
+            moved = func(slots, *args[1:], **kwargs)
+        for tensor, where in zip(pytree.tree_leaves(result), pytree.tree_leaves(moved), strict=True):
+            self._known[id(tensor)] = (tensor, (source, axis, where, shape, distinct))

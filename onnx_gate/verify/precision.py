@@ -1,0 +1,244 @@
+"""The module in float64, and the module with its operators' rounding moved: what PyTorch can know.
+
+Both are ``TorchDispatchMode``s, so they work on a module as it is, hard-coded dtypes included, and
+leave it untouched.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from onnx_gate.errors import GateError
+from onnx_gate.runtimes.base import Array, Refusal
+from onnx_gate.runtimes.torch_eager import Eager, to_array, to_tensor
+
+NARROW = (torch.float32, torch.float16, torch.bfloat16)
+
+# Operators that only move, select or compare values: they do not round, so nothing is moved there.
+_EXACT = frozenset(
+    """
+    abs alias alias_copy amax amin aminmax as_strided bucketize cat ceil clamp clamp_max clamp_min
+    clone constant_pad_nd contiguous copy copy_ cummax cummin detach diagonal embedding empty
+    empty_like empty_strided expand eye fill fill_ flip floor frac full full_like fmod gather
+    hardtanh index index_put index_put_ index_select isnan leaky_relu lift lift_fresh
+    lift_fresh_copy masked_fill masked_fill_ masked_scatter max max_pool2d_with_indices
+    max_pool3d_with_indices maximum min minimum native_dropout neg new_empty new_full new_ones
+    new_zeros nonzero ones ones_like permute pixel_shuffle pixel_unshuffle put reflection_pad1d
+    reflection_pad2d reflection_pad3d relu relu_ repeat replication_pad1d replication_pad2d
+    replication_pad3d roll round scalar_tensor scatter scatter_ select select_scatter sign slice
+    slice_scatter sort split split_with_sizes squeeze stack take threshold topk
+    transpose tril triu trunc unbind unfold unsqueeze upsample_nearest1d upsample_nearest2d
+    upsample_nearest3d view where zero_ zeros zeros_like _adaptive_max_pool2d arange _to_copy
+    _unsafe_view _reshape_alias _reshape_copy mode median kthvalue
+    """.split()
+)
+
+
+_NORMALISATIONS = frozenset(
+    {"native_batch_norm", "_native_batch_norm_legit", "native_group_norm", "native_layer_norm"}
+)
+_LANES = 16
+# Numbers whose mean is this many standard deviations from zero round alike when they are added.
+_ALIKE = 10.0
+
+
+class Widen(TorchDispatchMode):
+    """Run every operator in float64: narrower tensors are widened as they come in.
+
+    In-place operators on a narrower tensor write the rounded result back, as its dtype demands.
+    """
+
+    def __torch_dispatch__(  # type: ignore[no-untyped-def]
+        self, func, types, args=(), kwargs=None
+    ):
+        """Widen the arguments and the ``dtype`` that the operator would make."""
+        kwargs = dict(kwargs or {})
+        written = [
+            value
+            for argument, value in _schema_values(func, args, kwargs)
+            if argument.alias_info is not None
+            and argument.alias_info.is_write
+            and isinstance(value, torch.Tensor)
+            and value.dtype in NARROW
+        ]
+        widened: dict[int, torch.Tensor] = {}
+
+        def widen(value: Any) -> Any:
+            if isinstance(value, torch.Tensor) and value.dtype in NARROW:
+                if id(value) not in widened:
+                    widened[id(value)] = value.to(torch.float64)
+                return widened[id(value)]
+            return torch.float64 if isinstance(value, torch.dtype) and value in NARROW else value
+
+        result = func(
+            *pytree.tree_map(widen, args), **{k: pytree.tree_map(widen, v) for k, v in kwargs.items()}
+        )
+        for tensor in written:
+            tensor.copy_(widened[id(tensor)])
+        if written and len(written) == 1 and result is widened[id(written[0])]:
+            return written[0]
+        return pytree.tree_map(widen, result)
+
+
+class Jitter(TorchDispatchMode):
+    """Move every rounded result of every operator by at most one unit in the last place.
+
+    What comes out is what another correct implementation of the same model could have computed
+    (Monte Carlo arithmetic, Parker 1997, at the granularity of operators). Values with few
+    significant bits, such as whole numbers, are left alone: they are results of exact arithmetic
+    on sizes and positions more often than of rounding.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def __torch_dispatch__(  # type: ignore[no-untyped-def]
+        self, func, types, args=(), kwargs=None
+    ):
+        """Run the operator and move its floating-point results."""
+        result = func(*args, **(kwargs or {}))
+        name = func._schema.name.split("::")[-1]
+        returns = func._schema.returns
+        if name in _EXACT or any(
+            r.alias_info is not None and not r.alias_info.is_write for r in returns
+        ):
+            return result
+        for leaf in pytree.tree_leaves(result):
+            if isinstance(leaf, torch.Tensor) and leaf.is_floating_point():
+                self.move(leaf)
+        if name in _NORMALISATIONS:
+            self._move_means(name, args, result)
+        return result
+
+    def _move_means(self, name: str, args: Any, result: Any) -> None:
+        """Move what is subtracted as the mean, as far as the numbers are alike.
+
+        Adding n equal numbers in sequence rounds in one direction every time: the mean is off by
+        n/64 units in ONNX Runtime's InstanceNormalization (docs/tolerances.md), and dividing by a
+        small standard deviation makes that visible.
+        """
+        output, mean, rstd = result[0], result[1], result[2]
+        x, weight = args[0], args[1]
+        if mean.numel() == 0 or output.numel() == 0:
+            return
+        steepness = mean.abs() * rstd
+        count = output.numel() // mean.numel()
+        sign = torch.randint(0, 2, mean.shape, generator=self._generator) * 2 - 1
+        alike = (steepness / _ALIKE).clamp(max=1.0)
+        shift = steepness * alike * sign * (count / _LANES * torch.finfo(x.dtype).eps)
+        if name == "native_layer_norm":
+            scaled = shift if weight is None else shift * weight
+            output.add_(scaled.to(output.dtype).expand_as(output))
+        else:
+            batch, channels = (x.shape[0], x.shape[1])
+            if mean.ndim == 2:
+                per_channel = shift.repeat_interleave(channels // mean.shape[1], dim=1)
+            else:
+                per_channel = shift.reshape(1, -1)
+            if weight is not None:
+                per_channel = per_channel * weight.reshape(1, -1)
+            wide = per_channel.reshape(per_channel.shape[0], -1, *([1] * (x.ndim - 2)))
+            output.add_(wide.to(output.dtype).expand(batch, channels, *x.shape[2:]))
+
+    def move(self, tensor: torch.Tensor) -> None:
+        """Move the elements of ``tensor`` in place."""
+        if tensor.numel() == 0 or tensor.layout != torch.strided:
+            return
+        eps = torch.finfo(tensor.dtype).eps
+        sign = torch.randint(
+            -1, 2, tensor.shape, generator=self._generator, dtype=torch.int8
+        ).to(torch.float64 if tensor.dtype == torch.float64 else torch.float32)
+        moved = tensor.to(sign.dtype) * (1 + eps * sign)
+        keep = _few_bits(tensor)
+        tensor.copy_(torch.where(keep, tensor, moved.to(tensor.dtype)))
+
+
+def _few_bits(tensor: torch.Tensor) -> torch.Tensor:
+    steps, limit = {
+        torch.float64: (2.0**20, 2.0**31),
+        torch.float32: (2.0**8, 2.0**15),
+        torch.float16: (1.0, 2.0**11),
+    }.get(tensor.dtype, (1.0, 2.0**8))
+    scaled = tensor * steps if steps != 1.0 else tensor
+    return (scaled == scaled.round()) & (tensor.abs() <= limit)
+
+
+def _schema_values(func: Any, args: Any, kwargs: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+    arguments = func._schema.arguments
+    pairs = [
+        (argument, args[place] if place < len(args) else kwargs.get(argument.name))
+        for place, argument in enumerate(arguments)
+    ]
+    return [(argument, value) for argument, value in pairs if value is not None]
+
+
+class Wide:
+    """The float64 twin of a module, made when it is first asked for."""
+
+    def __init__(self, eager: Eager) -> None:
+        self._eager = eager
+        self._twin: Eager | None = None
+
+    def run_tensors(
+        self, inputs: Mapping[str, Array], inner: TorchDispatchMode | None = None
+    ) -> tuple[tuple[str, ...], tuple[torch.Tensor, ...]] | None:
+        """Return the outputs in float64, or ``None`` where the module cannot run in it.
+
+        ``inner`` is another mode, which sees the operators first.
+        """
+        if self._twin is None:
+            self._twin = self._make()
+        previous = torch.get_default_dtype()
+        try:
+            torch.set_default_dtype(torch.float64)
+            with ExitStack() as modes:
+                modes.enter_context(Widen())
+                if inner is not None:
+                    modes.enter_context(inner)
+                return self._twin.run_tensors(inputs, dtype=torch.float64)
+        except (Refusal, GateError):
+            return None
+        finally:
+            torch.set_default_dtype(previous)
+
+    def run(self, inputs: Mapping[str, Array]) -> tuple[Array, ...] | None:
+        """Return the outputs as float64 arrays, or ``None`` where the module cannot run in it."""
+        result = self.run_tensors(inputs)
+        if result is None:
+            return None
+        try:
+            return tuple(to_array(tensor) for tensor in result[1])
+        except GateError:
+            return None
+
+    def _make(self) -> Eager:
+        try:
+            module = copy.deepcopy(self._eager.module).double()
+        except Exception:
+            # What cannot be copied is widened operator by operator instead.
+            return self._eager
+        twin = copy.copy(self._eager)
+        twin.module = module
+        return twin
+
+
+def jittered(eager: Eager, inputs: Mapping[str, Array], seed: int) -> tuple[Array, ...] | None:
+    """Return the outputs of one run of the module in its own precision under ``Jitter``."""
+    mode = Jitter(seed)
+    tensors = {name: to_tensor(array) for name, array in inputs.items()}
+    for tensor in tensors.values():
+        if tensor.is_floating_point():
+            mode.move(tensor)
+    try:
+        _, outputs = eager.run_prepared(tensors, mode=mode)
+        return tuple(to_array(tensor) for tensor in outputs)
+    except (Refusal, GateError):
+        return None

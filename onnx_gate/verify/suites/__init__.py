@@ -1,0 +1,1 @@
+"""Input suites, one kind a file, found through the entry-point group ``onnx_gate.suites``."""

@@ -1,0 +1,126 @@
+"""Sums of squares and products that neither overflow nor lose what is near zero."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnx_gate.verify.stream import Floats
+
+# OpenBLAS shares longer dot products among threads of its own, which compete with the caller's.
+DOT = 8192
+
+# Sums of squares between these bounds lost nothing that matters to overflow or underflow.
+_SAFE_LOW, _SAFE_HIGH = 1e-250, 1e300
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """The number ``mantissa * 2**exponent``; the mantissa is 0.0 or in [0.5, 1) in magnitude."""
+
+    mantissa: float
+    exponent: int
+
+    def sqrt(self, divisor: int = 1) -> float:
+        """Return the root of this number over ``divisor`` as a float64; inf where too large."""
+        mantissa, exponent = self.mantissa / divisor, self.exponent
+        if exponent % 2:
+            mantissa, exponent = mantissa * 2.0, exponent - 1
+        return _ldexp(math.sqrt(mantissa), exponent // 2)
+
+
+ZERO = Scaled(0.0, 0)
+
+
+def scaled(value: float, exponent: int = 0) -> Scaled:
+    """Return ``value * 2**exponent``, which may lie outside the range of a float64."""
+    mantissa, shift = math.frexp(value)
+    return Scaled(mantissa, exponent + shift) if mantissa else ZERO
+
+
+def total(parts: Iterable[Scaled]) -> Scaled:
+    """Return the sum of ``parts``, rounded once, so that their order does not matter."""
+    terms = [part for part in parts if part.mantissa]
+    if not terms:
+        return ZERO
+    top = max(part.exponent for part in terms)
+    return scaled(math.fsum(_ldexp(p.mantissa, p.exponent - top) for p in terms), top)
+
+
+def dot(x: Floats, y: Floats) -> Scaled:
+    """Return the inner product of two finite vectors of at most ``BLOCK`` elements.
+
+    The products are taken after dividing each vector by a power of two that brings its largest
+    magnitude to 1, so they neither overflow nor vanish.
+    """
+    kx, ky = _exponent(x), _exponent(y)
+    return scaled(math.fsum(np.ldexp(x, -kx) * np.ldexp(y, -ky)), kx + ky)
+
+
+def squared_distance(x: Floats, y: Floats) -> Scaled:
+    """Return the sum of (x - y)**2 of two finite vectors; the differences may exceed float64."""
+    shift = max(_exponent(x), _exponent(y)) + 1
+    # A small difference of small numbers keeps its bits: there the plain difference is exact
+    # enough, and only where it overflows are both sides made smaller first.
+    plain = x - y
+    if np.isfinite(plain).all():
+        return dot(plain, plain)
+    apart = np.ldexp(x, -shift) - np.ldexp(y, -shift)
+    part = dot(apart, apart)
+    return Scaled(part.mantissa, part.exponent + 2 * shift)
+
+
+def is_safe(square_sum: float) -> bool:
+    """Whether a sum of squares is trustworthy as float64 computed it (0.0 is not)."""
+    return _SAFE_LOW < square_sum < _SAFE_HIGH
+
+
+def cosine(aa: Scaled, ee: Scaled, ae: Scaled, dd: Scaled) -> float:
+    """Return the cosine of the angle between vectors a and e from their inner products.
+
+    ``dd`` is the square of |a - e|. By the law of cosines |a - e|² = (|a| - |e|)² +
+    2 |a| |e| (1 - cos), so for vectors close to each other 1 - cos follows from small numbers
+    alone and loses no digits; elsewhere cos = a·e / (|a| |e|). Two zero vectors have cosine 1.0,
+    one zero vector 0.0. The result is in [-1, 1].
+    """
+    if not aa.mantissa or not ee.mantissa:
+        return float(aa.mantissa == ee.mantissa)
+    unit = max(aa.exponent, ee.exponent)
+    a2, e2, d2 = (_ldexp(s.mantissa, s.exponent - unit) for s in (aa, ee, dd))
+    na, ne = math.sqrt(a2), math.sqrt(e2)
+    if d2 < na * ne:
+        gap = (a2 - e2) / (na + ne)
+        value = 1.0 - max(0.0, d2 - gap * gap) / (2.0 * na * ne)
+    else:
+        norms = scaled(aa.mantissa * ee.mantissa, aa.exponent + ee.exponent)
+        odd = norms.exponent % 2
+        root = math.sqrt(math.ldexp(norms.mantissa, odd))
+        value = _ldexp(ae.mantissa / root, ae.exponent - (norms.exponent - odd) // 2)
+    return min(1.0, max(-1.0, value))
+
+
+def decibels(signal: Scaled, noise: Scaled) -> float:
+    """Return 10 log10(signal / noise) for sums of squares; inf without noise, -inf without signal.
+
+    Without either it is inf: nothing differs.
+    """
+    if not noise.mantissa:
+        return math.inf
+    if not signal.mantissa:
+        return -math.inf
+    octaves = signal.exponent - noise.exponent
+    return 10.0 * (math.log10(signal.mantissa / noise.mantissa) + octaves * math.log10(2.0))
+
+
+def _exponent(x: Floats) -> int:
+    return math.frexp(float(np.abs(x).max(initial=0.0)))[1]
+
+
+def _ldexp(value: float, exponent: int) -> float:
+    try:
+        return math.ldexp(value, exponent)
+    except OverflowError:
+        return math.copysign(math.inf, value)

@@ -1,0 +1,235 @@
+"""One model, from its entry in the manifest to its result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from onnx_gate.errors import GateError
+from onnx_gate.manifest import ModelSpec
+from onnx_gate.report.io import to_message
+from onnx_gate.report.model import Check, ExportInfo, Finding, ModelError, ModelResult, Stage, Verdict
+from onnx_gate.runtimes.base import Array, Refusal
+from onnx_gate.runtimes.torch_eager import Eager, Outputs
+from onnx_gate.verify.build import build
+from onnx_gate.verify.cases import cases
+from onnx_gate.verify.checks import Checker
+from onnx_gate.verify.conclude import conclude
+from onnx_gate.verify.context import Context
+from onnx_gate.verify.draw import FLOATS, Source, draw
+from onnx_gate.verify.export import Exported, export
+from onnx_gate.verify.inspect import inspect_graph, join_inputs
+from onnx_gate.verify.selfcheck import disagreement, examine
+from onnx_gate.verify.sizes import Sizes, concrete, example_candidates
+
+Emit = Callable[[dict[str, Any]], None]
+
+
+class _Progress:
+    """The stages so far, and everything that is known when one of them fails."""
+
+    def __init__(self, emit: Emit) -> None:
+        self._emit = emit
+        self.stages: list[Stage] = []
+        self.findings: list[Finding] = []
+        self.export: ExportInfo | None = None
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Announce a stage and take its time."""
+        self._emit({"kind": "stage", "name": name})
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.stages.append(Stage(name=name, seconds=round(time.perf_counter() - begin, 4)))
+
+
+def verify(spec: ModelSpec, context: Context, emit: Emit) -> ModelResult:
+    """Build, export, inspect, run and compare one model.
+
+    ``emit`` gets ``{"kind": "stage", ...}`` as stages begin and ``{"kind": "result", ...}`` once
+    the verdict stands, before the advisory cases are tried: these may take the process down, and
+    then the verdict has been said. The returned result includes their findings.
+    """
+    progress = _Progress(emit)
+    try:
+        result, checker = _verify(spec, context, progress)
+    except GateError as error:
+        return _failed(spec, progress, error)
+    emit({"kind": "result", "model": to_message(result)})
+    if checker is None or context.patterns:
+        return result
+    with progress.stage("advice"):
+        checks, findings = checker.advice()
+    return result.model_copy(
+        update={
+            "checks": (*result.checks, *checks),
+            "findings": (*result.findings, *findings),
+            "stages": tuple(progress.stages),
+        }
+    )
+
+
+def _verify(
+    spec: ModelSpec, context: Context, progress: _Progress
+) -> tuple[ModelResult, Checker | None]:
+    with progress.stage("build"):
+        eager, example, sizes, first = _prepare(spec, context, progress)
+    with progress.stage("export"):
+        exported = export(spec, eager, example, context.workspace, context.folder)
+        progress.export = exported.info()
+        eager = _untouched(spec, eager, example, first, context, progress)
+    with progress.stage("inspect"):
+        progress.findings += inspect_graph(spec, exported)
+    with progress.stage("verify"):
+        checker = _checker(spec, context, eager, exported, sizes)
+        checks = checker.run()
+        again = eager.run(example)
+        difference = disagreement(first, again)
+        if difference:
+            raise GateError(
+                "unverified",
+                "OG106",
+                f"the model disagrees with itself: called again on equal inputs after other calls, "
+                f"{difference}; it keeps state between calls, and a graph keeps none",
+            )
+    progress.findings += checker.findings
+    verdict, checks, findings = conclude(spec, checks, progress.findings, sizes, context.today)
+    return _result(spec, progress, verdict, checks, findings), checker
+
+
+def _prepare(
+    spec: ModelSpec, context: Context, progress: _Progress
+) -> tuple[Eager, Mapping[str, Array], Sizes, Outputs]:
+    """Build the model, and find inputs of the export's example that it accepts."""
+    built = build(spec, context.workspace)
+    progress.findings += built.findings
+    eager = Eager(built.module, tuple(spec.inputs))
+    refusals: list[str] = []
+    for sizes, arrays in _examples(spec, context):
+        try:
+            first, findings = examine(eager, arrays)
+        except Refusal as refusal:
+            refusals.append(f"{_sizes(sizes)}{refusal}")
+            continue
+        progress.findings += findings
+        if not first.arrays:
+            raise GateError("unverified", "OG107", "the model returns no tensor")
+        return eager, arrays, sizes, first
+    raise GateError("build", "OG105", f"forward raises on example inputs: {refusals[0]}")
+
+
+def _examples(
+    spec: ModelSpec, context: Context
+) -> Iterator[tuple[Sizes, Mapping[str, Array]]]:
+    drawable = all(
+        s.range is not None or s.dtype in (*FLOATS, "bool") for s in spec.inputs.values()
+    )
+    if not drawable:
+        # Integers without a range come from the user's own suites only.
+        for case in cases(spec, {}, context.workspace):
+            yield case.sizes, case.arrays
+            return
+    for sizes in example_candidates(spec.inputs, spec.dims):
+        yield (
+            sizes,
+            {
+                name: draw(s, concrete(s, sizes), Source(spec.seed, "example", name))
+                for name, s in spec.inputs.items()
+            },
+        )
+
+
+def _untouched(
+    spec: ModelSpec,
+    eager: Eager,
+    example: Mapping[str, Array],
+    first: Outputs,
+    context: Context,
+    progress: _Progress,
+) -> Eager:
+    """Return the module as it was before the export, built again where the export changed it."""
+    eager.module.eval()
+    try:
+        if not disagreement(first, eager.run(example)):
+            return eager
+    except Refusal:
+        pass
+    rebuilt = Eager(build(spec, context.workspace).module, tuple(spec.inputs))
+    try:
+        difference = disagreement(first, rebuilt.run(example))
+    except Refusal as refusal:
+        difference = str(refusal)
+    if difference:
+        raise GateError(
+            "unverified",
+            "OG106",
+            f"the model disagrees with itself: after the export, and built anew with the same seed, "
+            f"{difference}",
+        )
+    progress.findings.append(
+        Finding(
+            code="OG109",
+            severity="warning",
+            message="exporting changes the model: called again afterwards it answers differently. "
+            "The gate compared with a fresh one",
+        )
+    )
+    return rebuilt
+
+
+def _checker(
+    spec: ModelSpec, context: Context, eager: Eager, exported: Exported, sizes: Sizes
+) -> Checker:
+    return Checker(
+        spec=spec,
+        eager=eager,
+        path=exported.path,
+        graph_inputs=join_inputs(spec, exported),
+        graph_outputs=tuple(value.name for value in exported.proto.graph.output),
+        example=sizes,
+        workspace=context.workspace,
+        patterns=context.patterns,
+        threads=context.threads,
+    )
+
+
+def _failed(spec: ModelSpec, progress: _Progress, error: GateError) -> ModelResult:
+    failure = ModelError.model_validate(
+        {"kind": error.kind, "code": error.code, "message": error.message}
+    )
+    return _result(spec, progress, "error", (), tuple(progress.findings), failure)
+
+
+def _result(
+    spec: ModelSpec,
+    progress: _Progress,
+    verdict: Verdict,
+    checks: tuple[Check, ...],
+    findings: tuple[Finding, ...],
+    error: ModelError | None = None,
+) -> ModelResult:
+    if verdict == "error" and error is None:
+        error = ModelError(
+            kind="unverified",
+            code="OG402",
+            message="no output was compared: "
+            + (checks[0].reason if checks else "no case was selected or none fits the inputs"),
+        )
+    return ModelResult(
+        name=spec.name,
+        verdict=verdict,
+        required=spec.required,
+        error=error,
+        stages=tuple(progress.stages),
+        export=progress.export,
+        findings=findings,
+        checks=checks,
+    )
+
+
+def _sizes(sizes: Sizes) -> str:
+    return f"at {', '.join(f'{n}={s}' for n, s in sizes.items())}: " if sizes else ""

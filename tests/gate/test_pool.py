@@ -1,0 +1,560 @@
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import hostile_targets
+from onnx_gate.gate import channel, limits, pool
+from onnx_gate.gate.pool import Outcome, Task, run_tasks
+
+MIB = 1 << 20
+linux = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_behind() -> Iterator[None]:
+    """No test may leave a process or a descriptor, whatever its target did."""
+    children = {child.pid for child in psutil.Process().children(recursive=True)}
+    descriptors = psutil.Process().num_fds()
+    yield
+    assert {c.pid for c in psutil.Process().children(recursive=True)} <= children
+    assert psutil.Process().num_fds() == descriptors
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., Task]:
+    def make(do: str, *, timeout: float = 120, memory: int | None = None, **payload: Any) -> Task:
+        return Task(do, {"do": do, **payload}, timeout, memory, tmp_path / "logs" / f"{do}.log")
+
+    return make
+
+
+@pytest.fixture
+def beside(make: Callable[..., Task], tmp_path: Path) -> Callable[..., Outcome]:
+    """Run a hostile task while an innocent one is in flight, which must not notice."""
+
+    def beside(do: str, **options: Any) -> Outcome:
+        over = tmp_path / "over"
+        hostile = make(do, **options)
+        innocent = make("innocent", until=str(over), value=42)
+
+        def on_end(name: str, outcome: Outcome) -> None:
+            if name == do:
+                over.touch()
+
+        outcomes = run([innocent, hostile], on_end=on_end)
+        assert outcomes["innocent"].end == "done"
+        assert [m["value"] for m in outcomes["innocent"].messages] == [42]
+        assert list(outcomes) == ["innocent", do]
+        return outcomes[do]
+
+    return beside
+
+
+def run(tasks: list[Task], *, jobs: int = 2, **options: Any) -> dict[str, Outcome]:
+    options.setdefault("on_event", lambda name, message: None)
+    return run_tasks(tasks, "hostile_targets:dispatch", jobs=jobs, **options)
+
+
+def values(outcome: Outcome) -> list[Any]:
+    return [message["value"] for message in outcome.messages]
+
+
+def test_done_carries_results_events_and_measurements(make: Callable[..., Task]) -> None:
+    events: list[tuple[str, str]] = []
+    started: list[str] = []
+    task = make("reports_and_returns", value="naïve ✓")
+    outcome = run(
+        [task],
+        on_event=lambda name, message: events.append((name, message["kind"])),
+        on_start=started.append,
+    )[task.name]
+    assert (outcome.end, outcome.detail) == ("done", "")
+    assert outcome.messages == ({"kind": "result", "value": "naïve ✓"},)
+    assert events == [(task.name, "stage"), (task.name, "result")]
+    assert started == [task.name]
+    assert outcome.peak_memory > MIB
+    assert outcome.seconds > 0
+
+
+def test_more_tasks_than_jobs_and_none(tmp_path: Path) -> None:
+    tasks = [
+        Task(f"m{i}", {"do": "reports_and_returns", "value": i}, 120, None, tmp_path / f"{i}")
+        for i in range(7)
+    ]
+    outcomes = run(tasks, jobs=3)
+    assert [values(outcomes[task.name]) for task in tasks] == [[i] for i in range(7)]
+    assert run([]) == {}
+
+
+def test_each_worker_is_a_session_of_its_own_under_one_server(tmp_path: Path) -> None:
+    tasks = [Task(n, {"do": "says_its_parents"}, 120, None, tmp_path / n) for n in "ab"]
+    first, second = (outcome.messages[0] for outcome in run(tasks).values())
+    assert first["ppid"] == second["ppid"] != os.getpid()
+    assert first["pid"] == first["sid"] != second["pid"] == second["sid"]
+
+
+@linux
+def test_a_worker_has_no_descriptor_but_its_own(make: Callable[..., Task]) -> None:
+    secret, other = os.pipe()
+    os.set_inheritable(secret, True)
+    try:
+        outcome = run([make("lists_descriptors")])["lists_descriptors"]
+    finally:
+        os.close(secret)
+        os.close(other)
+    fds = dict(outcome.messages[0]["fds"])
+    log = str(outcome_log(make))
+    assert fds.pop("0") == os.devnull
+    assert (fds.pop("1"), fds.pop("2")) == (log, log)
+    assert [link.partition(":")[0] for link in fds.values()] == ["pipe"]
+
+
+def outcome_log(make: Callable[..., Task]) -> Path:
+    return make("lists_descriptors").log
+
+
+def test_sys_exit(beside: Callable[..., Outcome]) -> None:
+    outcome = beside("sys_exit")
+    assert (outcome.end, outcome.detail) == ("exit", "exit status 0 before a result")
+
+
+def test_os_exit(beside: Callable[..., Outcome]) -> None:
+    outcome = beside("os_exit")
+    assert (outcome.end, outcome.detail) == ("exit", "exit status 0 before a result")
+
+
+def test_os_exit_after_a_result_is_not_done(beside: Callable[..., Outcome]) -> None:
+    outcome = beside("os_exit_after_result")
+    assert (outcome.end, outcome.detail) == ("exit", "exit status 0 before the end of its work")
+    assert values(outcome) == [7]
+
+
+def test_exit_with_words(beside: Callable[..., Outcome]) -> None:
+    outcome = beside("exits_with_words")
+    assert (outcome.end, outcome.detail) == ("exit", "exit status 1 before a result")
+    assert outcome.tail == ("no such weights",)
+
+
+def test_segfault_keeps_what_was_sent_and_shows_where(beside: Callable[..., Outcome]) -> None:
+    outcome = beside("segfault")
+    assert (outcome.end, outcome.detail) == ("signal", "killed by SIGSEGV")
+    assert values(outcome) == [7]
+    assert any("in segfault" in line for line in outcome.tail)
+
+
+def test_abort(beside: Callable[..., Outcome]) -> None:
+    outcome = beside("abort")
+    assert (outcome.end, outcome.detail) == ("signal", "killed by SIGABRT")
+
+
+@pytest.mark.parametrize("do", ["endless_loop", "stops_itself", "ignores_signals"])
+def test_hang(beside: Callable[..., Outcome], do: str) -> None:
+    outcome = beside(do, timeout=0.4)
+    assert (outcome.end, outcome.detail) == ("timeout", "over its time limit of 0.4 s")
+    assert outcome.seconds >= 0.4
+
+
+@pytest.mark.parametrize("do", ["eats_memory", "child_eats_memory"])
+def test_memory_without_end(beside: Callable[..., Outcome], do: str) -> None:
+    outcome = beside(do, memory=300 * MIB)
+    assert outcome.end == "memory"
+    assert outcome.detail.startswith("over its memory limit of 0.3 GiB (0.")
+    assert outcome.peak_memory > 300 * MIB
+
+
+def test_memory_limit_by_default(
+    beside: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "available_memory", lambda: 400 * MIB)
+    outcome = beside("eats_memory")
+    assert outcome.end == "memory"
+    assert outcome.detail.startswith("over its memory limit of 0.3 GiB")
+
+
+def test_raise(beside: Callable[..., Outcome]) -> None:
+    outcome = beside("raises")
+    assert (outcome.end, outcome.detail) == ("exit", "exit status 1 before a result")
+    assert outcome.tail[0] == "Traceback (most recent call last):"
+    assert outcome.tail[-1] == "RuntimeError: wrong shape"
+
+
+def test_target_that_cannot_be_imported(make: Callable[..., Task]) -> None:
+    outcomes = run_tasks(
+        [make("raises")], "no_such_module:f", jobs=1, on_event=lambda name, message: None
+    )
+    assert outcomes["raises"].end == "exit"
+    assert outcomes["raises"].tail[-1].startswith("ModuleNotFoundError")
+
+
+def test_all_output_goes_to_the_log(
+    beside: Callable[..., Outcome], capfd: pytest.CaptureFixture[str]
+) -> None:
+    outcome = beside("prints_commands")
+    assert outcome.end == "exit"
+    assert outcome.tail[:3] == ("::error file=x::forged", "::set-output name=x::y", "from C")
+    assert outcome.tail[-1] == "RuntimeError: ##[error]old style"
+    assert capfd.readouterr() == ("", "")
+
+
+def test_tail_is_short(beside: Callable[..., Outcome]) -> None:
+    tail = beside("prints_progress").tail
+    assert len(tail) == 20
+    assert all(len(line) <= 500 for line in tail)
+    assert "line 39" in tail
+
+
+def test_log_replaces_a_link_and_does_not_follow_it(
+    make: Callable[..., Task], tmp_path: Path
+) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    task = make("innocent")
+    task.log.parent.mkdir()
+    task.log.symlink_to(precious)
+    assert run([task])["innocent"].end == "done"
+    assert precious.read_text() == "precious"
+    assert task.log.read_text() == "innocent output\n"
+
+
+def test_log_is_emptied_at_its_cap(
+    make: Callable[..., Task], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, emptied = tmp_path / "written", tmp_path / "emptied"
+    cap_log = limits.cap_log
+
+    def cap_at_two(fd: int) -> None:
+        full = written.exists()
+        cap_log(fd, 2 * MIB)
+        if full:
+            emptied.touch()
+
+    monkeypatch.setattr(limits, "cap_log", cap_at_two)
+    task = make("fills_log", mib=5, touch=str(written), until=str(emptied))
+    outcome = run([task])["fills_log"]
+    assert outcome.end == "done"
+    assert task.log.stat().st_size <= 4 * MIB
+    assert f"[the log was emptied at {2 * MIB} bytes]" in task.log.read_text()
+
+
+def test_closed_output_is_no_fault(beside: Callable[..., Outcome]) -> None:
+    outcome = beside("closes_output")
+    assert (outcome.end, values(outcome)) == ("done", [7])
+
+
+def test_closed_pipe(beside: Callable[..., Outcome]) -> None:
+    outcome = beside("closes_everything")
+    assert (outcome.end, outcome.detail) == ("exit", "exit status 1 before a result")
+
+
+def test_threads_left_running_do_not_hang(beside: Callable[..., Outcome]) -> None:
+    outcome = beside("leaves_threads")
+    assert (outcome.end, values(outcome)) == ("done", [7])
+
+
+def test_garbage_on_every_descriptor(beside: Callable[..., Outcome]) -> None:
+    outcome = beside("garbage_everywhere")
+    assert outcome.end == "protocol"
+    assert outcome.detail == "it sent data that is no message of ours"
+    assert values(outcome) == [7]
+
+
+def test_forged_frame(beside: Callable[..., Outcome]) -> None:
+    outcome = beside("forged_frame")
+    assert (outcome.end, outcome.messages) == ("protocol", ())
+
+
+def test_data_after_the_end(beside: Callable[..., Outcome]) -> None:
+    outcome = beside("data_after_the_end")
+    assert outcome.end == "protocol"
+    assert outcome.detail == "it sent data after the end of its work"
+
+
+def test_half_a_message(beside: Callable[..., Outcome]) -> None:
+    outcome = beside("half_a_message")
+    assert (outcome.end, values(outcome)) == ("exit", [7])
+
+
+def test_death_after_the_end_is_not_done(beside: Callable[..., Outcome]) -> None:
+    outcome = beside("ends_without_leaving")
+    assert (outcome.end, values(outcome)) == ("signal", [7])
+    assert outcome.detail.startswith("killed by SIGKILL")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"not json",
+        b"[1]",
+        b'{"value": 1}',
+        b'{"kind": 1}',
+        b'{"kind": "result", "value": NaN}',
+        b'{"kind": "result", "value": "\\ud800"}',
+        b'{"kind": "result", "value": "\xff"}',
+        b'{"kind": "result", "value": ' + b"9" * 5000 + b"}",
+        b'{"kind": "result", "value": ' + b"[" * 200_000 + b"]" * 200_000 + b"}",
+    ],
+    ids=["text", "list", "no-kind", "kind", "nan", "surrogate", "utf8", "digits", "deep"],
+)
+def test_a_body_that_is_not_ours(body: bytes) -> None:
+    token = channel.new_token()
+    reader, writer = os.pipe()
+    with open(reader, "rb") as source:
+        frame = b"OGF1" + token + b"M" + len(body).to_bytes(4, "big") + body
+        os.close(writer)
+        assert source.read() == b""
+    decoder = channel.Decoder(token)
+    with pytest.raises(channel.ProtocolError):
+        list(decoder.feed(frame))
+
+
+def test_a_body_that_is_not_ours_ends_the_worker(beside: Callable[..., Outcome]) -> None:
+    outcome = beside("raw_body", body=b"not json")
+    assert (outcome.end, outcome.detail) == ("protocol", "it sent invalid JSON (JSONDecodeError)")
+
+
+def test_huge_message_is_refused_by_the_sender(beside: Callable[..., Outcome]) -> None:
+    outcome = beside("huge_message")
+    assert (outcome.end, outcome.messages) == ("exit", ())
+    assert "is over the limit of" in outcome.tail[-1]
+
+
+def test_huge_message_is_refused_by_the_gate(beside: Callable[..., Outcome]) -> None:
+    outcome = beside("huge_header")
+    assert (outcome.end, outcome.detail) == ("protocol", f"it sent a message of {2**32 - 1} bytes")
+
+
+def test_a_worker_may_not_send_without_end() -> None:
+    token = channel.new_token()
+    body = b'{"kind":"stage"}'
+    frame = b"OGF1" + token + b"M" + len(body).to_bytes(4, "big") + body
+    decoder = channel.Decoder(token, max_total=10 * len(frame))
+    assert len(list(decoder.feed(frame * 10))) == 10
+    with pytest.raises(channel.ProtocolError, match="more than"):
+        list(decoder.feed(frame))
+
+
+def test_frames_may_arrive_in_any_pieces() -> None:
+    reader, writer = os.pipe()
+    token = channel.new_token()
+    sender = channel.Sender(writer, token)
+    sender.send({"kind": "result", "value": "ä\udc80"})
+    sender.send({"kind": "stage"})
+    sender.end()
+    with pytest.raises(ValueError, match="ended"):
+        sender.send({"kind": "stage"})
+    os.close(writer)
+    with open(reader, "rb") as source:
+        data = source.read()
+    decoder = channel.Decoder(token)
+    messages = [m for i in range(len(data)) for m in decoder.feed(data[i : i + 1])]
+    assert messages == [{"kind": "result", "value": "ä?"}, {"kind": "stage"}]
+    assert decoder.ended
+
+
+@pytest.mark.parametrize("message", [{}, {"kind": 1}, {"kind": "a", "value": float("nan")}])
+def test_sender_refuses(message: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        channel.Sender(-1, channel.new_token()).send(message)
+
+
+def test_large_message(beside: Callable[..., Outcome]) -> None:
+    assert len(beside("large_message").messages[0]["value"]) == 8 * MIB
+
+
+def test_slow_writer_does_not_block_the_gate(make: Callable[..., Task], tmp_path: Path) -> None:
+    half = tmp_path / "half"
+    tasks = [
+        make("slow_writer", timeout=2, touch=str(half)),
+        make("innocent", until=str(half), value=1),
+    ]
+    order: list[str] = []
+    outcomes = run(tasks, on_end=lambda name, outcome: order.append(name))
+    assert outcomes["innocent"].end == "done"
+    assert outcomes["slow_writer"].end == "timeout"
+    assert order == ["innocent", "slow_writer"]
+
+
+def test_kills_own_group(beside: Callable[..., Outcome]) -> None:
+    outcome = beside("kills_group")
+    assert outcome.end == "signal"
+    assert outcome.detail.startswith("killed by SIGKILL")
+
+
+@linux
+@pytest.mark.parametrize("do", ["kills_parent", "stops_parent", "kills_parent_and_survives"])
+def test_death_of_the_server_is_the_fault_of_one(
+    make: Callable[..., Task], tmp_path: Path, do: str
+) -> None:
+    ready = tmp_path / "ready"
+    never = [tmp_path / "never", tmp_path / "later"]
+    starts: list[str] = []
+    ends: list[str] = []
+
+    def on_start(name: str) -> None:
+        starts.append(name)
+        if {"innocent", do} <= set(starts):
+            ready.touch()
+        if starts.count("innocent") == 2:
+            never[0].touch()
+
+    tasks = [
+        make("innocent", until=str(never[0]), value=42),
+        make(do, ready=str(ready)),
+        make("reports_and_returns", value=3),
+    ]
+    outcomes = run(tasks, on_start=on_start, on_end=lambda name, outcome: ends.append(name))
+    assert outcomes["innocent"].end == "done"
+    assert values(outcomes["innocent"]) == [42]
+    assert outcomes["reports_and_returns"].end == "done"
+    assert outcomes[do].end == "lost"
+    assert outcomes[do].detail == "it killed the process that started it"
+    assert sorted(starts) == sorted(["innocent", do, "reports_and_returns", "innocent", do])
+    assert sorted(ends) == sorted(["innocent", do, "reports_and_returns"])
+
+
+@linux
+def test_a_server_that_cannot_start_again_loses_no_result(
+    make: Callable[..., Task], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready = tmp_path / "ready"
+    start = pool.ForkServer
+    broken = False
+
+    def breaks_later(target: str, preload: tuple[str, ...]) -> Any:
+        if broken:
+            monkeypatch.setattr("sys.executable", "/nonexistent/python")
+        return start(target, preload)
+
+    def on_end(name: str, outcome: Outcome) -> None:
+        nonlocal broken
+        broken = True
+        ready.touch()
+
+    monkeypatch.setattr(pool, "ForkServer", breaks_later)
+    tasks = [make("kills_parent", ready=str(ready)), make("reports_and_returns", value=3)]
+    outcomes = run(tasks, on_end=on_end)
+    assert outcomes["reports_and_returns"].end == "done"
+    assert outcomes["kills_parent"].end == "lost"
+    assert "could not be started" in outcomes["kills_parent"].detail
+
+
+def test_a_server_that_does_not_start(
+    make: Callable[..., Task], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "dies_on_import.py").write_text("import os\nprint('bad wheel')\nos._exit(3)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    outcomes = run([make("raises"), make("abort")], preload=["dies_on_import"])
+    assert {outcome.end for outcome in outcomes.values()} == {"lost"}
+    assert outcomes["abort"].detail.startswith("the fork server could not be started")
+
+
+def test_preload_is_imported_once_and_may_fail(
+    make: Callable[..., Task], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = tmp_path / "trace"
+    (tmp_path / "heavy_module.py").write_text(f"open({str(trace)!r}, 'a').write('x')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    tasks = [make("innocent"), make("reports_and_returns", value=1)]
+    outcomes = run(tasks, preload=["heavy_module", "no_such_module"])
+    assert {outcome.end for outcome in outcomes.values()} == {"done"}
+    assert trace.read_text() == "x"
+
+
+@linux
+def test_daemon_that_holds_the_pipe(beside: Callable[..., Outcome], tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    outcome = beside("daemon_holds_pipe", pid=str(note))
+    assert (outcome.end, values(outcome)) == ("done", [7])
+    assert not psutil.pid_exists(int(note.read_text()))
+
+
+@linux
+def test_background_job_ends_with_its_worker(beside: Callable[..., Outcome]) -> None:
+    outcome = beside("leaves_background_job")
+    assert outcome.end == "done"
+    assert not psutil.pid_exists(outcome.messages[0]["pid"])
+
+
+def test_fork_that_comes_back_too(beside: Callable[..., Outcome]) -> None:
+    outcome = beside("comes_back_twice")
+    assert (outcome.end, values(outcome)) == ("done", [7])
+
+
+@pytest.mark.parametrize("callback", ["on_event", "on_start", "on_end"])
+@pytest.mark.parametrize("error", [LookupError, KeyboardInterrupt])
+def test_callback_that_raises_ends_everything(
+    make: Callable[..., Task], callback: str, error: type[BaseException]
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    tasks = [make("innocent"), make("ignores_signals")]
+    with pytest.raises(error):
+        run(tasks, **{callback: fail})
+
+
+def test_ctrl_c(make: Callable[..., Task]) -> None:
+    started: list[str] = []
+
+    def on_start(name: str) -> None:
+        started.append(name)
+        if len(started) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run([make("endless_loop"), make("ignores_signals")], on_start=on_start)
+
+
+def test_calls_that_make_no_sense(make: Callable[..., Task]) -> None:
+    with pytest.raises(ValueError, match="same name"):
+        run([make("innocent"), make("innocent")])
+    with pytest.raises(ValueError, match="jobs"):
+        run([make("innocent")], jobs=0)
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "files", "room"),
+    [
+        (
+            "0::/a/b\n",
+            {
+                "a/memory.max": "1000",
+                "a/memory.current": "300",
+                "a/memory.stat": "anon 1\ninactive_file 50\n",
+                "a/b/memory.max": "max",
+                "a/b/memory.current": "10",
+            },
+            750,
+        ),
+        (
+            "5:cpu:/x\n4:memory:/host/path\n",
+            {"memory/memory.limit_in_bytes": "500", "memory/memory.usage_in_bytes": "100"},
+            400,
+        ),
+        ("0::/\n", {"memory.max": "10", "memory.current": "20"}, 0),
+    ],
+    ids=["v2", "v1-in-a-container", "full"],
+)
+def test_available_memory_is_within_the_cgroups(
+    tmp_path: Path, cgroup: str, files: dict[str, str], room: int
+) -> None:
+    for name, text in {
+        "proc/self/cgroup": cgroup,
+        **{f"sys/fs/cgroup/{name}": text for name, text in files.items()},
+    }.items():
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    assert limits.available_memory(tmp_path) == room
+    assert limits.available_memory(tmp_path / "none") > 0
+
+
+def test_the_targets_are_those_of_this_folder() -> None:
+    assert Path(hostile_targets.__file__).parent == Path(__file__).parent
