@@ -39,11 +39,11 @@ class SchemaKind(str, Enum):
 def run(
     manifest: ManifestOption = DEFAULT_MANIFEST,
     model: Annotated[
-        Optional[list[str]],  # noqa: UP007, UP045 - Typer reads this on Python 3.10
+        Optional[list[str]],  # noqa: UP045 - Typer reads this on Python 3.10
         typer.Option("--model", help="Verify the models that match this glob only (repeatable)."),
     ] = None,
     case: Annotated[
-        Optional[list[str]],  # noqa: UP007, UP045
+        Optional[list[str]],  # noqa: UP045
         typer.Option("--case", help="Try the cases that match this glob only (repeatable)."),
     ] = None,
     jobs: Annotated[
@@ -89,7 +89,7 @@ def report(
         str, typer.Option("--format", "-f", help="markdown, terminal or json.")
     ] = "terminal",
     output: Annotated[
-        Optional[Path],  # noqa: UP007, UP045
+        Optional[Path],  # noqa: UP045
         typer.Option("--output", "-o", help="Write to this file instead of the terminal."),
     ] = None,
 ) -> None:
@@ -112,7 +112,7 @@ def report(
 @app.command()
 def explain(
     code: Annotated[
-        Optional[str],  # noqa: UP007, UP045
+        Optional[str],  # noqa: UP045
         typer.Argument(help="A finding's code, such as OG102; none lists them all."),
     ] = None,
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import _torchvision  # noqa: F401  (transformers looks for torchvision)
+import torch
 from _common import ready
 from torch import Tensor, nn
 
@@ -45,20 +46,31 @@ def vision(model: str, config: str, **options: object) -> nn.Module:
     return build(model, config, **{**sizes, **options})
 
 
-class LastHidden(nn.Module):
-    """Keeps ``last_hidden_state`` only and names the inputs as the model does."""
+class Masked(nn.Module):
+    """Keeps one result of a model with a padding mask.
 
-    def __init__(self, model: nn.Module) -> None:
+    The first token is always visible. A row in which nothing is visible is zero in PyTorch and the
+    mean of the values in the exported graph: a fault of the exporter, and none of this corpus.
+    """
+
+    def __init__(self, model: nn.Module, result: str) -> None:
         super().__init__()
         self.model = model
+        self.result = result
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        return self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        visible = torch.cat([torch.ones_like(attention_mask[:, :1]), attention_mask[:, 1:]], dim=1)
+        return getattr(self.model(input_ids=input_ids, attention_mask=visible), self.result)
 
 
 def masked_encoder(model: str, config: str, **options: object) -> nn.Module:
-    """An encoder behind ``LastHidden``."""
-    return LastHidden(text_encoder(model, config, **options)).eval()
+    """An encoder behind ``Masked``."""
+    return Masked(text_encoder(model, config, **options), "last_hidden_state").eval()
+
+
+def masked_decoder(model: str, config: str, **options: object) -> nn.Module:
+    """A causal language model behind ``Masked``."""
+    return Masked(decoder(model, config, **options), "logits").eval()
 
 
 class Seq2Seq(nn.Module):

@@ -50,9 +50,7 @@ def run_and_report(
     try:
         report = run(
             manifest,
-            Options(
-                output=output, models=models, cases=cases, jobs=jobs, keep_models=keep_models
-            ),
+            Options(output=output, models=models, cases=cases, jobs=jobs, keep_models=keep_models),
             progress,
         )
     finally:

@@ -67,12 +67,17 @@ def run(manifest: Manifest, options: Options, progress: Progress) -> Report:
     Raises ``UserError`` where no model is selected.
     """
     specs = select(manifest.models, options.models)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     jobs = max(1, min(options.jobs or cores, len(specs)))
     threads = max(1, cores // jobs)
     folders = {spec.name: options.output / "models" / slug(spec.name) for spec in specs}
     logs = {spec.name: options.output / "logs" / f"{slug(spec.name)}.log" for spec in specs}
-    tasks = [_task(manifest, spec, options, threads, folders[spec.name], logs[spec.name]) for spec in specs]
+    tasks = [
+        _task(manifest, spec, options, threads, folders[spec.name], logs[spec.name])
+        for spec in specs
+    ]
     by_name = {spec.name: spec for spec in specs}
     environment: dict[str, Any] = {}
     results: dict[str, ModelResult] = {}
@@ -171,19 +176,16 @@ def overall(models: Sequence[ModelResult]) -> Verdict:
     if not models:
         return "error"
     verdicts = {model.verdict for model in models if model.required}
-    for verdict in ("error", "diverged"):
-        if verdict in verdicts:
-            return verdict  # type: ignore[return-value]
-    return "pass"
+    if "error" in verdicts:
+        return "error"
+    return "diverged" if "diverged" in verdicts else "pass"
 
 
 def count(models: Sequence[ModelResult]) -> Counts:
     """Return how many models there are of each verdict."""
     verdicts = [model.verdict for model in models]
-    return Counts(
-        passed=verdicts.count("pass"),
-        diverged=verdicts.count("diverged"),
-        error=verdicts.count("error"),
+    return Counts.model_validate(
+        {verdict: verdicts.count(verdict) for verdict in ("pass", "diverged", "error")}
     )
 
 

@@ -116,9 +116,13 @@ def _unreadable(error: yaml.MarkedYAMLError, text: str) -> Unreadable:
         return Unreadable(Place(1, 1), f"this is not YAML: {error.problem}")
     lines = text.splitlines() or [""]
     if mark.line >= len(lines):
-        place = _place(error.context_mark) if error.context_mark else Place(len(lines), 1)
-        what = "this is not YAML: what begins here has no end; close the bracket or the quote"
-        return Unreadable(place, what)
+        begin = error.context_mark
+        if begin is not None and begin.line < len(lines):
+            place = _place(begin)
+        else:
+            place = Place(len(lines), max(1, len(lines[-1])))
+        what = "the file ends while something is open; close the bracket or the quote"
+        return Unreadable(place, f"this is not YAML: {what}")
     line = lines[mark.line]
     message = f"this is not YAML: {error.problem}"
     if "\t" in line[: mark.column + 1]:

@@ -86,7 +86,13 @@ def number(value: float | None) -> str:
         return "∞" if value > 0 else "-∞"
     if value == 0:
         return "0"
-    return f"{value:.0f}" if 10 <= abs(value) < 10_000 else f"{value:.1e}" if abs(value) < 0.01 or abs(value) >= 10_000 else f"{value:.2g}"
+    return (
+        f"{value:.0f}"
+        if 10 <= abs(value) < 10_000
+        else f"{value:.1e}"
+        if abs(value) < 0.01 or abs(value) >= 10_000
+        else f"{value:.2g}"
+    )
 
 
 def apart(expected: float, actual: float) -> tuple[str, str]:
@@ -111,7 +117,11 @@ def versions(report: Report) -> str:
     """Return ``torch 2.13.0 → onnxruntime 1.31.1 (AVX2, x86_64)``."""
     env = report.environment
     left = f"torch {env['torch']}" if "torch" in env else ""
-    right = f"onnxruntime {env['onnxruntime']}" if "onnxruntime" in env else f"onnx {env.get('onnx', '')}"
+    right = (
+        f"onnxruntime {env['onnxruntime']}"
+        if "onnxruntime" in env
+        else f"onnx {env.get('onnx', '')}"
+    )
     where = ", ".join(str(env[k]) for k in ("cpu_capability", "machine") if k in env)
     return f"{left} → {right}" + (f" ({where})" if where else "") if left else ""
 

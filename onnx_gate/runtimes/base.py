@@ -74,7 +74,9 @@ def find_runtime(name: str) -> Runtime:
     try:
         factory = next(iter(found)).load()
     except ImportError as error:
-        raise GateError("runtime", "OG302", f"the runtime {name!r} cannot be imported: {error}") from error
+        raise GateError(
+            "runtime", "OG302", f"the runtime {name!r} cannot be imported: {error}"
+        ) from error
     runtime: Runtime = factory()
     return runtime
 

@@ -105,8 +105,7 @@ class OnnxRuntimeSession:
         assert self._session is not None
         values = {name: _to_value(contiguous(array)) for name, array in feeds.items()}
         return [
-            _from_value(value)
-            for value in self._session.run_with_ort_values(self._names, values)
+            _from_value(value) for value in self._session.run_with_ort_values(self._names, values)
         ]
 
     def close(self) -> None:
@@ -122,8 +121,10 @@ def provider_name(provider: str | None) -> str:
     if provider is None:
         return _CPU
     available = ort.get_available_providers()
-    known = {name.removesuffix("ExecutionProvider").lower(): name for name in ort.get_all_providers()}
-    name = known.get(provider.removesuffix("ExecutionProvider").lower(), provider)
+    known = {
+        name.removesuffix("ExecutionProvider").lower(): name for name in ort.get_all_providers()
+    }
+    name: str = known.get(provider.removesuffix("ExecutionProvider").lower(), provider)
     if name not in available:
         raise GateError(
             "runtime",
@@ -201,4 +202,5 @@ def _from_value(value: ort.OrtValue) -> Array:
 
     tensor = torch.utils.dlpack.from_dlpack(value._ortvalue.to_dlpack())
     bits: Array = tensor.view(torch.int16).numpy()
-    return bits.view(ml_dtypes.bfloat16).copy()
+    array: Array = bits.view(ml_dtypes.bfloat16).copy()
+    return array

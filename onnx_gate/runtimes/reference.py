@@ -64,5 +64,7 @@ def _info(value: onnx.ValueInfoProto) -> ValueInfo:
         d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in tensor.shape.dim
     )
     kind = tensor.elem_type
-    dtype = "str" if kind == onnx.TensorProto.STRING else np.dtype(tensor_dtype_to_np_dtype(kind)).name
+    dtype = (
+        "str" if kind == onnx.TensorProto.STRING else np.dtype(tensor_dtype_to_np_dtype(kind)).name
+    )
     return ValueInfo(value.name, dtype, shape)

@@ -82,7 +82,7 @@ def bind(module: torch.nn.Module, names: tuple[str, ...]) -> Binding:
     keyword = tuple(name for name in names if name in named)
     try:
         inspect.signature(module.forward).bind(
-            *(None for _ in positional), **{name: None for name in keyword}
+            *(None for _ in positional), **dict.fromkeys(keyword)
         )
     except TypeError as error:
         listed = ", ".join(parameters) or "none"

@@ -142,9 +142,7 @@ def _against(
     return result("rounding")
 
 
-def _testing(
-    candidate: Array, torch_output: Array, found: Comparison, threads: int
-) -> AutoResult:
+def _testing(candidate: Array, torch_output: Array, found: Comparison, threads: int) -> AutoResult:
     atol, rtol = TESTING[str(torch_output.dtype)]
     error = scaled_error(candidate, torch_output, atol / rtol, threads)
     return AutoResult(error.max / rtol, rtol, "testing", error.index)

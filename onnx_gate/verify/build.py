@@ -89,7 +89,9 @@ def load_function(reference: str, workspace: Path, where: str) -> Callable[..., 
     """Import a function of the user's; raises ``GateError`` where it cannot be called."""
     value = load_object(reference, workspace, where)
     if not callable(value):
-        raise GateError("build", "OG204", f"{where}: {reference} is a {type(value).__name__}, not a function")
+        raise GateError(
+            "build", "OG204", f"{where}: {reference} is a {type(value).__name__}, not a function"
+        )
     function: Callable[..., Any] = value
     return function
 
@@ -116,7 +118,9 @@ def load_weights(module: nn.Module, path: Path, shown: str) -> None:
     if problems:
         hint = ""
         if unexpected and all(key.startswith("module.") for key in unexpected):
-            hint = "; the keys start with 'module.': save the state of the model inside DataParallel"
+            hint = (
+                "; the keys start with 'module.': save the state of the model inside DataParallel"
+            )
         raise GateError(
             "build",
             "OG205",
@@ -162,7 +166,9 @@ def _instantiate(target: Any, spec: ModelSpec) -> tuple[nn.Module, bool]:
     if isinstance(target, nn.Module):
         if spec.args or spec.kwargs:
             raise GateError(
-                "build", "OG204", f"{where}: {spec.model} is a module, which takes no args or kwargs"
+                "build",
+                "OG204",
+                f"{where}: {spec.model} is a module, which takes no args or kwargs",
             )
         return target, True
     if not callable(target):

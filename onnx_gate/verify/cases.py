@@ -55,13 +55,14 @@ def cases(
     """
     default = not spec.suites
     suites = (ADVICE_SUITES if default else {}) if advice else (spec.suites or DEFAULT_SUITES)
+    combos: tuple[Sizes, ...]
     own_sizes = spec.dims.keys() <= spec.named_dims
     for name, suite in suites.items():
         combos = combinations(spec.dims)
         if advice:
             combos = (example,)
         elif default:
-            combos = tuple([example, *(c for c in combos if c != example)])
+            combos = (example, *(c for c in combos if c != example))
         context = SuiteContext(name, spec.inputs, combos, workspace, spread=default)
         for draft in suite_kind(suite).cases(suite, context):
             case_id = "/".join((name, *draft.parts))

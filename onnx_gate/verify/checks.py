@@ -256,7 +256,9 @@ class Checker:
         if declared is None or tuple(self.graph_outputs) == names:
             return places
         if set(self.graph_outputs) == set(names):
-            self._note_outputs(f"in the order {', '.join(self.graph_outputs)}, PyTorch returns", names)
+            self._note_outputs(
+                f"in the order {', '.join(self.graph_outputs)}, PyTorch returns", names
+            )
             return [self.graph_outputs.index(name) for name in names]
         self._note_outputs(f"called {', '.join(self.graph_outputs)}, the manifest says", names)
         return places
@@ -288,7 +290,9 @@ class Checker:
         if reference is None:
             return None
         if reference not in self._metrics:
-            function = load_function(reference, self.workspace, f"models.{self.spec.name}.tolerance")
+            function = load_function(
+                reference, self.workspace, f"models.{self.spec.name}.tolerance"
+            )
 
             def metric(expected: Array, actual: Array) -> float:
                 try:

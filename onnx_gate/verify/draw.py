@@ -59,7 +59,7 @@ class Source:
         """
         parts = self.words(2 * count).view(np.uint16).reshape(count, 8)
         total = parts.sum(axis=1, dtype=np.int64)
-        centred = (2 * total - 8 * 65535).astype(np.float64)
+        centred: Float64 = (2 * total - 8 * 65535).astype(np.float64)
         # The variance of a uniform integer in [0, m) is (m**2 - 1) / 12; doubled and summed.
         return centred / float(np.sqrt(4 * 8 * (65536.0**2 - 1) / 12))
 

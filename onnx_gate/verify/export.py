@@ -165,7 +165,9 @@ def _custom(
         raise export_error(error, spec) from error
     if not path.exists():
         raise GateError(
-            "export", "OG207", f"{where}: {spec.export.exporter} returned without writing {path.name}"
+            "export",
+            "OG207",
+            f"{where}: {spec.export.exporter} returned without writing {path.name}",
         )
     return Exported(path, spec.export.exporter, _read(path, path.name), spec.export.opset)
 
@@ -238,10 +240,7 @@ def _join_inputs(
     if len(user_inputs) == len(graph_inputs) == len(order):
         return dict(zip(order, graph_inputs, strict=True))
     return {
-        name: graph
-        for name in order
-        for graph in graph_inputs
-        if graph in (name, f"{name}_orig")
+        name: graph for name in order for graph in graph_inputs if graph in (name, f"{name}_orig")
     }
 
 

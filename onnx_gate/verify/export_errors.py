@@ -73,9 +73,7 @@ def export_error(error: BaseException, spec: ModelSpec) -> GateError:
             "the model does not work at every size that the manifest declares.\n"
             + _essential(chain[-1]),
         )
-    return GateError(
-        "export", "OG207", f"the {exporter} exporter failed: {_essential(chain[-1])}"
-    )
+    return GateError("export", "OG207", f"the {exporter} exporter failed: {_essential(chain[-1])}")
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

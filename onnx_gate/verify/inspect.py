@@ -18,7 +18,14 @@ from onnx_gate.verify.draw import numpy_dtype
 from onnx_gate.verify.export import Exported
 
 _RANDOM = frozenset(
-    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
+    {
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+        "Multinomial",
+        "Bernoulli",
+    }
 )
 
 

@@ -188,9 +188,7 @@ def _judge_integers(
     )
     if fixed:
         criteria = list(
-            fixed_criteria(
-                candidate, expected, found, rules.tolerance, rules.metric, rules.threads
-            )
+            fixed_criteria(candidate, expected, found, rules.tolerance, rules.metric, rules.threads)
         )
         return _conclude(candidate, expected, found, criteria, None, described)
     if rules.tolerance.indices == "values":
@@ -315,9 +313,7 @@ def _metrics(
     )
 
 
-def _worst(
-    candidate: Array, expected: Array, reference: Array | None, index: int
-) -> Worst | None:
+def _worst(candidate: Array, expected: Array, reference: Array | None, index: int) -> Worst | None:
     if index < 0:
         return None
     return Worst(

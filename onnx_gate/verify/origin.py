@@ -31,10 +31,29 @@ _INDEX_OUTPUT = {
 _SEVERAL = frozenset({"topk", "sort"})
 # Operators that move integers about without changing them.
 _MOVES = frozenset(
-    """
-    view _unsafe_view reshape _reshape_alias squeeze unsqueeze permute transpose t slice select
-    expand clone alias detach _to_copy flip split split_with_sizes unbind contiguous
-    """.split()
+    [
+        "view",
+        "_unsafe_view",
+        "reshape",
+        "_reshape_alias",
+        "squeeze",
+        "unsqueeze",
+        "permute",
+        "transpose",
+        "t",
+        "slice",
+        "select",
+        "expand",
+        "clone",
+        "alias",
+        "detach",
+        "_to_copy",
+        "flip",
+        "split",
+        "split_with_sizes",
+        "unbind",
+        "contiguous",
+    ]
 )
 
 
@@ -60,15 +79,19 @@ class Origin:
         """
         source = self.values if values is None else values
         flat_indices = indices.astype(np.int64).reshape(-1)
-        axis = self.axis
+        axis, shape = self.axis, self.index_shape
         if axis is None:
-            source, axis, shape = source.reshape(-1), 0, (1,)
+            source, axis = source.reshape(-1), 0
             coordinates: list[Array] = [np.zeros_like(flat_indices)]
         else:
-            shape = self.index_shape
-            coordinates = [
-                np.asarray(c, dtype=np.int64) for c in np.unravel_index(self.slots.reshape(-1), shape)
-            ] if shape else []
+            coordinates = (
+                [
+                    np.asarray(c, dtype=np.int64)
+                    for c in np.unravel_index(self.slots.reshape(-1), shape)
+                ]
+                if shape
+                else []
+            )
             if len(shape) == source.ndim - 1:
                 coordinates.insert(axis, np.zeros_like(flat_indices))
         if source.ndim == 0:
@@ -130,7 +153,9 @@ class Tracker(TorchDispatchMode):
             return
         names = [argument.name for argument in func._schema.arguments]
         given = {**dict(zip(names, args, strict=False)), **kwargs}
-        defaults = {a.name: a.default_value for a in func._schema.arguments if a.has_default_value()}
+        defaults = {
+            a.name: a.default_value for a in func._schema.arguments if a.has_default_value()
+        }
         axis = given.get("dim", defaults.get("dim"))
         if axis is not None and source.ndim:
             axis %= source.ndim
@@ -148,5 +173,7 @@ class Tracker(TorchDispatchMode):
                 return
         else:
             moved = func(slots, *args[1:], **kwargs)
-        for tensor, where in zip(pytree.tree_leaves(result), pytree.tree_leaves(moved), strict=True):
+        for tensor, where in zip(
+            pytree.tree_leaves(result), pytree.tree_leaves(moved), strict=True
+        ):
             self._known[id(tensor)] = (tensor, (source, axis, where, shape, distinct))

@@ -23,21 +23,128 @@ NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
 # Operators that only move, select or compare values: they do not round, so nothing is moved there.
 _EXACT = frozenset(
-    """
-    abs alias alias_copy amax amin aminmax as_strided bucketize cat ceil clamp clamp_max clamp_min
-    clone constant_pad_nd contiguous copy copy_ cummax cummin detach diagonal embedding empty
-    empty_like empty_strided expand eye fill fill_ flip floor frac full full_like fmod gather
-    hardtanh index index_put index_put_ index_select isnan leaky_relu lift lift_fresh
-    lift_fresh_copy masked_fill masked_fill_ masked_scatter max max_pool2d_with_indices
-    max_pool3d_with_indices maximum min minimum native_dropout neg new_empty new_full new_ones
-    new_zeros nonzero ones ones_like permute pixel_shuffle pixel_unshuffle put reflection_pad1d
-    reflection_pad2d reflection_pad3d relu relu_ repeat replication_pad1d replication_pad2d
-    replication_pad3d roll round scalar_tensor scatter scatter_ select select_scatter sign slice
-    slice_scatter sort split split_with_sizes squeeze stack take threshold topk
-    transpose tril triu trunc unbind unfold unsqueeze upsample_nearest1d upsample_nearest2d
-    upsample_nearest3d view where zero_ zeros zeros_like _adaptive_max_pool2d arange _to_copy
-    _unsafe_view _reshape_alias _reshape_copy mode median kthvalue
-    """.split()
+    [
+        "abs",
+        "alias",
+        "alias_copy",
+        "amax",
+        "amin",
+        "aminmax",
+        "as_strided",
+        "bucketize",
+        "cat",
+        "ceil",
+        "clamp",
+        "clamp_max",
+        "clamp_min",
+        "clone",
+        "constant_pad_nd",
+        "contiguous",
+        "copy",
+        "copy_",
+        "cummax",
+        "cummin",
+        "detach",
+        "diagonal",
+        "embedding",
+        "empty",
+        "empty_like",
+        "empty_strided",
+        "expand",
+        "eye",
+        "fill",
+        "fill_",
+        "flip",
+        "floor",
+        "frac",
+        "full",
+        "full_like",
+        "fmod",
+        "gather",
+        "hardtanh",
+        "index",
+        "index_put",
+        "index_put_",
+        "index_select",
+        "isnan",
+        "leaky_relu",
+        "lift",
+        "lift_fresh",
+        "lift_fresh_copy",
+        "masked_fill",
+        "masked_fill_",
+        "masked_scatter",
+        "max",
+        "max_pool2d_with_indices",
+        "max_pool3d_with_indices",
+        "maximum",
+        "min",
+        "minimum",
+        "native_dropout",
+        "neg",
+        "new_empty",
+        "new_full",
+        "new_ones",
+        "new_zeros",
+        "nonzero",
+        "ones",
+        "ones_like",
+        "permute",
+        "pixel_shuffle",
+        "pixel_unshuffle",
+        "put",
+        "reflection_pad1d",
+        "reflection_pad2d",
+        "reflection_pad3d",
+        "relu",
+        "relu_",
+        "repeat",
+        "replication_pad1d",
+        "replication_pad2d",
+        "replication_pad3d",
+        "roll",
+        "round",
+        "scalar_tensor",
+        "scatter",
+        "scatter_",
+        "select",
+        "select_scatter",
+        "sign",
+        "slice",
+        "slice_scatter",
+        "sort",
+        "split",
+        "split_with_sizes",
+        "squeeze",
+        "stack",
+        "take",
+        "threshold",
+        "topk",
+        "transpose",
+        "tril",
+        "triu",
+        "trunc",
+        "unbind",
+        "unfold",
+        "unsqueeze",
+        "upsample_nearest1d",
+        "upsample_nearest2d",
+        "upsample_nearest3d",
+        "view",
+        "where",
+        "zero_",
+        "zeros",
+        "zeros_like",
+        "_adaptive_max_pool2d",
+        "arange",
+        "_to_copy",
+        "_unsafe_view",
+        "_reshape_alias",
+        "_reshape_copy",
+        "mode",
+        "median",
+        "kthvalue",
+    ]
 )
 
 
@@ -78,7 +185,8 @@ class Widen(TorchDispatchMode):
             return torch.float64 if isinstance(value, torch.dtype) and value in NARROW else value
 
         result = func(
-            *pytree.tree_map(widen, args), **{k: pytree.tree_map(widen, v) for k, v in kwargs.items()}
+            *pytree.tree_map(widen, args),
+            **{k: pytree.tree_map(widen, v) for k, v in kwargs.items()},
         )
         for tensor in written:
             tensor.copy_(widened[id(tensor)])
@@ -153,9 +261,9 @@ class Jitter(TorchDispatchMode):
         if tensor.numel() == 0 or tensor.layout != torch.strided:
             return
         eps = torch.finfo(tensor.dtype).eps
-        sign = torch.randint(
-            -1, 2, tensor.shape, generator=self._generator, dtype=torch.int8
-        ).to(torch.float64 if tensor.dtype == torch.float64 else torch.float32)
+        sign = torch.randint(-1, 2, tensor.shape, generator=self._generator, dtype=torch.int8).to(
+            torch.float64 if tensor.dtype == torch.float64 else torch.float32
+        )
         moved = tensor.to(sign.dtype) * (1 + eps * sign)
         keep = _few_bits(tensor)
         tensor.copy_(torch.where(keep, tensor, moved.to(tensor.dtype)))

@@ -42,9 +42,12 @@ class _State:
                 )
                 if not same:
                     names.append(name)
-            elif values is not None and before[2] is not None:
-                if not np.array_equal(values, before[2], equal_nan=values.dtype.kind == "f"):
-                    names.append(name)
+            elif (
+                values is not None
+                and before[2] is not None
+                and not np.array_equal(values, before[2], equal_nan=True)
+            ):
+                names.append(name)
         return names
 
 

@@ -56,9 +56,7 @@ def fixed_criteria(
         yield _close(actual, expected, found, tolerance, threads)
     if tolerance.cosine is not None:
         value = 1.0 if found.cosine is None else found.cosine
-        yield Criterion(
-            "cosine", value, tolerance.cosine, _ratio(1 - value, 1 - tolerance.cosine)
-        )
+        yield Criterion("cosine", value, tolerance.cosine, _ratio(1 - value, 1 - tolerance.cosine))
     if tolerance.snr_db is not None:
         value = math.inf if found.snr_db is None else found.snr_db
         budget = 0.0 if value == math.inf else _power(10.0, (tolerance.snr_db - value) / 20)
@@ -120,7 +118,9 @@ def _close(
     exceeding = compare(actual, expected, atol=atol, rtol=rtol, threads=threads).exceeding
     share = exceeding / max(found.elements, 1)
     if tolerance.mismatch > 0:
-        return Criterion("mismatch", share, tolerance.mismatch, _ratio(share, tolerance.mismatch), index)
+        return Criterion(
+            "mismatch", share, tolerance.mismatch, _ratio(share, tolerance.mismatch), index
+        )
     if exceeding:
         worst = max(worst, math.nextafter(1.0, 2.0))
     elif worst > 1.0:

@@ -10,7 +10,15 @@ from typing import Any
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.io import to_message
-from onnx_gate.report.model import Check, ExportInfo, Finding, ModelError, ModelResult, Stage, Verdict
+from onnx_gate.report.model import (
+    Check,
+    ExportInfo,
+    Finding,
+    ModelError,
+    ModelResult,
+    Stage,
+    Verdict,
+)
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager, Outputs
 from onnx_gate.verify.build import build
@@ -122,9 +130,7 @@ def _prepare(
     raise GateError("build", "OG105", f"forward raises on example inputs: {refusals[0]}")
 
 
-def _examples(
-    spec: ModelSpec, context: Context
-) -> Iterator[tuple[Sizes, Mapping[str, Array]]]:
+def _examples(spec: ModelSpec, context: Context) -> Iterator[tuple[Sizes, Mapping[str, Array]]]:
     drawable = all(
         s.range is not None or s.dtype in (*FLOATS, "bool") for s in spec.inputs.values()
     )

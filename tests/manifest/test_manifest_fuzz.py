@@ -122,7 +122,7 @@ def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 WHOLE = source.read(docs.WHOLE).data
 
 
-@settings(FUZZ, max_examples=200)
+@settings(FUZZ, max_examples=150)
 @given(path=st.sampled_from(places_of(WHOLE)), new=structures)
 def test_one_value_of_a_good_manifest_replaced(
     workspace: Path, path: tuple[Any, ...], new: Any

@@ -109,7 +109,7 @@ def test_aliases_and_merge_keys() -> None:
         ("a:\n\tb: 1\n", "indent with spaces, never with tabs"),
         ("a: 'x\n", "this is not YAML"),
         ("a: [1, 2\nb: 3\n", "this is not YAML"),
-        ("a: {b: [\n", "has no end; close the bracket or the quote"),
+        ("a: {b: [\n", "something is open; close the bracket or the quote"),
         ("a: b: c\n", "1:5: this is not YAML: mapping values are not allowed"),
         ("i: {x: float32[a, 3]}\n", 'inside braces a shape needs quotes: {image: "float32[1, 3]"}'),
         ("f: *.npz\n", "a value that begins with a special character needs quotes"),

@@ -78,9 +78,7 @@ def check_arrays(
     return sizes
 
 
-def _mismatches(
-    name: str, array: Array, spec: InputSpec, sizes: dict[str, int]
-) -> Iterator[str]:
+def _mismatches(name: str, array: Array, spec: InputSpec, sizes: dict[str, int]) -> Iterator[str]:
     if array.dtype != numpy_dtype(spec.dtype):
         yield f"{name} is {array.dtype}, the manifest says {spec.dtype}"
     shown = f"[{', '.join(map(str, spec.shape))}]"

@@ -54,7 +54,7 @@ def _pairs(
 ) -> Iterator[tuple[_Edge, Sizes]]:
     filled = [edge for edge in edges if edge.empty is None]
     if spread:
-        yield from zip(filled, itertools.cycle(combinations))  # noqa: B905 - cut at the shorter
+        yield from zip(filled, itertools.cycle(combinations))
     else:
         yield from itertools.product(filled, combinations)
     for edge in edges:
@@ -65,14 +65,16 @@ def _pairs(
 
 def _edges(kind: str, inputs: Mapping[str, InputSpec]) -> Iterator[_Edge]:
     if kind == "empty":
-        names = dict.fromkeys(d for spec in inputs.values() for d in spec.shape if isinstance(d, str))
+        names = dict.fromkeys(
+            d for spec in inputs.values() for d in spec.shape if isinstance(d, str)
+        )
         for name in names:
             yield _Edge(f"empty.{name}" if len(names) > 1 else "empty", {}, empty=name)
     elif kind == "masks":
         for name, spec in inputs.items():
             if spec.dtype == "bool":
-                for value in (False, True):
-                    yield _Edge(f"masks.all_{str(value).lower()}.{name}", {name: _constant(value)})
+                for label, mask in (("false", False), ("true", True)):
+                    yield _Edge(f"masks.all_{label}.{name}", {name: _constant(mask)})
     elif kind == "int_extremes":
         for name, spec in inputs.items():
             if spec.range is not None and not is_float(spec):

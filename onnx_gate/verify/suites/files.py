@@ -39,7 +39,9 @@ class FileCases:
                 for k, v in values.items()
                 if k.startswith(_STORED) and k not in context.inputs
             }
-            unknown = {k: v for k, v in values.items() if k not in arrays and not k.startswith(_STORED)}
+            unknown = {
+                k: v for k, v in values.items() if k not in arrays and not k.startswith(_STORED)
+            }
             sizes = check_arrays({**arrays, **unknown}, context.inputs, place)
             name = path.relative_to(context.workspace).with_suffix("").as_posix().replace("/", ".")
             yield Draft((name,), arrays, sizes, expected)
