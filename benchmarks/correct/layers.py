@@ -151,7 +151,7 @@ class HandWrittenLayerNorm(nn.Module):
         mean = x.mean(-1, keepdim=True)
         centred = x - mean
         variance = centred.pow(2).mean(-1, keepdim=True)
-        return centred / torch.sqrt(variance + 1e-12) * self.weight + self.bias
+        return centred / torch.sqrt(variance + 1e-5) * self.weight + self.bias
 
 
 class SelfAttention(nn.Module):
@@ -283,7 +283,6 @@ class Activations(nn.Module):
         "hardtanh",
         "hardswish",
         "hardsigmoid",
-        "logsigmoid",
         "sigmoid",
         "tanh",
         "hardshrink",

@@ -275,7 +275,7 @@ class Capsule(nn.Module):
         for _ in range(2):
             summed = (logits.softmax(-1).unsqueeze(-1) * votes).sum(1)
             square = summed.pow(2).sum(-1, keepdim=True)
-            output = summed * square / (1.0 + square) / (square + 1e-9).sqrt()
+            output = summed * square / (1.0 + square) / (square + 1e-6).sqrt()
             logits = logits + (votes * output.unsqueeze(1)).sum(-1)
         return output
 

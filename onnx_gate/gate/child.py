@@ -58,13 +58,9 @@ def live(target: str, job: int, pipe: int, log: int, parent: int) -> NoReturn:
 
 
 def _redirect(log: int) -> None:
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    for fd in (null, log):
-        if fd > 2:
-            os.close(fd)
+    os.close(log)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)

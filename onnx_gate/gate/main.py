@@ -17,6 +17,7 @@ from onnx_gate.report.model import Verdict
 
 REPORT = "report.json"
 SUMMARY = "report.md"
+_PIPE_WIDTH = 120
 
 
 def run_and_report(
@@ -32,7 +33,9 @@ def run_and_report(
 
     Raises ``UserError`` where no model is selected or the output cannot be written.
     """
-    console = Console(highlight=False, soft_wrap=False)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=_PIPE_WIDTH)
     selected = select(manifest.models, models)
     try:
         output.mkdir(parents=True, exist_ok=True)

@@ -94,7 +94,7 @@ class PlainProgress:
 
     def _print(self, text: Text) -> None:
         # A line that Rich wraps could go on with "::".
-        self._console.print(text, soft_wrap=True, highlight=False, markup=False, emoji=False)
+        self._console.print(text, soft_wrap=True)
 
 
 class LiveProgress:

@@ -80,7 +80,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def quote(text: object, limit: int = 60) -> str:
     """A user's text for one line of a message: in quotes, shortened, nothing unprintable."""
     shown = repr(str(text))
-    return shown if len(shown) <= limit else shown[: limit - 4] + "...'"
+    return shown if len(shown) <= limit else f"{shown[: limit - 4]}...{shown[0]}"
 
 
 def describe(value: Any) -> str:

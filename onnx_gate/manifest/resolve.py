@@ -20,7 +20,7 @@ from onnx_gate.manifest.suites import (
     RandomEntry,
     SuiteEntry,
 )
-from onnx_gate.manifest.validate import Checked
+from onnx_gate.manifest.validate import MAX_MISTAKES, Checked
 
 BUILT_IN_RUNTIMES = ("onnxruntime", "reference")
 
@@ -138,7 +138,7 @@ class Resolver:
             if kind in kinds:
                 return spec.PluginSuite(kind, options)
         first = next(iter(options))
-        what = f"unknown kind of suite {quote(first)}{did_you_mean(first, kinds)}"
+        what = f"unknown kind of suite {quote(first)}{self._likeness(first, kinds)}"
         self._tell((*here, first), what, at_key=True)
         return None
 
@@ -149,7 +149,8 @@ class Resolver:
         for index, name in enumerate(names or ()):
             if name not in self._suites:
                 self._tell(
-                    (*here, index), f"unknown suite {quote(name)}{did_you_mean(name, self._suites)}"
+                    (*here, index),
+                    f"unknown suite {quote(name)}{self._likeness(name, self._suites)}",
                 )
             found[name] = self._suites.get(name)
         return found
@@ -179,14 +180,14 @@ class Resolver:
     def _unused_dims(self, here: Keys, dims: Iterable[str], used: set[str]) -> None:
         for dim in dims:
             if dim not in used:
-                hint = did_you_mean(dim, used) if used else "; the inputs have fixed sizes only"
+                hint = self._likeness(dim, used) if used else "; the inputs have fixed sizes only"
                 self._unused_dim(here, dim, hint)
 
     def _likely_typos(self, here: Keys, dims: Mapping[str, object]) -> None:
         """Sizes for all models may serve none of them, unless they look meant for one."""
         for dim in dims:
             if dim not in self._used_dims:
-                hint = did_you_mean(dim, self._used_dims - dims.keys())
+                hint = self._likeness(dim, self._used_dims - dims.keys())
                 if "did you mean" in hint:
                     self._unused_dim(here, dim, hint)
 
@@ -231,7 +232,7 @@ class Resolver:
         if colon and engine in known:
             hint = f"; write {{name: {engine}, provider: {provider}}}"
         else:
-            hint = did_you_mean(name, known)
+            hint = self._likeness(name, known)
             hint += " (an engine of another package must be installed)"
         self._tell(path, f"unknown runtime {quote(name)}{hint}")
 
@@ -248,7 +249,7 @@ class Resolver:
         if isinstance(written, ToleranceEntry):
             return self._inline(here, written)
         if written not in self._tolerances:
-            hint = did_you_mean(written, self._tolerances)
+            hint = self._likeness(written, self._tolerances)
             if not self._tolerances:
                 hint += " under 'tolerances'"
             self._tell(here, f"unknown tolerance {quote(written)}{hint}")
@@ -275,6 +276,10 @@ class Resolver:
 
     def _find_reference(self, here: Keys, reference: str) -> None:
         self._tell(here, paths.reference_complaint(self._workspace, reference))
+
+    def _likeness(self, name: str, known: Iterable[str]) -> str:
+        """Looking for a likeness is slow; nobody reads the ones after the first problems."""
+        return did_you_mean(name, known) if len(self.mistakes) <= MAX_MISTAKES else ""
 
     def _tell(self, path: Keys, message: str | None, *, at_key: bool = False) -> None:
         if message is not None:

@@ -85,6 +85,7 @@ def _environment() -> Environment:
         "worst": _worst_error,
         "counted": summary.counted,
         "error_of": summary.error_of,
+        "used": lambda check: Markup(summary.used(check)),
         "line": summary.model_line,
         "shell": _shell,
     }

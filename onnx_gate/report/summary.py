@@ -19,7 +19,21 @@ def failing(model: ModelResult) -> list[Check]:
 def closest(checks: Iterable[Check]) -> Check | None:
     """Return the check that used most of its tolerance."""
     counted = [c for c in checks if not c.advice and c.budget is not None and c.metrics is not None]
-    return max(counted, key=_budget, default=None)
+    return max(counted, key=lambda c: (not within_rounding(c), _budget(c)), default=None)
+
+
+def within_rounding(check: Check) -> bool:
+    """Say whether a check is so close to PyTorch that its own limit was not worked out."""
+    return check.tolerance.get("basis") == "floor" and check.verdict == "pass"
+
+
+def used(check: Check | None) -> str:
+    """Return the share of its tolerance that a check used, for people."""
+    if check is None:
+        return ""
+    if within_rounding(check) or check.budget == 0:
+        return "rounding" if check.budget else "equal"
+    return percent(check.budget)
 
 
 def model_line(model: ModelResult) -> str:
@@ -30,12 +44,12 @@ def model_line(model: ModelResult) -> str:
         return f"{model.error.kind}: {model.error.message.splitlines()[0]}"
     if model.verdict == "pass":
         near = closest(model.checks)
-        used = f", {percent(near.budget)} of the tolerance used" if near is not None else ""
+        share = f", {_used_sentence(near)}" if near is not None else ""
         notes = [
             *_plural(sum(c.verdict == "waived" for c in model.checks), "waived"),
             *_plural(sum(f.severity == "warning" for f in model.findings), "warning"),
         ]
-        return f"{counted(model)} checks{used}{''.join(f', {n}' for n in notes)}, {took}"
+        return f"{counted(model)} checks{share}{''.join(f', {n}' for n in notes)}, {took}"
     bad = failing(model)
     if not bad:
         errors = [f for f in model.findings if f.severity == "error"]
@@ -130,6 +144,13 @@ def ordered(models: Sequence[ModelResult]) -> list[ModelResult]:
     """Return errors and divergences first, each group in the manifest's order."""
     rank = {"error": 0, "diverged": 1, "pass": 2}
     return sorted(models, key=lambda m: rank[m.verdict])
+
+
+def _used_sentence(check: Check) -> str:
+    share = used(check)
+    if share == "equal":
+        return "all equal"
+    return "within rounding" if share == "rounding" else f"{share} of the tolerance used"
 
 
 def _plural(count: int, word: str) -> list[str]:

@@ -50,7 +50,7 @@ def _row(model: ModelResult) -> tuple[Text, ...]:
         str(summary.counted(model)),
         plain(check.case) if check is not None else (model.error.kind if model.error else ""),
         error,
-        summary.percent(check.budget) if check is not None else "",
+        summary.used(check),
         f"{sum(stage.seconds for stage in model.stages):.1f}",
     )
     return tuple(
@@ -72,7 +72,7 @@ def _notes(report: Report) -> list[Text]:
             if model.error.log:
                 text.append(f"\n    log: {plain(model.error.log)}", style="dim")
         for finding in model.findings:
-            if finding.severity != "note":
+            if finding.severity != "note" and finding.code != "OG403":
                 text.append(f"\n    {finding.code} {plain(finding.message)}", style="")
         notes.append(text)
     return notes

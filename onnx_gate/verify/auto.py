@@ -55,7 +55,8 @@ class AutoResult:
 
     ``budget`` is the share of the allowed error that was used, ``allowed`` the limit on E.
     ``basis`` says what the verdict rests on: ``floor``, ``float64``, ``rounding`` (jittered runs
-    were needed) or ``testing`` (no float64: PyTorch's own table).
+    were needed) or ``testing`` (no float64: PyTorch's own table). ``hopeless``: PyTorch's own
+    error is so large that nothing could be concluded.
     """
 
     budget: float
@@ -65,6 +66,7 @@ class AutoResult:
     error: float | None = None
     torch_error: float | None = None
     reference: Array | None = None
+    hopeless: bool = False
 
 
 def auto(
@@ -125,7 +127,14 @@ def _against(
         allowed_rms = min(max(average, limit), max(CEILING, limit))
         budget = max(ours.max / allowed, ours.rms / scale / allowed_rms)
         return AutoResult(
-            budget, allowed, basis, ours.index, ours.max, None if wide else own.max, reference
+            budget,
+            allowed,
+            basis,
+            ours.index,
+            ours.max,
+            None if wide else own.max,
+            reference,
+            hopeless=max(largest, average) > max(CEILING, limit),
         )
 
     first = result("float64")

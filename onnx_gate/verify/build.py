@@ -43,6 +43,8 @@ def build(spec: ModelSpec, workspace: Path) -> Built:
     """
     seed_everything(spec.seed)
     target = load_object(spec.model, workspace, f"models.{spec.name}.model")
+    # Again, so that the weights do not depend on what else the file makes as it is imported.
+    seed_everything(spec.seed)
     module, made_by_user = _instantiate(target, spec)
     findings = [_training(module)] if made_by_user else []
     if spec.weights is not None:

@@ -14,16 +14,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from onnx_gate.verify import stream as _stream
-from onnx_gate.verify.stream import Array, Best, Floats, Pair, blocks, check_pair, stream
+from onnx_gate.verify.pairs import Pair, check_pair
+from onnx_gate.verify.stream import Array, Best, Floats, blocks, stream
 from onnx_gate.verify.sums import (
-    DOT,
-    Scaled,
+    Sum,
     cosine,
     decibels,
     dot,
+    inner,
     is_safe,
-    scaled,
     squared_distance,
     total,
 )
@@ -33,8 +32,8 @@ __all__ = ["Comparison", "ScaledError", "compare", "max_ulp", "scaled_error"]
 
 _SMALLEST_NORMAL = float(np.finfo(np.float64).tiny)
 
-# Sums of squares within this many powers of two are of comparable magnitude.
-_COMPARABLE = 4
+# Sums of squares within this factor are of comparable magnitude.
+_COMPARABLE = 16.0
 
 
 @dataclass(frozen=True)
@@ -115,8 +114,10 @@ def compare(
         actual.size, threads, lambda: _CompareWorker(actual, expected, atol=atol, rtol=rtol)
     )
     finite = sum(w.finite for w in workers)
-    aa, ee, dd = (total(part for w in workers for part in w.squares[i]) for i in range(3))
-    ae = total(part for w in workers for part in w.products)
+    aa = total(part for w in workers for part in w.aa.tasks)
+    ee = total(part for w in workers for part in w.ee.tasks)
+    ae = total(part for w in workers for part in w.ae.tasks)
+    dd = total(part for w in workers for part in w.dd.tasks)
     absolute = Best.of([w.absolute for w in workers])
     relative = Best.of([w.relative for w in workers])
     return Comparison(
@@ -161,7 +162,7 @@ def scaled_error(x: Array, reference: Array, scale: float, threads: int = 1) -> 
     workers = stream(x.size, threads, lambda: _ScaledWorker(x, reference, scale))
     finite = sum(w.finite for w in workers)
     best = Best.of([w.quotient for w in workers])
-    squares = total(part for w in workers for part in w.squares[0])
+    squares = total(part for w in workers for part in w.dd.tasks)
     return ScaledError(
         max=max(best.value, 0.0),
         index=best.index,
@@ -172,103 +173,103 @@ def scaled_error(x: Array, reference: Array, scale: float, threads: int = 1) -> 
 class _Blockwise:
     """What both metrics share: reading blocks, setting special values apart, adding squares."""
 
-    # The vectors of Pair whose squares are added.
-    squared: tuple[str, ...]
+    # Whether a², e² and a e are added too, not only (a - e)².
+    norms: bool
 
     def __init__(self, actual: Array, expected: Array) -> None:
         self.pair = Pair(actual, expected)
         self.finite = 0
         self.clashes = 0
         self.first_clash = -1
-        # The sums of squares of each task, in the order of `squared`.
-        self.squares: list[list[Scaled]] = [[] for _ in self.squared]
+        self.dd, self.aa, self.ee, self.ae = Sum(), Sum(), Sum(), Sum()
         # Only float64 reaches magnitudes whose squares overflow, or quotients that underflow.
         self.extreme = any(a.dtype == np.float64 for a in (actual, expected))
-        rows = max(1, _stream.BLOCK // DOT)
-        vectors = [getattr(self.pair, name) for name in self.squared]
-        self._rows = [(v.reshape(rows, 1, -1), v.reshape(rows, -1, 1)) for v in vectors]
-        self._dots: Floats = np.zeros((rows, 1, 1))
-        # The same sums of each block of the task at hand.
-        self._blocks: list[list[Scaled]] = [[] for _ in self.squared]
 
     def task(self, low: int, high: int) -> None:
         for start, n in blocks(low, high):
-            self._block(start, n)
-        for squares, parts in zip(self.squares, self._blocks, strict=True):
-            squares.append(total(parts))
-            parts.clear()
+            if not self._plain_block(start, n):
+                self._special_block(start, n)
+        for part in (self.dd, self.aa, self.ee, self.ae):
+            part.close()
 
-    def _block(self, start: int, n: int) -> None:
+    def _plain_block(self, start: int, n: int) -> bool:
+        """Take in a block of finite pairs of moderate magnitude, or return False."""
         pair = self.pair
-        pair.read(start, n)
-        d = pair.d[:n]
+        pair.load(start, n)
+        aa = inner(pair.a, pair.a) if self.norms else 0.0
+        d = pair.subtract(n)
         top = float(d.max())
-        hidden: NDArray[np.bool_] | None = None
         # The difference to NaN or an infinity is never finite, so one look at the largest tells.
         if not math.isfinite(top):
-            hidden, clash = pair.hide_nonfinite(n)
-            if clash.size:
-                if not self.clashes:
-                    self.first_clash = start + int(clash[0])
-                self.clashes += clash.size
-            if hidden.all():
-                return
-            self.finite -= int(np.count_nonzero(hidden))
+            return False
+        dd = inner(pair.a, pair.a)
+        ee = inner(pair.e, pair.e) if self.norms else 0.0
+        if self.extreme and not (is_safe(dd) or dd == top == 0.0):
+            return False
+        if self.norms:
+            if not (aa <= ee * _COMPARABLE and ee <= aa * _COMPARABLE):
+                return False
+            if self.extreme and not (is_safe(aa) and is_safe(ee)):
+                return False
+            self.aa.add(aa)
+            self.ee.add(ee)
+            # By the law of cosines; no term is much larger than |a| |e|, so nothing is lost.
+            self.ae.add((aa + ee - dd) / 2.0)
+        self.dd.add(dd)
         self.finite += n
-        self.add(n)
-        if hidden is not None:
-            # Below any difference, so that no search finds them.
-            d[hidden] = -1.0
-            top = float(d.max())
-        self.search(start, n, top)
+        self.search(start, d, top)
+        return True
 
-    def add(self, n: int) -> list[Scaled]:
-        """Add the squares of the block read, and return its sums."""
-        sums = []
-        for left, right in self._rows:
-            np.matmul(left, right, out=self._dots)
-            sums.append(sum(self._dots.ravel().tolist()))
-        if self.extreme and not all(map(is_safe, sums)):
-            a, e = self.pair.a[:n], self.pair.e[:n]
-            exact = {"a": lambda: dot(a, a), "e": lambda: dot(e, e)}
-            exact["d"] = lambda: squared_distance(a, e)
-            parts = [exact[name]() for name in self.squared]
-        else:
-            parts = [scaled(value) for value in sums]
-        for collected, part in zip(self._blocks, parts, strict=True):
-            collected.append(part)
-        return parts
+    def _special_block(self, start: int, n: int) -> None:
+        """Take in any block."""
+        pair = self.pair
+        pair.load(start, n)
+        hidden, clash = pair.hide_nonfinite(n)
+        if clash.size:
+            if not self.clashes:
+                self.first_clash = start + int(clash[0])
+            self.clashes += clash.size
+        if hidden.all():
+            return
+        self.finite += n - int(np.count_nonzero(hidden))
+        self.dd.add_scaled(squared_distance(pair.a, pair.e))
+        if self.norms:
+            self.aa.add_scaled(dot(pair.a, pair.a))
+            self.ee.add_scaled(dot(pair.e, pair.e))
+            self.ae.add_scaled(dot(pair.a, pair.e))
+        d = pair.subtract(n)
+        # Below any difference, so that no search finds them.
+        d[hidden] = -1.0
+        self.search(start, d, float(d.max()))
 
-    def search(self, start: int, n: int, top: float) -> None:
-        """Look for extremes in the block read, whose largest difference is ``top``.
+    def search(self, start: int, d: Floats, top: float) -> None:
+        """Look for extremes in the block loaded: differences ``d``, of which ``top`` is largest.
 
-        Pairs that are not finite have difference -1.0. May overwrite ``a`` and ``e``.
+        Pairs that are not finite have difference -1.0 and an expected 0.0.
         """
         raise NotImplementedError
 
     def hopeless(self, top: float, lowest: float, best: float) -> bool:
         """Whether no difference up to ``top`` over ``lowest`` or more can be above ``best``."""
-        return best >= 0.0 and (top <= 0.0 or top <= self._floor(lowest * _lowered(best)))
+        bound = lowest * _lowered(best)
+        if self.extreme:
+            bound = max(bound - _SMALLEST_NORMAL, 0.0)
+        return best >= 0.0 and (top <= 0.0 or top <= bound)
 
-    def contenders(
-        self, d: Floats, denominators: Floats, best: float, spare: Floats
-    ) -> NDArray[np.intp]:
+    def contenders(self, d: Floats, denominators: Floats, best: float) -> NDArray[np.intp]:
         """Return, increasing, the places where d / denominator can be above ``best``, and more.
 
         d / q > best implies d > best * q, and that product, taken with a slightly smaller best,
-        is not rounded above the true one unless it underflows; for float64 every d > 0 of that
-        size is a contender.
+        is not rounded above the true one unless it underflows; for float64, which alone gets
+        there, any d > 0 is then a contender.
         """
-        np.multiply(denominators, _lowered(best), out=spare)
+        bound, mask = self.pair.spare[: d.size], self.pair.mask[: d.size]
+        np.multiply(denominators, _lowered(best), out=bound)
         if self.extreme:
-            np.subtract(spare, _SMALLEST_NORMAL, out=spare)
-            np.maximum(spare, 0.0, out=spare)
-        mask = self.pair.mask[: d.size]
-        np.greater(d, spare, out=mask)
+            np.subtract(bound, _SMALLEST_NORMAL, out=bound)
+            np.maximum(bound, 0.0, out=bound)
+        np.greater(d, bound, out=mask)
         return np.flatnonzero(mask) if mask.any() else _NOWHERE
-
-    def _floor(self, product: float) -> float:
-        return max(product - _SMALLEST_NORMAL, 0.0) if self.extreme else product
 
 
 _NOWHERE: NDArray[np.intp] = np.zeros(0, np.intp)
@@ -279,7 +280,7 @@ def _lowered(best: float) -> float:
 
 
 class _CompareWorker(_Blockwise):
-    squared = ("a", "e", "d")
+    norms = True
 
     def __init__(self, actual: Array, expected: Array, *, atol: float, rtol: float) -> None:
         super().__init__(actual, expected)
@@ -287,27 +288,13 @@ class _CompareWorker(_Blockwise):
         self.relative = Best()
         self.excess = Best()
         self.exceeding = 0
-        # The sums of a * e of each block.
-        self.products: list[Scaled] = []
         self._atol = atol
         self._rtol = rtol
 
-    def add(self, n: int) -> list[Scaled]:
-        parts = super().add(n)
-        aa, ee, dd = parts
-        if abs(aa.exponent - ee.exponent) <= _COMPARABLE and aa.mantissa and ee.mantissa:
-            # 2 ae = aa + ee - dd, whose terms are not much larger than |a| |e|.
-            minus = Scaled(-dd.mantissa, dd.exponent)
-            double = total((aa, ee, minus))
-            self.products.append(scaled(double.mantissa, double.exponent - 1))
-        else:
-            self.products.append(dot(self.pair.a[:n], self.pair.e[:n]))
-        return parts
-
-    def search(self, start: int, n: int, top: float) -> None:
-        d, e, spare = self.pair.d[:n], self.pair.e[:n], self.pair.a[:n]
+    def search(self, start: int, d: Floats, top: float) -> None:
         if top > self.absolute.value:
             self.absolute.offer(top, start + int(d.argmax()))
+        e = self.pair.e[: d.size]
         np.absolute(e, out=e)
         lowest = float(e.min())
         best = self.relative.value
@@ -315,21 +302,15 @@ class _CompareWorker(_Blockwise):
         if best < 0.0:
             self._offer_quotients(start, d, e, np.flatnonzero(e))
         elif not self.hopeless(top, lowest, best):
-            places = self.contenders(d, e, best, spare)
+            places = self.contenders(d, e, best)
             self._offer_quotients(start, d, e, places)
         if top <= self._atol + self._rtol * lowest:
             return
         if places is not None and best <= self._rtol:
             # What is not above best * |e| is not above rtol * |e| either.
-            if places.size:
-                spare, mask = spare[: places.size], self.pair.mask[: places.size]
-                worst = self._exceed(d[places], e[places], spare, mask)
-                if worst >= 0:
-                    self.excess.offer(float(spare[worst]), start + int(places[worst]))
+            self._offer_excess(start, d[places], e[places], places)
         else:
-            worst = self._exceed(d, e, spare, self.pair.mask[:n])
-            if worst >= 0:
-                self.excess.offer(float(spare[worst]), start + worst)
+            self._offer_excess(start, d, e, None)
 
     def _offer_quotients(self, start: int, d: Floats, e: Floats, places: NDArray[np.intp]) -> None:
         places = places[e[places] > 0.0]
@@ -338,40 +319,45 @@ class _CompareWorker(_Blockwise):
             first = int(quotients.argmax())
             self.relative.offer(float(quotients[first]), start + int(places[first]))
 
-    def _exceed(self, d: Floats, e: Floats, excess: Floats, mask: NDArray[np.bool_]) -> int:
-        """Count the differences above their limit; return the place of the worst, or -1.
-
-        -1 too where none is worse than those of earlier blocks. Leaves the excesses in ``excess``.
-        """
-        np.multiply(e, self._rtol, out=excess)
-        np.add(excess, self._atol, out=excess)
-        np.greater(d, excess, out=mask)
+    def _offer_excess(
+        self, start: int, d: Floats, e: Floats, places: NDArray[np.intp] | None
+    ) -> None:
+        """Count the differences above their limit and offer the worst; overwrites ``e``."""
+        mask = self.pair.mask[: d.size]
+        limit = np.multiply(e, self._rtol, out=e)
+        np.add(limit, self._atol, out=limit)
+        np.greater(d, limit, out=mask)
         count = int(np.count_nonzero(mask))
         if not count:
-            return -1
+            return
         self.exceeding += count
-        np.subtract(d, excess, out=excess)
-        # inf - inf, where the limit overflows too.
-        np.copyto(excess, -1.0, where=np.isnan(excess))
-        return int(excess.argmax()) if excess.max() > self.excess.value else -1
+        excess = np.subtract(d, limit, out=limit)
+        largest = float(excess.max())
+        if math.isnan(largest):
+            # inf - inf, where the limit overflows too.
+            excess[~mask] = -1.0
+            largest = float(excess.max())
+        if largest > self.excess.value:
+            first = int(excess.argmax())
+            self.excess.offer(largest, start + (first if places is None else int(places[first])))
 
 
 class _ScaledWorker(_Blockwise):
-    squared = ("d",)
+    norms = False
 
     def __init__(self, x: Array, reference: Array, scale: float) -> None:
         super().__init__(x, reference)
         self.quotient = Best()
         self._scale = scale
 
-    def search(self, start: int, n: int, top: float) -> None:
-        d, e, spare = self.pair.d[:n], self.pair.e[:n], self.pair.a[:n]
+    def search(self, start: int, d: Floats, top: float) -> None:
         best = self.quotient.value
         if self.hopeless(top, self._scale, best):
             return
+        e = self.pair.e[: d.size]
         np.absolute(e, out=e)
         np.add(e, self._scale, out=e)
-        places = np.flatnonzero(d >= 0.0) if best < 0.0 else self.contenders(d, e, best, spare)
+        places = np.flatnonzero(d >= 0.0) if best < 0.0 else self.contenders(d, e, best)
         if not places.size:
             return
         above, below = d[places], e[places]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from onnx_gate.errors import GateError
 from onnx_gate.manifest import InputSpec, ModelSpec
 from onnx_gate.report.model import ExportInfo
 from onnx_gate.runtimes.base import Array
-from onnx_gate.runtimes.outputs import unregistered_dataclasses
+from onnx_gate.runtimes.outputs import flatten, unregistered_dataclasses
 from onnx_gate.runtimes.torch_eager import Eager, seed_everything, to_tensor
 from onnx_gate.verify.build import load_function
 from onnx_gate.verify.export_errors import export_error
@@ -129,29 +131,47 @@ def _torchscript(
         name: {axis: dim for axis, dim in enumerate(s.shape) if isinstance(dim, str)}
         for name, s in spec.inputs.items()
     }
-    outputs = _output_names(spec)
-    for number, (name, tensor) in enumerate(_example_outputs(eager, tensors)):
+    returned = _example_outputs(eager, tensors)
+    names = _output_names(spec) or [name for name, _ in returned]
+    for name, (_, tensor) in zip(names, returned, strict=False):
         # Without this the exporter writes the example's sizes into the outputs' declared shapes.
-        axes[outputs[number] if outputs else name] = {
-            axis: f"{name}_{axis}" for axis in range(tensor.ndim)
-        }
-    names = outputs or [name for name, _ in _example_outputs(eager, tensors)]
+        axes[name] = {axis: f"{name}_{axis}" for axis in range(tensor.ndim)}
     try:
-        torch.onnx.export(
-            eager.module,
-            args,
-            str(path),
-            kwargs=kwargs or None,
-            dynamo=False,
-            verbose=False,
-            opset_version=spec.export.opset,
-            input_names=order,
-            output_names=list(names),
-            dynamic_axes={name: value for name, value in axes.items() if value},
-        )
+        with _flat_outputs(eager.module):
+            torch.onnx.export(
+                eager.module,
+                args,
+                str(path),
+                kwargs=kwargs or None,
+                dynamo=False,
+                verbose=False,
+                opset_version=spec.export.opset,
+                input_names=order,
+                output_names=list(names),
+                dynamic_axes={name: value for name, value in axes.items() if value},
+            )
     except Exception as error:
         raise export_error(error, spec) from error
     return Exported(path, "torchscript", _read(path, path.name), spec.export.opset)
+
+
+@contextmanager
+def _flat_outputs(module: torch.nn.Module) -> Iterator[None]:
+    """Let ``module`` return a tuple of tensors, which is all that tracing understands."""
+    original = module.forward
+
+    @functools.wraps(original)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        value = original(*args, **kwargs)
+        if isinstance(value, torch.Tensor):
+            return value
+        return tuple(tensor for _, tensor in flatten(value))
+
+    module.forward = forward
+    try:
+        yield
+    finally:
+        del module.forward
 
 
 def _custom(

@@ -18,6 +18,9 @@ from onnx_gate.verify.compare import Comparison, ScaledError, compare, scaled_er
 from onnx_gate.verify.origin import Origin
 from onnx_gate.verify.tolerance import Criterion, Metric, fixed_criteria
 
+# PyTorch's own error from which on a check is worth a word, on the scale of E.
+ILL_CONDITIONED = 0.02
+
 
 class OutputAnchor(Protocol):
     """What PyTorch can say about one output of one case, computed when it is first asked for."""
@@ -53,7 +56,11 @@ class Rules:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The verdict on one output, with everything that the report says about it."""
+    """The verdict on one output, with everything that the report says about it.
+
+    ``ill_conditioned``: PyTorch's own error is large enough to hide faults. ``hopeless``: it is so
+    large that the verdict means nothing.
+    """
 
     holds: bool
     budget: float
@@ -62,6 +69,7 @@ class Judgement:
     worst: Worst | None = None
     tolerance: dict[str, Any] = field(default_factory=dict)
     ill_conditioned: bool = False
+    hopeless: bool = False
 
 
 def judge(
@@ -164,7 +172,8 @@ def _conclude(
         _metrics(found, automatic, criteria),
         _worst(candidate, expected, reference, index),
         described,
-        ill_conditioned=torch_error is not None and torch_error > 0.02,
+        ill_conditioned=torch_error is not None and torch_error > ILL_CONDITIONED,
+        hopeless=automatic is not None and automatic.hopeless,
     )
 
 

@@ -17,9 +17,15 @@ class CaseOracle:
     """The outputs of one case; the float64 run and the jittered ones are made once, if at all."""
 
     def __init__(
-        self, eager: Eager, wide: Wide, inputs: Mapping[str, Array], outputs: Outputs
+        self,
+        eager: Eager,
+        wide: Wide,
+        inputs: Mapping[str, Array],
+        outputs: Outputs,
+        repetitive: bool = False,
     ) -> None:
         self.outputs = outputs
+        self._repetitive = repetitive
         self._eager, self._wide, self._inputs = eager, wide, inputs
         self._reference: tuple[Array, ...] | None = None
         self._reference_tried = False
@@ -43,7 +49,10 @@ class CaseOracle:
     def samples(self) -> list[tuple[Array, ...]]:
         """Return the outputs of every jittered run that worked."""
         if self._samples is None:
-            runs = (jittered(self._eager, self._inputs, seed) for seed in range(SAMPLES))
+            runs = (
+                jittered(self._eager, self._inputs, seed, self._repetitive)
+                for seed in range(SAMPLES)
+            )
             count = len(self.outputs.arrays)
             self._samples = [run for run in runs if run is not None and len(run) == count]
         return self._samples

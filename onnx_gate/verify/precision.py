@@ -151,9 +151,13 @@ _EXACT = frozenset(
 _NORMALISATIONS = frozenset(
     {"native_batch_norm", "_native_batch_norm_legit", "native_group_norm", "native_layer_norm"}
 )
-_LANES = 16
-# Numbers whose mean is this many standard deviations from zero round alike when they are added.
-_ALIKE = 10.0
+_REDUCTIONS = frozenset(
+    {
+        *("mean", "sum", "var", "var_mean", "std", "std_mean", "norm", "linalg_vector_norm"),
+        *("logsumexp", "avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d"),
+    }
+)
+_LANES = 8
 
 
 class Widen(TorchDispatchMode):
@@ -202,10 +206,16 @@ class Jitter(TorchDispatchMode):
     (Monte Carlo arithmetic, Parker 1997, at the granularity of operators). Values with few
     significant bits, such as whole numbers, are left alone: they are results of exact arithmetic
     on sizes and positions more often than of rounding.
+
+    ``repetitive`` says that the inputs hold few different numbers, as zeros, ones and ties do.
+    Adding n equal numbers in sequence rounds in one direction every time: the mean is off by n/64
+    units in ONNX Runtime's InstanceNormalization (docs/tolerances.md). Sums, means and
+    normalisations are then moved by n/8 units.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, repetitive: bool = False) -> None:
         super().__init__()
+        self._repetitive = repetitive
         self._generator = torch.Generator().manual_seed(seed)
 
     def __torch_dispatch__(  # type: ignore[no-untyped-def]
@@ -222,39 +232,46 @@ class Jitter(TorchDispatchMode):
         for leaf in pytree.tree_leaves(result):
             if isinstance(leaf, torch.Tensor) and leaf.is_floating_point():
                 self.move(leaf)
-        if name in _NORMALISATIONS:
-            self._move_means(name, args, result)
+        if self._repetitive and name in _NORMALISATIONS:
+            self._move_normalised(name, args, result)
+        elif self._repetitive and name in _REDUCTIONS:
+            self._move_reduction(args, result)
         return result
 
-    def _move_means(self, name: str, args: Any, result: Any) -> None:
-        """Move what is subtracted as the mean, as far as the numbers are alike.
+    def _move_reduction(self, args: Any, result: Any) -> None:
+        """Move sums and means by what adding many equal numbers in sequence can lose."""
+        for leaf in pytree.tree_leaves(result):
+            if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.numel():
+                count = args[0].numel() / leaf.numel()
+                sign = torch.randint(0, 2, leaf.shape, generator=self._generator) * 2 - 1
+                leaf.mul_((1 + sign * _lost(count)).to(leaf.dtype))
 
-        Adding n equal numbers in sequence rounds in one direction every time: the mean is off by
-        n/64 units in ONNX Runtime's InstanceNormalization (docs/tolerances.md), and dividing by a
-        small standard deviation makes that visible.
+    def _move_normalised(self, name: str, args: Any, result: Any) -> None:
+        """Move the mean and the standard deviation that a normalisation has used.
+
+        Both are sums. Dividing by a standard deviation of nearly zero, as constant inputs have,
+        makes an error of the mean large.
         """
         output, mean, rstd = result[0], result[1], result[2]
         x, weight = args[0], args[1]
         if mean.numel() == 0 or output.numel() == 0:
             return
-        steepness = mean.abs() * rstd
-        count = output.numel() // mean.numel()
+        lost = _lost(output.numel() / mean.numel())
         sign = torch.randint(0, 2, mean.shape, generator=self._generator) * 2 - 1
-        alike = (steepness / _ALIKE).clamp(max=1.0)
-        shift = steepness * alike * sign * (count / _LANES * torch.finfo(x.dtype).eps)
+        shift = (mean.abs() * rstd) * sign * lost
+        scale = 1 + sign * lost
         if name == "native_layer_norm":
-            scaled = shift if weight is None else shift * weight
-            output.add_(scaled.to(output.dtype).expand_as(output))
+            shift = shift if weight is None else shift * weight
         else:
-            batch, channels = (x.shape[0], x.shape[1])
-            if mean.ndim == 2:
-                per_channel = shift.repeat_interleave(channels // mean.shape[1], dim=1)
-            else:
-                per_channel = shift.reshape(1, -1)
+            repeats = x.shape[1] // mean.shape[-1]
+            shift, scale = (
+                t.reshape(-1, mean.shape[-1]).repeat_interleave(repeats, dim=1)
+                for t in (shift, scale)
+            )
             if weight is not None:
-                per_channel = per_channel * weight.reshape(1, -1)
-            wide = per_channel.reshape(per_channel.shape[0], -1, *([1] * (x.ndim - 2)))
-            output.add_(wide.to(output.dtype).expand(batch, channels, *x.shape[2:]))
+                shift = shift * weight.reshape(1, -1)
+            shift, scale = (t.reshape(*t.shape, *([1] * (x.ndim - 2))) for t in (shift, scale))
+        output.mul_(scale.to(output.dtype)).add_(shift.to(output.dtype))
 
     def move(self, tensor: torch.Tensor) -> None:
         """Move the elements of ``tensor`` in place."""
@@ -267,6 +284,11 @@ class Jitter(TorchDispatchMode):
         moved = tensor.to(sign.dtype) * (1 + eps * sign)
         keep = _few_bits(tensor)
         tensor.copy_(torch.where(keep, tensor, moved.to(tensor.dtype)))
+
+
+def _lost(count: float) -> float:
+    """Return the relative error of a sum of ``count`` equal numbers; sums are made in float32."""
+    return count / _LANES * torch.finfo(torch.float32).eps
 
 
 def _few_bits(tensor: torch.Tensor) -> torch.Tensor:
@@ -338,9 +360,11 @@ class Wide:
         return twin
 
 
-def jittered(eager: Eager, inputs: Mapping[str, Array], seed: int) -> tuple[Array, ...] | None:
+def jittered(
+    eager: Eager, inputs: Mapping[str, Array], seed: int, repetitive: bool = False
+) -> tuple[Array, ...] | None:
     """Return the outputs of one run of the module in its own precision under ``Jitter``."""
-    mode = Jitter(seed)
+    mode = Jitter(seed, repetitive)
     tensors = {name: to_tensor(array) for name, array in inputs.items()}
     for tensor in tensors.values():
         if tensor.is_floating_point():

@@ -1,4 +1,4 @@
-"""Reading two arrays of any layout side by side, in blocks that stay in the cache.
+"""Passing over the flat indices of an array in blocks that stay in the cache, by threads.
 
 The blocks are fixed ranges of the flat C-order index, whatever the number of threads. What is
 accumulated per block is combined exactly (counts, maxima with their first index, correctly
@@ -7,7 +7,6 @@ rounded sums of the blocks' sums), so the number of threads never changes a resu
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
 
-# Three float64 buffers and the two pieces they are read from fit a second-level cache of 1 MiB.
+# Two float64 buffers and the two pieces they are read from fit a second-level cache of 1 MiB.
 BLOCK = 32768
 # Blocks that a thread takes at a time; an array of one task is not worth a second thread.
 TASK = 32
@@ -90,150 +89,6 @@ def buffer(dtype: Any, size: int) -> Array:
     raw = np.empty(size * item + _CACHE_LINE, np.uint8)
     skip = -raw.ctypes.data % _CACHE_LINE
     return raw[skip : skip + size * item].view(dtype)
-
-
-def gather(out: Array, array: Array, low: int) -> None:
-    """Fill the vector ``out`` with the elements of ``array`` from the flat C-order index ``low``.
-
-    Values are converted to the dtype of ``out``. ``array`` may have any strides; at most a few
-    rectangular pieces a dimension are copied, straight into ``out``.
-    """
-    if array.ndim == 1:
-        np.copyto(out, array[low : low + out.size], casting="unsafe")
-        return
-    inner = math.prod(array.shape[1:])
-    row, skip = divmod(low, inner)
-    if skip or out.size < inner:
-        head = min(inner - skip, out.size)
-        gather(out[:head], array[row], skip)
-        out = out[head:]
-        row += 1
-    rows = out.size // inner
-    whole = rows * inner
-    if rows:
-        target = out[:whole].reshape(rows, *array.shape[1:])
-        np.copyto(target, array[row : row + rows], casting="unsafe")
-    if whole < out.size:
-        gather(out[whole:], array[row + rows], 0)
-
-
-class Reader:
-    """Flat ranges of one array, converted to another dtype block by block."""
-
-    def __init__(self, array: Array) -> None:
-        self._bits: Array | None = None
-        if array.dtype.name == "bfloat16":
-            # A bfloat16 is the upper half of a float32; shifting is many times faster than the
-            # conversion that ml_dtypes registers.
-            array = array.view(np.uint16)
-            self._bits = buffer(np.uint32, BLOCK)
-        contiguous = array.ndim == 0 or array.flags.c_contiguous
-        self._array = array.reshape(-1) if contiguous else array
-
-    def read(self, out: Array, low: int) -> None:
-        """Fill ``out``, of at most ``BLOCK`` elements, from the flat index ``low``."""
-        if self._bits is None:
-            gather(out, self._array, low)
-            return
-        bits = self._bits[: out.size]
-        gather(bits, self._array, low)
-        np.left_shift(bits, 16, out=bits)
-        np.copyto(out, bits.view(np.float32))
-
-
-class Pair:
-    """Blocks of two arrays of one shape as float64, with their absolute differences.
-
-    ``a``, ``e`` and ``d`` hold the block last read (its first ``n`` elements; zeros behind it).
-    ``d`` is |a - e|, taken in float64, for 64-bit integers exactly before it is rounded.
-    """
-
-    def __init__(self, actual: Array, expected: Array) -> None:
-        self._readers = Reader(actual), Reader(expected)
-        self.a: Floats = buffer(np.float64, BLOCK)
-        self.e: Floats = buffer(np.float64, BLOCK)
-        self.d: Floats = buffer(np.float64, BLOCK)
-        self.mask: NDArray[np.bool_] = buffer(np.bool_, BLOCK)
-        kinds = _wide_kinds(actual.dtype, expected.dtype)
-        self._wide = [buffer(kind, BLOCK) for kind in kinds] if kinds else None
-
-    def read(self, low: int, n: int) -> None:
-        """Read the ``n`` elements from the flat index ``low``, differences included."""
-        a, e, d = self.a[:n], self.e[:n], self.d[:n]
-        if self._wide is None:
-            self._readers[0].read(a, low)
-            self._readers[1].read(e, low)
-            np.subtract(a, e, out=d)
-            np.absolute(d, out=d)
-        else:
-            x, y = self._wide[0][:n], self._wide[1][:n]
-            self._readers[0].read(x, low)
-            self._readers[1].read(y, low)
-            np.copyto(a, x)
-            np.copyto(e, y)
-            _integer_distance(x, y, d)
-        if n < BLOCK:
-            self.a[n:] = 0.0
-            self.e[n:] = 0.0
-            self.d[n:] = 0.0
-
-    def hide_nonfinite(self, n: int) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
-        """Set pairs with a NaN or an infinity to zero, in ``a``, ``e`` and ``d``.
-
-        Returns the mask of these pairs and the places, increasing, of those that clash: where
-        NaN does not meet NaN or an infinity not the same infinity.
-        """
-        a, e, d = self.a[:n], self.e[:n], self.d[:n]
-        hidden = ~(np.isfinite(a) & np.isfinite(e))
-        clash = hidden & ~(np.isnan(a) & np.isnan(e)) & (a != e)
-        for values in (a, e, d):
-            values[hidden] = 0.0
-        return hidden, np.flatnonzero(clash)
-
-
-def _wide_kinds(actual: np.dtype[Any], expected: np.dtype[Any]) -> tuple[str, str] | None:
-    dtypes = (actual, expected)
-    if any(d.kind not in "biu" for d in dtypes) or all(d.itemsize < 8 for d in dtypes):
-        return None
-    if any(d.kind == "u" and d.itemsize == 8 for d in dtypes):
-        return ("i8" if actual.kind == "i" else "u8", "i8" if expected.kind == "i" else "u8")
-    return "i8", "i8"
-
-
-def _integer_distance(x: Array, y: Array, out: Floats) -> None:
-    """Set ``out`` to |x - y|; overwrites ``x``. Exact but for the final rounding to float64."""
-    if x.dtype == y.dtype:
-        np.copyto(out, wrapped_distance(x, y))
-        return
-    signed = x if x.dtype.kind == "i" else y
-    unsigned = y if x.dtype.kind == "i" else x
-    below = signed < 0
-    # The distance from a negative number to a large unsigned one may need 65 bits.
-    far = unsigned[below].astype(np.float64) - signed[below].astype(np.float64)
-    np.copyto(out, wrapped_distance(x.view(np.uint64), y.view(np.uint64)))
-    out[below] = far
-
-
-def wrapped_distance(x: Array, y: Array) -> NDArray[np.uint64]:
-    """Return |x - y| of two vectors of int64 or of uint64, exact in uint64; overwrites ``x``."""
-    less = x < y
-    np.subtract(x, y, out=x)
-    # Modulo 2**64 a difference of the wrong sign is mended by negating it.
-    np.negative(x, out=x, where=less)
-    return x.view(np.uint64)
-
-
-def check_pair(actual: Array, expected: Array) -> None:
-    """Raise ``ValueError`` for unequal shapes, ``TypeError`` for values that are not real numbers.
-
-    Real numbers are bool, the integers, float16 to float64 and bfloat16.
-    """
-    if actual.shape != expected.shape:
-        raise ValueError(f"shapes differ: {actual.shape} and {expected.shape}")
-    for dtype in (actual.dtype, expected.dtype):
-        known = dtype.kind in "biu" or (dtype.kind == "f" and dtype.itemsize <= 8)
-        if not known and dtype.name != "bfloat16":
-            raise TypeError(f"cannot compare values of dtype {dtype}")
 
 
 class Best:

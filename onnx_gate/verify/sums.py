@@ -16,6 +16,9 @@ DOT = 8192
 # Sums of squares between these bounds lost nothing that matters to overflow or underflow.
 _SAFE_LOW, _SAFE_HIGH = 1e-250, 1e300
 
+# Products of vectors whose largest magnitudes are within 2**±400 are safe too.
+_MODERATE = 400
+
 
 @dataclass(frozen=True)
 class Scaled:
@@ -50,27 +53,56 @@ def total(parts: Iterable[Scaled]) -> Scaled:
     return scaled(math.fsum(_ldexp(p.mantissa, p.exponent - top) for p in terms), top)
 
 
-def dot(x: Floats, y: Floats) -> Scaled:
-    """Return the inner product of two finite vectors of at most ``BLOCK`` elements.
+class Sum:
+    """A sum that depends neither on the order of its tasks nor on who took them.
 
-    The products are taken after dividing each vector by a power of two that brings its largest
-    magnitude to 1, so they neither overflow nor vanish.
+    Terms are added to the task at hand, in order; ``close`` ends a task.
     """
+
+    __slots__ = ("_plain", "_scaled", "tasks")
+
+    def __init__(self) -> None:
+        self.tasks: list[Scaled] = []
+        self._plain: list[float] = []
+        self._scaled: list[Scaled] = []
+
+    def add(self, value: float) -> None:
+        """Add a finite number."""
+        self._plain.append(value)
+
+    def add_scaled(self, value: Scaled) -> None:
+        """Add a number that float64 may not hold."""
+        self._scaled.append(value)
+
+    def close(self) -> None:
+        """End a task."""
+        self.tasks.append(total([scaled(math.fsum(self._plain)), *self._scaled]))
+        self._plain.clear()
+        self._scaled.clear()
+
+
+def inner(x: Floats, y: Floats) -> float:
+    """Return the inner product of two contiguous vectors as long as a block."""
+    rows = max(1, x.size // DOT)
+    return sum(np.matmul(x.reshape(rows, 1, -1), y.reshape(rows, -1, 1)).ravel().tolist())
+
+
+def dot(x: Floats, y: Floats) -> Scaled:
+    """Return ``inner`` of two finite vectors of any magnitude; nothing overflows or vanishes."""
     kx, ky = _exponent(x), _exponent(y)
-    return scaled(math.fsum(np.ldexp(x, -kx) * np.ldexp(y, -ky)), kx + ky)
+    if max(abs(kx), abs(ky)) <= _MODERATE:
+        return scaled(inner(x, y))
+    return scaled(inner(np.ldexp(x, -kx), np.ldexp(y, -ky)), kx + ky)
 
 
 def squared_distance(x: Floats, y: Floats) -> Scaled:
-    """Return the sum of (x - y)**2 of two finite vectors; the differences may exceed float64."""
+    """Return the sum of (x - y)² of two finite vectors, whose differences may exceed float64."""
+    apart = x - y
+    if np.isfinite(apart).all():
+        return dot(apart, apart)
     shift = max(_exponent(x), _exponent(y)) + 1
-    # A small difference of small numbers keeps its bits: there the plain difference is exact
-    # enough, and only where it overflows are both sides made smaller first.
-    plain = x - y
-    if np.isfinite(plain).all():
-        return dot(plain, plain)
     apart = np.ldexp(x, -shift) - np.ldexp(y, -shift)
-    part = dot(apart, apart)
-    return Scaled(part.mantissa, part.exponent + 2 * shift)
+    return scaled(inner(apart, apart), 2 * shift)
 
 
 def is_safe(square_sum: float) -> bool:

@@ -5,15 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from onnx_gate.verify import stream as _stream
-from onnx_gate.verify.stream import (
-    Array,
-    Reader,
-    blocks,
-    buffer,
-    check_pair,
-    stream,
-    wrapped_distance,
-)
+from onnx_gate.verify.pairs import Reader, check_pair, wrapped_distance
+from onnx_gate.verify.stream import Array, blocks, buffer, stream
 
 # The bits of +infinity; whatever has a larger magnitude is NaN.
 _INFINITY = {

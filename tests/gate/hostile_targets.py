@@ -150,9 +150,8 @@ def garbage_everywhere(payload: dict[str, Any], emit: Any) -> None:
 
 
 def forged_frame(payload: dict[str, Any], emit: Any) -> None:
-    body = b'{"kind":"result","value":"forged"}'
     forger = channel.Sender(emit.__self__._fd, b"t" * channel.TOKEN_BYTES)
-    forger.send({"kind": "result", "value": body.decode()})
+    forger.send({"kind": "result", "value": "forged"})
     time.sleep(3600)
 
 
@@ -173,6 +172,12 @@ def ends_without_leaving(payload: dict[str, Any], emit: Any) -> None:
     emit({"kind": "result", "value": 7})
     emit.__self__.end()
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fails_after_the_end(payload: dict[str, Any], emit: Any) -> None:
+    emit({"kind": "result", "value": 7})
+    emit.__self__.end()
+    os._exit(3)
 
 
 def raw_body(payload: dict[str, Any], emit: Any) -> None:
@@ -196,10 +201,13 @@ def large_message(payload: dict[str, Any], emit: Any) -> None:
 
 def slow_writer(payload: dict[str, Any], emit: Any) -> None:
     sender = emit.__self__
-    for byte in b"OGF1" + sender._token + b"M\x00\x00\x10\x00":
+    body = b'{"kind":"result","value":7}'
+    for byte in b"OGF1" + sender._token + b"M" + len(body).to_bytes(4, "big"):
         os.write(sender._fd, bytes([byte]))
     Path(payload["touch"]).touch()
-    time.sleep(3600)
+    while not Path(payload["until"]).exists():
+        time.sleep(0.01)
+    os.write(sender._fd, body)
 
 
 def kills_parent(payload: dict[str, Any], emit: Any) -> None:
@@ -216,11 +224,19 @@ def stops_parent(payload: dict[str, Any], emit: Any) -> None:
 
 
 def kills_parent_and_survives(payload: dict[str, Any], emit: Any) -> None:
+    _wait_for(payload)
     ctypes.CDLL(None).prctl(1, 0, 0, 0, 0)
-    if os.fork() == 0:
-        os.setsid()
-        time.sleep(3600)
+    _start_daemon(payload["pids"])
+    with open(payload["pids"], "a") as file:
+        file.write(f"{os.getpid()}\n")
     kills_parent(payload, emit)
+
+
+def stops_parent_and_says_so(payload: dict[str, Any], emit: Any) -> None:
+    _start_daemon(payload["pids"])
+    os.kill(os.getppid(), signal.SIGSTOP)
+    emit({"kind": "stopped"})
+    time.sleep(3600)
 
 
 def kills_group(payload: dict[str, Any], emit: Any) -> None:
@@ -229,14 +245,7 @@ def kills_group(payload: dict[str, Any], emit: Any) -> None:
 
 def daemon_holds_pipe(payload: dict[str, Any], emit: Any) -> None:
     emit({"kind": "result", "value": 7})
-    if os.fork() == 0:
-        os.setsid()
-        if os.fork() == 0:
-            Path(payload["pid"]).write_text(str(os.getpid()))
-            time.sleep(3600)
-        os._exit(0)
-    while not (os.path.exists(payload["pid"]) and Path(payload["pid"]).read_text()):
-        time.sleep(0.01)
+    _start_daemon(payload["pids"])
 
 
 def leaves_background_job(payload: dict[str, Any], emit: Any) -> None:
@@ -261,7 +270,22 @@ def fills_log(payload: dict[str, Any], emit: Any) -> None:
     emit({"kind": "result", "value": 7})
 
 
+def _start_daemon(note: str) -> None:
+    """A process with no parent of ours, in a session of its own; its pid goes to ``note``."""
+    middle = os.fork()
+    if middle == 0:
+        os.setsid()
+        daemon = os.fork()
+        if daemon == 0:
+            ctypes.CDLL(None).prctl(1, 0, 0, 0, 0)
+            time.sleep(3600)
+        with open(note, "a") as file:
+            file.write(f"{daemon}\n")
+        os._exit(0)
+    os.waitpid(middle, 0)
+
+
 def _wait_for(payload: dict[str, Any]) -> None:
-    """Give the neighbour the time to be in flight; alone, in a second run, there is none."""
+    """Let the neighbour be in flight first."""
     while not Path(payload["ready"]).exists():
         time.sleep(0.01)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,8 @@ from typing import Any
 import psutil
 import pytest
 
-import hostile_targets
-from onnx_gate.gate import channel, limits, pool
+from onnx_gate.gate import channel, forkserver, limits, pool
+from onnx_gate.gate.forkserver import ForkServer
 from onnx_gate.gate.pool import Outcome, Task, run_tasks
 
 MIB = 1 << 20
@@ -39,13 +40,14 @@ def make(tmp_path: Path) -> Callable[..., Task]:
 def beside(make: Callable[..., Task], tmp_path: Path) -> Callable[..., Outcome]:
     """Run a hostile task while an innocent one is in flight, which must not notice."""
 
-    def beside(do: str, **options: Any) -> Outcome:
+    def beside(do: str, *, at_end: Callable[[], None] = lambda: None, **options: Any) -> Outcome:
         over = tmp_path / "over"
         hostile = make(do, **options)
         innocent = make("innocent", until=str(over), value=42)
 
         def on_end(name: str, outcome: Outcome) -> None:
             if name == do:
+                at_end()
                 over.touch()
 
         outcomes = run([innocent, hostile], on_end=on_end)
@@ -60,6 +62,12 @@ def beside(make: Callable[..., Task], tmp_path: Path) -> Callable[..., Outcome]:
 def run(tasks: list[Task], *, jobs: int = 2, **options: Any) -> dict[str, Outcome]:
     options.setdefault("on_event", lambda name, message: None)
     return run_tasks(tasks, "hostile_targets:dispatch", jobs=jobs, **options)
+
+
+def alive(pids: Path) -> list[int]:
+    """Those of the processes noted in a file that there still are."""
+    noted = [int(line) for line in pids.read_text().split()] if pids.exists() else []
+    return [pid for pid in noted if psutil.pid_exists(pid)]
 
 
 def values(outcome: Outcome) -> list[Any]:
@@ -102,22 +110,18 @@ def test_each_worker_is_a_session_of_its_own_under_one_server(tmp_path: Path) ->
 
 @linux
 def test_a_worker_has_no_descriptor_but_its_own(make: Callable[..., Task]) -> None:
+    task = make("lists_descriptors")
     secret, other = os.pipe()
     os.set_inheritable(secret, True)
     try:
-        outcome = run([make("lists_descriptors")])["lists_descriptors"]
+        outcome = run([task])["lists_descriptors"]
     finally:
         os.close(secret)
         os.close(other)
     fds = dict(outcome.messages[0]["fds"])
-    log = str(outcome_log(make))
     assert fds.pop("0") == os.devnull
-    assert (fds.pop("1"), fds.pop("2")) == (log, log)
+    assert [fds.pop("1"), fds.pop("2")] == [str(task.log)] * 2
     assert [link.partition(":")[0] for link in fds.values()] == ["pipe"]
-
-
-def outcome_log(make: Callable[..., Task]) -> Path:
-    return make("lists_descriptors").log
 
 
 def test_sys_exit(beside: Callable[..., Outcome]) -> None:
@@ -194,8 +198,11 @@ def test_target_that_cannot_be_imported(make: Callable[..., Task]) -> None:
 
 
 def test_all_output_goes_to_the_log(
-    beside: Callable[..., Outcome], capfd: pytest.CaptureFixture[str]
+    beside: Callable[..., Outcome],
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     outcome = beside("prints_commands")
     assert outcome.end == "exit"
     assert outcome.tail[:3] == ("::error file=x::forged", "::set-output name=x::y", "from C")
@@ -287,6 +294,19 @@ def test_death_after_the_end_is_not_done(beside: Callable[..., Outcome]) -> None
     assert outcome.detail.startswith("killed by SIGKILL")
 
 
+def test_failure_after_the_end_is_not_done(beside: Callable[..., Outcome]) -> None:
+    outcome = beside("fails_after_the_end")
+    assert (outcome.end, outcome.detail) == ("exit", "exit status 3 before the end of its work")
+
+
+def test_what_is_in_the_pipe_at_the_end_is_read(
+    make: Callable[..., Task], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "_READ", 1)
+    outcome = run([make("reports_and_returns", value="x" * 30_000)])["reports_and_returns"]
+    assert (outcome.end, values(outcome)) == ("done", ["x" * 30_000])
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -304,11 +324,7 @@ def test_death_after_the_end_is_not_done(beside: Callable[..., Outcome]) -> None
 )
 def test_a_body_that_is_not_ours(body: bytes) -> None:
     token = channel.new_token()
-    reader, writer = os.pipe()
-    with open(reader, "rb") as source:
-        frame = b"OGF1" + token + b"M" + len(body).to_bytes(4, "big") + body
-        os.close(writer)
-        assert source.read() == b""
+    frame = b"OGF1" + token + b"M" + len(body).to_bytes(4, "big") + body
     decoder = channel.Decoder(token)
     with pytest.raises(channel.ProtocolError):
         list(decoder.feed(frame))
@@ -369,15 +385,20 @@ def test_large_message(beside: Callable[..., Outcome]) -> None:
 
 
 def test_slow_writer_does_not_block_the_gate(make: Callable[..., Task], tmp_path: Path) -> None:
-    half = tmp_path / "half"
+    half, over = tmp_path / "half", tmp_path / "over"
     tasks = [
-        make("slow_writer", timeout=2, touch=str(half)),
+        make("slow_writer", touch=str(half), until=str(over)),
         make("innocent", until=str(half), value=1),
     ]
     order: list[str] = []
-    outcomes = run(tasks, on_end=lambda name, outcome: order.append(name))
-    assert outcomes["innocent"].end == "done"
-    assert outcomes["slow_writer"].end == "timeout"
+
+    def on_end(name: str, outcome: Outcome) -> None:
+        order.append(name)
+        over.touch()
+
+    outcomes = run(tasks, on_end=on_end)
+    assert [outcome.end for outcome in outcomes.values()] == ["done", "done"]
+    assert values(outcomes["slow_writer"]) == [7]
     assert order == ["innocent", "slow_writer"]
 
 
@@ -392,21 +413,23 @@ def test_kills_own_group(beside: Callable[..., Outcome]) -> None:
 def test_death_of_the_server_is_the_fault_of_one(
     make: Callable[..., Task], tmp_path: Path, do: str
 ) -> None:
-    ready = tmp_path / "ready"
-    never = [tmp_path / "never", tmp_path / "later"]
+    ready, again = tmp_path / "ready", tmp_path / "again"
+    pids = tmp_path / "pids"
     starts: list[str] = []
     ends: list[str] = []
 
     def on_start(name: str) -> None:
         starts.append(name)
+        if starts.count(name) == 2:
+            assert not alive(pids)
         if {"innocent", do} <= set(starts):
             ready.touch()
         if starts.count("innocent") == 2:
-            never[0].touch()
+            again.touch()
 
     tasks = [
-        make("innocent", until=str(never[0]), value=42),
-        make(do, ready=str(ready)),
+        make("innocent", until=str(again), value=42),
+        make(do, ready=str(ready), pids=str(pids)),
         make("reports_and_returns", value=3),
     ]
     outcomes = run(tasks, on_start=on_start, on_end=lambda name, outcome: ends.append(name))
@@ -417,6 +440,24 @@ def test_death_of_the_server_is_the_fault_of_one(
     assert outcomes[do].detail == "it killed the process that started it"
     assert sorted(starts) == sorted(["innocent", do, "reports_and_returns", "innocent", do])
     assert sorted(ends) == sorted(["innocent", do, "reports_and_returns"])
+    assert not alive(pids)
+
+
+@linux
+def test_interrupt_while_the_server_is_stopped(
+    make: Callable[..., Task], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forkserver, "CLOSE_SECONDS", 0.2)
+    monkeypatch.setattr(pool._Pool, "_watch", lambda self: None)
+    pids = tmp_path / "pids"
+
+    def on_event(name: str, message: dict[str, Any]) -> None:
+        if message["kind"] == "stopped":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run([make("stops_parent_and_says_so", pids=str(pids))], on_event=on_event)
+    assert not alive(pids)
 
 
 @linux
@@ -424,13 +465,12 @@ def test_a_server_that_cannot_start_again_loses_no_result(
     make: Callable[..., Task], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ready = tmp_path / "ready"
-    start = pool.ForkServer
     broken = False
 
     def breaks_later(target: str, preload: tuple[str, ...]) -> Any:
         if broken:
             monkeypatch.setattr("sys.executable", "/nonexistent/python")
-        return start(target, preload)
+        return ForkServer(target, preload)
 
     def on_end(name: str, outcome: Outcome) -> None:
         nonlocal broken
@@ -469,10 +509,15 @@ def test_preload_is_imported_once_and_may_fail(
 
 @linux
 def test_daemon_that_holds_the_pipe(beside: Callable[..., Outcome], tmp_path: Path) -> None:
-    note = tmp_path / "pid"
-    outcome = beside("daemon_holds_pipe", pid=str(note))
+    pids = tmp_path / "pids"
+
+    def until_it_is_gone() -> None:
+        while alive(pids):
+            time.sleep(0.01)
+
+    outcome = beside("daemon_holds_pipe", pids=str(pids), at_end=until_it_is_gone)
     assert (outcome.end, values(outcome)) == ("done", [7])
-    assert not psutil.pid_exists(int(note.read_text()))
+    assert pids.exists()
 
 
 @linux
@@ -497,7 +542,7 @@ def test_callback_that_raises_ends_everything(
 
     tasks = [make("innocent"), make("ignores_signals")]
     with pytest.raises(error):
-        run(tasks, **{callback: fail})
+        run(tasks, jobs=2, **{callback: fail})
 
 
 def test_ctrl_c(make: Callable[..., Task]) -> None:
@@ -554,7 +599,3 @@ def test_available_memory_is_within_the_cgroups(
         file.write_text(text)
     assert limits.available_memory(tmp_path) == room
     assert limits.available_memory(tmp_path / "none") > 0
-
-
-def test_the_targets_are_those_of_this_folder() -> None:
-    assert Path(hostile_targets.__file__).parent == Path(__file__).parent
