@@ -86,7 +86,7 @@ def check(manifest: ManifestOption = DEFAULT_MANIFEST) -> None:
 def report(
     path: Annotated[Path, typer.Argument(metavar="REPORT", help="A report.json.")],
     format: Annotated[
-        str, typer.Option("--format", "-f", help="markdown, terminal or json.")
+        str, typer.Option("--format", "-f", help="terminal, markdown, html, junit, sarif or json.")
     ] = "terminal",
     output: Annotated[
         Optional[Path],  # noqa: UP045

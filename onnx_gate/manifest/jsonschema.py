@@ -11,7 +11,7 @@ from pydantic_core import core_schema
 
 from onnx_gate.manifest.schema import ManifestFile
 
-ID = "https://onnx-gate.github.io/schema/onnx-gate.schema.json"
+ID = "urn:onnx-gate:manifest:1"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 

@@ -100,7 +100,7 @@ def compare(
     uint64 against a negative integer, within two roundings), and a 64-bit integer against a float
     is rounded first. Sums of squares do not overflow or underflow, whatever the magnitudes.
 
-    ``threads`` never changes the result. Extra memory is below 1 MiB a thread, whatever the size.
+    ``threads`` never changes the result. Extra memory is a few MiB a thread, whatever the size.
 
     Raises ``ValueError`` for unequal shapes, negative, NaN or (``rtol``) infinite tolerances and
     ``threads`` below 1; ``TypeError`` for any other dtype.

@@ -12,6 +12,9 @@ from onnx_gate.verify.cases import matches
 from onnx_gate.verify.sizes import Sizes, sizes_label
 
 
+_COMPARED = ("pass", "diverged", "waived")
+
+
 def conclude(
     spec: ModelSpec,
     checks: Sequence[Check],
@@ -26,11 +29,40 @@ def conclude(
     """
     judged, notes = _waive(spec, checks, today)
     every = list(dict.fromkeys([*findings, *_baked(judged, example), *notes]))
-    if not any(check.verdict in ("pass", "diverged", "waived") for check in judged):
+    if not any(check.verdict in _COMPARED for check in judged):
+        return "error", judged, tuple(every)
+    untried = _untried(spec, judged)
+    if untried:
+        every.append(untried)
         return "error", judged, tuple(every)
     failed = any(check.verdict == "diverged" and not check.advice for check in judged)
     failed = failed or any(finding.severity == "error" for finding in every)
     return ("diverged" if failed else "pass"), judged, tuple(every)
+
+
+def _untried(spec: ModelSpec, checks: Sequence[Check]) -> Finding | None:
+    """Say which dynamic dimension was compared at none of the sizes that it is tested at."""
+    sizes: dict[str, set[int]] = {}
+    for check in checks:
+        label = next((part for part in check.case.split("/") if "=" in part), None)
+        if check.verdict in _COMPARED and not check.advice:
+            if label is None:
+                return None
+            for pair in label.split(","):
+                name, _, size = pair.partition("=")
+                sizes.setdefault(name, set()).add(int(size))
+    tried = {label for check in checks for label in check.case.split("/") if "=" in label}
+    for name, tested in spec.dims.items():
+        wanted = {s for s in tested if any(f"{name}={s}" in t.split(",") for t in tried)}
+        if wanted and not wanted & sizes.get(name, set()):
+            listed = ", ".join(map(str, sorted(wanted)))
+            return Finding(
+                code="OG402",
+                severity="error",
+                message=f"PyTorch refuses every size of {name!r} that was tested ({listed}), so it is "
+                "verified at none: name sizes under dims that the model is made for",
+            )
+    return None
 
 
 def _waive(

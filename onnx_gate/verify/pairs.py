@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onnx_gate.verify import stream as _stream
-from onnx_gate.verify.stream import Array, Floats, buffer
+from onnx_gate.verify.stream import Array, Floats, buffer, capacity
 
 
 def check_pair(actual: Array, expected: Array) -> None:
@@ -59,7 +58,7 @@ class Reader:
             # A bfloat16 is the upper half of a float32; shifting is many times faster than the
             # conversion that ml_dtypes registers.
             array = array.view(np.uint16)
-            self._bits = buffer(np.uint32, _stream.BLOCK)
+            self._bits = buffer(np.uint32, capacity(array.size))
         contiguous = array.ndim == 0 or array.flags.c_contiguous
         self._array = array.reshape(-1) if contiguous else array
 
@@ -81,7 +80,7 @@ class Pair:
     """
 
     def __init__(self, actual: Array, expected: Array) -> None:
-        size = _stream.BLOCK
+        size = capacity(actual.size)
         self.a: Floats = buffer(np.float64, size)
         self.e: Floats = buffer(np.float64, size)
         # For whoever looks through the block.
@@ -140,7 +139,7 @@ def _wide_kinds(actual: np.dtype[Any], expected: np.dtype[Any]) -> tuple[str, st
 
 
 def _integer_distance(x: Array, y: Array, out: Floats) -> None:
-    """Set ``out`` to |x - y|; overwrites ``x``. Exact but for the final rounding to float64."""
+    """Set ``out`` to |x - y|; overwrites both. Exact but for the final rounding to float64."""
     if x.dtype == y.dtype:
         np.copyto(out, wrapped_distance(x, y))
         return
@@ -154,9 +153,9 @@ def _integer_distance(x: Array, y: Array, out: Floats) -> None:
 
 
 def wrapped_distance(x: Array, y: Array) -> NDArray[np.uint64]:
-    """Return |x - y| of two vectors of int64 or of uint64, exact in uint64; overwrites ``x``."""
-    less = x < y
-    np.subtract(x, y, out=x)
-    # Modulo 2**64 a difference of the wrong sign is mended by negating it.
-    np.negative(x, out=x, where=less)
+    """Return |x - y| of two vectors of int64 or of uint64, exact in uint64; overwrites both."""
+    larger = np.maximum(x, y)
+    np.minimum(x, y, out=y)
+    # The difference may leave int64, but not its bits: modulo 2**64 it is right.
+    np.subtract(larger, y, out=x)
     return x.view(np.uint64)

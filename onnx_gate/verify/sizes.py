@@ -12,7 +12,7 @@ Sizes = Mapping[str, int]
 
 # Above this many combinations each size of each dimension appears, but not with all the others.
 FULL_PRODUCT = 9
-_PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 2)
+_ENOUGH = 64
 
 
 def combinations(dims: Mapping[str, Sequence[int]]) -> tuple[dict[str, int], ...]:
@@ -72,12 +72,27 @@ def _primes(dims: Mapping[str, Sequence[int]], fixed: set[int]) -> dict[str, int
     chosen: dict[str, int] = {}
     for name, sizes in sorted(dims.items(), key=lambda item: max(item[1])):
         low, high = min(sizes), max(max(sizes), 2)
-        free = [p for p in _PRIMES if p not in chosen.values()]
+        # There is a prime between n and 2n, and no more of them are taken than there are names.
+        upto = 2 ** (len(dims) + 1) * (high + max(fixed, default=0) + 8)
+        free = [p for p in _primes_between(low, upto) if p not in chosen.values()]
         within = [p for p in free if low <= p <= high]
         new = [p for p in within if p not in fixed]
-        larger = [p for p in free if p >= max(low, 2) and p not in fixed]
-        chosen[name] = (new or within or larger or [max(high, 2)])[0]
+        larger = [p for p in free if p > high and p not in fixed]
+        chosen[name] = (new or within or larger)[0]
     return {name: chosen[name] for name in dims}
+
+
+def _primes_between(low: int, high: int) -> Iterator[int]:
+    """Yield the first few primes of the interval, 2 last: a size of 2 is special more often."""
+    found = 0
+    for number in range(max(low, 3) | 1, high + 1, 2):
+        if all(number % divisor for divisor in range(3, math.isqrt(number) + 1, 2)):
+            yield number
+            found += 1
+            if found == _ENOUGH:
+                break
+    if low <= 2:
+        yield 2
 
 
 def sizes_label(sizes: Sizes) -> str:

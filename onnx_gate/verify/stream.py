@@ -18,10 +18,14 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
 
-# Two float64 buffers and the two pieces they are read from fit a second-level cache of 1 MiB.
-BLOCK = 32768
+# The elements of a block. Two float64 buffers of that size are 1 MiB, a second-level cache; the
+# third is rarely used. Smaller blocks lose more to Python's overhead than they gain.
+BLOCK = 65536
 # Blocks that a thread takes at a time; an array of one task is not worth a second thread.
-TASK = 32
+TASK = 16
+# The elements of one call of BLAS. OpenBLAS shares longer dot products among threads of its own,
+# which get in the way of the caller's.
+STRIP = 8192
 
 _CACHE_LINE = 64
 
@@ -78,6 +82,14 @@ def blocks(low: int, high: int) -> Iterator[tuple[int, int]]:
     """Yield the blocks of the range ``low`` to ``high`` as (start, number of elements)."""
     for start in range(low, high, BLOCK):
         yield start, min(BLOCK, high - start)
+
+
+def capacity(size: int) -> int:
+    """Return the elements a buffer needs for the blocks of an array of ``size`` elements.
+
+    That is one strip, or whole strips, so that products can be added strip by strip.
+    """
+    return min(BLOCK, max(1, -(-size // STRIP)) * STRIP)
 
 
 def buffer(dtype: Any, size: int) -> Array:

@@ -8,10 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onnx_gate.verify.stream import Floats
-
-# OpenBLAS shares longer dot products among threads of its own, which compete with the caller's.
-DOT = 8192
+from onnx_gate.verify.stream import STRIP, Floats
 
 # Sums of squares between these bounds lost nothing that matters to overflow or underflow.
 _SAFE_LOW, _SAFE_HIGH = 1e-250, 1e300
@@ -82,8 +79,8 @@ class Sum:
 
 
 def inner(x: Floats, y: Floats) -> float:
-    """Return the inner product of two contiguous vectors as long as a block."""
-    rows = max(1, x.size // DOT)
+    """Return the inner product of two contiguous vectors of one strip or whole strips."""
+    rows = max(1, x.size // STRIP)
     return sum(np.matmul(x.reshape(rows, 1, -1), y.reshape(rows, -1, 1)).ravel().tolist())
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from onnx_gate.verify import stream as _stream
 from onnx_gate.verify.pairs import Reader, check_pair, wrapped_distance
-from onnx_gate.verify.stream import Array, blocks, buffer, stream
+from onnx_gate.verify.stream import Array, blocks, buffer, capacity, stream
 
 # The bits of +infinity; whatever has a larger magnitude is NaN.
 _INFINITY = {
@@ -42,26 +42,45 @@ class _UlpWorker:
         self.value = -1
         self.index = -1
         self._infinity = _INFINITY[actual.dtype.name]
-        self._lowest = -(1 << (8 * actual.dtype.itemsize - 1))
+        self._magnitude = (1 << (8 * actual.dtype.itemsize - 1)) - 1
+        size = capacity(actual.size)
         self._readers = [Reader(_as_integers(array)) for array in (actual, expected)]
-        self._buffers = [buffer(np.int64, _stream.BLOCK) for _ in self._readers]
+        self._keys = [buffer(np.int64, size) for _ in self._readers]
+        self._signs = buffer(np.int64, size)
 
     def task(self, low: int, high: int) -> None:
         for start, n in blocks(low, high):
-            x, y = (b[:n] for b in self._buffers)
-            nan = np.zeros(n, np.bool_)
-            for reader, keys in zip(self._readers, (x, y), strict=True):
-                reader.read(keys, start)
-                np.subtract(self._lowest, keys, out=keys, where=keys < 0)
-                nan |= np.abs(keys) > self._infinity
-            if nan.all():
-                continue
-            x[nan] = y[nan] = 0
+            x, y = self._read(start, n)
+            nan = self._nan(x, y)
+            if nan is not None:
+                if nan.all():
+                    continue
+                x[nan] = y[nan] = 0
             distance = wrapped_distance(x, y)
             top = int(distance.max())
             if top > self.value:
-                self.value = top
-                self.index = start + int(np.argmax((distance == top) & ~nan))
+                found = distance == top
+                if nan is not None:
+                    found &= ~nan
+                self.value, self.index = top, start + int(found.argmax())
+
+    def _read(self, start: int, n: int) -> list[NDArray[np.int64]]:
+        """Return the keys of both sides: integers in the order of the floats, both zeros 0."""
+        for reader, keys in zip(self._readers, (k[:n] for k in self._keys), strict=True):
+            reader.read(keys, start)
+            signs = np.right_shift(keys, 63, out=self._signs[:n])
+            # Where the sign is set: all other bits inverted, which is -magnitude - 1, plus 1.
+            np.bitwise_and(signs, self._magnitude, out=signs)
+            np.bitwise_xor(keys, signs, out=keys)
+            np.right_shift(keys, 63, out=signs)
+            np.subtract(keys, signs, out=keys)
+        return [keys[:n] for keys in self._keys]
+
+    def _nan(self, x: Array, y: Array) -> NDArray[np.bool_] | None:
+        limit = self._infinity
+        if all(int(k.max()) <= limit and int(k.min()) >= -limit for k in (x, y)):
+            return None
+        return (np.abs(x) > limit) | (np.abs(y) > limit)
 
 
 def _as_integers(array: Array) -> Array:

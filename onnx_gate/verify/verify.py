@@ -219,12 +219,10 @@ def _result(
     error: ModelError | None = None,
 ) -> ModelResult:
     if verdict == "error" and error is None:
-        error = ModelError(
-            kind="unverified",
-            code="OG402",
-            message="no output was compared: "
-            + (checks[0].reason if checks else "no case was selected or none fits the inputs"),
-        )
+        why = checks[0].reason if checks else "no case was selected or none fits the inputs"
+        said = [finding.message for finding in findings if finding.code == "OG402"]
+        message = said[0] if said else f"no output was compared: {why}"
+        error = ModelError(kind="unverified", code="OG402", message=message)
     return ModelResult(
         name=spec.name,
         verdict=verdict,

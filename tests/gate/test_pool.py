@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from onnx_gate.gate import channel, forkserver, limits, pool
+from onnx_gate.gate import channel, forkserver, limits, pool, process
 from onnx_gate.gate.forkserver import ForkServer
 from onnx_gate.gate.pool import Outcome, Task, run_tasks
 
@@ -20,12 +20,13 @@ linux = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc"
 
 @pytest.fixture(autouse=True)
 def _nothing_left_behind() -> Iterator[None]:
-    """No test may leave a process or a descriptor, whatever its target did."""
+    """No test may leave a process, a descriptor or a setting, whatever its target did."""
     children = {child.pid for child in psutil.Process().children(recursive=True)}
     descriptors = psutil.Process().num_fds()
     yield
     assert {c.pid for c in psutil.Process().children(recursive=True)} <= children
     assert psutil.Process().num_fds() == descriptors
+    assert not process.set_subreaper(False)
 
 
 @pytest.fixture

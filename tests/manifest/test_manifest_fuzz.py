@@ -37,7 +37,7 @@ structures = st.recursive(
     max_leaves=25,
 )
 FUZZ = settings(
-    max_examples=100,
+    max_examples=80,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -122,7 +122,7 @@ def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 WHOLE = source.read(docs.WHOLE).data
 
 
-@settings(FUZZ, max_examples=150)
+@settings(FUZZ, max_examples=120)
 @given(path=st.sampled_from(places_of(WHOLE)), new=structures)
 def test_one_value_of_a_good_manifest_replaced(
     workspace: Path, path: tuple[Any, ...], new: Any

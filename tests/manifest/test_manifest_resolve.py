@@ -92,7 +92,7 @@ def test_dims_and_export_merge_by_key_and_the_rest_as_a_whole(read: Read) -> Non
         "version: 1\n"
         "dims: {batch: 3, seq: [0, 5], other: 1}\n"
         "defaults:\n"
-        "  dims: {batch: 4}\n"
+        "  dims: {batch: 4, seq: 8}\n"
         "  export: {exporter: torchscript, opset: 17}\n"
         "  kwargs: {a: 1, b: 2}\n"
         "  suites: [typical]\n"

@@ -25,7 +25,12 @@ def right(module: torch.nn.Module, example: dict[str, torch.Tensor], path: Path)
 
 def static_batch(module: torch.nn.Module, example: dict[str, torch.Tensor], path: Path) -> None:
     torch.onnx.export(
-        module, tuple(example.values()), str(path), input_names=list(example), dynamo=True, verbose=False
+        module,
+        tuple(example.values()),
+        str(path),
+        input_names=list(example),
+        dynamo=True,
+        verbose=False,
     )
 
 

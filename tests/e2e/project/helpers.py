@@ -10,7 +10,9 @@ import numpy as np
 def cases(inputs: dict, seed: int) -> Iterator[dict[str, np.ndarray]]:
     rng = np.random.default_rng(seed)
     for batch in (1, 4):
-        yield {name: rng.normal(size=(batch, 8)).astype(spec.dtype) for name, spec in inputs.items()}
+        yield {
+            name: rng.normal(size=(batch, 8)).astype(spec.dtype) for name, spec in inputs.items()
+        }
 
 
 def wrong_cases(inputs: dict, seed: int) -> list[dict[str, np.ndarray]]:

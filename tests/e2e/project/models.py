@@ -15,7 +15,11 @@ class Mlp(nn.Module):
     def __init__(self, width: int = 16) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            nn.Linear(8, width), nn.GELU(), nn.Dropout(0.5), nn.LayerNorm(width), nn.Linear(width, 4)
+            nn.Linear(8, width),
+            nn.GELU(),
+            nn.Dropout(0.5),
+            nn.LayerNorm(width),
+            nn.Linear(width, 4),
         )
 
     def forward(self, x: Tensor) -> Tensor:

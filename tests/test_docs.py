@@ -1,0 +1,77 @@
+"""The pages say what the code says, and their links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from onnx_gate.findings import CATALOGUE
+from tests.conftest import ROOT, gate
+from tools.generate import generated
+
+PAGES = sorted(
+    page
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/**/README.md")]
+    if ".venv" not in page.parts and "onnx-gate-report" not in page.parts
+)
+_FENCE = re.compile(r"^(`{3,}).*?^\1", re.M | re.S)
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def _anchors(page: Path) -> set[str]:
+    """GitHub's anchors: lower case, punctuation dropped, spaces as hyphens."""
+    text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+    headings = re.findall(r"^#+\s+(.*)$", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).strip().replace(" ", "-") for h in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_link_is_dead(page: Path) -> None:
+    text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+    dead = []
+    for target in _LINK.findall(text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        if not file.exists() or (anchor and file.suffix == ".md" and anchor not in _anchors(file)):
+            dead.append(target)
+    assert dead == []
+
+
+@pytest.mark.parametrize("path", generated(), ids=lambda path: path.name)
+def test_generated_files_are_current(path: Path) -> None:
+    assert path.read_text(encoding="utf-8") == generated()[path], "run make docs"
+
+
+def test_every_code_in_the_source_is_in_the_catalogue() -> None:
+    used: set[str] = set()
+    for file in (ROOT / "onnx_gate").rglob("*.py"):
+        if "findings" not in file.parts:
+            used |= set(re.findall(r'"(OG\d{3})"', file.read_text(encoding="utf-8")))
+    assert used == set(CATALOGUE)
+
+
+@pytest.mark.parametrize("code", ["OG102", "og102"])
+def test_explain(code: str, tmp_path: Path) -> None:
+    finished = gate("explain", code, cwd=tmp_path)
+    assert finished.returncode == 0
+    assert "baked into the graph" in finished.stdout
+    assert "How to mend it" in finished.stdout
+
+
+def test_explain_an_unknown_code(tmp_path: Path) -> None:
+    finished = gate("explain", "OG1O2", cwd=tmp_path)
+    assert finished.returncode == 2
+    assert "did you mean OG102?" in finished.stderr
+
+
+def test_the_readme_names_every_command(tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\W*(\w+)  ", gate("--help", cwd=tmp_path).stdout, re.M)
+    commands = {"run", "check", "report", "explain", "schema"}
+    assert commands <= set(listed)
+    for command in commands:
+        assert f"onnx-gate {command}" in readme

@@ -1,0 +1,205 @@
+"""The inputs: the same everywhere, inside their ranges, at every size."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onnx_gate.manifest import DTYPES, EDGE_KINDS, EdgesSuite, InputSpec, RandomSuite
+from onnx_gate.verify.cases import matches
+from onnx_gate.verify.draw import FLOATS, Source, draw, exp, numpy_dtype
+from onnx_gate.verify.sizes import combinations, concrete, example_candidates
+from onnx_gate.verify.suites.base import SuiteContext
+from onnx_gate.verify.suites.edges import EdgeCases
+from onnx_gate.verify.suites.random import RandomCases
+
+INTEGERS = [dtype for dtype in DTYPES if dtype not in (*FLOATS, "bool")]
+
+
+def digest(array: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:16]
+
+
+# Made once and written down: they must be the same on every platform and with every NumPy.
+@pytest.mark.parametrize(
+    ("spec", "law", "expected"),
+    [
+        (InputSpec("float32", (5, 7)), "normal", "ee37fcc4f54d8cda"),
+        (InputSpec("float32", (5, 7)), "uniform", "4dc5bc4a3de45e77"),
+        (InputSpec("float64", (5, 7), (0.0, 3.0)), "lognormal", "2aa0cf8628791fca"),
+        (InputSpec("bfloat16", (5, 7)), "normal", "1e23155f00ebfd54"),
+        (InputSpec("int64", (5, 7), (-(2**63), 2**63 - 1)), "normal", "c26c7c7d0fa9a3c5"),
+        (InputSpec("bool", (5, 7)), "normal", "1992c74d07c03e34"),
+    ],
+)
+def test_draws_are_the_same_everywhere(spec: InputSpec, law: str, expected: str) -> None:
+    assert digest(draw(spec, (5, 7), Source("golden", law), law)) == expected
+
+
+def test_a_draw_depends_on_every_part_of_its_key() -> None:
+    spec = InputSpec("float32", (64,))
+    keys = [("a", "b"), ("ab", ""), ("a", "b", ""), ("b", "a"), (0, "b")]
+    assert len({digest(draw(spec, (64,), Source(*key))) for key in keys}) == len(keys)
+
+
+def test_normal_numbers_have_the_moments_of_a_normal_distribution() -> None:
+    values = Source("moments").normal(200_000)
+    assert abs(values.mean()) < 0.01
+    assert abs(values.std() - 1) < 0.01
+    assert abs((values**3).mean()) < 0.03
+    assert np.abs(values).max() < 4.91
+
+
+@given(st.lists(st.floats(-40, 40), min_size=1, max_size=20))
+def test_exp_is_exp(values: list[float]) -> None:
+    assert exp(np.array(values)) == pytest.approx([math.exp(v) for v in values], rel=1e-9)
+
+
+@st.composite
+def input_specs(draw_from: st.DrawFn) -> InputSpec:
+    dtype = draw_from(st.sampled_from(DTYPES))
+    shape = tuple(draw_from(st.lists(st.sampled_from([1, 2, 3, "batch", "seq"]), max_size=3)))
+    bounds = None
+    if dtype in INTEGERS:
+        info = np.iinfo(dtype)
+        pair = st.tuples(*[st.integers(int(info.min), int(info.max))] * 2)
+        low, high = sorted(draw_from(pair))
+        bounds = (low, high)
+    elif dtype in FLOATS and draw_from(st.booleans()):
+        low, high = sorted(draw_from(st.tuples(*[st.integers(-100, 100)] * 2)))
+        bounds = (float(low), float(high))
+    return InputSpec(dtype, shape, bounds)
+
+
+def inside(array: np.ndarray, spec: InputSpec, *, special: bool = False) -> bool:
+    if spec.range is None or array.size == 0:
+        return True
+    values = [int(v) if spec.dtype in INTEGERS else float(v) for v in array.reshape(-1)]
+    if special:
+        values = [v for v in values if math.isfinite(v)]
+    return all(spec.range[0] <= v <= spec.range[1] for v in values)
+
+
+@settings(deadline=None)
+@given(input_specs(), st.sampled_from(["normal", "uniform", "lognormal"]), st.integers(0, 9))
+def test_draws_have_dtype_shape_and_range(spec: InputSpec, law: str, seed: int) -> None:
+    shape = concrete(spec, {"batch": 4, "seq": 0})
+    array = draw(spec, shape, Source(seed), law)
+    assert array.shape == shape
+    assert array.dtype == numpy_dtype(spec.dtype)
+    assert inside(array, spec)
+    if array.dtype.kind == "f" or array.dtype == ml_dtypes.bfloat16:
+        assert np.isfinite(array.astype(np.float64)).all()
+
+
+def context(inputs: dict[str, InputSpec], spread: bool = False) -> SuiteContext:
+    combos = combinations({"batch": (1, 2), "seq": (1, 5)})
+    return SuiteContext("s", inputs, combos, Path(), spread)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(input_specs(), min_size=1, max_size=3), st.booleans())
+def test_edges_have_dtype_shape_and_range(specs: list[InputSpec], spread: bool) -> None:
+    inputs = {f"x{number}": spec for number, spec in enumerate(specs)}
+    for draft in EdgeCases().cases(EdgesSuite(EDGE_KINDS), context(inputs, spread)):
+        for name, spec in inputs.items():
+            array = draft.arrays[name]
+            assert array.dtype == numpy_dtype(spec.dtype)
+            assert array.shape == concrete(spec, draft.sizes)
+            assert inside(array, spec, special=draft.parts[0] in ("nan", "inf"))
+
+
+def test_every_kind_of_edge_makes_what_it_says() -> None:
+    inputs = {
+        "x": InputSpec("float32", ("batch", 16)),
+        "unit": InputSpec("float32", ("batch", 16), (0.0, 1.0)),
+        "ids": InputSpec("int64", ("batch",), (3, 9)),
+        "mask": InputSpec("bool", ("batch", "seq")),
+    }
+    found = {d.parts[0]: d for d in EdgeCases().cases(EdgesSuite(EDGE_KINDS), context(inputs))}
+    x = {kind: draft.arrays["x"] for kind, draft in found.items()}
+    assert (x["zeros"] == 0).all()
+    assert (x["ones"] == 1).all()
+    assert (x["negative"] <= 0).all()
+    assert np.abs(x["large"]).max() > 5e3
+    assert np.abs(x["tiny"]).max() < 1e-5
+    assert 0 < np.abs(x["subnormal"]).max() < np.finfo(np.float32).smallest_normal
+    assert len(np.unique(x["ties"])) <= 5
+    assert x["sweep"].min() == -8
+    assert x["sweep"].max() == 8
+    assert np.isnan(x["nan"]).any()
+    assert np.isinf(x["inf"]).any()
+    assert (found["bounds.low"].arrays["unit"] == 0).all()
+    assert (found["bounds.high"].arrays["unit"] == 1).all()
+    assert (found["int_extremes.low.ids"].arrays["ids"] == 3).all()
+    assert (found["int_extremes.high.ids"].arrays["ids"] == 9).all()
+    assert not found["masks.all_false.mask"].arrays["mask"].any()
+    assert found["masks.all_true.mask"].arrays["mask"].all()
+    assert found["empty.batch"].arrays["x"].shape == (0, 16)
+
+
+def test_masks_hold_both_values_in_every_row() -> None:
+    spec = InputSpec("bool", (200, 2))
+    mask = draw(spec, (200, 2), Source(1))
+    assert (mask.any(1) & ~mask.all(1)).all()
+
+
+def test_random_cases_have_readable_ids() -> None:
+    inputs = {"x": InputSpec("float32", ("batch", "seq"))}
+    drafts = RandomCases().cases(RandomSuite("normal", count=2), context(inputs))
+    assert ["/".join(draft.parts) for draft in drafts][:3] == [
+        "batch=1,seq=1/0",
+        "batch=1,seq=1/1",
+        "batch=1,seq=5/0",
+    ]
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from("abcd"),
+        st.lists(st.integers(0, 9), min_size=1, max_size=5, unique=True),
+        max_size=4,
+    )
+)
+def test_each_size_of_each_dimension_appears(dims: dict[str, list[int]]) -> None:
+    combos = combinations(dims)
+    for name, sizes in dims.items():
+        assert {combo[name] for combo in combos} == set(sizes)
+    assert len(combos) == len({tuple(c.items()) for c in combos})
+    assert len(combos) <= 9
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["a", "b", "c"]),
+        st.lists(st.integers(0, 200), min_size=1, max_size=4, unique=True),
+        min_size=1,
+    )
+)
+def test_the_example_has_distinct_sizes_that_are_not_0_or_1(dims: dict[str, list[int]]) -> None:
+    inputs = {"x": InputSpec("float32", (*dims, 3))}
+    sizes = next(iter(example_candidates(inputs, dims)))
+    assert len(set(sizes.values())) == len(sizes)
+    assert all(size >= 2 and all(size % d for d in range(2, size)) for size in sizes.values())
+
+
+def test_the_example_stays_within_the_tested_sizes_where_it_can() -> None:
+    dims = {"batch": (1, 2, 7), "seq": (1, 16, 128)}
+    inputs = {"x": InputSpec("float32", ("batch", "seq", 3))}
+    sizes = next(iter(example_candidates(inputs, dims)))
+    assert 2 <= sizes["batch"] <= 7
+    assert 2 <= sizes["seq"] <= 128
+    assert 3 not in sizes.values()
+
+
+@pytest.mark.parametrize("pattern", ["edges/large/batch=2", "edges/large/*", "edges/large", "*"])
+def test_patterns_select_cases(pattern: str) -> None:
+    assert matches("edges/large/batch=2", pattern)
+    assert not matches("typical/batch=2/0", pattern) or pattern == "*"

@@ -1,0 +1,222 @@
+"""The verdict on one output, by the rules of docs/tolerances.md."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onnx_gate.manifest import Tolerance, TopK
+from onnx_gate.verify.judge import Judgement, Rules, judge
+from onnx_gate.verify.origin import Origin
+
+AUTO = Tolerance(auto=10.0)
+
+
+@dataclass
+class Known:
+    """What PyTorch would say, given outright; ``asked`` counts how often float64 was run."""
+
+    float64: np.ndarray | None = None
+    runs: Sequence[np.ndarray] = ()
+    traced: tuple[Origin, Origin | None] | None = None
+    asked: list[str] = field(default_factory=list)
+
+    def reference(self) -> np.ndarray | None:
+        self.asked.append("reference")
+        return self.float64
+
+    def samples(self) -> Sequence[np.ndarray]:
+        self.asked.append("samples")
+        return self.runs
+
+    def origin(self) -> tuple[Origin, Origin | None] | None:
+        return self.traced
+
+
+def verdict(
+    actual: np.ndarray, expected: np.ndarray, tolerance: Tolerance = AUTO, **known: object
+) -> Judgement:
+    rules = Rules(tolerance, own_tolerance=bool(known.pop("own", False)))
+    return judge(actual, expected, rules, 0.0, Known(**known))  # type: ignore[arg-type]
+
+
+def f32(*values: float) -> np.ndarray:
+    return np.array(values, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected"),
+    [
+        (f32(1, 2), f32(1, 2, 3)),
+        (f32(1), np.float32(1).reshape(())),
+        (f32(1, 2).astype(np.float64), f32(1, 2)),
+        (np.array([1, 2], np.int32), np.array([1, 2], np.int64)),
+        (f32(math.nan, 1), f32(1, 1)),
+        (f32(1, 1), f32(math.nan, 1)),
+        (f32(math.inf), f32(-math.inf)),
+        (f32(math.inf), f32(1e30)),
+        (np.array([1, 2]), np.array([1, 3])),
+        (np.array([True]), np.array([False])),
+    ],
+)
+@pytest.mark.parametrize("tolerance", [AUTO, Tolerance(atol=1e9, rtol=1e9), Tolerance(cosine=-1)])
+def test_no_tolerance_forgives(
+    actual: np.ndarray, expected: np.ndarray, tolerance: Tolerance
+) -> None:
+    found = verdict(actual, expected, tolerance)
+    assert not found.holds
+    assert found.reason
+
+
+@pytest.mark.parametrize(
+    "same", [f32(math.nan, math.inf, -math.inf, 0.0, 1.5), f32(), np.array([2**63 - 1]), f32(-0.0)]
+)
+def test_equal_outputs_hold(same: np.ndarray) -> None:
+    found = verdict(same.copy(), same)
+    assert found.holds
+    assert found.budget == 0
+
+
+def test_rounding_is_accepted_without_asking_float64() -> None:
+    rng = np.random.default_rng(0)
+    expected = rng.normal(size=100).astype(np.float32)
+    known = Known()
+    found = judge(np.nextafter(expected, np.float32(9)), expected, Rules(AUTO), 0.0, known)
+    assert found.holds
+    assert known.asked == []
+
+
+def test_a_candidate_closer_to_float64_than_pytorch_passes() -> None:
+    exact = np.linspace(1, 2, 50)
+    expected = (exact * 1.01).astype(np.float32)
+    assert verdict(exact.astype(np.float32), expected, float64=exact).holds
+    assert not verdict((exact * 1.2).astype(np.float32), expected, float64=exact).holds
+
+
+def test_a_lucky_pytorch_is_measured_again_with_moved_rounding() -> None:
+    exact = np.array([1.0])
+    expected, actual = f32(1.0), f32(1.0001)
+    noisy = [f32(1.00005), f32(0.99995)]
+    assert not verdict(actual, expected, float64=exact, runs=[f32(1.0)]).holds
+    assert verdict(actual, expected, float64=exact, runs=noisy).holds
+
+
+def test_noise_without_bound_does_not_allow_everything() -> None:
+    exact = np.linspace(1, 2, 50)
+    wild = [(exact * 3).astype(np.float32)]
+    found = verdict(
+        (exact * 2).astype(np.float32), exact.astype(np.float32), float64=exact, runs=wild
+    )
+    assert not found.holds
+    assert found.hopeless
+
+
+def test_without_float64_pytorchs_own_table_decides() -> None:
+    expected = np.linspace(1, 2, 50).astype(np.float32)
+    assert verdict(expected * np.float32(1 + 3e-6), expected).holds
+    assert not verdict(expected * np.float32(1 + 3e-5), expected).holds
+
+
+def test_overflow_by_rounding_is_judged_against_float64() -> None:
+    expected = np.array([np.inf, 1], np.float16)
+    actual = np.array([65504, 1], np.float16)
+    assert verdict(actual, expected, float64=np.array([65519.0, 1.0])).holds
+    assert not verdict(actual, expected, float64=np.array([100.0, 1.0])).holds
+    assert not verdict(
+        np.array([100, 1], np.float16), expected, float64=np.array([65519.0, 1])
+    ).holds
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "holds"),
+    [
+        (Tolerance(atol=0.11), True),
+        (Tolerance(atol=0.09), False),
+        (Tolerance(rtol=0.06), True),
+        (Tolerance(rtol=0.04), False),
+        (Tolerance(atol=0.05, rtol=0.03), True),
+        (Tolerance(atol=0.0, rtol=0.0, mismatch=0.3), True),
+        (Tolerance(atol=0.0, rtol=0.0, mismatch=0.2), False),
+        (Tolerance(cosine=0.999), True),
+        (Tolerance(cosine=0.99999), False),
+        (Tolerance(snr_db=30), True),
+        (Tolerance(snr_db=40), False),
+        (Tolerance(top1=1.0), True),
+        (Tolerance(topk=TopK(3, 1.0)), True),
+        (Tolerance(max_ulp=10), False),
+        (Tolerance(atol=0.11, cosine=0.99999), False),
+    ],
+)
+def test_every_named_criterion_must_hold(tolerance: Tolerance, holds: bool) -> None:
+    found = verdict(f32(1, 2.1, 3, 4), f32(1, 2, 3, 4), tolerance)
+    assert found.holds == holds
+    assert (found.budget <= 1) == holds
+
+
+def test_top1_counts_rows_and_forgives_ties() -> None:
+    expected = f32(1, 5, 2, 7, 7, 0, 1, 2, 3).reshape(3, 3)
+    actual = f32(1, 5, 2, 6, 7, 0, 3, 2, 1).reshape(3, 3)
+    found = verdict(actual, expected, Tolerance(top1=0.6))
+    assert found.holds
+    assert found.metrics is not None
+    assert found.metrics.criteria["top1"] == pytest.approx(2 / 3)
+
+
+def test_integers_are_equal_unless_their_own_tolerance_says_otherwise() -> None:
+    actual, expected = np.array([1, 101]), np.array([1, 100])
+    loose = Tolerance(atol=1, rtol=0.1)
+    assert not verdict(actual, expected, AUTO).holds
+    assert verdict(actual, expected, loose, own=True).holds
+
+
+def traced(values: np.ndarray, shape: tuple[int, ...], distinct: bool = False) -> Origin:
+    count = int(np.prod(shape))
+    return Origin(values, values.ndim - 1, np.arange(count).reshape(shape), shape, distinct)
+
+
+def test_indices_of_ties_are_judged_by_the_values_they_point_at() -> None:
+    values = f32(3, 1, 3, 1, 2, 2).reshape(2, 3)
+    origin = traced(values, (2,))
+    known = {"traced": (origin, None)}
+    assert verdict(np.array([2, 2]), np.array([0, 1]), **known).holds
+    assert not verdict(np.array([1, 2]), np.array([0, 1]), **known).holds
+    assert not verdict(np.array([3, 2]), np.array([0, 1]), **known).holds
+    exact = Tolerance(auto=10.0, indices="exact")
+    assert not verdict(np.array([2, 2]), np.array([0, 1]), exact, **known).holds
+
+
+def test_an_index_may_not_appear_twice_among_the_largest() -> None:
+    values = f32(3, 3, 1).reshape(1, 3)
+    known = {"traced": (traced(values, (1, 2), distinct=True), None)}
+    assert verdict(np.array([[1, 0]]), np.array([[0, 1]]), **known).holds
+    assert not verdict(np.array([[1, 1]]), np.array([[0, 1]]), **known).holds
+
+
+def test_integers_that_rounding_decides_may_go_either_way() -> None:
+    expected, actual = np.array([4, 7]), np.array([5, 7])
+    assert verdict(actual, expected, runs=[np.array([5, 7])]).holds
+    assert not verdict(actual, expected, runs=[np.array([4, 8])]).holds
+
+
+@settings(deadline=None)
+@given(
+    st.integers(1, 40),
+    st.sampled_from(["float32", "float16", "bfloat16"]),
+    st.floats(1e-3, 1e3),
+    st.integers(0, 99),
+)
+def test_auto_is_free_of_scale(count: int, dtype: str, scale: float, seed: int) -> None:
+    """An error of many times the floor fails and one within it passes, at every scale."""
+    kind = np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    eps = float(ml_dtypes.finfo(kind).eps)
+    exact = np.random.default_rng(seed).uniform(0.5, 1, count) * scale
+    expected = exact.astype(kind)
+    assert verdict((exact * (1 + eps)).astype(kind), expected, float64=exact).holds
+    assert not verdict((exact * (1 + 60 * eps)).astype(kind), expected, float64=exact).holds
