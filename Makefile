@@ -36,8 +36,7 @@ format: $(STAMP) ## let ruff rewrite what it can
 	$(BIN)/ruff format .
 
 docs: $(STAMP) ## write the generated pages and schemas anew
-	$(BIN)/python -m onnx_gate.manifest.docs
-	$(BIN)/python tools/generate.py
+	$(BIN)/python -m tools.generate
 
 bench: $(STAMP) ## the benchmarks that need no other package
 	$(BIN)/python benchmarks/compare.py

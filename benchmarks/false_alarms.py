@@ -26,12 +26,18 @@ EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float
 
 @dataclass(frozen=True)
 class Judged:
-    """One check. ``quotient`` is E(c) / max(E(t), eps), where float64 was needed."""
+    """One check.
+
+    ``basis`` is what its verdict rests on: the ``floor`` (PyTorch is that close), ``float64``,
+    ``rounding`` (jittered runs were needed), ``testing`` (no float64) or nothing (no floats).
+    ``quotient`` is E(c) / max(E(t), eps), where float64 was needed.
+    """
 
     model: str
     dtype: str
     advice: bool
     verdict: str
+    basis: str
     place: str
     reason: str
     budget: float | None
@@ -82,6 +88,7 @@ def judged(models: Iterable[dict[str, Any]], dtype: dict[str, str]) -> Iterable[
                 dtype[model["name"]],
                 check["advice"],
                 check["verdict"],
+                check["tolerance"].get("basis", ""),
                 f"{check['runtime']} {check['case']} {check['output']}",
                 check["reason"],
                 number(check["budget"]),
@@ -110,14 +117,19 @@ def print_summary(models: Sequence[dict[str, Any]], checks: Sequence[Judged]) ->
         group = [check for check in own if check.dtype == dtype]
         if group:
             print(f"\n{dtype}: {len({c.model for c in group})} models")
-            print_distribution("budget", [c.budget for c in group])
+            for basis in ("floor", "float64", "rounding", "testing"):
+                print_distribution(
+                    f"budget by {basis}", [c.budget for c in group if c.basis == basis]
+                )
             print_distribution("E(c)/max(E(t), eps)", [c.quotient for c in group])
     print_models(wrong, alarms)
     for model in failed:
         error = model["error"]
         print(f"\nERROR {model['name']}: {error['kind']} {error['code']} {error['message'][:400]}")
-    calls = sorted((c for c in own if c.verdict == "pass"), key=lambda c: -(c.budget or 0.0))
-    print("\nclosest calls")
+    # Below the floor a budget near 1 says nothing: past it the same check is judged by float64.
+    calls = [c for c in own if c.verdict == "pass" and c.basis not in ("", "floor")]
+    calls.sort(key=lambda c: -(c.budget or 0.0))
+    print("\nclosest calls, the floor apart")
     for check in calls[:10]:
         print(f"  {describe(check)}")
     print("\nadvice, by model:", dict(Counter(check.model for check in advice)))
@@ -149,7 +161,7 @@ def print_models(wrong: Iterable[dict[str, Any]], alarms: Sequence[Judged]) -> N
 def describe(check: Judged) -> str:
     parts = [f"{check.model}: {check.place}"]
     for label, value in (
-        ("budget", check.budget),
+        (f"budget by {check.basis}" if check.basis else "budget", check.budget),
         ("E(c)", check.scaled),
         ("E(t)", check.scaled_torch),
         ("quotient", check.quotient),

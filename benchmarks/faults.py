@@ -27,7 +27,8 @@ import onnxruntime
 import torch
 import yaml
 from _gate import number, run_gate
-from fault_kinds import Array, DoesNotApply, Fault, Graph, all_faults, change_element
+from fault_graph import Array, DoesNotApply, Graph
+from fault_kinds import Fault, all_faults, change_element
 
 HERE = Path(__file__).resolve().parent
 CLEAN = "unchanged"

@@ -1,8 +1,15 @@
 """onnx-gate: does the ONNX model say what the PyTorch model says?"""
 
-from importlib.metadata import PackageNotFoundError, version
+from __future__ import annotations
 
-try:
-    __version__ = version("onnx-gate")
-except PackageNotFoundError:  # run from a source tree that was never installed
-    __version__ = "0+unknown"
+
+def __getattr__(name: str) -> str:
+    """Look the version up when it is asked for: the look-up takes longer than reading a manifest."""
+    if name != "__version__":
+        raise AttributeError(name)
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("onnx-gate")
+    except PackageNotFoundError:  # run from a source tree that was never installed
+        return "0+unknown"

@@ -9,7 +9,6 @@ from typing import Annotated, NoReturn, Optional
 
 import typer
 
-from onnx_gate import __version__
 from onnx_gate.errors import UserError
 
 PASSED, FAILED, INVALID = 0, 1, 2
@@ -146,6 +145,8 @@ def _root(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     if version:
+        from onnx_gate import __version__
+
         typer.echo(f"onnx-gate {__version__}")
         raise typer.Exit
 

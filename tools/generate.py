@@ -1,10 +1,11 @@
-"""Write what is generated from the code: the findings' page and the report's schema."""
+"""Write what is generated from the code: the pages of findings and manifest, and the schemas."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from onnx_gate.findings import CATALOGUE
+from onnx_gate.manifest import docs, jsonschema
 from onnx_gate.report.io import schema_text
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,6 +36,8 @@ def generated() -> dict[Path, str]:
     """Return the text of every generated file."""
     return {
         ROOT / "docs" / "findings.md": findings_page(),
+        ROOT / "docs" / "manifest.md": docs.render(),
+        ROOT / "schema" / "onnx-gate.schema.json": jsonschema.render(),
         ROOT / "schema" / "onnx-gate-report.schema.json": schema_text(),
     }
 

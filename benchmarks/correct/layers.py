@@ -298,12 +298,14 @@ class Interpolate(nn.Module):
 
     def __init__(self, mode: str, align: bool | None = None, size: list[int] | None = None) -> None:
         super().__init__()
-        self.options = {"mode": mode, "align_corners": align}
+        self.mode, self.align = mode, align
         self.size = None if size is None else tuple(size)
 
     def forward(self, x: Tensor) -> Tensor:
         scale = None if self.size else 2.5
-        return F.interpolate(x, size=self.size, scale_factor=scale, **self.options)
+        return F.interpolate(
+            x, size=self.size, scale_factor=scale, mode=self.mode, align_corners=self.align
+        )
 
 
 class Pad(nn.Module):

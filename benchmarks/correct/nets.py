@@ -151,6 +151,8 @@ class MixtureOfExperts(nn.Module):
 class Rotary(nn.Module):
     """Attention with rotary position embeddings, computed in the graph."""
 
+    frequencies: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.qkv = nn.Linear(32, 96, bias=False)
@@ -218,6 +220,8 @@ class GraphConv(nn.Module):
 
 class NeuralField(nn.Module):
     """Coordinates through sines of growing frequency: ill-conditioned by construction."""
+
+    bands: Tensor
 
     def __init__(self) -> None:
         super().__init__()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import _torchvision
 from _common import noise, ready
 from torch import Tensor, nn
 
 
-def torchvision(name: str, size: int = 64, **kwargs: object) -> nn.Module:
+def torchvision(name: str, size: int = 64, **kwargs: Any) -> nn.Module:
     """A classifier of torchvision with ten classes, calibrated on images of this size."""
     models = _torchvision.torchvision.models
     options = {"num_classes": 10, **kwargs}
@@ -75,7 +77,7 @@ def feature_pyramid() -> nn.Module:
     return ready(Features, noise(4, 3, 64, 64))
 
 
-def timm(name: str, size: int = 64, **kwargs: object) -> nn.Module:
+def timm(name: str, size: int = 64, **kwargs: Any) -> nn.Module:
     """An architecture of timm with ten classes, calibrated on images of this size."""
     import timm as library
 

@@ -94,7 +94,8 @@ def cap_log(fd: int, cap: int = LOG_CAP) -> None:
     """Empty a log that has outgrown ``cap`` bytes, and say so in it."""
     if os.fstat(fd).st_size > cap:
         os.ftruncate(fd, 0)
-        os.write(fd, f"[the log was emptied at {cap} bytes]\n".encode())
+        with suppress(OSError):  # a full disk
+            os.write(fd, f"[the log was emptied at {cap} bytes]\n".encode())
 
 
 def log_tail(fd: int) -> tuple[str, ...]:

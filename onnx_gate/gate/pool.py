@@ -93,11 +93,11 @@ def run_tasks(
     once per task, when its outcome is known.
 
     Returns an outcome for every task, by name; a task never raises here. Raises ``ValueError``
-    for names that are not unique and for ``jobs`` below 1, ``OSError`` where a log cannot be
-    written, and whatever a callback raises (``KeyboardInterrupt`` included), once all workers
-    and their descendants are gone. Until then the calling process is the parent of every orphan
-    among its descendants (Linux): of its own children, started meanwhile by other threads, those
-    in a session of their own would be ended with them.
+    for names that are not unique and for ``jobs`` below 1, and whatever a callback raises
+    (``KeyboardInterrupt`` included), once all workers and their descendants are gone. Until
+    then the calling process is the parent of every orphan among its descendants (Linux): of its
+    own children, started meanwhile by other threads, those in a session of their own would be
+    ended with them.
     """
     if len({task.name for task in tasks}) != len(tasks):
         raise ValueError("two tasks have the same name")
@@ -206,7 +206,13 @@ class _Pool:
     def _spawn(self, task: Task) -> None:
         assert self._server is not None
         token = channel.new_token()
-        log = limits.create_log(task.log)
+        try:
+            log = limits.create_log(task.log)
+        except OSError as error:
+            # An earlier worker may have put something in the way: no reason to lose the others.
+            detail = f"its log could not be created: {error.strerror}"
+            self._settle(task, Outcome((), "lost", detail, (), 0.0, 0))
+            return
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
         worker = _Worker(

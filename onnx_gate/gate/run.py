@@ -21,7 +21,6 @@ from onnx_gate.gate.progress import Progress
 from onnx_gate.manifest import Manifest, ModelSpec
 from onnx_gate.report.model import (
     Counts,
-    Finding,
     ManifestInfo,
     ModelError,
     ModelResult,
@@ -137,26 +136,16 @@ def select(models: Sequence[ModelSpec], patterns: Sequence[str]) -> tuple[ModelS
 def result_of(spec: ModelSpec, outcome: Outcome, log: str) -> ModelResult:
     """Return what is known of a model once its worker has ended.
 
-    Only a worker that ended as it should has said everything. One that was taken down by a
-    signal, its time or its memory after its verdict stood had only the advisory cases left, and
-    keeps the verdict; any other end is an error, whatever was said before.
+    Only a worker that ended as it should has said everything: any other end is an error, whatever
+    was said before.
     """
     result = _last_result(spec, outcome)
-    if result is not None and outcome.end == "done" and outcome.messages[-1].get("final") is True:
+    if result is not None and outcome.end == "done":
         if result.error is not None:
-            error = result.error.model_copy(update={"log": log})
-            return result.model_copy(update={"error": error, "required": spec.required})
+            result = result.model_copy(
+                update={"error": result.error.model_copy(update={"log": log})}
+            )
         return result.model_copy(update={"required": spec.required})
-    if result is not None and outcome.end in ("signal", "timeout", "memory"):
-        note = Finding(
-            code="OG406",
-            severity="warning",
-            message=f"an advisory case (large, NaN, infinite or empty inputs) took the process down: "
-            f"{outcome.detail}",
-        )
-        return result.model_copy(
-            update={"findings": (*result.findings, note), "required": spec.required}
-        )
     kind, code = _ENDS[outcome.end]
     message = outcome.detail
     if outcome.end == "done":

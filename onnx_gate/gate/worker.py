@@ -19,18 +19,13 @@ from onnx_gate.verify.verify import verify
 
 
 def work(payload: tuple[ModelSpec, Context], emit: Callable[[dict[str, Any]], None]) -> None:
-    """Verify one model; the last message of kind ``result`` is the whole of what was found."""
+    """Verify one model; the message of kind ``result`` is the whole of what was found."""
     spec, context = payload
     torch.set_num_threads(context.threads)
     environment = describe_environment(spec)
 
-    def send(message: dict[str, Any]) -> None:
-        if message["kind"] == "result":
-            message = {**message, "environment": environment}
-        emit(message)
-
-    result = verify(spec, context, send)
-    send({"kind": "result", "final": True, "model": to_message(result)})
+    result = verify(spec, context, emit)
+    emit({"kind": "result", "environment": environment, "model": to_message(result)})
 
 
 def describe_environment(spec: ModelSpec) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from onnx_gate.errors import UserError
-from onnx_gate.report.model import ModelResult, Report
+from onnx_gate.report.model import Report
 
 ENTRY_POINT_GROUP = "onnx_gate.reports"
 MAX_BYTES = 256 * 2**20
@@ -24,9 +24,9 @@ def to_json(report: Report) -> str:
     return report.model_dump_json(by_alias=True, indent=1) + "\n"
 
 
-def to_message(result: ModelResult) -> dict[str, Any]:
-    """Return one model's result as JSON data, infinities as strings."""
-    message: dict[str, Any] = json.loads(result.model_dump_json(by_alias=True))
+def to_message(part: BaseModel) -> dict[str, Any]:
+    """Return a part of the report as JSON data, infinities as strings."""
+    message: dict[str, Any] = json.loads(part.model_dump_json(by_alias=True))
     return message
 
 

@@ -26,6 +26,8 @@ FLOOR = {"float64": 10.0, "float32": 10.0, "float16": 4.0, "bfloat16": 4.0}
 JITTER_SHARE = 0.5
 # Where PyTorch is itself further off than this, a multiple of its error would allow anything.
 CEILING = 0.25
+# An own error of this many floors is a sign of inputs that the model magnifies rounding on.
+UNSTEADY = 100.0
 # PyTorch's own defaults (torch.testing.assert_close), for models that cannot run in float64.
 TESTING = {
     "float16": (1e-5, 1e-3),
@@ -55,8 +57,8 @@ class AutoResult:
 
     ``budget`` is the share of the allowed error that was used, ``allowed`` the limit on E.
     ``basis`` says what the verdict rests on: ``floor``, ``float64``, ``rounding`` (jittered runs
-    were needed) or ``testing`` (no float64: PyTorch's own table). ``hopeless``: PyTorch's own
-    error is so large that nothing could be concluded.
+    were needed) or ``testing`` (no float64: PyTorch's own table). ``unsteady``: PyTorch's own
+    error is so large on these inputs that one run of it says little about the next.
     """
 
     budget: float
@@ -66,7 +68,7 @@ class AutoResult:
     error: float | None = None
     torch_error: float | None = None
     reference: Array | None = None
-    hopeless: bool = False
+    unsteady: bool = False
 
 
 def auto(
@@ -134,7 +136,7 @@ def _against(
             ours.max,
             None if wide else own.max,
             reference,
-            hopeless=max(largest, average) > max(CEILING, limit),
+            unsteady=max(largest, average) > max(CEILING, limit) or own.max > UNSTEADY * limit,
         )
 
     first = result("float64")

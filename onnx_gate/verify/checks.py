@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import EdgesSuite, ModelSpec, RuntimeSpec, Tolerance
+from onnx_gate.report.io import to_message
 from onnx_gate.report.model import Check, CheckVerdict, Finding
 from onnx_gate.runtimes.base import Array, Refusal, Session, find_runtime, first_line
 from onnx_gate.runtimes.torch_eager import Eager, Outputs
@@ -64,23 +66,28 @@ class Checker:
             checks += self._once_without(plain, first)
         return tuple(checks)
 
-    def advice(self) -> tuple[tuple[Check, ...], tuple[Finding, ...]]:
-        """Try what many correct models promise nothing about; nothing here fails a model."""
+    def advice_as_data(self) -> dict[str, Any]:
+        """Try what many correct models promise nothing about; nothing here fails a model.
+
+        Returns ``{"checks": [...], "findings": [...]}`` as JSON data.
+        """
         checks: list[Check] = []
         chosen = cases(self.spec, self.example, self.workspace, self.patterns, advice=True)
         with _Sessions(self.path, self.spec.runtimes[:1], self.threads) as sessions:
             for case in chosen:
                 checks += self._case(case, sessions)
-        findings = [
-            Finding(
-                code="OG403",
-                severity="warning",
-                message=f"{check.case}, output {check.output}: {check.reason}",
-            )
-            for check in checks
-            if check.verdict == "diverged"
-        ]
-        return tuple(checks), tuple(findings)
+        return {
+            "checks": [to_message(check) for check in checks],
+            "findings": [
+                {
+                    "code": "OG403",
+                    "severity": "warning",
+                    "message": f"{check.case}, output {check.output}: {check.reason}",
+                }
+                for check in checks
+                if check.verdict == "diverged"
+            ],
+        }
 
     def _once_without(self, plain: RuntimeSpec, case: Case) -> list[Check]:
         """Run one case with the optimisations off: some faults show at one level only."""
@@ -194,7 +201,10 @@ class Checker:
                 "OG405",
                 f"{case.id}: the tolerance of {name} cannot be applied: {first_line(error)}",
             ) from error
-        if (found.ill_conditioned or found.hopeless) and not case.advice:
+        verdict: CheckVerdict = "pass" if found.holds else "diverged"
+        # Constant inputs through normalisations are noise alone, in PyTorch as much as in ONNX.
+        meaningless = found.unsteady and not found.holds and not case.asked and self._is_edge(case)
+        if (found.ill_conditioned or meaningless) and not case.advice:
             self.findings.append(
                 Finding(
                     code="OG401",
@@ -204,12 +214,9 @@ class Checker:
                     "be seen there",
                 )
             )
-        verdict: CheckVerdict = "pass" if found.holds else "diverged"
-        # Constant inputs through normalisations are noise alone, in PyTorch as much as in ONNX.
-        meaningless = found.hopeless and not case.asked and self._is_edge(case)
         return _check(case, label, name, verdict, found.reason).model_copy(
             update={
-                "advice": case.advice or (meaningless and not found.holds),
+                "advice": case.advice or meaningless,
                 "budget": found.budget,
                 "tolerance": found.tolerance,
                 "metrics": found.metrics,

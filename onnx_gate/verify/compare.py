@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnx_gate.verify.pairs import Pair, check_pair
-from onnx_gate.verify.stream import Array, Best, Floats, blocks, stream
+from onnx_gate.verify.stream import STRIP, Array, Best, Floats, blocks, stream
 from onnx_gate.verify.sums import (
     Sum,
     cosine,
@@ -300,6 +300,9 @@ class _CompareWorker(_Blockwise):
         best = self.relative.value
         places = None
         if best < 0.0:
+            self._offer_quotients(start, d, e, np.flatnonzero(e[:STRIP]))
+            best = self.relative.value
+        if best < 0.0:
             self._offer_quotients(start, d, e, np.flatnonzero(e))
         elif not self.hopeless(top, lowest, best):
             places = self.contenders(d, e, best)
@@ -357,7 +360,14 @@ class _ScaledWorker(_Blockwise):
         e = self.pair.e[: d.size]
         np.absolute(e, out=e)
         np.add(e, self._scale, out=e)
-        places = np.flatnonzero(d >= 0.0) if best < 0.0 else self.contenders(d, e, best)
+        if best < 0.0:
+            self._offer_quotients(start, d, e, np.flatnonzero(d[:STRIP] >= 0.0))
+            best = self.quotient.value
+        everything = best < 0.0
+        places = np.flatnonzero(d >= 0.0) if everything else self.contenders(d, e, best)
+        self._offer_quotients(start, d, e, places)
+
+    def _offer_quotients(self, start: int, d: Floats, e: Floats, places: NDArray[np.intp]) -> None:
         if not places.size:
             return
         above, below = d[places], e[places]

@@ -11,7 +11,6 @@ from onnx_gate.report.model import Check, Finding, Verdict
 from onnx_gate.verify.cases import matches
 from onnx_gate.verify.sizes import Sizes, sizes_label
 
-
 _COMPARED = ("pass", "diverged", "waived")
 
 

@@ -58,8 +58,8 @@ class Rules:
 class Judgement:
     """The verdict on one output, with everything that the report says about it.
 
-    ``ill_conditioned``: PyTorch's own error is large enough to hide faults. ``hopeless``: it is so
-    large that the verdict means nothing.
+    ``ill_conditioned``: PyTorch's own error is large enough to hide faults. ``unsteady``: it is so
+    large on these inputs that one run of PyTorch says little about the next.
     """
 
     holds: bool
@@ -69,7 +69,7 @@ class Judgement:
     worst: Worst | None = None
     tolerance: dict[str, Any] = field(default_factory=dict)
     ill_conditioned: bool = False
-    hopeless: bool = False
+    unsteady: bool = False
 
 
 def judge(
@@ -173,7 +173,7 @@ def _conclude(
         _worst(candidate, expected, reference, index),
         described,
         ill_conditioned=torch_error is not None and torch_error > ILL_CONDITIONED,
-        hopeless=automatic is not None and automatic.hopeless,
+        unsteady=automatic is not None and automatic.unsteady,
     )
 
 
@@ -205,7 +205,7 @@ def _judge_integers(
             candidate, expected, anchor
         )
         if excuse:
-            return Judgement(True, 1.0, excuse, _metrics(found), worst, {"indices": "values"})
+            return Judgement(True, 0.0, excuse, _metrics(found), worst, {"indices": "values"})
     return Judgement(
         False,
         math.inf,

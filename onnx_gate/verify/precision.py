@@ -6,9 +6,8 @@ leave it untouched.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -154,10 +153,20 @@ _NORMALISATIONS = frozenset(
 _REDUCTIONS = frozenset(
     {
         *("mean", "sum", "var", "var_mean", "std", "std_mean", "norm", "linalg_vector_norm"),
-        *("logsumexp", "avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d"),
+        *(
+            "cumsum",
+            "logsumexp",
+            "avg_pool2d",
+            "avg_pool3d",
+            "_adaptive_avg_pool2d",
+            "_adaptive_avg_pool3d",
+        ),
     }
 )
+_SUMS = frozenset({"mean", "sum", "cumsum"})
+_TAILS = frozenset({"sigmoid", "tanh", "erf", "log_sigmoid_forward"})
 _LANES = 8
+_PARTIAL = 16
 
 
 class Widen(TorchDispatchMode):
@@ -232,19 +241,47 @@ class Jitter(TorchDispatchMode):
         for leaf in pytree.tree_leaves(result):
             if isinstance(leaf, torch.Tensor) and leaf.is_floating_point():
                 self.move(leaf)
-        if self._repetitive and name in _NORMALISATIONS:
-            self._move_normalised(name, args, result)
-        elif self._repetitive and name in _REDUCTIONS:
-            self._move_reduction(args, result)
+        if name in _NORMALISATIONS:
+            if self._repetitive:
+                self._move_normalised(name, args, result)
+        elif name in _REDUCTIONS:
+            self._move_reduction(name, args, result)
+        elif name in _TAILS:
+            self._move_tail(name, args, result)
         return result
 
-    def _move_reduction(self, args: Any, result: Any) -> None:
-        """Move sums and means by what adding many equal numbers in sequence can lose."""
+    def _move_reduction(self, name: str, args: Any, result: Any) -> None:
+        """Move sums by what adding their terms one after the other can lose.
+
+        The partial sums of n terms grow to sqrt(n) times a term, and each of them is rounded.
+        """
+        x = args[0]
         for leaf in pytree.tree_leaves(result):
             if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.numel():
-                count = args[0].numel() / leaf.numel()
+                count = (
+                    x.shape[args[1]] if name == "cumsum" and x.ndim else x.numel() / leaf.numel()
+                )
                 sign = torch.randint(0, 2, leaf.shape, generator=self._generator) * 2 - 1
-                leaf.mul_((1 + sign * _lost(count)).to(leaf.dtype))
+                if self._repetitive:
+                    leaf.mul_((1 + sign * _lost(count)).to(leaf.dtype))
+                if name in _SUMS and x.is_floating_point():
+                    term = float(x.to(torch.float32).square().mean().sqrt())
+                    share = 1.0 if name == "mean" else float(count)
+                    lost = torch.finfo(torch.float32).eps / _PARTIAL * share * term
+                    leaf.add_((sign * lost).to(leaf.dtype))
+
+    def _move_tail(self, name: str, args: Any, result: Any) -> None:
+        """Move functions bounded by 1 by a unit of 1: approximations of them are no better.
+
+        Far out, where they are next to nothing, that is a large part of them, and a logarithm or
+        a quotient behind them shows it.
+        """
+        output = result[0] if isinstance(result, tuple) else result
+        sign = torch.randint(-1, 2, output.shape, generator=self._generator)
+        shift = torch.finfo(output.dtype).eps * sign.to(output.dtype)
+        if name == "log_sigmoid_forward":
+            shift = shift / torch.sigmoid(args[0])
+        output.copy_(torch.where(_few_bits(output), output, output + shift))
 
     def _move_normalised(self, name: str, args: Any, result: Any) -> None:
         """Move the mean and the standard deviation that a normalisation has used.
@@ -311,11 +348,14 @@ def _schema_values(func: Any, args: Any, kwargs: Mapping[str, Any]) -> list[tupl
 
 
 class Wide:
-    """The float64 twin of a module, made when it is first asked for."""
+    """A module in float64: its own weights converted for the time of a call, under ``Widen``.
+
+    The module itself and not a copy of it, because hooks and closures of a copy speak of the
+    original.
+    """
 
     def __init__(self, eager: Eager) -> None:
         self._eager = eager
-        self._twin: Eager | None = None
 
     def run_tensors(
         self, inputs: Mapping[str, Array], inner: TorchDispatchMode | None = None
@@ -324,16 +364,15 @@ class Wide:
 
         ``inner`` is another mode, which sees the operators first.
         """
-        if self._twin is None:
-            self._twin = self._make()
         previous = torch.get_default_dtype()
         try:
             torch.set_default_dtype(torch.float64)
-            with ExitStack() as modes:
-                modes.enter_context(Widen())
+            with ExitStack() as stack:
+                stack.enter_context(_doubled(self._eager.module))
+                stack.enter_context(Widen())
                 if inner is not None:
-                    modes.enter_context(inner)
-                return self._twin.run_tensors(inputs, dtype=torch.float64)
+                    stack.enter_context(inner)
+                return self._eager.run_tensors(inputs, dtype=torch.float64)
         except (Refusal, GateError):
             return None
         finally:
@@ -349,15 +388,19 @@ class Wide:
         except GateError:
             return None
 
-    def _make(self) -> Eager:
-        try:
-            module = copy.deepcopy(self._eager.module).double()
-        except Exception:
-            # What cannot be copied is widened operator by operator instead.
-            return self._eager
-        twin = copy.copy(self._eager)
-        twin.module = module
-        return twin
+
+@contextmanager
+def _doubled(module: torch.nn.Module) -> Iterator[None]:
+    """Hold the parameters and buffers of ``module`` in float64."""
+    tensors = {id(t): t for t in (*module.parameters(), *module.buffers()) if t.dtype in NARROW}
+    kept = [(tensor, tensor.data) for tensor in tensors.values()]
+    try:
+        for tensor, values in kept:
+            tensor.data = values.to(torch.float64)
+        yield
+    finally:
+        for tensor, values in kept:
+            tensor.data = values
 
 
 def jittered(

@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
 
-# The elements of a block. Two float64 buffers of that size are 1 MiB, a second-level cache; the
-# third is rarely used. Smaller blocks lose more to Python's overhead than they gain.
-BLOCK = 65536
+# The elements of a block. The two float64 buffers that every block passes through are 4 MiB, which
+# stay in the last-level cache. A second-level cache would hold a quarter of it, and one thread is
+# no slower for it; but then NumPy's calls take some ten microseconds each, less than it takes to
+# wake a thread that waits for the interpreter's lock, and two threads run one after the other.
+BLOCK = 1 << 18
 # Blocks that a thread takes at a time; an array of one task is not worth a second thread.
-TASK = 16
+TASK = 4
 # The elements of one call of BLAS. OpenBLAS shares longer dot products among threads of its own,
 # which get in the way of the caller's.
 STRIP = 8192

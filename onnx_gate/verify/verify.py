@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import psutil
+
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import ModelSpec
-from onnx_gate.report.io import to_message
 from onnx_gate.report.model import (
     Check,
     ExportInfo,
@@ -21,6 +22,7 @@ from onnx_gate.report.model import (
 )
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager, Outputs
+from onnx_gate.verify.aside import aside
 from onnx_gate.verify.build import build
 from onnx_gate.verify.cases import cases
 from onnx_gate.verify.checks import Checker
@@ -33,6 +35,10 @@ from onnx_gate.verify.selfcheck import disagreement, examine
 from onnx_gate.verify.sizes import Sizes, concrete, example_candidates
 
 Emit = Callable[[dict[str, Any]], None]
+
+# The advisory cases have this long, and this share of the memory.
+ADVICE_SECONDS = 60.0
+ADVICE_MEMORY = 0.3
 
 
 class _Progress:
@@ -58,20 +64,30 @@ class _Progress:
 def verify(spec: ModelSpec, context: Context, emit: Emit) -> ModelResult:
     """Build, export, inspect, run and compare one model.
 
-    ``emit`` gets ``{"kind": "stage", ...}`` as stages begin and ``{"kind": "result", ...}`` once
-    the verdict stands, before the advisory cases are tried: these may take the process down, and
-    then the verdict has been said. The returned result includes their findings.
+    ``emit`` gets ``{"kind": "stage", "name": ...}`` as stages begin.
     """
     progress = _Progress(emit)
     try:
         result, checker = _verify(spec, context, progress)
     except GateError as error:
         return _failed(spec, progress, error)
-    emit({"kind": "result", "model": to_message(result)})
-    if checker is None or context.patterns:
+    if checker is None or context.patterns or not _room_for_a_fork(spec):
         return result
     with progress.stage("advice"):
-        checks, findings = checker.advice()
+        # Every case is tried in a fork: a zero-size dimension can abort inside ONNX Runtime.
+        checker.threads = 1
+        found, trouble = aside(checker.advice_as_data, min(ADVICE_SECONDS, spec.timeout / 4))
+    checks = tuple(Check.model_validate(check) for check in found.get("checks", ()))
+    findings = tuple(Finding.model_validate(finding) for finding in found.get("findings", ()))
+    if trouble:
+        findings = (
+            Finding(
+                code="OG406",
+                severity="warning",
+                message="an advisory case (large, NaN, infinite or empty inputs) took its process "
+                f"down: {trouble}",
+            ),
+        )
     return result.model_copy(
         update={
             "checks": (*result.checks, *checks),
@@ -79,6 +95,12 @@ def verify(spec: ModelSpec, context: Context, emit: Emit) -> ModelResult:
             "stages": tuple(progress.stages),
         }
     )
+
+
+def _room_for_a_fork(spec: ModelSpec) -> bool:
+    """Say whether this process may be there twice; what both share counts for both."""
+    limit = spec.memory or psutil.virtual_memory().available
+    return psutil.Process().memory_info().rss < ADVICE_MEMORY * limit
 
 
 def _verify(

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -229,6 +231,15 @@ def test_log_replaces_a_link_and_does_not_follow_it(
     assert run([task])["innocent"].end == "done"
     assert precious.read_text() == "precious"
     assert task.log.read_text() == "innocent output\n"
+
+
+def test_log_that_cannot_be_created_is_the_trouble_of_one(make: Callable[..., Task]) -> None:
+    tasks = [make("innocent"), make("reports_and_returns", value=3)]
+    tasks[0].log.mkdir(parents=True)
+    outcomes = run(tasks)
+    assert outcomes["innocent"].end == "lost"
+    assert outcomes["innocent"].detail.startswith("its log could not be created: ")
+    assert outcomes["reports_and_returns"].end == "done"
 
 
 def test_log_is_emptied_at_its_cap(
@@ -556,6 +567,30 @@ def test_ctrl_c(make: Callable[..., Task]) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         run([make("endless_loop"), make("ignores_signals")], on_start=on_start)
+
+
+@linux
+def test_nothing_outlives_a_gate_that_is_killed(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    code = f"""
+import os, signal, sys
+from pathlib import Path
+sys.path[:] = {sys.path!r}
+from onnx_gate.gate.pool import Task, run_tasks
+payload = {{"do": "outlives_the_gate", "pids": {str(pids)!r}}}
+run_tasks(
+    [Task("a", payload, 120, None, Path({str(tmp_path / "log")!r}))],
+    "hostile_targets:dispatch",
+    jobs=1,
+    on_event=lambda name, m: m["kind"] == "result" and os.kill(os.getpid(), signal.SIGKILL),
+)
+"""
+    assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGKILL
+    assert len(pids.read_text().split()) == 3
+    noted = {int(pid) for pid in pids.read_text().split()}
+    # Whether the dead are reaped is up to the first process of this machine or container.
+    while any(row.pid in noted and row.state != "Z" for row in process.process_table().values()):
+        time.sleep(0.01)
 
 
 def test_calls_that_make_no_sense(make: Callable[..., Task]) -> None:

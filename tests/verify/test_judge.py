@@ -115,7 +115,7 @@ def test_noise_without_bound_does_not_allow_everything() -> None:
         (exact * 2).astype(np.float32), exact.astype(np.float32), float64=exact, runs=wild
     )
     assert not found.holds
-    assert found.hopeless
+    assert found.unsteady
 
 
 def test_without_float64_pytorchs_own_table_decides() -> None:

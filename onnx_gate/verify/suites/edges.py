@@ -102,9 +102,7 @@ def _constant(value: float | int | bool) -> Maker:
 
 def _scaled(factor: float) -> Maker:
     def make(spec: InputSpec, shape: tuple[int, ...], source: Source) -> Array:
-        values = _within_sign(source.normal(_count(shape)) * factor, spec)
-        if spec.range is not None:
-            values = np.clip(values, *spec.range)
+        values = _within_range(source.normal(_count(shape)) * factor, spec)
         return to_dtype(values, spec, shape)
 
     return make
@@ -121,7 +119,7 @@ def _negative(spec: InputSpec, shape: tuple[int, ...], source: Source) -> Array:
 def _subnormal(spec: InputSpec, shape: tuple[int, ...], source: Source) -> Array:
     smallest = float(ml_dtypes.finfo(numpy_dtype(spec.dtype)).smallest_normal)
     values = (2 * source.uniform(_count(shape)) - 1) * smallest
-    return to_dtype(_within_sign(values, spec), spec, shape)
+    return to_dtype(_within_range(values, spec), spec, shape)
 
 
 def _ties(spec: InputSpec, shape: tuple[int, ...], source: Source) -> Array:
@@ -156,12 +154,14 @@ def _sprinkled(values: tuple[float, ...]) -> Maker:
     return make
 
 
-def _within_sign(values: Float64, spec: InputSpec) -> Float64:
+def _within_range(values: Float64, spec: InputSpec) -> Float64:
     if spec.range is None:
         return values
     if spec.range[0] >= 0:
-        return np.abs(values)
-    return -np.abs(values) if spec.range[1] <= 0 else values
+        values = np.abs(values)
+    elif spec.range[1] <= 0:
+        values = -np.abs(values)
+    return np.clip(values, *spec.range)
 
 
 def _count(shape: tuple[int, ...]) -> int:

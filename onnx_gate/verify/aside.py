@@ -1,0 +1,70 @@
+"""Work that may take its process down, done in a fork of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def aside(function: Callable[[], dict[str, Any]], seconds: float) -> tuple[dict[str, Any], str]:
+    """Return what ``function`` returns in a fork of this process (JSON data), and why not.
+
+    Exactly one of the two says something: an empty dictionary comes with a sentence on how the
+    fork ended, after ``seconds`` at the latest. The fork has one thread, because the others of a
+    thread pool do not come along.
+    """
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _work(function, writing)
+    os.close(writing)
+    data, late = _collect(reading, time.monotonic() + seconds)
+    os.close(reading)
+    if late:
+        os.kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    if late:
+        return {}, f"no answer after {seconds:.0f} s"
+    if os.WIFSIGNALED(status):
+        return {}, f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
+    try:
+        found = json.loads(data)
+        if status == 0 and isinstance(found, dict):
+            return found, ""
+    except ValueError:
+        pass
+    return {}, f"ended with exit status {os.waitstatus_to_exitcode(status)} and no answer"
+
+
+def _work(function: Callable[[], dict[str, Any]], writing: int) -> None:
+    status = 1
+    try:
+        torch.set_num_threads(1)
+        data = json.dumps(function()).encode()
+        with os.fdopen(writing, "wb") as file:
+            file.write(data)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def _collect(reading: int, deadline: float) -> tuple[bytes, bool]:
+    parts: list[bytes] = []
+    while True:
+        left = deadline - time.monotonic()
+        if left <= 0 or not select.select([reading], [], [], left)[0]:
+            return b"", True
+        part = os.read(reading, 1 << 20)
+        if not part:
+            return b"".join(parts), False
+        parts.append(part)
