@@ -35,7 +35,7 @@ def gather(out: Array, array: Array, low: int) -> None:
         return
     inner = math.prod(array.shape[1:])
     row, skip = divmod(low, inner)
-    if skip or out.size < inner:
+    if skip:
         head = min(inner - skip, out.size)
         gather(out[:head], array[row], skip)
         out = out[head:]
