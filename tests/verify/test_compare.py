@@ -438,6 +438,13 @@ def test_the_first_of_equal_extremes_wins() -> None:
         assert (best.value, best.index) == (1.0, 4)
 
 
+@pytest.mark.parametrize("scale", [0.0, 3.0])
+def test_the_first_finite_pair_counts_even_where_nothing_differs(scale: float) -> None:
+    x = np.array([np.nan, np.nan, np.inf, 0.0, 0.0])
+    assert scaled_error(x, np.zeros(5), scale) == ScaledError(0.0, 3, 0.0)
+    assert compare(x, np.zeros(5)).max_abs_index == 3
+
+
 def test_cosine_keeps_its_digits_near_one() -> None:
     rng = np.random.default_rng(0)
     for _ in range(30):

@@ -1,0 +1,97 @@
+"""From checks to a verdict: waivers, sizes that were never tried, sizes that are baked in."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import replace
+
+import pytest
+
+from onnx_gate.manifest import InputSpec, ModelSpec, Waiver
+from onnx_gate.report.model import Check, Finding, Metrics
+from onnx_gate.verify.conclude import conclude
+
+TODAY = datetime.date(2026, 6, 1)
+SPEC = ModelSpec(
+    name="m",
+    model="m.py:m",
+    inputs={"x": InputSpec("float32", ("batch", 3))},
+    dims={"batch": (1, 2)},
+)
+HOME = {"batch": 5}
+
+
+def check(case: str, verdict: str = "pass", *, advice: bool = False, error: float = 0.5) -> Check:
+    metrics = Metrics(elements=1, max_abs=error, max_rel=0.0, rms=0.0)
+    return Check.model_validate(
+        {
+            "runtime": "onnxruntime",
+            "suite": case.split("/")[0],
+            "case": case,
+            "output": "y",
+            "verdict": verdict,
+            "advice": advice,
+            "metrics": metrics,
+        }
+    )
+
+
+HERE = [check("typical/batch=5/0"), check("edges/zeros/batch=5")]
+GOOD = [*HERE, check("typical/batch=1/0"), check("typical/batch=2/0")]
+
+
+@pytest.mark.parametrize(
+    ("checks", "verdict"),
+    [
+        (GOOD, "pass"),
+        ([], "error"),
+        ([check("a", "refused")], "error"),
+        ([*GOOD, check("a", "refused")], "pass"),
+        ([*GOOD, check("edges/x/batch=2", "diverged")], "diverged"),
+        ([*GOOD, check("edges/x/batch=2", "diverged", advice=True)], "pass"),
+        (
+            [*HERE, check("typical/batch=1/0", "refused"), check("typical/batch=2/0", "refused")],
+            "error",
+        ),
+        ([*HERE, check("typical/batch=1/0", "refused"), check("typical/batch=2/0")], "pass"),
+        ([check("real/file")], "pass"),
+    ],
+)
+def test_verdicts(checks: list[Check], verdict: str) -> None:
+    assert conclude(SPEC, checks, [], HOME, TODAY)[0] == verdict
+
+
+@pytest.mark.parametrize(("severity", "verdict"), [("error", "diverged"), ("warning", "pass")])
+def test_a_finding_of_severity_error_fails(severity: str, verdict: str) -> None:
+    finding = Finding.model_validate({"code": "OG114", "severity": severity, "message": "random"})
+    assert conclude(SPEC, GOOD, [finding, finding], HOME, TODAY)[0] == verdict
+    assert conclude(SPEC, GOOD, [finding, finding], HOME, TODAY)[2] == (finding,)
+
+
+@pytest.mark.parametrize(
+    ("glob", "until", "ceiling", "verdict", "codes"),
+    [
+        ("edges/x/*", TODAY, None, "pass", set()),
+        ("edges/x/*", TODAY, 0.5, "pass", set()),
+        ("edges/x/*", TODAY, 0.4, "diverged", set()),
+        ("edges/y/*", TODAY, None, "diverged", {"OG602"}),
+        ("edges/x/*", TODAY - datetime.timedelta(1), None, "diverged", {"OG601"}),
+    ],
+)
+def test_waivers(
+    glob: str, until: datetime.date, ceiling: float | None, verdict: str, codes: set[str]
+) -> None:
+    spec = replace(SPEC, waivers=(Waiver(glob, until, "known", ceiling),))
+    checks = [*GOOD, check("edges/x/batch=2", "diverged")]
+    found, judged, findings = conclude(spec, checks, [], HOME, TODAY)
+    assert found == verdict
+    assert (judged[-1].verdict == "waived") == (verdict == "pass")
+    assert {finding.code for finding in findings} == codes
+
+
+def test_a_baked_size_is_one_that_is_wrong_in_every_case() -> None:
+    wrong = check("typical/batch=2/0", "diverged")
+    baked = conclude(SPEC, [*HERE, check("typical/batch=1/0"), wrong], [], HOME, TODAY)
+    assert {finding.code for finding in baked[2]} == {"OG102"}
+    data = [*HERE, check("typical/batch=1/0"), wrong, check("edges/ones/batch=2")]
+    assert conclude(SPEC, data, [], HOME, TODAY)[2] == ()

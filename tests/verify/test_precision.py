@@ -1,0 +1,158 @@
+"""float64 and moved rounding: what PyTorch can say about its own error."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.aside import aside
+from onnx_gate.verify.oracle import CaseOracle
+from onnx_gate.verify.precision import Wide, jittered
+
+
+class HardCoded(nn.Module):
+    """Converts to float32 by hand, and works in place on a tensor of its own making."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        total = torch.zeros(x.shape[0], 8, dtype=torch.float32)
+        total += self.linear(x.float()).to(torch.float32)
+        return total / torch.tensor(3.0)
+
+
+class Half(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8).half()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x.half()).float()
+
+
+class Hooked(nn.Module):
+    """Returns what a hook has kept in a closure: a copy of it would return the original's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        kept: list[Tensor] = []
+        self.linear = nn.Linear(8, 8)
+        self.linear.register_forward_hook(lambda m, a, out: kept.append(out))
+        self.take = lambda: kept.pop()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.linear(x)
+        return self.take()
+
+
+MODULES = {
+    "hard-coded": HardCoded,
+    "half": Half,
+    "hooked": Hooked,
+    "lstm": lambda: nn.LSTM(8, 8, 2, bidirectional=True),
+    "attention": lambda: nn.TransformerEncoderLayer(8, 2, 16),
+    "batchnorm": lambda: nn.Sequential(nn.BatchNorm1d(8), nn.PReLU(), nn.Softmax(-1)),
+}
+
+
+def eager(name: str) -> tuple[Eager, dict[str, np.ndarray]]:
+    torch.manual_seed(0)
+    module = MODULES[name]().eval()
+    first = next(iter(__import__("inspect").signature(module.forward).parameters))
+    return Eager(module, (first,)), {
+        first: np.random.default_rng(0).normal(size=(4, 8)).astype("f4")
+    }
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_any_module_runs_in_float64_and_is_left_as_it_was(name: str) -> None:
+    model, inputs = eager(name)
+    before = {k: (v.dtype, v.clone()) for k, v in model.module.state_dict().items()}
+    own = model.run(inputs).arrays[0]
+    wide = Wide(model).run(inputs)
+    assert wide is not None
+    assert wide[0].dtype == np.float64
+    error = np.abs(wide[0] - own).max()
+    assert 0 < error < (1e-2 if name == "half" else 1e-6)
+    for key, value in model.module.state_dict().items():
+        assert value.dtype == before[key][0]
+        assert torch.equal(value, before[key][1])
+    assert np.array_equal(model.run(inputs).arrays[0], own)
+
+
+def test_float64_is_float64_all_the_way() -> None:
+    """Against the same formula in NumPy."""
+    model, inputs = eager("hard-coded")
+    linear = model.module.linear
+    weight, bias = (p.detach().numpy().astype(np.float64) for p in (linear.weight, linear.bias))
+    exact = (inputs["x"].astype(np.float64) @ weight.T + bias) / 3
+    wide = Wide(model).run(inputs)
+    assert wide is not None
+    assert np.abs(wide[0] - exact).max() < 1e-15
+
+
+@pytest.mark.parametrize("name", ["hard-coded", "lstm", "batchnorm"])
+def test_moved_rounding_is_of_the_size_of_rounding(name: str) -> None:
+    model, inputs = eager(name)
+    own = model.run(inputs).arrays[0]
+    runs = [jittered(model, inputs, seed) for seed in range(3)]
+    for run in runs:
+        assert run is not None
+        assert 0 < np.abs(run[0] - own).max() < 3e-6
+    assert not np.array_equal(runs[0][0], runs[1][0])  # type: ignore[index]
+    again = jittered(model, inputs, 0)
+    assert again is not None
+    assert np.array_equal(again[0], runs[0][0])  # type: ignore[index]
+
+
+class Positions(nn.Module):
+    """Arithmetic on sizes and positions, which is exact in every implementation."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        steps = torch.arange(x.shape[0], dtype=torch.float32)
+        places = torch.floor((steps * 4 + 2) / 4).long()
+        return x[places.clamp(max=x.shape[0] - 1)]
+
+
+def test_exact_arithmetic_is_not_moved() -> None:
+    model = Eager(Positions(), ("x",))
+    inputs = {"x": np.arange(12, dtype=np.float32).reshape(4, 3)}
+    run = jittered(model, inputs, 0)
+    assert run is not None
+    assert np.array_equal(run[0], inputs["x"])
+
+
+class Choice(nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        _, order = torch.sort(x * 1.0, dim=-1)
+        return order[:, 1:3].unsqueeze(0), x.argmax(), x.max(dim=0, keepdim=True)[1]
+
+
+def test_indices_are_traced_to_what_they_point_at() -> None:
+    model = Eager(Choice(), ("x",))
+    x = np.random.default_rng(0).permutation(20).reshape(4, 5).astype(np.float32)
+    outputs = model.run({"x": x})
+    oracle = CaseOracle(model, Wide(model), {"x": x}, outputs)
+    for index, expected in enumerate([np.sort(x, -1)[:, 1:3][None], x.max(), x.max(0)[None]]):
+        traced = oracle.output(index).origin()
+        assert traced is not None
+        picked = traced[0].gather(outputs.arrays[index])
+        assert picked is not None
+        assert np.array_equal(picked, expected)
+        assert traced[1] is not None
+        assert traced[1].values.dtype == np.float64
+
+
+def test_work_aside_may_die() -> None:
+    assert aside(lambda: {"a": [1, 2]}, 30) == ({"a": [1, 2]}, "")
+    assert aside(lambda: os.kill(os.getpid(), signal.SIGKILL), 30) == ({}, "killed by SIGKILL")  # type: ignore[arg-type, return-value]
+    assert aside(lambda: os._exit(0), 30)[1] == "ended with exit status 0 and no answer"
+    assert aside(lambda: signal.pause(), 0.2)[1] == "no answer after 0 s"  # type: ignore[arg-type, return-value]
