@@ -52,12 +52,15 @@ def _walk(prefix: str, value: object) -> Iterator[tuple[str, torch.Tensor]]:
                 inner = f"{name}.{field.name}" if name else field.name
                 yield from _walk(inner, getattr(leaf, field.name))
         else:
+            remedy = "return tensors, or tuples, dictionaries and dataclasses of them"
+            if type(leaf).__name__.endswith("Cache"):
+                remedy = "switch it off (use_cache=False in the model's configuration)"
             raise GateError(
                 "unverified",
                 "OG107",
                 f"the model returns a {type(leaf).__module__}.{type(leaf).__qualname__}"
-                f"{f' at {name}' if name else ''}, which holds no tensors that can be compared; "
-                "return tensors, or tuples, dictionaries and dataclasses of them",
+                f"{f' at {name}' if name else ''}, which neither the gate nor torch.export can take "
+                f"apart: {remedy}",
             )
 
 

@@ -25,8 +25,8 @@ ADVICE_SUITES = {"advice": BUILT_IN_SUITES["advice"]}
 class Case:
     """One set of inputs. ``id`` is stable: ``typical/batch=2,seq=16/0``.
 
-    ``advice`` cases never fail a model. ``asked`` says that the manifest names the suite and
-    every size in it, so that PyTorch is expected to have an answer.
+    ``advice`` cases never fail a model. ``named``: the manifest names the suite. ``sized``: the
+    manifest gives every size in it.
     """
 
     suite: str
@@ -35,7 +35,8 @@ class Case:
     sizes: Sizes
     expected: Mapping[str, Array] = field(default_factory=dict)
     advice: bool = False
-    asked: bool = True
+    named: bool = True
+    sized: bool = True
 
 
 def cases(
@@ -74,7 +75,8 @@ def cases(
                     sizes=draft.sizes,
                     expected=draft.expected,
                     advice=advice,
-                    asked=not default and (own_sizes or not draft.sizes),
+                    named=not default,
+                    sized=own_sizes or not draft.sizes,
                 )
 
 

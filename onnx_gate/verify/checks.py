@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from onnx_gate.errors import GateError
-from onnx_gate.manifest import EdgesSuite, ModelSpec, RuntimeSpec, Tolerance
+from onnx_gate.manifest import EdgesSuite, ModelSpec, RandomSuite, RuntimeSpec, Suite, Tolerance
 from onnx_gate.report.io import to_message
 from onnx_gate.report.model import Check, CheckVerdict, Finding
 from onnx_gate.runtimes.base import Array, Refusal, Session, find_runtime, first_line
@@ -19,6 +19,7 @@ from onnx_gate.runtimes.torch_eager import Eager, Outputs
 from onnx_gate.verify.build import load_function
 from onnx_gate.verify.cases import DEFAULT_SUITES, Case, cases
 from onnx_gate.verify.compare import compare
+from onnx_gate.verify.draw import set_constant_rows
 from onnx_gate.verify.judge import Rules, is_floating, judge
 from onnx_gate.verify.oracle import CaseOracle
 from onnx_gate.verify.precision import Wide
@@ -113,7 +114,7 @@ class Checker:
             checks = self._compare(case, label, oracle, refusal, answers, refused)
             if self._slow is not None and any(c.verdict == "diverged" for c in checks):
                 checks = self._second_opinion(case, label, oracle, answers, refused, checks)
-            yield from checks
+            yield from self._forgive_masks(case, label, session, checks)
         if oracle is not None and not case.advice and not self._is_edge(case):
             self._remember(oracle.outputs)
 
@@ -143,7 +144,7 @@ class Checker:
         undecided = (first is None) != (slow is None) or (
             first is not None and slow is not None and disagreement(first.outputs, slow.outputs)
         )
-        if undecided and not case.asked:
+        if undecided and self._by_chance(case):
             reason = "PyTorch answers otherwise with the fast path of attention on and off; "
             return [
                 c.model_copy(update={"advice": True, "reason": reason + c.reason})
@@ -152,6 +153,44 @@ class Checker:
                 for c in again
             ]
         return checks
+
+    def _forgive_masks(
+        self, case: Case, label: str, session: Session, checks: list[Check]
+    ) -> list[Check]:
+        """Take divergences for advice that are gone once no row of a mask is alike from end to end.
+
+        Attention over nothing has no meaning: PyTorch's scaled_dot_product_attention answers 0,
+        a softmax over equal numbers answers the mean, and models do not say which they want. NaN
+        where PyTorch has a number is no matter of taste, and stays.
+        """
+        wrong = [c for c in checks if c.verdict == "diverged" and not c.advice]
+        if (
+            not self._by_chance(case)
+            or not wrong
+            or any(c.metrics is None or c.metrics.nonfinite for c in wrong)
+        ):
+            return checks
+        if not any(self._agrees_with_rows(case, label, session, v) for v in (True, False)):
+            return checks
+        self.findings.append(
+            Finding(
+                code="OG403",
+                severity="warning",
+                message=f"{case.id}: PyTorch and {label} agree unless a row of a mask is alike from end "
+                "to end; name the suite in the manifest where such rows occur",
+            )
+        )
+        return [c.model_copy(update={"advice": True}) if c in wrong else c for c in checks]
+
+    def _agrees_with_rows(self, case: Case, label: str, session: Session, value: bool) -> bool:
+        turned = set_constant_rows(case.arrays, self.spec.inputs, value)
+        if turned is None:
+            return False
+        other = replace(case, arrays=turned, expected={})
+        oracle, refusal = self._ask(other, self.eager, self._wide)
+        answers, refused = _answers(session, other, self.graph_inputs)
+        checks = self._compare(other, label, oracle, refusal, answers, refused)
+        return oracle is not None and all(c.verdict == "pass" for c in checks)
 
     def _compare(
         self,
@@ -171,7 +210,8 @@ class Checker:
             reason = f"PyTorch refuses ({refusal}) and {label} answers"
             check = _check(case, label, "*", "diverged", reason)
             # A size or value that nobody asked for need not be one that the model is made for.
-            return [check if case.asked else check.model_copy(update={"advice": True})]
+            asked = case.named and case.sized
+            return [check if asked else check.model_copy(update={"advice": True})]
         expected = oracle.outputs
         if len(answers) != len(expected.arrays):
             names = ", ".join(expected.names)
@@ -203,7 +243,7 @@ class Checker:
             ) from error
         verdict: CheckVerdict = "pass" if found.holds else "diverged"
         # Constant inputs through normalisations are noise alone, in PyTorch as much as in ONNX.
-        meaningless = found.unsteady and not found.holds and not case.asked and self._is_edge(case)
+        meaningless = found.unsteady and not found.holds and not case.named and self._is_edge(case)
         if (found.ill_conditioned or meaningless) and not case.advice:
             self.findings.append(
                 Finding(
@@ -317,9 +357,15 @@ class Checker:
             self._metrics[reference] = metric
         return self._metrics[reference]
 
+    def _suite(self, case: Case) -> Suite | None:
+        return self.spec.suites.get(case.suite) or DEFAULT_SUITES.get(case.suite)
+
     def _is_edge(self, case: Case) -> bool:
-        suite = self.spec.suites.get(case.suite) or DEFAULT_SUITES.get(case.suite)
-        return isinstance(suite, EdgesSuite)
+        return isinstance(self._suite(case), EdgesSuite)
+
+    def _by_chance(self, case: Case) -> bool:
+        """Say that nobody chose the values of a case: drawn ones, and the default edges."""
+        return not case.named or isinstance(self._suite(case), RandomSuite)
 
     def _remember(self, outputs: Outputs) -> None:
         """Keep the usual scale of each output, of cases that are not at an edge."""

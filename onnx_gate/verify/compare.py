@@ -31,6 +31,7 @@ from onnx_gate.verify.ulp import max_ulp
 __all__ = ["Comparison", "ScaledError", "compare", "max_ulp", "scaled_error"]
 
 _SMALLEST_NORMAL = float(np.finfo(np.float64).tiny)
+_LARGEST = float(np.finfo(np.float64).max)
 
 # Sums of squares within this factor are of comparable magnitude.
 _COMPARABLE = 16.0
@@ -183,7 +184,7 @@ class _Blockwise:
         self.first_clash = -1
         self.dd, self.aa, self.ee, self.ae = Sum(), Sum(), Sum(), Sum()
         # Only float64 reaches magnitudes whose squares overflow, or quotients that underflow.
-        self.extreme = any(a.dtype == np.float64 for a in (actual, expected))
+        self.extreme = "float64" in (actual.dtype.name, expected.dtype.name)
 
     def task(self, low: int, high: int) -> None:
         for start, n in blocks(low, high):
@@ -253,21 +254,21 @@ class _Blockwise:
         """Whether no difference up to ``top`` over ``lowest`` or more can be above ``best``."""
         bound = lowest * _lowered(best)
         if self.extreme:
-            bound = max(bound - _SMALLEST_NORMAL, 0.0)
+            bound = min(max(bound - _SMALLEST_NORMAL, 0.0), _LARGEST)
         return best >= 0.0 and (top <= 0.0 or top <= bound)
 
     def contenders(self, d: Floats, denominators: Floats, best: float) -> NDArray[np.intp]:
         """Return, increasing, the places where d / denominator can be above ``best``, and more.
 
         d / q > best implies d > best * q, and that product, taken with a slightly smaller best,
-        is not rounded above the true one unless it underflows; for float64, which alone gets
-        there, any d > 0 is then a contender.
+        is not rounded above the true one unless it underflows or overflows; for float64, which
+        alone gets there, any d > 0 or an infinite d is then a contender.
         """
         bound, mask = self.pair.spare[: d.size], self.pair.mask[: d.size]
         np.multiply(denominators, _lowered(best), out=bound)
         if self.extreme:
             np.subtract(bound, _SMALLEST_NORMAL, out=bound)
-            np.maximum(bound, 0.0, out=bound)
+            np.clip(bound, 0.0, _LARGEST, out=bound)
         np.greater(d, bound, out=mask)
         return np.flatnonzero(mask) if mask.any() else _NOWHERE
 

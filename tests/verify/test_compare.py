@@ -267,6 +267,9 @@ def pairs(draw: st.DrawFn, names: tuple[str, ...] = DTYPES, mixed: bool = True) 
 # Differences and limits that overflow, beside one that does not.
 OVERFLOWING = np.array([1.7e308, 5e300, 0.0]), np.array([-1.7e308, 0.0, 0.0])
 
+# A quotient close to overflow, then a difference beyond it.
+BARELY_FINITE = np.array([1.0, *[0.0] * 8, 1.7e308]), np.array([2.3e-308, *[1.0] * 8, -1.7e308])
+
 TOLERANCES = st.sampled_from([0.0, 1e-3, 0.5, 2.0, 1e300])
 
 
@@ -277,6 +280,8 @@ TOLERANCES = st.sampled_from([0.0, 1e-3, 0.5, 2.0, 1e300])
 @given(pair=pairs(), atol=TOLERANCES, rtol=TOLERANCES, threads=st.integers(1, 3))
 @example(pair=(np.float64(1e308), np.float64(-1e308)), atol=0.0, rtol=0.0, threads=1)
 @example(pair=OVERFLOWING, atol=1e300, rtol=2.0, threads=1)
+@example(pair=(np.zeros(1), np.array([2e-308], ">f8")), atol=0.0, rtol=0.0, threads=1)
+@example(pair=BARELY_FINITE, atol=0.0, rtol=0.0, threads=1)
 def test_compare_agrees_with_the_oracle(
     pair: tuple[Array, Array], atol: float, rtol: float, threads: int
 ) -> None:
