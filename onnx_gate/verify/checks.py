@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from onnx_gate.errors import GateError
 from onnx_gate.manifest import EdgesSuite, ModelSpec, RandomSuite, RuntimeSpec, Suite, Tolerance
 from onnx_gate.report.io import to_message
 from onnx_gate.report.model import Check, CheckVerdict, Finding
-from onnx_gate.runtimes.base import Array, Refusal, Session, find_runtime, first_line
+from onnx_gate.runtimes.base import Array, Refusal, Session, first_line
 from onnx_gate.runtimes.torch_eager import Eager, Outputs
 from onnx_gate.verify.build import load_function
 from onnx_gate.verify.cases import DEFAULT_SUITES, Case, cases
@@ -24,6 +24,7 @@ from onnx_gate.verify.judge import Rules, is_floating, judge
 from onnx_gate.verify.oracle import CaseOracle
 from onnx_gate.verify.precision import Wide
 from onnx_gate.verify.selfcheck import disagreement
+from onnx_gate.verify.sessions import Sessions, answers_of, without_optimisations
 from onnx_gate.verify.tolerance import Metric
 
 STORED = "stored"
@@ -55,8 +56,8 @@ class Checker:
     def run(self) -> tuple[Check, ...]:
         """Try every case of the model's suites; raises ``GateError`` as suites and runtimes do."""
         chosen = cases(self.spec, self.example, self.workspace, self.patterns)
-        plain = _without_optimisations(self.spec.runtimes)
-        with _Sessions(self.path, self.spec.runtimes, self.threads) as sessions:
+        plain = without_optimisations(self.spec.runtimes)
+        with Sessions(self.path, self.spec.runtimes, self.threads) as sessions:
             checks: list[Check] = []
             first: Case | None = None
             for case in chosen:
@@ -74,7 +75,7 @@ class Checker:
         """
         checks: list[Check] = []
         chosen = cases(self.spec, self.example, self.workspace, self.patterns, advice=True)
-        with _Sessions(self.path, self.spec.runtimes[:1], self.threads) as sessions:
+        with Sessions(self.path, self.spec.runtimes[:1], self.threads) as sessions:
             for case in chosen:
                 checks += self._case(case, sessions)
         return {
@@ -93,7 +94,7 @@ class Checker:
     def _once_without(self, plain: RuntimeSpec, case: Case) -> list[Check]:
         """Run one case with the optimisations off: some faults show at one level only."""
         try:
-            with _Sessions(self.path, (plain,), self.threads) as sessions:
+            with Sessions(self.path, (plain,), self.threads) as sessions:
                 return list(self._case(case, sessions))
         except GateError as error:
             self.findings.append(
@@ -110,7 +111,7 @@ class Checker:
         if oracle is not None and case.expected:
             yield from self._stored(case, oracle)
         for label, session in sessions.items():
-            answers, refused = _answers(session, case, self.graph_inputs)
+            answers, refused = answers_of(session, case.arrays, self.graph_inputs)
             checks = self._compare(case, label, oracle, refusal, answers, refused)
             if self._slow is not None and any(c.verdict == "diverged" for c in checks):
                 checks = self._second_opinion(case, label, oracle, answers, refused, checks)
@@ -188,7 +189,7 @@ class Checker:
             return False
         other = replace(case, arrays=turned, expected={})
         oracle, refusal = self._ask(other, self.eager, self._wide)
-        answers, refused = _answers(session, other, self.graph_inputs)
+        answers, refused = answers_of(session, other.arrays, self.graph_inputs)
         checks = self._compare(other, label, oracle, refusal, answers, refused)
         return oracle is not None and all(c.verdict == "pass" for c in checks)
 
@@ -374,42 +375,6 @@ class Checker:
                 scale = compare(array, array).expected_rms
                 if np.isfinite(scale):
                     self._usual[name] = max(self._usual.get(name, 0.0), scale)
-
-
-class _Sessions(dict[str, Session]):
-    """Sessions by label, open inside a ``with``."""
-
-    def __init__(self, path: Path, runtimes: Iterable[RuntimeSpec], threads: int) -> None:
-        super().__init__()
-        self._path, self._runtimes, self._threads = path, tuple(runtimes), threads
-
-    def __enter__(self) -> _Sessions:
-        for spec in self._runtimes:
-            self[spec.label] = find_runtime(spec.name).open(self._path, spec, self._threads)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for session in self.values():
-            session.close()
-
-
-def _answers(
-    session: Session, case: Case, graph_inputs: Mapping[str, str]
-) -> tuple[list[Array] | None, str]:
-    """Return the runtime's outputs, or ``None`` and why it refuses."""
-    feeds = {graph: case.arrays[name].copy() for name, graph in graph_inputs.items()}
-    try:
-        return [np.asarray(output) for output in session.run(feeds)], ""
-    except Refusal as error:
-        return None, str(error)
-
-
-def _without_optimisations(runtimes: Iterable[RuntimeSpec]) -> RuntimeSpec | None:
-    """Return ONNX Runtime without optimisations where the manifest leaves the level open."""
-    plain = [r for r in runtimes if r.name == "onnxruntime" and r.provider in (None, "cpu")]
-    if not plain or any(r.optimization is not None for r in plain):
-        return None
-    return replace(plain[0], optimization="off")
 
 
 def _check(case: Case, runtime: str, output: str, verdict: CheckVerdict, reason: str) -> Check:

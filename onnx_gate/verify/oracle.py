@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager, Outputs
+from onnx_gate.verify.jitter import jittered
 from onnx_gate.verify.origin import Origin, Tracker
-from onnx_gate.verify.precision import Wide, jittered
+from onnx_gate.verify.precision import Wide
 
 # Runs under jitter: few, because each is a forward pass, and only made before a check diverges.
 SAMPLES = 4

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.aside import aside
+from onnx_gate.verify.jitter import jittered
 from onnx_gate.verify.oracle import CaseOracle
-from onnx_gate.verify.precision import Wide, jittered
+from onnx_gate.verify.precision import Wide
 
 
 class HardCoded(nn.Module):

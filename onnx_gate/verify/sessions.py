@@ -1,0 +1,48 @@
+"""The runtimes of one model: opened together, asked one case at a time, closed together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from onnx_gate.manifest import RuntimeSpec
+from onnx_gate.runtimes.base import Array, Refusal, Session, find_runtime
+
+
+class Sessions(dict[str, Session]):
+    """Sessions by label, open inside a ``with``."""
+
+    def __init__(self, path: Path, runtimes: Iterable[RuntimeSpec], threads: int) -> None:
+        super().__init__()
+        self._path, self._runtimes, self._threads = path, tuple(runtimes), threads
+
+    def __enter__(self) -> Sessions:
+        for spec in self._runtimes:
+            self[spec.label] = find_runtime(spec.name).open(self._path, spec, self._threads)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for session in self.values():
+            session.close()
+
+
+def answers_of(
+    session: Session, arrays: Mapping[str, Array], graph_inputs: Mapping[str, str]
+) -> tuple[list[Array] | None, str]:
+    """Return the runtime's outputs, or ``None`` and why it refuses."""
+    feeds = {graph: arrays[name].copy() for name, graph in graph_inputs.items()}
+    try:
+        return [np.asarray(output) for output in session.run(feeds)], ""
+    except Refusal as error:
+        return None, str(error)
+
+
+def without_optimisations(runtimes: Iterable[RuntimeSpec]) -> RuntimeSpec | None:
+    """Return ONNX Runtime without optimisations where the manifest leaves the level open."""
+    plain = [r for r in runtimes if r.name == "onnxruntime" and r.provider in (None, "cpu")]
+    if not plain or any(r.optimization is not None for r in plain):
+        return None
+    return replace(plain[0], optimization="off")
