@@ -81,7 +81,7 @@ class Sum:
 def inner(x: Floats, y: Floats) -> float:
     """Return the inner product of two contiguous vectors of one strip or whole strips."""
     rows = max(1, x.size // STRIP)
-    return sum(np.matmul(x.reshape(rows, 1, -1), y.reshape(rows, -1, 1)).ravel().tolist())
+    return float(sum(np.matmul(x.reshape(rows, 1, -1), y.reshape(rows, -1, 1)).ravel().tolist()))
 
 
 def dot(x: Floats, y: Floats) -> Scaled:
