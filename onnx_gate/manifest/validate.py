@@ -64,12 +64,16 @@ def validate(source: Source) -> Checked:
         try:
             file = ManifestFile.model_validate(data, context=read_as)
         except ValidationError as error:
-            details = [each for each in error.errors(include_url=False) if not _echo(each)]
+            every = error.errors(include_url=False)
+            details = [each for each in every if not _echo(each)] or every
         else:
             return Checked(file, frozenset(damaged), tuple(mistakes))
         if not damaged:
             mistakes += _mistakes(details, source, read_as)
         cuts = {_cut(source, detail) for detail in details}
+        if cuts <= damaged:
+            # Nothing more can be cut out, and what is left cannot be read.
+            break
         damaged |= cuts
         data = {**_without(data, cuts), "version": 1}
     return Checked(None, frozenset(damaged), tuple(mistakes))

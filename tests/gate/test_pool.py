@@ -565,8 +565,13 @@ def test_ctrl_c(make: Callable[..., Task]) -> None:
         if len(started) == 2:
             os.kill(os.getpid(), signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt):
-        run([make("endless_loop"), make("ignores_signals")], on_start=on_start)
+    # A run in the background of a shell inherits an ignored SIGINT.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run([make("endless_loop"), make("ignores_signals")], on_start=on_start)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @linux

@@ -122,8 +122,26 @@ def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 WHOLE = source.read(docs.WHOLE).data
 
 
+# Once read for ever: nothing was left to cut out, and the rest was tried again and again.
+ENDLESS = {
+    "shape": "off",
+    "\x0bH\x080": {
+        "[key]": 135321,
+        "BÎf\U000763b3": "2027-03-31",
+        "onnx": [
+            "",
+            "ó\U00031cb7큛Ä\U00049a1f¢\U000be68dW",
+            "°hrÇ\x17\x9de\x02",
+            "\x14\U00053fe3K",
+        ],
+        "kwargs": "kì~XÃwì\U000ba69d",
+    },
+}
+
+
 @settings(FUZZ, max_examples=120)
 @given(path=st.sampled_from(places_of(WHOLE)), new=structures)
+@example(path=("models", "resnet18", "kwargs"), new=ENDLESS)
 def test_one_value_of_a_good_manifest_replaced(
     workspace: Path, path: tuple[Any, ...], new: Any
 ) -> None:
