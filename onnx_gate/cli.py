@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, NoReturn, Optional
+from typing import TYPE_CHECKING, Annotated, NoReturn, Optional
 
 import typer
 
 from onnx_gate.errors import UserError
+
+if TYPE_CHECKING:
+    from onnx_gate.manifest import Manifest
 
 PASSED, FAILED, INVALID = 0, 1, 2
 
@@ -151,7 +154,7 @@ def _root(
         raise typer.Exit
 
 
-def _load(path: Path):  # type: ignore[no-untyped-def]
+def _load(path: Path) -> Manifest:
     from onnx_gate.manifest import ManifestError
     from onnx_gate.manifest.load import load
 
