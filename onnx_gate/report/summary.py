@@ -123,7 +123,7 @@ def apart(expected: float, actual: float) -> tuple[str, str]:
 
 
 def error_of(check: Check) -> float | None:
-    """Return the error of a check on the scale of its tolerance: E(c), else the largest difference."""
+    """Return the largest difference of a check; NaN or an infinity on one side is infinite."""
     if check.metrics is None:
         return None
     if check.metrics.nonfinite:

@@ -76,7 +76,7 @@ class CaseOracle:
             return nothing
         wide_tracker = Tracker()
         wide_outputs = self._wide.run_tensors(self._inputs, inner=wide_tracker)
-        wide: Sequence[Origin | None] = nothing  # type: ignore[assignment]
+        wide: Sequence[Origin | None] = [None] * len(own)
         if wide_outputs is not None:
             wide = wide_tracker.origins(wide_outputs[1])
         return [None if o is None else (o, w) for o, w in zip(own, wide, strict=False)]

@@ -128,6 +128,14 @@ def test_findings_that_do_not_fail(good: Run) -> None:
     assert "OG103" in {finding.code for finding in good.model("double").findings}
 
 
+def test_rows_of_nothing_but_padding_are_advice_unless_named(good: Run) -> None:
+    model = good.model("attention")
+    wrong = [check for check in model.checks if check.verdict == "diverged"]
+    assert any(check.case.startswith("edges/masks.all_false") for check in wrong)
+    assert all(check.advice for check in wrong)
+    assert "OG403" in {finding.code for finding in model.findings}
+
+
 def test_stored_outputs_are_compared(good: Run) -> None:
     assert "stored" in {check.runtime for check in good.model("checkpoint").checks}
 
