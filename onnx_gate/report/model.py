@@ -102,6 +102,17 @@ class Worst(_Frozen):
     reference: Number | None = None
 
 
+class CheckBase(_Frozen):
+    """The same check (runtime, suite, case and output) in the baseline.
+
+    ``max_abs`` is the baseline's largest difference, infinite where one side was not finite.
+    """
+
+    verdict: CheckVerdict
+    max_abs: Number | None = None
+    budget: Number | None = None
+
+
 class Check(_Frozen):
     """One runtime × suite × case × output. ``budget`` is the share of the tolerance used."""
 
@@ -116,12 +127,18 @@ class Check(_Frozen):
     metrics: Metrics | None = None
     worst: Worst | None = None
     reason: str = ""
+    base: CheckBase | None = None
 
 
 class ModelResult(_Frozen):
-    """Everything known about one model."""
+    """Everything known about one model.
+
+    ``line`` is that of its entry in the manifest; ``base`` is its verdict in the baseline, null
+    where there is no baseline or the model is new.
+    """
 
     name: str
+    line: int | None = None
     verdict: Verdict
     required: bool = True
     cached: bool = False
@@ -130,6 +147,7 @@ class ModelResult(_Frozen):
     export: ExportInfo | None = None
     findings: tuple[Finding, ...] = ()
     checks: tuple[Check, ...] = ()
+    base: Verdict | None = None
     diagnosis: None = None
 
 
@@ -148,11 +166,68 @@ class ManifestInfo(_Frozen):
     sha256: str
 
 
+class Problem(_Frozen):
+    """A mistake in the manifest, or a word on why nothing could be verified.
+
+    ``path`` is the dotted key; ``line`` and ``column`` start at 1 and are null where the mistake
+    has no place in a file.
+    """
+
+    message: str
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
+    path: str = ""
+
+
+class Change(_Frozen):
+    """One way in which a pull request asks less of a model than its base does.
+
+    ``line`` is in the pull request's manifest, null where what it is about is gone.
+    """
+
+    kind: Literal["manifest", "model", "tolerance", "suites", "dims", "required", "waiver", "other"]
+    model: str | None = None
+    message: str
+    line: int | None = None
+
+
+class Baseline(_Frozen):
+    """The run that the report is compared with: a commit, and the id of its workflow run."""
+
+    sha: str | None = None
+    run: int | None = None
+
+
+class Shard(_Frozen):
+    """Which part of a manifest's models a report covers: ``index`` of ``count``, from 1."""
+
+    index: int = Field(ge=1)
+    count: int = Field(ge=1)
+
+
+class Sandbox(_Frozen):
+    """What the models' code was kept from.
+
+    ``level`` is ``full`` (own uid, Landlock and seccomp), ``partial`` (own uid, and not both of
+    the others), ``none`` (nothing could be had) or ``off`` (nothing was asked for). ``landlock``
+    is the kernel's ABI, 0 without it.
+    """
+
+    level: Literal["full", "partial", "none", "off"]
+    uid: int | None = None
+    landlock: int = 0
+    seccomp: bool = False
+    missing: tuple[str, ...] = ()
+
+
 class Report(_Frozen):
     """The whole of ``report.json``.
 
     ``verdict`` is that of the required models: ``error`` where one could not be verified, else
-    ``diverged`` where one diverged, else ``pass``. No model at all is an ``error``.
+    ``diverged`` where one diverged, else ``pass``. No model at all is an ``error``, and
+    ``problems`` then says why: an invalid manifest, a missing shard. ``changes`` are what the pull
+    request loosened in the manifest. ``notes`` are remarks on the run as a whole.
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
@@ -161,3 +236,9 @@ class Report(_Frozen):
     environment: dict[str, Any] = {}
     manifest: ManifestInfo
     models: tuple[ModelResult, ...]
+    problems: tuple[Problem, ...] = ()
+    changes: tuple[Change, ...] = ()
+    baseline: Baseline | None = None
+    shard: Shard | None = None
+    sandbox: Sandbox | None = None
+    notes: tuple[str, ...] = ()
