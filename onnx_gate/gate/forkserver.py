@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from onnx_gate.gate import child, process
+from onnx_gate.gate.launch import Launch
 from onnx_gate.gate.text import last_lines
 
 START_SECONDS = 300.0
@@ -57,22 +58,25 @@ class Report:
 class ForkServer:
     """The gate's side of a fork server."""
 
-    def __init__(self, target: str, preload: Sequence[str]) -> None:
+    def __init__(self, target: str, preload: Sequence[str], launch: Launch = Launch()) -> None:
         """Start the server and wait until ``preload`` is imported; raises ``ServerLost``."""
         ours, theirs = socket.socketpair()
         self._control = ours
         self._received = b""
         self._output = tempfile.TemporaryFile()  # noqa: SIM115
-        # Set before anything is imported: "-c" would look in the working directory first.
+        # Set before anything is imported: "-c" would look in the working directory first. Another
+        # interpreter knows its own packages.
+        path = sys.path if launch.python is None else None
         code = (
-            f"import sys; sys.path[:] = {sys.path!r}; "
+            f"import sys; sys.path[:] = {path!r} or sys.path[1:]; "
             "from onnx_gate.gate.forkserver import serve; "
             f"serve({theirs.fileno()}, {target!r}, {tuple(preload)!r})"
         )
         try:
             with theirs:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-c", code],
+                    [*launch.prefix, launch.python or sys.executable, "-c", code],
+                    env=launch.environment,
                     stdin=subprocess.DEVNULL,
                     stdout=self._output,
                     stderr=self._output,

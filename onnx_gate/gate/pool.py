@@ -25,6 +25,7 @@ from typing import Any, Literal
 
 from onnx_gate.gate import channel, forkserver, limits, process
 from onnx_gate.gate.forkserver import ForkServer, Report, ServerLost
+from onnx_gate.gate.launch import Launch
 
 End = Literal["done", "exit", "signal", "timeout", "memory", "protocol", "lost"]
 
@@ -83,6 +84,7 @@ def run_tasks(
     preload: Sequence[str] = (),
     on_start: Callable[[str], None] | None = None,
     on_end: Callable[[str, Outcome], None] | None = None,
+    launch: Launch = Launch(),
 ) -> dict[str, Outcome]:
     """Run ``target`` (``package.module:function``) on each task, ``jobs`` workers at a time.
 
@@ -103,7 +105,7 @@ def run_tasks(
         raise ValueError("two tasks have the same name")
     if jobs < 1:
         raise ValueError("jobs must be at least 1")
-    pool = _Pool(target, preload, on_event, on_start, on_end)
+    pool = _Pool(target, preload, on_event, on_start, on_end, launch)
     before = process.set_subreaper(True)
     try:
         pool.run(tasks, jobs)
@@ -144,7 +146,9 @@ class _Pool:
         on_event: Callable[[str, dict[str, Any]], None],
         on_start: Callable[[str], None] | None,
         on_end: Callable[[str, Outcome], None] | None,
+        launch: Launch,
     ) -> None:
+        self._launch = launch
         self.outcomes: dict[str, Outcome] = {}
         self.suspects: list[Task] = []
         self._target = target
@@ -194,7 +198,7 @@ class _Pool:
 
     def _start_server(self, queue: deque[Task]) -> bool:
         try:
-            self._server = ForkServer(self._target, self._preload)
+            self._server = ForkServer(self._target, self._preload, self._launch)
         except ServerLost as error:
             self._end_orphans()
             while queue:

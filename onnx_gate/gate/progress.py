@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, Protocol
 
 from rich.console import Console, Group, RenderableType
@@ -77,15 +77,7 @@ class PlainProgress:
             return
         lines = [f"  | {_unobeyed(text)}" for text in tail]
         if self._github:
-            token = secrets.token_hex(16)
-            title = _group_title(name)
-            lines = [
-                f"::group::{title}",
-                f"::stop-commands::{token}",
-                *lines,
-                f"::{token}::",
-                "::endgroup::",
-            ]
+            lines = [f"::group::{_group_title(name)}", *fenced(lines), "::endgroup::"]
         for text in lines:
             self._print(Text(text))
 
@@ -163,6 +155,18 @@ def _summary(
     if line:
         text.append(f"  {clean(line)}")
     return text
+
+
+def fenced(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the lines so that a GitHub runner shows them and obeys none.
+
+    They are trusted to be lines: no line ends within, no control characters.
+    """
+    token = secrets.token_hex(16)
+    yield f"::stop-commands::{token}"
+    for line in lines:
+        yield line.replace("##[", "# #[")
+    yield f"::{token}::"
 
 
 def _unobeyed(text: str) -> str:

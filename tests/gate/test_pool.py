@@ -14,6 +14,7 @@ import pytest
 
 from onnx_gate.gate import channel, forkserver, limits, pool, process
 from onnx_gate.gate.forkserver import ForkServer
+from onnx_gate.gate.launch import Launch
 from onnx_gate.gate.pool import Outcome, Task, run_tasks
 
 MIB = 1 << 20
@@ -479,10 +480,10 @@ def test_a_server_that_cannot_start_again_loses_no_result(
     ready = tmp_path / "ready"
     broken = False
 
-    def breaks_later(target: str, preload: tuple[str, ...]) -> Any:
+    def breaks_later(target: str, preload: tuple[str, ...], launch: Launch) -> Any:
         if broken:
-            monkeypatch.setattr("sys.executable", "/nonexistent/python")
-        return ForkServer(target, preload)
+            launch = Launch(python="/nonexistent/python")
+        return ForkServer(target, preload, launch)
 
     def on_end(name: str, outcome: Outcome) -> None:
         nonlocal broken

@@ -1,0 +1,68 @@
+"""Reports of runs that have ended: of this workflow's shards, or of another workflow's run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from onnx_gate.action.inputs import Inputs
+from onnx_gate.action.problems import of_manifest
+from onnx_gate.action.refusal import refused
+from onnx_gate.errors import UserError
+from onnx_gate.gate.merge import merge_files
+from onnx_gate.github.artifacts import download_report
+from onnx_gate.github.client import Client
+from onnx_gate.github.context import WorkflowRun
+from onnx_gate.github.errors import GitHubError
+from onnx_gate.manifest import ManifestError
+from onnx_gate.manifest.load import load
+from onnx_gate.report.io import parse_report, read_report
+from onnx_gate.report.model import Problem, Report
+
+ARTIFACT = "onnx-gate-report"
+
+
+def joined(inputs: Inputs) -> Report:
+    """Return the report of all shards that lie below the output folder."""
+    names: Sequence[str] | None = None
+    if inputs.manifest_path.is_file():
+        try:
+            names = [model.name for model in load(inputs.manifest_path).models]
+        except ManifestError as error:
+            return refused(of_manifest(error), inputs.manifest)
+    # An earlier result of this very step is no shard.
+    (inputs.output_path / "report.json").unlink(missing_ok=True)
+    return merge_files([inputs.output_path], names)
+
+
+def local(inputs: Inputs) -> Report:
+    """Return the report in the output folder; an error where there is none."""
+    try:
+        return read_report(inputs.output_path / "report.json")
+    except UserError as error:
+        return refused([Problem(message=str(error))], inputs.manifest)
+
+
+def downloaded(inputs: Inputs, client: Client, repository: str, run: WorkflowRun) -> Report:
+    """Return the report that a run left as an artifact; an error where it left none.
+
+    The artifact may come from anyone's pull request. It is data: it cannot say which pull request
+    it belongs to, and not that a run passed that did not.
+    """
+    ended = f"run {run.id} ended with {run.conclusion or 'no conclusion'}"
+    try:
+        content = download_report(client, repository, run.id, ARTIFACT)
+        if content is None:
+            lacking = (
+                f"{ended} and left no artifact '{ARTIFACT}': upload the report's folder in a step "
+                "with if: ${{ !cancelled() }}"
+            )
+            return refused([Problem(message=lacking)], inputs.manifest)
+        report = parse_report(content, "the artifact's report.json")
+    except (GitHubError, UserError) as error:
+        return refused([Problem(message=f"{ended}: {error}")], inputs.manifest)
+    if report.verdict == "pass" and run.conclusion != "success":
+        problem = Problem(message=f"{ended}, and yet its report says 'pass'")
+        return report.model_copy(
+            update={"verdict": "error", "problems": (*report.problems, problem)}
+        )
+    return report

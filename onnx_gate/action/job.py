@@ -1,0 +1,30 @@
+"""What the process that verifies is told by the one that holds the token: a file of JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import BaseModel, ConfigDict
+
+from onnx_gate.report.model import Sandbox
+
+
+class Job(BaseModel):
+    """A run of the gate inside the container.
+
+    Paths are absolute. ``prefix``, ``python``, ``environment`` and ``owner`` are those of
+    ``gate.launch.Launch``. ``image`` has the versions that the image came with.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    manifest: str
+    models: tuple[str, ...] = ()
+    shard: str = ""
+    output: str
+    prefix: tuple[str, ...] = ()
+    python: str | None = None
+    environment: Mapping[str, str] = {}
+    owner: int | None = None
+    sandbox: Sandbox
+    image: Mapping[str, str] = {}

@@ -1,0 +1,42 @@
+"""``mode: plan``: how many jobs the models are divided among, as a matrix for the workflow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from onnx_gate.action import log
+from onnx_gate.action.inputs import Inputs
+from onnx_gate.action.problems import of_manifest
+from onnx_gate.action.refusal import refused
+from onnx_gate.errors import UserError
+from onnx_gate.gate.plan import matrix
+from onnx_gate.gate.run import select
+from onnx_gate.github.outputs import append_outputs
+from onnx_gate.manifest import ManifestError
+from onnx_gate.manifest.load import load
+from onnx_gate.report.model import Report
+
+
+def plan(inputs: Inputs, environ: Mapping[str, str]) -> Report | None:
+    """Write the output ``matrix``; return null, or the report of why there is none.
+
+    Raises ``UserError`` for a number of shards that is none.
+    """
+    shards = inputs.shard or "auto"
+    if shards != "auto" and not (shards.isascii() and shards.isdigit() and int(shards) > 0):
+        raise UserError(
+            f"input 'shard': {shards!r} is no number of shards; with mode: plan it is a number "
+            "from 1 to 256, or auto"
+        )
+    try:
+        manifest = load(inputs.manifest_path)
+    except ManifestError as error:
+        return refused(of_manifest(error), inputs.manifest)
+    names = [model.name for model in select(manifest.models, inputs.models)]
+    planned = json.dumps(matrix(names, "auto" if shards == "auto" else int(shards)))
+    log.say([f"{len(names)} models: {planned}"])
+    if path := environ.get("GITHUB_OUTPUT"):
+        append_outputs(Path(path), {"matrix": planned})
+    return None

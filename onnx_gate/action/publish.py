@@ -1,0 +1,232 @@
+"""Publishing a report: the comment, the summary, annotations and outputs.
+
+What goes wrong here is said once in the log and in the summary, and never changes the verdict.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnx_gate.action import log
+from onnx_gate.action.inputs import Inputs
+from onnx_gate.errors import UserError
+from onnx_gate.gate.baseline import with_baseline
+from onnx_gate.gate.guard import loosened
+from onnx_gate.github.annotations import annotations as annotation_lines
+from onnx_gate.github.artifacts import find_baseline
+from onnx_gate.github.client import Client
+from onnx_gate.github.comment import Header, sync_comment
+from onnx_gate.github.contents import read_file
+from onnx_gate.github.context import Context, PullRequest
+from onnx_gate.github.errors import GitHubError
+from onnx_gate.github.limits import COMMENT_LIMIT, comment_text, summary_text
+from onnx_gate.github.outputs import append_outputs, outputs_of
+from onnx_gate.manifest import Manifest, ManifestError
+from onnx_gate.manifest.load import load_bytes
+from onnx_gate.report.io import parse_report, read_report, to_json, write_text
+from onnx_gate.report.markdown import View, render
+from onnx_gate.report.model import Baseline, Problem, Report
+
+_HEADER_ROOM = 512
+_SHORT_SHA = 7
+_LEAST_ROOM = 2_000
+
+
+@dataclass(frozen=True)
+class Publication:
+    """What is being published, where: ``target`` is null where there is nothing to comment on."""
+
+    inputs: Inputs
+    context: Context
+    environ: Mapping[str, str]
+    client: Client | None
+    target: PullRequest | None
+
+    @property
+    def manifest_path(self) -> str:
+        """The manifest's path inside the repository."""
+        return self.in_repository(self.inputs.manifest)
+
+    def in_repository(self, path: str) -> str:
+        """Return a path of the inputs as one from the workspace's top."""
+        workspace = Path(self.environ.get("GITHUB_WORKSPACE") or ".").resolve()
+        whole = os.path.normpath(self.inputs.directory / path)
+        return Path(os.path.relpath(whole, workspace)).as_posix()
+
+    @property
+    def view(self) -> View:
+        """Where the links of what is rendered lead."""
+        context = self.context
+        return View(
+            repository_url=context.repository_url if context.repository else None,
+            sha=context.sha or None,
+            base=_base_text(self.target),
+            run_url=context.run_url or None,
+            run_label=f"Run #{context.run_id}" if context.run_id else None,
+            report_url=f"{context.run_url}#artifacts" if context.run_url else None,
+            manifest_path=self.manifest_path,
+        )
+
+
+def complete(report: Report, publication: Publication) -> tuple[Report, list[str]]:
+    """Return the report with what only GitHub knows, and what could not be asked of it."""
+    trouble: list[str] = []
+    if publication.client is None:
+        return report, trouble
+    for step in (_guarded, _compared):
+        try:
+            report = step(report, publication, publication.client)
+        except GitHubError as error:
+            trouble.append(str(error))
+            if step is _guarded and publication.inputs.protect_manifest == "fail":
+                report = _failed(
+                    report, f"protect-manifest: fail, and the base's manifest is unknown: {error}"
+                )
+    return report, trouble
+
+
+def publish(
+    report: Report, publication: Publication, trouble: list[str], *, annotate: bool
+) -> None:
+    """Print annotations, update the comment, write outputs and summary, say all ``trouble``."""
+    environ = publication.environ
+    if annotate:
+        for line in annotation_lines(report, publication.manifest_path):
+            log.command(line)
+    url = ""
+    if publication.client is not None and publication.target is not None:
+        try:
+            url = _comment(report, publication, publication.client, publication.target)
+        except GitHubError as error:
+            trouble.append(f"the comment could not be written: {error}")
+    outputs = outputs_of(report) | _paths(publication) | {"comment-url": url}
+    _write(environ, "GITHUB_OUTPUT", outputs, trouble)
+    shown = report.model_copy(update={"notes": (*report.notes, *trouble)})
+    _write(environ, "GITHUB_STEP_SUMMARY", summary_text(shown, publication.view), trouble)
+    for message in dict.fromkeys(trouble):
+        log.warn(message)
+
+
+def store(report: Report, inputs: Inputs, view: View) -> None:
+    """Write the completed report over the one that is there; raises ``OSError``."""
+    write_text(inputs.output_path / "report.json", to_json(report))
+    write_text(inputs.output_path / "report.md", render(report, view))
+
+
+def _guarded(report: Report, publication: Publication, client: Client) -> Report:
+    """Add what the pull request asks less of its models than its base does."""
+    target, choice = publication.target, publication.inputs.protect_manifest
+    if target is None or choice == "off":
+        return report
+    path = publication.manifest_path
+    repository = publication.context.repository
+    before = read_file(client, repository, path, target.base_sha)
+    if publication.context.workflow_run is not None:
+        after = read_file(client, repository, path, target.head_sha)
+    else:
+        try:
+            after = publication.inputs.manifest_path.read_bytes()
+        except OSError:
+            after = read_file(client, repository, path, target.head_sha)
+    base, head = _manifest(before, path), _manifest(after, path)
+    if base is None or head is None:
+        return report
+    changes = loosened(base, head)
+    report = report.model_copy(update={"changes": changes})
+    if changes and choice == "fail":
+        count = f"{len(changes)} change{'s' if len(changes) > 1 else ''}"
+        return _failed(report, f"protect-manifest: fail, and {count} would loosen the gate")
+    return report
+
+
+def _compared(report: Report, publication: Publication, client: Client) -> Report:
+    """Add how every check compares with the last run on the default branch."""
+    choice = publication.inputs.baseline
+    if choice == "off" or not report.models:
+        return report
+    if choice != "auto":
+        try:
+            base = read_report(publication.inputs.directory / choice)
+        except UserError as error:
+            return report.model_copy(update={"notes": (*report.notes, f"no baseline: {error}")})
+        return with_baseline(report, base, Baseline())
+    found = find_baseline(client, publication.context)
+    if found is None:
+        return report
+    try:
+        base = parse_report(found.report_bytes, "the baseline's report.json")
+    except UserError as error:
+        return report.model_copy(update={"notes": (*report.notes, f"no baseline: {error}")})
+    return with_baseline(report, base, Baseline(sha=found.sha, run=found.run))
+
+
+def _comment(report: Report, publication: Publication, client: Client, target: PullRequest) -> str:
+    """Bring the sticky comment up to date; return its address, empty where there is none."""
+    context, inputs = publication.context, publication.inputs
+    header = Header(
+        id=inputs.comment_id,
+        run=context.run_id,
+        attempt=context.run_attempt,
+        sha=context.sha,
+        verdict=report.verdict,
+    )
+    wrong = report.verdict != "pass" or bool(report.changes)
+    room = COMMENT_LIMIT - _HEADER_ROOM
+    while True:
+        body = comment_text(report, publication.view, room)
+        try:
+            result = sync_comment(
+                client, context.repository, target.number, header, body, inputs.comment, wrong
+            )
+            break
+        except GitHubError as error:
+            # Whatever GitHub counts that is not counted here: half of it will do.
+            if error.kind != "invalid" or room // 2 < _LEAST_ROOM:
+                raise
+            room //= 2
+    if result.message:
+        log.say([result.message])
+    return result.url or ""
+
+
+def _failed(report: Report, message: str) -> Report:
+    problem = Problem(message=message)
+    return report.model_copy(update={"verdict": "error", "problems": (*report.problems, problem)})
+
+
+def _manifest(content: bytes | None, path: str) -> Manifest | None:
+    """The manifest, null where there is none or an invalid one, which says so elsewhere."""
+    if content is None:
+        return None
+    try:
+        return load_bytes(content, Path(path))
+    except ManifestError:
+        return None
+
+
+def _paths(publication: Publication) -> dict[str, str]:
+    output = publication.in_repository(publication.inputs.output)
+    return {"report": f"{output}/report.json", "summary": f"{output}/report.md"}
+
+
+def _write(
+    environ: Mapping[str, str], name: str, content: str | Mapping[str, str], trouble: list[str]
+) -> None:
+    path = environ.get(name)
+    if not path:
+        return
+    try:
+        if isinstance(content, str):
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(content)
+        else:
+            append_outputs(Path(path), content)
+    except OSError as error:
+        trouble.append(f"{name} cannot be written: {error.strerror or error}")
+
+
+def _base_text(target: PullRequest | None) -> str | None:
+    return f"{target.base_ref}@{target.base_sha[:_SHORT_SHA]}" if target is not None else None

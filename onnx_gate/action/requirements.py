@@ -1,0 +1,125 @@
+"""Installing the packages that the models need: by the sandbox's user, into a folder of its own.
+
+A virtual environment over the gate's packages: what is there already is not installed again, and
+what differs (another torch) is found first, by the models' processes only.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+SECONDS = 1800
+_TAIL = 20
+_PROBE_SECONDS = 5
+_TORCH = re.compile(r"^\s*torch(vision|audio)?\b", re.M | re.I)
+
+
+@dataclass(frozen=True)
+class Installed:
+    """``python`` sees the packages; ``problem`` is null, or why there are none."""
+
+    python: Path
+    problem: str | None = None
+    tail: tuple[str, ...] = ()
+
+
+def install(
+    file: Path, folder: Path, prefix: tuple[str, ...], directory: Path, say: Callable[[str], None]
+) -> Installed:
+    """Install the requirements ``file`` into a new virtual environment in ``folder``.
+
+    ``prefix`` is the command that enters a sandbox with network, in which ``folder`` is writable.
+    ``directory`` is the working directory, ``say`` is given each (untrusted) line of output.
+    """
+    python = folder / "bin" / "python"
+    constraints = folder.parent / "constraints.txt"
+    constraints.write_text("\n".join(gate_requirements()) + "\n", encoding="utf-8")
+    venv = [*prefix, sys.executable, "-I", "-m", "venv"]
+    pip = [*prefix, sys.executable, "-I", "-m", "pip", "--python", str(python)]
+    steps = (
+        [*venv, "--without-pip", "--system-site-packages", str(folder)],
+        [
+            *(*pip, "install", "--no-input", "--disable-pip-version-check", "--no-cache-dir"),
+            *("--progress-bar", "off", "--constraint", str(constraints)),
+            *(*_cpu_index(file), "--requirement", str(file)),
+        ],
+    )
+    for step in steps:
+        status, tail = _run(step, directory, say)
+        if status != 0:
+            why = "it took too long" if status is None else f"pip ended with status {status}"
+            return Installed(python, f"{file.name} could not be installed: {why}", tail)
+    return Installed(python)
+
+
+def gate_requirements() -> list[str]:
+    """Return what the gate itself needs, as constraints: nothing may be replaced beyond them."""
+    needs = metadata.requires("onnx-gate") or []
+    return [need for need in needs if "extra ==" not in need]
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that decide about numbers, as the image has them."""
+    found = {}
+    for name in ("torch", "onnx", "onnxruntime", "numpy"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _cpu_index(file: Path) -> list[str]:
+    """PyTorch's index of CPU builds, where another torch is asked for and the index answers."""
+    try:
+        if not _TORCH.search(file.read_text(encoding="utf-8", errors="replace")):
+            return []
+        with urllib.request.urlopen(f"{CPU_INDEX}/torch/", timeout=_PROBE_SECONDS):
+            return ["--extra-index-url", CPU_INDEX]
+    except OSError:
+        return []
+
+
+def _run(
+    command: list[str], directory: Path, say: Callable[[str], None]
+) -> tuple[int | None, tuple[str, ...]]:
+    with subprocess.Popen(
+        command,
+        cwd=directory,
+        env={},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        lines: list[str] = []
+        timed_out = False
+
+        def end() -> None:
+            nonlocal timed_out
+            timed_out = True
+            process.kill()
+
+        timer = threading.Timer(SECONDS, end)
+        timer.start()
+        try:
+            for line in process.stdout:
+                say(line.rstrip("\n"))
+                lines = [*lines[1 - _TAIL :], line.rstrip("\n")[:500]]
+            status = process.wait()
+        finally:
+            timer.cancel()
+            process.kill()
+    return (None if timed_out else status), tuple(lines)

@@ -1,0 +1,1 @@
+"""Keeping the models' code from everything that is not its own (Linux)."""

@@ -1,0 +1,97 @@
+"""Closing to everyone else what the runner left open, before any model's code runs.
+
+The runner's files keep their owner, who has to read them afterwards; only the rights of others
+go. This is what protects them where the kernel has no Landlock.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+COMMAND_FILES = (
+    "GITHUB_ENV",
+    "GITHUB_PATH",
+    "GITHUB_OUTPUT",
+    "GITHUB_STATE",
+    "GITHUB_STEP_SUMMARY",
+)
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_MOST_FOLDERS = 20_000
+
+
+def private_paths(environ: Mapping[str, str], workspace: Path) -> tuple[Path, ...]:
+    """Return what no model has any business with: the runner's files and git's folders."""
+    files = [Path(environ[name]) for name in COMMAND_FILES if environ.get(name)]
+    found = [*files, *(file.parent for file in files)]
+    if event := environ.get("GITHUB_EVENT_PATH"):
+        found += [Path(event), Path(event).parent]
+    found += [Path(environ[name]) for name in ("RUNNER_TEMP", "HOME") if environ.get(name)]
+    found += [
+        Path("/github") / name for name in ("file_commands", "runner_temp", "workflow", "home")
+    ]
+    return tuple(dict.fromkeys([*found, *git_folders(workspace)]))
+
+
+def git_folders(workspace: Path) -> Iterator[Path]:
+    """Yield every ``.git`` of the workspace, without following links."""
+    for count, (folder, folders, files) in enumerate(os.walk(workspace)):
+        if count > _MOST_FOLDERS:
+            return
+        if ".git" in folders:
+            folders.remove(".git")
+            yield Path(folder, ".git")
+        elif ".git" in files:
+            yield Path(folder, ".git")
+
+
+@contextmanager
+def closed(paths: Iterable[Path], keep_open: Iterable[Path]) -> Iterator[tuple[str, ...]]:
+    """Take the rights of group and others away, and give them back at the end.
+
+    Folders on the way to ``keep_open`` stay as they are, and so do sticky ones (``/tmp``), which
+    everyone needs. Yields the paths that could not be closed.
+    """
+    needed = {parent for path in keep_open for parent in (path, *path.parents)}
+    before: list[tuple[Path, int]] = []
+    failed: list[str] = []
+    try:
+        for path in paths:
+            try:
+                found = os.lstat(path)
+            except OSError:
+                continue
+            mode = stat.S_IMODE(found.st_mode)
+            if path in needed or stat.S_ISLNK(found.st_mode) or mode & stat.S_ISVTX:
+                continue
+            try:
+                os.chmod(path, mode & ~_OTHERS)
+                before.append((path, mode))
+            except OSError:
+                failed.append(str(path))
+        yield tuple(failed)
+    finally:
+        for path, mode in reversed(before):
+            with suppress(OSError):
+                os.chmod(path, mode)
+
+
+def credentials(workspace: Path, runner_temp: Path | None) -> Path | None:
+    """Return a file with credentials that a checkout left where the gate can see it."""
+    places = [folder / "config" for folder in git_folders(workspace)]
+    if runner_temp is not None:
+        with suppress(OSError):
+            places += sorted(runner_temp.glob("git-credentials-*.config"))
+    for place in places:
+        with suppress(OSError):
+            if place.is_file() and not place.is_symlink() and _has_secret(place.read_bytes()):
+                return place
+    return None
+
+
+def _has_secret(config: bytes) -> bool:
+    lowered = config.lower()
+    return b"extraheader" in lowered or b"x-access-token:" in lowered

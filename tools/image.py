@@ -1,0 +1,85 @@
+"""Install a part of what the image holds, in a layer of its own; used by the Dockerfile only.
+
+    python -I tools/image.py torch|verify|publish|gate
+
+The parts in order of how often they change: torch, the other packages (all, or those that publishing
+needs), the gate itself. Each layer removes in itself what nobody reads.
+"""
+
+from __future__ import annotations
+
+import compileall
+import re
+import shutil
+import site
+import subprocess
+import sys
+import tomllib
+import urllib.request
+from pathlib import Path
+
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+HERE = Path(__file__).resolve().parent.parent
+ONLY_VERIFYING = ("torch", "onnx", "onnxscript", "onnxruntime", "numpy", "ml_dtypes", "safetensors")
+# Headers and static libraries are for compiling extensions, for which the image has no compiler.
+UNREAD = ("torch/include", "torch/share", "torch/test", "torch/bin/test_*", "torch/**/*.a")
+
+
+def main(part: str) -> None:
+    """Install ``part``."""
+    if part == "gate":
+        pip("--no-deps", "--no-build-isolation", str(HERE))
+        compileall.compile_dir(packages() / "onnx_gate", quiet=1)
+        return
+    needs = requirements()
+    if part == "torch":
+        pip(*cpu_index(), *(need for need in needs if name(need) == "torch"))
+        for pattern in UNREAD:
+            for path in packages().glob(pattern):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+    elif part == "verify":
+        pip(*needs, "hatchling")
+    elif part == "publish":
+        pip(*(need for need in needs if name(need) not in ONLY_VERIFYING), "hatchling")
+    else:
+        raise SystemExit(f"no part is called {part!r}")
+
+
+def requirements() -> list[str]:
+    """Return what the gate needs, from its pyproject.toml."""
+    project = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return [str(need) for need in project["dependencies"]]
+
+
+def name(requirement: str) -> str:
+    """Return the package of a requirement."""
+    return re.split(r"[<>=!~;\[ ]", requirement, maxsplit=1)[0].lower()
+
+
+def cpu_index() -> list[str]:
+    """Return pip's arguments for PyTorch's index of CPU builds, none where it does not answer."""
+    try:
+        with urllib.request.urlopen(f"{CPU_INDEX}/torch/", timeout=10):
+            return ["--extra-index-url", CPU_INDEX]
+    except OSError:
+        return []
+
+
+def packages() -> Path:
+    """Return the folder that pip installs into."""
+    found = [Path(path) / "onnx_gate" for path in site.getsitepackages()]
+    found += [Path(path) / "torch" for path in site.getsitepackages()]
+    present = [path.parent for path in found if path.is_dir()]
+    return present[0] if present else Path(site.getsitepackages()[0])
+
+
+def pip(*arguments: str) -> None:
+    """Install, leaving no cache behind."""
+    options = ["--no-cache-dir", "--disable-pip-version-check", "--root-user-action=ignore"]
+    constraints = ["--constraint", str(HERE / "constraints.txt")]
+    command = [sys.executable, "-m", "pip", "install", *options, *constraints, *arguments]
+    subprocess.run(command, check=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
