@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from enum import Enum
 from pathlib import Path
@@ -28,6 +29,14 @@ ManifestOption = Annotated[
     Path, typer.Option("--manifest", "-m", help="The manifest.", show_default=True)
 ]
 DEFAULT_MANIFEST = Path("onnx-gate.yml")
+OutputOption = Annotated[
+    Path, typer.Option("--output", "-o", help="Folder for the report and the logs.")
+]
+DEFAULT_OUTPUT = Path("onnx-gate-report")
+ModelOption = Annotated[
+    Optional[list[str]],  # noqa: UP045 - Typer reads this on Python 3.10
+    typer.Option("--model", help="The models that match this glob only (repeatable)."),
+]
 
 
 class SchemaKind(str, Enum):
@@ -37,13 +46,19 @@ class SchemaKind(str, Enum):
     report = "report"
 
 
+class CommentPolicy(str, Enum):
+    """When ``onnx-gate publish`` comments."""
+
+    changes = "changes"
+    always = "always"
+    on_failure = "on-failure"
+    never = "never"
+
+
 @app.command()
 def run(
     manifest: ManifestOption = DEFAULT_MANIFEST,
-    model: Annotated[
-        Optional[list[str]],  # noqa: UP045 - Typer reads this on Python 3.10
-        typer.Option("--model", help="Verify the models that match this glob only (repeatable)."),
-    ] = None,
+    model: ModelOption = None,
     case: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option("--case", help="Try the cases that match this glob only (repeatable)."),
@@ -51,15 +66,22 @@ def run(
     jobs: Annotated[
         int, typer.Option("--jobs", "-j", min=0, help="Models side by side (0: one per core).")
     ] = 0,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder for the report and the logs.")
-    ] = Path("onnx-gate-report"),
+    shard: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--shard", metavar="I/N", help="Verify one of N parts of the models only."),
+    ] = None,
+    baseline: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--baseline", metavar="REPORT", help="A report.json to compare with."),
+    ] = None,
+    output: OutputOption = DEFAULT_OUTPUT,
     keep_models: Annotated[
         bool, typer.Option("--keep-models", help="Keep the exported ONNX files in the output.")
     ] = False,
 ) -> None:
     """Verify every model of the manifest; exit 0 passed, 1 diverged or error, 2 invalid call."""
     from onnx_gate.gate.main import run_and_report
+    from onnx_gate.gate.plan import parse_shard
 
     loaded = _load(manifest)
     try:
@@ -68,6 +90,8 @@ def run(
             output=output,
             models=tuple(model or ()),
             cases=tuple(case or ()),
+            shard=parse_shard(shard) if shard is not None else None,
+            baseline=baseline,
             jobs=jobs,
             keep_models=keep_models,
         )
@@ -82,6 +106,54 @@ def check(manifest: ManifestOption = DEFAULT_MANIFEST) -> None:
     loaded = _load(manifest)
     count = len(loaded.models)
     typer.echo(f"{manifest}: {count} model{'s' if count != 1 else ''}, no mistakes")
+
+
+@app.command()
+def plan(
+    manifest: ManifestOption = DEFAULT_MANIFEST,
+    model: ModelOption = None,
+    shards: Annotated[
+        str, typer.Option("--shards", metavar="N|auto", help="How many (auto: one for 4 models).")
+    ] = "auto",
+) -> None:
+    """Print the matrix of a workflow whose jobs share the models: {"shard": ["1/2", "2/2"]}."""
+    import json
+
+    from onnx_gate.gate.plan import matrix, parse_shards
+    from onnx_gate.gate.run import select
+
+    loaded = _load(manifest)
+    try:
+        names = [spec.name for spec in select(loaded.models, tuple(model or ()))]
+        typer.echo(json.dumps(matrix(names, parse_shards(shards))))
+    except UserError as error:
+        _refuse(str(error))
+
+
+@app.command()
+def merge(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="REPORT...", help="Files, or folders with report.json below them."),
+    ],
+    manifest: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--manifest", "-m", help="The manifest whose models have to be there."),
+    ] = None,
+    model: ModelOption = None,
+    output: OutputOption = DEFAULT_OUTPUT,
+) -> None:
+    """Join the reports of the shards into one; exit 1 where one of them is missing."""
+    from onnx_gate.gate.main import merge_and_report
+
+    if model and manifest is None:
+        _refuse("--model selects models of a manifest; name it with --manifest")
+    loaded = _load(manifest) if manifest is not None else None
+    try:
+        verdict = merge_and_report(paths, output=output, manifest=loaded, models=tuple(model or ()))
+    except UserError as error:
+        _refuse(str(error))
+    raise typer.Exit(PASSED if verdict == "pass" else FAILED)
 
 
 @app.command()
@@ -109,6 +181,43 @@ def report(
     except OSError as error:
         _refuse(f"{output}: {error.strerror or error}")
     typer.echo(text, nl=False)
+
+
+@app.command()
+def publish(
+    path: Annotated[Path, typer.Argument(metavar="REPORT", help="A report.json.")],
+    comment: Annotated[
+        CommentPolicy, typer.Option(help="When to comment on the pull request.")
+    ] = CommentPolicy.changes,
+    comment_id: Annotated[
+        str, typer.Option(help="Tells the comments of several gates apart.")
+    ] = "default",
+    baseline: Annotated[
+        str, typer.Option(help="auto, off, or the path of a report to compare with.")
+    ] = "auto",
+    manifest: ManifestOption = DEFAULT_MANIFEST,
+) -> None:
+    """Comment, summary, annotations and outputs on GitHub; the token is in GITHUB_TOKEN."""
+    from onnx_gate.action.inputs import read_inputs
+    from onnx_gate.action.main import publish_report
+    from onnx_gate.report.io import read_report
+
+    given = {
+        "INPUT_MODE": "publish",
+        "INPUT_MANIFEST": str(manifest),
+        "INPUT_OUTPUT": str(path.parent),
+        "INPUT_COMMENT": comment.value,
+        "INPUT_COMMENT-ID": comment_id,
+        "INPUT_BASELINE": baseline,
+        "INPUT_GITHUB-TOKEN": os.environ.get("GITHUB_TOKEN") or os.environ.get("GH_TOKEN") or "",
+    }
+    try:
+        status = publish_report(
+            read_report(path), read_inputs({**os.environ, **given}), {**os.environ}
+        )
+    except UserError as error:
+        _refuse(str(error))
+    raise typer.Exit(status)
 
 
 @app.command()

@@ -14,9 +14,10 @@ import shutil
 import site
 import subprocess
 import sys
-import tomllib
 import urllib.request
 from pathlib import Path
+
+import tomllib
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 HERE = Path(__file__).resolve().parent.parent

@@ -72,11 +72,28 @@ def _act(inputs: Inputs, environ: Mapping[str, str]) -> int:
     report, more = complete(report, publication)
     trouble += more
     try:
-        store(report, inputs, publication.view)
+        store(report, publication)
     except OSError as error:
         trouble.append(f"{inputs.output} cannot be written: {error.strerror or error}")
     publish(report, publication, trouble, annotate=inputs.mode != "publish")
     return max(status, _STATUS[report.verdict])
+
+
+def publish_report(report: Report, inputs: Inputs, environ: Mapping[str, str]) -> int:
+    """Publish a finished report from the command line; return the exit status.
+
+    Raises ``UserError`` outside of GitHub Actions.
+    """
+    from onnx_gate.action.publish import Publication, complete, publish
+
+    context = read_context(environ)
+    trouble: list[str] = []
+    client = _client(inputs, context, trouble)
+    target = _target(context, client, trouble)
+    publication = Publication(inputs, context, environ, client, target)
+    report, more = complete(report, publication)
+    publish(report, publication, trouble + more, annotate=context.workflow_run is None)
+    return _STATUS[report.verdict]
 
 
 def _context(environ: Mapping[str, str], trouble: list[str]) -> Context:

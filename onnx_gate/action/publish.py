@@ -46,15 +46,19 @@ class Publication:
     target: PullRequest | None
 
     @property
+    def workspace(self) -> Path:
+        """The folder that the repository was checked out into."""
+        return Path(self.environ.get("GITHUB_WORKSPACE") or ".").resolve()
+
+    @property
     def manifest_path(self) -> str:
         """The manifest's path inside the repository."""
         return self.in_repository(self.inputs.manifest)
 
     def in_repository(self, path: str) -> str:
         """Return a path of the inputs as one from the workspace's top."""
-        workspace = Path(self.environ.get("GITHUB_WORKSPACE") or ".").resolve()
         whole = os.path.normpath(self.inputs.directory / path)
-        return Path(os.path.relpath(whole, workspace)).as_posix()
+        return Path(os.path.relpath(whole, self.workspace)).as_posix()
 
     @property
     def view(self) -> View:
@@ -110,10 +114,22 @@ def publish(
         log.warn(message)
 
 
-def store(report: Report, inputs: Inputs, view: View) -> None:
-    """Write the completed report over the one that is there; raises ``OSError``."""
-    write_text(inputs.output_path / "report.json", to_json(report))
-    write_text(inputs.output_path / "report.md", render(report, view))
+def store(report: Report, publication: Publication) -> None:
+    """Write the completed report over the one that is there; raises ``OSError``.
+
+    As root the container then gives the folder to the workspace's owner, who has to be able to
+    delete it.
+    """
+    output = publication.inputs.output_path
+    write_text(output / "report.json", to_json(report))
+    write_text(output / "report.md", render(report, publication.view))
+    owner = os.stat(publication.workspace)
+    if os.getuid() != 0 or owner.st_uid == 0:
+        return
+    for folder, folders, files in os.walk(output):
+        for name in (".", *folders, *files):
+            path = os.path.join(folder, name)
+            os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
 def _guarded(report: Report, publication: Publication, client: Client) -> Report:

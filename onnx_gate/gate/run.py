@@ -16,6 +16,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from onnx_gate.errors import UserError
+from onnx_gate.gate.launch import Launch, own_folder, plain_files_only
+from onnx_gate.gate.plan import part
 from onnx_gate.gate.pool import Outcome, Task, run_tasks
 from onnx_gate.gate.progress import Progress
 from onnx_gate.manifest import Manifest, ModelSpec
@@ -25,6 +27,7 @@ from onnx_gate.report.model import (
     ModelError,
     ModelResult,
     Report,
+    Shard,
     Verdict,
 )
 from onnx_gate.report.summary import model_line
@@ -48,24 +51,27 @@ _ENDS: dict[str, tuple[str, str]] = {
 class Options:
     """What of the manifest to verify, and how.
 
-    ``models`` and ``cases`` are globs (none: all). ``jobs`` is the number of workers side by
+    ``models`` and ``cases`` are globs (none: all); of the models, only the part of ``shard`` is
+    verified (none: all of them). ``jobs`` is the number of workers side by
     side (0: as many as there are cores). ``output`` takes the report, the logs, and with
-    ``keep_models`` the exported files.
+    ``keep_models`` the exported files. ``launch`` says how the models' code is started.
     """
 
     output: Path
     models: tuple[str, ...] = ()
     cases: tuple[str, ...] = ()
+    shard: Shard | None = None
     jobs: int = 0
     keep_models: bool = False
+    launch: Launch = Launch()
 
 
 def run(manifest: Manifest, options: Options, progress: Progress) -> Report:
     """Verify the models that ``options`` select and return the report.
 
-    Raises ``UserError`` where no model is selected.
+    Raises ``UserError`` as ``select`` does.
     """
-    specs = select(manifest.models, options.models)
+    specs = select(manifest.models, options.models, options.shard)
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
@@ -93,6 +99,8 @@ def run(manifest: Manifest, options: Options, progress: Progress) -> Report:
                 environment.update(message["environment"])
         if not options.keep_models:
             shutil.rmtree(folders[name], ignore_errors=True)
+        elif options.launch.owner is not None:
+            plain_files_only(folders[name])
         error = results[name].error
         tail = error.tail if error is not None else ()
         progress.finished(name, results[name].verdict, model_line(results[name]), tail)
@@ -105,6 +113,7 @@ def run(manifest: Manifest, options: Options, progress: Progress) -> Report:
         preload=PRELOAD,
         on_start=progress.started,
         on_end=on_end,
+        launch=options.launch,
     )
     if not options.keep_models:
         shutil.rmtree(options.output / "models", ignore_errors=True)
@@ -115,22 +124,32 @@ def run(manifest: Manifest, options: Options, progress: Progress) -> Report:
         environment=dict(sorted(environment.items())),
         manifest=ManifestInfo(path=manifest.path.name, sha256=manifest.sha256),
         models=models,
+        shard=options.shard,
     )
 
 
-def select(models: Sequence[ModelSpec], patterns: Sequence[str]) -> tuple[ModelSpec, ...]:
-    """Return the models that match a glob; raises ``UserError`` for a glob that matches none."""
+def select(
+    models: Sequence[ModelSpec], patterns: Sequence[str], shard: Shard | None = None
+) -> tuple[ModelSpec, ...]:
+    """Return the models that match a glob, of these the part of ``shard``.
+
+    Raises ``UserError`` for a glob that matches none, and for more shards than models.
+    """
     for pattern in patterns:
         if not any(fnmatch.fnmatchcase(model.name, pattern) for model in models):
             names = [model.name for model in models]
             near = difflib.get_close_matches(pattern, names, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(names[:10])}"
             raise UserError(f"no model of the manifest matches {pattern!r}; {hint}")
-    return tuple(
+    chosen = tuple(
         model
         for model in models
         if not patterns or any(fnmatch.fnmatchcase(model.name, p) for p in patterns)
     )
+    if shard is None:
+        return chosen
+    own = set(part([model.name for model in chosen], shard))
+    return tuple(model for model in chosen if model.name in own)
 
 
 def result_of(spec: ModelSpec, outcome: Outcome, log: str) -> ModelResult:
@@ -139,19 +158,21 @@ def result_of(spec: ModelSpec, outcome: Outcome, log: str) -> ModelResult:
     Only a worker that ended as it should has said everything: any other end is an error, whatever
     was said before.
     """
+    line = spec.line or None
     result = _last_result(spec, outcome)
     if result is not None and outcome.end == "done":
         if result.error is not None:
             result = result.model_copy(
                 update={"error": result.error.model_copy(update={"log": log})}
             )
-        return result.model_copy(update={"required": spec.required})
+        return result.model_copy(update={"required": spec.required, "line": line})
     kind, code = _ENDS[outcome.end]
     message = outcome.detail
     if outcome.end == "done":
         message = "the worker ended without a complete result"
     return ModelResult(
         name=spec.name,
+        line=line,
         verdict="error",
         required=spec.required,
         error=ModelError.model_validate(
@@ -200,6 +221,8 @@ def _task(
     manifest: Manifest, spec: ModelSpec, options: Options, threads: int, folder: Path, log: Path
 ) -> Task:
     log.parent.mkdir(parents=True, exist_ok=True)
+    if options.launch.owner is not None:
+        own_folder(folder, options.launch.owner)
     context = Context(
         workspace=manifest.path.resolve().parent,
         folder=folder.resolve(),

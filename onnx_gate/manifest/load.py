@@ -22,7 +22,18 @@ def load(path: Path) -> Manifest:
     Raises ``ManifestError``, with every problem in the order of the file, and nothing else.
     """
     path = Path(path)
-    content = _read(path)
+    return load_bytes(_read(path), path, on_disk=True)
+
+
+def load_bytes(content: bytes, path: Path, *, on_disk: bool = False) -> Manifest:
+    """Check and resolve the bytes of a manifest that is called ``path`` in every message.
+
+    What it names (files, and kinds of suites and runtimes of other packages) has to be here only
+    ``on_disk``: a manifest of another commit is read without that commit's files. Raises
+    ``ManifestError`` as ``load`` does.
+    """
+    if len(content) > MAX_BYTES:
+        raise _error(path, _START, f"larger than {MAX_BYTES} bytes; split the manifest")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -37,7 +48,7 @@ def load(path: Path) -> Manifest:
     found = list(source.mistakes)
     found += [(source.place(each), each) for each in checked.mistakes]
     if checked.file is not None:
-        resolver = Resolver(checked, source, path.parent)
+        resolver = Resolver(checked, source, path.parent if on_disk else None)
         models = resolver.resolve(checked.file)
         found += [(source.place(each), each) for each in resolver.mistakes]
         if not found:
@@ -53,15 +64,12 @@ def _read(path: Path) -> bytes:
         if path.exists() and not path.is_file():
             raise _error(path, _START, "this is not a regular file; name a manifest")
         with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+            return file.read(MAX_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError, ValueError):
         raise _error(path, _START, "no such file; write one, see docs/manifest.md") from None
     except OSError as error:
         what = error.strerror or type(error).__name__
         raise _error(path, _START, f"cannot be read: {what}; check its permissions") from None
-    if len(content) > MAX_BYTES:
-        raise _error(path, _START, f"larger than {MAX_BYTES} bytes; split the manifest")
-    return content
 
 
 def _error(path: Path, place: Place, message: str) -> ManifestError:

@@ -33,9 +33,12 @@ def registered(group: str) -> frozenset[str]:
 
 
 class Resolver:
-    """The models of a manifest; ``mistakes`` has what was found on the way."""
+    """The models of a manifest; ``mistakes`` has what was found on the way.
 
-    def __init__(self, checked: Checked, source: Source, workspace: Path) -> None:
+    Without a ``workspace`` nothing is looked for outside the manifest: no file, no package.
+    """
+
+    def __init__(self, checked: Checked, source: Source, workspace: Path | None) -> None:
         self.mistakes: list[Mistake] = []
         self._damaged = checked.damaged
         self._source = source
@@ -138,6 +141,8 @@ class Resolver:
             if kind in kinds:
                 return spec.PluginSuite(kind, options)
         first = next(iter(options))
+        if self._workspace is None:
+            return spec.PluginSuite(first, options)
         what = f"unknown kind of suite {quote(first)}{self._likeness(first, kinds)}"
         self._tell((*here, first), what, at_key=True)
         return None
@@ -223,7 +228,7 @@ class Resolver:
         return tuple(made)
 
     def _known_runtime(self, path: Keys, name: str) -> None:
-        if name in BUILT_IN_RUNTIMES:
+        if name in BUILT_IN_RUNTIMES or self._workspace is None:
             return
         known = registered("onnx_gate.runtimes") | set(BUILT_IN_RUNTIMES)
         if name in known:
@@ -272,10 +277,12 @@ class Resolver:
         return any(cut[: len(path)] == path or path[: len(cut)] == cut for cut in self._damaged)
 
     def _find(self, here: Keys, path: str) -> None:
-        self._tell(here, paths.complaint(self._workspace, path))
+        if self._workspace is not None:
+            self._tell(here, paths.complaint(self._workspace, path))
 
     def _find_reference(self, here: Keys, reference: str) -> None:
-        self._tell(here, paths.reference_complaint(self._workspace, reference))
+        if self._workspace is not None:
+            self._tell(here, paths.reference_complaint(self._workspace, reference))
 
     def _likeness(self, name: str, known: Iterable[str]) -> str:
         """Looking for a likeness is slow; nobody reads the ones after the first problems."""

@@ -1,6 +1,5 @@
 """Looks for secrets everywhere, and tells what it found in its log."""
 
-import ctypes
 import glob
 import json
 import os
@@ -41,13 +40,11 @@ def environments():
 
 
 def memories():
-    libc = ctypes.CDLL(None, use_errno=True)
     found = b""
     for pid in sorted(int(p) for p in os.listdir("/proc") if p.isdigit()):
         # The models' own processes hold the list of what to look for.
         if pid == os.getpid() or Path(f"/proc/{pid}").stat().st_uid == os.getuid() != 0:
             continue
-        libc.ptrace(16, pid, 0, 0)
         try:
             maps = contents(f"/proc/{pid}/maps").decode().splitlines()
             with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:

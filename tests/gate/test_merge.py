@@ -1,0 +1,276 @@
+"""The parts of a report make the whole again, and whatever is missing is an error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onnx_gate.gate.merge import find_reports, merge, merge_files
+from onnx_gate.gate.plan import partition
+from onnx_gate.gate.run import count, overall
+from onnx_gate.manifest import load
+from onnx_gate.report.io import read_report, to_json, write_text
+from onnx_gate.report.model import (
+    Baseline,
+    Change,
+    Counts,
+    ManifestInfo,
+    ModelResult,
+    Problem,
+    Report,
+    Sandbox,
+    Shard,
+    Stage,
+)
+from tests.conftest import gate
+from tests.report.reports import check
+
+VERSIONS = {"python": "3.11.4", "torch": "2.13.0", "onnx": "1.19", "onnxruntime": "1.31.1"}
+MANIFEST = ManifestInfo(path="onnx-gate.yml", sha256="ab" * 32)
+
+
+def report(models: list[ModelResult], **changes: Any) -> Report:
+    values = {
+        "verdict": overall(models),
+        "counts": count(models),
+        "environment": VERSIONS,
+        "manifest": MANIFEST,
+        "models": tuple(models),
+        "notes": ("a note",),
+        "sandbox": Sandbox(level="partial", uid=65534, landlock=4, missing=("seccomp",)),
+        "changes": (Change(kind="tolerance", model="a", message="atol", line=3),),
+        "baseline": Baseline(sha="4f1c2e9"),
+        **changes,
+    }
+    return Report.model_validate(values)
+
+
+def model(name: str, line: int | None, verdict: str = "pass", required: bool = True) -> ModelResult:
+    return ModelResult.model_validate(
+        {
+            "name": name,
+            "line": line,
+            "verdict": verdict,
+            "required": required,
+            "stages": (Stage(name="verify", seconds=1.5),),
+            "checks": (check("typical/0"),),
+        }
+    )
+
+
+def parts(whole: Report, total: int) -> list[Report]:
+    """Split a report as the jobs of a plan do."""
+    split = partition([each.name for each in whole.models], total)
+    return [
+        report(
+            [each for each in whole.models if each.name in names],
+            shard=Shard(index=index, count=total),
+        )
+        for index, names in enumerate(split, 1)
+    ]
+
+
+@st.composite
+def reports(draw: st.DrawFn) -> Report:
+    names = draw(st.lists(st.text("abcxyz", min_size=1, max_size=3), min_size=1, unique=True))
+    verdicts = st.sampled_from(["pass", "diverged", "error"])
+    return report(
+        [
+            model(name, line, draw(verdicts), draw(st.booleans()))
+            for line, name in enumerate(names, 3)
+        ]
+    )
+
+
+@given(reports(), st.data())
+def test_splitting_and_merging_gives_the_report_back(whole: Report, data: st.DataObject) -> None:
+    total = data.draw(st.integers(1, len(whole.models)))
+    split = data.draw(st.permutations(parts(whole, total)))
+    assert merge(split) == whole
+    names = [each.name for each in whole.models]
+    assert merge(split, names, MANIFEST) == whole
+
+    lost = split.pop(data.draw(st.integers(0, total - 1)))
+    assert lost.shard is not None
+    short = merge(split, names)
+    assert short.verdict == "error"
+    assert [each for each in whole.models if each not in lost.models] == list(short.models)
+    said = " ".join(problem.message for problem in short.problems)
+    if split:
+        assert f"no report of shard {lost.shard.index}/{total};" in said
+    assert f"no result for {', '.join(repr(each.name) for each in lost.models)}"[:200] in said
+    assert merge(split).verdict == "error"
+
+
+def test_models_on_one_line_keep_the_order_of_their_names_in_the_manifest() -> None:
+    whole = report([model("z", 3), model("a", 3), model("b", None)])
+    assert [m.name for m in merge(parts(whole, 2), ["z", "a", "b"]).models] == ["z", "a", "b"]
+    assert [m.name for m in merge(parts(whole, 2)).models] == ["a", "z", "b"]
+
+
+WHOLE = report([model("a", 3), model("b", 4, "diverged"), model("c", 5)])
+A, B, C = parts(WHOLE, 3)
+
+
+def changed(part: Report, **changes: Any) -> Report:
+    return part.model_copy(update=changes)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ([], "there is no report to merge"),
+        ([A, B], "no report of shard 3/3;"),
+        ([C], "no report of shard 1/3, 2/3;"),
+        ([A, B, C, changed(C, models=())], "several reports of shard 3/3;"),
+        ([A, B, changed(C, shard=Shard(index=3, count=4))], "plans of 3, 4 shards"),
+        ([A, B, changed(C, shard=Shard(index=4, count=3))], "shard 4/3 is none of"),
+        ([A, B, changed(C, shard=Shard(index=9, count=10**5000))], "very many is none of"),
+        ([A, B, changed(C, shard=None)], "1 of 3 reports are of no shard"),
+        (
+            [A, B, changed(C, manifest=ManifestInfo(path="", sha256="x"))],
+            "different manifests: 'ab",
+        ),
+        (
+            [changed(WHOLE, manifest=ManifestInfo(path="", sha256="x"))],
+            "another manifest than this",
+        ),
+        *(
+            (
+                [A, B, changed(C, environment={**VERSIONS, name: "0.1"})],
+                f"{name} is not the same everywhere: '{VERSIONS[name]}' in shard 1/3, shard 2/3; "
+                "'0.1' in shard 3/3",
+            )
+            for name in VERSIONS
+        ),
+        ([A, B, changed(C, models=(*C.models, *A.models))], "several results for 'a'"),
+        ([A, B, changed(C, models=())], "no result for 'c'"),
+        ([A, B, changed(C, problems=(Problem(message="out of disk"),))], "out of disk"),
+    ],
+)
+def test_what_does_not_fit_is_an_error_and_no_result_is_lost(
+    given: list[Report], words: str
+) -> None:
+    merged = merge(given, ["a", "b", "c"], MANIFEST)
+    assert merged.verdict == "error"
+    assert words in " ".join(problem.message for problem in merged.problems)
+    expected = sorted(m.name for part in given for m in part.models)
+    assert sorted(m.name for m in merged.models) == expected
+    assert merged.counts == count(merged.models)
+    assert Report.model_validate_json(to_json(merged)) == merged
+
+
+def test_a_part_that_failed_is_never_covered_by_the_others() -> None:
+    merged = merge([A, changed(B, verdict="error"), C])
+    assert merged.verdict == "error"
+    assert merge([A, B, C]).verdict == "diverged"
+    # A part whose workers all died names no versions, and contradicts nobody.
+    assert merge([A, B, changed(C, environment={})]).problems == ()
+
+
+def test_the_rest_is_united() -> None:
+    merged = merge(
+        [
+            changed(A, environment={**VERSIONS, "cpu_capability": "AVX2", "n": 1}, notes=("x",)),
+            changed(B, environment={**VERSIONS, "cpu_capability": "AVX512", "n": 2}),
+            changed(C, sandbox=None, baseline=None),
+        ]
+    )
+    assert merged.environment == {**VERSIONS, "cpu_capability": "AVX2, AVX512", "n": 1}
+    assert merged.notes == (
+        "x",
+        "a note",
+        "the shards were compared with different baselines",
+    )
+    assert merged.sandbox == Sandbox(level="off", landlock=0, missing=("seccomp",))
+    assert merged.baseline is None
+    full = Sandbox(level="full", uid=1, landlock=6, seccomp=True)
+    merged = merge([changed(A, sandbox=full), B, changed(C, sandbox=full)])
+    assert merged.sandbox == Sandbox(level="partial", uid=65534, landlock=4, missing=("seccomp",))
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    for index, part in enumerate((A, B, C), 1):
+        write_text(tmp_path / f"parts/shard-{index}/report.json", to_json(part))
+    return tmp_path
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1", to_json(A)[:-9], None])
+def test_a_file_that_is_no_report_is_a_problem(saved: Path, content: str | None) -> None:
+    path = saved / "parts/shard-2/report.json"
+    path.unlink() if content is None else path.write_text(content)
+    merged = merge_files([saved / f"parts/shard-{index}/report.json" for index in (1, 2, 3)])
+    assert merged.verdict == "error"
+    assert [each.name for each in merged.models] == ["a", "c"]
+    assert str(path) in merged.problems[0].message
+    assert "no report of shard 2/3" in merged.problems[1].message
+
+
+def test_a_folder_stands_for_the_reports_below_it_but_not_for_what_was_merged(saved: Path) -> None:
+    parts = saved / "parts"
+    write_text(parts / "all/report.json", to_json(WHOLE))
+    files = [parts / f"shard-{index}/report.json" for index in (1, 2, 3)]
+    assert find_reports([parts], parts / "all") == files
+    assert find_reports([files[2], parts, parts / "shard-1/../shard-2"], parts / "all") == [
+        files[2],
+        *files[:2],
+    ]
+    # Nothing else was there: that is no pass either.
+    assert find_reports([parts / "all"], parts / "all") == [parts / "all"]
+    assert (
+        merge_files([parts / "all"])
+        .problems[0]
+        .message.startswith(f"{parts / 'all'}: no report.json in this folder")
+    )
+
+
+YAML = """version: 1
+models:
+  a: {model: "torch.nn:Identity", inputs: {input: "float32[2]"}}
+  b: {model: "torch.nn:Identity", inputs: {input: "float32[2]"}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["parts"], 0, "all 2 models agree"),
+        (["parts/shard-1", "parts/shard-2/report.json"], 0, "all 2 models agree"),
+        (["parts/shard-1"], 1, "error"),
+        (["parts", "nowhere"], 1, "error"),
+        (["parts", "-m", "onnx-gate.yml"], 0, "all 2 models agree"),
+        (["parts/shard-1", "-m", "onnx-gate.yml", "--model", "b"], 1, "error"),
+        ([], 2, "REPORT"),
+        (["parts", "--model", "a"], 2, "--manifest"),
+        (["parts", "-m", "onnx-gate.yml", "--model", "x"], 2, "no model of the manifest"),
+        (["parts", "-m", "nowhere.yml"], 2, "no such file"),
+        (["parts", "-o", "onnx-gate.yml/x"], 2, "--output"),
+    ],
+)
+def test_merge_writes_prints_and_ends_by_the_verdict(
+    tmp_path: Path, arguments: list[str], status: int, words: str
+) -> None:
+    (tmp_path / "onnx-gate.yml").write_text(YAML)
+    info = ManifestInfo(path="onnx-gate.yml", sha256=load(tmp_path / "onnx-gate.yml").sha256)
+    whole = report([model("a", 3), model("b", 4)], manifest=info)
+    for index, part in enumerate(parts(whole, 2), 1):
+        write_text(
+            tmp_path / f"parts/shard-{index}/report.json",
+            to_json(part.model_copy(update={"manifest": info})),
+        )
+    # A second time, its own output lies in the folder that it searches.
+    for _ in range(1 + (arguments == ["parts"])):
+        finished = gate("merge", *arguments, *(["-o", "parts"] if status < 2 else []), cwd=tmp_path)
+        assert finished.returncode == status, finished.stdout + finished.stderr
+        assert words in finished.stdout + finished.stderr
+        assert "Traceback" not in finished.stderr
+    if status < 2:
+        merged = read_report(tmp_path / "parts/report.json")
+        assert merged.verdict == ("error" if status else "pass")
+        assert (tmp_path / "parts/report.md").exists()
+        assert merged.counts == Counts.model_validate({"pass": len(merged.models)})

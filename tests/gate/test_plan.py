@@ -1,0 +1,188 @@
+"""Shards: every model in one of them, the same in every job, and the command that plans them."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onnx_gate.errors import UserError
+from onnx_gate.gate.plan import matrix, parse_shard, part, partition
+from onnx_gate.gate.pool import Outcome
+from onnx_gate.gate.run import result_of
+from onnx_gate.manifest import ModelSpec
+from onnx_gate.report.io import read_report, to_message
+from onnx_gate.report.model import ModelResult, Shard
+from tests.conftest import gate
+
+NAMES = st.lists(st.text("abcdef", min_size=1, max_size=3), min_size=1, max_size=12, unique=True)
+WEIGHTS = st.dictionaries(
+    st.text("abcdef", min_size=1, max_size=3),
+    st.sampled_from([0.0, 0.5, 3.0, 40.0, -1.0, math.nan, math.inf]),
+)
+MANIFEST = """version: 1
+models:
+  one: {model: "torch.nn:Identity", inputs: {input: "float32[2]"}}
+  two: {model: "torch.nn:ReLU", inputs: {input: "float32[2]"}}
+  three: {model: "torch.nn:Tanh", inputs: {input: "float32[2]"}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "onnx-gate.yml").write_text(MANIFEST)
+    return tmp_path
+
+
+@given(NAMES, st.integers(1, 15), WEIGHTS)
+def test_every_name_is_in_one_part(names: list[str], count: int, weights: dict[str, float]) -> None:
+    parts = partition(names, count, weights)
+    assert len(parts) == count
+    assert sorted(name for each in parts for name in each) == sorted(names)
+    assert all(list(each) == sorted(each, key=names.index) for each in parts)
+    assert sum(not each for each in parts) == max(0, count - len(names))
+    assert partition(names, count, dict(reversed(weights.items()))) == parts
+
+
+@given(NAMES, st.integers(1, 5), st.data())
+def test_parts_differ_by_no_more_than_one_model(
+    names: list[str], count: int, data: st.DataObject
+) -> None:
+    weights = {name: data.draw(st.floats(0, 100)) for name in names}
+    loads = [sum(weights[name] for name in each) for each in partition(names, count, weights)]
+    assert max(loads) - min(loads) <= max(weights.values()) + 1e-6
+
+
+def test_the_longest_go_first_and_what_is_unknown_is_usual() -> None:
+    weights = {"a": 1.0, "b": 9.0, "c": 5.0, "d": 4.0}
+    assert partition("abcd", 2, weights) == (("a", "b"), ("c", "d"))
+    # x weighs 4.5, the median: after b and c, and before d.
+    assert partition("xabcd", 3, weights) == (("b",), ("a", "c"), ("x", "d"))
+    assert partition("abcd", 2) == (("a", "c"), ("b", "d"))
+
+
+@pytest.mark.parametrize(
+    ("models", "shards", "count"),
+    [(3, 2, 2), (3, 9, 3), (3, "auto", 1), (9, "auto", 3), (500, "auto", 20), (500, 400, 256)],
+)
+def test_there_are_never_more_shards_than_models(models: int, shards: object, count: int) -> None:
+    found = matrix([str(each) for each in range(models)], shards)["shard"]  # type: ignore[arg-type]
+    assert found == [f"{index}/{count}" for index in range(1, count + 1)]
+    assert [parse_shard(text) for text in found][-1] == Shard(index=count, count=count)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "1", "0/3", "4/3", "-1/3", "1/0", "a/b", "1/3/3", "1/257", "01/3", " 1/3", "1/3\n", "1 /3",
+     "1.0/3", "١/3", "+1/3", "1/99999999999999999999"],
+)  # fmt: skip
+def test_what_is_no_shard_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="such as 2/3"):
+        parse_shard(text)
+
+
+def test_more_shards_than_models_are_refused() -> None:
+    with pytest.raises(UserError, match="only 3 models; take the shards from `onnx-gate plan`"):
+        part("abc", Shard(index=1, count=4))
+    assert [part("abcde", Shard(index=i, count=2)) for i in (1, 2)] == [tuple("ace"), tuple("bd")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shards"),
+    [
+        ([], ["1/1"]),
+        (["--shards", "2"], ["1/2", "2/2"]),
+        (["--shards", "999"], ["1/3", "2/3", "3/3"]),
+        (["--shards", "9", "--model", "t*"], ["1/2", "2/2"]),
+    ],
+)
+def test_plan_prints_a_matrix_on_one_line(
+    folder: Path, arguments: list[str], shards: list[str]
+) -> None:
+    finished = gate("plan", *arguments, cwd=folder)
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout == json.dumps({"shard": shards}) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["plan", "--shards", "0"], "number from 1 on, or auto"),
+        (["plan", "--shards", "many"], "number from 1 on, or auto"),
+        (["plan", "--model", "ones"], "did you mean 'one'?"),
+        (["run", "--shard", "3/2"], "such as 2/3"),
+        (["run", "--shard", "2/4"], "only 3 models"),
+        (["run", "--shard", "2/2", "--model", "one"], "only 1 model;"),
+        (["run", "--baseline", "nowhere.json"], "nowhere.json: No such file"),
+        (["run", "--baseline", "onnx-gate.yml"], "not a report"),
+    ],
+)
+def test_a_wrong_call_is_a_sentence_before_anything_is_verified(
+    folder: Path, arguments: list[str], words: str
+) -> None:
+    finished = gate(*arguments, cwd=folder)
+    assert finished.returncode == 2
+    assert words in finished.stderr
+    assert "Traceback" not in finished.stderr
+    assert finished.stdout == ""
+    assert not (folder / "onnx-gate-report").exists()
+
+
+def test_shards_verify_their_parts_and_merge_into_the_whole(folder: Path) -> None:
+    first = gate("run", "--shard", "1/2", "--output", "parts/1", cwd=folder)
+    assert first.returncode == 0, first.stdout + first.stderr
+    report = read_report(folder / "parts/1/report.json")
+    assert [(model.name, model.line) for model in report.models] == [("one", 3), ("three", 5)]
+    assert report.shard == Shard(index=1, count=2)
+
+    missing = gate("merge", "parts", "--output", "merged", cwd=folder)
+    assert missing.returncode == 1
+    assert read_report(folder / "merged/report.json").verdict == "error"
+
+    # The baseline is the very file that is written in the end.
+    (folder / "parts/2").mkdir()
+    report = report.model_copy(
+        update={"models": (report.models[0].model_copy(update={"name": "two"}),)}
+    )
+    (folder / "parts/2/report.json").write_text(report.model_dump_json(by_alias=True))
+    second = gate(
+        *("run", "--shard", "2/2", "--output", "parts/2", "--baseline", "parts/2/report.json"),
+        cwd=folder,
+    )
+    assert second.returncode == 0, second.stdout + second.stderr
+    compared = read_report(folder / "parts/2/report.json")
+    assert compared.baseline is not None
+    assert [model.base for model in compared.models] == ["pass"]
+    assert {check.base.verdict for check in compared.models[0].checks if check.base} == {"pass"}
+
+    whole = gate("merge", "parts", "-m", "onnx-gate.yml", "-o", "merged", cwd=folder)
+    assert whole.returncode == 0, whole.stdout + whole.stderr
+    merged = read_report(folder / "merged/report.json")
+    assert [model.name for model in merged.models] == ["one", "two", "three"]
+    assert merged.verdict == "pass"
+
+
+@pytest.mark.parametrize("end", ["done", "signal"])
+def test_the_line_of_a_model_is_the_manifests_whatever_its_worker_says(end: str) -> None:
+    spec = ModelSpec(name="net", model="a:b", inputs={}, line=7)
+    said = ModelResult(name="net", verdict="pass", line=99)
+    outcome = Outcome(({"model": to_message(said)},), end, "", (), 0.0, 0)  # type: ignore[arg-type]
+    assert result_of(spec, outcome, "net.log").line == 7
+
+
+def test_planning_merging_and_guarding_load_nothing_heavy() -> None:
+    code = (
+        "import sys, onnx_gate.gate.guard, onnx_gate.gate.baseline, onnx_gate.gate.plan, "
+        "onnx_gate.gate.merge, onnx_gate.gate.main\n"
+        "print(*{'torch', 'onnx', 'onnxruntime', 'numpy'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.split() == []
