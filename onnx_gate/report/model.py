@@ -102,6 +102,84 @@ class Worst(_Frozen):
     reference: Number | None = None
 
 
+class Evidence(_Frozen):
+    """One experiment of a diagnosis: what was compared, and how it came out.
+
+    ``error`` is the largest difference of the two sides relative to the scale of the output.
+    """
+
+    experiment: str
+    outcome: str
+    agrees: bool | None = None
+    error: Number | None = None
+
+
+class GraphNode(_Frozen):
+    """A node of the ONNX graph; ``output`` is the value that it is known by.
+
+    ``module`` is the path of the module that it comes from (``blocks.3.attn``), null where
+    nothing says so.
+    """
+
+    name: str
+    op_type: str
+    output: str = ""
+    module: str | None = None
+
+
+class NodeError(GraphNode):
+    """The error of one node's output, relative to the output's scale.
+
+    ``error`` is what has accumulated, ``born`` what the node adds when it is run alone on
+    PyTorch's own values; null where PyTorch has no such value.
+    """
+
+    error: Number
+    born: Number | None = None
+
+
+class Source(_Frozen):
+    """A line of the user's: ``file`` is relative to the manifest's folder."""
+
+    file: str
+    line: int
+    code: str = ""
+
+
+Blame = Literal[
+    "model",
+    "capture",
+    "exporter",
+    "optimiser",
+    "kernel",
+    "stale artifact",
+    "ill-conditioned",
+    "undecided",
+]
+
+
+class Diagnosis(_Frozen):
+    """Why and where a model diverges, in the check that is named.
+
+    ``node`` is the first one, in topological order, at which the error is born; ``nodes`` are the
+    errors along the graph, in topological order. ``repro`` is a folder relative to the report's.
+    ``hints`` are codes of findings that explain it. ``note`` says what could not be found out.
+    """
+
+    runtime: str
+    case: str
+    output: str
+    blame: Blame
+    evidence: tuple[Evidence, ...] = ()
+    node: GraphNode | None = None
+    fused_by: str | None = None
+    source: Source | None = None
+    nodes: tuple[NodeError, ...] = ()
+    repro: str | None = None
+    hints: tuple[str, ...] = ()
+    note: str = ""
+
+
 class CheckBase(_Frozen):
     """The same check (runtime, suite, case and output) in the baseline.
 
@@ -148,7 +226,7 @@ class ModelResult(_Frozen):
     findings: tuple[Finding, ...] = ()
     checks: tuple[Check, ...] = ()
     base: Verdict | None = None
-    diagnosis: None = None
+    diagnosis: Diagnosis | None = None
 
 
 class Counts(_Frozen):

@@ -33,7 +33,8 @@ class Exported:
 
     ``input_names`` maps the manifest's inputs to the graph's, as far as the exporter knows;
     ``ranges`` maps dynamic dimensions to the sizes for which the exporter vouches (both ends
-    inclusive, ``None`` without end). ``opset_asked`` is what the manifest asks for.
+    inclusive, ``None`` without end). ``opset_asked`` is what the manifest asks for. ``program``
+    is torch.export's, decomposed as the graph was translated from it, ``None`` without one.
     """
 
     path: Path
@@ -42,6 +43,7 @@ class Exported:
     opset_asked: int | None = None
     input_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
     ranges: Mapping[str, tuple[int, int | None]] = dataclasses.field(default_factory=dict)
+    program: torch.export.ExportedProgram | None = None
 
     @property
     def opset(self) -> int:
@@ -119,7 +121,7 @@ def _dynamo(
     graph_inputs = [value.name for value in proto.graph.input]
     names = _join_inputs(eager, user_inputs, graph_inputs)
     ranges = _ranges(exported_program, spec.inputs, names, graph_inputs) if exported_program else {}
-    return Exported(path, "dynamo", proto, spec.export.opset, names, ranges)
+    return Exported(path, "dynamo", proto, spec.export.opset, names, ranges, exported_program)
 
 
 def _torchscript(
