@@ -35,7 +35,9 @@ def plan(inputs: Inputs, environ: Mapping[str, str]) -> Report | None:
     except ManifestError as error:
         return refused(of_manifest(error), inputs.manifest)
     names = [model.name for model in select(manifest.models, inputs.models)]
-    planned = json.dumps(matrix(names, "auto" if shards == "auto" else int(shards)))
+    planned = json.dumps(
+        matrix(names, "auto" if shards == "auto" else int(shards)), separators=(",", ":")
+    )
     log.say([f"{len(names)} models: {planned}"])
     if path := environ.get("GITHUB_OUTPUT"):
         append_outputs(Path(path), {"matrix": planned})

@@ -78,13 +78,19 @@ class Publication:
 def complete(report: Report, publication: Publication) -> tuple[Report, list[str]]:
     """Return the report with what only GitHub knows, and what could not be asked of it."""
     trouble: list[str] = []
+    path = publication.manifest_path
+    placed = tuple(
+        p.model_copy(update={"file": path}) if p.line is not None and p.file is None else p
+        for p in report.problems
+    )
+    report = report.model_copy(update={"problems": placed})
     if publication.client is None:
         return report, trouble
-    for step in (_guarded, _compared):
+    for step, permission in ((_guarded, "contents: read"), (_compared, "actions: read")):
         try:
             report = step(report, publication, publication.client)
         except GitHubError as error:
-            trouble.append(str(error))
+            trouble.append(_lacking(error, permission, publication))
             if step is _guarded and publication.inputs.protect_manifest == "fail":
                 report = _failed(
                     report, f"protect-manifest: fail, and the base's manifest is unknown: {error}"
@@ -105,7 +111,8 @@ def publish(
         try:
             url = _comment(report, publication, publication.client, publication.target)
         except GitHubError as error:
-            trouble.append(f"the comment could not be written: {error}")
+            lacking = _lacking(error, "pull-requests: write", publication)
+            trouble.append(f"the comment could not be written: {lacking}")
     outputs = outputs_of(report) | _paths(publication) | {"comment-url": url}
     _write(environ, "GITHUB_OUTPUT", outputs, trouble)
     shown = report.model_copy(update={"notes": (*report.notes, *trouble)})
@@ -206,6 +213,21 @@ def _comment(report: Report, publication: Publication, client: Client, target: P
     if result.message:
         log.say([result.message])
     return result.url or ""
+
+
+def _lacking(error: GitHubError, permission: str, publication: Publication) -> str:
+    """The error and, where it is one of rights, the line that the workflow lacks."""
+    if error.kind != "permission":
+        return str(error)
+    pull_request = publication.context.pull_request
+    if permission.endswith("write") and pull_request is not None and pull_request.fork:
+        remedy = (
+            "the token of a pull request from a fork is always read-only; a second workflow can "
+            f"comment with 'permissions: {permission}' (docs/workflows.md)"
+        )
+    else:
+        remedy = f"add to the job: 'permissions: {permission}'"
+    return f"{error}; {remedy}"
 
 
 def _failed(report: Report, message: str) -> Report:

@@ -6,8 +6,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from onnx_gate import __version__
 from onnx_gate.report import summary
-from onnx_gate.report.escape import plain
+from onnx_gate.report.escape import plain, visible
 from onnx_gate.report.model import Report
+from onnx_gate.report.versus import versus_check
 
 
 def render(report: Report) -> str:
@@ -26,12 +27,23 @@ def render(report: Report) -> str:
         "error_of": summary.error_of,
         "plain": plain,
         "counted": summary.counted,
+        "mebibytes": summary.mebibytes,
+        "whole": summary.whole,
+        "versus": versus_check,
+        "block": _block,
+        "problem": summary.problem_line,
+        "change": summary.change_line,
     }
     return environment.get_template("report.html.j2").render(
         report=report,
         models=summary.ordered(report.models),
         headline=summary.headline(report),
-        versions=summary.versions(report),
+        context=[summary.opsets(report), summary.versions(report), summary.shard(report)],
+        sandbox=summary.sandbox(report),
         marks=summary.MARKS,
         version=__version__,
     )
+
+
+def _block(text: str) -> str:
+    return "\n".join(visible(line) for line in text.splitlines())

@@ -52,13 +52,18 @@ def read_report(path: Path) -> Report:
         data = path.read_bytes()
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or error}") from error
+    return parse_report(data, str(path))
+
+
+def parse_report(data: bytes, name: str) -> Report:
+    """Return the report that ``data`` holds; raises ``UserError``, calling it ``name``."""
     try:
         return Report.model_validate_json(data)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         raise UserError(
-            f"{path}: not a report of this version of onnx-gate: {place}: {first['msg']}"
+            f"{name}: not a report of this version of onnx-gate: {place}: {first['msg']}"
         ) from error
 
 

@@ -7,17 +7,45 @@ from xml.etree import ElementTree as ET
 from onnx_gate.report import summary
 from onnx_gate.report.escape import plain
 from onnx_gate.report.model import Check, ModelResult, Report
+from onnx_gate.report.versus import versus_check
 
 
 def render(report: Report) -> str:
     """Return XML that CI systems read; models that are not required report skipped failures."""
     root = ET.Element("testsuites", name="onnx-gate")
+    if report.problems or report.changes or report.notes or report.sandbox is not None:
+        root.append(_run(report))
     for model in report.models:
         root.append(_suite(model))
     for total in ("tests", "failures", "errors", "skipped"):
         root.set(total, str(sum(int(suite.get(total, "0")) for suite in root)))
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, "unicode") + "\n"
+
+
+def _run(report: Report) -> ET.Element:
+    """The suite of what is about no model: each problem an error, the rest as its output."""
+    suite = ET.Element("testsuite", name="manifest")
+    case = ET.SubElement(suite, "testcase", classname="manifest", name="manifest")
+    for problem in report.problems:
+        text = plain(summary.problem_line(problem))
+        ET.SubElement(case, "error", type="problem", message=text[:500]).text = text
+    lines = [
+        *(f"the manifest asks less: {summary.change_line(each)}" for each in report.changes),
+        *report.notes,
+        summary.sandbox(report),
+    ]
+    output = "\n".join(plain(line) for line in lines if line)
+    if output:
+        ET.SubElement(case, "system-out").text = output
+    return _counted(suite)
+
+
+def _counted(suite: ET.Element) -> ET.Element:
+    for tag, total in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
+        suite.set(total, str(sum(case.find(tag) is not None for case in suite)))
+    suite.set("tests", str(len(suite)))
+    return suite
 
 
 def _suite(model: ModelResult) -> ET.Element:
@@ -35,16 +63,15 @@ def _suite(model: ModelResult) -> ET.Element:
     for check in model.checks:
         if not check.advice:
             _check(suite, model, check)
-    for tag, total in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
-        suite.set(total, str(len(suite.findall(f"testcase/{tag}"))))
-    suite.set("tests", str(len(suite)))
-    return suite
+    return _counted(suite)
 
 
 def _check(suite: ET.Element, model: ModelResult, check: Check) -> None:
     case = _case(suite, model, plain(f"{check.case} {check.output} [{check.runtime}]"))
     if check.verdict == "diverged":
         text = f"{check.reason} ({summary.percent(check.budget)} of the tolerance)"
+        if check.base is not None:
+            text += f"; against the baseline: {versus_check(check)}"
         _problem(case, model, "failure", "diverged", text)
     elif check.verdict in ("waived", "refused"):
         ET.SubElement(case, "skipped", message=plain(check.reason))

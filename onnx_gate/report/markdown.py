@@ -1,4 +1,4 @@
-"""The report as Markdown: a pure function of the report, through a template.
+"""The report as Markdown: a pure function of the report and of where it is shown.
 
 Whatever a template prints is escaped unless it is ``Markup`` already, so that a name or an error
 message cannot become markup by being forgotten.
@@ -6,63 +6,232 @@ message cannot become markup by being forgotten.
 
 from __future__ import annotations
 
-import shlex
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
 from markupsafe import Markup
 
 from onnx_gate import __version__
-from onnx_gate.report import summary
-from onnx_gate.report.escape import code, fence, inline, plain
-from onnx_gate.report.model import Check, ModelResult, Report
+from onnx_gate.report import ladder, places, summary
+from onnx_gate.report.command import check_command, run_command
+from onnx_gate.report.escape import code, fence, inline
+from onnx_gate.report.model import Change, Check, Finding, ModelResult, Problem, Report
+from onnx_gate.report.versus import versus, versus_check
+from onnx_gate.report.view import View, link
+
+__all__ = ["Page", "View", "render"]
 
 _SHOWN_CHECKS = 10
+_SHOWN_FINDINGS = 10
+_TAIL_LINES = 40
+_TAIL_LIMIT = 3500
+_CODES = 20
+_BARE_ADDRESS = 400
+_VALUE_LIMIT = 800
 
 
-def render(report: Report) -> str:
+def render(report: Report, view: View = View()) -> str:
     """Return Markdown that GitHub renders: verdict, table, and what is behind each failure."""
-    models = summary.ordered(report.models)
-    return _ENVIRONMENT.get_template("report.md.j2").render(
-        report=report,
-        version=__version__,
-        failing=[m for m in models if m.verdict != "pass"],
-        passing=[m for m in models if m.verdict == "pass"],
-        shown=_SHOWN_CHECKS,
-    )
+    return Page(report, view).render(view.detail)
+
+
+class Page:
+    """A report as it is seen in a view, at every length; each model is rendered at most once."""
+
+    def __init__(self, report: Report, view: View) -> None:
+        models = summary.ordered(report.models)
+        passing = [m for m in models if m.verdict == "pass"]
+        self._report, self._view = report, view
+        self._manifest = view.manifest_path or report.manifest.path
+        self._failing = [m for m in models if m.verdict != "pass"]
+        self._shown = {
+            "report": report,
+            "view": view,
+            "manifest": self._manifest,
+            "context": self._context(),
+            "failing": self._failing,
+            "row": functools.cache(self._row),
+            "section": functools.cache(self._section),
+            "passing": passing,
+            "fixed": sum(model.base in ("diverged", "error") for model in passing),
+            "warnings": [(m, f) for m in passing for f in m.findings if f.severity == "warning"],
+            "footer": self._footer(),
+            "links": self._links(),
+        }
+
+    @property
+    def last(self) -> int:
+        """The lowest rung of the ladder: ``render`` takes 0 to this."""
+        return ladder.last(len(self._failing))
+
+    def render(self, detail: int) -> str:
+        """Return the whole text of one rung."""
+        return "".join(self.parts(detail))
+
+    def parts(self, detail: int) -> Iterable[str]:
+        """Return the text of one rung piece by piece, for a reader who may have had enough."""
+        rung = ladder.rung(detail, len(self._failing))
+        template = _ENVIRONMENT.get_template("bare.md.j2" if rung.bare else "report.md.j2")
+        return template.generate(rung=rung, **self._shown)
+
+    def _row(self, number: int) -> Markup:
+        model = self._failing[number]
+        check = summary.worst(model)
+        name = code(model.name, 60)
+        shown: tuple[Markup | str, ...] = ("", "", "")
+        if model.error is not None:
+            shown = "", model.error.kind, ""
+        elif check is not None:
+            error = Markup(f"**{summary.number(summary.error_of(check))}**")
+            shown = code(check.output, 60), error, Markup(summary.used(check))
+        cells = [
+            Markup(summary.MARKS[model.verdict]),
+            name if model.required else name + Markup(" (not required)"),
+            *shown,
+            *([Markup(versus(model, check))] if self._report.baseline is not None else []),
+            self._where(model, check),
+        ]
+        return Markup("| {} |").format(Markup(" | ").join(cells))
+
+    def _where(self, model: ModelResult, check: Check | None) -> Markup | str:
+        source = places.of_model(model, self._manifest)
+        if source is not None:
+            return self._view.place(source, short=True)
+        if model.error is not None:
+            return model.error.code
+        return code(check.case, 80) if check is not None else ""
+
+    def _section(self, number: int) -> Markup:
+        model = self._failing[number]
+        bad = summary.failing(model)
+        text = _ENVIRONMENT.get_template("section.md.j2").render(
+            model=model,
+            first=number == 0,
+            bad=bad,
+            findings=[f for f in model.findings if f.severity != "note"],
+            compared=self._report.baseline is not None,
+            shown_checks=_SHOWN_CHECKS,
+            shown_findings=_SHOWN_FINDINGS,
+            view=self._view,
+            manifest=self._manifest,
+            command=Markup(run_command(self._manifest, model, bad)),
+        )
+        return Markup(text)
+
+    def _context(self) -> Markup:
+        report, view = self._report, self._view
+        parts = (
+            view.commit(),
+            inline(summary.opsets(report)),
+            inline(summary.versions(report)),
+            view.against(report.baseline),
+            inline(summary.shard(report)),
+        )
+        return Markup(" · ").join(part for part in parts if part)
+
+    def _footer(self) -> Markup:
+        report, view = self._report, self._view
+        command = None
+        if self._failing:
+            worst = self._failing[0]
+            command = run_command(self._manifest, worst, summary.failing(worst))
+        elif report.problems and not report.models:
+            command = check_command(self._manifest)
+        level = report.sandbox.level if report.sandbox is not None else ""
+        parts = (
+            view.run(),
+            view.report() if view.report_url else None,
+            inline(f"onnx-gate {__version__}"),
+            _labelled("manifest", self._manifest),
+            _labelled("sha256", report.manifest.sha256[:12]),
+            inline(f"sandbox: {level}") if level in ("full", "off") else None,
+            _labelled("reproduce:", command or ""),
+        )
+        return Markup(" · ").join(part for part in parts if part)
+
+    def _links(self) -> Markup:
+        """The links of the shortest text, none of them long."""
+        view = self._view
+        named = ((Markup("full report"), view.report_url), (Markup("run"), view.run_url))
+        links = [link(label, a) for label, a in named if a and len(a) <= _BARE_ADDRESS]
+        return Markup(" · ").join(links)
+
+
+def _labelled(label: str, value: str) -> Markup | None:
+    return Markup("{} {}").format(label, code(value, _VALUE_LIMIT)) if value else None
+
+
+@pass_context
+def _lead(context: Context, subject: Change | Problem) -> Markup:
+    """Return ``file:line: ``, or nothing where a change or a problem has no place."""
+    shown = _place(context, subject)
+    return shown + Markup(": ") if shown else shown
+
+
+@pass_context
+def _aside(context: Context, finding: Finding) -> Markup:
+    """Return `` (file:line)``, or nothing where a finding has no place."""
+    shown = _place(context, finding)
+    return Markup(" ({})").format(shown) if shown else shown
+
+
+def _place(context: Context, subject: Finding | Change | Problem) -> Markup:
+    manifest: str = context["manifest"]
+    view: View = context["view"]
+    if isinstance(subject, Change):
+        place = places.of_entry(subject, manifest)
+    elif isinstance(subject, Problem):
+        place = places.of_problem(subject, manifest)
+    else:
+        place = places.of_source(subject, manifest)
+    if place is not None:
+        return view.place(place)
+    file = None if isinstance(subject, Change) else subject.file
+    return code(file, 120) if file else Markup("")
 
 
 def _finalize(value: Any) -> Any:
     if value is None:
         return ""
-    if isinstance(value, (Markup, int)) and not isinstance(value, bool):
+    if isinstance(value, Markup):
         return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return summary.whole(value)
     return inline(value)
 
 
-def _number(value: float | None) -> Markup:
-    return Markup(summary.number(value))
+def _values(check: Check) -> tuple[Markup, ...]:
+    worst = check.worst
+    if worst is None:
+        return (Markup(""),) * 3
+    expected, actual = summary.apart(worst.expected, worst.actual)
+    return code(expected), code(actual), code(summary.indices(worst.index))
 
 
-def _percent(share: float | None) -> Markup:
-    return Markup(summary.percent(share))
+def _error_cell(check: Check) -> Markup:
+    """Return the error of a check, or why it has none."""
+    if check.metrics is None:
+        return inline(summary.first_line(check.reason), 120)
+    return Markup(summary.number(summary.error_of(check)))
 
 
-def _values(check: Check) -> tuple[Markup, Markup]:
-    assert check.worst is not None
-    expected, actual = summary.apart(check.worst.expected, check.worst.actual)
-    return code(expected), code(actual)
+def _tail(lines: Sequence[str]) -> str:
+    """Return the last lines of a log: what a block would cut off at its end matters most."""
+    kept: list[str] = []
+    for line in reversed(lines[-_TAIL_LINES:]):
+        kept.append(line[:_TAIL_LIMIT])
+        if sum(map(len, kept)) > _TAIL_LIMIT:
+            kept[-1] = "…"
+            break
+    return "\n".join(reversed(kept))
 
 
-def _shell(text: object) -> Markup:
-    """Return one word of a shell command, for use inside a fence."""
-    word = shlex.quote(plain(text).replace("`", "?"))
-    return Markup(word)
-
-
-def _worst_error(model: ModelResult) -> Check | None:
-    bad = summary.failing(model)
-    return bad[0] if bad else summary.closest(model.checks)
+def _trusted(function: Callable[..., str]) -> Callable[..., Markup]:
+    """Have the text of a function of ours, which is made of numbers and words, left as it is."""
+    return lambda *values: Markup(function(*values))
 
 
 def _environment() -> Environment:
@@ -78,20 +247,23 @@ def _environment() -> Environment:
     environment.filters |= {
         "code": code,
         "fence": fence,
-        "number": _number,
-        "percent": _percent,
         "values": _values,
-        "failing": summary.failing,
-        "worst": _worst_error,
+        "worst": summary.worst,
+        "error_cell": _error_cell,
+        "lead": _lead,
+        "aside": _aside,
+        "tail": _tail,
+        "codes": lambda model: " ".join(dict.fromkeys(f.code for f in model.findings[:_CODES])),
+        "used": _trusted(summary.used),
         "counted": summary.counted,
-        "error_of": summary.error_of,
-        "used": lambda check: Markup(summary.used(check)),
         "line": summary.model_line,
-        "shell": _shell,
+        "versus": _trusted(versus),
+        "versus_check": _trusted(versus_check),
     }
     environment.globals |= {
         "headline": summary.headline,
-        "versions": summary.versions,
+        "sandbox": summary.sandbox,
+        "tally": summary.tally,
         "marks": {name: Markup(mark) for name, mark in summary.MARKS.items()},
     }
     return environment

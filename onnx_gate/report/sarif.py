@@ -4,81 +4,104 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import quote
 
 from onnx_gate import __version__
 from onnx_gate.findings import CATALOGUE
-from onnx_gate.report import summary
+from onnx_gate.report import places, summary
 from onnx_gate.report.escape import plain
-from onnx_gate.report.model import Finding, ModelResult, Report
+from onnx_gate.report.model import ModelResult, Report
+from onnx_gate.report.versus import versus
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-_DIVERGED = "diverged"
+_DIVERGED, _PROBLEM, _LOOSENED = "diverged", "problem", "loosened"
+_RULES = {
+    _DIVERGED: "an output differs from PyTorch's",
+    _PROBLEM: "the manifest is invalid, or the run incomplete",
+    _LOOSENED: "the manifest asks less of a model than its base does",
+}
 
 
 def render(report: Report) -> str:
     """Return SARIF text; results without a line of their own point at the manifest."""
-    results = [result for model in report.models for result in _results(report, model)]
+    results = [*_about(report), *(r for model in report.models for r in _results(report, model))]
     used = sorted({result["ruleId"] for result in results})
     driver = {
         "name": "onnx-gate",
         "version": __version__,
         "rules": [_rule(code) for code in used],
     }
-    log = {
-        "$schema": _SCHEMA,
-        "version": "2.1.0",
-        "runs": [{"tool": {"driver": driver}, "results": results}],
-    }
+    run: dict[str, Any] = {"tool": {"driver": driver}, "results": results}
+    said = [*report.notes, summary.sandbox(report)]
+    if any(said):
+        run["properties"] = {"notes": [_text(line) for line in said if line]}
+    log = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
     return json.dumps(log, indent=1, ensure_ascii=False) + "\n"
 
 
+def _about(report: Report) -> list[dict[str, Any]]:
+    """What is about no model: mistakes in the manifest, and what it asks less."""
+    path = report.manifest.path
+    problems = [
+        _result(_PROBLEM, "error", each.path, each.message, places.of_problem(each, path))
+        for each in report.problems
+    ]
+    changes = [
+        _result(_LOOSENED, "warning", each.model or "", each.message, places.of_entry(each, path))
+        for each in report.changes
+    ]
+    return problems + changes
+
+
 def _results(report: Report, model: ModelResult) -> list[dict[str, Any]]:
-    results = [_finding(report, model, finding) for finding in model.findings]
+    path = report.manifest.path
+    entry = places.of_entry(model, path)
     level = "error" if model.required else "warning"
+    results = []
+    for found in model.findings:
+        severity = found.severity if found.severity != "error" else level
+        place = places.of_source(found, path) or entry
+        results.append(_result(found.code, severity, model.name, found.message, place))
     if model.error is not None:
         text = f"{model.error.kind}: {model.error.message}"
-        results.append(_result(report, model, model.error.code, level, text))
+        results.append(_result(model.error.code, level, model.name, text, entry))
     bad = summary.failing(model)
     if bad:
         text = f"{len(bad)} checks diverged; {bad[0].case}, {bad[0].output}: {bad[0].reason}"
-        results.append(_result(report, model, _DIVERGED, level, text))
+        if report.baseline is not None:
+            text += f" (against the baseline: {versus(model, bad[0])})"
+        place = places.of_model(model, path) or entry
+        results.append(_result(_DIVERGED, level, model.name, text, place))
     return results
 
 
-def _finding(report: Report, model: ModelResult, finding: Finding) -> dict[str, Any]:
-    level = finding.severity if model.required or finding.severity != "error" else "warning"
-    return _result(report, model, finding.code, level, finding.message, finding.file, finding.line)
-
-
 def _result(
-    report: Report,
-    model: ModelResult,
-    rule: str,
-    level: str,
-    text: str,
-    file: str | None = None,
-    line: int | None = None,
+    rule: str, level: str, subject: str, text: str, place: places.Place | None
 ) -> dict[str, Any]:
-    return {
+    result: dict[str, Any] = {
         "ruleId": rule,
         "level": level,
-        "message": {"text": plain(f"{model.name}: {text}")},
-        "locations": [
-            {
-                "physicalLocation": {
-                    "artifactLocation": {"uri": plain(file or report.manifest.path)},
-                    "region": {"startLine": line or 1},
-                }
-            }
-        ],
-        "partialFingerprints": {"model/rule": plain(f"{model.name}/{rule}")},
+        "message": {"text": _text(f"{subject}: {text}" if subject else text)},
+        "partialFingerprints": {"model/rule": plain(f"{subject}/{rule}")},
     }
+    if place is not None:
+        region = {"startLine": place.line or 1}
+        if place.column:
+            region["startColumn"] = place.column
+        location = {"artifactLocation": {"uri": quote(place.file)}, "region": region}
+        result["locations"] = [{"physicalLocation": location}]
+    return result
+
+
+def _text(text: str) -> str:
+    """Return a message in which nothing is a link, which ``[text](target)`` would be."""
+    return plain(text).replace("](", "] (")
 
 
 def _rule(code: str) -> dict[str, Any]:
     entry = CATALOGUE.get(code)
     if entry is None:
-        return {"id": code, "shortDescription": {"text": "an output differs from PyTorch's"}}
+        return {"id": code, "shortDescription": {"text": _RULES.get(code, code)}}
     return {
         "id": code,
         "shortDescription": {"text": entry.title},

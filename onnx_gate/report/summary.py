@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
-from onnx_gate.report.model import Check, ModelResult, Report
+from onnx_gate.report.escape import plain
+from onnx_gate.report.model import Change, Check, ModelResult, Problem, Report
+
+_FIRST_LINE = 500
+_SHOWN_OTHERS = 5
+_READ_OTHERS = 1000
 
 MARKS = {"pass": "✅", "diverged": "❌", "error": "💥"}
 
@@ -26,6 +32,11 @@ def closest(checks: Iterable[Check]) -> Check | None:
     )
 
 
+def worst(model: ModelResult) -> Check | None:
+    """Return the worst check that fails a model, or else the one closest to failing."""
+    return next(iter(failing(model)), None) or closest(model.checks)
+
+
 def within_rounding(check: Check) -> bool:
     """Say whether a check is so close to PyTorch that its own limit was not worked out."""
     return check.tolerance.get("basis") == "floor" and check.verdict == "pass"
@@ -42,10 +53,8 @@ def used(check: Check | None) -> str:
 
 def model_line(model: ModelResult) -> str:
     """Return one line about a model, without its name and verdict."""
-    seconds = sum(stage.seconds for stage in model.stages)
-    took = f"{seconds:.1f} s"
     if model.error is not None:
-        return f"{model.error.kind}: {model.error.message.splitlines()[0]}"
+        return f"{model.error.kind}: {first_line(model.error.message)}"
     if model.verdict == "pass":
         near = closest(model.checks)
         share = f", {_used_sentence(near)}" if near is not None else ""
@@ -53,29 +62,57 @@ def model_line(model: ModelResult) -> str:
             *_plural(sum(c.verdict == "waived" for c in model.checks), "waived"),
             *_plural(sum(f.severity == "warning" for f in model.findings), "warning"),
         ]
-        return f"{counted(model)} checks{share}{''.join(f', {n}' for n in notes)}, {took}"
+        line = f"{counted(model)} checks{share}{''.join(f', {n}' for n in notes)}"
+        return f"{line}, {seconds(model)} s"
     bad = failing(model)
     if not bad:
         errors = [f for f in model.findings if f.severity == "error"]
-        return f"{errors[0].code}: {errors[0].message}" if errors else "diverged"
-    worst = bad[0]
-    return f"{len(bad)} of {counted(model)} checks diverged; {worst.case}, {worst.output}: {worst.reason}"
+        return f"{errors[0].code}: {first_line(errors[0].message)}" if errors else model.verdict
+    first = bad[0]
+    of = f"{len(bad)} of {counted(model)} checks diverged"
+    case, output, reason = (first_line(part) for part in (first.case, first.output, first.reason))
+    return f"{of}; {case}, {output}" + (f": {reason}" if reason else "")
+
+
+def first_line(text: str) -> str:
+    """Return the first line of a text that is not blank, at most 500 characters of it."""
+    return next((line for line in text[:_FIRST_LINE].splitlines() if line.strip()), "")
+
+
+def seconds(model: ModelResult) -> str:
+    """Return the time that a model took."""
+    total = sum(stage.seconds for stage in model.stages)
+    return f"{total:.1f}" if abs(total) < 1e6 else number(total)
 
 
 def headline(report: Report) -> str:
     """Return the verdict and the count, readable as the subject of a mail."""
-    total = len(report.models)
-    counts = report.counts
+    total, counts = len(report.models), report.counts
     parts = []
     if counts.diverged:
-        parts.append(f"{counts.diverged} of {total} models diverged")
+        parts.append(f"{_share(counts.diverged, total)} diverged")
     if counts.error:
-        parts.append(f"{counts.error} of {total} could not be verified")
-    if not parts:
-        return f"all {total} models agree" if total != 1 else "the model agrees"
+        parts.append(f"{_share(counts.error, total, noun=not parts)} could not be verified")
+    if report.problems:
+        if counts.passed and not parts:
+            agree = "agrees" if counts.passed == 1 else "agree"
+            parts.append(f"{_share(counts.passed, total)} {agree}")
+        parts.append(_other(report))
     if report.verdict == "pass":
-        parts.append("none of them required")
-    return ", ".join(parts)
+        if counts.diverged or counts.error:
+            parts.append("none of them required")
+        elif total and not parts:
+            return f"all {total} models agree" if total != 1 else "the model agrees"
+    return ", ".join(parts) or ("the run failed" if total else "no model was verified")
+
+
+def tally(report: Report) -> str:
+    """Return how many models there are of each verdict."""
+    counts = report.counts
+    return (
+        f"{whole(counts.diverged)} diverged, {whole(counts.error)} could not be verified, "
+        f"{whole(counts.passed)} agree"
+    )
 
 
 def counted(model: ModelResult) -> int:
@@ -113,6 +150,22 @@ def number(value: float | None) -> str:
     )
 
 
+def whole(value: int) -> str:
+    """Return an integer, which in a report may be of any length."""
+    return str(value) if abs(value) < 10**12 else "very many"
+
+
+def indices(index: Sequence[int]) -> str:
+    """Return ``[0, 3]``, the first eight of what may be very many."""
+    shown = ", ".join(whole(number) for number in index[:8])
+    return f"[{shown}, …]" if len(index) > 8 else f"[{shown}]"
+
+
+def mebibytes(size: int) -> str:
+    """Return a number of bytes in MiB."""
+    return f"{size / 2**20:.1f}" if abs(size) < 2**60 else "very many"
+
+
 def apart(expected: float, actual: float) -> tuple[str, str]:
     """Return both numbers with as many digits as it takes to tell them apart, at least four."""
     for digits in range(4, 18):
@@ -132,22 +185,113 @@ def error_of(check: Check) -> float | None:
 
 
 def versions(report: Report) -> str:
-    """Return ``torch 2.13.0 → onnxruntime 1.31.1 (AVX2, x86_64)``."""
-    env = report.environment
-    left = f"torch {env['torch']}" if "torch" in env else ""
-    right = (
-        f"onnxruntime {env['onnxruntime']}"
-        if "onnxruntime" in env
-        else f"onnx {env.get('onnx', '')}"
-    )
-    where = ", ".join(str(env[k]) for k in ("cpu_capability", "machine") if k in env)
-    return f"{left} → {right}" + (f" ({where})" if where else "") if left else ""
+    """Return ``torch 2.13.0 → onnxruntime 1.31.1 (AVX2, x86_64)``.
+
+    Where a package of the image was replaced by the repository's requirements, both versions are
+    named. What is not a word or a number is left out: the environment is free-form.
+    """
+    replaced = _replaced(report.environment.get("replaced"))
+    names = ["torch", "onnxruntime" if "onnxruntime" in report.environment else "onnx"]
+    shown = {name: _word(report.environment.get(name)) for name in names}
+    ends = [_version(name, shown[name], replaced) for name in names if shown[name]]
+    others = [name for name in sorted(replaced) if name not in names][:_SHOWN_OTHERS]
+    where = [_word(report.environment.get(key)) for key in ("cpu_capability", "machine")]
+    line = " → ".join(ends)
+    if line and any(where):
+        line += f" ({', '.join(part for part in where if part)})"
+    rest = [_version(name, replaced[name][1], replaced) for name in others]
+    return ", ".join(part for part in (line, *rest) if part)
+
+
+def opsets(report: Report) -> str:
+    """Return ``opset 20``, or all the opsets there are."""
+    found = sorted({m.export.opset for m in report.models if m.export is not None})
+    shown = [whole(opset) for opset in found[:5]] + ["…"] * (len(found) > 5)
+    return f"opset{'s' if len(found) > 1 else ''} {', '.join(shown)}" if found else ""
+
+
+def sandbox(report: Report) -> str:
+    """Return the level of the sandbox, and what it lacks; empty where the report has none."""
+    box = report.sandbox
+    if box is None:
+        return ""
+    if box.level in ("full", "off"):
+        return f"sandbox: {box.level}"
+    named = [plain(part, 80) for part in box.missing[:10]]
+    missing = named or [
+        name for name, there in (("Landlock", box.landlock), ("seccomp", box.seccomp)) if not there
+    ]
+    return f"sandbox: {box.level}" + (f", missing {', '.join(missing)}" if missing else "")
+
+
+def problem_line(problem: Problem) -> str:
+    """Return ``file:line:column: path: message``, as a compiler writes it."""
+    place = [problem.file or ""]
+    place += [whole(part) for part in (problem.line, problem.column) if part is not None]
+    return ": ".join(part for part in (":".join(place), problem.path, problem.message) if part)
+
+
+def change_line(change: Change) -> str:
+    """Return what is asked less of which model."""
+    return f"{change.model}: {change.message}" if change.model else change.message
+
+
+def shard(report: Report) -> str:
+    """Return ``shard 2 of 4``, or nothing where the report covers the whole manifest."""
+    part = report.shard
+    return f"shard {whole(part.index)} of {whole(part.count)}" if part is not None else ""
 
 
 def ordered(models: Sequence[ModelResult]) -> list[ModelResult]:
-    """Return errors and divergences first, each group in the manifest's order."""
-    rank = {"error": 0, "diverged": 1, "pass": 2}
-    return sorted(models, key=lambda m: rank[m.verdict])
+    """Return failing models, the worst first, then those that pass in the manifest's order.
+
+    Required ones are worse than others, errors worse than divergences, and of two divergences
+    the one that used more of its tolerance.
+    """
+
+    def rank(model: ModelResult) -> tuple[bool, bool, bool, float]:
+        if model.verdict == "pass":
+            return True, False, False, 0.0
+        bad = (_budget(c) for c in model.checks if c.verdict == "diverged" and not c.advice)
+        return False, not model.required, model.verdict != "error", -max(bad, default=0.0)
+
+    return sorted(models, key=rank)
+
+
+def _share(count: int, total: int, noun: bool = True) -> str:
+    if total == 1 and count == 1 and noun:
+        return "the model"
+    return f"{whole(count)} of {total}" + (" models" if noun else "")
+
+
+def _other(report: Report) -> str:
+    count = len(report.problems)
+    many = "s" if count > 1 else ""
+    if report.models:
+        return f"{count} problem{many} with the run"
+    if any(problem.line is None for problem in report.problems):
+        return "nothing was verified"
+    return f"the manifest has {count} mistake{many}"
+
+
+def _word(value: object) -> str:
+    if isinstance(value, str):
+        return plain(value, 40)
+    return repr(value)[:40] if isinstance(value, float) else ""
+
+
+def _replaced(value: object) -> dict[str, tuple[str, str]]:
+    """The versions of the image and of the run, of packages that the requirements replaced."""
+    found = {}
+    for name, pair in islice(value.items(), _READ_OTHERS) if isinstance(value, dict) else ():
+        if isinstance(pair, list | tuple) and len(pair) == 2 and all(map(_word, pair)):
+            found[plain(name, 40)] = _word(pair[0]), _word(pair[1])
+    return found
+
+
+def _version(name: str, version: str, replaced: dict[str, tuple[str, str]]) -> str:
+    image = replaced.get(name, (version, ""))[0]
+    return f"{name} {version}" + (f" (the image has {image})" if image != version else "")
 
 
 def _used_sentence(check: Check) -> str:

@@ -9,9 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from onnx_gate.report import summary
-from onnx_gate.report.escape import plain
+from onnx_gate.report.escape import printed
 from onnx_gate.report.model import ModelResult, Report
+from onnx_gate.report.versus import versus
 
+_LIMIT = 500
+_BLOCK = 4000
+_LINES = 40
 _STYLES = {"pass": "green", "diverged": "red", "error": "magenta"}
 
 
@@ -33,25 +37,29 @@ def renderable(report: Report) -> RenderableType:
     table.add_column("Closest case", overflow="fold")
     table.add_column("Error", justify="right")
     table.add_column("Of tolerance", justify="right", no_wrap=True)
+    if report.baseline is not None:
+        table.add_column("vs base", no_wrap=True)
     table.add_column("Seconds", justify="right")
     for model in report.models:
-        table.add_row(*_row(model))
-    return Group(table, *_notes(report), _verdict(report))
+        table.add_row(*_row(model, compared=report.baseline is not None))
+    shown: list[RenderableType] = [table] if report.models else []
+    return Group(*shown, *_notes(report), *_about(report), _verdict(report))
 
 
-def _row(model: ModelResult) -> tuple[Text, ...]:
-    bad = summary.failing(model)
-    check = bad[0] if bad else summary.closest(model.checks)
+def _row(model: ModelResult, compared: bool) -> tuple[Text, ...]:
+    check = summary.worst(model)
     verdict = model.verdict if model.required else f"{model.verdict} (not required)"
     error = summary.number(summary.error_of(check)) if check is not None else ""
+    case = check.case if check is not None else (model.error.kind if model.error else "")
     cells = (
-        plain(model.name),
+        printed(model.name, _LIMIT, whole=0),
         verdict,
         str(summary.counted(model)),
-        plain(check.case) if check is not None else (model.error.kind if model.error else ""),
+        printed(case, _LIMIT, whole=0),
         error,
         summary.used(check),
-        f"{sum(stage.seconds for stage in model.stages):.1f}",
+        *([versus(model, check)] if compared else []),
+        summary.seconds(model),
     )
     return tuple(
         Text(cell, style=_STYLES[model.verdict] if place == 1 else "")
@@ -64,18 +72,35 @@ def _notes(report: Report) -> list[Text]:
     for model in summary.ordered(report.models):
         if model.verdict == "pass":
             continue
-        text = Text(f"\n{plain(model.name)}", style="bold")
-        text.append(f": {plain(summary.model_line(model))}", style=_STYLES[model.verdict])
+        text = Text(f"\n{printed(model.name, _LIMIT)}", style="bold")
+        text.append(f": {printed(summary.model_line(model), _LIMIT)}", style=_STYLES[model.verdict])
         if model.error is not None:
-            for line in model.error.message.splitlines()[1:]:
-                text.append(f"\n    {plain(line)}", style="dim")
+            for line in model.error.message[:_BLOCK].splitlines()[1:_LINES]:
+                text.append(f"\n    {printed(line, _LIMIT)}", style="dim")
             if model.error.log:
-                text.append(f"\n    log: {plain(model.error.log)}", style="dim")
-        for finding in model.findings:
+                text.append(f"\n    log: {printed(model.error.log, _LIMIT)}", style="dim")
+        for finding in model.findings[:_LINES]:
             if finding.severity != "note" and finding.code != "OG403":
-                text.append(f"\n    {finding.code} {plain(finding.message)}", style="")
+                text.append(f"\n    {finding.code} {printed(finding.message, _LIMIT)}", style="")
         notes.append(text)
     return notes
+
+
+def _about(report: Report) -> list[Text]:
+    """What is about the run and not about a model: problems, changes, notes, the sandbox."""
+    lines: list[tuple[str, str]] = []
+    lines += [("red", f"problem: {summary.problem_line(each)}") for each in report.problems]
+    lines += [
+        ("yellow", f"the manifest asks less: {summary.change_line(each)}")
+        for each in report.changes
+    ]
+    lines += [("dim", f"note: {note}") for note in report.notes]
+    if report.sandbox is not None and report.sandbox.level in ("partial", "none"):
+        lines.append(("yellow", summary.sandbox(report)))
+    return [
+        Text(("\n" if first else "") + printed(line, _LIMIT), style=style)
+        for first, (style, line) in zip([True] + [False] * len(lines), lines, strict=False)
+    ]
 
 
 def _verdict(report: Report) -> Text:

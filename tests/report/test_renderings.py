@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import math
-import re
+import shlex
 import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 from xml.etree import ElementTree as ET
 
 import jsonschema
@@ -19,53 +21,34 @@ from hypothesis import strategies as st
 from onnx_gate.errors import UserError
 from onnx_gate.gate.run import count, overall, slug
 from onnx_gate.report import html, junit, markdown, sarif, terminal
+from onnx_gate.report.command import run_command
 from onnx_gate.report.escape import fence, inline
 from onnx_gate.report.io import json_schema, read_report, to_json, write_text
 from onnx_gate.report.model import ModelResult, Report
-from onnx_gate.report.summary import apart, number, percent
-from tests.report.reports import report
+from onnx_gate.report.places import inside
+from onnx_gate.report.summary import apart, headline, number, percent
+from onnx_gate.report.versus import factor
+from tests.report.everything import all_replaced, everything
+from tests.report.hostile import HOSTILE, ids
+from tests.report.page import page
+from tests.report.reports import check, report
+from tests.report.scenes import SCENES, diverged, invalid, loosened, unsandboxed
 
-GOLDEN = Path(__file__).parent / "golden.md"
-
-_FENCE = re.compile(r"^(`{3,})\w*\n.*?^\1$", re.M | re.S)
-
-HOSTILE = [
-    "| a | b |",
-    "<script>alert(1)</script>",
-    "</summary></details>",
-    "`code` ``` fence",
-    "@everyone see #1 and GH-1",
-    "[link](http://evil.example)",
-    "![image](http://evil.example/x.png)",
-    "**bold** _it_ ~~no~~",
-    "line\nbreak\r\n# heading",
-    "\x1b[31mred\x1b[0m",
-    "\u202egnp.exe",
-    "::error::forged",
-    "&lt;b&gt; &#124;",
-    "<!-- onnx-gate {} -->",
-    "http://evil.example",
-    "{{ 7 * 7 }} {% raw %}",
-]
+HERE = Path(__file__).parent
 
 
 def test_markdown_is_what_it_was() -> None:
     """Rewrite tests/report/golden.md by hand where the template is meant to change."""
-    assert markdown.render(report()) == GOLDEN.read_text(encoding="utf-8")
+    assert markdown.render(report()) == (HERE / "golden.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_text_changes_no_structure_of_the_markdown(text: str) -> None:
-    plain = _FENCE.sub("", markdown.render(report("name", "text"))).splitlines()
-    hostile = _FENCE.sub("", markdown.render(report(f"x{text}", f"x{text}")))
-    tables = [line for line in hostile.splitlines() if line.startswith("|")]
-    assert [line.count("|") for line in tables] == [
-        line.count("|") for line in plain if line.startswith("|")
-    ]
-    for tag in ("<details", "</details>", "<summary>", "</summary>", "<sub>", "<script", "<!--"):
-        assert hostile.count(tag) == "\n".join(plain).count(tag)
-    for forbidden in ("@everyone", "](http", "\x1b", "\u202e", "#1 "):
-        assert forbidden not in hostile
+@pytest.mark.parametrize("name", SCENES)
+def test_scenes_are_what_they_were(name: str) -> None:
+    """Rewrite tests/report/golden/ by hand where a template is meant to change."""
+    make, view = SCENES[name]
+    golden = (HERE / "golden" / f"{name}.md").read_text(encoding="utf-8")
+    assert markdown.render(make(), view) == golden
+    assert page(golden).unbalanced == []
 
 
 @settings(max_examples=60)
@@ -93,25 +76,141 @@ class _Tags(HTMLParser):
         self.seen.append(tag)
 
 
-@pytest.mark.parametrize("text", HOSTILE)
+def tags(shown: Report) -> list[str]:
+    parser = _Tags()
+    parser.feed(html.render(shown))
+    return parser.seen
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=ids)
 def test_hostile_text_changes_no_structure_of_the_page(text: str) -> None:
-    def tags(name: str) -> list[str]:
-        parser = _Tags()
-        parser.feed(html.render(report(name, name)))
-        return parser.seen
-
-    assert tags(f"x{text}") == tags("name")
+    assert tags(all_replaced(text)) == tags(everything())
 
 
-@pytest.mark.parametrize("text", ["plain", *HOSTILE])
+@pytest.mark.parametrize("text", ["plain", *HOSTILE], ids=ids)
 def test_junit_and_sarif_are_well_formed(text: str) -> None:
     root = ET.fromstring(junit.render(report(f"x{text}", text)))
     assert root.get("failures") == "2"
     assert root.get("errors") == "0", "the model in error is not required"
+    ET.fromstring(junit.render(all_replaced(text)))
     log = json.loads(sarif.render(report(f"x{text}", text)))
     assert log["version"] == "2.1.0"
     levels = [result["level"] for result in log["runs"][0]["results"]]
     assert levels == ["error", "error", "warning"]
+    for result in json.loads(sarif.render(all_replaced(text)))["runs"][0]["results"]:
+        assert "](" not in result["message"]["text"]
+        for location in result.get("locations", ()):
+            uri = location["physicalLocation"]["artifactLocation"]["uri"]
+            assert not urlsplit(uri).scheme
+            assert not {"", ".", ".."} & set(unquote(uri).split("/"))
+
+
+def test_what_is_about_no_model_is_in_every_rendering() -> None:
+    root = ET.fromstring(junit.render(invalid()))
+    assert root.get("errors") == "1"
+    case = root.find("testsuite/testcase[@name='manifest']")
+    assert case is not None
+    message = "onnx-gate.yml:12:7: models.resnet18.tolerance: unknown key 'atoll'"
+    assert str(case[0].get("message")).startswith(message)
+    assert len(case.findall("error")) == 2
+    result = json.loads(sarif.render(invalid()))["runs"][0]["results"][0]
+    region = result["locations"][0]["physicalLocation"]["region"]
+    assert (result["level"], region) == ("error", {"startLine": 12, "startColumn": 7})
+    assert message in terminal.render(invalid())
+    for text in (terminal.render(loosened()), html.render(loosened()), junit.render(loosened())):
+        assert "resnet18: atol: 1e-4" in text
+    for text in (terminal.render(unsandboxed()), html.render(unsandboxed())):
+        assert "sandbox: partial, missing seccomp" in text
+    for text in (terminal.render(diverged()), html.render(diverged()), junit.render(diverged())):
+        assert "🔺 ×8 000" in text
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "shown"),
+    [
+        (3.9e-2, 4.9e-6, "🔺 ×8 000"),
+        (1.0, 1.0, "±0"),
+        (1.04, 1.0, "±0"),
+        (1.5, 1.0, "🔺 ×1.5"),
+        (1e-3, 1e-2, "🔻 ×0.1"),
+        (1e9, 1.0, "🔺 ×1.0e+09"),
+        (1e-9, 1.0, "🔻 ×1.0e-09"),
+        (0.0, 1.0, "🔻 to 0"),
+        (1.0, 0.0, "🔺 from 0"),
+        (0.0, 0.0, "±0"),
+        (math.inf, 1.0, "🔺 ×∞"),
+        (1e308, 1e-308, "🔺 ×∞"),
+        (1.0, math.inf, "🔻 from ∞"),
+        (math.inf, math.inf, "±0"),
+        (math.nan, 1.0, "?"),
+    ],
+)
+def test_a_change_against_the_baseline(now: float, before: float, shown: str) -> None:
+    assert factor(now, before) == shown
+
+
+LOST = {"problems": [{"message": "lost"}], "verdict": "error"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "shown"),
+    [
+        ({"counts": {"pass": 3}, "verdict": "pass"}, "all 3 models agree"),
+        ({"counts": {"pass": 2, "diverged": 1}}, "1 of 3 models diverged"),
+        ({"counts": {"error": 3}}, "3 of 3 models could not be verified"),
+        (
+            {"counts": {"pass": 2, "diverged": 1}, "verdict": "pass"},
+            "1 of 3 models diverged, none of them required",
+        ),
+        ({"counts": {"pass": 3}, **LOST}, "3 of 3 models agree, 1 problem with the run"),
+        ({"models": (), "counts": {}, "verdict": "error"}, "no model was verified"),
+        ({"models": (), "counts": {}, **LOST}, "nothing was verified"),
+        ({"counts": {}, "verdict": "error"}, "the run failed"),
+    ],
+)
+def test_the_headline_never_says_more_than_the_verdict(
+    changes: dict[str, object], shown: str
+) -> None:
+    assert headline(Report.model_validate(report().model_dump(by_alias=True) | changes)) == shown
+
+
+@given(st.text(max_size=200) | st.sampled_from(HOSTILE), st.text(min_size=1, max_size=200))
+def test_the_command_finds_what_it_is_about(name: str, case: str) -> None:
+    found = ModelResult(name=name, verdict="diverged")
+    failing = [check("x", "diverged").model_copy(update={"case": case})]
+    line = run_command("ml/onnx-gate.yml", found, failing)
+    assert line.isprintable()
+    assert "`" not in line
+    words = shlex.split(line)
+    assert words[:4] == ["onnx-gate", "run", "--manifest", "ml/onnx-gate.yml"]
+    given_name, given_case = _values(words[4:])
+    assert fnmatch.fnmatchcase(name, given_name)
+    assert fnmatch.fnmatchcase(case, given_case)
+
+
+def _values(words: list[str]) -> list[str]:
+    """The values of options that are written ``--name value`` or ``--name=value``."""
+    found = []
+    while words:
+        name, equals, value = words[0].partition("=")
+        assert name in ("--model", "--case")
+        found.append(value if equals else words[1])
+        words = words[1:] if equals else words[2:]
+    return found
+
+
+@given(
+    st.text(alphabet="ab./\\\n %#", max_size=12)
+    | st.sampled_from(["../x", "a/../../b", "/etc/passwd", "C:\\x", "a//b", "./a.py", "a b.py"])
+)
+def test_a_path_of_a_report_stays_in_the_repository(path: str) -> None:
+    found = inside(path)
+    if found is None:
+        return
+    resolved = Path("/repository", found).resolve()
+    assert resolved.is_relative_to("/repository/")
+    assert resolved != Path("/repository")
+    assert resolved == Path("/repository", path).resolve()
 
 
 def test_the_terminal_shows_worst_case_and_verdict() -> None:

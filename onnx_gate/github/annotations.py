@@ -1,0 +1,133 @@
+"""The report as workflow commands that annotate lines of a pull request.
+
+GitHub keeps ten annotations of each level and step, so these are the ten worst.
+"""
+
+# Without the import of "annotations" from __future__, whose name is this module's function.
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import accumulate, islice
+
+from onnx_gate.report import places, summary
+from onnx_gate.report.escape import plain, visible
+from onnx_gate.report.model import Change, Finding, ModelResult, Problem, Report
+
+EACH_LEVEL = 10
+MESSAGE_LIMIT = 4096
+"""Characters and UTF-8 bytes of a message, as it is written."""
+
+_TITLE_LIMIT = 80
+_NAME_LIMIT = 60
+_MESSAGE_LINES = 20
+_ENDS = {"diverged": "diverged", "error": "could not be verified"}
+
+
+def annotations(report: Report, manifest_path: str) -> tuple[str, ...]:
+    """Return at most ten commands of level error, then at most ten of level warning.
+
+    ``manifest_path`` is the manifest's path inside the repository: where a model's source line is
+    not known, its entry there is annotated.
+    """
+    return (
+        *islice(_errors(report, manifest_path), EACH_LEVEL),
+        *islice(_warnings(report, manifest_path), EACH_LEVEL),
+    )
+
+
+def command(level: str, message: str, title: str = "", place: places.Place | None = None) -> str:
+    """Return one workflow command, on one line, that says what it is given and nothing else."""
+    properties = []
+    if place is not None:
+        properties = [("file", place.file), ("line", place.line), ("col", place.column)]
+    named = [f"{key}={_property(str(value))}" for key, value in properties if value]
+    if title:
+        named.append(f"title={_property(plain(title, _TITLE_LIMIT))}")
+    # Without properties there must be no space: some runners take "::error ::" for plain text.
+    return f"::{level}{' ' if named else ''}{','.join(named)}::{_data(message)}"
+
+
+def _errors(report: Report, manifest: str) -> Iterator[str]:
+    for problem in report.problems:
+        place = places.of_problem(problem, manifest)
+        yield command("error", _problem(problem, place), "onnx-gate", place)
+    yield from _models(report, manifest, "error", required=True)
+
+
+def _warnings(report: Report, manifest: str) -> Iterator[str]:
+    for change in report.changes:
+        place = places.of_entry(change, manifest)
+        yield command("warning", _change(change), "the manifest asks less", place)
+    yield from _models(report, manifest, "warning", required=False)
+    for model in summary.ordered(report.models):
+        found = [f for f in model.findings if f.severity == "warning"]
+        yield from _findings("warning", model, found, manifest)
+
+
+def _models(report: Report, manifest: str, level: str, required: bool) -> Iterator[str]:
+    """One command for each failing model, the worst first, then what else was found in them."""
+    models = [
+        m for m in summary.ordered(report.models) if m.verdict != "pass" and m.required == required
+    ]
+    for model in models:
+        place = places.of_model(model, manifest) or places.of_entry(model, manifest)
+        title = f"{plain(model.name, _NAME_LIMIT)} {_ENDS[model.verdict]}"
+        yield command(level, _failure(model), title, place)
+    for model in models:
+        errors = (f for f in model.findings if f.severity == "error")
+        placed = [f for f in errors if places.of_source(f, manifest) is not None]
+        yield from _findings(level, model, placed[1:], manifest)
+
+
+def _findings(
+    level: str, model: ModelResult, findings: Iterable[Finding], manifest: str
+) -> Iterator[str]:
+    for finding in findings:
+        place = places.of_source(finding, manifest) or places.of_entry(model, manifest)
+        title = f"{plain(model.name, _NAME_LIMIT)}: {finding.code}"
+        yield command(level, finding.message, title, place)
+
+
+def _failure(model: ModelResult) -> str:
+    if model.error is not None:
+        return f"{model.error.code}: {model.error.message[:MESSAGE_LIMIT]}"
+    lines = [summary.model_line(model)]
+    errors = [f for f in model.findings if f.severity == "error"]
+    lines += [f"{f.code}: {summary.first_line(f.message)}" for f in errors[:_MESSAGE_LINES]]
+    # Where nothing was compared, the line about the model is its first finding already.
+    return "\n".join(dict.fromkeys(lines))
+
+
+def _problem(problem: Problem, place: places.Place | None) -> str:
+    parts = [problem.path[:MESSAGE_LIMIT], problem.message[:MESSAGE_LIMIT]]
+    if place is None and problem.file:
+        parts.insert(0, problem.file[:MESSAGE_LIMIT])
+    return ": ".join(part for part in parts if part)
+
+
+def _change(change: Change) -> str:
+    message = change.message[:MESSAGE_LIMIT]
+    return f"{change.model[:MESSAGE_LIMIT]}: {message}" if change.model else message
+
+
+def _data(message: str) -> str:
+    """Escape a message and cut it to the limit, never inside an escape."""
+    lines = message[:MESSAGE_LIMIT].splitlines()
+    text = "\n".join(_unobeyed(visible(line)) for line in lines).strip() or "(empty)"
+    parts = [{"%": "%25", "\n": "%0A"}.get(character, character) for character in text]
+    ends = list(accumulate(len(part.encode()) for part in parts))
+    if ends[-1] <= MESSAGE_LIMIT and len(message) <= MESSAGE_LIMIT:
+        return "".join(parts)
+    kept = bisect_right(ends, MESSAGE_LIMIT - len("…".encode()))
+    return "".join(parts[:kept]) + "…"
+
+
+def _property(value: str) -> str:
+    text = _unobeyed(plain(value))
+    for character, escape in (("%", "%25"), (":", "%3A"), (",", "%2C")):
+        text = text.replace(character, escape)
+    return text
+
+
+def _unobeyed(text: str) -> str:
+    """``text`` without the old commands, which a runner finds anywhere in a line."""
+    return text.replace("##[", "# #[")

@@ -1,0 +1,70 @@
+"""The first line of a comment: who wrote it, for which run, in a form that can be read back."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass, field, fields
+
+from onnx_gate.errors import UserError
+
+VERSION = 1
+MAX_ID = 64
+
+_VERDICTS = ("pass", "diverged", "error")
+_LINE = re.compile(r"<!-- onnx-gate (\{[^\r\n<>]{0,1200}\}) -->(?=[\r\n]|\Z)")
+_SHA = re.compile(r"[0-9a-f]{0,64}")
+_MAX_NUMBER = 2**63
+
+
+@dataclass(frozen=True)
+class Header:
+    """What identifies a comment and orders it among others with the same ``id``.
+
+    ``run`` and ``attempt`` are of the run that verified, ``sha`` is its commit or the beginning
+    of it, ``verdict`` is ``pass``, ``diverged`` or ``error``. Raises ``UserError`` where the
+    user's ``id`` cannot be used, and ``ValueError`` for any other wrong field.
+    """
+
+    id: str
+    run: int
+    attempt: int
+    sha: str
+    verdict: str
+    v: int = field(default=VERSION, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.id, str) and 0 < len(self.id) <= MAX_ID and self.id.isprintable()):
+            raise UserError(f"comment-id must be 1 to {MAX_ID} printable characters")
+        numbers = (self.v, self.run, self.attempt)
+        if not all(type(n) is int and 0 <= n < _MAX_NUMBER for n in numbers) or self.v != VERSION:
+            raise ValueError("a header's version, run and attempt are whole numbers")
+        if not (isinstance(self.sha, str) and _SHA.fullmatch(self.sha)):
+            raise ValueError("a header's commit is hexadecimal")
+        if self.verdict not in _VERDICTS:
+            raise ValueError("a header's verdict is one of the report's")
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Greater for what is newer."""
+        return self.run, self.attempt
+
+    def line(self) -> str:
+        """Return the HTML comment that a body starts with, without a line break."""
+        text = json.dumps({"v": self.v, **asdict(self)}, separators=(",", ":"))
+        # Nothing may end the HTML comment, or begin another.
+        for character in "<>&":
+            text = text.replace(character, f"\\u{ord(character):04x}")
+        return f"<!-- onnx-gate {text} -->"
+
+
+def parse(body: object) -> Header | None:
+    """Return the header that ``body`` starts with, ``None`` where there is none or it is wrong."""
+    match = _LINE.match(body) if isinstance(body, str) else None
+    if match is None:
+        return None
+    try:
+        data = json.loads(match[1])
+        return Header(**{part.name: data[part.name] for part in fields(Header)})
+    except (UserError, ValueError, TypeError, KeyError, RecursionError):
+        return None

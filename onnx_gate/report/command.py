@@ -1,0 +1,46 @@
+"""The command that repeats what a report says, in one line that a shell reads as it is shown."""
+
+from __future__ import annotations
+
+import glob
+import shlex
+from collections.abc import Sequence
+
+from onnx_gate.report.model import Check, ModelResult
+from onnx_gate.report.places import inside
+
+_DEFAULT = "onnx-gate.yml"
+_LIMIT = 160
+
+
+def run_command(manifest: str, model: ModelResult, failing: Sequence[Check]) -> str:
+    """Return the command that verifies one model, and the worst of its failing cases only."""
+    words = ["onnx-gate run", *_manifest(manifest), *_option("--model", model.name)]
+    return " ".join(words + (_option("--case", failing[0].case) if failing else []))
+
+
+def check_command(manifest: str) -> str:
+    """Return the command that looks for mistakes in the manifest."""
+    return " ".join(["onnx-gate check", *_manifest(manifest)])
+
+
+def _manifest(path: str) -> list[str]:
+    file = inside(path)
+    if file is None or file == _DEFAULT or "`" in file:
+        return []
+    return ["--manifest", shlex.quote(file)]
+
+
+def _option(name: str, value: str) -> list[str]:
+    word = shlex.quote(_glob(value))
+    return [f"{name}={word}"] if word.startswith("-") else [name, word]
+
+
+def _glob(value: str) -> str:
+    """A pattern that matches the value, of characters that can be shown; a long one is cut."""
+    shown = "".join(
+        "?" if not c.isprintable() or c in "`\u3164\u2800" else glob.escape(c)
+        for c in value[:_LIMIT]
+    )
+    # Nothing of ours may hold what looks like the start of a comment's header.
+    return shown.replace("<!--", "<?--") + ("*" if len(value) > _LIMIT else "")

@@ -1,0 +1,78 @@
+"""Where in the repository something is: paths from a report, checked before anything is made of them.
+
+Paths in a report are relative to the manifest's folder, as the manifest's own are; the manifest's
+path is relative to the repository.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass
+
+from onnx_gate.report.escape import plain
+from onnx_gate.report.model import Change, Finding, ModelResult, Problem, Source
+
+_PATH_LIMIT = 500
+_MAX_LINE = 10**7
+
+
+@dataclass(frozen=True)
+class Place:
+    """A file of the repository, and a line and a column in it (from 1) where they are known."""
+
+    file: str
+    line: int | None = None
+    column: int | None = None
+
+    def __str__(self) -> str:
+        return ":".join(str(part) for part in (self.file, self.line, self.column) if part)
+
+
+def inside(path: str | None) -> str | None:
+    """Return a relative path that stays where it starts, or ``None`` for any other."""
+    if not path or len(path) > _PATH_LIMIT or plain(path) != path or "\\" in path:
+        return None
+    while path.startswith("./"):
+        path = path[2:]
+    parts = path.split("/")
+    return None if any(part in ("", ".", "..") for part in parts) else path
+
+
+def of_source(source: Finding | Source, manifest: str) -> Place | None:
+    """Return the source line that a finding or a diagnosis names, or ``None``."""
+    file, folder = inside(source.file), inside(manifest)
+    if file is None or folder is None:
+        return None
+    return Place(posixpath.join(posixpath.dirname(folder), file), _natural(source.line))
+
+
+def of_model(model: ModelResult, manifest: str) -> Place | None:
+    """Return the first source line that an error of the model names, else its diagnosis's."""
+    sources: list[Finding | Source] = [f for f in model.findings if f.severity == "error"]
+    if model.diagnosis is not None and model.diagnosis.source is not None:
+        sources.append(model.diagnosis.source)
+    found = (of_source(source, manifest) for source in sources)
+    return next((place for place in found if place is not None), None)
+
+
+def of_entry(model: ModelResult | Change, manifest: str) -> Place | None:
+    """Return the line of the manifest that a model or a change is about."""
+    file = inside(manifest)
+    return None if file is None else Place(file, _natural(model.line))
+
+
+def of_problem(problem: Problem, manifest: str) -> Place | None:
+    """Return where a problem is; the manifest is known by its name, however it was reached."""
+    if problem.file is None:
+        return None
+    file = inside(problem.file)
+    if posixpath.basename(problem.file) == posixpath.basename(manifest):
+        file = inside(manifest)
+    if file is None:
+        return None
+    line = _natural(problem.line)
+    return Place(file, line, _natural(problem.column) if line else None)
+
+
+def _natural(number: int | None) -> int | None:
+    return number if number is not None and 0 < number <= _MAX_LINE else None

@@ -1,0 +1,86 @@
+"""Where a rendering is shown, and the links that it may therefore hold.
+
+A report names no address: every link begins with one of the view's, and what a report adds to it
+is a checked path, percent-encoded.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+from onnx_gate.report.escape import code, inline
+from onnx_gate.report.model import Baseline
+from onnx_gate.report.places import Place
+
+_ADDRESS = re.compile(r"https?://[A-Za-z0-9._~:/?#@!&*+,;=%\[\]-]{1,1000}")
+_COMMIT = re.compile(r"[0-9a-f]{7,64}")
+
+
+@dataclass(frozen=True)
+class View:
+    """The repository, commit and run that a rendering links to; what is ``None`` is not linked.
+
+    ``sha`` is the commit that the verdict is about, ``base`` what it is compared with as text
+    (``main@4f1c2e9``), ``manifest_path`` the manifest's path inside the repository. ``detail`` is
+    the number of steps by which the rendering is shortened, 0 for everything.
+    """
+
+    repository_url: str | None = None
+    sha: str | None = None
+    base: str | None = None
+    run_url: str | None = None
+    run_label: str | None = None
+    report_url: str | None = None
+    manifest_path: str | None = None
+    detail: int = 0
+
+    def commit(self) -> Markup | None:
+        """Return the commit, linked, or ``None`` where there is none."""
+        if not self.sha:
+            return None
+        label = code(self.sha[:7])
+        repository = _repository(self)
+        return label if repository is None else link(label, f"{repository}/commit/{self.sha}")
+
+    def against(self, baseline: Baseline | None) -> Markup | None:
+        """Return what the verdict is compared with, or ``None``."""
+        commit = baseline.sha[:7] if baseline is not None and baseline.sha else None
+        base = self.base or commit
+        return Markup("base {}").format(code(base, 80)) if base else None
+
+    def place(self, place: Place, short: bool = False) -> Markup:
+        """Return ``file:line``, linked to the line at the commit where that is known."""
+        repository = _repository(self)
+        label = code(str(place).rpartition("/")[2] if short else place, 120)
+        if repository is None:
+            return label
+        line = f"#L{place.line}" if place.line else ""
+        return link(label, f"{repository}/blob/{self.sha}/{quote(place.file)}{line}")
+
+    def run(self) -> Markup | None:
+        """Return the run, linked, or ``None``."""
+        if not self.run_url and not self.run_label:
+            return None
+        return link(inline(self.run_label or "run", 60), self.run_url)
+
+    def report(self) -> Markup:
+        """Return the words ``full report``, linked to it, or else to the run, where possible."""
+        return link(Markup("full report"), self.report_url or self.run_url)
+
+
+def link(label: Markup, address: str | None) -> Markup:
+    """Return a link, or the label alone where the address is not one."""
+    if not address or not _ADDRESS.fullmatch(address):
+        return label
+    return Markup(f"[{label}]({address})")
+
+
+def _repository(view: View) -> str | None:
+    if not view.repository_url or not view.sha or not _COMMIT.fullmatch(view.sha):
+        return None
+    address = view.repository_url.rstrip("/")
+    return address if _ADDRESS.fullmatch(address) else None

@@ -1,0 +1,242 @@
+"""A report in which every field that can hold free text does, and what it takes to replace it.
+
+The fields are found by walking the types: one that is added later has to be filled in here, and is
+attacked from then on.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from onnx_gate.report.model import (
+    Baseline,
+    Change,
+    CheckBase,
+    Diagnosis,
+    Finding,
+    Metrics,
+    ModelError,
+    ModelResult,
+    Problem,
+    Report,
+    Sandbox,
+    Shard,
+)
+from tests.report.reports import check
+from tests.report.scenes import model, whole
+
+Path = tuple[str | int, ...]
+KEY = "a key of a mapping"
+
+
+@functools.cache
+def everything() -> Report:
+    metrics = Metrics(elements=8, max_abs=1.0, max_rel=1.0, rms=1.0, criteria={"cosine": 0.5})
+    bad = check(
+        "edges/zeros",
+        "diverged",
+        budget=41.0,
+        metrics=metrics,
+        reason="too far",
+        base=CheckBase(verdict="pass", max_abs=1e-3),
+    )
+    findings = tuple(
+        Finding(code="OG102", severity=severity, message="found", file="models/a.py", line=3)
+        for severity in ("error", "warning", "note")
+    )
+    nowhere = Finding(code="OG102", severity="error", message="found")
+    shapeless = check("edges/ones", "diverged", metrics=None, worst=None, reason="shape", budget=1)
+    node = {"name": "n", "op_type": "Softmax", "output": "softmax", "module": "blocks.3.attn"}
+    diagnosis = Diagnosis.model_validate(
+        {
+            "runtime": "onnxruntime",
+            "case": "edges/zeros",
+            "output": "logits",
+            "blame": "exporter",
+            "evidence": ({"experiment": "tried", "outcome": "agrees", "agrees": True},),
+            "node": node,
+            "fused_by": "GeluFusion",
+            "source": {"file": "models/a.py", "line": 3, "code": "x.softmax()"},
+            "nodes": ({**node, "error": 1.0, "born": 0.5},),
+            "repro": "repro/bert",
+            "hints": ("OG102",),
+            "note": "no float64",
+        }
+    )
+    operators = {"exporter": "dynamo", "opset": 20, "bytes": 1, "nodes": 1, "operators": {"Mul": 1}}
+    return whole(
+        model(
+            "bert",
+            bad,
+            shapeless,
+            verdict="diverged",
+            base="pass",
+            findings=findings,
+            line=4,
+            diagnosis=diagnosis,
+        ),
+        ModelResult(
+            name="gpt",
+            verdict="error",
+            error=ModelError(
+                kind="export", code="OG201", message="bad\nworse", log="a.log", tail=("x", "y")
+            ),
+        ),
+        model("resnet", base="diverged", findings=findings, export=operators),
+        model("wrong", verdict="diverged", checks=(), findings=(nowhere,)),
+        environment={
+            "torch": "2.9.1",
+            "onnxruntime": "1.31",
+            "cpu_capability": "AVX2",
+            "machine": "x86_64",
+            "providers": ["CPU"],
+            "nested": {"deep": ["text"]},
+            "replaced": {"torch": ["2.13.0", "2.9.1"], "numpy": ["2.0", "1.26"]},
+        },
+        problems=(
+            Problem(message="bad", file="onnx-gate.yml", line=12, column=7, path="models.bert"),
+            Problem(message="lost", file="elsewhere.yml", line=3, path="dims"),
+        ),
+        changes=(Change(kind="tolerance", model="bert", message="atol", line=9),),
+        baseline=Baseline(sha="4f1c2e9", run=1),
+        shard=Shard(index=1, count=2),
+        sandbox=Sandbox(level="partial", missing=("seccomp",)),
+        notes=("a note", "another"),
+    )
+
+
+def leaves(value: Any, path: Path = ()) -> Iterator[Path]:
+    """Every path to a text; those to a mapping's keys end in ``KEY``."""
+    if isinstance(value, str):
+        yield path
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from leaves(item, (*path, key))
+    elif isinstance(value, list | tuple):
+        for place, item in enumerate(value):
+            yield from leaves(item, (*path, place))
+
+
+@functools.cache
+def free_paths() -> tuple[Path, ...]:
+    """The paths of ``everything`` that take any text at all."""
+    found = []
+    for path in leaves(everything().model_dump()):
+        try:
+            replaced({path: "any text"})
+        except ValidationError:
+            continue
+        found.append(path)
+    return tuple(found)
+
+
+def fixed_names() -> set[str]:
+    """The names of the fields that take certain words only."""
+    paths = set(leaves(everything().model_dump())) - set(free_paths())
+    return {str([part for part in path if isinstance(part, str)][-1]) for path in paths}
+
+
+def replaced(texts: dict[Path, str]) -> Report:
+    """``everything`` with other texts at some paths."""
+    data = everything().model_dump()
+    for path, text in texts.items():
+        at: Any = data
+        for part in path[:-1]:
+            if isinstance(at[part], tuple):
+                at[part] = list(at[part])
+            at = at[part]
+        at[path[-1]] = text
+    return Report.model_validate(data)
+
+
+def all_replaced(text: str) -> Report:
+    """``everything`` with ``text`` wherever any text may be."""
+    return replaced(dict.fromkeys(free_paths(), text))
+
+
+def rekeyed(text: str) -> Report:
+    """``everything`` with ``text`` in every key of a free mapping."""
+
+    def walk(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {f"{text}{number}": walk(item) for number, item in enumerate(value.values())}
+        return [walk(item) for item in value] if isinstance(value, list) else value
+
+    report = everything()
+    models = []
+    for each in report.models:
+        export = each.export
+        if export is not None:
+            export = export.model_copy(update={"operators": {text: 1}})
+        checks = tuple(
+            c.model_copy(
+                update={
+                    "tolerance": walk(c.tolerance),
+                    "metrics": c.metrics and c.metrics.model_copy(update={"criteria": {text: 1.0}}),
+                }
+            )
+            for c in each.checks
+        )
+        models.append(each.model_copy(update={"export": export, "checks": checks}))
+    environment = walk(report.environment) | {"replaced": walk(report.environment["replaced"])}
+    return report.model_copy(update={"environment": environment, "models": tuple(models)})
+
+
+def text_fields() -> set[tuple[str, str]]:
+    """Every (type, field) reachable from a report whose type has free text in it."""
+    found: set[tuple[str, str]] = set()
+    seen: set[type[BaseModel]] = set()
+
+    def walk(kind: type[BaseModel]) -> None:
+        if kind in seen:
+            return
+        seen.add(kind)
+        for name, field in kind.model_fields.items():
+            for part in _parts(field.annotation):
+                if part in (str, Any):
+                    found.add((kind.__name__, name))
+                elif isinstance(part, type) and issubclass(part, BaseModel):
+                    walk(part)
+
+    walk(Report)
+    return found
+
+
+def filled_fields(value: Any = None) -> set[tuple[str, str]]:
+    """Every (type, field) that holds a text in ``everything``."""
+    value = everything() if value is None else value
+    found: set[tuple[str, str]] = set()
+    if isinstance(value, BaseModel):
+        for name in type(value).model_fields:
+            item = getattr(value, name)
+            if _holds_text(item):
+                found.add((type(value).__name__, name))
+            found |= filled_fields(item) if item is not None else set()
+    elif isinstance(value, list | tuple):
+        for item in value:
+            found |= filled_fields(item)
+    return found
+
+
+def _parts(annotation: Any) -> Iterator[Any]:
+    if get_origin(annotation) is Literal:
+        return
+    yield annotation
+    for part in get_args(annotation):
+        yield from _parts(part)
+
+
+def _holds_text(value: Any) -> bool:
+    if isinstance(value, dict):
+        return bool(value)
+    if isinstance(value, list | tuple):
+        return any(isinstance(item, str) for item in value)
+    return isinstance(value, str)
+
+
+HUGE = [10**5000, -(10**400), math.inf, math.nan]
