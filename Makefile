@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo broken test quick lint format docs bench clean
+.PHONY: help demo broken test quick container lint format docs bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -25,6 +25,10 @@ test: lint ## lint, types and all tests
 
 quick: $(STAMP) ## the tests that take seconds
 	$(BIN)/python -m pytest -m "not slow"
+
+container: $(STAMP) ## the tests of the action: build the image, run it, run workflows (needs docker)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt -e .[container]
+	$(BIN)/python -m pytest -m "container or workflows" tests/action tests/test_workflows.py
 
 lint: $(STAMP) ## ruff, ruff format, mypy --strict
 	$(BIN)/ruff check .

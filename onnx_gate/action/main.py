@@ -7,6 +7,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -14,7 +15,7 @@ from onnx_gate.action import log
 from onnx_gate.action.harden import harden
 from onnx_gate.action.inputs import Inputs, read_inputs
 from onnx_gate.errors import UserError
-from onnx_gate.github.context import Context, PullRequest, read_context
+from onnx_gate.github.context import Context, PullRequest, read_context, read_pull_request
 from onnx_gate.github.outputs import append_outputs, outputs_of
 from onnx_gate.report.model import Problem, Report
 
@@ -51,6 +52,7 @@ def _act(inputs: Inputs, environ: Mapping[str, str]) -> int:
     status = PASSED
     if inputs.mode in ("all", "publish", "report"):
         client = _client(inputs, context, trouble)
+        context = _filled(context, client)
         target = _target(context, client, trouble)
     # Imported late: a mode pays for what it uses, and publishing has to start quickly.
     if inputs.mode == "plan":
@@ -89,6 +91,7 @@ def publish_report(report: Report, inputs: Inputs, environ: Mapping[str, str]) -
     context = read_context(environ)
     trouble: list[str] = []
     client = _client(inputs, context, trouble)
+    context = _filled(context, client)
     target = _target(context, client, trouble)
     publication = Publication(inputs, context, environ, client, target)
     report, more = complete(report, publication)
@@ -117,6 +120,21 @@ def _client(inputs: Inputs, context: Context, trouble: list[str]) -> Client | No
     from onnx_gate.github.client import Client
 
     return Client(inputs.token, context.api_url)
+
+
+def _filled(context: Context, client: Client | None) -> Context:
+    """The context with what the event did not tell of its pull request, where GitHub tells it."""
+    known = context.pull_request
+    if client is None or known is None or (known.head_sha and known.base_sha):
+        return context
+    from onnx_gate.github.errors import GitHubError
+
+    try:
+        data = client.get(f"/repos/{context.repository}/pulls/{known.number}")
+        found = read_pull_request(data, context.repository)
+    except (GitHubError, UserError):
+        return context
+    return replace(context, pull_request=found, sha=found.head_sha, base_sha=found.base_sha)
 
 
 def _target(context: Context, client: Client | None, trouble: list[str]) -> PullRequest | None:

@@ -142,7 +142,7 @@ def store(report: Report, publication: Publication) -> None:
 def _guarded(report: Report, publication: Publication, client: Client) -> Report:
     """Add what the pull request asks less of its models than its base does."""
     target, choice = publication.target, publication.inputs.protect_manifest
-    if target is None or choice == "off":
+    if target is None or choice == "off" or not target.base_sha:
         return report
     path = publication.manifest_path
     repository = publication.context.repository
@@ -267,4 +267,6 @@ def _write(
 
 
 def _base_text(target: PullRequest | None) -> str | None:
-    return f"{target.base_ref}@{target.base_sha[:_SHORT_SHA]}" if target is not None else None
+    if target is None or not target.base_sha:
+        return None
+    return f"{target.base_ref}@{target.base_sha[:_SHORT_SHA]}"

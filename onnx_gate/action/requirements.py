@@ -17,6 +17,7 @@ from importlib import metadata
 from pathlib import Path
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+CONSTRAINTS = "constraints.txt"
 SECONDS = 1800
 _TAIL = 20
 _PROBE_SECONDS = 5
@@ -41,7 +42,7 @@ def install(
     ``directory`` is the working directory, ``say`` is given each (untrusted) line of output.
     """
     python = folder / "bin" / "python"
-    constraints = folder.parent / "constraints.txt"
+    constraints = folder.parent / CONSTRAINTS
     constraints.write_text("\n".join(gate_requirements()) + "\n", encoding="utf-8")
     venv = [*prefix, sys.executable, "-I", "-m", "venv"]
     pip = [*prefix, sys.executable, "-I", "-m", "pip", "--python", str(python)]

@@ -28,7 +28,7 @@ from onnx_gate.manifest import ManifestError
 from onnx_gate.manifest.load import load
 from onnx_gate.report.io import read_report, to_json, write_text
 from onnx_gate.report.model import Problem, Report, Sandbox
-from onnx_gate.sandbox.close import closed, credentials, private_paths
+from onnx_gate.sandbox.close import closed, credentials, opened, private_paths
 from onnx_gate.sandbox.level import reachable
 from onnx_gate.sandbox.policy import DEVICES, Policy, runtime_paths, without_git
 
@@ -72,7 +72,10 @@ def _verify(
     if inputs.sandbox == "require" and level.level != "full":
         lacking = "; ".join(level.missing) or "everything"
         return _end(output, inputs, level, f"sandbox: require, and this machine lacks {lacking}")
-    with closed(private_paths(environ, workspace), (workspace, output, place.root)) as open_still:
+    with (
+        opened(workspace, inputs.manifest_path.parent, policy.uid),
+        closed(private_paths(environ, workspace), (workspace, output, place.root)) as open_still,
+    ):
         if open_still:
             log.warn(f"could not be closed to the models: {', '.join(open_still)}")
         launch_prefix = policy.command(place.root / "models.json") if level.level != "off" else ()
@@ -146,6 +149,7 @@ def _install(
         policy,
         network=True,
         environment=environment.for_models(environ, place.home, place.temporary, network=True),
+        readable=(*policy.readable, str(place.root / requirements.CONSTRAINTS)),
         writable=(*policy.writable, str(place.site)),
     )
     prefix = with_network.command(place.root / "install.json")

@@ -16,8 +16,8 @@ class Launch:
     """``prefix`` stands before the command (a program that enters a sandbox).
 
     ``python`` is another interpreter than the gate's, with packages of its own. ``environment``
-    is the whole of it, null for the gate's own. ``owner`` is the uid that has to write into a model's folder,
-    null where it is the gate's.
+    is the whole of it, null for the gate's own. ``owner`` is the uid that has to write into a
+    model's folder, null where it is the gate's.
     """
 
     prefix: tuple[str, ...] = ()

@@ -14,13 +14,16 @@ from onnx_gate.errors import UserError
 
 _MAX_EVENT_BYTES = 32 * 2**20
 _REPOSITORY = re.compile(r"(?!\.{1,2}/)(?!.*/\.{1,2}$)[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+")
-_SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_SHA = re.compile(r"[0-9A-Za-z]{4,64}")
 _NO_COMMIT = re.compile(r"0+")
 
 
 @dataclass(frozen=True)
 class PullRequest:
-    """A pull request; ``fork`` says whether its head is outside of the base repository."""
+    """A pull request; ``fork`` says whether its head is outside of the base repository.
+
+    Commits and the base's branch are empty where the event does not tell them.
+    """
 
     number: int
     head_sha: str
@@ -99,14 +102,17 @@ def read_context(environ: Mapping[str, str]) -> Context:
     sha = base_sha = None
     run = (_number(environ, "GITHUB_RUN_ID"), _number(environ, "GITHUB_RUN_ATTEMPT"))
     if event in ("pull_request", "pull_request_target"):
-        pull_request = read_pull_request(payload.get("pull_request"), repository)
-        sha, base_sha = pull_request.head_sha, pull_request.base_sha
+        pull_request = _event_pull_request(payload, repository)
+        sha, base_sha = pull_request.head_sha, pull_request.base_sha or None
     elif event == "workflow_run":
         workflow_run = _workflow_run(payload.get("workflow_run"))
         sha, run = workflow_run.head_sha, (workflow_run.id, workflow_run.attempt)
     elif event == "merge_group":
-        group = _Fields("merge_group", payload.get("merge_group"))
-        sha, base_sha = group.sha("head_sha"), group.sha("base_sha")
+        group = payload.get("merge_group")
+        found = [
+            group.get(k) if isinstance(group, dict) else None for k in ("head_sha", "base_sha")
+        ]
+        sha, base_sha = (value if is_sha(value) else None for value in found)
     elif event == "push" and is_sha(payload.get("before")):
         base_sha = None if _NO_COMMIT.fullmatch(payload["before"]) else payload["before"]
     return Context(
@@ -139,6 +145,26 @@ def read_pull_request(data: object, repository: str) -> PullRequest:
     )
 
 
+def _event_pull_request(payload: Mapping[str, Any], repository: str) -> PullRequest:
+    """Return the event's pull request, of which only the number has to be there."""
+    data = payload.get("pull_request")
+    try:
+        return read_pull_request(data, repository)
+    except UserError:
+        fields = _Fields("pull_request", data if isinstance(data, dict) else dict(payload))
+        head, base = (
+            part if isinstance(part := fields.data.get(key), dict) else {}
+            for key in ("head", "base")
+        )
+        return PullRequest(
+            number=fields.number("number"),
+            head_sha=head["sha"] if is_sha(head.get("sha")) else "",
+            base_sha=base["sha"] if is_sha(base.get("sha")) else "",
+            base_ref=base["ref"] if isinstance(base.get("ref"), str) else "",
+            fork="repo" in head and (full_name(head["repo"]) or "").lower() != repository.lower(),
+        )
+
+
 def graphql_of(api_url: str) -> str:
     """Return the GraphQL address that belongs to a REST address, on any edition of GitHub."""
     return f"{api_url.rstrip('/').removesuffix('/v3')}/graphql"
@@ -156,7 +182,7 @@ def is_repository(name: object) -> bool:
 
 
 def is_sha(value: object) -> bool:
-    """Say whether ``value`` is a full commit id."""
+    """Say whether ``value`` can stand for a commit, in a path as in a link."""
     return isinstance(value, str) and _SHA.fullmatch(value) is not None
 
 
@@ -201,13 +227,13 @@ def _workflow_run(data: object) -> WorkflowRun:
     fields = _Fields("workflow_run", data)
     return WorkflowRun(
         id=fields.number("id"),
-        attempt=fields.number("run_attempt"),
+        attempt=fields.number("run_attempt") if "run_attempt" in fields.data else 1,
         head_sha=fields.sha("head_sha"),
         head_branch=fields.optional("head_branch"),
         head_repository=full_name(fields.data.get("head_repository")),
-        event=fields.text("event"),
+        event=fields.optional("event") or "",
         conclusion=fields.optional("conclusion"),
-        workflow_id=fields.number("workflow_id"),
+        workflow_id=fields.number("workflow_id") if "workflow_id" in fields.data else 0,
     )
 
 
@@ -272,9 +298,7 @@ def _number(environ: Mapping[str, str], name: str) -> int:
 
 def _sha(environ: Mapping[str, str]) -> str:
     sha = environ.get("GITHUB_SHA", "")
-    if not is_sha(sha):
-        raise UserError(f"GITHUB_SHA is {sha!r}, not a commit id; GitHub Actions sets it")
-    return sha
+    return sha if is_sha(sha) else ""
 
 
 def _workflow(ref: str, repository: str) -> str | None:

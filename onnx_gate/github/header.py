@@ -13,7 +13,7 @@ MAX_ID = 64
 
 _VERDICTS = ("pass", "diverged", "error")
 _LINE = re.compile(r"<!-- onnx-gate (\{[^\r\n<>]{0,1200}\}) -->(?=[\r\n]|\Z)")
-_SHA = re.compile(r"[0-9a-f]{0,64}")
+_SHA = re.compile(r"[0-9A-Za-z]{0,64}")
 _MAX_NUMBER = 2**63
 
 
@@ -40,7 +40,7 @@ class Header:
         if not all(type(n) is int and 0 <= n < _MAX_NUMBER for n in numbers) or self.v != VERSION:
             raise ValueError("a header's version, run and attempt are whole numbers")
         if not (isinstance(self.sha, str) and _SHA.fullmatch(self.sha)):
-            raise ValueError("a header's commit is hexadecimal")
+            raise ValueError("a header's commit is letters and digits")
         if self.verdict not in _VERDICTS:
             raise ValueError("a header's verdict is one of the report's")
 

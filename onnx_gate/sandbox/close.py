@@ -79,6 +79,32 @@ def closed(paths: Iterable[Path], keep_open: Iterable[Path]) -> Iterator[tuple[s
                 os.chmod(path, mode)
 
 
+@contextmanager
+def opened(workspace: Path, folder: Path, gid: int | None) -> Iterator[None]:
+    """Let the group ``gid`` enter the workspace and every folder from it down to ``folder``.
+
+    Some runners' folders are closed to all but their owner. Only these are opened, to this group
+    only, and given back at the end; files that are closed stay closed, for it may be on purpose.
+    """
+    chain = [folder, *folder.parents]
+    chain = chain[: chain.index(workspace) + 1] if workspace in chain else []
+    before: list[tuple[Path, os.stat_result]] = []
+    try:
+        for path in chain if gid is not None else ():
+            with suppress(OSError):
+                found = os.lstat(path)
+                if stat.S_ISDIR(found.st_mode) and found.st_mode & 0o005 != 0o005:
+                    before.append((path, found))
+                    os.chown(path, -1, gid if gid is not None else -1)
+                    os.chmod(path, stat.S_IMODE(found.st_mode) | 0o050)
+        yield
+    finally:
+        for path, found in before:
+            with suppress(OSError):
+                os.chown(path, -1, found.st_gid)
+                os.chmod(path, stat.S_IMODE(found.st_mode))
+
+
 def credentials(workspace: Path, runner_temp: Path | None) -> Path | None:
     """Return a file with credentials that a checkout left where the gate can see it."""
     places = [folder / "config" for folder in git_folders(workspace)]

@@ -24,7 +24,7 @@ from tests.github.server import BASE as BASE_SHA
 from tests.github.server import HEAD, REPOSITORY, TOKEN, GitHub
 from tests.report.reports import report
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.container, pytest.mark.timeout(600)]
 
 PROJECT = Path(__file__).parent / "project"
 REPO = {"full_name": REPOSITORY, "default_branch": "main"}

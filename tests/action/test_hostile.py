@@ -13,7 +13,7 @@ import pytest
 
 from tests.action.runner import CHECKOUT_TOKEN, RUNTIME_TOKEN, TOKEN, Command, Job, Step
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.container, pytest.mark.timeout(1800)]
 
 READS = {
     "environ": None,
