@@ -85,6 +85,7 @@ def for_models(
         "USER": "nobody",
         "LOGNAME": "nobody",
         "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONNOUSERSITE": "1",
         "PYTHONUNBUFFERED": "1",
     }
 

@@ -8,7 +8,8 @@ from onnx_gate.action.inputs import Inputs
 from onnx_gate.action.problems import of_manifest
 from onnx_gate.action.refusal import refused
 from onnx_gate.errors import UserError
-from onnx_gate.gate.merge import merge_files
+from onnx_gate.gate.merge import find_reports, merge_files
+from onnx_gate.gate.run import select
 from onnx_gate.github.artifacts import download_report
 from onnx_gate.github.client import Client
 from onnx_gate.github.context import WorkflowRun
@@ -16,7 +17,7 @@ from onnx_gate.github.errors import GitHubError
 from onnx_gate.manifest import ManifestError
 from onnx_gate.manifest.load import load
 from onnx_gate.report.io import parse_report, read_report
-from onnx_gate.report.model import Problem, Report
+from onnx_gate.report.model import ManifestInfo, Problem, Report
 
 ARTIFACT = "onnx-gate-report"
 
@@ -24,14 +25,15 @@ ARTIFACT = "onnx-gate-report"
 def joined(inputs: Inputs) -> Report:
     """Return the report of all shards that lie below the output folder."""
     names: Sequence[str] | None = None
+    info: ManifestInfo | None = None
     if inputs.manifest_path.is_file():
         try:
-            names = [model.name for model in load(inputs.manifest_path).models]
+            manifest = load(inputs.manifest_path)
         except ManifestError as error:
             return refused(of_manifest(error), inputs.manifest)
-    # An earlier result of this very step is no shard.
-    (inputs.output_path / "report.json").unlink(missing_ok=True)
-    return merge_files([inputs.output_path], names)
+        names = [model.name for model in select(manifest.models, inputs.models)]
+        info = ManifestInfo(path=manifest.path.name, sha256=manifest.sha256)
+    return merge_files(find_reports([inputs.output_path], inputs.output_path), names, info)
 
 
 def local(inputs: Inputs) -> Report:

@@ -110,6 +110,12 @@ def read_inputs(environ: Mapping[str, str]) -> Inputs:
             f"input 'working-directory': {quote(text('working-directory', '.'))} is no folder; "
             "has the repository been checked out before this step?"
         )
+    output = inputs.output_path.resolve()
+    if output == inputs.directory or output in inputs.manifest_path.resolve().parents:
+        mistakes.append(
+            f"input 'output': {quote(inputs.output)} holds the repository's own files, and what is "
+            "in it is replaced; give the report a folder of its own"
+        )
     if inputs.shard and inputs.mode not in ("verify", "plan"):
         mistakes.append(
             f"input 'shard': has no meaning with mode: {inputs.mode}; a shard is verified with "

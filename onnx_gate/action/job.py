@@ -12,8 +12,8 @@ from onnx_gate.report.model import Sandbox
 class Job(BaseModel):
     """A run of the gate inside the container.
 
-    Paths are absolute. ``prefix``, ``python``, ``environment`` and ``owner`` are those of
-    ``gate.launch.Launch``. ``image`` has the versions that the image came with.
+    Paths are absolute. ``prefix``, ``python``, ``environment``, ``owner``, ``policy`` (as JSON) and
+    ``private`` are those of ``gate.launch.Launch``. ``image`` has the versions that the image came with.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -26,5 +26,7 @@ class Job(BaseModel):
     python: str | None = None
     environment: Mapping[str, str] = {}
     owner: int | None = None
+    policy: str | None = None
+    private: str | None = None
     sandbox: Sandbox
     image: Mapping[str, str] = {}

@@ -32,6 +32,7 @@ from onnx_gate.report.model import Baseline, Problem, Report
 
 _HEADER_ROOM = 512
 _SHORT_SHA = 7
+_BOT = "dependabot[bot]"
 _LEAST_ROOM = 2_000
 
 
@@ -84,16 +85,17 @@ def complete(report: Report, publication: Publication) -> tuple[Report, list[str
         for p in report.problems
     )
     report = report.model_copy(update={"problems": placed})
-    if publication.client is None:
-        return report, trouble
     for step, permission in ((_guarded, "contents: read"), (_compared, "actions: read")):
         try:
-            report = step(report, publication, publication.client)
-        except GitHubError as error:
-            trouble.append(_lacking(error, permission, publication))
+            report = step(report, publication)
+        except (GitHubError, UserError) as error:
+            said = str(error)
+            if isinstance(error, GitHubError):
+                said = _lacking(error, permission, publication)
+            trouble.append(said)
             if step is _guarded and publication.inputs.protect_manifest == "fail":
                 report = _failed(
-                    report, f"protect-manifest: fail, and the base's manifest is unknown: {error}"
+                    report, f"protect-manifest: fail, and the base's manifest is unknown: {said}"
                 )
     return report, trouble
 
@@ -102,9 +104,11 @@ def publish(
     report: Report, publication: Publication, trouble: list[str], *, annotate: bool
 ) -> None:
     """Print annotations, update the comment, write outputs and summary, say all ``trouble``."""
-    environ = publication.environ
+    environ, inputs = publication.environ, publication.inputs
     if annotate:
-        for line in annotation_lines(report, publication.manifest_path):
+        # The shards have annotated their models already.
+        new = report.model_copy(update={"models": ()}) if inputs.mode == "report" else report
+        for line in annotation_lines(new, publication.manifest_path):
             log.command(line)
     url = ""
     if publication.client is not None and publication.target is not None:
@@ -139,10 +143,11 @@ def store(report: Report, publication: Publication) -> None:
             os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
-def _guarded(report: Report, publication: Publication, client: Client) -> Report:
+def _guarded(report: Report, publication: Publication) -> Report:
     """Add what the pull request asks less of its models than its base does."""
     target, choice = publication.target, publication.inputs.protect_manifest
-    if target is None or choice == "off" or not target.base_sha:
+    client = publication.client
+    if client is None or target is None or choice == "off" or not target.base_sha:
         return report
     path = publication.manifest_path
     repository = publication.context.repository
@@ -165,7 +170,7 @@ def _guarded(report: Report, publication: Publication, client: Client) -> Report
     return report
 
 
-def _compared(report: Report, publication: Publication, client: Client) -> Report:
+def _compared(report: Report, publication: Publication) -> Report:
     """Add how every check compares with the last run on the default branch."""
     choice = publication.inputs.baseline
     if choice == "off" or not report.models:
@@ -176,7 +181,9 @@ def _compared(report: Report, publication: Publication, client: Client) -> Repor
         except UserError as error:
             return report.model_copy(update={"notes": (*report.notes, f"no baseline: {error}")})
         return with_baseline(report, base, Baseline())
-    found = find_baseline(client, publication.context)
+    if publication.client is None:
+        return report
+    found = find_baseline(publication.client, publication.context)
     if found is None:
         return report
     try:
@@ -220,13 +227,14 @@ def _lacking(error: GitHubError, permission: str, publication: Publication) -> s
     if error.kind != "permission":
         return str(error)
     pull_request = publication.context.pull_request
-    if permission.endswith("write") and pull_request is not None and pull_request.fork:
+    fork = pull_request is not None and pull_request.fork
+    if permission.endswith("write") and (fork or publication.environ.get("GITHUB_ACTOR") == _BOT):
         remedy = (
-            "the token of a pull request from a fork is always read-only; a second workflow can "
-            f"comment with 'permissions: {permission}' (docs/workflows.md)"
+            "the token of a pull request from a fork or by Dependabot is read-only; a second "
+            f"workflow can comment with 'permissions: {permission}' (docs/workflows.md)"
         )
     else:
-        remedy = f"add to the job: 'permissions: {permission}'"
+        remedy = f"add '{permission}' to the 'permissions:' of the job"
     return f"{error}; {remedy}"
 
 

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -24,6 +25,8 @@ from onnx_gate.action.inputs import Inputs
 from onnx_gate.action.job import Job
 from onnx_gate.action.refusal import refused
 from onnx_gate.errors import UserError
+from onnx_gate.gate.launch import plain_files_only
+from onnx_gate.gate.process import process_table
 from onnx_gate.manifest import ManifestError
 from onnx_gate.manifest.load import load
 from onnx_gate.report.io import read_report, to_json, write_text
@@ -34,6 +37,7 @@ from onnx_gate.sandbox.policy import DEVICES, Policy, runtime_paths, without_git
 
 REPORT = "report.json"
 _HELD_BY_RUN = ("report.json", "report.md", "logs", "models")
+_END_SECONDS = 10.0
 _STATUS = {"pass": 0, "diverged": 1, "error": 1}
 
 
@@ -45,6 +49,7 @@ class _Place:
     home: Path
     temporary: Path
     site: Path
+    private: Path
 
 
 def verify(inputs: Inputs, environ: Mapping[str, str], workspace: Path) -> tuple[Report, int]:
@@ -95,6 +100,8 @@ def _verify(
             python=python,
             environment=policy.environment,
             owner=policy.uid if level.level != "off" else None,
+            policy=policy.to_json() if level.level != "off" else None,
+            private=str(place.private),
             sandbox=level,
             image=requirements.versions(),
         )
@@ -113,7 +120,8 @@ def _policy(
         environment=environment.for_models(environ, place.home, place.temporary),
         listable=(str(workspace),),
         readable=(*runtime_paths(), *without_git(workspace), str(place.site)),
-        writable=(*devices, str(place.home), str(place.temporary), str(models)),
+        writable=(str(place.home), str(place.temporary), str(place.private), str(models)),
+        devices=devices,
     )
     if inputs.sandbox == "off":
         return replace(policy, uid=None, landlock=False, seccomp=False), Sandbox(level="off")
@@ -220,6 +228,8 @@ def _make_output(inputs: Inputs) -> Path:
                 )
         for name in ("logs", "models"):
             shutil.rmtree(output / name, ignore_errors=True)
+        # An upload of the folder would follow a link that the repository has in it.
+        plain_files_only(output)
         # What this run has not written must not be taken for its report.
         for name in ("report.json", "report.md"):
             (output / name).unlink(missing_ok=True)
@@ -256,9 +266,9 @@ def _place() -> Iterator[_Place]:
     # Not in RUNNER_TEMP or HOME, which are closed; and not guessable.
     root = Path(tempfile.gettempdir(), f"onnx-gate-{secrets.token_hex(8)}")
     root.mkdir(mode=0o711)
-    place = _Place(root, root / "home", root / "tmp", root / "site")
+    place = _Place(root, root / "home", root / "tmp", root / "site", root / "models")
     try:
-        for folder in (place.home, place.temporary, place.site):
+        for folder in (place.home, place.temporary, place.site, place.private):
             folder.mkdir(mode=0o755)
         yield place
     finally:
@@ -269,15 +279,22 @@ def _end_all(uid: int | None) -> None:
     """Kill whatever the models' user still runs; as the first process there is only this job."""
     if uid is None or os.getpid() != 1:
         return
-    child = os.fork()
-    if child == 0:
+    deadline = time.monotonic() + _END_SECONDS
+    while (pids := _alive(uid)) and time.monotonic() < deadline:
+        for pid in pids:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def _alive(uid: int) -> list[int]:
+    table = process_table()
+    found = []
+    for row in table.values():
         with suppress(OSError):
-            os.setresgid(uid, uid, uid)
-            os.setresuid(uid, uid, uid)
-            os.kill(-1, signal.SIGKILL)
-        os._exit(0)
-    with suppress(ChildProcessError):
-        os.waitpid(child, 0)
+            if row.state != "Z" and os.stat(f"/proc/{row.pid}").st_uid == uid:
+                found.append(row.pid)
+    return found
 
 
 def _path(text: str | None) -> Path | None:

@@ -24,6 +24,7 @@ from onnx_gate.manifest import ManifestError
 from onnx_gate.manifest.load import load
 from onnx_gate.report.io import read_report, to_json, write_text
 from onnx_gate.report.model import Problem
+from onnx_gate.sandbox.policy import Policy
 
 _DENIED = re.compile(
     r"PermissionError|Errno 13|Permission denied|NameResolution|name resolution|Max retries|"
@@ -46,7 +47,14 @@ def main(arguments: Sequence[str]) -> int:
             output=output,
             models=job.models,
             shard=parse_shard(job.shard) if job.shard else None,
-            launch=Launch(job.prefix, job.python, job.environment, job.owner),
+            launch=Launch(
+                prefix=job.prefix,
+                python=job.python,
+                environment=job.environment,
+                owner=job.owner,
+                policy=Policy.from_json(job.policy) if job.policy is not None else None,
+                private=Path(job.private) if job.private is not None else None,
+            ),
             sandbox=job.sandbox,
         )
     except ManifestError as error:

@@ -10,6 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from onnx_gate.sandbox.confine import Confinement
+from onnx_gate.sandbox.policy import Policy
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -17,13 +20,38 @@ class Launch:
 
     ``python`` is another interpreter than the gate's, with packages of its own. ``environment``
     is the whole of it, null for the gate's own. ``owner`` is the uid that has to write into a
-    model's folder, null where it is the gate's.
+    model's folder, null where it is the gate's. ``policy`` is the sandbox's, and ``private`` the
+    folder for what each model may write and no other, null without a sandbox.
     """
 
     prefix: tuple[str, ...] = ()
     python: str | None = None
     environment: Mapping[str, str] | None = None
     owner: int | None = None
+    policy: Policy | None = None
+    private: Path | None = None
+
+    def confinement(self, name: str, folder: Path) -> Confinement | None:
+        """Make the private folders of a model and say what it is confined to.
+
+        ``name`` is a file name of the model's own, ``folder`` takes its ONNX file. Raises
+        ``OSError``.
+        """
+        if self.policy is None or self.private is None:
+            return None
+        home, temporary = self.private / name / "home", self.private / name / "tmp"
+        for path in (home, temporary):
+            path.mkdir(parents=True)
+            if self.owner is not None:
+                os.chown(path, self.owner, self.owner)
+        return Confinement(
+            listable=self.policy.listable,
+            readable=self.policy.readable,
+            writable=(*self.policy.devices, str(folder)),
+            home=str(home),
+            temporary=str(temporary),
+            landlock=self.policy.landlock,
+        )
 
 
 def own_folder(folder: Path, owner: int) -> None:

@@ -228,5 +228,6 @@ def _task(
         folder=folder.resolve(),
         patterns=options.cases,
         threads=threads,
+        confinement=options.launch.confinement(slug(spec.name), folder.resolve()),
     )
     return Task(spec.name, (spec, context), spec.timeout, spec.memory, log)

@@ -21,6 +21,8 @@ from onnx_gate.verify.verify import verify
 def work(payload: tuple[ModelSpec, Context], emit: Callable[[dict[str, Any]], None]) -> None:
     """Verify one model; the message of kind ``result`` is the whole of what was found."""
     spec, context = payload
+    if context.confinement is not None:
+        context.confinement.enter()
     torch.set_num_threads(context.threads)
     environment = describe_environment(spec)
 

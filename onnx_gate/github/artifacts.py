@@ -64,7 +64,7 @@ def find_baseline(client: Client, context: Context, name: str = ARTIFACT) -> Fou
     """
     workflow: object = context.workflow
     if context.workflow_run is not None:
-        workflow = context.workflow_run.workflow_id
+        workflow = context.workflow_run.workflow_id or None
     if workflow is None or context.default_branch is None:
         return None
     for run in _pushes(client, context, str(workflow)):

@@ -20,7 +20,7 @@ def format_output(name: str, value: str) -> str:
     """
     if not _NAME.fullmatch(name):
         raise ValueError(f"not the name of an output: {name!r}")
-    if "\n" not in value :
+    if "\n" not in value and "\r" not in value:
         return f"{name}={value}\n"
     delimiter = f"onnx-gate-{secrets.token_hex(16)}"
     while delimiter in value:

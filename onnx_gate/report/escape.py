@@ -102,13 +102,13 @@ def fence(text: object, language: str = "text", lines: int = 40) -> Markup:
 
 def visible(line: str) -> str:
     """Return a line, what cannot be seen in it but tabs replaced by a question mark in a lozenge."""
-    line = _ANSI.sub("", line)
+    line = unicodedata.normalize("NFC", _ANSI.sub("", line))
     if line.isascii() and line.isprintable():
         return line
-    return "".join(c if c.isprintable() or c == "\t" or _blank(c) else "\ufffd" for c in line)
+    return "".join(c if c.isprintable() or c == "\t" or _is_space(c) else "\ufffd" for c in line)
 
 
-def _blank(character: str) -> bool:
+def _is_space(character: str) -> bool:
     return unicodedata.category(character) == "Zs"
 
 

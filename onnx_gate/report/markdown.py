@@ -29,7 +29,6 @@ _SHOWN_FINDINGS = 10
 _TAIL_LINES = 40
 _TAIL_LIMIT = 3500
 _CODES = 20
-_BARE_ADDRESS = 400
 _VALUE_LIMIT = 800
 
 
@@ -153,11 +152,9 @@ class Page:
         return Markup(" · ").join(part for part in parts if part)
 
     def _links(self) -> Markup:
-        """The links of the shortest text, none of them long."""
         view = self._view
         named = ((Markup("full report"), view.report_url), (Markup("run"), view.run_url))
-        links = [link(label, a) for label, a in named if a and len(a) <= _BARE_ADDRESS]
-        return Markup(" · ").join(links)
+        return Markup(" · ").join(link(label, address) for label, address in named if address)
 
 
 def _labelled(label: str, value: str) -> Markup | None:

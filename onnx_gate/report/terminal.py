@@ -97,10 +97,8 @@ def _about(report: Report) -> list[Text]:
     lines += [("dim", f"note: {note}") for note in report.notes]
     if report.sandbox is not None and report.sandbox.level in ("partial", "none"):
         lines.append(("yellow", summary.sandbox(report)))
-    return [
-        Text(("\n" if first else "") + printed(line, _LIMIT), style=style)
-        for first, (style, line) in zip([True] + [False] * len(lines), lines, strict=False)
-    ]
+    texts = [Text(printed(line, _LIMIT), style=style) for style, line in lines]
+    return [Text(), *texts] if texts else []
 
 
 def _verdict(report: Report) -> Text:

@@ -30,7 +30,12 @@ def enter(policy: Policy) -> None:
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "no_new_privs was refused")
     if policy.landlock:
-        landlock.restrict(policy.listable, policy.readable, policy.writable, network=policy.network)
+        landlock.restrict(
+            policy.listable,
+            policy.readable,
+            (*policy.writable, *policy.devices),
+            network=policy.network,
+        )
     if policy.seccomp:
         seccomp.restrict(network=policy.network)
 

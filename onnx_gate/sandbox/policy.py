@@ -21,7 +21,7 @@ class Policy:
     """Who a process becomes and what it may open.
 
     ``uid`` is null where it stays who it is. ``listable``, ``readable`` and ``writable`` are
-    paths; a folder stands for all beneath it. ``landlock`` and ``seccomp`` say what to install; ``network``
+    paths; a folder stands for all beneath it. ``devices`` are writable, too. ``landlock`` and ``seccomp`` say what to install; ``network``
     whether sockets to the internet stay possible. ``environment`` is the whole of it.
     """
 
@@ -29,6 +29,7 @@ class Policy:
     listable: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
     uid: int | None = NOBODY
     landlock: bool = True
     seccomp: bool = True
@@ -42,7 +43,7 @@ class Policy:
     def from_json(cls, text: str) -> Policy:
         """Return what ``to_json`` wrote."""
         values = json.loads(text)
-        for name in ("listable", "readable", "writable"):
+        for name in ("listable", "readable", "writable", "devices"):
             values[name] = tuple(values[name])
         return cls(**values)
 

@@ -6,6 +6,8 @@ import datetime
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from onnx_gate.sandbox.confine import Confinement
+
 
 def _today() -> datetime.date:
     return datetime.datetime.now(datetime.timezone.utc).date()
@@ -17,10 +19,12 @@ class Context:
 
     ``workspace`` is the manifest's folder, ``folder`` takes the exported file, ``patterns``
     select cases, ``threads`` is the number of threads of both sides, ``today`` ends waivers.
+    ``confinement`` is what the process may open from the first line of the model's code on.
     """
 
     workspace: Path
     folder: Path
     patterns: tuple[str, ...] = ()
     threads: int = 1
+    confinement: Confinement | None = None
     today: datetime.date = field(default_factory=_today)

@@ -129,3 +129,15 @@ def test_an_error_cannot_be_turned_into_a_pass(
     assert {"leaver": "LEFT", "killer": "SPARED 1 ", "forger": "KEPT logs"}[name] in log
     assert "MOVED" not in log
     assert not re.search(r"KILLED \d+ .*onnx_gate\.action|KILLED 1 ", log)
+
+
+def test_a_model_writes_nothing_that_another_reads(
+    image: str, hostile_job: Callable[[], Job]
+) -> None:
+    step = hostile_job().run(image, {"mode": "verify", "models": "swapper,honest"})
+    assert step.status == 0
+    log = step.text("logs/swapper.log")
+    assert "ALLOWED" in log
+    assert "KEPT evil PermissionError" in log
+    assert "KEPT new PermissionError" in log
+    assert "SWAPPED" not in log

@@ -47,6 +47,11 @@ def test_a_value_cannot_end_its_own_block() -> None:
     assert read(format_output("a", "x\nEOF\nverdict=pass\n")) == {"a": "x\nEOF\nverdict=pass\n"}
 
 
+def test_no_kind_of_line_break_begins_another_output() -> None:
+    written = format_output("a", "x\rverdict=pass")
+    assert read(written.replace("\r", "\n")).keys() == {"a"}, "some readers end lines there too"
+
+
 @pytest.mark.parametrize("name", ["", "a=b", "a\nb", "a<<b", " a", "1", "é"])
 def test_what_is_no_name_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="not the name"):
