@@ -19,6 +19,7 @@ MESSAGE_LIMIT = 4096
 _TITLE_LIMIT = 80
 _NAME_LIMIT = 60
 _MESSAGE_LINES = 20
+_ADVICE = ("OG403", "OG406")
 _ENDS = {"diverged": "diverged", "error": "could not be verified"}
 
 
@@ -59,7 +60,7 @@ def _warnings(report: Report, manifest: str) -> Iterator[str]:
         yield command("warning", _change(change), "the manifest asks less", place)
     yield from _models(report, manifest, "warning", required=False)
     for model in summary.ordered(report.models):
-        found = [f for f in model.findings if f.severity == "warning"]
+        found = [f for f in model.findings if f.severity == "warning" and f.code not in _ADVICE]
         yield from _findings("warning", model, found, manifest)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from onnx_gate.report.model import Check, ModelResult
 from onnx_gate.report.places import inside
 
+_OUTPUT = "onnx-gate-report"
 _DEFAULT = "onnx-gate.yml"
 _LIMIT = 160
 
@@ -22,6 +23,16 @@ def run_command(manifest: str, model: ModelResult, failing: Sequence[Check]) -> 
 def check_command(manifest: str) -> str:
     """Return the command that looks for mistakes in the manifest."""
     return " ".join(["onnx-gate check", *_manifest(manifest)])
+
+
+def replay_command(path: str | None) -> str:
+    """Return the command that replays a reproduction, empty where there is none."""
+    if not path:
+        return ""
+    file = inside(path)
+    if file is None or "`" in file or "<!--" in file:
+        file = "repro"
+    return f"onnx-gate replay {shlex.quote(f'{_OUTPUT}/{file}')}"
 
 
 def _manifest(path: str) -> list[str]:

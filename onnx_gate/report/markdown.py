@@ -15,8 +15,8 @@ from jinja2.runtime import Context
 from markupsafe import Markup
 
 from onnx_gate import __version__
-from onnx_gate.report import ladder, places, summary
-from onnx_gate.report.command import check_command, run_command
+from onnx_gate.report import diagnosed, ladder, places, summary
+from onnx_gate.report.command import check_command, replay_command, run_command
 from onnx_gate.report.escape import code, fence, inline
 from onnx_gate.report.model import Change, Check, Finding, ModelResult, Problem, Report
 from onnx_gate.report.versus import versus, versus_check
@@ -84,7 +84,8 @@ class Page:
         if model.error is not None:
             shown = "", model.error.kind, ""
         elif check is not None:
-            error = Markup(f"**{summary.number(summary.error_of(check))}**")
+            size = summary.number(summary.error_of(check))
+            error = Markup(f"**{size}**") if size else Markup("")
             shown = code(check.output, 60), error, Markup(summary.used(check))
         cells = [
             Markup(summary.MARKS[model.verdict]),
@@ -110,13 +111,39 @@ class Page:
             model=model,
             first=number == 0,
             bad=bad,
-            findings=[f for f in model.findings if f.severity != "note"],
+            findings=sorted(
+                (f for f in model.findings if f.severity != "note"),
+                key=lambda f: f.severity != "error",
+            ),
             compared=self._report.baseline is not None,
             shown_checks=_SHOWN_CHECKS,
             shown_findings=_SHOWN_FINDINGS,
             view=self._view,
             manifest=self._manifest,
             command=Markup(run_command(self._manifest, model, bad)),
+            diagnosis=self._diagnosis(model),
+        )
+        return Markup(text)
+
+    def _diagnosis(self, model: ModelResult) -> Markup | None:
+        found = model.diagnosis
+        if found is None:
+            return None
+        where = None
+        if found.source is not None:
+            source = places.of_source(found.source, self._manifest)
+            where = self._view.place(source) if source else code(found.source.file, 120)
+        chart = diagnosed.mermaid(found)
+        text = _ENVIRONMENT.get_template("diagnosis.md.j2").render(
+            diagnosis=found,
+            node=found.node,
+            title=diagnosed.TITLES[found.blame],
+            meaning=diagnosed.MEANINGS[found.blame],
+            deciding=diagnosed.deciding(found),
+            place=where,
+            around=diagnosed.around(found),
+            chart=Markup(f"```mermaid\n{chart}\n```") if chart else None,
+            replay=Markup(replay_command(found.repro)),
         )
         return Markup(text)
 
@@ -145,7 +172,6 @@ class Page:
             view.report() if view.report_url else None,
             inline(f"onnx-gate {__version__}"),
             _labelled("manifest", self._manifest),
-            _labelled("sha256", report.manifest.sha256[:12]),
             inline(f"sandbox: {level}") if level in ("full", "off") else None,
             _labelled("reproduce:", command or ""),
         )
@@ -252,6 +278,7 @@ def _environment() -> Environment:
         "tail": _tail,
         "codes": lambda model: " ".join(dict.fromkeys(f.code for f in model.findings[:_CODES])),
         "used": _trusted(summary.used),
+        "number": _trusted(summary.number),
         "counted": summary.counted,
         "line": summary.model_line,
         "versus": _trusted(versus),

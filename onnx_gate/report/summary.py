@@ -127,8 +127,15 @@ def percent(share: float | None) -> str:
     if math.isinf(share):
         return "∞"
     if share >= 10:
-        return f"×{number(share)}"
+        return f"×{grouped(share)}"
     return "<1 %" if 0 < share < 0.01 else f"{share * 100:.0f} %"
+
+
+def grouped(factor: float) -> str:
+    """Return a factor with two significant digits, from 10 to 10^6 in groups of three."""
+    if 10 <= factor < 1e6:
+        return f"{float(f'{factor:.2g}'):,.0f}".replace(",", " ")
+    return number(factor)
 
 
 def number(value: float | None) -> str:

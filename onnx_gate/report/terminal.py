@@ -8,9 +8,9 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from onnx_gate.report import summary
+from onnx_gate.report import diagnosed, summary
 from onnx_gate.report.escape import printed
-from onnx_gate.report.model import ModelResult, Report
+from onnx_gate.report.model import Diagnosis, ModelResult, Report
 from onnx_gate.report.versus import versus
 
 _LIMIT = 500
@@ -79,11 +79,33 @@ def _notes(report: Report) -> list[Text]:
                 text.append(f"\n    {printed(line, _LIMIT)}", style="dim")
             if model.error.log:
                 text.append(f"\n    log: {printed(model.error.log, _LIMIT)}", style="dim")
+        if model.diagnosis is not None:
+            _append_diagnosis(text, model.diagnosis)
         for finding in model.findings[:_LINES]:
             if finding.severity != "note" and finding.code != "OG403":
                 text.append(f"\n    {finding.code} {printed(finding.message, _LIMIT)}", style="")
         notes.append(text)
     return notes
+
+
+def _append_diagnosis(text: Text, found: Diagnosis) -> None:
+    text.append(f"\n    {diagnosed.sentence(found)}", style="bold")
+    evidence = diagnosed.deciding(found)
+    if evidence is not None:
+        text.append(f"\n      {printed(f'{evidence.experiment}: {evidence.outcome}', _LIMIT)}")
+    node = found.node
+    if node is not None:
+        where = f" in {node.module}" if node.module else ""
+        text.append(f"\n    born at {printed(f'{node.op_type} {node.name}{where}', _LIMIT)}")
+    if found.source is not None:
+        line = summary.whole(found.source.line)
+        place = f"{found.source.file}:{line}: {found.source.code}"
+        text.append(f"\n      {printed(place, _LIMIT)}")
+    chart = diagnosed.sparkline(found)
+    if chart:
+        text.append(f"\n    error along the graph: {chart}", style="dim")
+    if found.repro:
+        text.append(f"\n    repro: {printed(found.repro, _LIMIT)}", style="dim")
 
 
 def _about(report: Report) -> list[Text]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from onnx_gate.report.model import Check, ModelResult
-from onnx_gate.report.summary import error_of, number
+from onnx_gate.report.summary import error_of, grouped
 
 SAME, NEW, FIXED = "±0", "new", "fixed"
 _UP, _DOWN = "🔺", "🔻"
@@ -50,14 +50,8 @@ def factor(now: float, before: float) -> str:
     share = now / before
     if 0.95 < share < 1.05:
         return SAME
-    return f"{_UP if share > 1 else _DOWN} ×{_two_digits(share)}"
+    return f"{_UP if share > 1 else _DOWN} ×{grouped(share)}"
 
 
 def _was(verdict: str) -> str:
     return f"{_UP} was pass" if verdict == "pass" else f"was {verdict}"
-
-
-def _two_digits(share: float) -> str:
-    if 10 <= share < 1e6:
-        return f"{float(f'{share:.2g}'):,.0f}".replace(",", " ")
-    return number(share)

@@ -21,8 +21,9 @@ class Policy:
     """Who a process becomes and what it may open.
 
     ``uid`` is null where it stays who it is. ``listable``, ``readable`` and ``writable`` are
-    paths; a folder stands for all beneath it. ``devices`` are writable, too. ``landlock`` and ``seccomp`` say what to install; ``network``
-    whether sockets to the internet stay possible. ``environment`` is the whole of it.
+    paths; a folder stands for all beneath it. ``devices`` are writable, too. ``landlock`` and
+    ``seccomp`` say what to install; ``network`` whether sockets to the internet stay possible.
+    ``environment`` is the whole of it.
     """
 
     environment: Mapping[str, str] = field(default_factory=dict)

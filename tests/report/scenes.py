@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from onnx_gate.report.markdown import View
@@ -10,12 +11,15 @@ from onnx_gate.report.model import (
     Change,
     CheckBase,
     Diagnosis,
+    Evidence,
     ExportInfo,
     Finding,
+    GraphNode,
     ManifestInfo,
     Metrics,
     ModelError,
     ModelResult,
+    NodeError,
     Problem,
     Report,
     Sandbox,
@@ -116,7 +120,35 @@ def diverged() -> Report:
         case="typical/0",
         output="logits",
         blame="exporter",
-        source=Source(file="models/gpt.py", line=7),
+        source=Source(file="models/gpt.py", line=7, code="x = gelu(self.fc(x))"),
+        evidence=(
+            Evidence(
+                experiment="ONNX Runtime without optimisations against PyTorch",
+                outcome="they differ by 1.0e-03 of the scale",
+                agrees=False,
+                error=1e-3,
+            ),
+            Evidence(
+                experiment="the exported program against PyTorch", outcome="equal", agrees=True
+            ),
+        ),
+        node=GraphNode(name="node_gelu", op_type="Gelu", output="gelu", module="mlp.act"),
+        nodes=tuple(
+            NodeError(name=f"n{i}", op_type=op, module="mlp", error=error, born=born)
+            for i, (op, error, born) in enumerate(
+                [
+                    ("MatMul", 1e-7, 1e-7),
+                    ("Add", 2e-7, 0.0),
+                    ("Gelu", 1e-3, 1e-3),
+                    ("MatMul", 9e-4, 1e-7),
+                    ("Softmax", math.inf, None),
+                ]
+            )
+        ),
+        guilty=2,
+        repro="repro/gpt/typical-0",
+        hints=("OG602",),
+        note="two nodes have no counterpart in PyTorch",
     )
     apart = check("typical/0", "diverged", **far(1e-3, None, 12.0))
     new = model("gpt", apart, verdict="diverged", diagnosis=known)
