@@ -36,7 +36,7 @@ from onnx_gate.sandbox.level import reachable
 from onnx_gate.sandbox.policy import DEVICES, Policy, runtime_paths, without_git
 
 REPORT = "report.json"
-_HELD_BY_RUN = ("report.json", "report.md", "logs", "models")
+_HELD_BY_RUN = ("report.json", "report.md", "logs", "models", "repro")
 _END_SECONDS = 10.0
 _STATUS = {"pass": 0, "diverged": 1, "error": 1}
 
@@ -226,7 +226,7 @@ def _make_output(inputs: Inputs) -> Path:
                     f"input 'output': {inputs.output}/{name} is in the way; remove it from the "
                     "repository, or name another folder"
                 )
-        for name in ("logs", "models"):
+        for name in ("logs", "models", "repro"):
             shutil.rmtree(output / name, ignore_errors=True)
         # An upload of the folder would follow a link that the repository has in it.
         plain_files_only(output)

@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from onnx_gate.errors import UserError
+from onnx_gate.gate.keep import REPRO, keep_repro
 from onnx_gate.gate.launch import Launch, own_folder, plain_files_only
 from onnx_gate.gate.plan import part
 from onnx_gate.gate.pool import Outcome, Task, run_tasks
@@ -97,6 +98,9 @@ def run(manifest: Manifest, options: Options, progress: Progress) -> Report:
         for message in outcome.messages:
             if isinstance(message.get("environment"), dict):
                 environment.update(message["environment"])
+        results[name] = keep_repro(
+            results[name], folders[name], options.output / REPRO / slug(name)
+        )
         if not options.keep_models:
             shutil.rmtree(folders[name], ignore_errors=True)
         elif options.launch.owner is not None:

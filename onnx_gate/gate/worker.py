@@ -26,8 +26,14 @@ def work(payload: tuple[ModelSpec, Context], emit: Callable[[dict[str, Any]], No
     torch.set_num_threads(context.threads)
     environment = describe_environment(spec)
 
-    result = verify(spec, context, emit)
+    result = verify(spec, context, emit, _explain)
     emit({"kind": "result", "environment": environment, "model": to_message(result)})
+
+
+def _explain(*arguments: Any) -> dict[str, Any]:
+    from onnx_gate.diagnose.explain import explain
+
+    return explain(*arguments)
 
 
 def describe_environment(spec: ModelSpec) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -67,6 +68,23 @@ class Checker:
         if plain is not None and first is not None:
             checks += self._once_without(plain, first)
         return tuple(checks)
+
+    def again(self, check: Check) -> tuple[Case, int, RuntimeSpec] | None:
+        """Return the case, the output's place and the runtime of a check that this made.
+
+        ``None`` where it cannot be told any more, as for values that a suite draws anew.
+        """
+        plain = without_optimisations(self.spec.runtimes)
+        known = (*self.spec.runtimes, *([plain] if plain is not None else ()))
+        runtime = next((spec for spec in known if spec.label == check.runtime), None)
+        pattern = (glob.escape(check.case),)
+        for case in cases(self.spec, self.example, self.workspace, pattern):
+            if case.id == check.case and runtime is not None:
+                names = self._named(self.eager.run(case.arrays)).names
+                place = names.index(check.output) if check.output in names else 0
+                if self._order(names)[place] == place:
+                    return case, place, runtime
+        return None
 
     def advice_as_data(self) -> dict[str, Any]:
         """Try what many correct models promise nothing about; nothing here fails a model.

@@ -13,6 +13,7 @@ from onnx_gate.errors import GateError
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.model import (
     Check,
+    Diagnosis,
     ExportInfo,
     Finding,
     ModelError,
@@ -35,10 +36,15 @@ from onnx_gate.verify.selfcheck import disagreement, examine
 from onnx_gate.verify.sizes import Sizes, concrete, example_candidates
 
 Emit = Callable[[dict[str, Any]], None]
+Explain = Callable[[ModelResult, Checker, Exported, Context, float], dict[str, Any]]
 
 # The advisory cases have this long, and this share of the memory.
 ADVICE_SECONDS = 60.0
 ADVICE_MEMORY = 0.3
+
+# A diagnosis has this long, and this share of what is left of the model's time.
+DIAGNOSIS_SECONDS = 180.0
+DIAGNOSIS_SHARE = 0.6
 
 
 class _Progress:
@@ -61,18 +67,65 @@ class _Progress:
             self.stages.append(Stage(name=name, seconds=round(time.perf_counter() - begin, 4)))
 
 
-def verify(spec: ModelSpec, context: Context, emit: Emit) -> ModelResult:
+def verify(
+    spec: ModelSpec, context: Context, emit: Emit, explain: Explain | None = None
+) -> ModelResult:
     """Build, export, inspect, run and compare one model.
 
-    ``emit`` gets ``{"kind": "stage", "name": ...}`` as stages begin.
+    ``emit`` gets ``{"kind": "stage", "name": ...}`` as stages begin. ``explain`` is asked for a
+    diagnosis of a model that diverges.
     """
+    began = time.monotonic()
     progress = _Progress(emit)
     try:
-        result, checker = _verify(spec, context, progress)
+        result, checker, exported = _verify(spec, context, progress)
     except GateError as error:
         return _failed(spec, progress, error)
-    if checker is None or context.patterns or not _room_for_a_fork(spec):
+    if not _room_for_a_fork(spec):
         return result
+    if not context.patterns:
+        result = _advised(spec, result, checker, progress)
+    left = spec.timeout - (time.monotonic() - began)
+    seconds = min(DIAGNOSIS_SECONDS, DIAGNOSIS_SHARE * left)
+    if explain is not None and result.verdict == "diverged" and seconds > 1:
+        result = _explained(result, checker, exported, context, progress, explain, seconds)
+    return result
+
+
+def _explained(
+    result: ModelResult,
+    checker: Checker,
+    exported: Exported,
+    context: Context,
+    progress: _Progress,
+    explain: Explain,
+    seconds: float,
+) -> ModelResult:
+    """Add the diagnosis; whatever happens in it, the verdict stands."""
+    with progress.stage("diagnose"):
+        checker.threads = 1
+        found, trouble = aside(
+            lambda: explain(result, checker, exported, context, seconds), seconds
+        )
+    diagnosis = None
+    findings = result.findings
+    if found.get("diagnosis") is not None:
+        diagnosis = Diagnosis.model_validate(found["diagnosis"])
+        findings = (*findings, *(Finding.model_validate(f) for f in found.get("findings", ())))
+    elif trouble:
+        print(f"the diagnosis gave no answer: {trouble}")
+    return result.model_copy(
+        update={
+            "diagnosis": diagnosis,
+            "findings": findings,
+            "stages": tuple(progress.stages),
+        }
+    )
+
+
+def _advised(
+    spec: ModelSpec, result: ModelResult, checker: Checker, progress: _Progress
+) -> ModelResult:
     with progress.stage("advice"):
         # Every case is tried in a fork: a zero-size dimension can abort inside ONNX Runtime.
         checker.threads = 1
@@ -105,7 +158,7 @@ def _room_for_a_fork(spec: ModelSpec) -> bool:
 
 def _verify(
     spec: ModelSpec, context: Context, progress: _Progress
-) -> tuple[ModelResult, Checker | None]:
+) -> tuple[ModelResult, Checker, Exported]:
     with progress.stage("build"):
         eager, example, sizes, first = _prepare(spec, context, progress)
     with progress.stage("export"):
@@ -128,7 +181,7 @@ def _verify(
             )
     progress.findings += checker.findings
     verdict, checks, findings = conclude(spec, checks, progress.findings, sizes, context.today)
-    return _result(spec, progress, verdict, checks, findings), checker
+    return _result(spec, progress, verdict, checks, findings), checker, exported
 
 
 def _prepare(
