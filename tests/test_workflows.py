@@ -53,7 +53,7 @@ def tool(name: str) -> str:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     found = shutil.which(name, path=path)
     if found is None:
-        missing = f"{name} is not installed: pip install -e .[container]"
+        missing = f"{name} is not installed: pip install -e .[dev]"
         if os.environ.get("ONNX_GATE_WORKFLOW_TOOLS") == "required":
             pytest.fail(missing)
         pytest.skip(missing)
