@@ -1,0 +1,47 @@
+"""Imported by the fork server: what every export would otherwise import and build for itself.
+
+Imports and tables only. A server that had exported a model would spoil the later exports of
+recurrent networks with a dynamic length, and so would one that had captured one.
+"""
+
+from __future__ import annotations
+
+import importlib
+from contextlib import suppress
+
+# Where torch's exporter lives is its own business: what is not there in some version is not warmed.
+_MODULES = (
+    "torch.export._trace",
+    "torch._dynamo.debug_utils",
+    "torch._dynamo.backends.common",
+    "torch._decomp.decompositions",
+    "torch._higher_order_ops",
+    "torch.onnx._internal.exporter._core",
+    "torch.onnx._internal.exporter._registration",
+    "torch.onnx._internal.exporter._onnx_program",
+    "torch.onnx._internal.torchscript_exporter.utils",
+    "onnxscript.function_libs.torch_lib.ops",
+    "onnxscript.optimizer",
+    "onnxscript.rewriter.onnx_fusions",
+    "onnxscript.version_converter",
+    "sympy.combinatorics",
+    "sympy.tensor.tensor",
+    "functorch.compile",
+    "safetensors.torch",
+)
+
+
+def warm() -> None:
+    """Import the exporters' modules and build their operator registry once."""
+    for name in _MODULES:
+        with suppress(Exception):
+            importlib.import_module(name)
+    with suppress(Exception):
+        registration = importlib.import_module("torch.onnx._internal.exporter._registration")
+        registration.ONNXRegistry.from_torchlib()
+    with suppress(Exception):
+        torch_export = importlib.import_module("torch.export")
+        torch_export.default_decompositions()
+
+
+warm()
