@@ -46,6 +46,15 @@ class SchemaKind(str, Enum):
     report = "report"
 
 
+class OptimizationLevel(str, Enum):
+    """Levels of ``onnx-gate replay``."""
+
+    off = "off"
+    basic = "basic"
+    extended = "extended"
+    all = "all"
+
+
 class CommentPolicy(str, Enum):
     """When ``onnx-gate publish`` comments."""
 
@@ -218,6 +227,55 @@ def publish(
     except UserError as error:
         _refuse(str(error))
     raise typer.Exit(status)
+
+
+@app.command()
+def replay(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A folder with model.onnx and test_data_set_0.")
+    ],
+    runtime: Annotated[str, typer.Option(help="The engine: onnxruntime, reference, ...")] = (
+        "onnxruntime"
+    ),
+    optimization: Annotated[
+        Optional[OptimizationLevel],  # noqa: UP045
+        typer.Option(help="ONNX Runtime's level; its own default where none is given."),
+    ] = None,
+    provider: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="ONNX Runtime's execution provider."),
+    ] = None,
+    option: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(metavar="KEY=VALUE", help="A session option of ONNX Runtime (repeatable)."),
+    ] = None,
+    atol: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(min=0, help="Absolute tolerance; without any, a few units of rounding."),
+    ] = None,
+    rtol: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(min=0, help="Relative tolerance."),
+    ] = None,
+) -> None:
+    """Run a reproduction, or one of ONNX's backend tests; exit 0 agrees, 1 differs, 2 invalid call."""
+    from onnx_gate.diagnose.replay import Limits, parse_options
+    from onnx_gate.diagnose.replay import replay as run_folder
+    from onnx_gate.manifest import RuntimeSpec
+
+    try:
+        spec = RuntimeSpec(
+            runtime,
+            provider=provider,
+            optimization=optimization.value if optimization is not None else None,
+            session_options=parse_options(option or ()),
+        )
+        results = run_folder(folder, spec, Limits(atol, rtol))
+    except UserError as error:
+        _refuse(str(error))
+    for result in results:
+        typer.echo(str(result))
+    raise typer.Exit(PASSED if all(result.agrees for result in results) else FAILED)
 
 
 @app.command()

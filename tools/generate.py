@@ -2,40 +2,98 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from pathlib import Path
 
-from onnx_gate.findings import CATALOGUE
+from onnx_gate.findings import CATALOGUE, Entry
 from onnx_gate.manifest import docs, jsonschema
 from onnx_gate.report.io import schema_text
 
 ROOT = Path(__file__).resolve().parent.parent
+TEXTS = "onnx_gate/findings/texts"
+WIDTH = 100
+_GROUPS = {
+    "OG1": "The model and its graph",
+    "OG2": "Building and exporting",
+    "OG3": "Runtimes",
+    "OG4": "Verdicts",
+    "OG5": "Workers",
+    "OG6": "Waivers",
+    "OG7": "What usually is behind a divergence at one operator",
+}
 
 
-def findings_page() -> str:
+def findings_index() -> str:
     """Return ``docs/findings.md``."""
     lines = [
         "# Findings",
         "",
-        "Every code that a report can hold. `onnx-gate explain OG102` prints the same text. A finding",
-        "of severity *error* makes a model diverge, whatever its numbers say; a *warning* and a *note*",
-        "do not. Codes that come with a verdict of `error` say why there is no verdict.",
+        "Every code that a report can hold, each with a page of its own; `onnx-gate explain OG102`",
+        "prints the same text. A finding of severity *error* makes a model diverge, whatever its",
+        "numbers say; a *warning* and a *note* do not. A code that comes with an error says why a",
+        "model has no verdict of its own (see [exit statuses and verdicts](exit-codes.md)).",
         "",
-        "<!-- Written by tools/generate.py from onnx_gate/findings/catalogue.py. -->",
-        "",
-        "| code | what |",
-        "| --- | --- |",
-        *(f"| [{e.code}](#{e.code.lower()}) | {e.title} |" for e in CATALOGUE.values()),
+        f"<!-- Written by tools/generate.py from {TEXTS}. -->",
     ]
-    for entry in CATALOGUE.values():
-        lines += ["", f"## {entry.code}", "", f"**{entry.title.capitalize()}.** {entry.why}", ""]
-        lines += [f"*How to mend it:* {entry.remedy}"]
+    for prefix, heading in _GROUPS.items():
+        lines += ["", f"## {heading}", "", "| code | what |", "| --- | --- |"]
+        lines += [
+            f"| [{entry.code}](findings/{entry.code}.md) | {entry.title} |"
+            for entry in CATALOGUE.values()
+            if entry.code.startswith(prefix)
+        ]
     return "\n".join(lines) + "\n"
+
+
+def finding_page(entry: Entry) -> str:
+    """Return ``docs/findings/OGnnn.md``."""
+    return f"""\
+# {entry.code}: {entry.title}
+
+<!-- Written by tools/generate.py from {TEXTS}/{entry.code}.md. -->
+
+*{entry.appears[0].upper()}{entry.appears[1:]}.*
+
+{_linked(entry.meaning)}
+
+## Why it matters
+
+{_linked(entry.why)}
+
+## How to mend it
+
+{_linked(entry.remedy)}
+
+## Example
+
+{re.sub(r"^```text$.*?^```$", _message, entry.example, flags=re.M | re.S)}
+
+---
+
+[All findings](../findings.md)
+"""
+
+
+def _linked(text: str) -> str:
+    return re.sub(r"\bOG\d{3}\b", r"[\g<0>](\g<0>.md)", text)
+
+
+def _message(fence: re.Match[str]) -> str:
+    """Return a fenced message, which is one long line, as the gate's answer."""
+    text = fence[0].splitlines()[1:-1]
+    filled = [part for line in text for part in textwrap.wrap(line, WIDTH)]
+    return "\n".join(["onnx-gate says:", "", "```text", *filled, "```"])
 
 
 def generated() -> dict[Path, str]:
     """Return the text of every generated file."""
     return {
-        ROOT / "docs" / "findings.md": findings_page(),
+        ROOT / "docs" / "findings.md": findings_index(),
+        **{
+            ROOT / "docs" / "findings" / f"{entry.code}.md": finding_page(entry)
+            for entry in CATALOGUE.values()
+        },
         ROOT / "docs" / "manifest.md": docs.render(),
         ROOT / "schema" / "onnx-gate.schema.json": jsonschema.render(),
         ROOT / "schema" / "onnx-gate-report.schema.json": schema_text(),
@@ -43,8 +101,13 @@ def generated() -> dict[Path, str]:
 
 
 def main() -> None:
-    """Write the files."""
-    for path, text in generated().items():
+    """Write the files, and remove the pages of findings that are no more."""
+    files = generated()
+    for page in (ROOT / "docs" / "findings").glob("OG*.md"):
+        if page not in files:
+            page.unlink()
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
 
 

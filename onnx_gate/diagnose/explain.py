@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -10,7 +11,7 @@ import psutil
 from onnx_gate.diagnose.blame import Found, find_blame
 from onnx_gate.diagnose.hints import hints
 from onnx_gate.diagnose.localize import Located, localize
-from onnx_gate.diagnose.repro import write_repro
+from onnx_gate.diagnose.repro import make_repro
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.report.io import to_message
 from onnx_gate.report.model import Check, Diagnosis, ModelResult
@@ -19,6 +20,7 @@ from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.export import Exported
 
+REPRO = Path("repro")
 _BLAME_SHARE = 0.4
 _LOCALIZE_SHARE = 0.8
 _MEMORY_SHARE = 0.2
@@ -51,16 +53,15 @@ def explain(
         check=check,
         workspace=context.workspace,
         folder=context.folder / "diagnose",
-        repro=context.folder / "repro",
+        repro=context.folder / REPRO,
         threads=1,
         memory=_memory(checker),
     )
     subject.folder.mkdir(parents=True, exist_ok=True)
-    diagnosis, located = _diagnose(subject, deadline)
+    diagnosis = _diagnose(subject, deadline)
     findings = hints(diagnosis, exported.proto, check)
     codes = tuple(dict.fromkeys(finding.code for finding in findings))
     diagnosis = diagnosis.model_copy(update={"hints": codes})
-    _ = located
     return {
         "diagnosis": to_message(diagnosis),
         "findings": [to_message(finding) for finding in findings],
@@ -73,37 +74,49 @@ def worst(result: ModelResult) -> Check | None:
     return next((check for check in bad if check.metrics is not None), bad[0] if bad else None)
 
 
-def _diagnose(subject: Subject, deadline: float) -> tuple[Diagnosis, Located | None]:
-    left = deadline - time.monotonic()
-    found = find_blame(subject, _BLAME_SHARE * left)
+def _diagnose(subject: Subject, deadline: float) -> Diagnosis:
+    found = find_blame(subject, _BLAME_SHARE * (deadline - time.monotonic()))
     located = _located(subject, found, deadline)
     node = located.node if located is not None else None
-    repro = None
-    if located is not None and node is not None:
-        repro = write_repro(subject, node, located.inputs, located.expected)
     notes = [found.note, located.note if located is not None else ""]
-    place = None
-    if located is not None and node is not None:
-        names = [(each.name, each.op_type, each.output) for each in located.nodes]
-        key = (node.name, node.op_type, node.output)
-        place = names.index(key) if key in names else None
-    return (
-        Diagnosis(
-            runtime=subject.check.runtime,
-            case=subject.check.case,
-            output=subject.check.output,
-            blame=found.blame,
-            evidence=found.evidence,
-            node=node,
-            fused_by=found.fused_by,
-            source=located.source if located is not None else None,
-            nodes=located.nodes if located is not None else (),
-            guilty=place,
-            repro=str(repro) if repro is not None else None,
-            note="; ".join(note for note in notes if note),
-        ),
-        located,
+    path = None
+    left = deadline - time.monotonic()
+    if found.blame not in _NOWHERE and left > 1:
+        repro = make_repro(
+            subject,
+            node,
+            located.inputs if located is not None else None,
+            located.expected if located is not None else None,
+            plain_agrees=found.plain_agrees,
+            seconds=left,
+        )
+        notes.append(repro.reason)
+        if repro.path is not None:
+            path = (REPRO / repro.path.relative_to(subject.repro)).as_posix()
+    return Diagnosis(
+        runtime=subject.check.runtime,
+        case=subject.check.case,
+        output=subject.check.output,
+        blame=found.blame,
+        evidence=found.evidence,
+        node=node,
+        fused_by=found.fused_by,
+        source=located.source if located is not None else None,
+        nodes=located.nodes if located is not None else (),
+        guilty=_place(located),
+        repro=path,
+        note="; ".join(note for note in notes if note),
     )
+
+
+def _place(located: Located | None) -> int | None:
+    """The place of the guilty node among those along the graph."""
+    if located is None or located.node is None:
+        return None
+    node = located.node
+    names = [(each.name, each.op_type, each.output) for each in located.nodes]
+    key = (node.name, node.op_type, node.output)
+    return names.index(key) if key in names else None
 
 
 def _located(subject: Subject, found: Found, deadline: float) -> Located | None:

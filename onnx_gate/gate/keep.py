@@ -15,16 +15,18 @@ MAX_BYTES = 256 << 20
 
 
 def keep_repro(result: ModelResult, folder: Path, target: Path) -> ModelResult:
-    """Move ``folder/repro`` to ``target`` and return the result with the new path in it.
+    """Move a model's ``folder/repro/MODEL`` to ``target`` and return the result that says so.
 
     The folder is the model's own, so that nothing but plain files within the cap is taken. The
-    path in the result is relative to the folder that holds ``repro``.
+    path in the result, ``repro/MODEL/CASE``, is relative to the folder that holds ``repro``.
     """
-    diagnosis, source = result.diagnosis, folder / REPRO
+    diagnosis = result.diagnosis
     if diagnosis is None or diagnosis.repro is None:
         return result
     kept: str | None = None
-    name = Path(diagnosis.repro).name
+    parts = Path(diagnosis.repro).parts
+    known = len(parts) == 3 and parts[0] == REPRO and ".." not in parts
+    source, name = folder / REPRO / (parts[1] if known else "_"), parts[-1]
     with suppress(OSError):
         shutil.rmtree(target, ignore_errors=True)
         if source.is_dir() and not source.is_symlink():

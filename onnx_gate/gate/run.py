@@ -35,7 +35,15 @@ from onnx_gate.report.summary import model_line
 from onnx_gate.verify.context import Context
 
 WORKER = "onnx_gate.gate.worker:work"
-PRELOAD = ("torch", "onnx", "onnxscript", "onnxruntime", "onnx_gate.gate.worker", "onnx_gate.gate.warm")
+PRELOAD = (
+    "torch",
+    "onnx",
+    "onnxscript",
+    "onnxruntime",
+    "onnx_gate.gate.worker",
+    "onnx_gate.gate.warm",
+    "onnx_gate.diagnose.explain",
+)
 
 _ENDS: dict[str, tuple[str, str]] = {
     "exit": ("crashed", "OG501"),

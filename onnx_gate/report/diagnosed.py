@@ -28,6 +28,16 @@ MEANINGS: Mapping[Blame, str] = {
     "undecided": "the experiments do not agree on one culprit.",
 }
 
+_TELLING: Mapping[Blame, tuple[str, ...]] = {
+    "model": ("itself",),
+    "capture": ("ExportedProgram", "torch.jit.trace"),
+    "exporter": ("optimisations off, against PyTorch",),
+    "optimiser": ("without", "at level"),
+    "kernel": ("reference evaluator",),
+    "stale artifact": ("fresh",),
+    "ill-conditioned": ("float64", "rounding"),
+    "undecided": (),
+}
 _AROUND = 2
 _BARS = 40
 _LEAST = -9.0
@@ -39,9 +49,14 @@ def sentence(diagnosis: Diagnosis) -> str:
 
 
 def deciding(diagnosis: Diagnosis) -> Evidence | None:
-    """Return the first experiment in which the two sides disagree, else the last one."""
-    broken = [e for e in diagnosis.evidence if e.agrees is False]
-    return broken[0] if broken else next(reversed(diagnosis.evidence), None)
+    """Return the experiment that says most about the blame: the last one of its own kind.
+
+    Without one, the last in which two sides disagree, and without that the last.
+    """
+    evidence = diagnosis.evidence
+    telling = [e for e in evidence if any(w in e.experiment for w in _TELLING[diagnosis.blame])]
+    broken = [e for e in evidence if e.agrees is False]
+    return next(reversed(telling or broken or evidence), None)
 
 
 def around(diagnosis: Diagnosis) -> list[tuple[NodeError, bool]]:

@@ -162,8 +162,9 @@ class Diagnosis(_Frozen):
     """Why and where a model diverges, in the check that is named.
 
     ``node`` is the first one, in topological order, at which the error is born; ``nodes`` are the
-    errors along the graph, in topological order, and ``guilty`` is the node's place among them. ``repro`` is a folder relative to the report's.
-    ``hints`` are codes of findings that explain it. ``note`` says what could not be found out.
+    errors along the graph, in topological order, and ``guilty`` is the node's place among them.
+    ``repro`` is a folder relative to the report's. ``hints`` are codes of findings that explain
+    it. ``note`` says what could not be found out.
     """
 
     runtime: str

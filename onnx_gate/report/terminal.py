@@ -97,6 +97,8 @@ def _append_diagnosis(text: Text, found: Diagnosis) -> None:
     if node is not None:
         where = f" in {node.module}" if node.module else ""
         text.append(f"\n    born at {printed(f'{node.op_type} {node.name}{where}', _LIMIT)}")
+    if found.fused_by:
+        text.append(f"\n    the fusion is {printed(found.fused_by, _LIMIT)}")
     if found.source is not None:
         line = summary.whole(found.source.line)
         place = f"{found.source.file}:{line}: {found.source.code}"

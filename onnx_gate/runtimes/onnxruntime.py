@@ -9,11 +9,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import onnxruntime as ort
-from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import RuntimeSpec
-from onnx_gate.runtimes.base import Array, Refusal, ValueInfo, contiguous, first_line
+from onnx_gate.runtimes.base import Array, Refusal, ValueInfo, contiguous
+from onnx_gate.runtimes.onnxruntime_errors import load_problem, refusal
 
 _CPU = "CPUExecutionProvider"
 _LEVELS = {
@@ -62,7 +62,7 @@ class OnnxRuntime:
                 str(model), options, providers=[(provider, dict(spec.provider_options))]
             )
         except Exception as error:
-            raise _load_error(error, spec.label, provider) from error
+            raise _load_error(error, model, spec.label, provider) from error
         if provider not in session.get_providers():
             raise GateError(
                 "runtime",
@@ -99,7 +99,7 @@ class OnnxRuntimeSession:
             arrays = {name: contiguous(array) for name, array in feeds.items()}
             return [np.asarray(output) for output in self._session.run(self._names, arrays)]
         except Exception as error:
-            raise Refusal(_essential(error)) from error
+            raise Refusal(refusal(error)) from error
 
     def _run_values(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
         assert self._session is not None
@@ -154,30 +154,16 @@ def _set_option(options: ort.SessionOptions, key: str, value: str) -> None:
         options.add_session_config_entry(key, str(value))
 
 
-def _load_error(error: Exception, label: str, provider: str) -> GateError:
-    text = _essential(error)
-    if isinstance(error, ort_errors.NotImplemented):
-        return GateError("runtime", "OG202", f"{label}: {text}")
+def _load_error(error: Exception, model: Path, label: str, provider: str) -> GateError:
     if provider != _CPU and "fallback" in str(error).lower():
         return GateError(
             "runtime",
             "OG301",
             f"{label}: {provider} does not run every node of the model, and the rest would fall "
-            f"back to the CPU: {text}",
+            f"back to the CPU: {refusal(error)}",
         )
-    return GateError("runtime", "OG303", f"{label}: the model does not load: {text}")
-
-
-def _essential(error: BaseException) -> str:
-    """Return ONNX Runtime's sentence without status prefix and build paths."""
-    text = first_line(error, 1000)
-    marker = "[ONNXRuntimeError] : "
-    if text.startswith(marker):
-        parts = text[len(marker) :].split(" : ", 2)
-        text = parts[-1]
-    if text.startswith("/") or "onnxruntime::" in text[:200]:
-        text = text.split(") ", 1)[-1] if ") " in text else text
-    return text if len(text) <= 400 else text[:399] + "…"
+    code, text = load_problem(error, model, ort.__version__, provider)
+    return GateError("runtime", code, f"{label}: {text}")
 
 
 def _info(value: Any) -> ValueInfo:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
+import pickle
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -16,9 +18,10 @@ from torch import nn
 
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import ModelSpec
-from onnx_gate.report.model import Finding
+from onnx_gate.report.model import Finding, Source
 from onnx_gate.runtimes.base import first_line
 from onnx_gate.runtimes.torch_eager import seed_everything
+from onnx_gate.verify.user_code import at, of_error
 
 _ACTS_DIFFERENTLY = (
     nn.modules.batchnorm._BatchNorm,
@@ -45,7 +48,7 @@ def build(spec: ModelSpec, workspace: Path) -> Built:
     target = load_object(spec.model, workspace, f"models.{spec.name}.model")
     # Again, so that the weights do not depend on what else the file makes as it is imported.
     seed_everything(spec.seed)
-    module, made_by_user = _instantiate(target, spec)
+    module, made_by_user = _instantiate(target, spec, workspace)
     findings = [_training(module)] if made_by_user else []
     if spec.weights is not None:
         load_weights(module, workspace / spec.weights, spec.weights)
@@ -70,7 +73,7 @@ def load_object(reference: str, workspace: Path, where: str) -> Any:
         raise GateError(
             "build",
             "OG204",
-            f"{where}: importing {place} raised {type(error).__name__}: {first_line(error)}",
+            f"{where}: importing {place} raised {_raised(error, workspace)}",
         ) from error
     value: Any = module
     for name in attribute.split("."):
@@ -118,17 +121,46 @@ def load_weights(module: nn.Module, path: Path, shown: str) -> None:
         *([f"another shape: {_some(shapes)}"] if shapes else []),
     ]
     if problems:
-        hint = ""
-        if unexpected and all(key.startswith("module.") for key in unexpected):
-            hint = (
-                "; the keys start with 'module.': save the state of the model inside DataParallel"
-            )
         raise GateError(
             "build",
             "OG205",
-            f"the weights in {shown} do not fit the model: {'; '.join(problems)}{hint}",
+            f"the weights in {shown} do not fit the model: {'; '.join(problems)}"
+            + _prefix_hint(own.keys(), state.keys()),
         )
     module.load_state_dict(dict(state), strict=False)
+
+
+_PREFIXES = {
+    "module.": "save model.module.state_dict(), the model inside DataParallel",
+    "_orig_mod.": "save model._orig_mod.state_dict(), the model inside torch.compile",
+}
+
+
+def _prefix_hint(own: Collection[str], stored: Collection[str]) -> str:
+    """Say which common prefix would have to go, or to be added, for the keys to fit."""
+    prefix = _prefix(own, stored)
+    if prefix:
+        inner = prefix.rstrip(".")
+        remedy = _PREFIXES.get(prefix, f"save model.{inner}.state_dict()")
+        return f"; the file's keys start with {prefix!r}: {remedy}"
+    prefix = _prefix(stored, own)
+    if prefix:
+        return (
+            f"; the model's keys start with {prefix!r}: name the part called "
+            f"{prefix.rstrip('.')} in the manifest, or save the state of the whole model"
+        )
+    return ""
+
+
+def _prefix(short: Collection[str], long: Collection[str]) -> str:
+    """Return what has to stand before every key of ``short`` to make it one of ``long``."""
+    name = min(short, default="")
+    known = set(long)
+    if name:
+        for prefix in sorted({key.removesuffix(name) for key in long if key.endswith(name)}):
+            if prefix and {prefix + each for each in short} <= known:
+                return prefix
+    return ""
 
 
 def _shared_keys(module: nn.Module, state: Mapping[str, torch.Tensor]) -> set[str]:
@@ -148,7 +180,9 @@ def _read_state(path: Path, shown: str) -> Mapping[str, torch.Tensor]:
             loaded = torch.load(str(path), map_location="cpu", weights_only=True)
     except Exception as error:
         raise GateError(
-            "build", "OG205", f"the weights in {shown} cannot be read: {first_line(error)}"
+            "build",
+            "OG205",
+            f"the weights in {shown} cannot be read: {_unreadable(path, error)}",
         ) from error
     for key in ("state_dict", "model_state_dict", "model"):
         if isinstance(loaded, dict) and isinstance(loaded.get(key), dict):
@@ -162,7 +196,19 @@ def _read_state(path: Path, shown: str) -> Mapping[str, torch.Tensor]:
     return loaded
 
 
-def _instantiate(target: Any, spec: ModelSpec) -> tuple[nn.Module, bool]:
+def _unreadable(path: Path, error: Exception) -> str:
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        if file.read(40).startswith(b"version https://git-lfs"):
+            return "the file is a Git LFS pointer; fetch it with git lfs pull"
+    if isinstance(error, pickle.UnpicklingError):
+        return (
+            "it holds other objects than tensors, which are not unpickled; write it with "
+            "torch.save(model.state_dict(), path)"
+        )
+    return first_line(error)
+
+
+def _instantiate(target: Any, spec: ModelSpec, workspace: Path) -> tuple[nn.Module, bool]:
     """Return the module, and whether the user's own code (not the gate) called its class."""
     where = f"models.{spec.name}.model"
     if isinstance(target, nn.Module):
@@ -186,7 +232,7 @@ def _instantiate(target: Any, spec: ModelSpec) -> tuple[nn.Module, bool]:
         raise GateError(
             "build",
             "OG204",
-            f"{where}: {spec.model} raised {type(error).__name__}: {first_line(error)}",
+            f"{where}: {spec.model} raised {_raised(error, workspace)}",
         ) from error
     if not isinstance(module, nn.Module):
         raise GateError(
@@ -195,6 +241,25 @@ def _instantiate(target: Any, spec: ModelSpec) -> tuple[nn.Module, bool]:
             f"{where}: {spec.model} returned a {type(module).__name__}, not an nn.Module",
         )
     return module, not isinstance(target, type)
+
+
+def _raised(error: Exception, workspace: Path) -> str:
+    """Return an exception of the user's code, its line, and what helps against the usual ones."""
+    root = workspace.resolve()
+    where = of_error(error, root)
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        file = Path(error.filename)
+        shown = file.relative_to(root).as_posix() if file.is_relative_to(root) else file.name
+        where = Source(file=shown, line=error.lineno)
+    text = f"{type(error).__name__}: {first_line(error)}{at(where)}"
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        package = error.name.partition(".")[0]
+        text += f"; install {package}: list it in the file that the manifest's requirements name"
+    elif isinstance(error, FileNotFoundError) and error.filename:
+        text += (
+            "; a relative path starts where onnx-gate runs, so make it from Path(__file__).parent"
+        )
+    return text
 
 
 def _training(module: nn.Module) -> Finding | None:

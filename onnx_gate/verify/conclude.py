@@ -27,10 +27,10 @@ def conclude(
     error, else ``pass``.
     """
     judged, notes = _waive(spec, checks, today)
-    every = list(dict.fromkeys([*findings, *_baked(judged, example), *notes]))
+    every = list(dict.fromkeys([*findings, *_baked(judged, example, findings), *notes]))
     if not any(check.verdict in _COMPARED for check in judged):
         return "error", judged, tuple(every)
-    untried = _untried(spec, judged)
+    untried = _untried(spec, judged, findings)
     if untried:
         every.append(untried)
         return "error", judged, tuple(every)
@@ -39,7 +39,9 @@ def conclude(
     return ("diverged" if failed else "pass"), judged, tuple(every)
 
 
-def _untried(spec: ModelSpec, checks: Sequence[Check]) -> Finding | None:
+def _untried(
+    spec: ModelSpec, checks: Sequence[Check], findings: Sequence[Finding]
+) -> Finding | None:
     """Say which dynamic dimension was compared at none of the sizes that it is tested at."""
     sizes: dict[str, set[int]] = {}
     for check in checks:
@@ -55,11 +57,13 @@ def _untried(spec: ModelSpec, checks: Sequence[Check]) -> Finding | None:
         wanted = {s for s in tested if any(f"{name}={s}" in t.split(",") for t in tried)}
         if wanted and not wanted & sizes.get(name, set()):
             listed = ", ".join(map(str, sorted(wanted)))
+            hints = (f.message.rpartition(f"dims: {{{name}: ") for f in findings)
+            known = next((f", such as {key}{sizes}" for _, key, sizes in hints if key), "")
             return Finding(
                 code="OG402",
                 severity="error",
                 message=f"PyTorch refuses every size of {name!r} that was tested ({listed}), so it is "
-                "verified at none: name sizes under dims that the model is made for",
+                f"verified at none: name sizes under dims that the model is made for{known}",
             )
     return None
 
@@ -117,8 +121,13 @@ def _waiver_notes(
             )
 
 
-def _baked(checks: Sequence[Check], example: Sizes) -> Iterable[Finding]:
-    """Say that a size is baked in where the graph agrees at the example's sizes and only there."""
+def _baked(
+    checks: Sequence[Check], example: Sizes, findings: Sequence[Finding]
+) -> Iterable[Finding]:
+    """Say that a size is baked in where the graph agrees at the example's sizes and only there.
+
+    At the line whose condition torch.export took for granted, where ``findings`` has one.
+    """
     if not example:
         return
     here = sizes_label(example)
@@ -129,10 +138,15 @@ def _baked(checks: Sequence[Check], example: Sizes) -> Iterable[Finding]:
                 if "=" in part:
                     verdicts.setdefault(part, set()).add(check.verdict)
     places = [place for place, found in verdicts.items() if found == {"diverged"}]
-    if verdicts.get(here) == {"pass"} and places:
+    said = any(f.code == "OG102" for f in findings)
+    if verdicts.get(here) == {"pass"} and places and not said:
+        cause = next((f for f in findings if f.code == "OG116" and f.file), None)
+        where = f" by {cause.file}:{cause.line}" if cause is not None else ""
         yield Finding(
             code="OG102",
             severity="error",
             message=f"the graph agrees with PyTorch in every case at the sizes it was exported with "
-            f"({here}) and in none at {', '.join(places[:4])}: a size is baked into it",
+            f"({here}) and in none at {', '.join(places[:4])}: a size is baked into it{where}",
+            file=cause.file if cause is not None else None,
+            line=cause.line if cause is not None else None,
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -14,8 +16,14 @@ from onnx_gate.errors import GateError
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.model import Finding
 from onnx_gate.runtimes.base import first_line
+from onnx_gate.verify.assumptions import assumptions, bounded_by
+from onnx_gate.verify.checker import check_file
 from onnx_gate.verify.draw import numpy_dtype
 from onnx_gate.verify.export import Exported
+from onnx_gate.verify.lowering import deleted_constants, float64_inside, log_of_sigmoid
+from onnx_gate.verify.opsets import changed_between, introduced_after
+from onnx_gate.verify.sizes import combinations, sizes_label
+from onnx_gate.verify.user_code import at, of_node, shown, workspace_of
 
 _RANDOM = frozenset(
     {
@@ -34,13 +42,16 @@ def inspect_graph(spec: ModelSpec, exported: Exported) -> list[Finding]:
 
     Raises ``GateError`` of kind ``inspect`` where ``onnx.checker`` rejects the file.
     """
-    _check(exported.path)
+    check_file(exported.path, spec.inputs)
+    root = workspace_of(spec.model)
     return [
         *_shapes(exported.path, exported.proto),
         *_opset(exported),
         *_inputs(spec, exported),
-        *_ranges(spec, exported),
-        *_nodes(exported.proto),
+        *_ranges(spec, exported, root),
+        *_nodes(exported.proto, root),
+        *log_of_sigmoid(exported.proto, root),
+        *_program(spec, exported, root),
     ]
 
 
@@ -58,22 +69,17 @@ def join_inputs(spec: ModelSpec, exported: Exported) -> dict[str, str]:
         joined = dict(zip(spec.inputs, wanted, strict=True))
     lacking = [name for name in wanted if name not in joined.values()]
     if lacking:
+        free = [name for name in spec.inputs if name not in joined]
+        near = difflib.get_close_matches(lacking[0], free, n=1, cutoff=0.4)
+        hint = f" (is it {near[0]!r}?)" if near else ""
         raise GateError(
             "inspect",
             "OG112",
-            f"the graph has the input{'s' * (len(lacking) > 1)} {', '.join(lacking)}, which the "
-            f"manifest does not name; it names {', '.join(spec.inputs) or 'none'}",
+            f"the graph has the input{'s' * (len(lacking) > 1)} {', '.join(lacking)}{hint}, which the "
+            f"manifest does not name; it names {', '.join(spec.inputs) or 'none'}. Give both the same "
+            "names (input_names of torch.onnx.export)",
         )
     return joined
-
-
-def _check(path: Path) -> None:
-    try:
-        onnx.checker.check_model(str(path), full_check=False)
-    except Exception as error:
-        raise GateError(
-            "inspect", "OG117", f"onnx.checker rejects the file: {first_line(error)}"
-        ) from error
 
 
 def _shapes(path: Path, proto: onnx.ModelProto) -> Iterator[Finding]:
@@ -89,13 +95,27 @@ def _shapes(path: Path, proto: onnx.ModelProto) -> Iterator[Finding]:
 
 
 def _opset(exported: Exported) -> Iterator[Finding]:
-    if exported.opset_asked is not None and exported.opset != exported.opset_asked:
-        yield Finding(
-            code="OG118",
-            severity="error",
-            message=f"opset {exported.opset_asked} was asked for and the file has opset "
-            f"{exported.opset}: the exporter could not convert it and said so in its log only",
-        )
+    asked, written = exported.opset_asked, exported.opset
+    if asked is None or written == asked:
+        return
+    operators = [node.op_type for node in exported.proto.graph.node]
+    newer = introduced_after(operators, asked)
+    changed = [name for name in sorted(set(operators)) if changed_between(name, asked, written)]
+    if asked > written:
+        why = "the exporter does not write that opset"
+    elif newer:
+        since = ", ".join(f"{name} exists from opset {first} on" for name, first in newer.items())
+        why = f"{since}, and there is no way down"
+    elif changed:
+        why = f"it has no way down for what changed since: {', '.join(changed[:6])}"
+    else:
+        why = "its converter failed"
+    yield Finding(
+        code="OG118",
+        severity="error",
+        message=f"opset {asked} was asked for and the file has opset {written}: {why}. Ask for "
+        f"{written}, or leave the opset out",
+    )
 
 
 def _inputs(spec: ModelSpec, exported: Exported) -> Iterator[Finding]:
@@ -136,54 +156,115 @@ def _inputs(spec: ModelSpec, exported: Exported) -> Iterator[Finding]:
                 )
 
 
-def _ranges(spec: ModelSpec, exported: Exported) -> Iterator[Finding]:
+def _ranges(spec: ModelSpec, exported: Exported, root: Path | None) -> Iterator[Finding]:
     for dim, (low, high) in exported.ranges.items():
         outside = [s for s in spec.dims.get(dim, ()) if s < low or (high is not None and s > high)]
         if low == high:
-            text = f"only the size {low}"
+            text = f"the size {low}"
         elif high is not None:
-            text = f"only sizes from {low} to {high}"
+            text = f"sizes from {low} to {high}"
         elif outside:
-            text = f"only sizes of at least {low}"
+            text = f"sizes of at least {low}"
         else:
             continue
         if low in (1, 2) and high is None and set(outside) <= {0, 1}:
             # torch.export never vouches for 0 and 1; whether they work is seen by running them.
             continue
+        source = None
+        if exported.program is not None:
+            with contextlib.suppress(Exception):  # private to torch, as in _program
+                graph, shapes = exported.program.graph_module, _shapes_of(spec, exported)
+                source = bounded_by(graph, shapes, dim, high is not None, root)
         yield Finding(
             code="OG116",
             severity="warning",
-            message=f"torch.export vouches for {text} of the dynamic dimension {dim!r}: forward has a "
-            "condition on it, and the graph has no trace of the other branch"
+            message=f"torch.export vouches for {text} of the dynamic dimension {dim!r} only: "
+            f"{shown(source, 'forward')} has a condition on it, and the graph has no trace of the "
+            "other branch"
             + (f"; tested outside it: {', '.join(map(str, outside))}" if outside else ""),
+            file=source.file if source is not None else None,
+            line=source.line if source is not None else None,
         )
 
 
-def _nodes(proto: onnx.ModelProto) -> Iterator[Finding]:
+def _shapes_of(spec: ModelSpec, exported: Exported) -> dict[str, tuple[int | str, ...]]:
+    """Return the declared shape of each placeholder of the program."""
+    assert exported.program is not None
+    graph_inputs = [value.name for value in exported.proto.graph.input]
+    placeholders = [str(name) for name in exported.program.graph_signature.user_inputs]
+    return {
+        placeholders[place]: spec.inputs[name].shape
+        for name, graph in exported.input_names.items()
+        if graph in graph_inputs and (place := graph_inputs.index(graph)) < len(placeholders)
+    }
+
+
+def _program(spec: ModelSpec, exported: Exported, root: Path | None) -> Iterator[Finding]:
+    program = exported.program
+    if program is None:
+        return
+    yield from deleted_constants(program, exported.proto, root)
+    yield from float64_inside(program, {s.dtype for s in spec.inputs.values()}, root)
+    # What torch keeps of a trace is private to it, and a note is not worth a model's verdict.
+    with contextlib.suppress(Exception):
+        yield from _assumed(spec, exported, root)
+
+
+def _assumed(spec: ModelSpec, exported: Exported, root: Path | None) -> Iterator[Finding]:
+    """Name the conditions on sizes that torch.export relied on and some tested size breaks."""
+    assert exported.program is not None
+    tested = combinations(spec.dims)
+    for assumption in assumptions(exported.program.graph_module, _shapes_of(spec, exported), root):
+        broken = [sizes for sizes in tested if not assumption.holds(sizes)]
+        if not broken:
+            continue
+        remedy = ""
+        fitting = assumption.sizes()[:2] if len(assumption.dims) == 1 else []
+        if fitting:
+            remedy = (
+                f". Sizes for which it holds: dims: {{{assumption.dims[0]}: "
+                f"[{', '.join(map(str, fitting))}]}}"
+            )
+        own = {sizes_label({d: sizes[d] for d in assumption.dims}): None for sizes in broken}
+        source = assumption.source
+        yield Finding(
+            code="OG116",
+            severity="note",
+            message=f"torch.export took for granted that {assumption.text}, by "
+            f"{shown(source, 'forward')}, and the graph does not check it; tested as well: "
+            f"{'; '.join(list(own)[:4])}{remedy}",
+            file=source.file if source is not None else None,
+            line=source.line if source is not None else None,
+        )
+
+
+def _nodes(proto: onnx.ModelProto, root: Path | None) -> Iterator[Finding]:
     constants = _constants(proto)
     for node in _all_nodes(proto):
+        code, text = "OG113", ""
         if node.op_type in _RANDOM:
-            yield Finding(
-                code="OG114",
-                severity="error",
-                message=f"the graph draws random numbers ({_named(node)}): every run gives another "
-                "result, and none of them can be verified",
+            code = "OG114"
+            text = (
+                "the graph draws random numbers ({}): every run gives another result, and none of "
+                "them can be verified. Draw outside the model and pass the numbers in"
             )
         elif node.op_type == "Dropout" and _true(node, 2, constants):
-            yield Finding(
-                code="OG113",
-                severity="error",
-                message=f"Dropout is alive in the graph ({_named(node)}): it was exported in "
-                "training mode",
-            )
+            text = "Dropout is alive in the graph ({}): it was exported in training mode"
         elif node.op_type == "BatchNormalization" and any(
             a.name == "training_mode" and a.i for a in node.attribute
         ):
+            text = (
+                "BatchNormalization uses the statistics of the batch ({}): it was exported in "
+                "training mode"
+            )
+        if text:
+            source = of_node(node, root)
             yield Finding(
-                code="OG113",
+                code=code,
                 severity="error",
-                message=f"BatchNormalization uses the statistics of the batch ({_named(node)}): it "
-                "was exported in training mode",
+                message=text.format(_named(node) + at(source)),
+                file=source.file if source is not None else None,
+                line=source.line if source is not None else None,
             )
 
 

@@ -65,7 +65,11 @@ def examine(eager: Eager, inputs: Mapping[str, Array]) -> tuple[Outputs, list[Fi
     if difference:
         causes = [
             *([f"it changes its own state ({', '.join(changed[:3])})"] if changed else []),
-            *([f"it draws random numbers from {' and '.join(drawn)}"] if drawn else []),
+            *(
+                [f"it draws random numbers from {' and '.join(drawn)}{_usual(drawn)}"]
+                if drawn
+                else []
+            ),
         ]
         raise GateError(
             "unverified",
@@ -75,6 +79,11 @@ def examine(eager: Eager, inputs: Mapping[str, Array]) -> tuple[Outputs, list[Fi
             "A graph computes the same thing at every call, so there is nothing to compare it with",
         )
     return first, list(_findings(changed, mutated, drawn))
+
+
+def _usual(drawn: list[str]) -> str:
+    """Name the usual culprit: it draws in ``eval()`` as well, unless it is told."""
+    return " (F.dropout without training=self.training?)" if "torch" in drawn else ""
 
 
 def disagreement(first: Outputs, second: Outputs) -> str:

@@ -1,0 +1,151 @@
+"""Which of ONNX Runtime's graph optimisations changes the answer, found by switching them off."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from onnx_gate.diagnose.experiments import RUN, Answer, Bench
+from onnx_gate.diagnose.yardstick import Measured
+from onnx_gate.manifest import RuntimeSpec
+from onnx_gate.report.model import Evidence
+from onnx_gate.runtimes.base import find_runtime
+
+Level = Literal["off", "basic", "extended", "all"]
+LEVELS: tuple[Level, ...] = ("basic", "extended", "all")
+
+# ONNX Runtime's session option that takes names of optimisers, joined with semicolons.
+SWITCH_OFF = "optimization.disable_specified_optimizers"
+
+# The log names a group of rewrite rules as one; the rules can be switched off one by one.
+RULES = (
+    "Pad_Fusion",
+    "ConvBNFusion",
+    "ConvMulFusion",
+    "ConvAddFusion",
+    "MatMul_BatchNormalization_Fusion",
+    "NoopElimination",
+    "DivMulFusion",
+    "FuseReluClip",
+    "GemmSumFusion",
+    "GemmTransposeFusion",
+    "NotWhereFusion",
+    "CastElimination",
+    "CastChainElimination",
+    "ExpandElimination",
+    "EliminateIdentity",
+    "EliminateSlice",
+    "EliminateDropout",
+    "UnsqueezeElimination",
+    "PreShapeNodeElimination",
+    "ConcatSliceElimination",
+    "LabelEncoderFusion",
+    "ClipQuantFusion",
+    "ReluQuantFusion",
+)
+_GROUP = "RuleBasedTransformer"
+_CHANGED = re.compile(rb"GraphTransformer (\S+) modified: 1 ")
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """The lowest level at which the answer changes, and the optimiser, where it has a name."""
+
+    level: Level | None
+    optimiser: str | None
+    evidence: tuple[Evidence, ...]
+
+
+def find_culprit(
+    bench: Bench, runtime: RuntimeSpec, compare: Callable[[Answer], Measured]
+) -> Culprit:
+    """Find which optimisation makes ``runtime`` differ from PyTorch.
+
+    With optimisations off it agrees. ``compare`` holds an answer against PyTorch's.
+    """
+    evidence: list[Evidence] = []
+
+    def ask(experiment: str, spec: RuntimeSpec) -> Evidence:
+        found = compare(bench.runtime(spec, bench.subject.arrays))
+        return Evidence(
+            experiment=f"{_engine(runtime)} at level {experiment}, against PyTorch",
+            outcome=found.outcome,
+            agrees=found.agrees,
+            error=found.error,
+        )
+
+    highest = LEVELS.index(runtime.optimization) if runtime.optimization in LEVELS else 2
+    for level in LEVELS[: highest + 1]:
+        evidence.append(ask(level, replace(runtime, optimization=level)))
+        if evidence[-1].agrees is False:
+            break
+    else:
+        return Culprit(None, None, tuple(evidence))
+    base = replace(runtime, optimization=level)
+    healed: dict[str, Evidence] = {}
+
+    def without(names: Sequence[str]) -> bool:
+        shown = " and ".join(names)
+        found = ask(f"{level} without {shown}", switched_off(base, names))
+        if found.agrees:
+            healed[shown] = found
+        return found.agrees is True
+
+    name = _search(list(_candidates(bench, base)), without, bench)
+    if name is not None and name.endswith(_GROUP):
+        name = _search(list(RULES), without, bench) or name
+    if name is not None:
+        evidence.append(healed[name])
+    return Culprit(level, name, tuple(evidence))
+
+
+def switched_off(spec: RuntimeSpec, names: Sequence[str]) -> RuntimeSpec:
+    """Return ``spec`` with the named optimisers switched off, beside those that it switches off."""
+    already = spec.session_options.get(SWITCH_OFF, "")
+    joined = ";".join([*([already] if already else []), *names])
+    return replace(spec, session_options={**spec.session_options, SWITCH_OFF: joined})
+
+
+def _search(names: list[str], without: Callable[[Sequence[str]], bool], bench: Bench) -> str | None:
+    """Return the one name without which all is well, by halving; ``None`` where there is none.
+
+    Where two of them do the same harm no half is innocent, and there is none.
+    """
+    if not names or not without(names):
+        return None
+    while len(names) > 1:
+        if bench.left() < RUN / 10:
+            return None
+        half = names[: len(names) // 2]
+        rest = names[len(names) // 2 :]
+        if without(half):
+            names = half
+        elif without(rest):
+            names = rest
+        else:
+            return None
+    return names[0]
+
+
+def _candidates(bench: Bench, spec: RuntimeSpec) -> Iterator[str]:
+    """Yield the optimisers that change this model, as ONNX Runtime's log names them."""
+    subject = bench.subject
+
+    def work() -> list[str]:
+        loud = replace(spec, session_options={**spec.session_options, "log_severity_level": "1"})
+        with tempfile.TemporaryFile() as log:
+            os.dup2(log.fileno(), 2)
+            find_runtime(spec.name).open(subject.exported.path, loud, subject.threads)
+            log.seek(0)
+            found = [name.decode() for name in _CHANGED.findall(log.read())]
+        return list(dict.fromkeys(found))
+
+    yield from bench.apart(work, RUN)[0] or ()
+
+
+def _engine(spec: RuntimeSpec) -> str:
+    return "ONNX Runtime" if spec.provider in (None, "cpu") else f"ONNX Runtime ({spec.provider})"

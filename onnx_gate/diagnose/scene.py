@@ -1,0 +1,180 @@
+"""What hints look at: the guilty node in its graph, and the element that is worst."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+from onnx.helper import get_attribute_value, tensor_dtype_to_np_dtype
+
+from onnx_gate.report.model import Check, Diagnosis
+from onnx_gate.runtimes.base import Array
+
+# Larger constants say nothing that fits a sentence.
+_FEW = 16
+
+
+class Scene:
+    """A diverged check, its diagnosis and its graph, with the questions that rules ask."""
+
+    def __init__(self, diagnosis: Diagnosis, proto: onnx.ModelProto, check: Check) -> None:
+        self.diagnosis, self.proto, self.check = diagnosis, proto, check
+
+    @cached_property
+    def node(self) -> onnx.NodeProto:
+        """The guilty node; one without a type where the diagnosis names none."""
+        named = self.diagnosis.node
+        if named is None:
+            return onnx.NodeProto()
+        found = self.find(named.name, named.op_type, named.output)
+        return found if found is not None else onnx.NodeProto(op_type=named.op_type)
+
+    @cached_property
+    def maker(self) -> onnx.NodeProto:
+        """The node that makes the output; one without a type where none is known to."""
+        names = [value.name for value in self.proto.graph.output]
+        output = self.check.output
+        if output in names or len(names) == 1:
+            wanted = output if output in names else names[0]
+            makers: list[onnx.NodeProto] = list(self.proto.graph.node)
+            return next((n for n in makers if wanted in n.output), onnx.NodeProto())
+        return onnx.NodeProto()
+
+    @property
+    def op(self) -> str:
+        """The guilty node's operator, empty where there is none."""
+        return str(self.node.op_type)
+
+    @property
+    def expected(self) -> float:
+        """PyTorch's value of the worst element, NaN where nothing was compared."""
+        return self.check.worst.expected if self.check.worst is not None else math.nan
+
+    @property
+    def actual(self) -> float:
+        """The candidate's value of the worst element."""
+        return self.check.worst.actual if self.check.worst is not None else math.nan
+
+    @property
+    def one_nan(self) -> bool:
+        """Whether exactly one side of the worst element is NaN."""
+        return self.check.worst is not None and math.isnan(self.expected) != math.isnan(self.actual)
+
+    @property
+    def one_finite(self) -> bool:
+        """Whether exactly one side of the worst element is a number."""
+        return self.check.worst is not None and (
+            math.isfinite(self.expected) != math.isfinite(self.actual)
+        )
+
+    def find(self, name: str, op_type: str, output: str) -> onnx.NodeProto | None:
+        """Return a node by the value that it makes, else by its name."""
+        by_name = None
+        for node in self.nodes():
+            if node.op_type == op_type:
+                if output and output in node.output:
+                    return node
+                if name and node.name == name and by_name is None:
+                    by_name = node
+        return by_name
+
+    def nodes(self) -> Iterator[onnx.NodeProto]:
+        """Yield every node: of the graph, of its subgraphs and of the model's functions."""
+        pending = [self.proto.graph.node, *(f.node for f in self.proto.functions)]
+        while pending:
+            for node in pending.pop():
+                yield node
+                for attribute in node.attribute:
+                    if attribute.HasField("g"):
+                        pending.append(attribute.g.node)
+                    pending.extend(graph.node for graph in attribute.graphs)
+
+    def attribute(self, name: str, default: object = None) -> object:
+        """Return an attribute of the guilty node, text decoded."""
+        for attribute in self.node.attribute:
+            if attribute.name == name:
+                value: object = get_attribute_value(attribute)
+                return value.decode() if isinstance(value, bytes) else value
+        return default
+
+    def attributes(self, *names: str) -> str:
+        """Return those of the named attributes that the node has: ``axis=1, epsilon=1e-05``."""
+        shown = []
+        for name in names:
+            value = self.attribute(name)
+            if value is not None:
+                shown.append(
+                    f"{name}={value:.6g}" if isinstance(value, float) else f"{name}={value}"
+                )
+        return ", ".join(shown)
+
+    def made_by(self, place: int) -> str:
+        """Return the operator that makes an input of the guilty node."""
+        name = self.node.input[place] if place < len(self.node.input) else ""
+        return next((str(n.op_type) for n in self.nodes() if name and name in n.output), "")
+
+    def read_by(self) -> set[str]:
+        """Return the operators that read what the guilty node makes."""
+        made = set(self.node.output)
+        return {str(node.op_type) for node in self.nodes() if made & set(node.input)}
+
+    def dtype(self, place: int = 0) -> str:
+        """Return the NumPy name of an input's dtype, empty where the file does not declare it."""
+        name = self.node.input[place] if place < len(self.node.input) else ""
+        kind = self._kinds.get(name, 0)
+        return np.dtype(tensor_dtype_to_np_dtype(kind)).name if kind else ""
+
+    def constant(self, place: int) -> Array | None:
+        """Return an input that is a small constant of the graph."""
+        name = self.node.input[place] if place < len(self.node.input) else ""
+        tensor = self._constants.get(name)
+        if tensor is None or tensor.external_data or math.prod(tensor.dims) > _FEW:
+            return None
+        array: Array = numpy_helper.to_array(tensor)
+        return array
+
+    def has_constant(self, value: float) -> bool:
+        """Say whether a scalar of the graph is this number, to four digits."""
+        for tensor in self._constants.values():
+            if not tensor.external_data and math.prod(tensor.dims) == 1:
+                array = numpy_helper.to_array(tensor).reshape(-1)
+                if array.dtype.kind == "f" and math.isclose(float(array[0]), value, rel_tol=1e-4):
+                    return True
+        return False
+
+    def uses(self, kind: int) -> bool:
+        """Say whether a value of the graph has this ONNX element type."""
+        return kind in self._kinds.values() or any(
+            a.name == "to" and a.i == kind
+            for node in self.nodes()
+            if node.op_type == "Cast"
+            for a in node.attribute
+        )
+
+    @cached_property
+    def opset(self) -> int:
+        """The version of ONNX's own operators that the file imports."""
+        return max(
+            (o.version for o in self.proto.opset_import if o.domain in ("", "ai.onnx")), default=0
+        )
+
+    @cached_property
+    def _kinds(self) -> Mapping[str, int]:
+        graph = self.proto.graph
+        values = (*graph.input, *graph.output, *graph.value_info)
+        kinds = {value.name: int(value.type.tensor_type.elem_type) for value in values}
+        return kinds | {name: int(t.data_type) for name, t in self._constants.items()}
+
+    @cached_property
+    def _constants(self) -> Mapping[str, onnx.TensorProto]:
+        found = {tensor.name: tensor for tensor in self.proto.graph.initializer}
+        for node in self.nodes():
+            if node.op_type == "Constant":
+                for attribute in node.attribute:
+                    if attribute.name == "value":
+                        found[node.output[0]] = attribute.t
+        return found

@@ -1,0 +1,127 @@
+"""Values of the two sides: what kind they are, how far apart, how much they tell, where they lie."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from onnx_gate.diagnose.subject import scale_error
+from onnx_gate.runtimes.base import Array
+
+# A tensor, a sequence of tensors, or nothing where the node would not run.
+Value = Any
+
+# What one correct operator may be away from another, in units of the precision: float16 and
+# bfloat16 are computed in float32 and rounded once.
+ROUNDING = 25.0
+ROUNDING_NARROW = 4.0
+_NARROW = 1e-4
+# Elements looked at before two arrays are compared in full.
+SAMPLES = 24
+# Smaller arrays are never written to disk.
+_SMALL = 2**16
+# What spilled arrays leave free on the disk.
+_FREE = 2**30
+
+
+def kind_of(array: Array) -> str:
+    """Return ``f``, ``i``, ``b`` or ``s``: floating, integer, Boolean or anything else."""
+    if array.dtype.kind in "fV":
+        return "f"
+    return {"b": "b", "i": "i", "u": "i"}.get(array.dtype.kind, "s")
+
+
+def eps_of(array: Array) -> float:
+    """Return the distance from 1 to the next number, 0 for a dtype that is not floating."""
+    return float(ml_dtypes.finfo(array.dtype).eps) if kind_of(array) == "f" else 0.0
+
+
+def distance(actual: Value, expected: Value) -> float:
+    """Return ``scale_error``, and 0 or infinity for integers and Booleans; infinite for no value."""
+    if not isinstance(actual, np.ndarray) or not isinstance(expected, np.ndarray):
+        return float("inf")
+    kinds = kind_of(actual), kind_of(expected)
+    if kinds[0] != kinds[1]:
+        return float("inf")
+    if kinds[0] == "f":
+        with np.errstate(all="ignore"):
+            return scale_error(actual, expected)
+    if kinds[0] == "i" and actual.size == expected.size == 1:
+        # A size is a number on one side and a list of one number on the other.
+        return 0.0 if actual.item() == expected.item() else float("inf")
+    return 0.0 if np.array_equal(actual, expected) else float("inf")
+
+
+def allowance(expected: Array, actual: Array | None = None) -> float:
+    """Return the distance that rounding explains in one operator."""
+    coarser = max(eps_of(expected), 0.0 if actual is None else eps_of(actual))
+    return (ROUNDING_NARROW if coarser > _NARROW else ROUNDING) * coarser
+
+
+def agree(actual: Value, expected: Value) -> bool:
+    """Say that two values are the same but for the rounding of one operator."""
+    return isinstance(expected, np.ndarray) and distance(actual, expected) <= allowance(
+        expected, actual if isinstance(actual, np.ndarray) else None
+    )
+
+
+def places(size: int) -> Array:
+    """Return where to look at an array of ``size`` elements: the same places for the same size."""
+    if size <= SAMPLES:
+        return np.arange(size)
+    return np.unique(np.random.default_rng(size).integers(0, size, SAMPLES))
+
+
+def samples(array: Array) -> Array:
+    """Return some elements as float64."""
+    with np.errstate(all="ignore"):
+        return np.asarray(array.reshape(-1)[places(array.size)], np.float64)
+
+
+def is_telling(array: Value) -> bool:
+    """Say that no other value of a model equals this one by chance.
+
+    Numbers that people write down (0, 1, 0.5), masks and small integers do.
+    """
+    if not isinstance(array, np.ndarray) or array.size == 0 or kind_of(array) in "bs":
+        return False
+    some = array.reshape(-1)[places(array.size)]
+    if kind_of(array) == "i":
+        return array.size >= 64 and len(np.unique(some)) >= 12
+    with np.errstate(all="ignore"):
+        some = np.asarray(some, np.float64)
+        some = some[np.isfinite(some) & (some * 64 != np.round(some * 64))]
+    return len(np.unique(some)) >= min(2, array.size)
+
+
+class Store:
+    """Keeps arrays in memory up to a number of bytes, and behind that in files."""
+
+    def __init__(self, folder: Path, memory: int) -> None:
+        self._folder, self._left = folder, memory
+        self._count = 0
+
+    def put(self, array: Array) -> Array:
+        """Return ``array``, or a read-only view of a file with its values.
+
+        Raises ``MemoryError`` where neither memory nor the disk has room.
+        """
+        if array.nbytes <= self._left or array.nbytes < _SMALL:
+            self._left -= array.nbytes
+            return array
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if shutil.disk_usage(self._folder).free < array.nbytes + _FREE:
+            raise MemoryError("the intermediate values of the model fit neither memory nor disk")
+        path = self._folder / f"value_{self._count}.bin"
+        self._count += 1
+        array.tofile(path)
+        return np.memmap(path, array.dtype, "r", shape=array.shape)
+
+    def clear(self) -> None:
+        """Remove the files."""
+        for path in self._folder.glob("value_*.bin"):
+            path.unlink()

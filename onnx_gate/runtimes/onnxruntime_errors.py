@@ -1,0 +1,123 @@
+"""ONNX Runtime's error messages: what they say, without status, build paths and C++ names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import onnx
+from onnx.helper import tensor_dtype_to_np_dtype
+
+_LIMIT = 400
+_STATUS = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", re.S)
+_RUNNING = re.compile(
+    r"^Non-zero status code returned while running (\S+) node\. Name:'(.*?)' Status Message: (.*)$",
+    re.S,
+)
+# Where in ONNX Runtime's source the check stands, its function, and the expression that was false.
+_CHECK = re.compile(
+    r"^\S*\.(?:cc|h|cu):\d+ (?:.*? was false\. |(?:\w+ )?onnxruntime::\S+\(.*?\) |\w+ )?", re.S
+)
+_LOADING = re.compile(r"^Load model from .*? failed:", re.S)
+_DIMENSIONS = re.compile(r"invalid dimensions for input: (\S+)")
+_DIMENSION = re.compile(r"index: (\d+) Got: (\d+) Expected: (\d+)")
+_RANK = re.compile(r"Invalid rank for input: (\S+) Got: (\d+) Expected: (\d+)")
+_TYPE = re.compile(r"Unexpected input data type\. Actual: \((\w+\(\w+\))\) , expected: \((\w+\(\w+\))\)")
+_NO_KERNEL = re.compile(
+    r"Could not find an implementation for (\w+)\((\d+)\) node with name '(.*?)'"
+)
+_NO_OPERATOR = re.compile(r"Fatal error: (\S+?):(\w+)\(-?\d+\) is not a registered function/op")
+_NEWEST = re.compile(r"Current official support for domain ai\.onnx is till opset (\d+)")
+_IR_VERSION = re.compile(r"Unsupported model IR version: (\d+), max supported IR version: (\d+)")
+_MIXED = re.compile(
+    r"\(T\w*\) of Optype \((\w+)\) bound to different types \((.+?) and (.+?) in node"
+)
+
+
+def refusal(error: BaseException) -> str:
+    """Return why a run failed: the sizes that the graph insists on, or the node and its words."""
+    text = _bare(error)
+    found = _DIMENSIONS.search(text)
+    if found is not None:
+        sizes = [
+            f"{got} on axis {axis}, where the graph is made for {expected} only"
+            for axis, got, expected in _DIMENSION.findall(text)
+        ]
+        if sizes:
+            return f"the size of {found[1]} is {'; '.join(sizes)}"
+    found = _RANK.search(text)
+    if found is not None:
+        return f"{found[1]} has {found[2]} axes, where the graph takes {found[3]}"
+    found = _TYPE.search(text)
+    if found is not None:
+        return f"an input is a {found[1]}, where the graph takes a {found[2]}"
+    found = _RUNNING.match(text)
+    if found is not None:
+        return _cut(f"running {found[1]} {found[2]!r}: {_one_line(_CHECK.sub('', found[3]))}")
+    return _cut(_one_line(text))
+
+
+def load_problem(error: BaseException, model: Path, version: str, provider: str) -> tuple[str, str]:
+    """Return the code and the sentence for a model that does not load (OG202 or OG303)."""
+    text = _LOADING.sub("", _bare(error))
+    found = _NO_KERNEL.search(text)
+    if found is not None:
+        dtypes = _dtypes(model, found[3], found[1])
+        kind = f" in {' and '.join(dtypes)}" if dtypes else ""
+        node = f", node {found[3]!r}" if found[3] else ""
+        return "OG202", (
+            f"it has no kernel for {found[1]} (opset {found[2]}){kind} on {provider}{node}: use a "
+            "dtype that it has one for, float32 as a rule, or another execution provider"
+        )
+    found = _NO_OPERATOR.search(text)
+    if found is not None:
+        return "OG202", (
+            f"it does not know {found[2]} of the domain {found[1]!r}: define it as a function of the "
+            "model, or write it with ONNX's own operators"
+        )
+    found = _NEWEST.search(text)
+    if found is not None:
+        return "OG303", (
+            f"ONNX Runtime {version} reads opsets up to {found[1]}, and the file has a newer one: "
+            f"ask for it, export: {{opset: {found[1]}}}, or install a newer ONNX Runtime"
+        )
+    found = _IR_VERSION.search(text)
+    if found is not None:
+        return "OG303", (
+            f"ONNX Runtime {version} reads IR versions up to {found[2]}, and the file has "
+            f"{found[1]}: save it with model.ir_version = {found[2]}, or install a newer ONNX Runtime"
+        )
+    found = _MIXED.search(text)
+    if found is not None:
+        return "OG303", (
+            f"the model does not load: {found[1]} is given a {found[2]} and a {found[3]}; ONNX "
+            "promotes no types, so convert one of them where the graph is made"
+        )
+    return "OG303", f"the model does not load: {_cut(_one_line(_CHECK.sub('', text)))}"
+
+
+def _bare(error: BaseException) -> str:
+    return _STATUS.sub("", str(error).strip()) or type(error).__name__
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LIMIT else text[: _LIMIT - 1] + "…"
+
+
+def _dtypes(model: Path, name: str, op_type: str) -> list[str]:
+    """Return the dtypes of a node's inputs, each once, as far as the file declares them."""
+    try:
+        graph = onnx.load(str(model), load_external_data=False).graph
+    except Exception:  # only a word of the message depends on it
+        return []
+    node = next((n for n in graph.node if n.op_type == op_type and n.name == name), None)
+    if node is None:
+        return []
+    kinds = {v.name: v.type.tensor_type.elem_type for v in (*graph.input, *graph.value_info)}
+    kinds |= {tensor.name: tensor.data_type for tensor in graph.initializer}
+    found = [str(tensor_dtype_to_np_dtype(kinds[i])) for i in node.input if kinds.get(i)]
+    return list(dict.fromkeys(found))

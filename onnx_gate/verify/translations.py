@@ -1,0 +1,53 @@
+"""Which of torch's exporters knows an operator, as far as its own registries say."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_TORCHSCRIPT = "torch.onnx._internal.torchscript_exporter"
+_DYNAMO = "torch.onnx._internal.exporter._registration"
+
+
+def elsewhere(operator: str, exporter: str) -> tuple[str, str] | None:
+    """Return what the other exporter can do: a phrase, and the keys of ``export`` that ask for it.
+
+    ``operator`` is named as ``aten::fft_rfft``. ``None`` where the other one does not know it, or
+    where this version of torch does not say.
+    """
+    try:
+        if exporter == "dynamo":
+            opset = _torchscript_opset(operator)
+            if opset is None:
+                return None
+            return (
+                f"the torchscript exporter (opset {opset} and later)",
+                f"exporter: torchscript, opset: {max(opset, 17)}",
+            )
+        if exporter == "torchscript" and _in_dynamo(operator):
+            return "the dynamo exporter", "exporter: dynamo"
+    except (ImportError, AttributeError, TypeError):  # the registries are private to torch
+        return None
+    return None
+
+
+def opsets_of_torchscript() -> tuple[int, int]:
+    """Return the lowest and the highest opset that the TorchScript exporter writes."""
+    try:
+        constants: Any = importlib.import_module("torch.onnx._constants")
+        return int(constants.ONNX_MIN_OPSET), int(constants.ONNX_MAX_OPSET)
+    except (ImportError, AttributeError):
+        return 7, 20
+
+
+def _torchscript_opset(operator: str) -> int | None:
+    for version in range(7, 21):
+        importlib.import_module(f"{_TORCHSCRIPT}.symbolic_opset{version}")
+    registry: Any = importlib.import_module(f"{_TORCHSCRIPT}.registration").registry
+    group = registry.get_function_group(operator)
+    return None if group is None else int(group.get_min_supported())
+
+
+def _in_dynamo(operator: str) -> bool:
+    registry: Any = importlib.import_module(_DYNAMO).ONNXRegistry.from_torchlib()
+    return any(str(target).partition(".")[0] == operator for target in registry.functions)

@@ -1,0 +1,548 @@
+"""Who is blamed, on small models that go wrong at each link of the chain."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxscript
+import pytest
+import torch
+import torch.nn.functional as F
+from onnxscript import opset18 as op
+from torch import Tensor, nn
+
+from onnx_gate.diagnose.blame import Found, find_blame, reconsider
+from onnx_gate.diagnose.subject import Subject
+from onnx_gate.manifest import ExportSpec, InputSpec, ModelSpec, RuntimeSpec
+from onnx_gate.report.model import Check, Metrics
+from onnx_gate.runtimes.torch_eager import Eager, to_tensor
+from onnx_gate.verify.build import build
+from onnx_gate.verify.draw import Source, draw
+from onnx_gate.verify.export import Exported, export
+from onnx_gate.verify.inspect import join_inputs
+from onnx_gate.verify.sizes import concrete, example_candidates
+
+ORT = RuntimeSpec("onnxruntime")
+PLAIN = "ONNX Runtime, optimisations off, against PyTorch"
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+class Of(nn.Module):
+    """A module around a function of one tensor."""
+
+    def __init__(self, function: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(x)
+
+
+def make(
+    folder: Path,
+    module: nn.Module,
+    x: np.ndarray,
+    *,
+    shape: tuple[int | str, ...] | None = None,
+    exporter: str | Callable[[nn.Module, Tensor, Path], None] = "dynamo",
+    file: Path | None = None,
+    runtime: RuntimeSpec = ORT,
+    **spec_values: Any,
+) -> Subject:
+    """A diverged check of ``module`` on ``x``, exported (or not) as a manifest would have it."""
+    module.eval()
+    shape = shape or x.shape
+    spec = ModelSpec(
+        name="model",
+        model="nowhere.py:Model",
+        inputs={"x": InputSpec(str(x.dtype), shape)},
+        dims={d: (1, 2, 7) for d in shape if isinstance(d, str)},
+        export=ExportSpec(exporter if isinstance(exporter, str) else "mine:export"),
+        **spec_values,
+    )
+    eager = Eager(module, ("x",))
+    sizes = next(example_candidates(spec.inputs, spec.dims))
+    source = Source(spec.seed, "example", "x")
+    arrays = {"x": draw(spec.inputs["x"], concrete(spec.inputs["x"], sizes), source)}
+    path = folder / "model.onnx"
+    if file is not None:
+        exported = Exported(file, "file", onnx.load(str(file)))
+    elif isinstance(exporter, str):
+        exported = export(spec, eager, arrays, folder, folder)
+    else:
+        exporter(module, to_tensor(arrays["x"]), path)
+        exported = Exported(path, "mine:export", onnx.load(str(path)))
+    return Subject(
+        spec=spec,
+        eager=eager,
+        exported=exported,
+        graph_inputs=join_inputs(spec, exported),
+        arrays={"x": x},
+        output=0,
+        runtime=runtime,
+        check=Check(
+            runtime=runtime.label,
+            suite="typical",
+            case="typical/0",
+            output="output",
+            verdict="diverged",
+        ),
+        workspace=folder,
+        folder=folder / "scratch",
+        repro=folder / "repro",
+        threads=1,
+        memory=2**30,
+    )
+
+
+def said(found: Found, experiment: str) -> Any:
+    """The evidence of the experiments that begin so."""
+    chosen = [e for e in found.evidence if e.experiment.startswith(experiment)]
+    assert chosen, [e.experiment for e in found.evidence]
+    return chosen[0]
+
+
+# -- model
+
+
+class Counter(nn.Module):
+    calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return x * self.calls
+
+
+class Running(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen += x.mean(0)
+        return x - self.seen
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        Counter(),
+        Running(),
+        Of(lambda x: x + torch.rand(4)),
+        Of(lambda x: x * float(np.random.default_rng().random())),
+    ],
+    ids=["counter", "buffer", "torch.rand", "numpy"],
+)
+def test_a_model_that_disagrees_with_itself(tmp_path: Path, module: nn.Module) -> None:
+    subject = make(tmp_path, module, normal(3, 4))
+    state = {k: v.clone() for k, v in module.state_dict().items()}
+    calls = getattr(module, "calls", None)
+    found = find_blame(subject)
+    assert found.blame == "model"
+    assert "called twice" in found.evidence[-1].outcome
+    assert calls == getattr(module, "calls", None)
+    assert all(torch.equal(state[k], v) for k, v in module.state_dict().items())
+
+
+# -- capture
+
+
+def times_size(x: Tensor) -> Tensor:
+    return x * int(x.shape[0])
+
+
+def by_sign(x: Tensor) -> Tensor:
+    return x * 2 if x.sum() > 0 else x - 1
+
+
+def by_size(x: Tensor) -> Tensor:
+    return x * 2 if x.shape[0] > 4 else x - 1
+
+
+def fixed_rows(x: Tensor) -> Tensor:
+    return x.reshape(int(x.shape[0]), 2, 2).sum(1)
+
+
+def traced_on_ones(folder: Path) -> Subject:
+    """A committed file that someone traced on inputs that the gate does not know."""
+    path = folder / "old.onnx"
+    torch.onnx.export(Of(by_sign), (torch.ones(3, 4),), str(path), input_names=["x"], dynamo=False)
+    return make(folder, Of(by_sign), -np.abs(normal(3, 4)), file=path)
+
+
+CAPTURE: dict[str, Callable[[Path], Subject]] = {
+    "traced branch": lambda f: make(
+        f, Of(by_sign), np.abs(normal(3, 4)), exporter="torchscript"
+    ),
+    "traced size": lambda f: make(
+        f, Of(times_size), normal(2, 4), shape=("n", 4), exporter="torchscript"
+    ),
+    "traced size, refused": lambda f: make(
+        f, Of(fixed_rows), normal(2, 4), shape=("n", 4), exporter="torchscript"
+    ),
+    "traced branch, file": traced_on_ones,
+    "exported branch on a size": lambda f: make(
+        f, Of(by_size), normal(7, 4), shape=("n", 4)
+    ),
+}  # fmt: skip
+
+
+# -- exporter
+
+
+def wrong_gelu(module: nn.Module, x: Tensor, path: Path) -> None:
+    """torch.export is right, the translation of one operator is not."""
+
+    def gelu(self, approximate: str = "none"):
+        return op.Mul(self, op.Sigmoid(op.Mul(self, op.Constant(value_float=1.702))))
+
+    torch.onnx.export(
+        module,
+        (x,),
+        dynamo=True,
+        verbose=False,
+        custom_translation_table={
+            torch.ops.aten.gelu.default: onnxscript.values.TracedOnnxFunction(
+                onnxscript.values.Opset("mine", 1), gelu
+            )
+        },
+    ).save(str(path))
+
+
+def wrong_symbolic(module: nn.Module, x: Tensor, path: Path) -> None:
+    def elu(g, x, alpha, scale, input_scale):
+        return g.op("Elu", x, alpha_f=0.5)
+
+    torch.onnx.register_custom_op_symbolic("aten::elu", elu, 17)
+    try:
+        torch.onnx.export(
+            module, (x,), str(path), input_names=["x"], dynamo=False, opset_version=17
+        )
+    finally:
+        torch.onnx.unregister_custom_op_symbolic("aten::elu", 17)
+
+
+def averaged(x: Tensor) -> Tensor:
+    index = torch.tensor([[0, 0, 1], [1, 1, 1]])
+    return x.scatter_reduce(1, index, torch.ones(2, 3) * 3, "mean")
+
+
+def checked(x: Tensor) -> Tensor:
+    if not torch.jit.is_tracing() and x.shape[0] > 5:
+        raise ValueError("five rows at most")
+    return x * 2
+
+
+EXPORTER: dict[str, Callable[[Path], Subject]] = {
+    "translation": lambda f: make(f, nn.GELU(), normal(3, 4), exporter=wrong_gelu),
+    "symbolic": lambda f: make(f, nn.ELU(), normal(3, 4), exporter=wrong_symbolic),
+    "scatter_reduce": lambda f: make(f, Of(averaged), normal(2, 3)),
+    "log1p": lambda f: make(f, Of(torch.log1p), np.float32([1e-8, 1e-5, 1e-4])),
+    "dropped epsilon": lambda f: make(f, Of(norm), np.full((3, 7), 0.1, np.float32)),
+    "file": lambda f: file_of(f, Of(averaged), normal(2, 3)),
+}
+
+
+def file_of(
+    folder: Path,
+    module: nn.Module,
+    x: np.ndarray,
+    change: Callable[[nn.Module], None] | None = None,
+) -> Subject:
+    """``module`` exported and committed, and then changed."""
+    path = folder / "old.onnx"
+    program = torch.onnx.export(module.eval(), (to_tensor(x),), dynamo=True, verbose=False)
+    program.save(str(path))
+    if change is not None:
+        change(module)
+    return make(folder, module, x, file=path)
+
+
+# -- optimiser
+
+
+def padded(x: Tensor) -> Tensor:
+    return F.max_pool2d(F.pad(x, (1, 1, 1, 1)), 3, 2)
+
+
+def padded_and_tiny(x: Tensor) -> Tensor:
+    # The exporter has exp(x) - 1 for expm1, which is off by a thousandth here.
+    return padded(x) + 1e4 * torch.expm1(x.mean() * 1e-5)
+
+
+def norm(x: Tensor) -> Tensor:
+    d = x - x.mean(-1, keepdim=True)
+    return d / torch.sqrt((d**2).mean(-1, keepdim=True) + 1e-12) * torch.ones(7) + torch.zeros(7)
+
+
+OPTIMISER: dict[str, tuple[str, Callable[[Path], Subject]]] = {
+    "zero padding of a maximum": (
+        "Pad_Fusion",
+        lambda f: make(f, Of(padded), normal(1, 3, 12, 12) - 5),
+    ),
+    "beside a smaller fault": (
+        "Pad_Fusion",
+        lambda f: make(f, Of(padded_and_tiny), normal(1, 3, 12, 12) - 5),
+    ),
+    "norm of a constant": (
+        "LayerNormFusionL1",
+        lambda f: make(f, Of(norm), np.full((3, 7), 0.1, np.float32), exporter="torchscript"),
+    ),
+    "casts": (
+        "CastChainElimination",
+        lambda f: make(
+            f,
+            Of(lambda x: x.half().float()),
+            normal(3, 4),
+            runtime=RuntimeSpec(
+                "onnxruntime",
+                session_options={"optimization.enable_cast_chain_elimination": "1"},
+            ),
+        ),
+    ),
+}
+
+
+# -- kernel, stale artifact, ill-conditioned
+
+
+def with_nan(*shape: int, at: int = 0) -> np.ndarray:
+    x = normal(*shape)
+    x.flat[at] = np.nan
+    return x
+
+
+def mlp() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8))
+
+
+def retrained(module: nn.Module) -> None:
+    module[2].weight.data += 0.1
+
+
+def with_relu(module: nn.Module) -> None:
+    module[1] = nn.ReLU()
+
+
+def leakier(module: nn.Module) -> None:
+    module.negative_slope = 0.3
+
+
+def cancelling(x: Tensor) -> Tensor:
+    return ((x + 1e4) @ torch.ones(512, 1)) - 512e4
+
+
+OTHERS: dict[str, tuple[str, Callable[[Path], Subject]]] = {
+    "sorting NaN": ("kernel", lambda f: make(f, Of(lambda x: x.sort()[0]), with_nan(4, 8))),
+    "weights": ("stale artifact", lambda f: file_of(f, mlp(), normal(3, 8), retrained)),
+    "graph": ("stale artifact", lambda f: file_of(f, mlp(), normal(3, 8), with_relu)),
+    "cancellation": ("ill-conditioned", lambda f: make(f, Of(cancelling), normal(5, 512))),
+    "tight": ("ill-conditioned", lambda f: make(f, mlp(), normal(64, 8))),
+}
+
+
+class Both(nn.Module):
+    """Sorts, and then does what the reference evaluator cannot."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.ConvTranspose2d(3, 6, 3, 2, 1, 1, groups=3, dilation=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.up(x.sort(-1)[0].nan_to_num(0.5))
+
+
+OTHERS |= {
+    "sorting NaN, unseen": ("kernel", lambda f: make(f, Both(), with_nan(1, 3, 8, 8))),
+    "a checked size": (
+        "exporter",
+        lambda f: make(f, Of(checked), normal(7, 4), shape=("n", 4)),
+    ),
+    "wrong evaluator": (
+        "kernel",
+        lambda f: make(
+            f, nn.MaxPool2d(2), with_nan(1, 1, 4, 4, at=5), runtime=RuntimeSpec("reference")
+        ),
+    ),
+    "no optimisation": (
+        "kernel",
+        lambda f: make(
+            f,
+            Of(lambda x: x.sort()[0]),
+            with_nan(4, 8),
+            runtime=RuntimeSpec("onnxruntime", optimization="off"),
+        ),
+    ),
+    "constants": ("stale artifact", lambda f: file_of(f, nn.LeakyReLU(0.2), normal(3, 8), leakier)),
+}
+
+
+# -- what is said of each
+
+
+@pytest.mark.parametrize("name", CAPTURE)
+def test_what_capture_bakes_in(tmp_path: Path, name: str) -> None:
+    found = find_blame(CAPTURE[name](tmp_path))
+    assert found.blame == "capture"
+    assert found.plain_agrees is False
+    if "traced" in name:
+        traced = [e for e in found.evidence if e.experiment.startswith("torch.jit.trace")][-1]
+        assert traced.agrees is False
+        assert "test_blame.py:" in traced.outcome
+    else:
+        assert "Guard failed: x.size()[0] <= 4" in said(found, "ExportedProgram").outcome
+    if "size" in name:
+        assert said(found, f"{PLAIN}, on the export's example (x [3, 4])").agrees is True
+
+
+@pytest.mark.parametrize("name", EXPORTER)
+def test_a_wrong_lowering(tmp_path: Path, name: str) -> None:
+    found = find_blame(EXPORTER[name](tmp_path))
+    assert found.blame == "exporter"
+    assert said(found, "ONNX reference evaluator against PyTorch").agrees is False
+    assert said(found, "ONNX reference evaluator against ONNX Runtime").agrees is True
+    if name == "file":
+        assert said(found, "a fresh export (dynamo) against the file").agrees is True
+
+
+@pytest.mark.parametrize("name", OPTIMISER)
+def test_a_fusion_that_changes_the_answer_is_named(tmp_path: Path, name: str) -> None:
+    optimiser, make_subject = OPTIMISER[name]
+    found = find_blame(make_subject(tmp_path))
+    assert (found.blame, found.fused_by) == ("optimiser", optimiser)
+    assert found.plain_agrees is True
+    assert said(found, "ONNX Runtime at level basic, against").agrees is False
+    assert said(found, f"ONNX Runtime at level basic without {optimiser},").agrees is True
+
+
+DIFFERENCES = {
+    "weights": "1 of 4 weights have other values, the first is 2.weight",
+    "graph": "it has 1 Gelu that a fresh export has not and lacks 1 Relu",
+    "constants": "alpha=0.2",
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_verdicts(tmp_path: Path, name: str) -> None:
+    blame, make_subject = OTHERS[name]
+    found = find_blame(make_subject(tmp_path))
+    assert found.blame == blame
+    if blame == "stale artifact":
+        assert DIFFERENCES[name] in found.note
+        assert DIFFERENCES[name] in said(found, "the file against a fresh export").outcome
+    if name == "cancellation":
+        assert said(found, "PyTorch and onnxruntime, each against").error > 1e-3
+
+
+def test_a_file_of_renamed_values_is_compared_by_content(tmp_path: Path) -> None:
+    subject = file_of(tmp_path, mlp(), normal(3, 8), retrained)
+    model = onnx.load(str(subject.exported.path))
+    names: dict[str, str] = {}
+    for tensor in model.graph.initializer:
+        tensor.name = names.setdefault(tensor.name, f"w{len(names)}")
+    for node in model.graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+    onnx.save(model, str(subject.exported.path))
+    found = find_blame(subject)
+    assert found.blame == "stale artifact"
+    assert "1 of the file's 4 weights are none of the module's" in found.note
+
+
+def test_state_that_two_calls_do_not_show(tmp_path: Path) -> None:
+    (tmp_path / "saturating.py").write_text(
+        "import torch\n\n\nclass Model(torch.nn.Module):\n    calls = 0\n\n"
+        "    def forward(self, x):\n        self.calls = min(self.calls + 1, 9)\n"
+        "        return x * float(self.calls)\n"
+    )
+    spec = ModelSpec("model", "saturating.py:Model", {"x": InputSpec("float32", (3, 4))})
+    built, x = build(spec, tmp_path).module, normal(3, 4)
+    subject = make(tmp_path, build(spec, tmp_path).module, x)
+    for _ in range(12):
+        built(to_tensor(x))
+    subject = dataclasses.replace(subject, spec=spec, eager=Eager(built, ("x",)))
+    found = find_blame(subject)
+    assert found.blame == "model"
+    assert "keeps state" in found.note
+
+
+SCALE = {"value": 2.0}
+
+
+def test_what_the_module_reads_and_the_program_has_read(tmp_path: Path) -> None:
+    subject = make(tmp_path, Of(lambda x: x * SCALE["value"]), normal(3, 4))
+    SCALE["value"] = 3.0
+    try:
+        found = find_blame(subject)
+    finally:
+        SCALE["value"] = 2.0
+    assert found.blame == "capture"
+    assert "captured now it is right" in found.note
+
+
+def test_a_wrong_decomposition_is_the_exporter_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = torch._decomp.decomposition_table
+    monkeypatch.setitem(table, torch.ops.aten.hypot.default, lambda a, b: a.abs() + b.abs())
+    subject = make(tmp_path, Of(lambda x: torch.hypot(x, x + 1)), normal(3, 4), shape=("n", 4))
+    found = find_blame(subject)
+    assert found.blame == "exporter"
+    assert "decomposition" in found.note
+    assert found.program_agrees is False
+
+
+def test_a_divergence_that_is_not_there_again(tmp_path: Path) -> None:
+    subject = make(tmp_path, mlp(), normal(3, 8))
+    seen = Metrics(elements=24, max_abs=0.5, max_rel=1.0, rms=0.1)
+    check = subject.check.model_copy(update={"metrics": seen})
+    found = find_blame(dataclasses.replace(subject, check=check))
+    assert found.blame == "undecided"
+    assert "does not repeat" in found.note
+
+
+def test_no_time_and_no_process_is_an_answer_too(tmp_path: Path) -> None:
+    subject = file_of(tmp_path, mlp(), normal(3, 8), retrained)
+    late = find_blame(subject, seconds=0.0)
+    assert late.blame == "undecided"
+    assert "no time was left" in late.evidence[0].outcome
+    slow = Eager(Of(lambda x: time.sleep(600)), ("x",))
+    found = find_blame(dataclasses.replace(subject, eager=slow), seconds=1.0)
+    assert (found.blame, found.evidence[0].outcome) == (
+        "undecided",
+        "could not be run: no answer after 1 s",
+    )
+    deadly = Eager(Of(lambda x: os.kill(os.getpid(), signal.SIGKILL)), ("x",))
+    found = find_blame(dataclasses.replace(subject, eager=deadly))
+    assert found.blame == "undecided"
+    assert "SIGKILL" in found.evidence[0].outcome
+
+
+def test_broken_files_are_evidence(tmp_path: Path) -> None:
+    subject = file_of(tmp_path, mlp(), normal(3, 8), retrained)
+    subject.exported.path.write_bytes(b"\x08\x01nonsense")
+    found = find_blame(subject)
+    assert found.blame in ("stale artifact", "undecided")
+    assert "it refuses" in said(found, "onnxruntime against").outcome
+
+
+def test_one_node_decides_where_the_whole_is_too_much(tmp_path: Path) -> None:
+    subject = make(tmp_path, Of(lambda x: x.sort()[0] * 2), with_nan(4, 8))
+    undecided = Found("undecided", plain_agrees=False)
+    found = reconsider(subject, undecided, "getitem")
+    assert found.blame == "kernel"
+    subject = make(tmp_path, Of(averaged), normal(2, 3))
+    name = subject.exported.proto.graph.output[0].name
+    assert reconsider(subject, undecided, name).blame == "exporter"
+    assert reconsider(subject, Found("capture"), name).blame == "capture"

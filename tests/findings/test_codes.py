@@ -1,0 +1,157 @@
+"""Every code: a page, an entry, and a real model that brings it about with the words of its page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from onnx_gate.errors import UserError
+from onnx_gate.findings import CATALOGUE, Entry, explanation
+from onnx_gate.findings.explain import WIDTH, plain
+from onnx_gate.report.model import ModelResult
+from tests.conftest import ROOT, Run
+from tests.findings.conftest import RUNS
+from tests.findings.triggers import ELSEWHERE, TRIGGERS
+
+_NUMBER = re.compile(r"\d[\d.]*(?:e[+-]?\d+)?")
+
+
+def said(model: ModelResult) -> Iterator[tuple[str, str, str]]:
+    """Yield code, appearance and first line of everything that a result says."""
+    if model.error is not None:
+        error = model.error
+        yield error.code, f"error of kind {error.kind}", error.message.splitlines()[0]
+    for finding in model.findings:
+        yield finding.code, f"finding of severity {finding.severity}", finding.message
+
+
+def like(message: str) -> re.Pattern[str]:
+    """Match a message of a page with other numbers; an ellipsis stands for anything."""
+    parts = [_NUMBER.split(part) for part in message.split("…")]
+    return re.compile(".*".join(r"\d[\d.e+-]*".join(map(re.escape, part)) for part in parts) + "$")
+
+
+def test_every_code_has_a_trigger_an_entry_and_a_page() -> None:
+    pages = {page.stem for page in (ROOT / "docs" / "findings").glob("OG*.md")}
+    assert set(TRIGGERS) == set(CATALOGUE) == pages
+    assert set(ELSEWHERE) <= set(CATALOGUE)
+
+
+@pytest.mark.parametrize("code", TRIGGERS)
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_real_model_brings_it_about(code: str, run_of: Callable[[str], Run]) -> None:
+    entry = CATALOGUE[code]
+    found: list[str] = []
+    for run, name in TRIGGERS[code]:
+        own = [text for each, _, text in said(run_of(run).model(name)) if each == code]
+        assert own, f"{run}.{name} says {list(said(run_of(run).model(name)))}"
+        found += own
+    assert any(like(entry.message).match(text) for text in found), (entry.message, found)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_codes_appear_as_their_pages_say(run_of: Callable[[str], Run]) -> None:
+    seen: dict[str, set[str]] = {code: set() for code in CATALOGUE}
+    for run in RUNS:
+        for model in run_of(run).report.models:
+            for code, appearance, _ in said(model):
+                seen[code].add(appearance)
+    assert seen == {code: set(entry.appears.split("; ")) for code, entry in CATALOGUE.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("run", RUNS)
+def test_messages_are_short_sentences(run: str, run_of: Callable[[str], Run]) -> None:
+    finished = run_of(run)
+    assert "Traceback" not in finished.output
+    for model in finished.report.models:
+        for code, _, text in said(model):
+            assert 10 < len(text) < 600, (code, text)
+        if model.error is not None:
+            assert model.error.message.count("\n") <= 4, model.error.message
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("name", "code", "place"),
+    [
+        ("wide", "OG103", "np.linspace(0, 1, 8)"),
+        ("tiny_constant", "OG124", "+ 1e-12"),
+        ("log_sigmoid", "OG126", "F.logsigmoid(x)"),
+        ("parity", "OG116", "% 2 == 0"),
+        ("parity", "OG102", "% 2 == 0"),
+        ("grouped", "OG116", "length // 8"),
+    ],
+)
+def test_findings_name_the_line(
+    name: str, code: str, place: str, run_of: Callable[[str], Run]
+) -> None:
+    model = run_of("findings").model(name)
+    finding = next(finding for finding in model.findings if finding.code == code)
+    source = (ROOT / "tests" / "findings" / "project" / "models.py").read_text().splitlines()
+    assert finding.file == "models.py"
+    assert finding.line is not None
+    assert place in source[finding.line - 1]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("tied", ("`return x + self.bias`", 'x: "float32[3, 8]"')),
+        ("recurrent", ("nn.RNN", "exporter: torchscript")),
+        ("bounded", ("'seq' must be a multiple of 8", "dims: {seq: [8, 16]}", "exporters.py:")),
+        ("packed", ("packs sequences", "models.py:")),
+        ("custom", ("gate_tests::twice", "custom_translation_table")),
+        ("untraceable", ("gate_tests::thrice", "register_fake")),
+        ("decomposed", ("aten::linalg_qr", "at any opset", "models.py:")),
+        ("resampled", ("opset 14", "opset 16")),
+        ("unexportable", ("not while exporting", "models.py:")),
+        ("missing", ("a_package_that_nobody_has", "requirements")),
+        ("file_reader", ("vocabulary.txt", "Path(__file__).parent")),
+        ("pickled", ("state_dict()",)),
+        ("pointer", ("git lfs pull",)),
+        ("missing_weights", ("'body.0.weight'", "'weights.bin'")),
+        ("unknown_domain", ("Twice", "'com.example'")),
+        ("named_twice", ("two values are called 'x'",)),
+    ],
+)
+def test_errors_name_the_cause_and_the_remedy(
+    name: str, words: tuple[str, ...], run_of: Callable[[str], Run]
+) -> None:
+    error = run_of("findings").model(name).error
+    assert error is not None
+    for word in words:
+        assert word in error.message
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_hints_are_in_the_diagnosis(run_of: Callable[[str], Run]) -> None:
+    for model in run_of("hints").report.models:
+        hinted = {f.code for f in model.findings if f.severity == "note"} - {"OG116", "OG304"}
+        if model.diagnosis is not None:
+            assert set(model.diagnosis.hints) == hinted, model.name
+
+
+@pytest.mark.parametrize("entry", CATALOGUE.values(), ids=lambda entry: entry.code)
+def test_texts_read_well_in_a_terminal(entry: Entry) -> None:
+    text = plain(entry)
+    assert "```" not in text
+    assert entry.title[0] not in ".ABCDEFGHIJKLMPQRSTUVWXYZ" or entry.title.startswith("NaN")
+    assert entry.message
+    prose = plain(entry).replace("onnx-gate says:", "").split("Example")[0]
+    assert all(len(line) <= WIDTH for line in prose.splitlines())
+
+
+def test_explain_names_the_nearest_code() -> None:
+    assert explanation("og102").startswith("OG102: ")
+    with pytest.raises(UserError, match="did you mean OG10"):
+        explanation("OG1O2")
