@@ -60,9 +60,12 @@ def deciding(diagnosis: Diagnosis) -> Evidence | None:
 
 
 def around(diagnosis: Diagnosis) -> list[tuple[NodeError, bool]]:
-    """Return the guilty node and its neighbours, each with whether it is the guilty one."""
+    """Return the guilty node and its neighbours, each with whether it is the guilty one.
+
+    Nothing where it is the only one: the sentence above has said all of it.
+    """
     nodes, place = diagnosis.nodes, diagnosis.guilty
-    if place is None or not 0 <= place < len(nodes):
+    if place is None or not 0 <= place < len(nodes) or len(nodes) < 2:
         return []
     start = max(0, place - _AROUND)
     return [
