@@ -82,11 +82,10 @@ def reconsider(subject: Subject, found: Found, output: str, seconds: float = SEC
         said = search.at_node(output)
     except Exception:
         return found
-    if said is None:
-        return replace(found, evidence=(*found.evidence, *search.evidence))
-    return replace(
-        found, blame=said.blame, note=said.note, evidence=(*found.evidence, *search.evidence)
-    )
+    found = replace(found, evidence=(*found.evidence, *search.evidence))
+    # The graph of a committed file may be old as well as wrong.
+    known = said is not None and (said.blame == "kernel" or subject.exported.exporter != "file")
+    return replace(found, blame=said.blame, note=said.note) if said is not None and known else found
 
 
 class _Search(Chain):
@@ -239,9 +238,14 @@ class _Search(Chain):
         self._on_the_example()
         if program is not None and self.program_agrees is False:
             return self._capture(program)
-        evaluator = self._evaluator(plain)
+        graph_is_wrong = self._evaluator(plain)
         if self.evaluator_agrees:
             return Found("kernel")
+        if not graph_is_wrong:
+            kernels = self._kernels()
+            if kernels is not None and kernels.blame == "kernel":
+                return kernels
+            graph_is_wrong = kernels is not None
         if self.subject.exported.exporter == "file":
             blame, note = blame_file(self, plain)
             return Found(blame, note=note)
@@ -249,14 +253,9 @@ class _Search(Chain):
             traced = exporter_of(self.subject.exported.proto) == "torchscript"
             if self.traced_alike(plain, by_tracing=traced):
                 return Found("capture")
-        if evaluator:
+        if graph_is_wrong:
             lost = bool(self.yard.expected.refused)
-            return Found(
-                "exporter", note="the graph has lost a check of the model's" if lost else ""
-            )
-        said = self._kernels()
-        if said is not None:
-            return said
+            return Found("exporter", note="the graph has lost a check of the model's" * lost)
         optimised = self.bench.runtime(replace(PLAIN, optimization="all"), self.subject.arrays)
         if self.ask(f"{_ORT}, optimisations on, against PyTorch", optimised).agrees:
             return Found("kernel", note="the same graph is right once it is optimised")
@@ -290,7 +289,7 @@ class _Search(Chain):
         return Found("exporter", note="it is the decomposition of an operator that is wrong")
 
     def _evaluator(self, plain: Answer) -> bool:
-        """Run the reference evaluator; say whether it makes the error that ONNX Runtime makes."""
+        """Run the reference evaluator; say that it makes the error that ONNX Runtime makes."""
         answer = self.bench.evaluator(self.subject.arrays)
         found = self.ask("ONNX reference evaluator against PyTorch", answer)
         self.evaluator_agrees = found.agrees

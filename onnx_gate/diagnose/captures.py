@@ -69,7 +69,7 @@ def traced(bench: Bench, example: Mapping[str, Array], arrays: Mapping[str, Arra
         noticed = tuple(
             f"{Path(w.filename).name}:{w.lineno}: {str(w.message).split('. ')[0]}"
             for w in caught
-            if issubclass(w.category, torch.jit.TracerWarning)
+            if w.category.__name__ == "TracerWarning"
         )
         try:
             with torch.no_grad():

@@ -58,8 +58,8 @@ def add_fresh_export(
     values, made = run_all(runner, feeds, store)
     if subject.output >= len(graph.outputs):
         return False
-    found = distance(values.get(graph.outputs[subject.output]), expected)
-    if not found <= max(NEARER * error, 1e-6):
+    apart = distance(values.get(graph.outputs[subject.output]), expected)
+    if not apart <= max(NEARER * error, 1e-6):
         return False
     inputs = {name: found[0].number for name, array in feeds.items() if (found := pool.find(array))}
     add_graph(graph, values, made, pool, _Origins(program, subject.workspace), inputs)

@@ -41,7 +41,7 @@ def ladder(
             errors[name] = distance(value, moments[name].array)
 
     run_until(runner, feeds, [output], look=look)
-    rows = []
+    rows: list[NodeError] = []
     place = 0
     for name, error in errors.items():
         node = runner.graph.producer[name]

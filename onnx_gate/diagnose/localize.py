@@ -250,9 +250,9 @@ class _Localizer:
         on its way, then with a fresh lowering of that operator alone.
         """
         best, left = guilty, unit
-        for attempt in (None, self._decomposed, self._lowered):
-            if attempt is not None and not attempt(guilty.moment):
-                continue
+        for deep in (False, True):
+            if deep:
+                self._expand(guilty.moment)
             search = Search(
                 self.runner,
                 self.known.values,
@@ -283,12 +283,11 @@ class _Localizer:
             )
         return Guilty(odd[-1], odd[-1].outputs[0], _nothing(best.moment))
 
-    def _decomposed(self, moment: Moment) -> bool:
-        return decompose(self._called(moment), self.pool, self.store)
-
-    def _lowered(self, moment: Moment) -> bool:
+    def _expand(self, moment: Moment) -> None:
+        called = self._called(moment)
+        decompose(called, self.pool, self.store)
         exporter = "torchscript" if self.traced else "dynamo"
-        return lower(self._called(moment), exporter, self.subject, self.pool, self.store)
+        lower(called, exporter, self.subject, self.pool, self.store)
 
     def _called(self, moment: Moment) -> Moment:
         """Return a moment of the same value whose operator can be called again."""

@@ -98,9 +98,8 @@ class Recorder(fx.Interpreter):
 
     def _branch(self, n: fx.Node) -> Any:
         """Run the branch of a ``cond`` that is taken as this graph's own nodes are run."""
-        predicate, when_true, when_false, operands = fx.map_arg(
-            n.args[:4], lambda node: self.env[node]
-        )
+        given: Any = fx.map_arg(n.args[:4], lambda node: self.env[node])
+        predicate, when_true, when_false, operands = given
         module = when_true if bool(predicate) else when_false
         inner = Recorder(module, self._pool, self._store, self._workspace)
         places = [node for node in module.graph.nodes if node.op == "placeholder"]

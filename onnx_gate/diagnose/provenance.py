@@ -23,7 +23,7 @@ _CODE_LENGTH = 200
 _PREFIX = "pkg.torch.onnx."
 # Code that is nobody's own, wherever the workspace is.
 _FOREIGN = tuple(
-    str(Path(place).resolve())
+    str(Path(str(place)).resolve())
     for place in (
         Path(onnx_gate.__file__).parent,
         *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import onnx
 
@@ -33,15 +32,12 @@ _CHOOSE = frozenset(
         *("Greater", "Less", "Where"),
     ]
 )
-# What scaled_dot_product_attention is written with, beside its softmax.
-_AROUND_ATTENTION = frozenset(["", "IsNaN", "Not", "Where", "MatMul"])
 CHOOSERS = frozenset(["TopK", "ArgMax", "ArgMin", "Unique", "NonMaxSuppression"])
 _ATTENTION = frozenset(
     ["Softmax", "LogSoftmax", "Attention", "MultiHeadAttention", "GroupQueryAttention"]
 )
 # What scaled_dot_product_attention is written with, beside its softmax.
-_AROUNDCHOOSERS = frozenset(["TopK", "ArgMax", "ArgMin", "Unique", "NonMaxSuppression"])
-_ATTENTION = frozenset(["", "IsNaN", "Not", "Where", "MatMul"])
+_AROUND_ATTENTION = frozenset(["", "IsNaN", "Not", "Where", "MatMul"])
 _PARTIAL = frozenset(
     ["Sqrt", "Log", "Pow", "Div", "Reciprocal", "Acos", "Asin", "Acosh", "Atanh", "ReduceLogSum"]
 )
@@ -62,7 +58,7 @@ def refused(scene: Scene) -> Said:
     if running is not None:
         op_type, name, words = running.groups()
         node = scene.find(name, op_type, "")
-        where = at(of_node(node, Path())) if node is not None else ""
+        where = at(of_node(node, None)) if node is not None else ""
         bounds = _BOUNDS.search(words)
         if bounds is not None:
             return "OG713", (

@@ -43,8 +43,10 @@ PLUMBING = frozenset(
 _LOOK = 16
 # This many operators that agree without knowing anything else are enough.
 _WEAK = 3
+# Names mean something where this share of a graph's is a fresh export's too.
+_TRUSTED = 0.6
 # Values of PyTorch's tried in the place of one output.
-_TRIES = 24
+_TRIES = 40
 # Steps back from where the agreement ends: a wrong value can be another one of the model's.
 _BACK = 6
 # Steps from what a node reads to what it may have had to compute.
@@ -95,6 +97,10 @@ class Search:
         self._taken: set[int] = set()
         self._holds: dict[str, bool] = {}
         self._unknown: set[int] = set()
+        named = [
+            n for n in self.nodes if (m := pool.named(n.outputs[0])) and m.operator == n.op_type
+        ]
+        self._trusts_names = len(named) > _TRUSTED * len(self.nodes)
         self._descendants: dict[int, set[int]] = {}
 
     def teach(self) -> None:
@@ -116,6 +122,9 @@ class Search:
             self.taught[name] = _fit(moment.array, value)
             return
         found = self._find(name, value)
+        own = self.pool.named(name) if self._trusts_names else None
+        if own is not None and own not in found:
+            found = []
         self.matched.pop(name, None)
         if found:
             self.matched[name] = found
@@ -161,7 +170,9 @@ class Search:
     def _is_direct(self, guilty: Guilty) -> bool:
         """Say that PyTorch makes the value of just what the node reads."""
         same = self.pool.find(guilty.moment.array)
-        return any(self._is_made_so(guilty.node, moment) for moment in same)
+        # PyTorch's operators do more at a time than the graph's: those of the same name first.
+        alike = [m for m in same if m.operator == guilty.node.op_type]
+        return any(self._is_made_so(guilty.node, moment) for moment in alike or same)
 
     def _is_made_so(self, node: Node, moment: Moment) -> bool:
         """Say that PyTorch made a moment of what a node reads, and of nothing else."""
@@ -262,14 +273,14 @@ class Search:
         parents = self._parents(node)
         shape = value.shape if isinstance(value, np.ndarray) else None
         near = [self.pool[c] for p in parents for c in self.pool.children(p, _STEPS)]
-        near.sort(key=lambda m: (m.array.shape != shape, m.number))
+        near.sort(key=lambda m: (not self._is_made_so(node, m), m.array.shape != shape, m.number))
         found.update({m.number: m for m in near})
         if node.index in self._unknown and isinstance(value, np.ndarray):
             first = min(parents, default=-1)
             found.update({m.number: m for m in self.pool.alike(value) if m.number > first})
             # Last: PyTorch may do nothing at all here.
             found.update({p: self.pool[p] for p in parents})
-        count = 0
+        tried: list[Moment] = []
         for moment in found.values():
             if moment.number in self._taken and moment.telling and moment.number not in parents:
                 continue
@@ -277,9 +288,11 @@ class Search:
                 continue
             if agree(value, moment.array):
                 continue
+            if not moment.telling and any(_equal(moment, other) for other in tried):
+                continue
             yield moment
-            count += 1
-            if count == _TRIES:
+            tried.append(moment)
+            if len(tried) == _TRIES:
                 return
 
     def _parents(self, node: Node) -> list[int]:
@@ -356,10 +369,11 @@ class Search:
     def _best(self, later: list[Node], guilty: Guilty) -> Guilty:
         """Return the node that PyTorch's value is best put behind.
 
-        It fits behind nodes that pass a value on as well: the one of the same name as PyTorch's
-        operator is guilty; else the first, but the last of nodes whose values PyTorch has, which
-        do nothing where PyTorch does something.
+        Where the node's own value is one of PyTorch's, it may be one of several that pass it on:
+        that of the same name as PyTorch's operator is guilty, else the last.
         """
+        if guilty.node.index in self._unknown:
+            return guilty
         reach, fits = {guilty.value}, [guilty]
         for node in later:
             if len(reach) > _BACK:
@@ -375,13 +389,17 @@ class Search:
                     fits.append(other)
         operators = {_bare(m.operator) for m in self.pool.find(guilty.moment.array)}
         called = [g for g in fits if any(_bare(g.node.op_type) in o for o in operators)]
-        return called[0] if called else fits[0 if guilty.node.index in self._unknown else -1]
+        return called[0] if called else fits[-1]
 
 
 def _bare(operator: str) -> str:
     """Return ``softmax`` for both ``aten._softmax.default`` and ``Softmax``."""
     parts = operator.split(".")
     return parts[1 if len(parts) > 1 else 0].replace("_", "").lower()
+
+
+def _equal(a: Moment, b: Moment) -> bool:
+    return a.array.dtype == b.array.dtype and np.array_equal(a.array, b.array)
 
 
 def _only_moves(node: Node, graph: Graph) -> bool:

@@ -134,8 +134,7 @@ def record_module(
         for name, tensor in tensors.items():
             tape.record(tensor, f"{INPUT}{name}")
         _, outputs = eager.run_prepared(tensors, mode=tape)
-        numbers = tuple(tape.number(tensor) for tensor in outputs)
-    return numbers
+        return tuple(tape.number(tensor) for tensor in outputs)
 
 
 @contextmanager

@@ -158,8 +158,8 @@ class Yardstick:
         rules = Rules(Tolerance(auto=DEFAULT_AUTO), eps=_widest_eps(self._bench.eager.module))
         try:
             found = judge(actual, expected, rules, self._usual(), self)
-        except (ValueError, TypeError) as error:
-            return Measured(None, None, f"could not be compared: {first_line(error)}")
+        except (ValueError, TypeError) as problem:
+            return Measured(None, None, f"could not be compared: {first_line(problem)}")
         if actual.shape != expected.shape or actual.dtype != expected.dtype:
             return Measured(False, math.inf, found.reason)
         error = scale_error(actual, expected)

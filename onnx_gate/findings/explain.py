@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import textwrap
 from collections.abc import Iterator
 
@@ -19,10 +18,19 @@ def explanation(code: str, width: int = WIDTH) -> str:
     """Return the text for a terminal; raises ``UserError`` for an unknown code."""
     entry = CATALOGUE.get(code.upper())
     if entry is None:
-        near = difflib.get_close_matches(code.upper(), CATALOGUE, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = f"; did you mean {near}?" if (near := _nearest(code.upper())) else ""
         raise UserError(f"no finding has the code {code!r}{hint} (onnx-gate explain lists them)")
     return plain(entry, width)
+
+
+def _nearest(code: str) -> str:
+    """Return the code with the most characters in the same place, if three are at least."""
+
+    def alike(other: str) -> int:
+        return sum(a == b for a, b in zip(code, other, strict=False))
+
+    best = max(CATALOGUE, key=alike)
+    return best if alike(best) > len("OG") else ""
 
 
 def plain(entry: Entry, width: int = WIDTH) -> str:

@@ -22,7 +22,9 @@ _LOADING = re.compile(r"^Load model from .*? failed:", re.S)
 _DIMENSIONS = re.compile(r"invalid dimensions for input: (\S+)")
 _DIMENSION = re.compile(r"index: (\d+) Got: (\d+) Expected: (\d+)")
 _RANK = re.compile(r"Invalid rank for input: (\S+) Got: (\d+) Expected: (\d+)")
-_TYPE = re.compile(r"Unexpected input data type\. Actual: \((\w+\(\w+\))\) , expected: \((\w+\(\w+\))\)")
+_TYPE = re.compile(
+    r"Unexpected input data type\. Actual: \((\w+\(\w+\))\) , expected: \((\w+\(\w+\))\)"
+)
 _NO_KERNEL = re.compile(
     r"Could not find an implementation for (\w+)\((\d+)\) node with name '(.*?)'"
 )

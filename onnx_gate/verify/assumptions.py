@@ -14,9 +14,8 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.utils._sympy.printers import PythonPrinter
 
-from onnx_gate.report.model import Source
 from onnx_gate.verify.sizes import Sizes
-from onnx_gate.verify.user_code import of_stack
+from onnx_gate.verify.user_code import Line, of_stack
 
 # Conditions are tried at the sizes from 1 to this, to say what they come down to.
 _UPTO = 48
@@ -34,7 +33,7 @@ class Assumption:
 
     dims: tuple[str, ...]
     text: str
-    source: Source | None
+    source: Line | None
     _expression: sympy.Basic
 
     def holds(self, sizes: Sizes) -> bool:
@@ -108,7 +107,7 @@ def describe(expression: sympy.Basic, dims: tuple[str, ...]) -> str:
 
 def specialised(
     graph: GraphModule, name: str, axis: int, root: Path | None
-) -> tuple[str, Source | None] | None:
+) -> tuple[str, Line | None] | None:
     """Return what ties ``axis`` of the placeholder ``name`` to one size, and its line.
 
     The operator's name where a traced operator gives a fixed size for the dynamic one, an empty
@@ -141,7 +140,7 @@ def bounded_by(
     dim: str,
     upper: bool,
     root: Path | None,
-) -> Source | None:
+) -> Line | None:
     """Return the line of ``forward`` that bounds a dynamic dimension from above or below."""
     for node in graph.graph.nodes:
         value = node.meta.get("val")

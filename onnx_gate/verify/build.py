@@ -18,10 +18,10 @@ from torch import nn
 
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import ModelSpec
-from onnx_gate.report.model import Finding, Source
+from onnx_gate.report.model import Finding
 from onnx_gate.runtimes.base import first_line
 from onnx_gate.runtimes.torch_eager import seed_everything
-from onnx_gate.verify.user_code import at, of_error
+from onnx_gate.verify.user_code import Line, at, of_error
 
 _ACTS_DIFFERENTLY = (
     nn.modules.batchnorm._BatchNorm,
@@ -250,7 +250,7 @@ def _raised(error: Exception, workspace: Path) -> str:
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         file = Path(error.filename)
         shown = file.relative_to(root).as_posix() if file.is_relative_to(root) else file.name
-        where = Source(file=shown, line=error.lineno)
+        where = Line(file=shown, line=error.lineno)
     text = f"{type(error).__name__}: {first_line(error)}{at(where)}"
     if isinstance(error, ModuleNotFoundError) and error.name:
         package = error.name.partition(".")[0]

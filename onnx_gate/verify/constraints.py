@@ -10,9 +10,8 @@ from pathlib import Path
 from torch.fx import GraphModule
 
 from onnx_gate.manifest import InputSpec, ModelSpec
-from onnx_gate.report.model import Source
 from onnx_gate.verify.assumptions import specialised
-from onnx_gate.verify.user_code import at, shown
+from onnx_gate.verify.user_code import Line, at, shown
 
 _STATIC = re.compile(
     r"tracing inferred a static shape of (\d+) for dimension inputs\['([^']+)'\]\.shape\[(\d+)\]"
@@ -25,7 +24,7 @@ _SHAPE_OF = re.compile(r"^L\['([^']+)'\]\.size\(\)\[(\d+)\]$")
 
 
 def constraint_message(
-    text: str, spec: ModelSpec, graphs: list[GraphModule], source: Source | None, root: Path | None
+    text: str, spec: ModelSpec, graphs: list[GraphModule], source: Line | None, root: Path | None
 ) -> str:
     """Return the sentences for an error about a dynamic dimension, or an empty string.
 
@@ -81,7 +80,7 @@ def _static(
 
 def _cause(
     graphs: list[GraphModule], name: str, axis: int, root: Path | None
-) -> tuple[str, Source | None]:
+) -> tuple[str, Line | None]:
     # What torch keeps of a trace is private to it: without it the sentence is shorter.
     with contextlib.suppress(Exception):
         for graph in graphs:
@@ -91,7 +90,7 @@ def _cause(
     return "", None
 
 
-def _fixed(text: str, spec: ModelSpec, source: Source | None) -> Iterator[str]:
+def _fixed(text: str, spec: ModelSpec, source: Line | None) -> Iterator[str]:
     """Speak of dimensions without a name of their own that became constants."""
     for which, size in _CONSTANT.findall(text):
         place = _SHAPE_OF.match(which)
@@ -108,7 +107,7 @@ def _fixed(text: str, spec: ModelSpec, source: Source | None) -> Iterator[str]:
         )
 
 
-def _fixes(text: str, source: Source | None) -> Iterator[str]:
+def _fixes(text: str, source: Line | None) -> Iterator[str]:
     """Put what torch.export suggests into the words of a manifest."""
     found = text.partition("Suggested fixes:")[2]
     for dim, fix in _FIX.findall(found):

@@ -12,10 +12,9 @@ import torch
 
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import ModelSpec
-from onnx_gate.report.model import Source
 from onnx_gate.verify import translations
 from onnx_gate.verify.constraints import constraint_message
-from onnx_gate.verify.user_code import at, of_error, of_stack, shown, workspace_of
+from onnx_gate.verify.user_code import Line, at, of_error, of_stack, shown, workspace_of
 
 # How many lines of the exporter's own words are shown where they are not understood.
 _LINES = 4
@@ -70,7 +69,7 @@ class _Failure:
     text: str
     last: BaseException
     chain: tuple[BaseException, ...]
-    source: Source | None
+    source: Line | None
     spec: ModelSpec
     root: Path | None
 
@@ -204,7 +203,7 @@ def _untranslated(text: str) -> str | None:
     return name if "::" in name else name.replace(".", "::", 1)
 
 
-def _translated(chain: tuple[BaseException, ...], root: Path | None) -> Source | None:
+def _translated(chain: tuple[BaseException, ...], root: Path | None) -> Line | None:
     """Return the line of the node that the exporter was translating, where it was at that."""
     for error in chain:
         for value in _locals(error):

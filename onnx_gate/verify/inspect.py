@@ -23,7 +23,7 @@ from onnx_gate.verify.export import Exported
 from onnx_gate.verify.lowering import deleted_constants, float64_inside, log_of_sigmoid
 from onnx_gate.verify.opsets import changed_between, introduced_after
 from onnx_gate.verify.sizes import combinations, sizes_label
-from onnx_gate.verify.user_code import at, of_node, shown, workspace_of
+from onnx_gate.verify.user_code import at, finding_at, of_node, shown, workspace_of
 
 _RANDOM = frozenset(
     {
@@ -175,15 +175,14 @@ def _ranges(spec: ModelSpec, exported: Exported, root: Path | None) -> Iterator[
             with contextlib.suppress(Exception):  # private to torch, as in _program
                 graph, shapes = exported.program.graph_module, _shapes_of(spec, exported)
                 source = bounded_by(graph, shapes, dim, high is not None, root)
-        yield Finding(
-            code="OG116",
-            severity="warning",
-            message=f"torch.export vouches for {text} of the dynamic dimension {dim!r} only: "
+        yield finding_at(
+            "OG116",
+            "warning",
+            f"torch.export vouches for {text} of the dynamic dimension {dim!r} only: "
             f"{shown(source, 'forward')} has a condition on it, and the graph has no trace of the "
             "other branch"
             + (f"; tested outside it: {', '.join(map(str, outside))}" if outside else ""),
-            file=source.file if source is not None else None,
-            line=source.line if source is not None else None,
+            source,
         )
 
 
@@ -227,14 +226,13 @@ def _assumed(spec: ModelSpec, exported: Exported, root: Path | None) -> Iterator
             )
         own = {sizes_label({d: sizes[d] for d in assumption.dims}): None for sizes in broken}
         source = assumption.source
-        yield Finding(
-            code="OG116",
-            severity="note",
-            message=f"torch.export took for granted that {assumption.text}, by "
+        yield finding_at(
+            "OG116",
+            "note",
+            f"torch.export took for granted that {assumption.text}, by "
             f"{shown(source, 'forward')}, and the graph does not check it; tested as well: "
             f"{'; '.join(list(own)[:4])}{remedy}",
-            file=source.file if source is not None else None,
-            line=source.line if source is not None else None,
+            source,
         )
 
 
@@ -259,12 +257,11 @@ def _nodes(proto: onnx.ModelProto, root: Path | None) -> Iterator[Finding]:
             )
         if text:
             source = of_node(node, root)
-            yield Finding(
-                code=code,
-                severity="error",
-                message=text.format(_named(node) + at(source)),
-                file=source.file if source is not None else None,
-                line=source.line if source is not None else None,
+            yield finding_at(
+                code,
+                "error",
+                text.format(_named(node) + at(source)),
+                source,
             )
 
 

@@ -14,8 +14,8 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from onnx_gate.report.model import Finding, Source
-from onnx_gate.verify.user_code import of_node, of_stack, shown
+from onnx_gate.report.model import Finding
+from onnx_gate.verify.user_code import finding_at, of_node, of_stack, shown
 
 # The exporter's optimiser takes a constant this close to zero for zero.
 TAKEN_FOR_ZERO = 1e-8
@@ -31,8 +31,9 @@ def deleted_constants(
         constant = _tiny(node)
         if constant is not None and made_by.get(node.name) not in ("Add", "Sub"):
             source = of_stack(node.meta.get("stack_trace") or "", root)
-            yield _warning(
+            yield finding_at(
                 "OG124",
+                "warning",
                 f"the exporter dropped the constant {constant:g} from {shown(source, repr(node.name))}: it "
                 f"takes anything up to {TAKEN_FOR_ZERO:g} for zero, so a division or logarithm behind "
                 "it meets zeros. Use a larger constant, or clamp(min=...), which is kept",
@@ -46,8 +47,9 @@ def log_of_sigmoid(proto: onnx.ModelProto, root: Path | None) -> Iterator[Findin
     for node in proto.graph.node:
         if node.op_type == "Log" and made_by.get(node.input[0]) == "Sigmoid":
             source = of_node(node, root)
-            yield _warning(
+            yield finding_at(
                 "OG126",
+                "warning",
                 f"{shown(source, repr(node.name))} is Log(Sigmoid(x)) in the graph: ONNX Runtime's Sigmoid "
                 "is 0 below -18, so the result is -inf there, where PyTorch's is about x. Write "
                 "-torch.nn.functional.softplus(-x)",
@@ -69,24 +71,15 @@ def float64_inside(
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor) and value.dtype == torch.float64:
             source = of_stack(node.meta.get("stack_trace") or "", root)
-            yield _warning(
+            yield finding_at(
                 "OG103",
+                "warning",
                 f"{shown(source, repr(node.name))} computes in float64, though no input is: usually a "
                 "NumPy array or a .double() on the way. Many runtimes have no such kernels: make it "
                 "float32",
                 source,
             )
             return
-
-
-def _warning(code: str, message: str, source: Source | None) -> Finding:
-    return Finding(
-        code=code,
-        severity="warning",
-        message=message,
-        file=source.file if source is not None else None,
-        line=source.line if source is not None else None,
-    )
 
 
 def _dependent(program: ExportedProgram) -> Iterator[Node]:

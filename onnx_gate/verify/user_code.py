@@ -7,6 +7,7 @@ import re
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -14,10 +15,11 @@ import onnx
 import torch
 
 import onnx_gate
-from onnx_gate.report.model import Source
+from onnx_gate.report.model import Finding, Severity
 
 # The key under which torch's exporter keeps the stack of each node.
 STACK_TRACE = "pkg.torch.onnx.stack_trace"
+_CODE_LENGTH = 200
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 _MACHINERY = tuple(
     str(folder)
@@ -32,22 +34,39 @@ _PACKAGES = ("site-packages", "dist-packages")
 _TOOLS = ("onnx", "onnxscript", "onnx_ir", "onnxruntime")
 
 
-def of_error(error: BaseException, root: Path | None) -> Source | None:
+@dataclass(frozen=True)
+class Line:
+    """A line of Python: ``file`` is relative to the manifest's folder, or to where packages are.
+
+    ``own`` says that it is the user's, below the manifest's folder. ``inner`` is the line of an
+    installed package that it leads to, where that is where it happened.
+    """
+
+    file: str
+    line: int
+    code: str = ""
+    own: bool = False
+    inner: Line | None = None
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+def of_error(error: BaseException, root: Path | None) -> Line | None:
     """Return the innermost line of the user's in the traceback of ``error``.
 
-    A line below ``root`` (the manifest's folder) is preferred to one of an installed package,
-    and is shown relative to it. ``None`` where only torch, the gate and Python's own library are
-    in the traceback.
+    A line below ``root`` (the manifest's folder) is preferred to one of an installed package.
+    ``None`` where only torch, the gate and Python's own library are in the traceback.
     """
     return _choose(_frames(error.__traceback__), root)
 
 
-def of_stack(text: str, root: Path | None) -> Source | None:
+def of_stack(text: str, root: Path | None) -> Line | None:
     """Do as ``of_error`` does with the text of a stack, outermost frame first."""
     return _choose(((file, int(line)) for file, line in _FRAME.findall(text)), root)
 
 
-def of_node(node: onnx.NodeProto, root: Path | None) -> Source | None:
+def of_node(node: onnx.NodeProto, root: Path | None) -> Line | None:
     """Do as ``of_error`` does with what the exporter wrote into a node of the graph."""
     for entry in node.metadata_props:
         if entry.key == STACK_TRACE:
@@ -55,16 +74,31 @@ def of_node(node: onnx.NodeProto, root: Path | None) -> Source | None:
     return None
 
 
-def shown(source: Source | None, otherwise: str) -> str:
-    """Return the line of code and its place, or ``otherwise`` where it is not known."""
-    if source is None:
+def shown(line: Line | None, otherwise: str) -> str:
+    """Return the code and its place, or ``otherwise`` where it is not known."""
+    if line is None:
         return otherwise
-    return f"`{source.code}`{at(source)}" if source.code else f"{source.file}:{source.line}"
+    code = (line.inner or line).code
+    return f"`{code}`{at(line)}" if code else str(line)
 
 
-def at(source: Source | None) -> str:
+def at(line: Line | None) -> str:
     """Return `` (models/a.py:12)``, or nothing where the line is not known."""
-    return "" if source is None else f" ({source.file}:{source.line})"
+    if line is None:
+        return ""
+    return f" ({line.inner}, from {line})" if line.inner is not None else f" ({line})"
+
+
+def finding_at(code: str, severity: Severity, message: str, line: Line | None) -> Finding:
+    """Return a finding, at a line where that is one of the user's repository."""
+    own = line if line is not None and line.own else None
+    return Finding(
+        code=code,
+        severity=severity,
+        message=message,
+        file=own.file if own is not None else None,
+        line=own.line if own is not None else None,
+    )
 
 
 def workspace_of(reference: str) -> Path | None:
@@ -88,20 +122,27 @@ def _frames(traceback: TracebackType | None) -> Iterator[tuple[str, int]]:
         traceback = traceback.tb_next
 
 
-def _choose(frames: Iterable[tuple[str, int]], root: Path | None) -> Source | None:
-    own: tuple[str, int] | None = None
-    installed: tuple[str, int] | None = None
-    for file, line in frames:
-        if _is_machinery(file):
-            continue
-        if any(f"/{name}/" in file for name in _PACKAGES):
-            installed = (file, line)
-        else:
-            own = (file, line)
-    chosen = own or installed
-    if chosen is None:
-        return None
-    return Source(file=_relative(chosen[0], root), line=chosen[1], code=_code(*chosen))
+def _choose(frames: Iterable[tuple[str, int]], root: Path | None) -> Line | None:
+    own: Line | None = None
+    last: Line | None = None
+    for file, number in frames:
+        if not _is_machinery(file):
+            last = _line(file, number, root)
+            own = last if last.own else own
+    if own is None or last is None or last.own:
+        return own or last
+    return Line(own.file, own.line, own.code, own.own, last)
+
+
+def _line(file: str, number: int, root: Path | None) -> Line:
+    code = linecache.getline(file, number).strip()[:_CODE_LENGTH]
+    path = Path(file)
+    installed = next((f"/{name}/" for name in _PACKAGES if f"/{name}/" in file), None)
+    if installed is not None:
+        return Line(file.rsplit(installed, 1)[-1], number, code)
+    if root is not None and path.is_relative_to(root):
+        return Line(path.relative_to(root).as_posix(), number, code, own=True)
+    return Line(path.name if root is None else file, number, code)
 
 
 def _is_machinery(file: str) -> bool:
@@ -111,17 +152,3 @@ def _is_machinery(file: str) -> bool:
     if package is not None:
         return package.partition("/")[0] in ("torch", *_TOOLS)
     return any(file.startswith(f"{folder}/") for folder in _MACHINERY)
-
-
-def _relative(file: str, root: Path | None) -> str:
-    path = Path(file)
-    if root is not None and path.is_relative_to(root):
-        return path.relative_to(root).as_posix()
-    for name in _PACKAGES:
-        if f"/{name}/" in file:
-            return file.rsplit(f"/{name}/", 1)[-1]
-    return path.name if root is None else file
-
-
-def _code(file: str, line: int) -> str:
-    return linecache.getline(file, line).strip()[:200]

@@ -170,6 +170,10 @@ def by_size(x: Tensor) -> Tensor:
     return x * 2 if x.shape[0] > 4 else x - 1
 
 
+def by_largest(x: Tensor) -> Tensor:
+    return x / float(x.abs().max())
+
+
 def fixed_rows(x: Tensor) -> Tensor:
     return x.reshape(int(x.shape[0]), 2, 2).sum(1)
 
@@ -179,6 +183,12 @@ def traced_on_ones(folder: Path) -> Subject:
     path = folder / "old.onnx"
     torch.onnx.export(Of(by_sign), (torch.ones(3, 4),), str(path), input_names=["x"], dynamo=False)
     return make(folder, Of(by_sign), -np.abs(normal(3, 4)), file=path)
+
+
+def traced_number(folder: Path) -> Subject:
+    path = folder / "old.onnx"
+    torch.onnx.export(Of(by_largest), (torch.ones(3, 4),), str(path), dynamo=False)
+    return make(folder, Of(by_largest), normal(3, 4), file=path)
 
 
 CAPTURE: dict[str, Callable[[Path], Subject]] = {
@@ -192,6 +202,7 @@ CAPTURE: dict[str, Callable[[Path], Subject]] = {
         f, Of(fixed_rows), normal(2, 4), shape=("n", 4), exporter="torchscript"
     ),
     "traced branch, file": traced_on_ones,
+    "traced number, file": traced_number,
     "exported branch on a size": lambda f: make(
         f, Of(by_size), normal(7, 4), shape=("n", 4)
     ),
@@ -366,6 +377,16 @@ class Both(nn.Module):
 
 OTHERS |= {
     "sorting NaN, unseen": ("kernel", lambda f: make(f, Both(), with_nan(1, 3, 8, 8))),
+    "sorting NaN, a file": ("kernel", lambda f: file_of(f, Both(), with_nan(1, 3, 8, 8))),
+    "beside a wrong evaluator": (
+        "exporter",
+        lambda f: make(
+            f,
+            nn.Sequential(nn.MaxPool2d(2), nn.GELU()),
+            with_nan(1, 1, 4, 4, at=5),
+            exporter=wrong_gelu,
+        ),
+    ),
     "a checked size": (
         "exporter",
         lambda f: make(f, Of(checked), normal(7, 4), shape=("n", 4)),

@@ -1,0 +1,271 @@
+"""Errors of torch, onnx and ONNX Runtime, as they come, and what is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from onnx_gate.diagnose.hints import hints
+from onnx_gate.errors import GateError
+from onnx_gate.manifest import InputSpec, ModelSpec, RuntimeSpec
+from onnx_gate.report.model import Check, Diagnosis, GraphNode, Source, Worst
+from onnx_gate.runtimes.base import Refusal
+from onnx_gate.runtimes.onnxruntime import OnnxRuntime
+from onnx_gate.verify.checker import check_file
+from onnx_gate.verify.constraints import constraint_message
+from onnx_gate.verify.opsets import changed_between, first_opset, introduced_after
+from onnx_gate.verify.user_code import Line, at, finding_at, of_error, of_stack
+
+SPEC = ModelSpec(
+    name="m",
+    model="m.py:m",
+    inputs={"x": InputSpec("float32", ("batch", "seq", 8)), "y": InputSpec("int64", ("other",))},
+)
+LINE = Line("m.py", 3, "return x + self.p", own=True)
+FLOAT, DOUBLE, INT = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT64
+
+
+@pytest.mark.parametrize(
+    ("fix", "words"),
+    [
+        ("batch = 5", "'batch' is tied to the size 5"),
+        ("seq = 8*_seq", "dims: {seq: [8, 16]}"),
+        ("_seq = Dim('_seq', min=1, max=oo)\n  seq = 8*_seq", "'seq' must be a multiple of 8"),
+        ("batch = Dim('batch', max=4)", "at most 4 (m.py:3): list such sizes"),
+        ("batch = Dim('batch', min=3, max=16)", "at least 3 and at most 16"),
+        ("seq = batch", "'seq' must be the size of 'batch'"),
+        ("seq = batch + 1", "'seq' must be batch + 1"),
+    ],
+)
+def test_suggested_fixes_become_words_of_the_manifest(fix: str, words: str) -> None:
+    text = f"Constraints violated (seq)! For more\n  - why\nSuggested fixes:\n  {fix}\n\nThe error above"
+    assert words in constraint_message(text, SPEC, [], LINE, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "Found the following conflicts between user-specified ranges and inferred ranges from "
+            "model tracing:\n- Received user-specified dim hint Dim.DYNAMIC(min=None, max=None), but "
+            "tracing inferred a static shape of 5 for dimension inputs['x'].shape[1].",
+            'x: "float32[batch, 5, 8]"',
+        ),
+        (
+            "Constraints violated (L['x'].size()[0])!\n  - You marked L['x'].size()[0] as dynamic but "
+            "your code specialized it to be a constant (3). If",
+            'x: "float32[3, seq, 8]"',
+        ),
+        (
+            "Found the following conflicts between user-specified ranges and inferred ranges from "
+            "model tracing:\n- Received user-specified min/max range of [1, 9]",
+            "user-specified min/max range",
+        ),
+    ],
+)
+def test_dimensions_without_a_suggestion(text: str, words: str) -> None:
+    assert words in constraint_message(text, SPEC, [], LINE, None)
+
+
+def test_other_errors_are_none_about_a_dimension() -> None:
+    assert constraint_message("KeyError: 'x'", SPEC, [], LINE, None) == ""
+
+
+def model(
+    nodes: Sequence[onnx.NodeProto],
+    *,
+    kind: int = FLOAT,
+    shape: Sequence[int | None] = (None, 8),
+    opset: int = 18,
+    **constants: object,
+) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        list(nodes),
+        "g",
+        [helper.make_tensor_value_info("x", kind, list(shape))],
+        [helper.make_tensor_value_info("y", kind, [None, 8])],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+
+
+def node(op_type: str, *inputs: str, output: str = "y", **attributes: object) -> onnx.NodeProto:
+    return helper.make_node(op_type, inputs, [output], name="n", **attributes)
+
+
+@pytest.mark.parametrize(
+    ("proto", "feed", "words"),
+    [
+        (model([node("Relu", "x")], shape=(3, 8)), (2, 8), "2 on axis 0, where .* for 3 only"),
+        (model([node("Relu", "x")]), (2, 8, 1), "3 axes, where the graph takes 2"),
+        (model([node("Relu", "x")]), None, "where the graph takes a tensor.float."),
+        (
+            model([node("Reshape", "x", "s")], s=np.array([3, 8])),
+            (2, 8),
+            r"^running Reshape 'n': The input tensor cannot be reshaped .*\{3,8\}$",
+        ),
+        (
+            model([node("Add", "x", "w")], w=np.ones((5, 8), np.float32)),
+            (2, 8),
+            "^running Add 'n': Attempting to broadcast",
+        ),
+        (
+            model([node("Gather", "x", "i")], i=np.array([4])),
+            (2, 8),
+            r"^running Gather 'n': indices element out of data bounds, idx=4",
+        ),
+    ],
+)
+def test_refusals_are_bare_sentences(
+    proto: onnx.ModelProto, feed: tuple[int, ...] | None, words: str, tmp_path: Path
+) -> None:
+    onnx.save(proto, tmp_path / "m.onnx")
+    session = OnnxRuntime().open(tmp_path / "m.onnx", RuntimeSpec("onnxruntime"), 1)
+    array = np.zeros(feed or (2, 8), np.float32 if feed else np.int64)
+    with pytest.raises(Refusal, match=words) as caught:
+        session.run({"x": array})
+    assert "onnxruntime_src" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("proto", "code", "words"),
+    [
+        (
+            model([node("Erf", "x")], kind=DOUBLE),
+            "OG202",
+            "no kernel for Erf .opset 13. in float64",
+        ),
+        (
+            model([node("Add", "x", "k")], k=np.ones(8, np.int64)),
+            "OG303",
+            "Add is given a tensor.float. and a tensor.int64.",
+        ),
+        (
+            model([node("MatMul", "x", "w")], w=np.ones((9, 8), np.float32)),
+            "OG303",
+            "Incompatible dimensions",
+        ),
+    ],
+)
+def test_files_that_do_not_load(
+    proto: onnx.ModelProto, code: str, words: str, tmp_path: Path
+) -> None:
+    onnx.save(proto, tmp_path / "m.onnx")
+    with pytest.raises(GateError, match=words) as caught:
+        OnnxRuntime().open(tmp_path / "m.onnx", RuntimeSpec("onnxruntime"), 1)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("proto", "words"),
+    [
+        (model([node("Relu", "nowhere")]), "'n' .Relu. reads 'nowhere'"),
+        (model([node("Relu", "x", output="x"), node("Relu", "x")]), "two values are called 'x'"),
+        (model([node("Gelu", "x")]), "Gelu exists from opset 20 on, and the file says opset 18"),
+        (model([node("Frobnicate", "x")]), "ONNX has no operator Frobnicate"),
+        (model([node("Foo", "x", domain="acme")]), "the domain 'acme', which .* does not import"),
+        (model([node("Relu", "x", output="z")]), "no node computes the graph's output 'y'"),
+        (model([node("Relu", "x", alpha=1.0)]), "'n' .Relu.: Unrecognized attribute: alpha"),
+    ],
+)
+def test_what_the_checker_rejects(proto: onnx.ModelProto, words: str, tmp_path: Path) -> None:
+    onnx.save(proto, tmp_path / "m.onnx")
+    with pytest.raises(GateError, match=words) as caught:
+        check_file(tmp_path / "m.onnx", ["x"])
+    assert caught.value.code == "OG117"
+
+
+def test_the_history_of_operators() -> None:
+    assert first_opset("Gelu") == 20
+    assert first_opset("Frobnicate") is None
+    assert introduced_after(["Relu", "Gelu", "LayerNormalization"], 16) == {
+        "Gelu": 20,
+        "LayerNormalization": 17,
+    }
+    assert changed_between("ReduceMean", 17, 18) == (18,)
+
+
+def test_the_line_of_the_user_is_the_last_below_the_manifest(tmp_path: Path) -> None:
+    own = tmp_path / "models" / "a.py"
+    own.parent.mkdir()
+    own.write_text("def forward(x):\n    return x.nothing\n")
+    space: dict[str, object] = {}
+    exec(compile(own.read_text(), str(own), "exec"), space)
+    forward = space["forward"]
+    assert callable(forward)
+    with pytest.raises(AttributeError) as caught:
+        forward(1)
+    own_line = Line("models/a.py", 2, "return x.nothing", own=True)
+    assert of_error(caught.value, tmp_path) == own_line
+    stack = (
+        f'File "{own}", line 1, in forward\n'
+        'File "/v/lib/site-packages/timm/layers.py", line 7, in forward\n'
+        'File "/v/lib/site-packages/torch/nn/modules/module.py", line 9, in _call\n'
+    )
+    found = of_stack(stack, tmp_path)
+    assert found is not None
+    assert str(found) == "models/a.py:1"
+    assert at(found) == " (timm/layers.py:7, from models/a.py:1)"
+    assert finding_at("OG116", "note", "m", found).file == "models/a.py"
+    installed = of_stack("\n".join(stack.splitlines()[1:]), tmp_path)
+    assert installed is not None
+    assert at(installed) == " (timm/layers.py:7)"
+    assert finding_at("OG116", "note", "m", installed).file is None
+
+
+CHECK = Check(runtime="ort", suite="s", case="s/0", output="y", verdict="diverged")
+DIAGNOSIS = Diagnosis(runtime="ort", case="s/0", output="y", blame="exporter")
+
+
+def test_nothing_is_guessed_where_nothing_is_known() -> None:
+    assert hints(DIAGNOSIS, onnx.ModelProto(), CHECK) == ()
+    unknown = DIAGNOSIS.model_copy(update={"node": GraphNode(name="n", op_type="Einsum")})
+    assert hints(unknown, model([node("Relu", "x")]), CHECK) == ()
+
+
+@pytest.mark.parametrize(
+    ("proto", "expected", "actual", "code", "words"),
+    [
+        (model([node("Mod", "x", "k", fmod=1)], k=np.float32(3)), 1.0, -2.0, "OG701", "fmod=1"),
+        (
+            model([node("Div", "x", "k")], kind=INT, k=np.array([3])),
+            -4.0,
+            -3.0,
+            "OG701",
+            "Div of int64",
+        ),
+        (
+            model([node("Div", "x", "k")], k=np.float32(0)),
+            0.0,
+            float("inf"),
+            "OG712",
+            "Div meets zero",
+        ),
+        (model([node("Relu", "x")]), float("nan"), 0.0, "OG709", "PyTorch only"),
+        (model([node("Softmax", "x")]), float("nan"), 0.2, "OG705", "a row of the mask"),
+        (model([node("Exp", "x")]), 3.3e38, float("inf"), "OG704", "float32, which ends at 3.4e38"),
+        (model([node("Gelu", "x")], opset=20), 0.1, 0.2, "OG707", "approximate='none'"),
+    ],
+)
+def test_the_worst_element_and_the_attributes_are_in_the_hint(
+    proto: onnx.ModelProto, expected: float, actual: float, code: str, words: str
+) -> None:
+    guilty = proto.graph.node[0]
+    named = GraphNode(name=guilty.name, op_type=guilty.op_type, output=guilty.output[0])
+    worst = Worst(index=(0,), expected=expected, actual=actual)
+    found = hints(
+        DIAGNOSIS.model_copy(
+            update={"node": named, "source": Source(file="m.py", line=3, code="x")}
+        ),
+        proto,
+        CHECK.model_copy(update={"worst": worst}),
+    )
+    assert found[0].code == code
+    assert words in found[0].message
+    assert (found[0].severity, found[0].file, found[0].line) == ("note", "m.py", 3)
