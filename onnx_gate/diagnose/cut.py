@@ -20,7 +20,7 @@ def between(graph: Graph, outputs: Iterable[str], stop: Collection[str]) -> list
     while pending:
         name = pending.pop()
         node = graph.producer.get(name)
-        if node is None or node.index in found:
+        if name in stop or node is None or node.index in found:
             continue
         found[node.index] = node
         pending.extend(node.inputs)

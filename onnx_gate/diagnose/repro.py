@@ -243,6 +243,8 @@ class _Writer:
         final = (
             self._subject.repro / _safe(self._subject.spec.name) / _safe(self._subject.check.case)
         )
+        if self._subject.repro not in final.parents:
+            raise ValueError(f"{final} is outside of {self._subject.repro}")
         final.parent.mkdir(parents=True, exist_ok=True)
         if final.exists():
             shutil.rmtree(final)

@@ -201,7 +201,7 @@ class Search:
         return False
 
     def _shares(self, name: str, numbers: set[int]) -> bool:
-        return any(m.number in numbers and m.telling for m in self.matched[name])
+        return any(m.number in numbers for m in self.matched[name])
 
     def _owns(self, node: Node, name: str) -> bool:
         return any(self._is_made_so(node, moment) for moment in self.matched[name])
@@ -282,7 +282,8 @@ class Search:
             found.update({p: self.pool[p] for p in parents})
         tried: list[Moment] = []
         for moment in found.values():
-            if moment.number in self._taken and moment.telling and moment.number not in parents:
+            taken = moment.number in self._taken and moment.telling
+            if taken and moment.number not in parents and not self._is_made_so(node, moment):
                 continue
             if isinstance(value, np.ndarray) and kind_of(moment.array) != kind_of(value):
                 continue
@@ -321,8 +322,9 @@ class Search:
         anchor = self.anchors.get(guilty.value)
         if anchor is not None:
             return agree(guilty.moment.array, anchor)
-        fitted = _fit(guilty.moment.array, self.taught.get(guilty.value))
-        changed: dict[str, Value] = {guilty.value: fitted}
+        changed: dict[str, Value] = {
+            guilty.value: _instead(guilty.moment.array, self.taught.get(guilty.value))
+        }
         values = ChainMap(changed, self.taught)
         looked = weak = 0
         for node in self.nodes:
@@ -412,6 +414,17 @@ def _shaped(value: Value, moment: Moment) -> Value:
     if isinstance(value, np.ndarray) and value.size == moment.array.size:
         return value.reshape(moment.array.shape)
     return value
+
+
+def _instead(array: Array, value: Value) -> Value:
+    """Return PyTorch's array to put in the place of a wrong value, in its dtype and layout."""
+    if not isinstance(value, np.ndarray):
+        return array
+    with np.errstate(all="ignore"):
+        array = array.astype(value.dtype) if array.dtype != value.dtype else array
+    if array.size == value.size and not agree(value.reshape(-1), array.reshape(-1)):
+        return array.reshape(value.shape)
+    return array
 
 
 def _fit(array: Array, value: Value) -> Value:

@@ -159,6 +159,9 @@ def _inputs(spec: ModelSpec, exported: Exported) -> Iterator[Finding]:
 def _ranges(spec: ModelSpec, exported: Exported, root: Path | None) -> Iterator[Finding]:
     for dim, (low, high) in exported.ranges.items():
         outside = [s for s in spec.dims.get(dim, ()) if s < low or (high is not None and s > high)]
+        if low in (1, 2):
+            # torch.export never vouches for 0 and 1; whether they work is seen by running them.
+            outside = [size for size in outside if size > 1]
         if low == high:
             text = f"the size {low}"
         elif high is not None:
@@ -166,9 +169,6 @@ def _ranges(spec: ModelSpec, exported: Exported, root: Path | None) -> Iterator[
         elif outside:
             text = f"sizes of at least {low}"
         else:
-            continue
-        if low in (1, 2) and high is None and set(outside) <= {0, 1}:
-            # torch.export never vouches for 0 and 1; whether they work is seen by running them.
             continue
         source = None
         if exported.program is not None:

@@ -187,7 +187,7 @@ def traced_on_ones(folder: Path) -> Subject:
 
 def traced_number(folder: Path) -> Subject:
     path = folder / "old.onnx"
-    torch.onnx.export(Of(by_largest), (torch.ones(3, 4),), str(path), dynamo=False)
+    torch.onnx.export(Of(by_largest), (torch.full((3, 4), 7.0),), str(path), dynamo=False)
     return make(folder, Of(by_largest), normal(3, 4), file=path)
 
 

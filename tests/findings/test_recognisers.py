@@ -11,7 +11,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnx_gate.diagnose.hints import hints
+from onnx_gate.diagnose.rules_of_operators import OPERATOR_RULES
+from onnx_gate.diagnose.rules_of_values import DECISIVE_RULES, converted
+from onnx_gate.diagnose.scene import Scene
 from onnx_gate.errors import GateError
+from onnx_gate.findings import CATALOGUE
 from onnx_gate.manifest import InputSpec, ModelSpec, RuntimeSpec
 from onnx_gate.report.model import Check, Diagnosis, GraphNode, Source, Worst
 from onnx_gate.runtimes.base import Refusal
@@ -269,3 +273,38 @@ def test_the_worst_element_and_the_attributes_are_in_the_hint(
     assert found[0].code == code
     assert words in found[0].message
     assert (found[0].severity, found[0].file, found[0].line) == ("note", "m.py", 3)
+
+
+@pytest.mark.parametrize("operator", OPERATOR_RULES)
+def test_rules_take_a_node_without_attributes(operator: str) -> None:
+    bare = helper.make_node(operator, ["x"], ["y"])
+    named = GraphNode(name="", op_type=operator, output="y")
+    scene = Scene(DIAGNOSIS.model_copy(update={"node": named}), model([bare]), CHECK)
+    for rule in (*DECISIVE_RULES, converted, *OPERATOR_RULES[operator]):
+        said = rule(scene)
+        assert said is None or said[0] in CATALOGUE
+
+
+@pytest.mark.parametrize(
+    ("reason", "code", "words"),
+    [
+        (
+            "ort refuses: the size of x is 2 on axis 0, where the graph is made for 3 only",
+            "OG102",
+            "axis 0 of its input x as 3",
+        ),
+        (
+            "ort refuses: running Relu 'n': The input tensor cannot be reshaped to {3,8}",
+            "OG102",
+            "Relu 'n' is made for the sizes of the example",
+        ),
+        ("PyTorch refuses (ValueError: negative) and ort answers", "OG305", "ValueError: negative"),
+        ("shape [2, 8] where PyTorch has [2]", "OG122", "shape [2, 8] where PyTorch has [2]"),
+        ("1 outputs where PyTorch has 2 (a, b)", "OG122", "1 outputs"),
+    ],
+)
+def test_what_was_not_compared_has_a_hint_too(reason: str, code: str, words: str) -> None:
+    failed = CHECK.model_copy(update={"reason": reason})
+    found = hints(DIAGNOSIS, model([node("Relu", "x")]), failed)
+    assert [finding.code for finding in found] == [code]
+    assert words in found[0].message
