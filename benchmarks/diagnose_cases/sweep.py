@@ -34,8 +34,8 @@ _FAMILIES = (
 _FORMS = ("dynamo", "renamed", "torchscript", "traced", "names")
 # Networks that the exporter of a form does not take, or not rightly.
 _UNABLE = {
-    "torchscript": ("Switch", "Mha", "TiedEncoder", "Buckets"),
-    "traced": ("Switch", "Mha", "TiedEncoder", "Buckets"),
+    "torchscript": ("Switch", "Mha", "TiedEncoder", "Buckets", "ItemScale"),
+    "traced": ("Switch", "Mha", "TiedEncoder", "Buckets", "ItemScale"),
     "dynamo": ("Gain",),
     "renamed": ("Gain",),
     "names": ("Gain",),

@@ -251,7 +251,7 @@ class _Search(Chain):
             return Found(blame, note=note)
         if program is None:
             traced = exporter_of(self.subject.exported.proto) == "torchscript"
-            if self.traced_alike(plain, by_tracing=traced):
+            if self.trace(plain, by_tracing=traced).alike:
                 return Found("capture")
         if graph_is_wrong:
             lost = bool(self.yard.expected.refused)

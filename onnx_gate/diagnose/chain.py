@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,6 +14,14 @@ from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.yardstick import SAME_SHARE, Measured, Yardstick
 from onnx_gate.report.model import Evidence
 from onnx_gate.runtimes.base import Array
+
+
+@dataclass(frozen=True)
+class Tracing:
+    """``alike``: tracing explains the error of the graph. ``bakes``: it warns, and differs."""
+
+    alike: bool = False
+    bakes: bool = False
 
 
 class Chain:
@@ -39,7 +47,7 @@ class Chain:
         """Hold an answer against PyTorch's and weigh the difference."""
         return self.weigh(self.yard.compare(answer))
 
-    def traced_alike(self, plain: Answer, *, by_tracing: bool) -> bool:
+    def trace(self, plain: Answer, *, by_tracing: bool) -> Tracing:
         """Say whether tracing is where the plain graph's error comes from.
 
         Where the graph was made ``by_tracing``, it is if a trace differs from PyTorch; else the
@@ -48,11 +56,13 @@ class Chain:
         """
         drawn = self.bench.example()
         if drawn is None:
-            return False
-        example, other = drawn[0], "the export's example"
+            return Tracing()
+        example, other, bakes = drawn[0], "the export's example", False
         for inputs in (example, *_variants(example)):
             answer = traced(self.bench, inputs, self.subject.arrays)
-            found = self.against_torch(answer)
+            found = self.yard.compare(answer)
+            bakes |= found.agrees is False and bool(answer.noticed)
+            found = self.weigh(found)
             alike = found.agrees is False and (
                 (by_tracing and inputs is example) or self.yard.near(answer, plain).agrees is True
             )
@@ -63,9 +73,9 @@ class Chain:
                     replace(found, outcome=found.outcome + warned),
                 )
             if alike or not answer.noticed:
-                return alike
+                return Tracing(alike, bakes)
             other = "other inputs"
-        return False
+        return Tracing(bakes=bakes)
 
     def weigh(self, found: Measured) -> Measured:
         """Take a difference for agreement that is only a small part of the divergence.

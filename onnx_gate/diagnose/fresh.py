@@ -32,6 +32,7 @@ NEARER = 0.1
 def add_fresh_export(
     subject: Subject,
     exporter: str,
+    place: int,
     expected: Array,
     error: float,
     pool: Pool,
@@ -39,7 +40,8 @@ def add_fresh_export(
 ) -> bool:
     """Export the module at the case's own sizes, and add the values of every node to ``pool``.
 
-    ``expected`` is PyTorch's value of the diverged output, ``error`` the file's distance from it.
+    ``expected`` is PyTorch's value of the output with this place, ``error`` the file's distance
+    from it.
     Returns whether the export works and agrees; otherwise nothing is added.
     """
     subject.folder.mkdir(parents=True, exist_ok=True)

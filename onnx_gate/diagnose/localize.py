@@ -94,13 +94,10 @@ class _Localizer:
     def run(self) -> Located:
         if self.subject.output >= len(self.graph.outputs):
             return Located(note="the graph has fewer outputs than the model")
-        self.output = self.graph.outputs[self.subject.output]
-        try:
-            self.expected = self.subject.eager.run(self.subject.arrays).arrays[self.subject.output]
-        except Refusal as error:
-            return Located(note=f"PyTorch refuses these inputs: {error}")
         try:
             self._search()
+        except Refusal as error:
+            return Located(note=f"PyTorch refuses these inputs: {error}")
         except OutOfTime:
             self.known.notes.append("the time for the search ran out")
         except MemoryError as error:
@@ -108,9 +105,8 @@ class _Localizer:
         return self._located()
 
     def _search(self) -> None:
-        actual = run_until(self.runner, self.feeds, [self.output])[self.output]
-        self.error = distance(actual, self.expected)
-        if agree(actual, self.expected):
+        self._choose_output()
+        if self.error == 0.0:
             self.known.notes.append(
                 "with optimisations off the nodes, run one by one, agree with PyTorch"
             )
@@ -128,6 +124,22 @@ class _Localizer:
         )
         self.known.inside = inner or self.known.inside
 
+    def _choose_output(self) -> None:
+        """Take the output that diverged, and another that does where this one agrees alone.
+
+        A runtime that refuses to run a model refuses all outputs, over one node behind one.
+        """
+        expected = self.subject.eager.run(self.subject.arrays).arrays
+        names = self.graph.outputs[: len(expected)]
+        actual = run_until(self.runner, self.feeds, names)
+        first = self.subject.output
+        for place in (first, *(p for p in range(len(names)) if p != first)):
+            self.place, self.output, self.expected = place, names[place], expected[place]
+            if not agree(actual[self.output], self.expected):
+                self.error = distance(actual[self.output], self.expected)
+                return
+        self.error = 0.0
+
     def _by_name(self) -> bool:
         """Search with the program's names; false where the program is not what PyTorch runs."""
         program = self.subject.exported.program
@@ -135,9 +147,9 @@ class _Localizer:
             return False
         pool = Pool()
         numbers = record_program(self.subject, program, pool, self.store)
-        if numbers is None or self.subject.output >= len(numbers):
+        if numbers is None or self.place >= len(numbers):
             return False
-        number = numbers[self.subject.output]
+        number = numbers[self.place]
         said = None if number is None else pool[number].array
         if not distance(said, self.expected) <= max(NEARER * self.error, 1e-6):
             return False
@@ -196,9 +208,14 @@ class _Localizer:
         exporters = ("torchscript", "dynamo") if self.traced else ("dynamo", "torchscript")
         for exporter in exporters:
             if add_fresh_export(
-                subject, exporter, self.expected, self.error, self.pool, self.store
+                subject, exporter, self.place, self.expected, self.error, self.pool, self.store
             ):
                 break
+        if self.graph.is_fixed(self.output) and self.output in self.graph.producer:
+            self.known.notes.append("the output does not depend on the inputs")
+            node = self.graph.producer[self.output]
+            self.known.inside = Guilty(node, self.output, _nothing())
+            return
         anchors = {self.output: self.expected}
         search = Search(self.runner, self.feeds, anchors, self.pool, self.store, self.clock)
         guilty = self._first(search)
@@ -249,39 +266,48 @@ class _Localizer:
         First with what PyTorch is known to have computed, then with what the operator computes
         on its way, then with a fresh lowering of that operator alone.
         """
-        best, left = guilty, unit
+        best, left, values = guilty, unit, self.known.values
+        search: Search | None = None
         for deep in (False, True):
             if deep:
                 self._expand(guilty.moment)
-            search = Search(
-                self.runner,
-                self.known.values,
-                {guilty.value: guilty.moment.array},
-                self.pool,
-                self.store,
-                self.clock,
-                unit,
-                self.known.moments,
-                flat=True,
-            )
-            search.teach()
+            search = self._inner_search(guilty, unit)
             found = search.find()
             if found is None:
                 continue
             before = tuple(search.unit(found))
-            if len(before) < len(left):
-                best, left = found, before
-                self.known.values = search.taught
-            if len(left) == 1:
+            if len(before) <= len(left):
+                best, left, values = found, before, search.taught
+            # The value of the whole lowering, put behind another node of it, proves little.
+            if len(left) == 1 and (found.moment is not guilty.moment or found.node is guilty.node):
                 break
+        self.known.values = values
         odd = [node for node in left if node.op_type not in PLUMBING]
-        if not odd or best.node in odd:
+        if len(left) == 1 or not odd or odd == [best.node]:
             return best
         if len(odd) > 1:
+            direct = search.direct(odd) if search is not None else None
+            if direct is not None:
+                return direct
             self.known.notes.append(
                 f"{len(odd)} nodes compute this value, and which of them is wrong is not shown"
             )
         return Guilty(odd[-1], odd[-1].outputs[0], _nothing(best.moment))
+
+    def _inner_search(self, guilty: Guilty, unit: tuple[Node, ...]) -> Search:
+        search = Search(
+            self.runner,
+            self.known.values,
+            {guilty.value: guilty.moment.array},
+            self.pool,
+            self.store,
+            self.clock,
+            unit,
+            self.known.moments,
+            flat=True,
+        )
+        search.teach()
+        return search
 
     def _expand(self, moment: Moment) -> None:
         called = self._called(moment)

@@ -252,6 +252,17 @@ class Search:
             pending.extend(self.graph.moving(node))
         return [found[index] for index in sorted(found)]
 
+    def direct(self, nodes: Iterable[Node]) -> Guilty | None:
+        """Return the first node for which PyTorch makes something else of just what it reads."""
+        for node in nodes:
+            for name in node.outputs:
+                if self.matched.get(name):
+                    continue
+                for moment in self._proposals(node, name):
+                    if self._is_made_so(node, moment):
+                        return Guilty(node, name, moment)
+        return None
+
     def _back(self, border: set[str]) -> list[Node]:
         level, found = set(border), {}
         for _ in range(_BACK):
@@ -322,9 +333,14 @@ class Search:
         anchor = self.anchors.get(guilty.value)
         if anchor is not None:
             return agree(guilty.moment.array, anchor)
-        changed: dict[str, Value] = {
-            guilty.value: _instead(guilty.moment.array, self.taught.get(guilty.value))
-        }
+        value = self.taught.get(guilty.value)
+        arrays = [_in_dtype(guilty.moment.array, value)]
+        if self._flat and isinstance(value, np.ndarray) and arrays[0].size == value.size:
+            arrays.append(arrays[0].reshape(value.shape))
+        return any(self._mends_with(guilty, array) for array in arrays)
+
+    def _mends_with(self, guilty: Guilty, array: Array) -> bool:
+        changed: dict[str, Value] = {guilty.value: array}
         values = ChainMap(changed, self.taught)
         looked = weak = 0
         for node in self.nodes:
@@ -416,15 +432,12 @@ def _shaped(value: Value, moment: Moment) -> Value:
     return value
 
 
-def _instead(array: Array, value: Value) -> Value:
-    """Return PyTorch's array to put in the place of a wrong value, in its dtype and layout."""
-    if not isinstance(value, np.ndarray):
+def _in_dtype(array: Array, value: Value) -> Array:
+    """Return PyTorch's array in the dtype of the graph's value."""
+    if not isinstance(value, np.ndarray) or value.dtype == array.dtype:
         return array
     with np.errstate(all="ignore"):
-        array = array.astype(value.dtype) if array.dtype != value.dtype else array
-    if array.size == value.size and not agree(value.reshape(-1), array.reshape(-1)):
-        return array.reshape(value.shape)
-    return array
+        return array.astype(value.dtype)
 
 
 def _fit(array: Array, value: Value) -> Value:
@@ -432,11 +445,8 @@ def _fit(array: Array, value: Value) -> Value:
 
     ``value`` is what the graph computed, if anything.
     """
-    if not isinstance(value, np.ndarray):
+    array = _in_dtype(array, value)
+    if not isinstance(value, np.ndarray) or array.shape == value.shape:
         return array
-    if array.dtype != value.dtype:
-        with np.errstate(all="ignore"):
-            array = array.astype(value.dtype)
-    if array.shape != value.shape and agree(value.reshape(-1), array.reshape(-1)):
-        array = array.reshape(value.shape)
-    return array
+    same = array.size == value.size and agree(value.reshape(-1), array.reshape(-1))
+    return array.reshape(value.shape) if same else array

@@ -13,7 +13,7 @@ import torch
 from onnx import numpy_helper
 
 from onnx_gate.diagnose.captures import export_again
-from onnx_gate.diagnose.chain import Chain
+from onnx_gate.diagnose.chain import Chain, Tracing
 from onnx_gate.diagnose.experiments import PLAIN, Answer, Fresh
 from onnx_gate.report.model import Blame, Evidence
 from onnx_gate.runtimes.base import Array, first_line
@@ -52,9 +52,14 @@ def blame_file(chain: Chain, plain: Answer) -> tuple[Blame, str]:
             same = chain.record(f"{name} against the file", chain.yard.near(answer, plain))
             if same.agrees:
                 return _fault_of(chain, fresh, plain), "a fresh export makes the same error"
-    if own != "dynamo" and chain.traced_alike(plain, by_tracing=own == "torchscript"):
+    tracing = Tracing()
+    if own != "dynamo":
+        tracing = chain.trace(plain, by_tracing=own == "torchscript")
+    if tracing.alike:
         return "capture", "tracing the module makes the file's error"
     changes = _changes(chain, right)
+    if right is not None and tracing.bakes and not changes:
+        return "capture", "nothing differs from a fresh export but what tracing bakes in"
     for change in changes:
         chain.evidence.append(
             Evidence(
@@ -74,7 +79,7 @@ def blame_file(chain: Chain, plain: Answer) -> tuple[Blame, str]:
 
 def _fault_of(chain: Chain, fresh: Fresh, plain: Answer) -> Blame:
     if fresh.program is None:
-        return "capture" if chain.traced_alike(plain, by_tracing=True) else "exporter"
+        return "capture" if chain.trace(plain, by_tracing=True).alike else "exporter"
     found = chain.ask("its ExportedProgram against PyTorch", fresh.program)
     return "capture" if found.agrees is False else "exporter"
 

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import accumulate, islice
 
-from onnx_gate.report import places, summary
+from onnx_gate.report import diagnosed, places, summary
 from onnx_gate.report.escape import plain, visible
 from onnx_gate.report.model import Change, Finding, ModelResult, Problem, Report
 
@@ -92,6 +92,12 @@ def _failure(model: ModelResult) -> str:
     if model.error is not None:
         return f"{model.error.code}: {model.error.message[:MESSAGE_LIMIT]}"
     lines = [summary.model_line(model)]
+    if model.diagnosis is not None:
+        lines.append(diagnosed.sentence(model.diagnosis))
+        if model.diagnosis.node is not None:
+            node = model.diagnosis.node
+            where = f" in {node.module[:MESSAGE_LIMIT]}" if node.module else ""
+            lines.append(f"The error is born at {node.op_type[:_NAME_LIMIT]}{where}.")
     errors = [f for f in model.findings if f.severity == "error"]
     lines += [f"{f.code}: {summary.first_line(f.message)}" for f in errors[:_MESSAGE_LINES]]
     # Where nothing was compared, the line about the model is its first finding already.

@@ -420,8 +420,8 @@ def test_what_capture_bakes_in(tmp_path: Path, name: str) -> None:
     assert found.plain_agrees is False
     if "traced" in name:
         traced = [e for e in found.evidence if e.experiment.startswith("torch.jit.trace")][-1]
-        assert traced.agrees is False
-        assert "test_blame.py:" in traced.outcome
+        assert traced.agrees is False or "number" in name
+        assert "torch warns at test_blame.py:" in traced.outcome
     else:
         assert "Guard failed: x.size()[0] <= 4" in said(found, "ExportedProgram").outcome
     if "size" in name:
