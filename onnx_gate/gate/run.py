@@ -170,26 +170,30 @@ def result_of(spec: ModelSpec, outcome: Outcome, log: str) -> ModelResult:
     Only a worker that ended as it should has said everything: any other end is an error, whatever
     was said before.
     """
-    line = spec.line or None
+    seen: dict[str, Any] = {
+        "line": spec.line or None,
+        "required": spec.required,
+        "seconds": round(max(0.0, outcome.seconds), 3),
+        "peak_memory": outcome.peak_memory or None,
+    }
     result = _last_result(spec, outcome)
     if result is not None and outcome.end == "done":
         if result.error is not None:
             result = result.model_copy(
                 update={"error": result.error.model_copy(update={"log": log})}
             )
-        return result.model_copy(update={"required": spec.required, "line": line})
+        return result.model_copy(update=seen)
     kind, code = _ENDS[outcome.end]
     message = outcome.detail
     if outcome.end == "done":
         message = "the worker ended without a complete result"
     return ModelResult(
         name=spec.name,
-        line=line,
         verdict="error",
-        required=spec.required,
         error=ModelError.model_validate(
             {"kind": kind, "code": code, "message": message, "log": log, "tail": outcome.tail}
         ),
+        **seen,
     )
 
 

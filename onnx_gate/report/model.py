@@ -25,6 +25,7 @@ ErrorKind = Literal[
     "build", "export", "inspect", "runtime", "unverified", "crashed", "timeout", "memory"
 ]
 Severity = Literal["error", "warning", "note"]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class _Frozen(BaseModel):
@@ -214,7 +215,9 @@ class ModelResult(_Frozen):
     """Everything known about one model.
 
     ``line`` is that of its entry in the manifest; ``base`` is its verdict in the baseline, null
-    where there is no baseline or the model is new.
+    where there is no baseline or the model is new. ``seconds`` is the life of its worker and
+    ``peak_memory`` the most bytes that the worker and its descendants were seen to use together
+    (each process's resident memory); of a cached result they are those of the run that made it.
     """
 
     name: str
@@ -224,6 +227,8 @@ class ModelResult(_Frozen):
     cached: bool = False
     error: ModelError | None = None
     stages: tuple[Stage, ...] = ()
+    seconds: Seconds | None = None
+    peak_memory: int | None = Field(default=None, ge=0)
     export: ExportInfo | None = None
     findings: tuple[Finding, ...] = ()
     checks: tuple[Check, ...] = ()
@@ -280,10 +285,16 @@ class Baseline(_Frozen):
 
 
 class Shard(_Frozen):
-    """Which part of a manifest's models a report covers: ``index`` of ``count``, from 1."""
+    """Which part of a manifest's models a report covers: ``index`` of ``count``, from 1.
+
+    ``members`` are the models of a part that was planned by durations, null where all parts are
+    alike: a hexadecimal number of which bit 0 is the first of the models that were selected, in
+    the manifest's order, with one digit for every four of them.
+    """
 
     index: int = Field(ge=1)
     count: int = Field(ge=1)
+    members: str | None = Field(default=None, pattern=r"^[0-9a-f]{1,25000}$")
 
 
 class Sandbox(_Frozen):
@@ -307,7 +318,8 @@ class Report(_Frozen):
     ``verdict`` is that of the required models: ``error`` where one could not be verified, else
     ``diverged`` where one diverged, else ``pass``. No model at all is an ``error``, and
     ``problems`` then says why: an invalid manifest, a missing shard. ``changes`` are what the pull
-    request loosened in the manifest. ``notes`` are remarks on the run as a whole.
+    request loosened in the manifest. ``notes`` are remarks on the run as a whole. ``seconds`` is
+    what the run took on the wall's clock, of merged shards the longest one.
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
@@ -322,3 +334,4 @@ class Report(_Frozen):
     shard: Shard | None = None
     sandbox: Sandbox | None = None
     notes: tuple[str, ...] = ()
+    seconds: Seconds | None = None

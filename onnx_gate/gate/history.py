@@ -1,0 +1,41 @@
+"""What earlier runs took: seconds and bytes by model, from their reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from onnx_gate.report.model import ModelResult, Report
+
+
+@dataclass(frozen=True)
+class History:
+    """Seconds, and the most bytes in use, of each model that an earlier run is known of."""
+
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    memory: Mapping[str, int] = field(default_factory=dict)
+
+
+def history_of(reports: Iterable[Report]) -> History:
+    """Return what is known of the models of ``reports``; of several results the last one counts.
+
+    A result from a cache has the seconds and the memory of the run that made it.
+    """
+    seconds: dict[str, float] = {}
+    memory: dict[str, int] = {}
+    for report in reports:
+        for model in report.models:
+            taken = seconds_of(model)
+            if taken is not None:
+                seconds[model.name] = taken
+            if model.peak_memory:
+                memory[model.name] = model.peak_memory
+    return History(seconds, memory)
+
+
+def seconds_of(model: ModelResult) -> float | None:
+    """Return what a model took, by its stages where an older report says nothing of its worker."""
+    if model.seconds is not None:
+        return model.seconds
+    staged = sum(stage.seconds for stage in model.stages)
+    return staged if 0 < staged < float("inf") else None
