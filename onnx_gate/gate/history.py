@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from onnx_gate.report.model import ModelResult, Report
 
+_MOST = 1 << 50  # of seconds or bytes: a report may hold any number
+
 
 @dataclass(frozen=True)
 class History:
@@ -28,14 +30,14 @@ def history_of(reports: Iterable[Report]) -> History:
             taken = seconds_of(model)
             if taken is not None:
                 seconds[model.name] = taken
-            if model.peak_memory:
+            if model.peak_memory is not None and 0 < model.peak_memory < _MOST:
                 memory[model.name] = model.peak_memory
     return History(seconds, memory)
 
 
 def seconds_of(model: ModelResult) -> float | None:
     """Return what a model took, by its stages where an older report says nothing of its worker."""
-    if model.seconds is not None:
-        return model.seconds
-    staged = sum(stage.seconds for stage in model.stages)
-    return staged if 0 < staged < float("inf") else None
+    taken = model.seconds
+    if taken is None:
+        taken = sum(stage.seconds for stage in model.stages)
+    return taken if 0 < taken < _MOST else None

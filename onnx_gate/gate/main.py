@@ -10,6 +10,7 @@ from rich.console import Console
 
 from onnx_gate.errors import UserError
 from onnx_gate.gate.baseline import with_baseline
+from onnx_gate.gate.history import history_of
 from onnx_gate.gate.launch import Launch
 from onnx_gate.gate.merge import REPORT, find_reports, merge_files
 from onnx_gate.gate.progress import fenced, make_progress
@@ -48,6 +49,7 @@ def run_and_report(
     selected = select(manifest.models, models, shard)
     # Now, as it may be the very file that is written in the end.
     base = read_report(baseline) if baseline is not None else None
+    history = history_of(report for report in (base, _last(output)) if report is not None)
     try:
         output.mkdir(parents=True, exist_ok=True)
         # A report of an earlier run must not be taken for this one's where this one is cut off.
@@ -70,6 +72,7 @@ def run_and_report(
                 jobs=jobs,
                 keep_models=keep_models,
                 launch=launch,
+                history=history,
             ),
             progress,
         )
@@ -102,6 +105,14 @@ def merge_and_report(
     github = os.environ.get("GITHUB_ACTIONS") == "true"
     _deliver(_console(), report, output, github_actions=github)
     return report.verdict
+
+
+def _last(output: Path) -> Report | None:
+    """The report that an earlier run has left in ``output``, where it can be read."""
+    try:
+        return read_report(output / REPORT)
+    except UserError:
+        return None
 
 
 def _console() -> Console:

@@ -46,7 +46,9 @@ class Task:
     ``payload`` is pickled for the worker. ``timeout`` is in seconds from the worker's start,
     ``memory`` in bytes of resident memory of the worker and all its descendants together (pages
     that they share count for each; None: 85 % of what is available at the start of the run).
-    ``log`` is the file for everything printed; what lay there is replaced.
+    ``log`` is the file for everything printed; what lay there is replaced. What is expected of
+    it (null: unknown) decides on order and company only: ``expected_seconds`` of life, and
+    ``expected_memory`` in bytes, counted as for ``memory``.
     """
 
     name: str
@@ -54,6 +56,8 @@ class Task:
     timeout: float
     memory: int | None
     log: Path
+    expected_seconds: float | None = None
+    expected_memory: int | None = None
 
 
 @dataclass(frozen=True)

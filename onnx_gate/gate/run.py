@@ -8,14 +8,18 @@ import hashlib
 import os
 import re
 import shutil
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from onnx_gate.errors import UserError
+from onnx_gate.gate.admission import expectation
+from onnx_gate.gate.history import History
 from onnx_gate.gate.keep import REPRO, keep_repro
 from onnx_gate.gate.launch import Launch, own_folder, plain_files_only
 from onnx_gate.gate.plan import part
@@ -31,7 +35,7 @@ from onnx_gate.report.model import (
     Shard,
     Verdict,
 )
-from onnx_gate.report.summary import model_line
+from onnx_gate.report.times import timed_line
 from onnx_gate.verify.context import Context
 
 WORKER = "onnx_gate.gate.worker:work"
@@ -63,7 +67,8 @@ class Options:
     ``models`` and ``cases`` are globs (none: all); of the models, only the part of ``shard`` is
     verified (none: all of them). ``jobs`` is the number of workers side by
     side (0: as many as there are cores). ``output`` takes the report, the logs, and with
-    ``keep_models`` the exported files. ``launch`` says how the models' code is started.
+    ``keep_models`` the exported files. ``launch`` says how the models' code is started,
+    ``history`` what is known of them from earlier runs.
     """
 
     output: Path
@@ -73,6 +78,7 @@ class Options:
     jobs: int = 0
     keep_models: bool = False
     launch: Launch = Launch()
+    history: History = field(default_factory=History)
 
 
 def run(manifest: Manifest, options: Options, progress: Progress) -> Report:
@@ -80,6 +86,7 @@ def run(manifest: Manifest, options: Options, progress: Progress) -> Report:
 
     Raises ``UserError`` as ``select`` does.
     """
+    begin = time.monotonic()
     specs = select(manifest.models, options.models, options.shard)
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -115,7 +122,7 @@ def run(manifest: Manifest, options: Options, progress: Progress) -> Report:
             plain_files_only(folders[name])
         error = results[name].error
         tail = error.tail if error is not None else ()
-        progress.finished(name, results[name].verdict, model_line(results[name]), tail)
+        progress.finished(name, results[name].verdict, timed_line(results[name]), tail)
 
     run_tasks(
         tasks,
@@ -137,6 +144,7 @@ def run(manifest: Manifest, options: Options, progress: Progress) -> Report:
         manifest=ManifestInfo(path=manifest.path.name, sha256=manifest.sha256),
         models=models,
         shard=options.shard,
+        seconds=round(time.monotonic() - begin, 3),
     )
 
 
@@ -246,4 +254,24 @@ def _task(
         threads=threads,
         confinement=options.launch.confinement(slug(spec.name), folder.resolve()),
     )
-    return Task(spec.name, (spec, context), spec.timeout, spec.memory, log)
+    history = options.history
+    return Task(
+        spec.name,
+        (spec, context),
+        spec.timeout,
+        spec.memory,
+        log,
+        expected_seconds=history.seconds.get(spec.name),
+        expected_memory=expectation(
+            history.memory.get(spec.name), _weights(spec, context.workspace), spec.memory
+        ),
+    )
+
+
+def _weights(spec: ModelSpec, workspace: Path) -> int:
+    """Bytes of the files of weights that the manifest names."""
+    total = 0
+    for path in (spec.weights, spec.onnx):
+        with suppress(OSError):
+            total += (workspace / path).stat().st_size if path else 0
+    return total

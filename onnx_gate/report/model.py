@@ -25,7 +25,6 @@ ErrorKind = Literal[
     "build", "export", "inspect", "runtime", "unverified", "crashed", "timeout", "memory"
 ]
 Severity = Literal["error", "warning", "note"]
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class _Frozen(BaseModel):
@@ -227,8 +226,8 @@ class ModelResult(_Frozen):
     cached: bool = False
     error: ModelError | None = None
     stages: tuple[Stage, ...] = ()
-    seconds: Seconds | None = None
-    peak_memory: int | None = Field(default=None, ge=0)
+    seconds: float | None = None
+    peak_memory: int | None = None
     export: ExportInfo | None = None
     findings: tuple[Finding, ...] = ()
     checks: tuple[Check, ...] = ()
@@ -334,4 +333,4 @@ class Report(_Frozen):
     shard: Shard | None = None
     sandbox: Sandbox | None = None
     notes: tuple[str, ...] = ()
-    seconds: Seconds | None = None
+    seconds: float | None = None

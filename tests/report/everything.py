@@ -78,6 +78,8 @@ def everything() -> Report:
             base="pass",
             findings=findings,
             line=4,
+            seconds=4.5,
+            peak_memory=3 << 29,
             diagnosis=diagnosis,
         ),
         ModelResult(
@@ -104,9 +106,10 @@ def everything() -> Report:
         ),
         changes=(Change(kind="tolerance", model="bert", message="atol", line=9),),
         baseline=Baseline(sha="4f1c2e9", run=1),
-        shard=Shard(index=1, count=2),
+        shard=Shard(index=1, count=2, members="5"),
         sandbox=Sandbox(level="partial", missing=("seccomp",)),
         notes=("a note", "another"),
+        seconds=9.5,
     )
 
 
