@@ -20,9 +20,9 @@ _TAIL_BYTES = 64 << 10
 _SHARE = 0.85
 
 
-def default_memory_limit() -> int:
-    """Bytes a task may use where it names no limit: 85 % of what is available now."""
-    return int(_SHARE * available_memory())
+def default_memory_limit(total: int | None = None) -> int:
+    """Bytes a task may use where it names no limit: 85 % of ``total``, or of what there is now."""
+    return int(_SHARE * (available_memory() if total is None else total))
 
 
 def available_memory(root: Path = Path("/")) -> int:

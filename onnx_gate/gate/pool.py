@@ -16,18 +16,20 @@ import struct
 import tempfile
 import termios
 import time
-from collections import deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from onnx_gate.gate import channel, forkserver, limits, process
+from onnx_gate.gate import admission, channel, forkserver, limits, process
+from onnx_gate.gate.admission import Seat, Waiting
+from onnx_gate.gate.ending import judge
 from onnx_gate.gate.forkserver import ForkServer, Report, ServerLost
 from onnx_gate.gate.launch import Launch
+from onnx_gate.gate.task import End, Outcome, Task
 
-End = Literal["done", "exit", "signal", "timeout", "memory", "protocol", "lost"]
+__all__ = ["Outcome", "Task", "run_tasks"]
 
 TICK = 0.05
 """Seconds between two looks at the limits, at least."""
@@ -37,46 +39,6 @@ GRACE = 30.0
 
 _WATCH_SHARE = 0.05  # of the gate's time, that looking at all processes may take
 _READ = 1 << 20
-
-
-@dataclass(frozen=True)
-class Task:
-    """What one worker is to do.
-
-    ``payload`` is pickled for the worker. ``timeout`` is in seconds from the worker's start,
-    ``memory`` in bytes of resident memory of the worker and all its descendants together (pages
-    that they share count for each; None: 85 % of what is available at the start of the run).
-    ``log`` is the file for everything printed; what lay there is replaced. What is expected of
-    it (null: unknown) decides on order and company only: ``expected_seconds`` of life, and
-    ``expected_memory`` in bytes, counted as for ``memory``.
-    """
-
-    name: str
-    payload: object
-    timeout: float
-    memory: int | None
-    log: Path
-    expected_seconds: float | None = None
-    expected_memory: int | None = None
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a task ended.
-
-    ``messages`` are the complete messages of kind ``result``, in order, whatever the end was.
-    ``end`` is ``done`` only where the function returned, the process then ended with status 0,
-    and nothing but well-formed messages was received. ``detail`` is one sentence for a person,
-    ``tail`` the last lines of the log (cleaned, at most 20 of at most 500 characters), ``seconds``
-    the life of the worker, ``peak_memory`` the most bytes it was seen to use.
-    """
-
-    messages: tuple[dict[str, Any], ...]
-    end: End
-    detail: str
-    tail: tuple[str, ...]
-    seconds: float
-    peak_memory: int
 
 
 def run_tasks(
@@ -89,14 +51,19 @@ def run_tasks(
     on_start: Callable[[str], None] | None = None,
     on_end: Callable[[str, Outcome], None] | None = None,
     launch: Launch = Launch(),
+    memory: int | None = None,
 ) -> dict[str, Outcome]:
-    """Run ``target`` (``package.module:function``) on each task, ``jobs`` workers at a time.
+    """Run ``target`` (``package.module:function``) on each task, at most ``jobs`` at a time.
+
+    The longest is started first. A worker starts beside others only where what is expected of
+    all of them fits into ``memory`` bytes (None: what the machine and its cgroups have now); where
+    it turns out not to, workers are ended but for one, and run again alone in the end.
 
     The function is called as ``target(payload, emit)`` in a fork of a process that has imported
     ``preload``. Every message it emits goes to ``on_event(name, message)`` as it arrives, and is
-    untrusted. ``on_start(name)`` is called when a worker starts: twice for a task that was in
-    flight when the fork server died, because it is then run again, alone. ``on_end`` is called
-    once per task, when its outcome is known.
+    untrusted. ``on_start(name)`` is called when a worker starts: again for a task that is run
+    again, alone, because it was ended for want of memory or in flight when the fork server died.
+    ``on_end`` is called once per task, when its outcome is known.
 
     Returns an outcome for every task, by name; a task never raises here. Raises ``ValueError``
     for names that are not unique and for ``jobs`` below 1, and whatever a callback raises
@@ -109,10 +76,13 @@ def run_tasks(
         raise ValueError("two tasks have the same name")
     if jobs < 1:
         raise ValueError("jobs must be at least 1")
-    pool = _Pool(target, preload, on_event, on_start, on_end, launch)
+    pool = _Pool(target, preload, on_event, on_start, on_end, launch, memory)
+    order = admission.longest_first([task.expected_seconds for task in tasks])
     before = process.set_subreaper(True)
     try:
-        pool.run(tasks, jobs)
+        pool.run([tasks[place] for place in order], jobs)
+        # Alone, a worker that runs out of memory does so by itself.
+        pool.run(tuple(pool.crowded), 1)
         # Whoever was running when a fork server died may have killed it: alone, it can only
         # harm itself.
         pool.run(tuple(pool.suspects), 1, last=True)
@@ -136,7 +106,9 @@ class _Worker:
     pid: int = 0
     started: float = 0.0
     listening: bool = True
+    used: int = 0
     peak: int = 0
+    crowded: bool = False
     messages: list[dict[str, Any]] = field(default_factory=list)
     doom: tuple[End, str] | None = None
     doomed: float = 0.0
@@ -151,9 +123,12 @@ class _Pool:
         on_start: Callable[[str], None] | None,
         on_end: Callable[[str, Outcome], None] | None,
         launch: Launch,
+        memory: int | None,
     ) -> None:
         self._launch = launch
+        self._memory = memory
         self.outcomes: dict[str, Outcome] = {}
+        self.crowded: list[Task] = []
         self.suspects: list[Task] = []
         self._target = target
         self._preload = preload
@@ -164,19 +139,26 @@ class _Pool:
         self._selector = selectors.DefaultSelector()
         self._active: dict[int, _Worker] = {}
         self._numbers = itertools.count(1)
-        self._default_limit = limits.default_memory_limit()
-        self._strangers = {row.pid for row in _children_elsewhere()}
+        self._default_limit = limits.default_memory_limit(memory)
+        self._reserve = int(admission.RESERVE * (memory or limits.available_memory()))
+        self._shared = 0  # bytes of a worker that are the server's
+        self._strangers = {row.pid for row in process.children_elsewhere()}
         self._next_watch = 0.0
 
     def run(self, tasks: Iterable[Task], jobs: int, *, last: bool = False) -> None:
         """Run all tasks; those in flight when the server dies are suspects, or lost if ``last``."""
-        queue = deque(tasks)
+        queue = list(tasks)
+        passed = Counter[str]()
         while queue or self._active:
             try:
-                while queue and len(self._active) < jobs:
+                while len(self._active) < jobs:
+                    place = self._next(queue, passed)
+                    if place is None:
+                        break
                     if self._server is None and not self._start_server(queue):
                         return
-                    self._spawn(queue.popleft())
+                    passed.update(task.name for task in queue[:place])
+                    self._spawn(queue.pop(place))
                 for key, _ in self._selector.select(TICK):
                     if isinstance(key.data, _Worker):
                         self._read(key.data, _READ)
@@ -200,14 +182,39 @@ class _Pool:
             self._active.clear()
             self._selector.close()
 
-    def _start_server(self, queue: deque[Task]) -> bool:
+    def _next(self, queue: Sequence[Task], passed: Counter[str]) -> int | None:
+        """The place in the queue of the task to start now."""
+        if not queue or not self._active:
+            return 0 if queue else None
+        waiting = [Waiting(self._own(task), passed[task.name]) for task in queue]
+        return admission.next_to_start(waiting, self._seats(), self._room())
+
+    def _own(self, task: Task) -> int:
+        """Bytes that a worker is expected to use, the server's aside."""
+        expected = admission.UNKNOWN if task.expected_memory is None else task.expected_memory
+        return max(0, expected - self._shared)
+
+    def _seats(self) -> list[Seat]:
+        return [
+            Seat(self._own(worker.task), max(0, worker.used - self._shared), worker.asked)
+            for worker in self._active.values()
+        ]
+
+    def _room(self) -> int:
+        """Bytes that workers side by side may still take."""
+        if self._memory is None:
+            return limits.available_memory() - self._reserve
+        return self._memory - self._reserve - sum(seat.used for seat in self._seats())
+
+    def _start_server(self, queue: list[Task]) -> bool:
         try:
             self._server = ForkServer(self._target, self._preload, self._launch)
         except ServerLost as error:
             self._end_orphans()
-            while queue:
-                self._settle(queue.popleft(), Outcome((), "lost", str(error), (), 0.0, 0))
+            for task in queue:
+                self._settle(task, Outcome((), "lost", str(error), (), 0.0, 0))
             return False
+        self._shared = process.anonymous_bytes(self._server.pid)
         self._selector.register(self._server, selectors.EVENT_READ)
         return True
 
@@ -296,10 +303,17 @@ class _Pool:
         with suppress(ServerLost):
             self._read(worker, _readable(worker.pipe))
         worker.peak = max(worker.peak, report.peak)
-        end, detail = worker.doom or _judge(worker, report)
+        end, detail = worker.doom or judge(
+            report, spoke=bool(worker.messages), complete=worker.decoder.ended
+        )
         self._finish(worker, end, detail)
 
     def _finish(self, worker: _Worker, end: End, detail: str) -> None:
+        if worker.crowded:
+            del self._active[worker.number]
+            self._drop(worker)
+            self.crowded.append(worker.task)
+            return
         outcome = Outcome(
             messages=tuple(worker.messages),
             end=end,
@@ -339,19 +353,31 @@ class _Pool:
                 raise ServerLost("the fork server does not answer")
             if not worker.pid:
                 continue
-            used = sum(row.rss for row in families[worker.pid])
-            worker.peak = max(worker.peak, used)
-            if used > worker.limit:
+            worker.used = sum(row.rss for row in families[worker.pid])
+            worker.peak = max(worker.peak, worker.used)
+            if worker.used > worker.limit:
                 self._doom(
                     worker,
                     "memory",
                     f"over its memory limit of {limits.gibibytes(worker.limit)} "
-                    f"({limits.gibibytes(used)} in use)",
+                    f"({limits.gibibytes(worker.used)} in use)",
                 )
             elif begin - worker.started > worker.task.timeout:
                 self._doom(worker, "timeout", f"over its time limit of {worker.task.timeout:g} s")
+        self._make_room()
         now = time.monotonic()
         self._next_watch = now + max(TICK, (now - begin) / _WATCH_SHARE)
+
+    def _make_room(self) -> None:
+        """Where memory is short, end a worker that is then run again alone."""
+        workers = list(self._active.values())
+        # Whoever is ending already gives its memory back.
+        if len(workers) < 2 or any(worker.doom for worker in workers):
+            return
+        place = admission.to_end(self._seats(), self._room())
+        if place is not None:
+            workers[place].crowded = True
+            self._doom(workers[place], "memory", "no memory was left beside others")
 
     def _abandon(self, last: bool) -> None:
         """The server is lost: end its workers, and remember who may have been at fault."""
@@ -378,7 +404,9 @@ class _Pool:
         """Kill and reap what lost server and workers have left to this process (Linux)."""
         deadline = time.monotonic() + GRACE
         while time.monotonic() < deadline:
-            orphans = [row for row in _children_elsewhere() if row.pid not in self._strangers]
+            orphans = [
+                row for row in process.children_elsewhere() if row.pid not in self._strangers
+            ]
             if not orphans:
                 return
             for row in orphans:
@@ -389,35 +417,7 @@ class _Pool:
             time.sleep(0.002)
 
 
-def _children_elsewhere() -> list[process.Row]:
-    """This process's children in other sessions: every worker and all it leaves behind are."""
-    me, session = os.getpid(), os.getsid(0)
-    table = process.process_table()
-    return [row for row in table.values() if row.ppid == me and row.sid != session]
-
-
 def _readable(pipe: int) -> int:
     """Bytes in the pipe now: somebody who still writes to it cannot make this endless."""
     size: int = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))[0]
     return size
-
-
-def _judge(worker: _Worker, report: Report) -> tuple[End, str]:
-    """The end of a worker that nobody ended."""
-    if report.what == forkserver.FAILED:
-        return "lost", f"no process could be started for it: {os.strerror(report.value)}"
-    code = os.waitstatus_to_exitcode(report.value)
-    if code < 0:
-        name = _signal_name(-code)
-        hint = ", by itself or by the kernel for want of memory" if name == "SIGKILL" else ""
-        return "signal", f"killed by {name}{hint}"
-    if code == 0 and worker.decoder.ended:
-        return "done", ""
-    when = "before the end of its work" if worker.messages else "before a result"
-    return "exit", f"exit status {code} {when}"
-
-
-def _signal_name(number: int) -> str:
-    with suppress(ValueError):
-        return signal.Signals(number).name
-    return f"signal {number}"

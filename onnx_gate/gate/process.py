@@ -98,6 +98,23 @@ def families(table: Mapping[int, Row], roots: Collection[int]) -> dict[int, list
     return found
 
 
+def children_elsewhere() -> list[Row]:
+    """This process's children in other sessions: every worker and all it leaves behind are."""
+    me, session = os.getpid(), os.getsid(0)
+    return [row for row in process_table().values() if row.ppid == me and row.sid != session]
+
+
+def anonymous_bytes(pid: int) -> int:
+    """Resident memory of a process that is of no file: what its forks share with it at first.
+
+    0 where the system does not say.
+    """
+    with suppress(OSError, IndexError, ValueError), open(f"/proc/{pid}/statm", "rb") as file:
+        fields = file.read().split()
+        return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGESIZE")
+    return 0
+
+
 def kill_family(root: int) -> None:
     """SIGKILL to the worker's process group, then to all of its family that the table shows."""
     with suppress(OSError):

@@ -23,8 +23,9 @@ from onnx_gate.gate.history import History
 from onnx_gate.gate.keep import REPRO, keep_repro
 from onnx_gate.gate.launch import Launch, own_folder, plain_files_only
 from onnx_gate.gate.plan import part
-from onnx_gate.gate.pool import Outcome, Task, run_tasks
+from onnx_gate.gate.pool import run_tasks
 from onnx_gate.gate.progress import Progress
+from onnx_gate.gate.task import Outcome, Task
 from onnx_gate.manifest import Manifest, ModelSpec
 from onnx_gate.report.model import (
     Counts,

@@ -35,7 +35,9 @@ def _nothing_left_behind() -> Iterator[None]:
 @pytest.fixture
 def make(tmp_path: Path) -> Callable[..., Task]:
     def make(do: str, *, timeout: float = 120, memory: int | None = None, **payload: Any) -> Task:
-        return Task(do, {"do": do, **payload}, timeout, memory, tmp_path / "logs" / f"{do}.log")
+        log = tmp_path / "logs" / f"{do}.log"
+        # Nothing is expected of it, so that it never waits for memory.
+        return Task(do, {"do": do, **payload}, timeout, memory, log, expected_memory=0)
 
     return make
 
