@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import onnx
 import torch
 
 from onnx_gate.errors import GateError
+from onnx_gate.gate.cache.record import Recorder
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.io import to_message
 from onnx_gate.runtimes.base import find_runtime
@@ -23,11 +26,40 @@ def work(payload: tuple[ModelSpec, Context], emit: Callable[[dict[str, Any]], No
     spec, context = payload
     if context.confinement is not None:
         context.confinement.enter()
+    recorder = Recorder() if context.record else None
+    if recorder is not None:
+        recorder.start()
     torch.set_num_threads(context.threads)
     environment = describe_environment(spec)
 
     result = verify(spec, context, emit, _explain)
-    emit({"kind": "result", "environment": environment, "model": to_message(result)})
+    message = {"kind": "result", "environment": environment, "model": to_message(result)}
+    if recorder is not None:
+        recorder.add(_declared(spec, context.workspace))
+        message["recorded"] = recorder.message(_own(context))
+    emit(message)
+
+
+def _declared(spec: ModelSpec, workspace: Path) -> Iterator[str]:
+    """The files that the manifest names, which native code reads, and those that they name."""
+    if spec.weights is not None:
+        yield str(workspace / spec.weights)
+    if spec.onnx is not None:
+        path = workspace / spec.onnx
+        yield str(path)
+        with suppress(Exception):
+            for tensor in onnx.load(str(path), load_external_data=False).graph.initializer:
+                for pair in tensor.external_data:
+                    if pair.key == "location":
+                        yield str(path.parent / pair.value)
+
+
+def _own(context: Context) -> tuple[str, ...]:
+    """The folders that this process may write to."""
+    confinement = context.confinement
+    if confinement is None:
+        return (str(context.folder),)
+    return str(context.folder), confinement.home, confinement.temporary
 
 
 def _explain(*arguments: Any) -> dict[str, Any]:

@@ -8,6 +8,9 @@ from pathlib import Path
 
 from onnx_gate.sandbox.confine import Confinement
 
+EXPORT_NOTES = "exported.json"
+"""The file beside an exported graph that says how it came to be."""
+
 
 def _today() -> datetime.date:
     return datetime.datetime.now(datetime.timezone.utc).date()
@@ -20,6 +23,8 @@ class Context:
     ``workspace`` is the manifest's folder, ``folder`` takes the exported file, ``patterns``
     select cases, ``threads`` is the number of threads of both sides, ``today`` ends waivers.
     ``confinement`` is what the process may open from the first line of the model's code on.
+    With ``record`` what the model reads and how its export came to be is written down, with
+    ``reuse`` there is an export in ``folder`` to take up.
     """
 
     workspace: Path
@@ -27,4 +32,6 @@ class Context:
     patterns: tuple[str, ...] = ()
     threads: int = 1
     confinement: Confinement | None = None
+    record: bool = False
+    reuse: bool = False
     today: datetime.date = field(default_factory=_today)

@@ -81,7 +81,7 @@ def export(
     exporter = spec.export.exporter
     if spec.onnx is not None:
         path = workspace / spec.onnx
-        return Exported(path, "file", _read(path, spec.onnx))
+        return Exported(path, "file", read_graph(path, spec.onnx))
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "model.onnx"
     seed_everything(spec.seed)
@@ -115,7 +115,7 @@ def _dynamo(
         program.save(str(path), external_data=weights > EXTERNAL_DATA_BYTES)
     except Exception as error:
         raise export_error(error, spec) from error
-    proto = _read(path, path.name)
+    proto = read_graph(path, path.name)
     exported_program = program.exported_program
     user_inputs = list(exported_program.graph_signature.user_inputs) if exported_program else []
     graph_inputs = [value.name for value in proto.graph.input]
@@ -154,7 +154,7 @@ def _torchscript(
             )
     except Exception as error:
         raise export_error(error, spec) from error
-    return Exported(path, "torchscript", _read(path, path.name), spec.export.opset)
+    return Exported(path, "torchscript", read_graph(path, path.name), spec.export.opset)
 
 
 @contextmanager
@@ -191,11 +191,14 @@ def _custom(
             "OG207",
             f"{where}: {spec.export.exporter} returned without writing {path.name}",
         )
-    return Exported(path, spec.export.exporter, _read(path, path.name), spec.export.opset)
+    return Exported(path, spec.export.exporter, read_graph(path, path.name), spec.export.opset)
 
 
-def _read(path: Path, shown: str) -> onnx.ModelProto:
-    """Read a graph; the external data stays where it is."""
+def read_graph(path: Path, shown: str) -> onnx.ModelProto:
+    """Read a graph; the external data stays where it is.
+
+    Raises ``GateError`` (OG208) for a file that is no ONNX model.
+    """
     try:
         proto: onnx.ModelProto = onnx.load(str(path), load_external_data=False)
     except Exception as error:

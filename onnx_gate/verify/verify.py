@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import psutil
@@ -32,6 +33,7 @@ from onnx_gate.verify.context import Context
 from onnx_gate.verify.draw import FLOATS, Source, draw
 from onnx_gate.verify.export import Exported, export
 from onnx_gate.verify.inspect import inspect_graph, join_inputs
+from onnx_gate.verify.reuse import take_up, write_notes
 from onnx_gate.verify.selfcheck import disagreement, examine
 from onnx_gate.verify.sizes import Sizes, concrete, example_candidates
 
@@ -80,7 +82,12 @@ def verify(
     try:
         result, checker, exported = _verify(spec, context, progress)
     except GateError as error:
+        if context.reuse:
+            return verify(spec, replace(context, reuse=False), emit, explain)
         return _failed(spec, progress, error)
+    if context.reuse and result.verdict != "pass":
+        # Whatever is wrong shall be said of an export of now, with all that is known of it.
+        return verify(spec, replace(context, reuse=False), emit, explain)
     if not _room_for_a_fork(spec):
         return result
     if not context.patterns:
@@ -161,12 +168,22 @@ def _verify(
 ) -> tuple[ModelResult, Checker, Exported]:
     with progress.stage("build"):
         eager, example, sizes, first = _prepare(spec, context, progress)
-    with progress.stage("export"):
-        exported = export(spec, eager, example, context.workspace, context.folder)
+    earlier = take_up(context.folder) if context.reuse else None
+    if earlier is not None:
+        exported, found = earlier
         progress.export = exported.info()
-        eager = _untouched(spec, eager, example, first, context, progress)
-    with progress.stage("inspect"):
-        progress.findings += inspect_graph(spec, exported)
+        progress.findings += found
+    else:
+        with progress.stage("export"):
+            exported = export(spec, eager, example, context.workspace, context.folder)
+            progress.export = exported.info()
+            own = eager
+            eager = _untouched(spec, eager, example, first, context, progress)
+        with progress.stage("inspect"):
+            found = tuple(inspect_graph(spec, exported))
+            progress.findings += found
+        if context.record and eager is own and exported.exporter != "file":
+            write_notes(exported, found)
     with progress.stage("verify"):
         checker = _checker(spec, context, eager, exported, sizes)
         checks = checker.run()

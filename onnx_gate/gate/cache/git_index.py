@@ -1,0 +1,61 @@
+"""Whether git tracks anything in a folder, by the index itself: git need not be installed."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+_HEADER = struct.Struct(">4sII")
+_FIXED = 62  # bytes of an entry before its path, by gitformat-index(5)
+_EXTENDED = 0x4000
+
+
+def tracked(folder: Path) -> bool:
+    """Say whether the index of the repository around ``folder`` has a file below it.
+
+    True, too, where there is an index that cannot be read.
+    """
+    folder = folder.resolve()
+    for root in folder.parents:
+        git = root / ".git"
+        if git.exists():
+            index = _directory(git) / "index"
+            start = os.fsencode(folder.relative_to(root).as_posix()) + b"/"
+            try:
+                data = index.read_bytes()
+            except FileNotFoundError:
+                return False
+            except OSError:
+                return True
+            try:
+                return any(path.startswith(start) for path in _paths(data))
+            except (struct.error, ValueError):
+                return True
+    return False
+
+
+def _directory(git: Path) -> Path:
+    """Return where a repository's data is; in a worktree ``.git`` is a file that names it."""
+    if git.is_dir():
+        return git
+    try:
+        _, _, place = git.read_text(encoding="utf-8").partition("gitdir:")
+    except (OSError, UnicodeDecodeError):
+        return git
+    return (git.parent / place.strip()).resolve()
+
+
+def _paths(data: bytes) -> Iterator[bytes]:
+    signature, version, count = _HEADER.unpack_from(data)
+    if signature != b"DIRC" or version not in (2, 3):
+        raise ValueError("another format than version 2 or 3 of git's index")
+    offset = _HEADER.size
+    for _ in range(count):
+        (flags,) = struct.unpack_from(">H", data, offset + _FIXED - 2)
+        begin = offset + _FIXED + (2 if flags & _EXTENDED else 0)
+        end = data.index(b"\0", begin)
+        yield data[begin:end]
+        # One to eight zero bytes, so that the next entry begins at a multiple of eight.
+        offset += (end - offset + 8) // 8 * 8

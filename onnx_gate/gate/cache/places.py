@@ -1,0 +1,175 @@
+"""Names for paths that mean the same in another checkout, and what lies at a path right now."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ABSENT = "absent"
+FOLDER = "folder"
+CLOSED = "closed"
+MOST_BYTES = 1 << 40
+
+_BLOCK = 1 << 20
+_SKIPPED = (".git", "__pycache__")
+_DISTRIBUTIONS = (".dist-info", ".egg-info", ".egg", ".egg-link")
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a run takes place: ``workspace`` is the manifest's folder, all paths are resolved.
+
+    ``own`` are folders that this run writes to (reports, logs, the cache). With ``shared`` false
+    every file may be read; else only those that every user may read, outside of the repository:
+    somebody else named them.
+    """
+
+    workspace: str
+    root: str
+    home: str
+    own: tuple[str, ...] = ()
+    shared: bool = False
+
+    def name(self, path: str) -> str | None:
+        """Return the name of an absolute path; ``None`` for what is no business of a cache."""
+        if _within(path, self.own) or any(part in _SKIPPED for part in path.split("/")):
+            return None
+        if _within(path, (self.root,)):
+            return os.path.relpath(path, self.workspace)
+        if _within(path, (os.path.realpath(tempfile.gettempdir()), tempfile.gettempdir())):
+            return None
+        if _within(path, ("/proc", "/sys", "/dev")):
+            return None
+        if len(self.home) > 1 and _within(path, (self.home,)):
+            return "~/" + os.path.relpath(path, self.home)
+        return path
+
+    def path(self, name: str) -> str:
+        """Return the absolute path that a name stands for here."""
+        if name.startswith("~/"):
+            return os.path.join(self.home, name[2:])
+        return os.path.normpath(os.path.join(self.workspace, name))
+
+
+def find_places(workspace: Path, own: Iterable[Path], home: str, *, shared: bool = False) -> Places:
+    """Return the places of a run whose manifest is in ``workspace``.
+
+    The repository around it is found by its ``.git``.
+    """
+    folder = workspace.resolve()
+    root = next((p for p in (folder, *folder.parents) if (p / ".git").exists()), folder)
+    return Places(
+        workspace=str(folder),
+        root=str(root),
+        home=os.path.realpath(home) if home else "",
+        own=tuple(str(path.resolve()) for path in own),
+        shared=shared,
+    )
+
+
+@dataclass
+class State:
+    """What is there now, looked at once: contents as digests.
+
+    ``variables`` is the environment that models see.
+    """
+
+    places: Places
+    variables: Mapping[str, str]
+    _known: dict[tuple[str, ...], str] = field(default_factory=dict)
+
+    def file(self, name: str) -> str:
+        """Return the SHA-256 of a file's content, or what else is there."""
+        return self._once(("file", name), lambda: self._file(name))
+
+    def listing(self, name: str) -> str:
+        """Return a digest of the names in a folder."""
+        return self._once(("listing", name), lambda: self._names(name, None))
+
+    def search(self, name: str, modules: Collection[str]) -> str:
+        """Return a digest of what in a folder can be imported under one of some names."""
+        return self._names(name, modules)
+
+    def probe(self, name: str) -> str:
+        """Say whether a file, a folder or nothing is there."""
+        return self._once(("probe", name), lambda: self._kind(name))
+
+    def variable(self, name: str) -> str:
+        """Return a digest of a variable of the environment."""
+        value = self.variables.get(name)
+        return ABSENT if value is None else digest(f"{name}={value}")
+
+    def changed_since(self, name: str, moment: int) -> bool:
+        """Say whether a file has changed after a ``moment``, in nanoseconds of the wall clock."""
+        try:
+            return os.stat(self.places.path(name)).st_ctime_ns >= moment
+        except OSError:
+            return False
+
+    def _once(self, key: tuple[str, ...], find: Callable[[], str]) -> str:
+        if key not in self._known:
+            self._known[key] = find()
+        return self._known[key]
+
+    def _kind(self, name: str) -> str:
+        try:
+            mode = os.stat(self.places.path(name)).st_mode
+        except (OSError, ValueError):
+            return ABSENT
+        return FOLDER if stat.S_ISDIR(mode) else "file"
+
+    def _file(self, name: str) -> str:
+        path = self.places.path(name)
+        try:
+            # Somebody else chose the name: a pipe would be waited for, a device never end.
+            fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        except (OSError, ValueError) as error:
+            return CLOSED if isinstance(error, PermissionError) else ABSENT
+        with os.fdopen(fd, "rb", buffering=0) as file:
+            found = os.fstat(fd)
+            if stat.S_ISDIR(found.st_mode):
+                return FOLDER
+            if not stat.S_ISREG(found.st_mode) or found.st_size > MOST_BYTES:
+                return CLOSED
+            if self.places.shared and not found.st_mode & stat.S_IROTH:
+                return CLOSED
+            hashed = hashlib.sha256()
+            with suppress(OSError):
+                while block := file.read(_BLOCK):
+                    hashed.update(block)
+                return hashed.hexdigest()
+        return CLOSED
+
+    def _names(self, name: str, modules: Collection[str] | None) -> str:
+        path = self.places.path(name)
+        try:
+            entries = sorted(os.listdir(path))
+        except (OSError, ValueError):
+            return ABSENT
+        seen = [
+            entry
+            for entry in entries
+            if entry not in _SKIPPED and not _within(os.path.join(path, entry), self.places.own)
+        ]
+        if modules is not None:
+            seen = [
+                entry
+                for entry in seen
+                if entry.partition(".")[0] in modules or entry.endswith(_DISTRIBUTIONS)
+            ]
+        return digest("\0".join(seen))
+
+
+def digest(text: str) -> str:
+    """Return the SHA-256 of a text, in hexadecimal."""
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
+
+
+def _within(path: str, folders: Iterable[str]) -> bool:
+    return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)
