@@ -87,15 +87,34 @@ def run(
     keep_models: Annotated[
         bool, typer.Option("--keep-models", help="Keep the exported ONNX files in the output.")
     ] = False,
+    cache: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            "--cache",
+            metavar="DIR",
+            envvar="ONNX_GATE_CACHE",
+            help="Take verdicts from here that still hold, and keep new ones.",
+        ),
+    ] = None,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Verify everything, whatever ONNX_GATE_CACHE says.")
+    ] = False,
+    changed: Annotated[
+        bool, typer.Option("--changed", help="Say of each model what changed since its verdict.")
+    ] = False,
 ) -> None:
     """Verify every model of the manifest; exit 0 passed, 1 diverged or error, 2 invalid call."""
     from onnx_gate.gate.main import run_and_report
     from onnx_gate.gate.plan import parse_shard
 
+    if changed and (cache is None or no_cache):
+        _refuse("--changed says what changed since the verdicts of a cache; name it with --cache")
     loaded = _load(manifest)
     try:
         verdict = run_and_report(
             loaded,
+            cache=None if no_cache else cache,
+            changed=changed,
             output=output,
             models=tuple(model or ()),
             cases=tuple(case or ()),

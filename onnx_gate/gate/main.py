@@ -36,11 +36,13 @@ def run_and_report(
     keep_models: bool = False,
     launch: Launch = Launch(),
     sandbox: Sandbox | None = None,
+    cache: Path | None = None,
+    changed: bool = False,
 ) -> Verdict:
     """Verify, write ``report.json`` and ``report.md`` into ``output``, print the table.
 
-    ``baseline`` is a report to compare with. ``launch`` says how the models' code is started,
-    ``sandbox`` what that keeps it from.
+    ``baseline`` is a report to compare with. ``cache`` and ``changed`` are those of ``Options``.
+    ``launch`` says how the models' code is started, ``sandbox`` what that keeps it from.
 
     Raises ``UserError`` where no model is selected, the baseline cannot be read, or the output
     cannot be written.
@@ -73,8 +75,11 @@ def run_and_report(
                 keep_models=keep_models,
                 launch=launch,
                 history=history,
+                cache=cache,
+                changed=changed,
             ),
             progress,
+            lambda lines: _say(console, lines, github_actions=github),
         )
     finally:
         progress.close()
@@ -113,6 +118,11 @@ def _last(output: Path) -> Report | None:
         return read_report(output / REPORT)
     except UserError:
         return None
+
+
+def _say(console: Console, lines: Iterable[str], *, github_actions: bool) -> None:
+    for line in fenced(lines) if github_actions else lines:
+        console.print(line, markup=False, soft_wrap=True)
 
 
 def _console() -> Console:

@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +19,10 @@ from pydantic import ValidationError
 
 from onnx_gate.errors import UserError
 from onnx_gate.gate.admission import expectation
+from onnx_gate.gate.cache.cache import Cache
 from onnx_gate.gate.history import History
 from onnx_gate.gate.keep import REPRO, keep_repro
+from onnx_gate.gate.known import Known, look_up, use_cache
 from onnx_gate.gate.launch import Launch, own_folder, plain_files_only
 from onnx_gate.gate.plan import part
 from onnx_gate.gate.pool import run_tasks
@@ -36,8 +38,9 @@ from onnx_gate.report.model import (
     Shard,
     Verdict,
 )
+from onnx_gate.report.summary import model_line
 from onnx_gate.report.times import timed_line
-from onnx_gate.verify.context import Context
+from onnx_gate.verify.context import Context, today
 
 WORKER = "onnx_gate.gate.worker:work"
 PRELOAD = (
@@ -69,7 +72,8 @@ class Options:
     verified (none: all of them). ``jobs`` is the number of workers side by
     side (0: as many as there are cores). ``output`` takes the report, the logs, and with
     ``keep_models`` the exported files. ``launch`` says how the models' code is started,
-    ``history`` what is known of them from earlier runs.
+    ``history`` what is known of them from earlier runs. ``cache`` is the folder of a cache of
+    verdicts (none: everything is verified); with ``changed`` it is said why each model is verified.
     """
 
     output: Path
@@ -80,12 +84,19 @@ class Options:
     keep_models: bool = False
     launch: Launch = Launch()
     history: History = field(default_factory=History)
+    cache: Path | None = None
+    changed: bool = False
 
 
-def run(manifest: Manifest, options: Options, progress: Progress) -> Report:
+def run(
+    manifest: Manifest,
+    options: Options,
+    progress: Progress,
+    say: Callable[[Sequence[str]], None] = lambda _: None,
+) -> Report:
     """Verify the models that ``options`` select and return the report.
 
-    Raises ``UserError`` as ``select`` does.
+    ``say`` is given the lines on what the cache knows. Raises ``UserError`` as ``select`` does.
     """
     begin = time.monotonic()
     specs = select(manifest.models, options.models, options.shard)
@@ -96,15 +107,29 @@ def run(manifest: Manifest, options: Options, progress: Progress) -> Report:
     threads = max(1, cores // jobs)
     folders = {spec.name: options.output / "models" / slug(spec.name) for spec in specs}
     logs = {spec.name: options.output / "logs" / f"{slug(spec.name)}.log" for spec in specs}
+    repros = {spec.name: options.output / REPRO / slug(spec.name) for spec in specs}
+    cache, notes, known = _known(manifest, options, specs, threads, folders, repros)
+    if cache is not None:
+        say(known.lines(every=options.changed))
+    results: dict[str, ModelResult] = dict(known.results)
+    environment: dict[str, Any] = dict(known.environment)
+    for name, result in results.items():
+        progress.finished(name, result.verdict, f"{model_line(result)}, from the cache")
     tasks = [
-        _task(manifest, spec, options, threads, folders[spec.name], logs[spec.name])
+        _task(manifest, spec, options, threads, folders[spec.name], logs[spec.name], cache, known)
         for spec in specs
+        if spec.name not in results
     ]
     by_name = {spec.name: spec for spec in specs}
-    environment: dict[str, Any] = {}
-    results: dict[str, ModelResult] = {}
+
+    def on_start(name: str) -> None:
+        if cache is not None:
+            cache.started(name)
+        progress.started(name)
 
     def on_event(name: str, message: dict[str, Any]) -> None:
+        if cache is not None:
+            cache.heard()
         if message.get("kind") == "stage":
             progress.stage(name, str(message.get("name", ""))[:40])
 
@@ -114,9 +139,10 @@ def run(manifest: Manifest, options: Options, progress: Progress) -> Report:
         for message in outcome.messages:
             if isinstance(message.get("environment"), dict):
                 environment.update(message["environment"])
-        results[name] = keep_repro(
-            results[name], folders[name], options.output / REPRO / slug(name)
-        )
+        results[name] = keep_repro(results[name], folders[name], repros[name])
+        if cache is not None:
+            said = outcome.messages if outcome.end == "done" else ()
+            cache.ended(by_name[name], results[name], said, folders[name], repros[name])
         if not options.keep_models:
             shutil.rmtree(folders[name], ignore_errors=True)
         elif options.launch.owner is not None:
@@ -125,16 +151,24 @@ def run(manifest: Manifest, options: Options, progress: Progress) -> Report:
         tail = error.tail if error is not None else ()
         progress.finished(name, results[name].verdict, timed_line(results[name]), tail)
 
-    run_tasks(
-        tasks,
-        WORKER,
-        jobs=jobs,
-        on_event=on_event,
-        preload=PRELOAD,
-        on_start=progress.started,
-        on_end=on_end,
-        launch=options.launch,
-    )
+    try:
+        if tasks:
+            if cache is not None:
+                cache.watch()
+            run_tasks(
+                tasks,
+                WORKER,
+                jobs=jobs,
+                on_event=on_event,
+                preload=PRELOAD,
+                on_start=on_start,
+                on_end=on_end,
+                launch=options.launch,
+            )
+    finally:
+        if cache is not None:
+            cache.close()
+            notes += cache.notes
     if not options.keep_models:
         shutil.rmtree(options.output / "models", ignore_errors=True)
     models = tuple(results[spec.name] for spec in specs)
@@ -145,6 +179,7 @@ def run(manifest: Manifest, options: Options, progress: Progress) -> Report:
         manifest=ManifestInfo(path=manifest.path.name, sha256=manifest.sha256),
         models=models,
         shard=options.shard,
+        notes=tuple(notes),
         seconds=round(time.monotonic() - begin, 3),
     )
 
@@ -242,8 +277,40 @@ def _last_result(spec: ModelSpec, outcome: Outcome) -> ModelResult | None:
     return None
 
 
+def _known(
+    manifest: Manifest,
+    options: Options,
+    specs: Sequence[ModelSpec],
+    threads: int,
+    folders: Mapping[str, Path],
+    repros: Mapping[str, Path],
+) -> tuple[Cache | None, list[str], Known]:
+    """Return the cache, what is to be said of it, and what it knows."""
+    if options.cache is None:
+        return None, [], Known()
+    cache, note = use_cache(
+        options.cache,
+        manifest,
+        options.launch,
+        output=options.output,
+        threads=threads,
+        cases=options.cases,
+        today=today(),
+    )
+    if cache is None:
+        return None, [note], Known()
+    return cache, [], look_up(cache, specs, folders, repros, keep_models=options.keep_models)
+
+
 def _task(
-    manifest: Manifest, spec: ModelSpec, options: Options, threads: int, folder: Path, log: Path
+    manifest: Manifest,
+    spec: ModelSpec,
+    options: Options,
+    threads: int,
+    folder: Path,
+    log: Path,
+    cache: Cache | None,
+    known: Known,
 ) -> Task:
     log.parent.mkdir(parents=True, exist_ok=True)
     if options.launch.owner is not None:
@@ -254,6 +321,8 @@ def _task(
         patterns=options.cases,
         threads=threads,
         confinement=options.launch.confinement(slug(spec.name), folder.resolve()),
+        record=cache is not None,
+        reuse=cache is not None and cache.restore(known.exported.get(spec.name, {}), folder),
     )
     history = options.history
     return Task(

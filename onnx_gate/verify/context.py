@@ -12,7 +12,8 @@ EXPORT_NOTES = "exported.json"
 """The file beside an exported graph that says how it came to be."""
 
 
-def _today() -> datetime.date:
+def today() -> datetime.date:
+    """Return the day by which waivers end, in UTC."""
     return datetime.datetime.now(datetime.timezone.utc).date()
 
 
@@ -34,4 +35,4 @@ class Context:
     confinement: Confinement | None = None
     record: bool = False
     reuse: bool = False
-    today: datetime.date = field(default_factory=_today)
+    today: datetime.date = field(default_factory=today)

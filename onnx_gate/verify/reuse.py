@@ -60,3 +60,10 @@ def take_up(folder: Path) -> tuple[Exported, tuple[Finding, ...]] | None:
         ranges=notes.ranges,
     )
     return exported, notes.findings
+
+
+def drop(folder: Path) -> None:
+    """Remove the files of an earlier export, which another user may have put there."""
+    for path in folder.iterdir():
+        if not path.is_dir():
+            path.unlink()

@@ -33,7 +33,7 @@ from onnx_gate.verify.context import Context
 from onnx_gate.verify.draw import FLOATS, Source, draw
 from onnx_gate.verify.export import Exported, export
 from onnx_gate.verify.inspect import inspect_graph, join_inputs
-from onnx_gate.verify.reuse import take_up, write_notes
+from onnx_gate.verify.reuse import drop, take_up, write_notes
 from onnx_gate.verify.selfcheck import disagreement, examine
 from onnx_gate.verify.sizes import Sizes, concrete, example_candidates
 
@@ -83,10 +83,12 @@ def verify(
         result, checker, exported = _verify(spec, context, progress)
     except GateError as error:
         if context.reuse:
+            drop(context.folder)
             return verify(spec, replace(context, reuse=False), emit, explain)
         return _failed(spec, progress, error)
     if context.reuse and result.verdict != "pass":
         # Whatever is wrong shall be said of an export of now, with all that is known of it.
+        drop(context.folder)
         return verify(spec, replace(context, reuse=False), emit, explain)
     if not _room_for_a_fork(spec):
         return result
