@@ -74,6 +74,7 @@ class Cache:
         self._today = today
         self._began = time.time_ns() - _TICK_NS
         self._watch: Watch | None = None
+        self._blind = True
         self._overlaps: dict[str, set[str]] = {}
         self._known: dict[str, frozenset[str]] = {}
         self._waiting: dict[str, _Ended] = {}
@@ -115,7 +116,8 @@ class Cache:
         """Watch the repository from now on; models run."""
         places = self._state.places
         self._watch = Watch(places.root, places.own)
-        if not self._watch.complete:
+        self._blind = not self._watch.complete
+        if self._blind:
             self.notes.append(
                 "cache: nothing is remembered of this run, as the files that models open cannot be "
                 f"watched here (on Linux only, and up to {Watch.MOST_FOLDERS} folders)"
@@ -146,7 +148,7 @@ class Cache:
         exported: Path,
         repro: Path | None,
     ) -> None:
-        """Remember what is known of a model, once it is known who opened which file.
+        """Take down what is known of a model; it is written by ``close``.
 
         ``exported`` is the folder with its ONNX file, ``repro`` that of its reproduction.
         """
@@ -155,7 +157,7 @@ class Cache:
         opened = self._watch.end(spec.name)
         recorded, environment = _said(messages)
         self._known[spec.name] = frozenset(recorded.opened if recorded is not None else ())
-        if recorded is not None and result.verdict in _VERDICTS and self._watch.complete:
+        if recorded is not None and result.verdict in _VERDICTS and not self._blind:
             if self._watch.lost(spec.name):
                 recorded = recorded.model_copy(update={"lost": True})
             entry = Entry(
@@ -167,25 +169,25 @@ class Cache:
             )
             overlaps = self._overlaps.get(spec.name, set())
             self._waiting[spec.name] = _Ended(spec, entry, recorded, opened, overlaps)
-        self._settle()
 
     def close(self) -> None:
-        """Write what still waits, and tidy up; nothing here can fail a run."""
-        self._known |= {name: self._known.get(name, frozenset()) for name in self._overlaps}
-        self._settle()
-        if self._watch is not None:
-            self._watch.close()
-            self._store.prune()
+        """Write what is to be remembered, and tidy up; nothing here can fail a run.
 
-    def _settle(self) -> None:
-        for name, ended in list(self._waiting.items()):
-            if ended.overlaps <= self._known.keys():
-                del self._waiting[name]
-                self._write(ended)
+        Only now is it known which process opened which file; and before, the gate's own reading of
+        the files would count for whatever model was running.
+        """
+        if self._watch is None:
+            return
+        self._watch.close()
+        for ended in self._waiting.values():
+            self._write(ended)
+        self._waiting.clear()
+        self._store.prune()
 
     def _write(self, ended: _Ended) -> None:
         # Whatever Python's events of another process explain was not this one's.
-        others = ended.opened.difference(*(self._known[name] for name in ended.overlaps))
+        explained = (self._known.get(name, frozenset()) for name in ended.overlaps)
+        others = ended.opened.difference(*explained)
         found = depend(ended.recorded, others, self._state, self._began)
         entry = ended.entry
         if isinstance(found, str):

@@ -67,6 +67,7 @@ class Recorder:
 
         self._watch_probes()
         self._watch_variables()
+        self._watch_safetensors()
         sys.addaudithook(hook)
 
     def add(self, paths: Iterable[str]) -> None:
@@ -156,6 +157,22 @@ class Recorder:
 
         noting.__name__ = noting.__qualname__ = original.__name__
         return noting
+
+    def _watch_safetensors(self) -> None:
+        """Note weights that safetensors opens by itself, so that they count for this model alone."""
+        with suppress(ImportError):
+            import safetensors
+            import safetensors.torch
+
+            original = safetensors.safe_open
+
+            def safe_open(filename: Any, *arguments: Any, **options: Any) -> Any:
+                with suppress(Exception):
+                    self._opened.update(filter(None, [_path(filename)]))
+                return original(filename, *arguments, **options)
+
+            vars(safetensors)["safe_open"] = safe_open
+            vars(safetensors.torch)["safe_open"] = safe_open
 
     def _watch_variables(self) -> None:
         """Note variables that are asked for by name; a copy of all of them asks for none."""

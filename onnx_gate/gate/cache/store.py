@@ -113,6 +113,7 @@ class Store:
                 while block := source.read(1 << 20):
                     hashed.update(block)
                     target.write(block)
+            os.chmod(temporary, 0o644)
             name = hashed.hexdigest()
             os.replace(temporary, self.folder / _EXPORTS / name)
         except BaseException:
