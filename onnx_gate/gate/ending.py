@@ -10,16 +10,19 @@ from onnx_gate.gate.forkserver import FAILED, Report
 from onnx_gate.gate.task import End
 
 
-def judge(report: Report, *, spoke: bool, complete: bool) -> tuple[End, str]:
+def judge(report: Report, *, spoke: bool, complete: bool, starved: bool) -> tuple[End, str]:
     """Return how a worker ended, and one sentence about it.
 
-    ``spoke`` says that it sent a result, ``complete`` that it said all it had to say.
+    ``spoke`` says that it sent a result, ``complete`` that it said all it had to say, ``starved``
+    that the kernel has killed somebody for want of memory while it lived.
     """
     if report.what == FAILED:
         return "lost", f"no process could be started for it: {os.strerror(report.value)}"
     code = os.waitstatus_to_exitcode(report.value)
     if code < 0:
         name = _signal_name(-code)
+        if name == "SIGKILL" and starved:
+            return "memory", "killed by the kernel, which had no memory left"
         hint = ", by itself or by the kernel for want of memory" if name == "SIGKILL" else ""
         return "signal", f"killed by {name}{hint}"
     if code == 0 and complete:

@@ -34,6 +34,15 @@ def available_memory(root: Path = Path("/")) -> int:
     return max(0, min(rooms))
 
 
+def oom_kills(root: Path = Path("/")) -> int:
+    """How many processes the kernel has killed for want of memory, as far as it says so."""
+    with suppress(OSError, ValueError):
+        for line in (root / "proc/vmstat").read_text().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
+
+
 def _cgroup_rooms(root: Path) -> Iterator[int]:
     """What each enclosing cgroup, version 2 or 1, still has room for."""
     try:

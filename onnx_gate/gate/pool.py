@@ -108,6 +108,8 @@ class _Worker:
     listening: bool = True
     used: int = 0
     peak: int = 0
+    oom_kills: int = 0
+    accompanied: bool = False
     crowded: bool = False
     messages: list[dict[str, Any]] = field(default_factory=list)
     doom: tuple[End, str] | None = None
@@ -238,8 +240,11 @@ class _Pool:
             log=log,
             decoder=channel.Decoder(token),
             asked=time.monotonic(),
+            oom_kills=limits.oom_kills(),
         )
         self._active[worker.number] = worker
+        for each in self._active.values():
+            each.accompanied = each.accompanied or len(self._active) > 1
         self._selector.register(reader, selectors.EVENT_READ, worker)
         # Not by way of the server, whose memory every later worker inherits.
         with tempfile.TemporaryFile() as job:
@@ -304,8 +309,13 @@ class _Pool:
             self._read(worker, _readable(worker.pipe))
         worker.peak = max(worker.peak, report.peak)
         end, detail = worker.doom or judge(
-            report, spoke=bool(worker.messages), complete=worker.decoder.ended
+            report,
+            spoke=bool(worker.messages),
+            complete=worker.decoder.ended,
+            starved=limits.oom_kills() > worker.oom_kills,
         )
+        if end == "memory" and worker.doom is None:
+            worker.crowded = worker.accompanied
         self._finish(worker, end, detail)
 
     def _finish(self, worker: _Worker, end: End, detail: str) -> None:

@@ -298,3 +298,34 @@ def _wait_for(payload: dict[str, Any]) -> None:
     """Let the neighbour be in flight first."""
     while not Path(payload["ready"]).exists():
         time.sleep(0.01)
+
+
+def holds_memory(payload: dict[str, Any], emit: Any) -> None:
+    """Takes so many bytes in steps of 10 MiB, keeps them for a while, and gives its result.
+
+    With a ``pid``, it says in that file who it is; with one of another's, it outlives that.
+    """
+    if "pid" in payload:
+        Path(payload["pid"]).write_text(str(os.getpid()))
+    hoard = []
+    for _ in range(payload["bytes"] // (10 * MIB)):
+        hoard.append(b"x" * (10 * MIB))
+        time.sleep(0.01)
+    time.sleep(payload["seconds"])
+    while "outlives" in payload and _lives(Path(payload["outlives"])):
+        time.sleep(0.01)
+    emit({"kind": "result", "value": payload["name"]})
+
+
+def _lives(file: Path) -> bool:
+    try:
+        os.kill(int(file.read_text()), 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, ValueError):
+        return True
+    return True
+
+
+def is_killed(payload: dict[str, Any], emit: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
