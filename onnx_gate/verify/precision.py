@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -16,12 +16,30 @@ from onnx_gate.runtimes.torch_eager import Eager, to_array
 
 NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
+# Parameters above this are widened as operators read them: twice the weights of a large model would
+# be more memory than all else, and filling it takes longer than computing with it.
+DOUBLED_BYTES = 64 * 2**20
+
+# Nothing is rounded in these: they look at a tensor otherwise, or take rows of it.
+_VIEWS = frozenset(
+    [
+        *("alias", "detach", "expand", "permute", "select", "slice", "squeeze", "t"),
+        *("transpose", "unsqueeze", "view"),
+    ]
+)
+_PICKS = frozenset(["embedding", "index_select"])
+
 
 class Widen(TorchDispatchMode):
     """Run every operator in float64: narrower tensors are widened as they come in.
 
     In-place operators on a narrower tensor write the rounded result back, as its dtype demands.
+    With ``lazy`` a view of a narrower tensor stays narrow until something computes with it.
     """
+
+    def __init__(self, *, lazy: bool = False) -> None:
+        super().__init__()
+        self._lazy = lazy
 
     def __torch_dispatch__(  # type: ignore[no-untyped-def]
         self, func, types, args=(), kwargs=None
@@ -45,6 +63,12 @@ class Widen(TorchDispatchMode):
                 return widened[id(value)]
             return torch.float64 if isinstance(value, torch.dtype) and value in NARROW else value
 
+        if self._lazy and not written:
+            name = func._schema.name.partition("::")[2]
+            if name in _VIEWS:
+                return func(*args, **kwargs)
+            if name in _PICKS:
+                return pytree.tree_map(widen, func(*args, **kwargs))
         result = func(
             *pytree.tree_map(widen, args),
             **{k: pytree.tree_map(widen, v) for k, v in kwargs.items()},
@@ -69,11 +93,13 @@ class Wide:
     """A module in float64: its own weights converted for the time of a call, under ``Widen``.
 
     The module itself and not a copy of it, because hooks and closures of a copy speak of the
-    original.
+    original. Large parameters are converted one at a time where the module lets that pass: some
+    of its own checks want weights of the dtype of the inputs.
     """
 
     def __init__(self, eager: Eager) -> None:
         self._eager = eager
+        self._lazy = _bytes(eager.module.parameters()) > DOUBLED_BYTES
 
     def run_tensors(
         self, inputs: Mapping[str, Array], inner: TorchDispatchMode | None = None
@@ -82,15 +108,28 @@ class Wide:
 
         ``inner`` is another mode, which sees the operators first.
         """
+        if self._lazy:
+            found = self._attempt(inputs, inner, lazy=True)
+            if found is not None:
+                return found
+            self._lazy = False
+        return self._attempt(inputs, inner, lazy=False)
+
+    def _attempt(
+        self, inputs: Mapping[str, Array], inner: TorchDispatchMode | None, *, lazy: bool
+    ) -> tuple[tuple[str, ...], tuple[torch.Tensor, ...]] | None:
+        module = self._eager.module
         previous = torch.get_default_dtype()
         try:
             torch.set_default_dtype(torch.float64)
             with ExitStack() as stack:
-                stack.enter_context(_doubled(self._eager.module))
-                stack.enter_context(Widen())
+                weights = () if lazy else module.parameters()
+                stack.enter_context(_doubled((*weights, *module.buffers())))
+                stack.enter_context(Widen(lazy=lazy))
                 if inner is not None:
                     stack.enter_context(inner)
-                return self._eager.run_tensors(inputs, dtype=torch.float64)
+                names, tensors = self._eager.run_tensors(inputs, dtype=torch.float64)
+            return names, tuple(t.to(torch.float64) if t.dtype in NARROW else t for t in tensors)
         except (Refusal, GateError):
             return None
         finally:
@@ -108,10 +147,9 @@ class Wide:
 
 
 @contextmanager
-def _doubled(module: torch.nn.Module) -> Iterator[None]:
-    """Hold the parameters and buffers of ``module`` in float64."""
-    tensors = {id(t): t for t in (*module.parameters(), *module.buffers()) if t.dtype in NARROW}
-    kept = [(tensor, tensor.data) for tensor in tensors.values()]
+def _doubled(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
+    """Hold ``tensors`` in float64."""
+    kept = [(t, t.data) for t in {id(t): t for t in tensors}.values() if t.dtype in NARROW]
     try:
         for tensor, values in kept:
             tensor.data = values.to(torch.float64)
@@ -119,3 +157,7 @@ def _doubled(module: torch.nn.Module) -> Iterator[None]:
     finally:
         for tensor, values in kept:
             tensor.data = values
+
+
+def _bytes(tensors: Iterable[torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
