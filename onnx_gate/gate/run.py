@@ -339,9 +339,14 @@ def _task(
 
 
 def _weights(spec: ModelSpec, workspace: Path) -> int:
-    """Bytes of the files of weights that the manifest names."""
+    """Bytes of the files of weights that the manifest names, external data beside them included."""
     total = 0
-    for path in (spec.weights, spec.onnx):
+    for path in filter(None, (spec.weights, spec.onnx)):
+        file = workspace / path
         with suppress(OSError):
-            total += (workspace / path).stat().st_size if path else 0
+            total += sum(
+                each.stat().st_size
+                for each in file.parent.iterdir()
+                if each.name.startswith(file.name)
+            )
     return total
