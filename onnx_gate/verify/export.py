@@ -18,8 +18,8 @@ from onnx_gate.errors import GateError
 from onnx_gate.manifest import InputSpec, ModelSpec
 from onnx_gate.report.model import ExportInfo
 from onnx_gate.runtimes.base import Array
-from onnx_gate.runtimes.outputs import flatten, unregistered_dataclasses
-from onnx_gate.runtimes.torch_eager import Eager, seed_everything, to_tensor
+from onnx_gate.runtimes.outputs import flatten
+from onnx_gate.runtimes.torch_eager import Eager, _fast_path, seed_everything, to_tensor
 from onnx_gate.verify.build import load_function
 from onnx_gate.verify.export_errors import export_error
 
@@ -134,12 +134,14 @@ def _torchscript(
         for name, s in spec.inputs.items()
     }
     returned = _example_outputs(eager, tensors)
-    names = _output_names(spec) or [name for name, _ in returned]
+    # A value of a trace cannot be called by a number, as the outputs in a tuple are.
+    names = _output_names(spec) or [f"output_{n}" if n.isdecimal() else n for n, _ in returned]
     for name, (_, tensor) in zip(names, returned, strict=False):
         # Without this the exporter writes the example's sizes into the outputs' declared shapes.
         axes[name] = {axis: f"{name}_{axis}" for axis in range(tensor.ndim)}
     try:
-        with _flat_outputs(eager.module):
+        # The fused operators of attention's fast path have no translation.
+        with _flat_outputs(eager.module), _fast_path(False):
             torch.onnx.export(
                 eager.module,
                 args,
@@ -228,9 +230,11 @@ def _dynamic_shapes(eager: Eager, inputs: Mapping[str, InputSpec]) -> dict[str, 
 
 def _register_dataclasses(eager: Eager, tensors: dict[str, torch.Tensor]) -> None:
     """Teach torch.export the dataclasses that the model returns."""
-    args, kwargs = eager.binding.split({name: t.clone() for name, t in tensors.items()})
-    for kind in unregistered_dataclasses(eager.module(*args, **kwargs)):
+    if eager.unregistered is None:
+        eager.run_prepared({name: t.clone() for name, t in tensors.items()})
+    for kind in eager.unregistered or ():
         torch.export.register_dataclass(kind)
+    eager.unregistered = set()
 
 
 def _example_outputs(
