@@ -141,19 +141,37 @@ def plan(
     manifest: ManifestOption = DEFAULT_MANIFEST,
     model: ModelOption = None,
     shards: Annotated[
-        str, typer.Option("--shards", metavar="N|auto", help="How many (auto: one for 4 models).")
+        str,
+        typer.Option(
+            "--shards",
+            metavar="N|auto",
+            help="How many (auto: one for 4 models, or for 5 minutes of work).",
+        ),
     ] = "auto",
+    durations: Annotated[
+        Optional[list[Path]],  # noqa: UP045
+        typer.Option(
+            "--durations",
+            metavar="REPORT",
+            help="A report of an earlier run, or a folder of them, to balance by (repeatable).",
+        ),
+    ] = None,
 ) -> None:
     """Print the matrix of a workflow whose jobs share the models: {"shard": ["1/2", "2/2"]}."""
     import json
 
+    from onnx_gate.gate.history import history_of
+    from onnx_gate.gate.merge import find_reports
     from onnx_gate.gate.plan import matrix, parse_shards
     from onnx_gate.gate.run import select
+    from onnx_gate.report.io import read_report
 
     loaded = _load(manifest)
     try:
         names = [spec.name for spec in select(loaded.models, tuple(model or ()))]
-        typer.echo(json.dumps(matrix(names, parse_shards(shards))))
+        count = parse_shards(shards)
+        past = history_of(read_report(path) for path in find_reports(durations or ()))
+        typer.echo(json.dumps(matrix(names, count, past.seconds)))
     except UserError as error:
         _refuse(str(error))
 

@@ -11,16 +11,20 @@ from onnx_gate.action.inputs import Inputs
 from onnx_gate.action.problems import of_manifest
 from onnx_gate.action.refusal import refused
 from onnx_gate.errors import UserError
+from onnx_gate.gate.history import history_of
 from onnx_gate.gate.plan import matrix
 from onnx_gate.gate.run import select
 from onnx_gate.github.outputs import append_outputs
 from onnx_gate.manifest import ManifestError
 from onnx_gate.manifest.load import load
+from onnx_gate.report.io import read_report
 from onnx_gate.report.model import Report
 
 
 def plan(inputs: Inputs, environ: Mapping[str, str]) -> Report | None:
     """Write the output ``matrix``; return null, or the report of why there is none.
+
+    Where the input ``baseline`` is a file, the shards are balanced by what models took there.
 
     Raises ``UserError`` for a number of shards that is none.
     """
@@ -36,9 +40,20 @@ def plan(inputs: Inputs, environ: Mapping[str, str]) -> Report | None:
         return refused(of_manifest(error), inputs.manifest)
     names = [model.name for model in select(manifest.models, inputs.models)]
     planned = json.dumps(
-        matrix(names, "auto" if shards == "auto" else int(shards)), separators=(",", ":")
+        matrix(names, "auto" if shards == "auto" else int(shards), _durations(inputs)),
+        separators=(",", ":"),
     )
     log.say([f"{len(names)} models: {planned}"])
     if path := environ.get("GITHUB_OUTPUT"):
         append_outputs(Path(path), {"matrix": planned})
     return None
+
+
+def _durations(inputs: Inputs) -> Mapping[str, float]:
+    if inputs.baseline in ("auto", "off"):
+        return {}
+    try:
+        return history_of([read_report(inputs.directory / inputs.baseline)]).seconds
+    except UserError as error:
+        log.warn(f"planned without durations: {error}")
+        return {}

@@ -25,13 +25,13 @@ _SHOWN = 20
 _H = TypeVar("_H", bound=Hashable)
 
 
-def find_reports(paths: Iterable[Path], output: Path) -> list[Path]:
+def find_reports(paths: Iterable[Path], output: Path | None = None) -> list[Path]:
     """Return the files among ``paths``, and for each folder every ``report.json`` below it.
 
     Sorted within a folder, each file once, and without the one that ``output`` has from an earlier
     merge. A folder without any report stays in the list.
     """
-    own = os.path.realpath(output / REPORT)
+    own = os.path.realpath(output / REPORT) if output is not None else None
     found: dict[str, Path] = {}
     for path in paths:
         files = [path]
@@ -78,6 +78,7 @@ def merge(
         [
             *(problem for report in reports for problem in report.problems),
             *_missing_parts(reports),
+            *_uncovered(reports, len(names) if names is not None else None),
             *_disagreements(reports, manifest),
             *_missing_models(models, names),
         ]
@@ -98,6 +99,8 @@ def merge(
         baseline=baselines[0] if len(baselines) == 1 else None,
         sandbox=_weakest([report.sandbox for report in reports]),
         notes=notes,
+        # The shards run side by side, so that the longest of them is what there was to wait for.
+        seconds=max((each.seconds for each in reports if each.seconds is not None), default=None),
     )
 
 
@@ -136,6 +139,55 @@ def _missing_parts(reports: Sequence[Report]) -> Iterator[Problem]:
                 message=f"there is no report of shard {_few(absent)}; run its job again, and let "
                 "every job upload its report even where it fails"
             )
+
+
+def _uncovered(reports: Sequence[Report], models: int | None) -> Iterator[Problem]:
+    """What is wrong with shards that say which models they have; ``models`` is how many there are."""
+    parts = {each.shard: each for each in reports if each.shard and each.shard.members is not None}
+    if not parts:
+        return
+    if any(each.shard and each.shard.members is None for each in reports):
+        yield Problem(
+            message="some shards were planned with durations and some without; run all jobs of one "
+            "plan again"
+        )
+        return
+    sizes = _united(len(shard.members or "") for shard in parts)
+    covered = twice = 0
+    for shard, report in parts.items():
+        bits = int(shard.members or "", 16)
+        covered, twice = covered | bits, twice | (covered & bits)
+        if bits.bit_count() != len(report.models) and not report.problems:
+            yield Problem(
+                message=f"{_label(report)} was to verify {bits.bit_count()} models, and has "
+                f"results of {len(report.models)}; run its job again"
+            )
+    if len(sizes) > 1 or (models is not None and sizes[0] != max(1, -(-models // 4))):
+        yield Problem(
+            message="the shards are of plans for other models than these; plan and run all jobs at "
+            "the same commit, with the same models selected"
+        )
+        return
+    if twice:
+        yield Problem(
+            message=f"{_places(twice)} is in several shards; use the shards of one plan only"
+        )
+    total = covered.bit_length() if models is None else models
+    gaps = ((1 << total) - 1) & ~covered
+    if gaps and len(parts) == max(shard.count for shard in parts):
+        yield Problem(
+            message=f"{_places(gaps)} is in no shard of the plan; plan and run all jobs again"
+        )
+    if covered >> total:
+        yield Problem(
+            message="the plan has more models than there are; plan and run all jobs at the same "
+            "commit, with the same models selected"
+        )
+
+
+def _places(bits: int) -> str:
+    places = [place for place in range(bits.bit_length()) if bits >> place & 1]
+    return f"model {_few(str(place + 1) for place in places)} of the manifest's order"
 
 
 def _disagreements(reports: Sequence[Report], manifest: ManifestInfo | None) -> Iterator[Problem]:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from statistics import median
 from typing import Literal
 
 from onnx_gate.errors import UserError
+from onnx_gate.manifest.problems import quote
 from onnx_gate.report.model import Shard
 
 # GitHub runs no more jobs of one matrix.
 MAX_SHARDS = 256
+BALANCE = 1.3
+"""How much longer than the mean the longest shard of ``auto`` may be."""
+
 _PER_SHARD = 4
 _MOST_BY_ITSELF = 20
+_SECONDS_PER_SHARD = 300.0
 
 
 def partition(
@@ -33,26 +39,79 @@ def partition(
     }
     usual = median(known.values()) if known else 1.0
     parts: list[list[int]] = [[] for _ in range(count)]
-    loads = [0.0] * count
+    # An empty part comes before any other that weighs nothing.
+    loads = [(0.0, 0, index) for index in range(count)]
     for index in sorted(range(len(names)), key=lambda i: (-known.get(names[i], usual), i)):
-        # An empty part comes before any other that weighs nothing.
-        lightest = min(range(count), key=lambda i: (loads[i], len(parts[i]), i))
+        load, size, lightest = loads[0]
         parts[lightest].append(index)
-        loads[lightest] += known.get(names[index], usual)
+        heapq.heapreplace(loads, (load + known.get(names[index], usual), size + 1, lightest))
     return tuple(tuple(names[index] for index in sorted(part)) for part in parts)
 
 
-def matrix(names: Sequence[str], shards: int | Literal["auto"]) -> dict[str, list[str]]:
+def matrix(
+    names: Sequence[str],
+    shards: int | Literal["auto"],
+    seconds: Mapping[str, float] | None = None,
+) -> dict[str, list[str]]:
     """Return the ``strategy.matrix`` of GitHub: ``{"shard": ["1/3", "2/3", "3/3"]}``.
 
     There are never more shards than models, nor more than 256. ``auto`` is one for every four
     models, and at most 20.
+
+    Where ``seconds`` knows one of the models, the shards are of about equal time, and each says
+    which models it has (``"1/3.0b"``, see ``Shard``), so that no job has to know the seconds.
+    ``auto`` then is one for every five minutes of work, but fewer where the longest would take
+    more than 1.3 times the mean: more machines would only wait for it.
     """
-    wanted = (
-        min(math.ceil(len(names) / _PER_SHARD), _MOST_BY_ITSELF) if shards == "auto" else shards
+    most = max(1, min(len(names), MAX_SHARDS))
+    known = {name: seconds[name] for name in names if name in seconds} if seconds else {}
+    if not known:
+        wanted = (
+            min(math.ceil(len(names) / _PER_SHARD), _MOST_BY_ITSELF) if shards == "auto" else shards
+        )
+        count = max(1, min(wanted, most))
+        return {"shard": [f"{index}/{count}" for index in range(1, count + 1)]}
+    parts = (
+        _balanced(names, most, known)
+        if shards == "auto"
+        else partition(names, min(shards, most), known)
     )
-    count = max(1, min(wanted, len(names), MAX_SHARDS))
-    return {"shard": [f"{index}/{count}" for index in range(1, count + 1)]}
+    return {
+        "shard": [
+            f"{index}/{len(parts)}.{members(names, part)}" for index, part in enumerate(parts, 1)
+        ]
+    }
+
+
+def balance(parts: Sequence[Sequence[str]], weights: Mapping[str, float]) -> float:
+    """Return how many times the mean the heaviest part is; what has no weight is the median."""
+    usual = median(weights.values()) if weights else 1.0
+    loads = [math.fsum(weights.get(name, usual) for name in part) for part in parts]
+    total = math.fsum(loads)
+    return max(loads) * len(loads) / total if total > 0 else 1.0
+
+
+def _balanced(
+    names: Sequence[str], most: int, seconds: Mapping[str, float]
+) -> tuple[tuple[str, ...], ...]:
+    usual = median(seconds.values())
+    total = math.fsum(seconds.get(name, usual) for name in names)
+    wanted = max(1, min(math.ceil(total / _SECONDS_PER_SHARD), most))
+    for count in range(wanted, 1, -1):
+        parts = partition(names, count, seconds)
+        if balance(parts, seconds) <= BALANCE:
+            return parts
+    return partition(names, 1, seconds)
+
+
+def members(names: Sequence[str], part: Collection[str]) -> str:
+    """Return which of ``names`` are in ``part``, as ``Shard`` has it."""
+    bits = sum(1 << place for place, name in enumerate(names) if name in part)
+    return f"{bits:0{_digits(len(names))}x}"
+
+
+def _digits(count: int) -> int:
+    return max(1, math.ceil(count / 4))
 
 
 def parse_shards(text: str) -> int | Literal["auto"]:
@@ -65,20 +124,23 @@ def parse_shards(text: str) -> int | Literal["auto"]:
 
 
 def parse_shard(text: str) -> Shard:
-    """Read ``2/3``; raises ``UserError`` for anything that is not one of at most 256 shards."""
-    match = re.fullmatch(r"([1-9][0-9]{0,2})/([1-9][0-9]{0,2})", text)
+    """Read ``2/3`` or ``2/3.0b``; raises ``UserError`` for what is not one of at most 256 shards."""
+    match = re.fullmatch(
+        r"([1-9][0-9]{0,2})/([1-9][0-9]{0,2})(?:\.([0-9a-f]{1,25000}))?", text, re.ASCII
+    )
     if match is None or not int(match[1]) <= int(match[2]) <= MAX_SHARDS:
         raise UserError(
-            f"shard {text!r}: write which one of how many, from 1/1 to {MAX_SHARDS}/{MAX_SHARDS}, "
-            "such as 2/3"
+            f"shard {quote(text)}: write which one of how many, from 1/1 to "
+            f"{MAX_SHARDS}/{MAX_SHARDS}, such as 2/3, or what `onnx-gate plan` has printed"
         )
-    return Shard(index=int(match[1]), count=int(match[2]))
+    return Shard(index=int(match[1]), count=int(match[2]), members=match[3])
 
 
 def part(names: Sequence[str], shard: Shard) -> tuple[str, ...]:
     """Return the names that a shard covers; every shard computes the same parts by itself.
 
-    Raises ``UserError`` where there are more shards than names.
+    Raises ``UserError`` where there are more shards than names, and where the shard says which
+    models it has and that cannot be said of these.
     """
     if shard.count > len(names):
         models = "1 model" if len(names) == 1 else f"{len(names)} models"
@@ -86,4 +148,13 @@ def part(names: Sequence[str], shard: Shard) -> tuple[str, ...]:
             f"shard {shard.index}/{shard.count}: there {'is' if len(names) == 1 else 'are'} only "
             f"{models}; take the shards from `onnx-gate plan`"
         )
-    return partition(names, shard.count)[shard.index - 1]
+    if shard.members is None:
+        return partition(names, shard.count)[shard.index - 1]
+    bits = int(shard.members, 16)
+    if len(shard.members) != _digits(len(names)) or not 0 < bits < 1 << len(names):
+        raise UserError(
+            f"shard {shard.index}/{shard.count}: made by a plan for another manifest or other "
+            f"--model, as its list of models does not fit the {len(names)} that are selected; "
+            "take the shards from `onnx-gate plan` at the same commit, with the same --model"
+        )
+    return tuple(name for place, name in enumerate(names) if bits >> place & 1)

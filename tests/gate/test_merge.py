@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnx_gate.gate.merge import find_reports, merge, merge_files
-from onnx_gate.gate.plan import partition
+from onnx_gate.gate.plan import members, partition
 from onnx_gate.gate.run import count, overall
 from onnx_gate.manifest import load
 from onnx_gate.report.io import read_report, to_json, write_text
@@ -162,6 +162,60 @@ def test_what_does_not_fit_is_an_error_and_no_result_is_lost(
     assert sorted(m.name for m in merged.models) == expected
     assert merged.counts == count(merged.models)
     assert Report.model_validate_json(to_json(merged)) == merged
+
+
+def planned(whole: Report, *lists: str, index: int = 1) -> list[Report]:
+    """The reports of shards that have the models at these places of the manifest."""
+    names = [each.name for each in whole.models]
+    return [
+        report(
+            [each for each in whole.models if each.name in part],
+            shard=Shard(index=place, count=len(lists), members=members(names, part)),
+        )
+        for place, part in enumerate(lists, index)
+    ]
+
+
+NINE = report([model(name, line) for line, name in enumerate("abcdefghi", 3)])
+
+
+@given(st.permutations("abcdefghi"), st.integers(1, 4))
+def test_shards_of_a_plan_by_durations_make_the_whole_again(order: list[str], total: int) -> None:
+    split = planned(NINE, *("".join(order[place::total]) for place in range(total)))
+    assert merge(split, "abcdefghi", MANIFEST) == NINE == merge(split)
+    if total > 1:
+        said = " ".join(problem.message for problem in merge(split[1:]).problems)
+        assert f"no report of shard 1/{total};" in said
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (planned(NINE, "abcd", "efgh"), "model 9 of the manifest's order is in no shard"),
+        (planned(NINE, "abcde", "efghi"), "model 5 of the manifest's order is in several shards"),
+        (parts(NINE, 2)[:1] + planned(NINE, "a", "bcdefghi")[1:], "some without"),
+        (planned(NINE, "abcd", "efghi")[:1] + planned(WHOLE, "a", "bc")[1:], "for other models"),
+        (planned(WHOLE, "a", "bc"), "for other models than these"),
+        (planned(report([*NINE.models, model("j", 20)]), "abcde", "fghij"), "more models than"),
+        (
+            [changed(planned(NINE, "abcdefghi")[0], models=NINE.models[:8])],
+            "shard 1/1 was to verify 9 models, and has results of 8",
+        ),
+    ],
+)
+def test_a_plan_that_does_not_cover_the_models_once_is_an_error(
+    given: list[Report], words: str
+) -> None:
+    merged = merge(given, "abcdefghi")
+    assert merged.verdict == "error"
+    assert words in " ".join(problem.message for problem in merged.problems)
+    assert Report.model_validate_json(to_json(merged)) == merged
+
+
+def test_the_wall_time_is_that_of_the_longest_shard() -> None:
+    taken = (2.0, None, 5.0)
+    timed = [changed(each, seconds=s) for each, s in zip((A, B, C), taken, strict=True)]
+    assert merge(timed).seconds == 5.0
 
 
 def test_a_part_that_failed_is_never_covered_by_the_others() -> None:

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnx_gate.errors import UserError
-from onnx_gate.gate.plan import matrix, parse_shard, part, partition
+from onnx_gate.gate.plan import BALANCE, balance, matrix, members, parse_shard, part, partition
 from onnx_gate.gate.pool import Outcome
 from onnx_gate.gate.run import result_of
 from onnx_gate.manifest import ModelSpec
-from onnx_gate.report.io import read_report, to_message
-from onnx_gate.report.model import ModelResult, Shard
+from onnx_gate.report.io import read_report, to_json, to_message
+from onnx_gate.report.model import ModelResult, Report, Shard
 from tests.conftest import gate
 
 NAMES = st.lists(st.text("abcdef", min_size=1, max_size=3), min_size=1, max_size=12, unique=True)
@@ -77,9 +77,65 @@ def test_there_are_never_more_shards_than_models(models: int, shards: object, co
     assert [parse_shard(text) for text in found][-1] == Shard(index=count, count=count)
 
 
+@given(NAMES, st.integers(1, 15), st.dictionaries(st.text("abcdef"), st.floats(0, 1e5)))
+def test_a_shard_of_a_plan_by_durations_says_which_models_it_has(
+    names: list[str], count: int, seconds: dict[str, float]
+) -> None:
+    shards = [parse_shard(text) for text in matrix(names, count, seconds)["shard"]]
+    assert all((each.members is not None) == bool(set(names) & set(seconds)) for each in shards)
+    # Each job knows its own string and the manifest, and nothing else.
+    parts = [part(names, shard) for shard in shards]
+    assert sorted(name for each in parts for name in each) == sorted(names)
+    assert all(list(each) == sorted(each, key=names.index) for each in parts)
+
+
+@given(st.lists(st.floats(0.1, 2000), min_size=1, max_size=40), st.integers(0, 3))
+def test_auto_never_has_one_shard_wait_for_another(times: list[float], new: int) -> None:
+    seconds = {str(place): taken for place, taken in enumerate(times)}
+    names = [*seconds, *(f"new{place}" for place in range(new))]
+    parts = [part(names, parse_shard(text)) for text in matrix(names, "auto", seconds)["shard"]]
+    assert balance(parts, seconds) <= BALANCE
+    total = sum(times) + new * sorted(times)[len(times) // 2]
+    assert len(parts) <= max(1, math.ceil(total / 300))
+
+
+@given(st.lists(st.floats(0.1, 100), min_size=2, max_size=40), st.integers(2, 8))
+def test_no_shard_is_longer_than_the_mean_by_more_than_its_last_model(
+    times: list[float], count: int
+) -> None:
+    seconds = {str(place): taken for place, taken in enumerate(times)}
+    names = list(seconds)
+    parts = [part(names, parse_shard(text)) for text in matrix(names, count, seconds)["shard"]]
+    mean = sum(times) / len(parts)
+    for each in parts:
+        load = [seconds[name] for name in each]
+        assert len(load) == 1 or sum(load) - min(load) <= mean + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("members", "words"),
+    [
+        ("3", "another manifest or other --model, as its list of models does not fit the 5"),
+        ("00f", "does not fit the 5"),
+        ("20", "does not fit the 5"),
+        ("00", "does not fit the 5"),
+    ],
+)
+def test_a_shard_of_other_models_is_refused(members: str, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        part("abcde", parse_shard(f"1/2.{members}"))
+
+
+def test_members_are_bits_in_the_manifests_order() -> None:
+    assert members("abcde", "a") == "01"
+    assert members("abcde", "ace") == "15"
+    assert part("abcde", Shard(index=2, count=2, members="15")) == ("a", "c", "e")
+
+
 @pytest.mark.parametrize(
     "text",
-    ["", "1", "0/3", "4/3", "-1/3", "1/0", "a/b", "1/3/3", "1/257", "01/3", " 1/3", "1/3\n", "1 /3",
+    ["", "1", "0/3", "1/3.", "1/3.x", "1/3.0B", "1/3.0x1", "1/3.1.1", "1/3.٣", ".1",
+     "4/3", "-1/3", "1/0", "a/b", "1/3/3", "1/257", "01/3", " 1/3", "1/3\n", "1 /3",
      "1.0/3", "١/3", "+1/3", "1/99999999999999999999"],
 )  # fmt: skip
 def test_what_is_no_shard_is_refused(text: str) -> None:
@@ -116,6 +172,9 @@ def test_plan_prints_a_matrix_on_one_line(
         (["plan", "--shards", "0"], "number from 1 on, or auto"),
         (["plan", "--shards", "many"], "number from 1 on, or auto"),
         (["plan", "--model", "ones"], "did you mean 'one'?"),
+        (["plan", "--durations", "nowhere"], "nowhere: No such file"),
+        (["plan", "--durations", "onnx-gate.yml"], "not a report"),
+        (["run", "--shard", "1/2.ff"], "does not fit the 3"),
         (["run", "--shard", "3/2"], "such as 2/3"),
         (["run", "--shard", "2/4"], "only 3 models"),
         (["run", "--shard", "2/2", "--model", "one"], "only 1 model;"),
@@ -166,6 +225,33 @@ def test_shards_verify_their_parts_and_merge_into_the_whole(folder: Path) -> Non
     merged = read_report(folder / "merged/report.json")
     assert [model.name for model in merged.models] == ["one", "two", "three"]
     assert merged.verdict == "pass"
+
+
+def test_jobs_share_a_plan_by_durations_and_nothing_else(folder: Path) -> None:
+    past = {"one": 5.0, "two": 3.0, "three": 4.0}
+    models = [ModelResult(name=name, verdict="pass", seconds=past[name]) for name in past]
+    values = {"verdict": "pass", "counts": {"pass": 3}, "manifest": {"path": "", "sha256": ""}}
+    for place, each in enumerate(models):
+        (folder / f"earlier/{place}").mkdir(parents=True)
+        report = Report.model_validate({**values, "models": [each]})
+        (folder / f"earlier/{place}/report.json").write_text(to_json(report))
+    planned = gate("plan", "--shards", "2", "--durations", "earlier", cwd=folder)
+    assert planned.returncode == 0, planned.stderr
+    shards = json.loads(planned.stdout)["shard"]
+    assert shards == ["1/2.1", "2/2.6"]
+    for shard, output in zip(shards, "12", strict=True):
+        done = gate("run", "--shard", shard, "--output", f"parts/{output}", cwd=folder)
+        assert done.returncode == 0, done.stdout + done.stderr
+    merged = gate("merge", "parts", "-m", "onnx-gate.yml", "-o", "merged", cwd=folder)
+    assert merged.returncode == 0, merged.stdout
+    names = [model.name for model in read_report(folder / "merged/report.json").models]
+    assert names == ["one", "two", "three"]
+    # The other shard of a plan without durations has some of the same models.
+    other = gate("run", "--shard", "2/2", "--output", "parts/2", cwd=folder)
+    assert other.returncode == 0, other.stdout
+    mixed = gate("merge", "parts", "-o", "mixed", cwd=folder)
+    assert mixed.returncode == 1
+    assert "some shards were planned with durations and some without" in mixed.stdout
 
 
 @pytest.mark.parametrize("end", ["done", "signal"])
