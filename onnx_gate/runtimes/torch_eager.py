@@ -17,7 +17,7 @@ from torch import nn
 
 from onnx_gate.errors import GateError
 from onnx_gate.runtimes.base import Array, Refusal, contiguous, first_line
-from onnx_gate.runtimes.outputs import flatten
+from onnx_gate.runtimes.outputs import flatten, unregistered_dataclasses
 
 TORCH_DTYPES: dict[str, torch.dtype] = {
     "float16": torch.float16,
@@ -96,12 +96,17 @@ def bind(module: torch.nn.Module, names: tuple[str, ...]) -> Binding:
 
 
 class Eager:
-    """A module in ``eval()`` mode and the way to call it with NumPy arrays."""
+    """A module in ``eval()`` mode and the way to call it with NumPy arrays.
+
+    ``unregistered`` are the dataclasses that its first call has returned and torch.export does not
+    know, null before that call.
+    """
 
     def __init__(self, module: torch.nn.Module, names: tuple[str, ...]) -> None:
         self.module = module
         self.binding = bind(module, names)
         self.fast_path = True
+        self.unregistered: set[type] | None = None
 
     def without_fast_path(self) -> Eager | None:
         """Return the same model with the fast path of multi-head attention off.
@@ -157,6 +162,8 @@ class Eager:
                 value = self.module(*args, **kwargs)
         except Exception as error:
             raise Refusal(f"{type(error).__name__}: {first_line(error)}") from error
+        if self.unregistered is None:
+            self.unregistered = unregistered_dataclasses(value)
         named = flatten(value)
         return tuple(name for name, _ in named), tuple(tensor for _, tensor in named)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,23 +51,63 @@ class _State:
         return names
 
 
+@dataclass(frozen=True)
+class Call:
+    """The outputs of one call, and what it changed: weights, its inputs, generators, attributes."""
+
+    outputs: Outputs
+    changed: tuple[str, ...] = ()
+    mutated: tuple[str, ...] = ()
+    drawn: tuple[str, ...] = ()
+    attributes: bool = False
+
+    @property
+    def leaves_traces(self) -> bool:
+        """Whether a second call starts from something else than the first did."""
+        return bool(self.changed or self.drawn or self.attributes)
+
+    def findings(self) -> list[Finding]:
+        """Return what is remarkable about a call whose result the next one repeats."""
+        return list(_findings(self.changed, self.mutated, self.drawn))
+
+
+def watched(eager: Eager, inputs: Mapping[str, Array]) -> Call:
+    """Call the module once on copies of ``inputs``; raises ``Refusal`` where ``forward`` raises."""
+    state, generators, attributes = _state(eager.module), _generators(), _attributes(eager.module)
+    outputs, mutated = _call(eager, inputs)
+    return Call(
+        outputs,
+        tuple(_state(eager.module).changed_since(state)),
+        tuple(mutated),
+        tuple(_drawn(generators)),
+        _attributes(eager.module) != attributes,
+    )
+
+
 def examine(eager: Eager, inputs: Mapping[str, Array]) -> tuple[Outputs, list[Finding]]:
     """Call the module twice on copies of ``inputs``; return the first outputs and findings.
 
     Raises ``GateError`` of kind ``unverified`` (OG106) where the second result is not the first,
     and ``Refusal`` where ``forward`` raises.
     """
-    state, generators = _state(eager.module), _generators()
-    first, mutated = _call(eager, inputs)
-    changed, drawn = _state(eager.module).changed_since(state), _drawn(generators)
-    second, _ = _call(eager, inputs)
-    difference = disagreement(first, second)
+    call = watched(eager, inputs)
+    repeat(eager, inputs, call)
+    return call.outputs, call.findings()
+
+
+def repeat(eager: Eager, inputs: Mapping[str, Array], call: Call) -> None:
+    """Call the module again; raises ``GateError`` (OG106) where the result is not the first."""
+    difference = disagreement(call.outputs, eager.run(inputs))
     if difference:
         causes = [
-            *([f"it changes its own state ({', '.join(changed[:3])})"] if changed else []),
             *(
-                [f"it draws random numbers from {' and '.join(drawn)}{_usual(drawn)}"]
-                if drawn
+                [f"it changes its own state ({', '.join(call.changed[:3])})"]
+                if call.changed
+                else []
+            ),
+            *(
+                [f"it draws random numbers from {' and '.join(call.drawn)}{_usual(call.drawn)}"]
+                if call.drawn
                 else []
             ),
         ]
@@ -78,10 +118,9 @@ def examine(eager: Eager, inputs: Mapping[str, Array]) -> tuple[Outputs, list[Fi
             f"{' and '.join(causes) or 'it keeps state between calls, or reads the time or a file'}. "
             "A graph computes the same thing at every call, so there is nothing to compare it with",
         )
-    return first, list(_findings(changed, mutated, drawn))
 
 
-def _usual(drawn: list[str]) -> str:
+def _usual(drawn: Sequence[str]) -> str:
     """Name the usual culprit: it draws in ``eval()`` as well, unless it is told."""
     return " (F.dropout without training=self.training?)" if "torch" in drawn else ""
 
@@ -123,7 +162,9 @@ def _call(eager: Eager, inputs: Mapping[str, Array]) -> tuple[Outputs, list[str]
     return Outputs(names, arrays), mutated
 
 
-def _findings(changed: list[str], mutated: list[str], drawn: list[str]) -> Iterator[Finding]:
+def _findings(
+    changed: Sequence[str], mutated: Sequence[str], drawn: Sequence[str]
+) -> Iterator[Finding]:
     if changed:
         yield Finding(
             code="OG109",
@@ -155,6 +196,17 @@ def _state(module: torch.nn.Module) -> _State:
             values = tensor.detach().reshape(-1).to(torch.float64).numpy().copy()
         tensors[name] = (tensor, tensor._version, values)
     return _State(tensors)
+
+
+def _attributes(module: torch.nn.Module) -> dict[tuple[int, str], object]:
+    """Return what the parts of a module hold beside tensors: small values, else which object."""
+    found: dict[tuple[int, str], object] = {}
+    for place, part in enumerate(module.modules()):
+        for name, value in vars(part).items():
+            plain = value is None or isinstance(value, (bool, int, float, str))
+            size = len(value) if isinstance(value, Sized) and not plain else 0
+            found[place, name] = value if plain else (id(value), size)
+    return found
 
 
 def _generators() -> dict[str, Any]:

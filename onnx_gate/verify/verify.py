@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -22,20 +22,15 @@ from onnx_gate.report.model import (
     Stage,
     Verdict,
 )
-from onnx_gate.runtimes.base import Array, Refusal
-from onnx_gate.runtimes.torch_eager import Eager, Outputs
 from onnx_gate.verify.aside import aside
 from onnx_gate.verify.build import build
-from onnx_gate.verify.cases import cases
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.conclude import conclude
 from onnx_gate.verify.context import Context
-from onnx_gate.verify.draw import FLOATS, Source, draw
 from onnx_gate.verify.export import Exported, export
 from onnx_gate.verify.inspect import inspect_graph, join_inputs
+from onnx_gate.verify.prepare import Prepared, prepare, untouched
 from onnx_gate.verify.reuse import drop, take_up, write_notes
-from onnx_gate.verify.selfcheck import disagreement, examine
-from onnx_gate.verify.sizes import Sizes, concrete, example_candidates
 
 Emit = Callable[[dict[str, Any]], None]
 Explain = Callable[[ModelResult, Checker, Exported, Context, float], dict[str, Any]]
@@ -169,128 +164,69 @@ def _verify(
     spec: ModelSpec, context: Context, progress: _Progress
 ) -> tuple[ModelResult, Checker, Exported]:
     with progress.stage("build"):
-        eager, example, sizes, first = _prepare(spec, context, progress)
+        built = build(spec, context.workspace)
+        progress.findings += built.findings
+        prepared = prepare(spec, context, built.module)
+        progress.findings += prepared.findings
     earlier = take_up(context.folder) if context.reuse else None
     if earlier is not None:
         exported, found = earlier
+        _must_agree(prepared, "called again")
         progress.export = exported.info()
         progress.findings += found
     else:
         with progress.stage("export"):
-            exported = export(spec, eager, example, context.workspace, context.folder)
+            exported, after = _exported(spec, context, prepared)
             progress.export = exported.info()
-            own = eager
-            eager = _untouched(spec, eager, example, first, context, progress)
+        changed, prepared = after is not prepared, after
+        if changed:
+            progress.findings += prepared.findings
         with progress.stage("inspect"):
             found = tuple(inspect_graph(spec, exported))
             progress.findings += found
-        if context.record and eager is own and exported.exporter != "file":
+        if context.record and not changed and exported.exporter != "file":
             write_notes(exported, found)
     with progress.stage("verify"):
-        checker = _checker(spec, context, eager, exported, sizes)
+        checker = _checker(spec, context, prepared, exported)
         checks = checker.run()
-        again = eager.run(example)
-        difference = disagreement(first, again)
-        if difference:
-            raise GateError(
-                "unverified",
-                "OG106",
-                f"the model disagrees with itself: called again on equal inputs after other calls, "
-                f"{difference}; it keeps state between calls, and a graph keeps none",
-            )
+        _must_agree(prepared, "called again on equal inputs after other calls")
     progress.findings += checker.findings
-    verdict, checks, findings = conclude(spec, checks, progress.findings, sizes, context.today)
+    verdict, checks, findings = conclude(
+        spec, checks, progress.findings, prepared.sizes, context.today
+    )
     return _result(spec, progress, verdict, checks, findings), checker, exported
 
 
-def _prepare(
-    spec: ModelSpec, context: Context, progress: _Progress
-) -> tuple[Eager, Mapping[str, Array], Sizes, Outputs]:
-    """Build the model, and find inputs of the export's example that it accepts."""
-    built = build(spec, context.workspace)
-    progress.findings += built.findings
-    eager = Eager(built.module, tuple(spec.inputs))
-    refusals: list[str] = []
-    for sizes, arrays in _examples(spec, context):
-        try:
-            first, findings = examine(eager, arrays)
-        except Refusal as refusal:
-            refusals.append(f"{_sizes(sizes)}{refusal}")
-            continue
-        progress.findings += findings
-        if not first.arrays:
-            raise GateError("unverified", "OG107", "the model returns no tensor")
-        return eager, arrays, sizes, first
-    raise GateError("build", "OG105", f"forward raises on example inputs: {refusals[0]}")
-
-
-def _examples(spec: ModelSpec, context: Context) -> Iterator[tuple[Sizes, Mapping[str, Array]]]:
-    drawable = all(
-        s.range is not None or s.dtype in (*FLOATS, "bool") for s in spec.inputs.values()
-    )
-    if not drawable:
-        # Integers without a range come from the user's own suites only.
-        for case in cases(spec, {}, context.workspace):
-            yield case.sizes, case.arrays
-            return
-    for sizes in example_candidates(spec.inputs, spec.dims):
-        yield (
-            sizes,
-            {
-                name: draw(s, concrete(s, sizes), Source(spec.seed, "example", name))
-                for name, s in spec.inputs.items()
-            },
-        )
-
-
-def _untouched(
-    spec: ModelSpec,
-    eager: Eager,
-    example: Mapping[str, Array],
-    first: Outputs,
-    context: Context,
-    progress: _Progress,
-) -> Eager:
-    """Return the module as it was before the export, built again where the export changed it."""
-    eager.module.eval()
+def _exported(spec: ModelSpec, context: Context, prepared: Prepared) -> tuple[Exported, Prepared]:
+    """Export; return the graph, and the module as it was before."""
     try:
-        if not disagreement(first, eager.run(example)):
-            return eager
-    except Refusal:
-        pass
-    rebuilt = Eager(build(spec, context.workspace).module, tuple(spec.inputs))
-    try:
-        difference = disagreement(first, rebuilt.run(example))
-    except Refusal as refusal:
-        difference = str(refusal)
+        exported = export(spec, prepared.eager, prepared.example, context.workspace, context.folder)
+    except GateError:
+        # A model that disagrees with itself is that before anything else.
+        untouched(spec, context, prepared)
+        raise
+    return exported, untouched(spec, context, prepared)
+
+
+def _must_agree(prepared: Prepared, when: str) -> None:
+    difference = prepared.agrees_still()
     if difference:
         raise GateError(
             "unverified",
             "OG106",
-            f"the model disagrees with itself: after the export, and built anew with the same seed, "
-            f"{difference}",
+            f"the model disagrees with itself: {when}, {difference}; it keeps state between calls, "
+            "and a graph keeps none",
         )
-    progress.findings.append(
-        Finding(
-            code="OG109",
-            severity="warning",
-            message="exporting changes the model: called again afterwards it answers differently. "
-            "The gate compared with a fresh one",
-        )
-    )
-    return rebuilt
 
 
-def _checker(
-    spec: ModelSpec, context: Context, eager: Eager, exported: Exported, sizes: Sizes
-) -> Checker:
+def _checker(spec: ModelSpec, context: Context, prepared: Prepared, exported: Exported) -> Checker:
     return Checker(
         spec=spec,
-        eager=eager,
+        eager=prepared.eager,
         path=exported.path,
         graph_inputs=join_inputs(spec, exported),
         graph_outputs=tuple(value.name for value in exported.proto.graph.output),
-        example=sizes,
+        example=prepared.sizes,
         workspace=context.workspace,
         patterns=context.patterns,
         threads=context.threads,
@@ -327,7 +263,3 @@ def _result(
         findings=findings,
         checks=checks,
     )
-
-
-def _sizes(sizes: Sizes) -> str:
-    return f"at {', '.join(f'{n}={s}' for n, s in sizes.items())}: " if sizes else ""

@@ -1,0 +1,126 @@
+"""The module before and after the export: inputs that it accepts, and whether it stays the same.
+
+The module is called on the export's example before the export, after it, and once more after all
+cases. That the second answer is the first says two things at once, which are told apart where it
+is not: the model agrees with itself, and exporting has not changed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+
+from onnx_gate.errors import GateError
+from onnx_gate.manifest import ModelSpec
+from onnx_gate.report.model import Finding
+from onnx_gate.runtimes.base import Array, Refusal
+from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.build import build
+from onnx_gate.verify.cases import cases
+from onnx_gate.verify.context import Context
+from onnx_gate.verify.draw import FLOATS, Source, draw
+from onnx_gate.verify.selfcheck import Call, disagreement, examine, repeat, watched
+from onnx_gate.verify.sizes import Sizes, concrete, example_candidates, sizes_label
+
+_CHANGED = Finding(
+    code="OG109",
+    severity="warning",
+    message="exporting changes the model: called again afterwards it answers differently. The gate "
+    "compared with a fresh one",
+)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A module, inputs for its export and their sizes, and what the module said to them.
+
+    ``findings`` are what preparing it, or preparing it once more, has brought to light.
+    """
+
+    eager: Eager
+    example: Mapping[str, Array]
+    sizes: Sizes
+    call: Call
+    findings: tuple[Finding, ...]
+
+    def agrees_still(self) -> str:
+        """Call the module again; return how the answer differs from the first, or ''."""
+        try:
+            return disagreement(self.call.outputs, self.eager.run(self.example))
+        except Refusal as refusal:
+            return f"it raises {refusal}"
+
+
+def prepare(spec: ModelSpec, context: Context, module: torch.nn.Module) -> Prepared:
+    """Find inputs of the export's example that ``module`` accepts.
+
+    Raises ``GateError``: OG105 where it accepts none, OG106 where it disagrees with itself and
+    the first call has left a trace of that already.
+    """
+    eager = Eager(module, tuple(spec.inputs))
+    refusals: list[str] = []
+    for sizes, arrays in _examples(spec, context):
+        try:
+            call = watched(eager, arrays)
+            if call.leaves_traces:
+                repeat(eager, arrays, call)
+        except Refusal as refusal:
+            at = f"at {sizes_label(sizes).replace(',', ', ')}: " if sizes else ""
+            refusals.append(f"{at}{refusal}")
+            continue
+        if not call.outputs.arrays:
+            raise GateError("unverified", "OG107", "the model returns no tensor")
+        return Prepared(eager, arrays, sizes, call, tuple(call.findings()))
+    raise GateError("build", "OG105", f"forward raises on example inputs: {refusals[0]}")
+
+
+def untouched(spec: ModelSpec, context: Context, before: Prepared) -> Prepared:
+    """Return the module as it was before the export, built again where the export changed it.
+
+    Raises ``GateError`` (OG106) where it is the model that disagrees with itself.
+    """
+    before.eager.module.eval()
+    difference = before.agrees_still()
+    if not difference:
+        return before
+    return replace(_anew(spec, context, before, difference), findings=(_CHANGED,))
+
+
+def _anew(spec: ModelSpec, context: Context, before: Prepared, difference: str) -> Prepared:
+    """Build the model again; raises ``GateError`` (OG106) unless it is now what it was at first."""
+    when = "called again after the export"
+    try:
+        rebuilt = Eager(build(spec, context.workspace).module, tuple(spec.inputs))
+        outputs, _ = examine(rebuilt, before.example)
+        difference = disagreement(before.call.outputs, outputs)
+        if not difference:
+            return replace(before, eager=rebuilt)
+        when = "after the export, and built anew with the same seed"
+    except Refusal as refusal:
+        difference = str(refusal)
+        when = "after the export, and built anew with the same seed"
+    except GateError as error:
+        if error.code == "OG106":
+            raise
+    raise GateError("unverified", "OG106", f"the model disagrees with itself: {when}, {difference}")
+
+
+def _examples(spec: ModelSpec, context: Context) -> Iterator[tuple[Sizes, Mapping[str, Array]]]:
+    drawable = all(
+        s.range is not None or s.dtype in (*FLOATS, "bool") for s in spec.inputs.values()
+    )
+    if not drawable:
+        # Integers without a range come from the user's own suites only.
+        for case in cases(spec, {}, context.workspace):
+            yield case.sizes, case.arrays
+            return
+    for sizes in example_candidates(spec.inputs, spec.dims):
+        yield (
+            sizes,
+            {
+                name: draw(s, concrete(s, sizes), Source(spec.seed, "example", name))
+                for name, s in spec.inputs.items()
+            },
+        )
