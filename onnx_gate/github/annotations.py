@@ -11,6 +11,7 @@ from itertools import accumulate, islice
 from onnx_gate.report import diagnosed, places, summary
 from onnx_gate.report.escape import plain, visible
 from onnx_gate.report.model import Change, Finding, ModelResult, Problem, Report
+from onnx_gate.report.versus import against
 
 EACH_LEVEL = 10
 MESSAGE_LIMIT = 4096
@@ -72,7 +73,8 @@ def _models(report: Report, manifest: str, level: str, required: bool) -> Iterat
     for model in models:
         place = places.of_model(model, manifest) or places.of_entry(model, manifest)
         title = f"{plain(model.name, _NAME_LIMIT)} {_ENDS[model.verdict]}"
-        yield command(level, _failure(model), title, place)
+        message = _failure(model, compared=report.baseline is not None)
+        yield command(level, message, title, place)
     for model in models:
         errors = (f for f in model.findings if f.severity == "error")
         placed = [f for f in errors if places.of_source(f, manifest) is not None]
@@ -88,10 +90,11 @@ def _findings(
         yield command(level, finding.message, title, place)
 
 
-def _failure(model: ModelResult) -> str:
+def _failure(model: ModelResult, compared: bool) -> str:
+    before = [against(model)] if compared else []
     if model.error is not None:
-        return f"{model.error.code}: {model.error.message[:MESSAGE_LIMIT]}"
-    lines = [summary.model_line(model)]
+        return "\n".join([f"{model.error.code}: {model.error.message[:MESSAGE_LIMIT]}", *before])
+    lines = [summary.model_line(model), *before]
     if model.diagnosis is not None:
         lines.append(diagnosed.sentence(model.diagnosis))
         if model.diagnosis.node is not None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from onnx_gate import __version__
-from onnx_gate.report import summary
+from onnx_gate.report import summary, times
 from onnx_gate.report.escape import plain, visible
 from onnx_gate.report.model import Report
-from onnx_gate.report.versus import versus_check
+from onnx_gate.report.versus import against, tally, versus_check
 
 
 def render(report: Report) -> str:
@@ -30,6 +30,9 @@ def render(report: Report) -> str:
         "mebibytes": summary.mebibytes,
         "whole": summary.whole,
         "versus": versus_check,
+        "against": against,
+        "duration": times.duration,
+        "stages": times.stages_line,
         "block": _block,
         "problem": summary.problem_line,
         "change": summary.change_line,
@@ -40,6 +43,9 @@ def render(report: Report) -> str:
         headline=summary.headline(report),
         context=[summary.opsets(report), summary.versions(report), summary.shard(report)],
         sandbox=summary.sandbox(report),
+        tally=tally(report),
+        times=times.times(report),
+        times_lines=times.lines(report),
         marks=summary.MARKS,
         version=__version__,
     )

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from xml.etree import ElementTree as ET
 
-from onnx_gate.report import summary
+from onnx_gate.report import summary, times
 from onnx_gate.report.escape import plain
 from onnx_gate.report.model import Check, ModelResult, Report
-from onnx_gate.report.versus import versus_check
+from onnx_gate.report.versus import against, tally, versus, versus_check
 
 
 def render(report: Report) -> str:
     """Return XML that CI systems read; models that are not required report skipped failures."""
     root = ET.Element("testsuites", name="onnx-gate")
-    if report.problems or report.changes or report.notes or report.sandbox is not None:
+    about = (report.problems, report.changes, report.notes, report.sandbox, report.baseline)
+    if any(about) or report.seconds is not None:
         root.append(_run(report))
     for model in report.models:
-        root.append(_suite(model))
+        root.append(_suite(model, compared=report.baseline is not None))
     for total in ("tests", "failures", "errors", "skipped"):
         root.set(total, str(sum(int(suite.get(total, "0")) for suite in root)))
     ET.indent(root)
@@ -34,6 +36,8 @@ def _run(report: Report) -> ET.Element:
         *(f"the manifest asks less: {summary.change_line(each)}" for each in report.changes),
         *report.notes,
         summary.sandbox(report),
+        tally(report),
+        *times.lines(report),
     ]
     output = "\n".join(plain(line) for line in lines if line)
     if output:
@@ -48,29 +52,45 @@ def _counted(suite: ET.Element) -> ET.Element:
     return suite
 
 
-def _suite(model: ModelResult) -> ET.Element:
+def _suite(model: ModelResult, compared: bool) -> ET.Element:
     suite = ET.Element("testsuite", name=plain(model.name))
-    suite.set("time", f"{sum(stage.seconds for stage in model.stages):.3f}")
+    suite.set("time", f"{0.0 if model.cached else times.life(model):.3f}")
     if model.error is not None:
         case = _case(suite, model, "verify")
-        _problem(
-            case, model, "error", model.error.kind, f"{model.error.code}: {model.error.message}"
-        )
+        text = f"{model.error.code}: {model.error.message}"
+        if compared:
+            text += f"\n{against(model)}"
+        _problem(case, model, "error", model.error.kind, text)
     for finding in model.findings:
         if finding.severity == "error":
             case = _case(suite, model, finding.code)
             _problem(case, model, "failure", finding.code, finding.message)
     for check in model.checks:
         if not check.advice:
-            _check(suite, model, check)
-    return _counted(suite)
+            _check(suite, model, check, compared)
+    _counted(suite)
+    named = {"cached": "true"} if model.cached else {}
+    if compared:
+        named["vs base"] = versus(model, summary.worst(model))
+    if named:
+        suite.insert(0, _properties(named))
+    return suite
 
 
-def _check(suite: ET.Element, model: ModelResult, check: Check) -> None:
+def _properties(values: Mapping[str, str]) -> ET.Element:
+    element = ET.Element("properties")
+    for name, value in values.items():
+        ET.SubElement(element, "property", name=name, value=value)
+    return element
+
+
+def _check(suite: ET.Element, model: ModelResult, check: Check, compared: bool) -> None:
     case = _case(suite, model, plain(f"{check.case} {check.output} [{check.runtime}]"))
+    if compared:
+        case.append(_properties({"vs base": versus_check(check)}))
     if check.verdict == "diverged":
         text = f"{check.reason} ({summary.percent(check.budget)} of the tolerance)"
-        if check.base is not None:
+        if compared:
             text += f"; against the baseline: {versus_check(check)}"
         _problem(case, model, "failure", "diverged", text)
     elif check.verdict in ("waived", "refused"):

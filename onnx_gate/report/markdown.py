@@ -15,11 +15,11 @@ from jinja2.runtime import Context
 from markupsafe import Markup
 
 from onnx_gate import __version__
-from onnx_gate.report import diagnosed, ladder, places, summary
+from onnx_gate.report import diagnosed, ladder, places, summary, times
 from onnx_gate.report.command import check_command, replay_command, run_command
 from onnx_gate.report.escape import code, fence, inline
 from onnx_gate.report.model import Change, Check, Finding, ModelResult, Problem, Report
-from onnx_gate.report.versus import versus, versus_check
+from onnx_gate.report.versus import is_fixed, versus, versus_check
 from onnx_gate.report.view import View, link
 
 __all__ = ["Page", "View", "render"]
@@ -55,10 +55,12 @@ class Page:
             "row": functools.cache(self._row),
             "section": functools.cache(self._section),
             "passing": passing,
-            "fixed": sum(model.base in ("diverged", "error") for model in passing),
+            "fixed": sum(map(is_fixed, passing)),
             "warnings": [(m, f) for m in passing for f in m.findings if f.severity == "warning"],
             "footer": self._footer(),
             "links": self._links(),
+            "times": times.times(report),
+            "clock": next(iter(times.lines(report)), ""),
         }
 
     @property
@@ -226,6 +228,11 @@ def _finalize(value: Any) -> Any:
     return inline(value)
 
 
+def _codes(model: ModelResult) -> str:
+    codes = dict.fromkeys(finding.code for finding in model.findings[:_CODES])
+    return " ".join([*(["cached"] if model.cached else []), *codes])
+
+
 def _values(check: Check) -> tuple[Markup, ...]:
     worst = check.worst
     if worst is None:
@@ -276,7 +283,8 @@ def _environment() -> Environment:
         "lead": _lead,
         "aside": _aside,
         "tail": _tail,
-        "codes": lambda model: " ".join(dict.fromkeys(f.code for f in model.findings[:_CODES])),
+        "codes": _codes,
+        "duration": _trusted(times.duration),
         "used": _trusted(summary.used),
         "number": _trusted(summary.number),
         "counted": summary.counted,

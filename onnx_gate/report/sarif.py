@@ -11,7 +11,7 @@ from onnx_gate.findings import CATALOGUE
 from onnx_gate.report import places, summary
 from onnx_gate.report.escape import plain
 from onnx_gate.report.model import ModelResult, Report
-from onnx_gate.report.versus import versus
+from onnx_gate.report.versus import against, tally
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _DIVERGED, _PROBLEM, _LOOSENED = "diverged", "problem", "loosened"
@@ -32,7 +32,7 @@ def render(report: Report) -> str:
         "rules": [_rule(code) for code in used],
     }
     run: dict[str, Any] = {"tool": {"driver": driver}, "results": results}
-    said = [*report.notes, summary.sandbox(report)]
+    said = [*report.notes, summary.sandbox(report), tally(report)]
     if any(said):
         run["properties"] = {"notes": [_text(line) for line in said if line]}
     log = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
@@ -64,15 +64,19 @@ def _results(report: Report, model: ModelResult) -> list[dict[str, Any]]:
         results.append(_result(found.code, severity, model.name, found.message, place))
     if model.error is not None:
         text = f"{model.error.kind}: {model.error.message}"
+        text += _against(report, model)
         results.append(_result(model.error.code, level, model.name, text, entry))
     bad = summary.failing(model)
     if bad:
         text = f"{len(bad)} checks diverged; {bad[0].case}, {bad[0].output}: {bad[0].reason}"
-        if report.baseline is not None:
-            text += f" (against the baseline: {versus(model, bad[0])})"
         place = places.of_model(model, path) or entry
+        text += _against(report, model)
         results.append(_result(_DIVERGED, level, model.name, text, place))
     return results
+
+
+def _against(report: Report, model: ModelResult) -> str:
+    return f" ({against(model)})" if report.baseline is not None else ""
 
 
 def _result(

@@ -63,7 +63,7 @@ def model_line(model: ModelResult) -> str:
             *_plural(sum(f.severity == "warning" for f in model.findings), "warning"),
         ]
         line = f"{counted(model)} checks{share}{''.join(f', {n}' for n in notes)}"
-        return f"{line}, {seconds(model)} s"
+        return f"{line}, {'cached' if model.cached else f'{seconds(model)} s'}"
     bad = failing(model)
     if not bad:
         errors = [f for f in model.findings if f.severity == "error"]
@@ -81,7 +81,9 @@ def first_line(text: str) -> str:
 
 def seconds(model: ModelResult) -> str:
     """Return the time that a model took."""
-    total = sum(stage.seconds for stage in model.stages)
+    total = model.seconds
+    if total is None:
+        total = sum(stage.seconds for stage in model.stages)
     return f"{total:.1f}" if abs(total) < 1e6 else number(total)
 
 

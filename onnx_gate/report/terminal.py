@@ -8,10 +8,10 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from onnx_gate.report import diagnosed, summary
+from onnx_gate.report import diagnosed, summary, times
 from onnx_gate.report.escape import printed
 from onnx_gate.report.model import Diagnosis, ModelResult, Report
-from onnx_gate.report.versus import versus
+from onnx_gate.report.versus import against, tally, versus
 
 _LIMIT = 500
 _BLOCK = 4000
@@ -43,7 +43,7 @@ def renderable(report: Report) -> RenderableType:
     for model in report.models:
         table.add_row(*_row(model, compared=report.baseline is not None))
     shown: list[RenderableType] = [table] if report.models else []
-    return Group(*shown, *_notes(report), *_about(report), _verdict(report))
+    return Group(*shown, *_notes(report), *_about(report), *_times(report), _verdict(report))
 
 
 def _row(model: ModelResult, compared: bool) -> tuple[Text, ...]:
@@ -59,7 +59,7 @@ def _row(model: ModelResult, compared: bool) -> tuple[Text, ...]:
         error,
         summary.used(check),
         *([versus(model, check)] if compared else []),
-        summary.seconds(model),
+        "cached" if model.cached else summary.seconds(model),
     )
     return tuple(
         Text(cell, style=_STYLES[model.verdict] if place == 1 else "")
@@ -84,6 +84,8 @@ def _notes(report: Report) -> list[Text]:
         for finding in model.findings[:_LINES]:
             if finding.severity != "note" and finding.code != "OG403":
                 text.append(f"\n    {finding.code} {printed(finding.message, _LIMIT)}", style="")
+        if report.baseline is not None:
+            text.append(f"\n    {against(model)}")
         notes.append(text)
     return notes
 
@@ -125,6 +127,13 @@ def _about(report: Report) -> list[Text]:
     return [Text(), *texts] if texts else []
 
 
+def _times(report: Report) -> list[Text]:
+    shown = times.lines(report)
+    return [Text("\n" + "\n".join(printed(line, _LIMIT) for line in shown), "dim")] if shown else []
+
+
 def _verdict(report: Report) -> Text:
     style = f"bold {_STYLES[report.verdict]}"
-    return Text(f"\n{report.verdict}: {summary.headline(report)}", style=style)
+    text = Text(f"\n{report.verdict}: {summary.headline(report)}", style=style)
+    compared = tally(report)
+    return text.append(f"\n{compared}", style="not bold") if compared else text

@@ -78,9 +78,13 @@ def duration(seconds: float) -> str:
 
 
 def stages_line(stages: Sequence[Stage]) -> str:
-    """Return ``build 0.10 s, export 3.2 s``: the stages in their order."""
-    shown = [f"{plain(each.name, _NAME)} {duration(each.seconds)}" for each in stages[:_STAGES]]
-    return ", ".join(shown + ["…"] * (len(stages) > _STAGES))
+    """Return ``build 0.10, export 3.2 s``: the stages in their order."""
+    shown = [f"{plain(each.name, _NAME)} {_short(each.seconds)}" for each in stages[:_STAGES]]
+    return ", ".join(shown + ["…"] * (len(stages) > _STAGES)) + " s" * bool(stages)
+
+
+def _short(seconds: float) -> str:
+    return f"{seconds:.{2 if seconds < 0.995 else 1}f}" if 0 <= seconds < 1e9 else number(seconds)
 
 
 def timed_line(model: ModelResult) -> str:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 
-from onnx_gate.report.model import Check, ModelResult
-from onnx_gate.report.summary import error_of, grouped
+from onnx_gate.report.model import Check, ModelResult, Report, Verdict
+from onnx_gate.report.summary import error_of, grouped, percent, worst
 
 SAME, NEW, FIXED = "±0", "new", "fixed"
 _UP, _DOWN = "🔺", "🔻"
+_PAST: dict[Verdict, str] = {
+    "pass": "passed",
+    "diverged": "diverged",
+    "error": "could not be verified",
+}
 
 
 def versus(model: ModelResult, check: Check | None) -> str:
@@ -22,13 +27,57 @@ def versus(model: ModelResult, check: Check | None) -> str:
         return FIXED
     if model.error is not None or check is None:
         return SAME if model.base == model.verdict else _was(model.base)
-    return versus_check(check)
+    return _change(check)
 
 
 def versus_check(check: Check) -> str:
-    """Return how one check stands against the same check of the baseline."""
+    """Return how one check stands against the same check of the baseline.
+
+    Where it has used another share of its tolerance, that follows: ``🔺 ×1.8 (was 20 %)``.
+    """
+    before = check.base.budget if check.base is not None else None
+    if before is None or (check.budget is not None and percent(before) == percent(check.budget)):
+        return _change(check)
+    return f"{_change(check)} (was {percent(before)})"
+
+
+def against(model: ModelResult) -> str:
+    """Return a sentence on how a model stands against the baseline."""
+    if model.base is None:
+        return "it is not in the baseline"
+    before = f"it {_PAST[model.base]} in the baseline"
+    if is_fixed(model):
+        return f"{FIXED}: {before}"
+    check = worst(model) if model.error is None else None
+    return f"{before}: {versus_check(check)}" if check is not None else before
+
+
+def tally(report: Report) -> str:
+    """Return how many models stand otherwise than in the baseline; empty without a baseline."""
+    if report.baseline is None:
+        return ""
+    models = report.models
+    failing = [model for model in models if model.verdict != "pass"]
+    counts = (
+        (sum(model.base == "pass" for model in failing), "broken"),
+        (sum(model.base not in (None, "pass") for model in failing), "still failing"),
+        (sum(model.base is None for model in models), NEW),
+        (sum(is_fixed(model) for model in models), FIXED),
+    )
+    shown = ", ".join(f"{count} {word}" for count, word in counts if count)
+    return f"against the baseline: {shown or 'no change of any verdict'}"
+
+
+def is_fixed(model: ModelResult) -> bool:
+    """Say whether a model passes that did not in the baseline."""
+    return model.verdict == "pass" and model.base in ("diverged", "error")
+
+
+def _change(check: Check) -> str:
     if check.base is None:
         return NEW
+    if check.base.verdict == "diverged" and check.verdict != "diverged":
+        return FIXED
     now, before = error_of(check), check.base.max_abs
     if now is None or before is None:
         return SAME if check.base.verdict == check.verdict else _was(check.base.verdict)

@@ -108,7 +108,7 @@ def test_each_is_where_it_can_be_mended() -> None:
         "ml/models/gpt.py",
         MANIFEST,
     ]
-    assert found[0].message == "OG201: aten::foo has no translation\nx"
+    assert found[0].message == "OG201: aten::foo has no translation\nx\nit passed in the baseline"
     assert "2 of 2 checks diverged; edges/large/batch=2" in found[1].message
     mistake = safe(annotations(invalid(), MANIFEST)[0])
     assert mistake.properties | {"title": ""} == {

@@ -263,6 +263,32 @@ def test_the_plan_is_an_output(workspace: Path, github: GitHub) -> None:
     assert json.loads(done.outputs["matrix"]) == {"shard": ["1/1"]}
 
 
+@pytest.mark.parametrize(
+    ("baseline", "shards", "warned"),
+    [
+        ("last.json", ["1/2.1", "2/2.6"], False),
+        ("lost.json", ["1/2", "2/2"], True),
+        ("off", ["1/2", "2/2"], False),
+    ],
+)
+def test_a_plan_is_balanced_by_the_baseline_where_it_is_a_file(
+    baseline: str, shards: list[str], warned: bool, workspace: Path, github: GitHub
+) -> None:
+    head, _, entry = MANIFEST.format(atol=1).partition("  resnet:")
+    text = head + "".join(f"  {name}:{entry}" for name in "abc")
+    (workspace / "onnx-gate.yml").write_text(text)
+    (workspace / "m.py").write_text("")
+    took = {"a": 9.0, "b": 3.0, "c": 5.0}
+    models = [passing(name, 3).model_copy(update={"seconds": took[name]}) for name in took]
+    write_text(workspace / "last.json", to_json(part(1, 1, *models)))
+    done = step(workspace, github, {"mode": "plan", "shard": "2", "baseline": baseline})
+    assert done.status == 0, done.log
+    assert json.loads(done.outputs["matrix"]) == {"shard": shards}
+    warnings = [each.data for each in done.commands if each.name == "warning"]
+    assert [text.partition(":")[0] for text in warnings] == ["planned without durations"] * warned
+    assert not github.requests
+
+
 def test_the_plan_of_an_invalid_manifest_is_published_as_an_error(
     workspace: Path, github: GitHub
 ) -> None:

@@ -89,8 +89,9 @@ def everything() -> Report:
                 kind="export", code="OG201", message="bad\nworse", log="a.log", tail=("x", "y")
             ),
         ),
-        model("resnet", base="diverged", findings=findings, export=operators),
-        model("wrong", verdict="diverged", checks=(), findings=(nowhere,)),
+        # One stage in all: those of one name are one row.
+        model("resnet", base="diverged", findings=findings, export=operators, stages=()),
+        model("wrong", verdict="diverged", checks=(), findings=(nowhere,), stages=()),
         environment={
             "torch": "2.9.1",
             "onnxruntime": "1.31",

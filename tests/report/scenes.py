@@ -9,6 +9,7 @@ from onnx_gate.report.markdown import View
 from onnx_gate.report.model import (
     Baseline,
     Change,
+    Check,
     CheckBase,
     Diagnosis,
     Evidence,
@@ -221,6 +222,68 @@ def unsandboxed() -> Report:
     return whole(model("resnet18"), verdict="pass", sandbox=box)
 
 
+def compared() -> Report:
+    """Every way to stand against a baseline."""
+
+    def beside(case: str, verdict: str, error: float, base: str, before: float) -> Check:
+        found = far(error, None, error * 10)
+        found["base"] = CheckBase.model_validate(
+            {"verdict": base, "max_abs": before, "budget": before * 10}
+        )
+        return check(case, verdict, **found)
+
+    return whole(
+        model(
+            "worse",
+            beside("typical/0", "diverged", 0.18, "pass", 0.1),
+            beside("typical/1", "pass", 0.02, "pass", 0.02),
+            verdict="diverged",
+            base="pass",
+            line=3,
+        ),
+        model("mended", beside("typical/0", "pass", 0.05, "diverged", 0.5), base="diverged"),
+        model("new", check("typical/0", "diverged", **far(0.2, None, 2.0)), verdict="diverged"),
+        model("new-and-right", check("typical/0")),
+        model("same", beside("typical/0", "pass", 0.05, "pass", 0.05), base="pass"),
+        model(
+            "lost",
+            verdict="error",
+            base="diverged",
+            checks=(),
+            export=None,
+            error=ModelError(kind="export", code="OG201", message="aten::foo has no translation"),
+        ),
+        model(
+            "still",
+            beside("typical/0", "diverged", 0.2, "diverged", 0.4),
+            verdict="diverged",
+            base="diverged",
+            required=False,
+        ),
+        baseline=Baseline(sha="4f1c2e9" + "0" * 33, run=17),
+    )
+
+
+def timed() -> Report:
+    def took(*seconds: float) -> tuple[Stage, ...]:
+        names = ("build", "export", "verify|*compare*")
+        return tuple(Stage(name=n, seconds=s) for n, s in zip(names, seconds, strict=False))
+
+    slow = model("bert", stages=took(1.5, 100.25, 20.5), seconds=123.5, peak_memory=3 << 29)
+    quick = model("mlp", stages=took(0.01, 0.5, 0.04), seconds=0.56)
+    kept = model("gpt", stages=took(9.0, 9.0), seconds=19.0, cached=True)
+    killed = model(
+        "whisper",
+        verdict="error",
+        checks=(),
+        stages=(),
+        seconds=600.0,
+        export=None,
+        error=ModelError(kind="timeout", code="OG502", message="over its time limit of 600 s"),
+    )
+    return whole(slow, quick, kept, killed, seconds=4000.0)
+
+
 SCENES: dict[str, tuple[Callable[[], Report], View]] = {
     "pass": (passing, VIEW),
     "diverged": (diverged, VIEW),
@@ -228,4 +291,6 @@ SCENES: dict[str, tuple[Callable[[], Report], View]] = {
     "loosened": (loosened, VIEW),
     "sharded": (sharded, VIEW),
     "sandbox": (unsandboxed, View()),
+    "compared": (compared, View()),
+    "timed": (timed, View()),
 }

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from onnx_gate.errors import UserError
 from onnx_gate.gate.run import count, overall, slug
+from onnx_gate.github.annotations import annotations
 from onnx_gate.report import html, junit, markdown, sarif, terminal
 from onnx_gate.report.command import run_command
 from onnx_gate.report.escape import fence, inline
@@ -49,6 +50,23 @@ def test_scenes_are_what_they_were(name: str) -> None:
     golden = (HERE / "golden" / f"{name}.md").read_text(encoding="utf-8")
     assert markdown.render(make(), view) == golden
     assert page(golden).unbalanced == []
+
+
+FORMATS = {
+    "txt": terminal.render,
+    "html": html.render,
+    "xml": junit.render,
+    "sarif": sarif.render,
+    "log": lambda shown: "\n".join(annotations(shown, "ml/onnx-gate.yml")) + "\n",
+}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("scene", ["compared", "timed"])
+def test_other_formats_are_what_they_were(scene: str, format: str) -> None:
+    """Rewrite tests/report/golden/ by hand where a format is meant to change."""
+    golden = (HERE / "golden" / f"{scene}.{format}").read_text(encoding="utf-8")
+    assert FORMATS[format](SCENES[scene][0]()) == golden
 
 
 @settings(max_examples=60)
