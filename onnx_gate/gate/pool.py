@@ -62,7 +62,8 @@ def run_tasks(
     The function is called as ``target(payload, emit)`` in a fork of a process that has imported
     ``preload``. Every message it emits goes to ``on_event(name, message)`` as it arrives, and is
     untrusted. ``on_start(name)`` is called when a worker starts: again for a task that is run
-    again, alone, because it was ended for want of memory or in flight when the fork server died.
+    again, alone, because it was ended for want of memory (which is a stage of its own, waiting
+    for memory) or in flight when the fork server died.
     ``on_end`` is called once per task, when its outcome is known.
 
     Returns an outcome for every task, by name; a task never raises here. Raises ``ValueError``
@@ -323,6 +324,7 @@ class _Pool:
             del self._active[worker.number]
             self._drop(worker)
             self.crowded.append(worker.task)
+            self._on_event(worker.task.name, {"kind": "stage", "name": "waiting for memory"})
             return
         outcome = Outcome(
             messages=tuple(worker.messages),

@@ -23,6 +23,7 @@ Verdict = Literal["pass", "diverged", "error"]
 
 _STYLES: dict[Verdict, str] = {"pass": "green", "diverged": "red", "error": "bold red"}
 _WIDTH = max(map(len, _STYLES))
+_SHOWN_STAGES = 5
 
 
 class Progress(Protocol):
@@ -98,6 +99,7 @@ class LiveProgress:
         self._console = console
         self._total = total
         self._clock = clock
+        self._begin = clock()
         self._done = 0
         self._running: dict[str, _Running] = {}
         self._live = Live(
@@ -110,9 +112,9 @@ class LiveProgress:
         self._running[name] = _Running(self._clock())
 
     def stage(self, name: str, stage: str) -> None:
-        """Show the stage in the model's line."""
+        """Show the stage in the model's line, after those that have ended."""
         if name in self._running:
-            self._running[name].stage = plain(stage, 60)
+            self._running[name].enter(plain(stage, 40), self._clock())
 
     def finished(self, name: str, verdict: Verdict, line: str, tail: Sequence[str] = ()) -> None:
         """Take the model's line away and print its verdict and log above."""
@@ -128,22 +130,41 @@ class LiveProgress:
 
     def _render(self) -> RenderableType:
         table = Table.grid(padding=(0, 1))
+        now = self._clock()
         # The display is drawn by a thread of Rich's own while models come and go.
         for name, running in tuple(self._running.items()):
             table.add_row(
                 running.spinner,
                 Text(plain(name, 60), overflow="ellipsis", no_wrap=True),
-                Text(running.stage, style="dim", overflow="ellipsis", no_wrap=True),
-                Text(_elapsed(self._clock() - running.since), style="dim", justify="right"),
+                Text(running.shown(now), style="dim", overflow="ellipsis", no_wrap=True),
+                Text(_elapsed(now - running.since), style="dim", justify="right"),
             )
-        return Group(table, Text(f"{self._done}/{self._total} models", style="dim"))
+        done = f"{self._done}/{self._total} models, {_elapsed(now - self._begin)}"
+        return Group(table, Text(done, style="dim"))
 
 
 class _Running:
+    """A model that is being verified: the stages that have ended, and the one that has not."""
+
     def __init__(self, since: float) -> None:
         self.since = since
-        self.stage = ""
         self.spinner = Spinner("dots")
+        self._ended: tuple[str, ...] = ()
+        self._stage: tuple[str, float] | None = None
+
+    def enter(self, stage: str, now: float) -> None:
+        """Come to the next stage."""
+        if self._stage is not None:
+            name, begin = self._stage
+            self._ended = (*self._ended, f"{name} {now - begin:.1f}")[-_SHOWN_STAGES:]
+        self._stage = stage, now
+
+    def shown(self, now: float) -> str:
+        """Return ``export 0:12``, after the stages before: ``build 0.3, export 0:12``."""
+        if self._stage is None:
+            return ""
+        name, begin = self._stage
+        return ", ".join((*self._ended, f"{name} {_elapsed(now - begin)}"))
 
 
 def _summary(

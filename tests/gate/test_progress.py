@@ -147,16 +147,18 @@ def test_live_table() -> None:
     progress = LiveProgress(console, 3, clock=lambda: time)
     try:
         progress.started("resnet")
+        progress.stage("resnet", "build")
+        time = 100.25
         progress.stage("resnet", "export")
         progress.stage("unknown", "export")
         time = 175.9
         progress.started("[b]bert[/b]\n\x1b[2J")
         lines = live_text(progress).splitlines()
         assert [line.split()[1:] for line in lines[:2]] == [
-            ["resnet", "export", "1:15"],
+            ["resnet", "build", "0.2,", "export", "1:15", "1:15"],
             ["[b]bert[/b]", "0:00"],
         ]
-        assert lines[2:] == ["0/3 models"]
+        assert lines[2:] == ["0/3 models, 1:15"]
         progress.finished("resnet", "diverged", "[i]6 times[/i] the tolerance", ["[red]log\x07"])
         assert "resnet" not in live_text(progress)
         assert "1/3 models" in live_text(progress)
