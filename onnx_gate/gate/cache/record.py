@@ -223,8 +223,8 @@ def _installed() -> Iterator[str]:
 
 
 def _path(value: Any) -> str | None:
-    """Return an absolute path; ``None`` for a descriptor."""
-    if isinstance(value, int):
+    """Return an absolute path; ``None`` for a descriptor, and for the program itself."""
+    if value is None or isinstance(value, int):
         return None
     text = os.fsdecode(value)
     return os.path.normpath(text if text.startswith("/") else os.path.join(os.getcwd(), text))

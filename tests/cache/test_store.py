@@ -1,0 +1,201 @@
+"""Entries are whole or not there: whatever is damaged, whoever writes at once, whoever is killed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onnx_gate.gate.cache.dependencies import Dependencies, Recorded, depend, differences
+from onnx_gate.gate.cache.entry import Entry, from_bytes, to_bytes
+from onnx_gate.gate.cache.key import Key
+from onnx_gate.gate.cache.places import Places, State
+from onnx_gate.gate.cache.store import PER_MODEL, Store
+from onnx_gate.gate.cache.watch import Watch
+from onnx_gate.report.model import ModelResult
+
+
+def entry_of(number: int) -> Entry:
+    """An entry of which every part says the same number."""
+    return Entry(
+        key=Key({"package torch": str(number)}, {"seed": str(number)}),
+        dependencies=Dependencies(files={"a.py": str(number)}),
+        result=ModelResult(name=str(number), verdict="pass", seconds=float(number)),
+        environment={"torch": str(number)},
+        files={"case/model.onnx": str(number).encode() * (number % 5000)},
+        exported={"model.onnx": str(number)},
+    )
+
+
+def test_an_entry_comes_back_as_it_was() -> None:
+    assert from_bytes(to_bytes(entry_of(7))) == entry_of(7)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_any_damage_is_seen(data: st.DataObject) -> None:
+    whole = to_bytes(entry_of(40))
+    place = data.draw(st.integers(0, len(whole) - 1))
+    kind = data.draw(st.sampled_from(("cut", "flip", "insert")))
+    if kind == "cut":
+        damaged = whole[:place]
+    elif kind == "flip":
+        damaged = whole[:place] + bytes([whole[place] ^ (1 << data.draw(st.integers(0, 7)))])
+        damaged += whole[place + 1 :]
+    else:
+        damaged = whole[:place] + data.draw(st.binary(min_size=1, max_size=9)) + whole[place:]
+    assert damaged == whole or from_bytes(damaged) is None
+
+
+def writer(folder: str, seed: int) -> None:
+    """Write, read and prune for ever; leave at once where something is not as it was written."""
+    store, dice = Store.open(Path(folder)), random.Random(seed)
+    scratch = Path(folder).parent / f"scratch-{seed}"
+    while True:
+        number = dice.randrange(1000)
+        model = f"model {number % 5}"
+        store.write(model, entry_of(number))
+        scratch.write_bytes(str(number).encode() * 3000)
+        store.keep_export(scratch)
+        for path, head in store.heads(f"model {dice.randrange(5)}"):
+            entry = store.read(path)
+            if entry is None:
+                continue
+            assert entry.result is not None
+            if entry != entry_of(int(entry.result.name)) or head.verdict != entry.key.verdict:
+                os._exit(3)
+        for path in (Path(folder) / "exports").iterdir():
+            if not path.name.startswith(".tmp-") and store.restore_export(path.name, scratch):
+                text = scratch.read_bytes()
+                if (
+                    len(
+                        set(
+                            text[i : i + len(text) // 3000]
+                            for i in range(0, len(text), len(text) // 3000)
+                        )
+                    )
+                    != 1
+                ):
+                    os._exit(4)
+        if dice.random() < 0.2:
+            store.prune()
+
+
+def test_many_write_at_once_and_are_killed(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    folder, dice = tmp_path / "cache", random.Random(0)
+    running = []
+    for seed in range(40):
+        while len(running) >= 6:
+            victim = running.pop(dice.randrange(len(running)))
+            time.sleep(0.05 * dice.random())
+            assert victim.is_alive(), f"ended by itself with {victim.exitcode}"
+            victim.kill()
+            victim.join()
+            assert victim.exitcode == -signal.SIGKILL
+        process = context.Process(target=writer, args=(str(folder), seed), daemon=True)
+        process.start()
+        running.append(process)
+    time.sleep(3)
+    for process in running:
+        assert process.is_alive(), f"ended by itself with {process.exitcode}"
+        process.kill()
+        process.join()
+    store = Store.open(folder)
+    for model in range(5):
+        heads = store.heads(f"model {model}")
+        assert 0 < len(heads) <= PER_MODEL + 6
+        for path, _ in heads:
+            entry = store.read(path)
+            assert entry is not None
+            assert entry.result is not None
+            assert entry == entry_of(int(entry.result.name))
+    for path in folder.rglob(".tmp-*"):
+        os.utime(path, (0, 0))
+    store.prune()
+    assert not list(folder.rglob(".tmp-*"))
+
+
+def state_of(folder: Path) -> State:
+    places = Places(str(folder), str(folder), "", own=(str(folder / "out"),))
+    return State(places, {})
+
+
+names = st.sampled_from(["a.py", "b.py", "sub/c.py", "sub/d.txt", "out/report.json", "lib.pyc"])
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    before=st.dictionaries(names, st.sampled_from("xyz")),
+    after=st.dictionaries(names, st.sampled_from("xyz")),
+    read=st.sets(names),
+    listed=st.booleans(),
+)
+def test_what_was_read_holds_if_and_only_if_it_is_the_same(
+    before: dict[str, str],
+    after: dict[str, str],
+    read: set[str],
+    listed: bool,
+) -> None:
+    with (
+        tempfile.TemporaryDirectory(dir="/var/tmp") as first,
+        tempfile.TemporaryDirectory(dir="/var/tmp") as second,
+    ):
+        for folder, files in ((first, before), (second, after)):
+            (Path(folder) / "sub").mkdir()
+            for name, text in files.items():
+                (Path(folder) / name).parent.mkdir(exist_ok=True)
+                (Path(folder) / name).write_text(text)
+        recorded = Recorded(
+            opened=tuple(f"{first}/{name}" for name in read),
+            listed=(f"{first}/sub",) if listed else (),
+        )
+        found = depend(recorded, (), state_of(Path(first)), time.time_ns() + 10**9)
+        assert isinstance(found, Dependencies)
+        changed = {
+            name
+            for name in read
+            if before.get(name) != after.get(name) and not name.startswith("out")
+        }
+        below = [{name for name in files if name.startswith("sub/")} for files in (before, after)]
+        same = not changed and (not listed or below[0] == below[1])
+        assert same == (not list(differences(found, state_of(Path(second)))))
+
+
+def test_the_kernel_says_what_other_programs_open(tmp_path: Path) -> None:
+    for name in ("seen/a", "apart/b", ".git/c", "venv/pyvenv.cfg", "venv/d"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+
+    def cat(*files: str) -> None:
+        subprocess.run(["cat", *(str(tmp_path / name) for name in files)], check=True)
+
+    watch = Watch(str(tmp_path), (str(tmp_path / "apart"),))
+    assert watch.complete is (sys.platform == "linux")
+    cat("seen/a")
+    watch.start("early")
+    cat("apart/b", ".git/c", "venv/d")
+    watch.start("late")
+    assert watch.end("early") == {str(tmp_path / "seen/a")}
+    cat("seen/a")
+    assert watch.end("late") == {str(tmp_path / "seen/a")}
+    assert not watch.lost("late")
+    watch.start("flooded")
+    (tmp_path / "seen" / "b").write_text("")
+    limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    files = [tmp_path / "seen" / name for name in ("a", "b")]
+    for number in range(limit + 10):
+        files[number % 2].open().close()
+    watch.end("flooded")
+    assert watch.lost("flooded")
+    assert not watch.lost("late")
+    watch.close()
