@@ -38,7 +38,6 @@ from onnx_gate.report.model import (
     Shard,
     Verdict,
 )
-from onnx_gate.report.summary import model_line
 from onnx_gate.report.times import timed_line
 from onnx_gate.verify.context import Context, today
 
@@ -114,7 +113,7 @@ def run(
     results: dict[str, ModelResult] = dict(known.results)
     environment: dict[str, Any] = dict(known.environment)
     for name, result in results.items():
-        progress.finished(name, result.verdict, f"{model_line(result)}, from the cache")
+        progress.finished(name, result.verdict, timed_line(result))
     tasks = [
         _task(manifest, spec, options, threads, folders[spec.name], logs[spec.name], cache, known)
         for spec in specs

@@ -53,6 +53,10 @@ def used(check: Check | None) -> str:
 
 def model_line(model: ModelResult) -> str:
     """Return one line about a model, without its name and verdict."""
+    return _line(model) + (", from the cache" if model.cached else "")
+
+
+def _line(model: ModelResult) -> str:
     if model.error is not None:
         return f"{model.error.kind}: {first_line(model.error.message)}"
     if model.verdict == "pass":
@@ -63,7 +67,7 @@ def model_line(model: ModelResult) -> str:
             *_plural(sum(f.severity == "warning" for f in model.findings), "warning"),
         ]
         line = f"{counted(model)} checks{share}{''.join(f', {n}' for n in notes)}"
-        return f"{line}, {'cached' if model.cached else f'{seconds(model)} s'}"
+        return line if model.cached else f"{line}, {seconds(model)} s"
     bad = failing(model)
     if not bad:
         errors = [f for f in model.findings if f.severity == "error"]
