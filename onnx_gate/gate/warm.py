@@ -1,4 +1,4 @@
-"""Imported by the fork server: what every export would otherwise import and build for itself.
+"""Imported by the fork server: what every export would otherwise import for itself.
 
 Imports and tables only. A server that had exported a model would spoil the later exports of
 recurrent networks with a dynamic length, and so would one that had captured one.
@@ -32,13 +32,14 @@ _MODULES = (
 
 
 def warm() -> None:
-    """Import the exporters' modules and build their operator registry once."""
+    """Import the exporters' modules.
+
+    The registry of operators is not made: every export makes its own, whatever there was before,
+    because a model may register operators.
+    """
     for name in _MODULES:
         with suppress(Exception):
             importlib.import_module(name)
-    with suppress(Exception):
-        registration = importlib.import_module("torch.onnx._internal.exporter._registration")
-        registration.ONNXRegistry.from_torchlib()
     with suppress(Exception):
         torch_export = importlib.import_module("torch.export")
         torch_export.default_decompositions()

@@ -29,6 +29,11 @@ from onnx_gate.verify.sessions import Sessions, answers_of, without_optimisation
 from onnx_gate.verify.tolerance import Metric
 
 STORED = "stored"
+# What PyTorch said about the first case is kept for a second look up to this size.
+KEPT_BYTES = 64 * 2**20
+
+# What PyTorch says about a case, or why it refuses.
+_Said = tuple[CaseOracle | None, str]
 
 
 @dataclass
@@ -60,13 +65,14 @@ class Checker:
         plain = without_optimisations(self.spec.runtimes)
         with Sessions(self.path, self.spec.runtimes, self.threads) as sessions:
             checks: list[Check] = []
-            first: Case | None = None
+            first: tuple[Case, _Said | None] | None = None
             for case in chosen:
+                said = self._ask(case, self.eager, self._wide)
                 if first is None:
-                    first = case
-                checks += self._case(case, sessions)
+                    first = case, said if _bytes(said) <= KEPT_BYTES else None
+                checks += self._case(case, said, sessions)
         if plain is not None and first is not None:
-            checks += self._once_without(plain, first)
+            checks += self._once_without(plain, *first)
         return tuple(checks)
 
     def again(self, check: Check) -> tuple[Case, int, RuntimeSpec] | None:
@@ -95,7 +101,8 @@ class Checker:
         chosen = cases(self.spec, self.example, self.workspace, self.patterns, advice=True)
         with Sessions(self.path, self.spec.runtimes[:1], self.threads) as sessions:
             for case in chosen:
-                checks += self._case(case, sessions)
+                said = self._ask(case, self.eager, self._wide)
+                checks += self._case(case, said, sessions)
         return {
             "checks": [to_message(check) for check in checks],
             "findings": [
@@ -109,11 +116,12 @@ class Checker:
             ],
         }
 
-    def _once_without(self, plain: RuntimeSpec, case: Case) -> list[Check]:
+    def _once_without(self, plain: RuntimeSpec, case: Case, said: _Said | None) -> list[Check]:
         """Run one case with the optimisations off: some faults show at one level only."""
+        said = said or self._ask(case, self.eager, self._wide)
         try:
             with Sessions(self.path, (plain,), self.threads) as sessions:
-                return list(self._case(replace(case, expected={}), sessions))
+                return list(self._case(replace(case, expected={}), said, sessions))
         except GateError as error:
             self.findings.append(
                 Finding(
@@ -124,8 +132,8 @@ class Checker:
             )
             return []
 
-    def _case(self, case: Case, sessions: Mapping[str, Session]) -> Iterator[Check]:
-        oracle, refusal = self._ask(case, self.eager, self._wide)
+    def _case(self, case: Case, said: _Said, sessions: Mapping[str, Session]) -> Iterator[Check]:
+        oracle, refusal = said
         if oracle is not None and case.expected:
             yield from self._stored(case, oracle)
         for label, session in sessions.items():
@@ -137,7 +145,7 @@ class Checker:
         if oracle is not None and not case.advice and not self._is_edge(case):
             self._remember(oracle.outputs)
 
-    def _ask(self, case: Case, eager: Eager, wide: Wide) -> tuple[CaseOracle | None, str]:
+    def _ask(self, case: Case, eager: Eager, wide: Wide) -> _Said:
         """Run the module; return what it says, or why it refuses."""
         try:
             outputs = self._named(eager.run(case.arrays))
@@ -407,6 +415,10 @@ def _check(case: Case, runtime: str, output: str, verdict: CheckVerdict, reason:
         advice=case.advice,
         reason=reason,
     )
+
+
+def _bytes(said: _Said) -> int:
+    return sum(array.nbytes for array in said[0].outputs.arrays) if said[0] is not None else 0
 
 
 def _widest_eps(module: torch.nn.Module) -> float:
