@@ -34,6 +34,7 @@ class Inputs:
     shard: str = ""
     requirements: str = ""
     output: str = "onnx-gate-report"
+    cache: str = ""
     sandbox: SandboxChoice = "auto"
     protect_manifest: Protect = "warn"
 
@@ -46,6 +47,11 @@ class Inputs:
     def output_path(self) -> Path:
         """The absolute path of the folder for the report."""
         return self.directory / self.output
+
+    @property
+    def cache_path(self) -> Path | None:
+        """The absolute path of the folder of the cache; null without one."""
+        return self.directory / self.cache if self.cache else None
 
 
 def read_inputs(environ: Mapping[str, str]) -> Inputs:
@@ -103,6 +109,7 @@ def read_inputs(environ: Mapping[str, str]) -> Inputs:
         shard=text("shard", ""),
         requirements=inside("requirements", "", directory),
         output=inside("output", "onnx-gate-report", directory),
+        cache=inside("cache", "", directory),
         **values,  # type: ignore[arg-type]
     )
     if not inputs.directory.is_dir() and inputs.mode != "publish":
@@ -115,6 +122,17 @@ def read_inputs(environ: Mapping[str, str]) -> Inputs:
         mistakes.append(
             f"input 'output': {quote(inputs.output)} holds the repository's own files, and what is "
             "in it is replaced; give the report a folder of its own"
+        )
+    cache = inputs.cache_path.resolve() if inputs.cache_path is not None else None
+    if cache is not None and (
+        cache in (inputs.directory, *inputs.manifest_path.resolve().parents)
+        or cache == output
+        or output in cache.parents
+        or cache in output.parents
+    ):
+        mistakes.append(
+            f"input 'cache': {quote(inputs.cache)} holds other files than the cache's; give the "
+            "cache a folder of its own, such as .onnx-gate-cache"
         )
     if inputs.shard and inputs.mode not in ("verify", "plan"):
         mistakes.append(

@@ -12,8 +12,8 @@ from onnx_gate.report.model import Sandbox
 class Job(BaseModel):
     """A run of the gate inside the container.
 
-    Paths are absolute. ``prefix``, ``python``, ``environment``, ``owner``, ``policy`` (as JSON) and
-    ``private`` are those of ``gate.launch.Launch``. ``image`` has the versions that the image came with.
+    Paths are absolute; ``cache`` is null without one. ``prefix``, ``python``, ``environment``,
+    ``owner``, ``policy`` (as JSON) and ``private`` are those of ``gate.launch.Launch``. ``image`` has the versions that the image came with.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -22,6 +22,7 @@ class Job(BaseModel):
     models: tuple[str, ...] = ()
     shard: str = ""
     output: str
+    cache: str | None = None
     prefix: tuple[str, ...] = ()
     python: str | None = None
     environment: Mapping[str, str] = {}

@@ -96,6 +96,7 @@ def _verify(
             models=inputs.models,
             shard=inputs.shard,
             output=str(output),
+            cache=_cache(inputs, level),
             prefix=launch_prefix,
             python=python,
             environment=policy.environment,
@@ -130,6 +131,19 @@ def _policy(
         for folder in (place.home, place.temporary, place.site):
             os.chown(folder, policy.uid, policy.uid)
     return policy, level
+
+
+def _cache(inputs: Inputs, level: Sandbox) -> str | None:
+    """The folder of the cache, where the models cannot write a verdict of their own into it."""
+    if inputs.cache_path is None:
+        return None
+    if level.uid is None and not level.landlock:
+        log.warn(
+            f"input 'cache': {inputs.cache} is not used, as nothing keeps the models from writing "
+            f"into it (sandbox: {level.level})"
+        )
+        return None
+    return str(inputs.cache_path)
 
 
 def _requirements(inputs: Inputs) -> Path | None:

@@ -56,6 +56,8 @@ def main(arguments: Sequence[str]) -> int:
                 private=Path(job.private) if job.private is not None else None,
             ),
             sandbox=job.sandbox,
+            cache=Path(job.cache) if job.cache is not None else None,
+            changed=job.cache is not None,
         )
     except ManifestError as error:
         return _refuse(job, of_manifest(error))
