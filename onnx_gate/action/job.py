@@ -13,7 +13,8 @@ class Job(BaseModel):
     """A run of the gate inside the container.
 
     Paths are absolute; ``cache`` is null without one. ``prefix``, ``python``, ``environment``,
-    ``owner``, ``policy`` (as JSON) and ``private`` are those of ``gate.launch.Launch``. ``image`` has the versions that the image came with.
+    ``owner``, ``policy`` (as JSON) and ``private`` are those of ``gate.launch.Launch``. ``image``
+    has the versions that the image came with.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -128,8 +128,8 @@ def publish(
 def store(report: Report, publication: Publication) -> None:
     """Write the completed report over the one that is there; raises ``OSError``.
 
-    As root the container then gives the folder to the workspace's owner, who has to be able to
-    delete it.
+    As root the container then gives the folder, and the cache, to the workspace's owner, who has
+    to be able to delete them.
     """
     output = publication.inputs.output_path
     write_text(output / "report.json", to_json(report))
@@ -137,10 +137,11 @@ def store(report: Report, publication: Publication) -> None:
     owner = os.stat(publication.workspace)
     if os.getuid() != 0 or owner.st_uid == 0:
         return
-    for folder, folders, files in os.walk(output):
-        for name in (".", *folders, *files):
-            path = os.path.join(folder, name)
-            os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+    for top in (output, publication.inputs.cache_path):
+        for folder, folders, files in os.walk(top) if top is not None else ():
+            for name in (".", *folders, *files):
+                path = os.path.join(folder, name)
+                os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
 def _guarded(report: Report, publication: Publication) -> Report:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import shutil
+import stat
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -259,6 +260,8 @@ def open_cache(
             "git tracks files in it, so that anyone can write a verdict into it with a commit"
         )
     store = Store.open(folder)
+    if launch.owner is not None and folder.stat().st_mode & stat.S_IWOTH:
+        raise Unusable("everyone may write into it, the models' user too")
     places = find_places(
         workspace,
         [folder, *own, *([launch.private] if launch.private is not None else [])],
