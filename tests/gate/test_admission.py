@@ -72,6 +72,13 @@ def test_nobody_is_passed_over_for_ever(needs: list[int], jobs: int, total: int)
     assert max(overtaken.values()) <= PATIENCE
 
 
+def test_a_big_one_does_not_wait_for_all_the_small_ones() -> None:
+    seen = simulate([50, 100, *[50] * 30], jobs=2, total=100)
+    [place] = [place for place, (running, _) in enumerate(seen) if running[-1] == 1]
+    assert seen[place][0] == [1]
+    assert place == 1 + PATIENCE
+
+
 @given(st.lists(SIZES, min_size=1), st.lists(st.tuples(SIZES, SIZES), min_size=1), SIZES)
 def test_the_first_that_fits_is_next(
     needs: list[int], taken: list[tuple[int, int]], room: int
@@ -95,19 +102,29 @@ def test_the_longest_starts_first_and_what_is_unknown_is_usual(times: list[float
     assert longest_first([1.0, None, 9.0, 4.0, 2.0]) == [2, 3, 1, 4, 0]
 
 
-@given(st.lists(st.tuples(SIZES, SIZES, SIZES), max_size=6), st.integers(-50, 50))
-def test_who_is_ended_has_outgrown_what_was_expected_or_came_last(
-    taken: list[tuple[int, int, int]], room: int
-) -> None:
-    seats = [Seat(*each) for each in taken]
+SEATS = st.builds(
+    lambda used, more, started: Seat(max(0, used + more), used, started),
+    SIZES,
+    st.integers(0, 50) | st.integers(-50, 50),
+    st.integers(0, 5).map(float),
+)
+
+
+@given(st.lists(SEATS, max_size=5), st.integers(-50, 0))
+def test_who_is_ended_has_outgrown_what_was_expected(seats: list[Seat], room: int) -> None:
     place = to_end(seats, room)
     assert (place is None) == (room >= 0 or len(seats) < 2)
-    if place is None:
-        return
-    excess = [max(0, seat.used - seat.expected) for seat in seats]
-    assert excess[place] == max(excess)
-    if max(excess) == 0:
-        assert seats[place].started == max(seat.started for seat in seats)
+    if place is not None:
+        excess = [max(0, seat.used - seat.expected) for seat in seats]
+        assert excess[place] == max(excess)
+
+
+@given(st.lists(SIZES, min_size=2, max_size=5), st.permutations(range(5)))
+def test_or_else_came_last(used: list[int], order: list[int]) -> None:
+    seats = [Seat(each, each, float(start)) for each, start in zip(used, order, strict=False)]
+    place = to_end(seats, -1)
+    assert place is not None
+    assert seats[place].started == max(seat.started for seat in seats)
 
 
 def test_what_is_expected() -> None:
