@@ -75,9 +75,10 @@ def writer(folder: str, seed: int) -> None:
             if entry != entry_of(int(entry.result.name)) or head.verdict != entry.key.verdict:
                 os._exit(3)
         for path in (Path(folder) / "exports").iterdir():
-            if not path.name.startswith(".tmp-") and store.restore_export(path.name, scratch):
-                if hashlib.sha256(scratch.read_bytes()).hexdigest() != path.name:
-                    os._exit(4)
+            if path.name.startswith(".tmp-") or not store.restore_export(path.name, scratch):
+                continue
+            if hashlib.sha256(scratch.read_bytes()).hexdigest() != path.name:
+                os._exit(4)
         if dice.random() < 0.2:
             store.prune()
 
@@ -97,12 +98,13 @@ def test_many_write_at_once_and_are_killed(tmp_path: Path) -> None:
         process = context.Process(target=writer, args=(str(folder), seed), daemon=True)
         process.start()
         running.append(process)
-    time.sleep(3)
+    store = Store.open(folder)
+    while not all(store.heads(f"model {model}") for model in range(5)):
+        time.sleep(0.05)
     for process in running:
         assert process.is_alive(), f"ended by itself with {process.exitcode}"
         process.kill()
         process.join()
-    store = Store.open(folder)
     for model in range(5):
         heads = store.heads(f"model {model}")
         assert 0 < len(heads) <= PER_MODEL + 6
