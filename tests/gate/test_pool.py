@@ -616,11 +616,11 @@ def test_calls_that_make_no_sense(make: Callable[..., Task]) -> None:
             {
                 "a/memory.max": "1000",
                 "a/memory.current": "300",
-                "a/memory.stat": "anon 1\ninactive_file 50\n",
+                "a/memory.stat": "anon 1\ninactive_file 50\nactive_file 40\n",
                 "a/b/memory.max": "max",
                 "a/b/memory.current": "10",
             },
-            750,
+            770,
         ),
         (
             "5:cpu:/x\n4:memory:/host/path\n",
