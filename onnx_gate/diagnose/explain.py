@@ -8,6 +8,7 @@ from typing import Any
 
 import psutil
 
+from onnx_gate.diagnose.alone import reconsider
 from onnx_gate.diagnose.blame import Found, find_blame
 from onnx_gate.diagnose.hints import hints
 from onnx_gate.diagnose.localize import Located, localize
@@ -58,7 +59,7 @@ def explain(
         memory=_memory(checker),
     )
     subject.folder.mkdir(parents=True, exist_ok=True)
-    diagnosis = _diagnose(subject, deadline)
+    diagnosis = diagnose(subject, deadline)
     findings = hints(diagnosis, exported.proto, check)
     codes = tuple(dict.fromkeys(finding.code for finding in findings))
     diagnosis = diagnosis.model_copy(update={"hints": codes})
@@ -74,9 +75,11 @@ def worst(result: ModelResult) -> Check | None:
     return next((check for check in bad if check.metrics is not None), bad[0] if bad else None)
 
 
-def _diagnose(subject: Subject, deadline: float) -> Diagnosis:
+def diagnose(subject: Subject, deadline: float) -> Diagnosis:
+    """Blame, locate and cut out one diverged check, before ``deadline`` of the monotonic clock."""
     found = find_blame(subject, _BLAME_SHARE * (deadline - time.monotonic()))
     located = _located(subject, found, deadline)
+    found = reconsider(subject, found, located, deadline - time.monotonic())
     node = located.node if located is not None else None
     notes = [found.note, located.note if located is not None else ""]
     path = None

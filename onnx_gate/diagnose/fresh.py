@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import onnx_ir as ir
 import torch
 
 from onnx_gate.diagnose.isolate import Runner
@@ -25,6 +26,8 @@ from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import to_tensor
 from onnx_gate.verify.export import _call_order
 
+# Weights of fewer bytes are copied into the graph.
+_SMALL = 1024
 # A fresh export this much nearer to PyTorch than the file is taken for right.
 NEARER = 0.1
 
@@ -48,11 +51,9 @@ def add_fresh_export(
     path = subject.folder / "fresh.onnx"
     try:
         with quiet():
-            program = _export(subject, exporter, path)
-        proto = onnx.load(str(path), load_external_data=False)
+            program, graph = _export(subject, exporter, path)
     except Exception:
         return False
-    graph = read_graph(proto, path)
     runner = Runner(graph, subject.runtime, subject.folder, subject.threads)
     feeds = _feeds(subject, program, graph)
     if feeds is None:
@@ -127,7 +128,8 @@ def run_all(
     return values, made
 
 
-def _export(subject: Subject, exporter: str, path: Path) -> Any:
+def _export(subject: Subject, exporter: str, path: Path) -> tuple[Any, Graph]:
+    """Return torch.export's program, ``None`` of a trace, and the graph."""
     args, kwargs = subject.eager.binding.split(
         {name: to_tensor(array) for name, array in subject.arrays.items()}
     )
@@ -146,15 +148,35 @@ def _export(subject: Subject, exporter: str, path: Path) -> Any:
                 verbose=False,
                 input_names=_call_order(subject.eager),
             )
-            return None
+            return None, read_graph(onnx.load(str(path), load_external_data=False), path)
         program = torch.onnx.export(
             subject.eager.module, args, kwargs=kwargs, dynamo=True, verbose=False
         )
         assert program is not None
-        program.save(str(path), external_data=True)
-        return program.exported_program
+        return program.exported_program, _unsaved(program.model, path)
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
+
+
+def _unsaved(model: ir.Model, path: Path) -> Graph:
+    """Return the graph of a model whose weights stay where they are, the module's own."""
+    arrays: dict[str, Array] = {}
+    held: list[tuple[ir.Value, Any]] = []
+    try:
+        for name, value in model.graph.initializers.items():
+            tensor = value.const_value
+            if tensor is None or tensor.nbytes < _SMALL:
+                continue
+            arrays[name] = array = tensor.numpy()
+            held.append((value, tensor))
+            value.const_value = ir.ExternalTensor(
+                "", 0, tensor.nbytes, tensor.dtype, shape=ir.Shape(array.shape), name=name
+            )
+        proto = ir.to_proto(model)
+    finally:
+        for value, tensor in held:
+            value.const_value = tensor
+    return read_graph(proto, path, arrays)
 
 
 def _feeds(subject: Subject, program: Any, graph: Graph) -> dict[str, Array] | None:

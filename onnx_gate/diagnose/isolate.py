@@ -78,7 +78,7 @@ class Runner:
 
     def _open(self, node: Node, feeds: Mapping[str, Value]) -> Call:
         stored = [name for name in node.inputs if name not in feeds]
-        model = node_model(self.graph, node, {n: _type_of(v) for n, v in feeds.items()}, stored)
+        model = node_model(self.graph, node, {n: type_of(v) for n, v in feeds.items()}, stored)
         if self._runtime.name != "onnxruntime":
             return self._open_other(model)
         options = ort.SessionOptions()
@@ -152,9 +152,10 @@ def _tensor(graph: Graph, name: str) -> onnx.TensorProto:
     return array
 
 
-def _type_of(value: Value) -> onnx.TypeProto:
+def type_of(value: Value) -> onnx.TypeProto:
+    """Return the ONNX type of a value, of any shape."""
     if isinstance(value, list):
-        element = _type_of(value[0]) if value else _type_of(np.zeros(0, np.float32))
+        element = type_of(value[0]) if value else type_of(np.zeros(0, np.float32))
         return helper.make_sequence_type_proto(element)
     kind = np_dtype_to_tensor_dtype(value.dtype) if value.dtype.kind not in "OU" else 8
     return helper.make_tensor_type_proto(kind, None)

@@ -59,19 +59,19 @@ class Audit:
     suspects: tuple[Suspect, ...]
 
 
-def audit(bench: Bench, only: str | None = None) -> tuple[Audit | None, str]:
-    """Compare the nodes of the graph one by one, or only the one that makes the value ``only``.
+def audit(bench: Bench) -> tuple[Audit | None, str]:
+    """Compare the nodes of the graph one by one.
 
     Returns ``None`` and a sentence where that is not possible.
     """
     size = bench.subject.exported.info().bytes
-    if size > EVALUATOR_BYTES and only is None:
+    if size > EVALUATOR_BYTES:
         return None, f"{size / 2**20:.0f} MiB are too much for it"
-    return bench.apart(lambda: _Audit(bench, only).run(), 2 * SECONDS)
+    return bench.apart(lambda: _Audit(bench).run(), 2 * SECONDS)
 
 
 class _Audit:
-    def __init__(self, bench: Bench, only: str | None) -> None:
+    def __init__(self, bench: Bench) -> None:
         subject = bench.subject
         self._subject = subject
         self._end = time.monotonic() + min(SECONDS, bench.left() / 2)
@@ -80,17 +80,12 @@ class _Audit:
             self.model = onnx.inliner.inline_local_functions(self.model)
         self.graph: Graph = read_graph(self.model, subject.exported.path)
         self.feeds = {g: subject.arrays[name] for name, g in subject.graph_inputs.items()}
-        self._only = only
         self.refused: list[str] = []
         self.checked = 0
 
     def run(self) -> Audit:
         """Compare, and try the worst."""
-        nodes = [
-            node
-            for node in self.graph.nodes
-            if node.op_type != "Constant" and self._only in (None, *node.outputs)
-        ]
+        nodes = [node for node in self.graph.nodes if node.op_type != "Constant"]
         found = sorted(self._differing(nodes), key=lambda item: -item[1])
         suspects = [
             Suspect(node.proto.name or node.outputs[0], node.op_type, error, self._without(values))

@@ -195,30 +195,26 @@ class _Localizer:
         return [found[index] for index in sorted(found)]
 
     def _by_value(self) -> None:
-        """Search among all that the untouched module computes, and a fresh export of it."""
+        """Search among all that the untouched module computes, and a fresh export of it.
+
+        The export costs the most, and is made where what PyTorch computes is too coarse.
+        """
         subject = self.subject
         try:
-            numbers = record_module(
-                subject.eager, subject.arrays, self.pool, self.store, subject.workspace
-            )
+            record_module(subject.eager, subject.arrays, self.pool, self.store, subject.workspace)
         except Refusal as error:
             self.known.notes.append(f"the model cannot be recorded: {error}")
-            numbers = ()
-        del numbers
-        exporters = ("torchscript", "dynamo") if self.traced else ("dynamo", "torchscript")
-        for exporter in exporters:
-            if add_fresh_export(
-                subject, exporter, self.place, self.expected, self.error, self.pool, self.store
-            ):
-                break
         if self.graph.is_fixed(self.output) and self.output in self.graph.producer:
             self.known.notes.append("the output does not depend on the inputs")
             node = self.graph.producer[self.output]
             self.known.inside = Guilty(node, self.output, _nothing())
             return
-        anchors = {self.output: self.expected}
-        search = Search(self.runner, self.feeds, anchors, self.pool, self.store, self.clock)
+        search = self._new_search()
         guilty = self._first(search)
+        if guilty is None or not search.is_plain(guilty):
+            self._add_fresh_export()
+            search = self._new_search()
+            guilty = self._first(search)
         if guilty is None:
             region, _ = search.region()
             self.known.values = search.taught
@@ -238,6 +234,17 @@ class _Localizer:
         search.teach()
         self.known.moments = {n: m[0] for n, m in search.matched.items()}
         self.known.born = search.born
+
+    def _new_search(self) -> Search:
+        anchors = {self.output: self.expected}
+        return Search(self.runner, self.feeds, anchors, self.pool, self.store, self.clock)
+
+    def _add_fresh_export(self) -> None:
+        for exporter in ("torchscript", "dynamo") if self.traced else ("dynamo", "torchscript"):
+            if add_fresh_export(
+                self.subject, exporter, self.place, self.expected, self.error, self.pool, self.store
+            ):
+                return
 
     def _first(self, search: Search) -> Guilty | None:
         for _ in range(_ROUNDINGS):

@@ -46,12 +46,20 @@ class Node:
 
 
 class Constants:
-    """Initializers by name; external data is mapped from its file and never read as a whole."""
+    """Initializers by name; external data is mapped from its file and never read as a whole.
 
-    def __init__(self, tensors: Iterable[onnx.TensorProto], folder: Path) -> None:
+    ``arrays`` are the values of those that are in no file.
+    """
+
+    def __init__(
+        self,
+        tensors: Iterable[onnx.TensorProto],
+        folder: Path,
+        arrays: Mapping[str, Array] | None = None,
+    ) -> None:
         self._folder = folder.resolve()
         self._tensors = {tensor.name: tensor for tensor in tensors}
-        self._arrays: dict[str, Array] = {}
+        self._arrays: dict[str, Array] = dict(arrays or {})
 
     def __contains__(self, name: str) -> bool:
         return name in self._tensors
@@ -147,18 +155,26 @@ class Graph:
                 yield attribute.name, self._body(attribute.g)
 
     def _body(self, proto: onnx.GraphProto) -> Graph:
+        own = {tensor.name for tensor in proto.initializer}
         constants = Constants(
-            [*self.constants._tensors.values(), *proto.initializer], self.constants._folder
+            [*self.constants._tensors.values(), *proto.initializer],
+            self.constants._folder,
+            {n: a for n, a in self.constants._arrays.items() if n not in own},
         )
         outer = {*self.inputs, *self.producer, *self.outer}
         return Graph(proto, constants, self.opsets, self.ir_version, outer)
 
 
-def read_graph(proto: onnx.ModelProto, path: Path) -> Graph:
-    """Return the main graph of a model that was read from ``path``, its own functions inlined."""
+def read_graph(
+    proto: onnx.ModelProto, path: Path, arrays: Mapping[str, Array] | None = None
+) -> Graph:
+    """Return the main graph of a model that was read from ``path``, its own functions inlined.
+
+    ``arrays`` are the values of initializers that are in no file.
+    """
     if proto.functions:
         proto = onnx.inliner.inline_local_functions(proto)
-    constants = Constants(proto.graph.initializer, path.parent)
+    constants = Constants(proto.graph.initializer, path.parent, arrays)
     return Graph(proto.graph, constants, proto.opset_import, proto.ir_version)
 
 

@@ -49,6 +49,8 @@ _TRUSTED = 0.6
 _TRIES = 40
 # Steps back from where the agreement ends: a wrong value can be another one of the model's.
 _BACK = 6
+# What PyTorch calls the products of ONNX.
+_PRODUCTS = {"gemm": ("addmm", "mm", "linear"), "matmul": ("mm", "bmm", "linear")}
 # Steps from what a node reads to what it may have had to compute.
 _STEPS = 3
 
@@ -252,6 +254,16 @@ class Search:
             pending.extend(self.graph.moving(node))
         return [found[index] for index in sorted(found)]
 
+    def is_plain(self, guilty: Guilty) -> bool:
+        """Say that PyTorch makes the guilty value of just what the node reads, by what it is.
+
+        An operator of another name may be one that exporters lower to several nodes.
+        """
+        alike = any(
+            _is_called(guilty.node.op_type, m.operator) for m in self.pool.find(guilty.moment.array)
+        )
+        return alike and self.unit(guilty) == [guilty.node] and self._is_direct(guilty)
+
     def direct(self, nodes: Iterable[Node]) -> Guilty | None:
         """Return the first node for which PyTorch makes something else of just what it reads."""
         for node in nodes:
@@ -414,6 +426,12 @@ def _bare(operator: str) -> str:
     """Return ``softmax`` for both ``aten._softmax.default`` and ``Softmax``."""
     parts = operator.split(".")
     return parts[1 if len(parts) > 1 else 0].replace("_", "").lower()
+
+
+def _is_called(op_type: str, operator: str) -> bool:
+    """Say that an operator of ONNX and one of PyTorch are the same, as far as their names tell."""
+    onnx, torch = _bare(op_type), _bare(operator).removeprefix("native")
+    return onnx in torch or torch in onnx or torch in _PRODUCTS.get(onnx, ())
 
 
 def _equal(a: Moment, b: Moment) -> bool:

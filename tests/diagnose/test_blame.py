@@ -19,7 +19,9 @@ import torch.nn.functional as F
 from onnxscript import opset18 as op
 from torch import Tensor, nn
 
-from onnx_gate.diagnose.blame import Found, find_blame, reconsider
+from onnx_gate.diagnose.alone import reconsider
+from onnx_gate.diagnose.blame import Found, find_blame
+from onnx_gate.diagnose.localize import localize
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.manifest import ExportSpec, InputSpec, ModelSpec, RuntimeSpec
 from onnx_gate.report.model import Check, Metrics
@@ -559,11 +561,16 @@ def test_broken_files_are_evidence(tmp_path: Path) -> None:
 
 
 def test_one_node_decides_where_the_whole_is_too_much(tmp_path: Path) -> None:
-    subject = make(tmp_path, Of(lambda x: x.sort()[0] * 2), with_nan(4, 8))
     undecided = Found("undecided", plain_agrees=False)
-    found = reconsider(subject, undecided, "getitem")
-    assert found.blame == "kernel"
+    subject = make(tmp_path, Of(lambda x: x.sort()[0] * 2), with_nan(4, 8))
+    located = localize(subject)
+    found = reconsider(subject, undecided, located)
+    assert (found.blame, found.evidence[-1].agrees) == ("kernel", True)
+    assert reconsider(subject, Found("capture"), located).blame == "capture"
+    assert reconsider(subject, undecided, None).blame == "undecided"
     subject = make(tmp_path, Of(averaged), normal(2, 3))
-    name = subject.exported.proto.graph.output[0].name
-    assert reconsider(subject, undecided, name).blame == "exporter"
-    assert reconsider(subject, Found("capture"), name).blame == "capture"
+    found = reconsider(subject, undecided, localize(subject))
+    assert (found.blame, found.evidence[-1].agrees) == ("exporter", False)
+    # That a file computes something else does not say whether it ever was right.
+    stale = file_of(tmp_path, mlp(), normal(3, 8), retrained)
+    assert reconsider(stale, undecided, localize(stale)).blame == "undecided"
