@@ -21,6 +21,7 @@ from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.outputs import flatten
 from onnx_gate.runtimes.torch_eager import Eager, _fast_path, seed_everything, to_tensor
 from onnx_gate.verify.build import load_function
+from onnx_gate.verify.disk import check_room
 from onnx_gate.verify.export_errors import export_error
 
 # Above this the weights go beside the graph, which halves the memory that a session takes to load.
@@ -83,6 +84,7 @@ def export(
         path = workspace / spec.onnx
         return Exported(path, "file", read_graph(path, spec.onnx))
     folder.mkdir(parents=True, exist_ok=True)
+    check_room(folder, eager.module)
     path = folder / "model.onnx"
     seed_everything(spec.seed)
     tensors = {name: to_tensor(array) for name, array in example.items()}

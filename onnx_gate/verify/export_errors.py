@@ -14,6 +14,7 @@ from onnx_gate.errors import GateError
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.verify import translations
 from onnx_gate.verify.constraints import constraint_message
+from onnx_gate.verify.disk import disk_full
 from onnx_gate.verify.user_code import Line, at, of_error, of_stack, shown, workspace_of
 
 # How many lines of the exporter's own words are shown where they are not understood.
@@ -83,6 +84,9 @@ def export_error(error: BaseException, spec: ModelSpec) -> GateError:
     if isinstance(error, GateError):
         return error
     chain = tuple(_chain(error))
+    full = next((said for each in chain if (said := disk_full(each))), "")
+    if full:
+        return GateError("export", "OG210", full)
     root = workspace_of(spec.model)
     found = (of_error(each, root) for each in reversed(chain))
     failure = _Failure(

@@ -47,6 +47,7 @@ TRIGGERS: dict[str, tuple[tuple[str, str], ...]] = {
         ("findings", "custom_torchscript"),
         ("findings", "untraceable"),
     ),
+    "OG210": (("findings", "oversized"),),
     "OG301": (("bad", "no_provider"), ("bad", "silent_fallback")),
     "OG302": (("findings", "session_option"),),
     "OG303": (("findings", "newest_opset"),),

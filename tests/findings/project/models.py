@@ -330,3 +330,14 @@ class SmoothGelu(nn.Module):
         for _ in range(8):
             x = x - 0.5 * (x * 0.5 * (1.0 + torch.erf(x / 1.4142)))
         return x
+
+
+class Oversized(nn.Module):
+    """Says that it has 400 TB of weights; all of them are one number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(1).expand(10**14))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.scale[0]

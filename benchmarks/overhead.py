@@ -1,0 +1,244 @@
+"""What the gate costs for one model, beside the bare work and beside a script that compares.
+
+    python benchmarks/overhead.py                       # five rounds of everything
+    python benchmarks/overhead.py --rounds 1 --only resnet18
+
+Three programs do the same model in turn, each in an interpreter of its own, in every round:
+
+- *bare*: import, build, export, open a session, run both sides once per case; compare nothing;
+- *naive*: the same with PyTorch's tutorial in it: the exported file is checked with onnx.checker
+  and the outputs are compared with numpy.testing.assert_allclose (rtol 1e-3, atol 1e-5);
+- *gate*: ``onnx-gate run``.
+
+The gate runs twice: with one random case for each size (``sizes``), and with the suites that it
+takes by default (``default``); the other two run as many cases of the same sizes each time. Below
+the ratios stands what the gate does beyond that. Wall time is what a user waits for; processor time
+(user and system, of all processes) says the same where other programs use the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+NETWORKS = {
+    "resnet18": {
+        "target": "ResNet18",
+        "input": "image",
+        "entry": "float32[batch, 3, 224, 224]",
+        "shape": "({0}, 3, 224, 224)",
+        "dims": "batch: [1, 2, 8]",
+        "dynamic": '{"image": {0: "batch"}}',
+        "draw": "rng.standard_normal(shape, dtype=np.float32)",
+    },
+    "bert": {
+        "target": "Bert",
+        "input": "tokens",
+        "entry": "{dtype: int64, shape: [1, seq], range: [0, 30521]}",
+        "shape": "(1, {0})",
+        "dims": "seq: [16, 64, 128]",
+        "dynamic": '{"tokens": {1: "seq"}}',
+        "draw": "rng.integers(0, 30522, shape)",
+    },
+}
+
+MANIFEST = """\
+version: 1
+dims: {{{dims}}}
+suites:
+  sizes: {{random: normal, count: 1}}
+models:
+  {name}:
+    model: networks.py:{target}
+    inputs:
+      {input}: {entry}
+"""
+
+SCRIPT = """\
+import sys
+import numpy as np
+import torch
+import onnxruntime
+{imports}
+from networks import {target}
+
+path, example, sizes = sys.argv[1], int(sys.argv[2]), [int(a) for a in sys.argv[3:]]
+rng = np.random.default_rng(0)
+
+def draw(size):
+    shape = {draw_shape}
+    return {draw}
+
+torch.manual_seed(0)
+model = {target}().eval()
+weights = sum(p.numel() * p.element_size() for p in model.parameters())
+with torch.no_grad():
+    program = torch.onnx.export(
+        model, (), kwargs={{"{input}": torch.from_numpy(draw(example))}}, dynamo=True,
+        verbose=False, dynamic_shapes={dynamic},
+    )
+    program.save(path, external_data=weights > 256 * 2**20)
+{check}
+options = onnxruntime.SessionOptions()
+options.log_severity_level = 3
+session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+for size in sizes:
+    x = draw(size)
+    with torch.no_grad():
+        expected = model(torch.from_numpy(x))
+    actual = session.run(None, {{"{input}": x}})
+{compare}
+"""
+
+COMPARE = """\
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    for e, a in zip(expected, actual):
+        np.testing.assert_allclose(e.numpy(), a, rtol=1e-3, atol=1e-5)
+"""
+
+WORK = {
+    "bare": "import torch, onnxruntime and the exporter; build; export and save; one session; one "
+    "forward of each side per case",
+    "naive": "bare, and: onnx.checker; assert_allclose per output",
+    "gate": "bare, and: the command line, reading the manifest, a fork server, a worker; the model "
+    "called three times on the export's example (does it agree with itself, did the export change "
+    "it); onnx.checker, shape inference, the graph's findings; every output compared with PyTorch "
+    "and, beyond a floor, with the model in float64 (a forward of its own); a second session "
+    "without optimisations on the first case; the report in two formats",
+    "default": "gate, and: advice (large, NaN, infinite inputs on both sides, in a fork)",
+}
+
+
+@dataclass(frozen=True)
+class Took:
+    """Seconds of one program: on the clock, and of the processors."""
+
+    wall: float
+    cpu: float
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", choices=NETWORKS)
+    arguments = parser.parse_args()
+    print_environment()
+    for name in NETWORKS:
+        if arguments.only in (None, name):
+            with tempfile.TemporaryDirectory() as folder:
+                measure(name, Path(folder), arguments.rounds)
+    print("\nwhat each does")
+    for name, work in WORK.items():
+        print(f"  {name:8s} {work}")
+
+
+def measure(name: str, folder: Path, rounds: int) -> None:
+    network = NETWORKS[name]
+    (folder / "networks.py").write_text((HERE / "networks.py").read_text())
+    plain = MANIFEST.format(name=name, **network)
+    (folder / "default.yml").write_text(plain)
+    (folder / "sizes.yml").write_text(plain + "    suites: [sizes]\n")
+    for script, check, compare in (
+        ("bare", "", ""),
+        ("naive", "onnx.checker.check_model(path)", COMPARE),
+    ):
+        text = SCRIPT.format(
+            imports="import onnx" if check else "",
+            check=check,
+            compare=compare,
+            draw_shape=network["shape"].format("size"),
+            **{key: network[key] for key in ("target", "input", "dynamic", "draw")},
+        )
+        (folder / f"{script}.py").write_text(text)
+    for suite in ("sizes", "default"):
+        took: dict[str, list[Took]] = {"bare": [], "naive": [], "gate": []}
+        example, sizes, stages, spent = "5", [], {}, 0.0
+        for turn in range(rounds + 1):
+            gate = [sys.executable, "-m", "onnx_gate", "run", "--output", str(folder / "out")]
+            took["gate"].append(run([*gate, "--manifest", f"{suite}.yml"], folder))
+            report = json.loads((folder / "out" / "report.json").read_text())
+            model = report["models"][0]
+            assert model["verdict"] == "pass", model
+            sizes = sizes or cases(model)
+            for script in ("bare", "naive"):
+                command = [sys.executable, f"{script}.py", "model.onnx", example, *sizes]
+                took[script].append(run(command, folder))
+            if turn == 0:  # the first round fills caches
+                for each in took.values():
+                    each.clear()
+                continue
+            for stage in model["stages"]:
+                stages.setdefault(stage["name"], []).append(stage["seconds"])
+            spent += took["gate"][-1].wall
+        show(name, suite, sizes, took, stages)
+
+
+def cases(model: dict) -> list[str]:
+    """The size of each case that the gate ran (and counts), read off its name."""
+    seen = {c["case"] for c in model["checks"] if not c["advice"]}
+    return [re.search(r"=(\d+)", case)[1] for case in sorted(seen)]
+
+
+def run(command: list[str], folder: Path) -> Took:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    begin = time.perf_counter()
+    done = subprocess.run(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
+    wall = time.perf_counter() - begin
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        raise SystemExit(done.stdout.decode(errors="replace"))
+    return Took(wall, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+
+
+def show(
+    name: str,
+    suite: str,
+    sizes: list[str],
+    took: dict[str, list[Took]],
+    stages: dict[str, list[float]],
+) -> None:
+    print(f"\n{name}, {suite}: {len(sizes)} cases of sizes {' '.join(sizes)}")
+    print(f"  {'':6s} {'wall':>7s} {'/ bare':>7s} {'/ naive':>8s} {'cpu':>7s} {'/ bare':>7s}")
+    for program, all_took in took.items():
+        pairs = list(zip(all_took, took["bare"], took["naive"], strict=True))
+        print(
+            f"  {program:6s} {median(t.wall for t in all_took):7.2f}"
+            f" {median(t.wall / b.wall for t, b, _ in pairs):7.2f}"
+            f" {median(t.wall / n.wall for t, _, n in pairs):8.2f}"
+            f" {median(t.cpu for t in all_took):7.2f}"
+            f" {median(t.cpu / b.cpu for t, b, _ in pairs):7.2f}"
+        )
+    parts = ", ".join(f"{stage} {median(times):.2f}" for stage, times in stages.items())
+    print(f"  the gate's stages: {parts}")
+
+
+def median(values: object) -> float:
+    return statistics.median(values)  # type: ignore[arg-type]
+
+
+def print_environment() -> None:
+    import onnxruntime
+    import torch
+
+    print(
+        f"torch {torch.__version__}, onnxruntime {onnxruntime.__version__}, "
+        f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
+    )
+
+
+if __name__ == "__main__":
+    main()
