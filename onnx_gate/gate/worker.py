@@ -36,7 +36,7 @@ def work(payload: tuple[ModelSpec, Context], emit: Callable[[dict[str, Any]], No
     message = {"kind": "result", "environment": environment, "model": to_message(result)}
     if recorder is not None:
         recorder.add(_declared(spec, context.workspace))
-        message["recorded"] = recorder.message(_own(context))
+        message["recorded"] = recorder.message(str(context.workspace), _own(context))
     emit(message)
 
 

@@ -20,6 +20,7 @@ from onnx_gate.gate.cache.dependencies import Dependencies, Recorded, depend, di
 from onnx_gate.gate.cache.entry import Entry, from_bytes, to_bytes
 from onnx_gate.gate.cache.key import Key
 from onnx_gate.gate.cache.places import Places, State
+from onnx_gate.gate.cache.record import installed
 from onnx_gate.gate.cache.store import PER_MODEL, Store
 from onnx_gate.gate.cache.watch import Watch
 from onnx_gate.report.model import ModelResult
@@ -163,6 +164,13 @@ def test_what_was_read_holds_if_and_only_if_it_is_the_same(
         below = [{name for name in files if name.startswith("sub/")} for files in (before, after)]
         same = not changed and (not listed or below[0] == below[1])
         assert same == (not list(differences(found, state_of(Path(second)))))
+
+
+def test_what_lies_around_the_workspace_is_not_installed(tmp_path: Path) -> None:
+    inside = f"{sys.prefix}/src/app"
+    assert sys.prefix not in installed(inside)
+    assert sys.prefix in installed(str(tmp_path))
+    assert not any(f"{inside}/".startswith(f"{folder}/") for folder in installed(inside))
 
 
 def test_the_kernel_says_what_other_programs_open(tmp_path: Path) -> None:

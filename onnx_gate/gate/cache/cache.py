@@ -21,6 +21,7 @@ from onnx_gate.gate.cache.environment import fingerprint_of, variables_that_matt
 from onnx_gate.gate.cache.git_index import tracked
 from onnx_gate.gate.cache.key import Key, key_changes, key_of
 from onnx_gate.gate.cache.places import State, find_places
+from onnx_gate.gate.cache.record import installed
 from onnx_gate.gate.cache.store import Store, Unusable
 from onnx_gate.gate.cache.watch import Watch
 from onnx_gate.gate.launch import Launch
@@ -262,9 +263,11 @@ def open_cache(
     store = Store.open(folder)
     if launch.owner is not None and folder.stat().st_mode & stat.S_IWOTH:
         raise Unusable("everyone may write into it, the models' user too")
+    # Known by version, and where they lie in the repository not by every file of theirs.
+    packages = map(Path, installed(str(workspace)))
     places = find_places(
         workspace,
-        [folder, *own, *([launch.private] if launch.private is not None else [])],
+        [folder, *own, *([launch.private] if launch.private is not None else []), *packages],
         seen.get("HOME", ""),
         shared=launch.owner is not None,
     )

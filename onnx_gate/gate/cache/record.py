@@ -20,7 +20,7 @@ from typing import Any
 _NETWORK = ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto")
 _CHILDREN = ("subprocess.Popen", "os.exec", "os.posix_spawn", "os.system", "os.spawn", "pty.spawn")
 _IMPORT_SYSTEM = ("<frozen importlib._bootstrap_external>", "<frozen zipimport>")
-_WRITES = os.O_WRONLY | os.O_RDWR
+_KERNEL = ("/proc", "/sys", "/dev")
 
 VOLATILE = (
     *("GITHUB_", "RUNNER_", "ACTIONS_", "INPUT_", "SSH_", "XDG_SESSION", "INVOCATION_ID"),
@@ -74,7 +74,7 @@ class Recorder:
         """Note files that are read by other means."""
         self._opened.update(os.path.abspath(path) for path in paths)
 
-    def message(self, own: Iterable[str] = ()) -> dict[str, Any]:
+    def message(self, workspace: str, own: Iterable[str] = ()) -> dict[str, Any]:
         """Return what was seen, as JSON data; every path is absolute.
 
         Left out is what lies in the interpreter's folders, whose packages are known by version,
@@ -86,7 +86,7 @@ class Recorder:
                 if file is not None and os.path.isabs(file):
                     self._opened.add(_source(os.path.normpath(file)))
         self._searched.update(os.path.abspath(path or ".") for path in sys.path)
-        passed = _Folders((*_installed(), *map(os.path.abspath, own)))
+        passed = _Folders((*installed(workspace), *map(os.path.abspath, own), *_KERNEL))
         groups = {
             "opened": self._opened,
             "listed": self._listed,
@@ -210,16 +210,19 @@ class _Folders:
         return (path + "/").startswith(self._starts)
 
 
-def _installed() -> Iterator[str]:
-    """Where the interpreter and its packages lie, and what the kernel makes up."""
-    folders = {sys.prefix, sys.base_prefix, *sysconfig.get_paths().values()}
+def installed(workspace: str) -> set[str]:
+    """Return where the interpreter, its packages and this one lie.
+
+    Never a folder around the ``workspace``: what lies in /usr/src is not installed in /usr.
+    """
+    paths = sysconfig.get_paths()
+    folders = {sys.prefix, sys.base_prefix, str(Path(__file__).resolve().parents[2])}
+    folders |= {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     with suppress(Exception):
         folders |= {*site.getsitepackages(), site.getusersitepackages()}
-    folders.discard("")
-    yield from folders
-    yield from map(os.path.realpath, folders)
-    yield str(Path(__file__).resolve().parents[2])
-    yield from ("/proc", "/sys", "/dev")
+    folders |= set(map(os.path.realpath, folders))
+    inner = os.path.realpath(workspace)
+    return {folder for folder in folders if folder and inner not in _Folders((folder,))}
 
 
 def _path(value: Any) -> str | None:
