@@ -11,7 +11,6 @@ import itertools
 import os
 import pickle
 import selectors
-import signal
 import struct
 import tempfile
 import termios
@@ -19,7 +18,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 from onnx_gate.gate import admission, channel, forkserver, limits, process
@@ -27,6 +25,7 @@ from onnx_gate.gate.admission import Seat, Waiting
 from onnx_gate.gate.ending import judge
 from onnx_gate.gate.forkserver import ForkServer, Report, ServerLost
 from onnx_gate.gate.launch import Launch
+from onnx_gate.gate.running import Running
 from onnx_gate.gate.task import End, Outcome, Task
 
 __all__ = ["Outcome", "Task", "run_tasks"]
@@ -95,28 +94,6 @@ def run_tasks(
     return {task.name: pool.outcomes[task.name] for task in tasks}
 
 
-@dataclass
-class _Worker:
-    task: Task
-    number: int
-    limit: int
-    pipe: int
-    log: int
-    decoder: channel.Decoder
-    asked: float
-    pid: int = 0
-    started: float = 0.0
-    listening: bool = True
-    used: int = 0
-    peak: int = 0
-    oom_kills: int = 0
-    accompanied: bool = False
-    crowded: bool = False
-    messages: list[dict[str, Any]] = field(default_factory=list)
-    doom: tuple[End, str] | None = None
-    doomed: float = 0.0
-
-
 class _Pool:
     def __init__(
         self,
@@ -140,7 +117,7 @@ class _Pool:
         self._on_end = on_end
         self._server: ForkServer | None = None
         self._selector = selectors.DefaultSelector()
-        self._active: dict[int, _Worker] = {}
+        self._active: dict[int, Running] = {}
         self._numbers = itertools.count(1)
         self._default_limit = limits.default_memory_limit(memory)
         self._reserve = int(admission.RESERVE * (memory or limits.available_memory()))
@@ -163,7 +140,7 @@ class _Pool:
                     passed.update(task.name for task in queue[:place])
                     self._spawn(queue.pop(place))
                 for key, _ in self._selector.select(TICK):
-                    if isinstance(key.data, _Worker):
+                    if isinstance(key.data, Running):
                         self._read(key.data, _READ)
                     else:
                         self._receive()
@@ -178,7 +155,7 @@ class _Pool:
             if self._server is not None:
                 self._selector.unregister(self._server)
                 self._server.close()
-            self._end_orphans()
+            process.end_orphans(self._strangers, GRACE)
         finally:
             for worker in self._active.values():
                 self._drop(worker)
@@ -213,7 +190,7 @@ class _Pool:
         try:
             self._server = ForkServer(self._target, self._preload, self._launch)
         except ServerLost as error:
-            self._end_orphans()
+            process.end_orphans(self._strangers, GRACE)
             for task in queue:
                 self._settle(task, Outcome((), "lost", str(error), (), 0.0, 0))
             return False
@@ -233,7 +210,7 @@ class _Pool:
             return
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
-        worker = _Worker(
+        worker = Running(
             task=task,
             number=next(self._numbers),
             limit=self._default_limit if task.memory is None else task.memory,
@@ -256,7 +233,7 @@ class _Pool:
             finally:
                 os.close(writer)
 
-    def _read(self, worker: _Worker, most: int) -> None:
+    def _read(self, worker: Running, most: int) -> None:
         """Take in what the worker sent, at most ``most`` bytes of it."""
         while most > 0 and worker.listening:
             try:
@@ -276,12 +253,12 @@ class _Pool:
                 self._deafen(worker)
                 self._doom(worker, "protocol", str(error))
 
-    def _deafen(self, worker: _Worker) -> None:
+    def _deafen(self, worker: Running) -> None:
         if worker.listening:
             worker.listening = False
             self._selector.unregister(worker.pipe)
 
-    def _doom(self, worker: _Worker, end: End, detail: str) -> None:
+    def _doom(self, worker: Running, end: End, detail: str) -> None:
         """Decide how the worker ends, and have it end so."""
         if worker.doom is None:
             worker.doom = end, detail
@@ -304,7 +281,7 @@ class _Pool:
             else:
                 self._ended(worker, report)
 
-    def _ended(self, worker: _Worker, report: Report) -> None:
+    def _ended(self, worker: Running, report: Report) -> None:
         """The worker and its family are gone; what is in the pipe now is all there is."""
         with suppress(ServerLost):
             self._read(worker, _readable(worker.pipe))
@@ -319,7 +296,7 @@ class _Pool:
             worker.crowded = worker.accompanied
         self._finish(worker, end, detail)
 
-    def _finish(self, worker: _Worker, end: End, detail: str) -> None:
+    def _finish(self, worker: Running, end: End, detail: str) -> None:
         if worker.crowded:
             del self._active[worker.number]
             self._drop(worker)
@@ -343,7 +320,7 @@ class _Pool:
         if self._on_end is not None:
             self._on_end(task.name, outcome)
 
-    def _drop(self, worker: _Worker) -> None:
+    def _drop(self, worker: Running) -> None:
         self._deafen(worker)
         os.close(worker.pipe)
         os.close(worker.log)
@@ -400,7 +377,7 @@ class _Pool:
         for worker in self._active.values():
             if worker.pid:
                 process.kill_family(worker.pid)
-        self._end_orphans()
+        process.end_orphans(self._strangers, GRACE)
         while self._active:
             worker = next(iter(self._active.values()))
             if worker.doom is not None:
@@ -411,22 +388,6 @@ class _Pool:
                 del self._active[worker.number]
                 self._drop(worker)
                 self.suspects.append(worker.task)
-
-    def _end_orphans(self) -> None:
-        """Kill and reap what lost server and workers have left to this process (Linux)."""
-        deadline = time.monotonic() + GRACE
-        while time.monotonic() < deadline:
-            orphans = [
-                row for row in process.children_elsewhere() if row.pid not in self._strangers
-            ]
-            if not orphans:
-                return
-            for row in orphans:
-                with suppress(OSError):
-                    os.kill(row.pid, signal.SIGKILL)
-                with suppress(ChildProcessError):
-                    os.waitpid(row.pid, os.WNOHANG)
-            time.sleep(0.002)
 
 
 def _readable(pipe: int) -> int:

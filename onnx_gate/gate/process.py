@@ -9,6 +9,7 @@ import ctypes
 import os
 import signal
 import sys
+import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -102,6 +103,24 @@ def children_elsewhere() -> list[Row]:
     """This process's children in other sessions: every worker and all it leaves behind are."""
     me, session = os.getpid(), os.getsid(0)
     return [row for row in process_table().values() if row.ppid == me and row.sid != session]
+
+
+def end_orphans(strangers: Collection[int], seconds: float) -> None:
+    """Kill and reap what lost server and workers have left to this process (Linux).
+
+    ``strangers`` are children that are none of theirs; after ``seconds`` it gives up.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        orphans = [row for row in children_elsewhere() if row.pid not in strangers]
+        if not orphans:
+            return
+        for row in orphans:
+            with suppress(OSError):
+                os.kill(row.pid, signal.SIGKILL)
+            with suppress(ChildProcessError):
+                os.waitpid(row.pid, os.WNOHANG)
+        time.sleep(0.002)
 
 
 def anonymous_bytes(pid: int) -> int:
