@@ -196,10 +196,19 @@ def _read_state(path: Path, shown: str) -> Mapping[str, torch.Tensor]:
     return loaded
 
 
-def _unreadable(path: Path, error: Exception) -> str:
+def is_lfs_pointer(path: Path) -> bool:
+    """Say whether Git LFS has left a note in the place of the file."""
     with contextlib.suppress(OSError), path.open("rb") as file:
-        if file.read(40).startswith(b"version https://git-lfs"):
-            return "the file is a Git LFS pointer; fetch it with git lfs pull"
+        return file.read(40).startswith(b"version https://git-lfs")
+    return False
+
+
+def _unreadable(path: Path, error: Exception) -> str:
+    if is_lfs_pointer(path):
+        return (
+            "the file is a Git LFS pointer; fetch it with git lfs pull (lfs: true of "
+            "actions/checkout)"
+        )
     if isinstance(error, pickle.UnpicklingError):
         return (
             "it holds other objects than tensors, which are not unpickled; write it with "

@@ -20,7 +20,7 @@ from onnx_gate.report.model import ExportInfo
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.outputs import flatten
 from onnx_gate.runtimes.torch_eager import Eager, _fast_path, seed_everything, to_tensor
-from onnx_gate.verify.build import load_function
+from onnx_gate.verify.build import is_lfs_pointer, load_function
 from onnx_gate.verify.disk import check_room
 from onnx_gate.verify.export_errors import export_error
 
@@ -206,9 +206,13 @@ def read_graph(path: Path, shown: str) -> onnx.ModelProto:
     try:
         proto: onnx.ModelProto = onnx.load(str(path), load_external_data=False)
     except Exception as error:
-        raise GateError(
-            "export", "OG208", f"{shown} cannot be read as an ONNX model: {error}"
-        ) from error
+        why = f"cannot be read as an ONNX model: {error}"
+        if is_lfs_pointer(path):
+            why = (
+                "is a Git LFS pointer, not the model; fetch it with git lfs pull (lfs: true of "
+                "actions/checkout)"
+            )
+        raise GateError("export", "OG208", f"{shown} {why}") from error
     if not proto.graph.node and not proto.graph.output:
         raise GateError("export", "OG208", f"{shown} holds no graph: it is no ONNX model")
     return proto
