@@ -14,15 +14,19 @@ from onnx_gate.verify.export import read_graph
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
 
 
+def read(path: Path) -> None:
+    if path.suffix == ".onnx":
+        read_graph(path, path.name)
+    else:
+        load_weights(nn.Linear(1, 1), path, path.name)
+
+
 @pytest.mark.parametrize("name", ["model.onnx", "model.pt", "model.safetensors"])
 def test_a_pointer_is_called_one(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(POINTER)
-    with pytest.raises(GateError, match="is a Git LFS pointer.*git lfs pull"):
-        if name == "model.onnx":
-            read_graph(path, name)
-        else:
-            load_weights(nn.Linear(1, 1), path, name)
+    with pytest.raises(GateError, match=r"is a Git LFS pointer.*git lfs pull"):
+        read(path)
 
 
 def test_garbage_is_not_called_a_pointer(tmp_path: Path) -> None:
