@@ -87,7 +87,7 @@ def verify(
         return verify(spec, replace(context, reuse=False), emit, explain)
     if not _room_for_a_fork(spec):
         return result
-    if not context.patterns:
+    if not context.patterns and not spec.suites:
         result = _advised(spec, result, checker, progress)
     left = spec.timeout - (time.monotonic() - began)
     seconds = min(DIAGNOSIS_SECONDS, DIAGNOSIS_SHARE * left)
