@@ -7,6 +7,7 @@ import importlib
 import os
 import pickle
 import sys
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -14,6 +15,9 @@ from io import TextIOWrapper
 from typing import Any, NoReturn
 
 from onnx_gate.gate import channel, process
+
+born = 0.0
+"""When this process began, by ``time.perf_counter``; 0 in a process that is no worker."""
 
 # Taken before any model's code has run, which may well replace it.
 _exit = os._exit
@@ -26,6 +30,8 @@ def live(target: str, job: int, pipe: int, log: int, parent: int) -> NoReturn:
     everything printed, ``parent`` is the fork server's pid. Exits with 0 once ``target`` has
     returned, with 1 where it raised, with its own status where it raised ``SystemExit``.
     """
+    global born
+    born = time.perf_counter()
     code = 1
     try:
         pid = os.getpid()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ import onnx
 import torch
 
 from onnx_gate.errors import GateError
+from onnx_gate.gate import child
 from onnx_gate.gate.cache.record import Recorder
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.io import to_message
@@ -32,7 +34,8 @@ def work(payload: tuple[ModelSpec, Context], emit: Callable[[dict[str, Any]], No
     torch.set_num_threads(context.threads)
     environment = describe_environment(spec)
 
-    result = verify(spec, context, emit, _explain)
+    start = time.perf_counter() - child.born if child.born else None
+    result = verify(spec, context, emit, _explain, start)
     message = {"kind": "result", "environment": environment, "model": to_message(result)}
     if recorder is not None:
         recorder.add(_declared(spec, context.workspace))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from onnx_gate.runtimes.base import Array, Refusal, Session, first_line
 from onnx_gate.runtimes.torch_eager import Eager, Outputs
 from onnx_gate.verify.build import load_function
 from onnx_gate.verify.cases import DEFAULT_SUITES, Case, cases
+from onnx_gate.verify.clock import Clock
 from onnx_gate.verify.compare import compare
 from onnx_gate.verify.draw import set_constant_rows
 from onnx_gate.verify.judge import Rules, is_floating, judge
@@ -50,6 +51,7 @@ class Checker:
     patterns: tuple[str, ...]
     threads: int
     findings: list[Finding] = field(default_factory=list)
+    clock: Clock = field(default_factory=Clock)
 
     def __post_init__(self) -> None:
         self._wide = Wide(self.eager)
@@ -63,7 +65,7 @@ class Checker:
         """Try every case of the model's suites; raises ``GateError`` as suites and runtimes do."""
         chosen = cases(self.spec, self.example, self.workspace, self.patterns)
         plain = without_optimisations(self.spec.runtimes)
-        with Sessions(self.path, self.spec.runtimes, self.threads) as sessions:
+        with self._sessions(self.spec.runtimes) as sessions:
             checks: list[Check] = []
             first: tuple[Case, _Said | None] | None = None
             for case in chosen:
@@ -99,7 +101,7 @@ class Checker:
         """
         checks: list[Check] = []
         chosen = cases(self.spec, self.example, self.workspace, self.patterns, advice=True)
-        with Sessions(self.path, self.spec.runtimes[:1], self.threads) as sessions:
+        with self._sessions(self.spec.runtimes[:1]) as sessions:
             for case in chosen:
                 said = self._ask(case, self.eager, self._wide)
                 checks += self._case(case, said, sessions)
@@ -120,7 +122,7 @@ class Checker:
         """Run one case with the optimisations off: some faults show at one level only."""
         said = said or self._ask(case, self.eager, self._wide)
         try:
-            with Sessions(self.path, (plain,), self.threads) as sessions:
+            with self._sessions((plain,)) as sessions:
                 return list(self._case(replace(case, expected={}), said, sessions))
         except GateError as error:
             self.findings.append(
@@ -137,7 +139,7 @@ class Checker:
         if oracle is not None and case.expected:
             yield from self._stored(case, oracle)
         for label, session in sessions.items():
-            answers, refused = answers_of(session, case.arrays, self.graph_inputs)
+            answers, refused = self._answers(session, case)
             checks = self._compare(case, label, oracle, refusal, answers, refused)
             if self._slow is not None and any(c.verdict == "diverged" for c in checks):
                 checks = self._second_opinion(case, label, oracle, answers, refused, checks)
@@ -148,10 +150,19 @@ class Checker:
     def _ask(self, case: Case, eager: Eager, wide: Wide) -> _Said:
         """Run the module; return what it says, or why it refuses."""
         try:
-            outputs = self._named(eager.run(case.arrays))
+            with self.clock.of("pytorch"):
+                outputs = self._named(eager.run(case.arrays))
         except Refusal as error:
             return None, str(error)
-        return CaseOracle(eager, wide, case.arrays, outputs, self._is_edge(case)), ""
+        oracle = CaseOracle(eager, wide, case.arrays, outputs, self._is_edge(case), self.clock)
+        return oracle, ""
+
+    def _answers(self, session: Session, case: Case) -> tuple[list[Array] | None, str]:
+        with self.clock.of("runtime"):
+            return answers_of(session, case.arrays, self.graph_inputs)
+
+    def _sessions(self, runtimes: Sequence[RuntimeSpec]) -> Sessions:
+        return Sessions(self.path, runtimes, self.threads, self.clock)
 
     def _second_opinion(
         self,
@@ -215,7 +226,7 @@ class Checker:
             return False
         other = replace(case, arrays=turned, expected={})
         oracle, refusal = self._ask(other, self.eager, self._wide)
-        answers, refused = answers_of(session, other.arrays, self.graph_inputs)
+        answers, refused = self._answers(session, other)
         checks = self._compare(other, label, oracle, refusal, answers, refused)
         return oracle is not None and all(c.verdict == "pass" for c in checks)
 
@@ -257,13 +268,14 @@ class Checker:
         name = oracle.outputs.names[index]
         rules = self._rules(name, candidate.dtype)
         try:
-            found = judge(
-                candidate,
-                oracle.outputs.arrays[index],
-                rules,
-                self._usual.get(name, 0.0),
-                oracle.output(index),
-            )
+            with self.clock.of("compare"):
+                found = judge(
+                    candidate,
+                    oracle.outputs.arrays[index],
+                    rules,
+                    self._usual.get(name, 0.0),
+                    oracle.output(index),
+                )
         except (ValueError, TypeError) as error:
             raise GateError(
                 "unverified",

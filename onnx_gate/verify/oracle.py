@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager, Outputs
+from onnx_gate.verify.clock import Clock
 from onnx_gate.verify.jitter import jittered
 from onnx_gate.verify.origin import Origin, Tracker
 from onnx_gate.verify.precision import Wide
 
 # Runs under jitter: few, because each is a forward pass, and only made before a check diverges.
 SAMPLES = 4
+# The name under which all of these are timed.
+FLOAT64 = "float64"
 
 
 class CaseOracle:
@@ -24,8 +27,10 @@ class CaseOracle:
         inputs: Mapping[str, Array],
         outputs: Outputs,
         repetitive: bool = False,
+        clock: Clock | None = None,
     ) -> None:
         self.outputs = outputs
+        self._clock = clock or Clock()
         self._repetitive = repetitive
         self._eager, self._wide, self._inputs = eager, wide, inputs
         self._reference: tuple[Array, ...] | None = None
@@ -41,7 +46,8 @@ class CaseOracle:
         """Return all outputs in float64, or ``None``."""
         if not self._reference_tried:
             self._reference_tried = True
-            found = self._wide.run(self._inputs)
+            with self._clock.of(FLOAT64):
+                found = self._wide.run(self._inputs)
             shapes = [array.shape for array in self.outputs.arrays]
             if found is not None and [array.shape for array in found] == shapes:
                 self._reference = found
@@ -55,13 +61,15 @@ class CaseOracle:
                 for seed in range(SAMPLES)
             )
             count = len(self.outputs.arrays)
-            self._samples = [run for run in runs if run is not None and len(run) == count]
+            with self._clock.of(FLOAT64):
+                self._samples = [run for run in runs if run is not None and len(run) == count]
         return self._samples
 
     def origins(self) -> list[tuple[Origin, Origin | None] | None]:
         """Return, for each output, what it points into."""
         if self._origins is None:
-            self._origins = self._trace()
+            with self._clock.of(FLOAT64):
+                self._origins = self._trace()
         return self._origins
 
     def _trace(self) -> list[tuple[Origin, Origin | None] | None]:

@@ -10,23 +10,29 @@ import numpy as np
 
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array, Refusal, Session, find_runtime
+from onnx_gate.verify.clock import Clock
 
 
 class Sessions(dict[str, Session]):
     """Sessions by label, open inside a ``with``."""
 
-    def __init__(self, path: Path, runtimes: Iterable[RuntimeSpec], threads: int) -> None:
+    def __init__(
+        self, path: Path, runtimes: Iterable[RuntimeSpec], threads: int, clock: Clock
+    ) -> None:
         super().__init__()
         self._path, self._runtimes, self._threads = path, tuple(runtimes), threads
+        self._clock = clock
 
     def __enter__(self) -> Sessions:
-        for spec in self._runtimes:
-            self[spec.label] = find_runtime(spec.name).open(self._path, spec, self._threads)
+        with self._clock.of("sessions"):
+            for spec in self._runtimes:
+                self[spec.label] = find_runtime(spec.name).open(self._path, spec, self._threads)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for session in self.values():
-            session.close()
+        with self._clock.of("sessions"):
+            for session in self.values():
+                session.close()
 
 
 def answers_of(

@@ -25,6 +25,7 @@ from onnx_gate.report.model import (
 from onnx_gate.verify.aside import aside
 from onnx_gate.verify.build import build
 from onnx_gate.verify.checks import Checker
+from onnx_gate.verify.clock import Clock
 from onnx_gate.verify.conclude import conclude
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.export import Exported, export
@@ -61,30 +62,51 @@ class _Progress:
         try:
             yield
         finally:
-            self.stages.append(Stage(name=name, seconds=round(time.perf_counter() - begin, 4)))
+            self.took(name, time.perf_counter() - begin)
+
+    @contextmanager
+    def split(self, name: str, clock: Clock) -> Iterator[None]:
+        """Announce a stage and take the times of its parts, ``clock``'s and what is left."""
+        self._emit({"kind": "stage", "name": name})
+        try:
+            with clock.of("inputs"):
+                yield
+        finally:
+            for part, seconds in clock.seconds.items():
+                self.took(f"{name}: {part}", seconds)
+
+    def took(self, name: str, seconds: float) -> None:
+        """Note the seconds of a stage."""
+        self.stages.append(Stage(name=name, seconds=round(seconds, 4)))
 
 
 def verify(
-    spec: ModelSpec, context: Context, emit: Emit, explain: Explain | None = None
+    spec: ModelSpec,
+    context: Context,
+    emit: Emit,
+    explain: Explain | None = None,
+    start: float | None = None,
 ) -> ModelResult:
     """Build, export, inspect, run and compare one model.
 
     ``emit`` gets ``{"kind": "stage", "name": ...}`` as stages begin. ``explain`` is asked for a
-    diagnosis of a model that diverges.
+    diagnosis of a model that diverges. ``start`` is the seconds that it took to get here.
     """
     began = time.monotonic()
     progress = _Progress(emit)
+    if start is not None:
+        progress.took("start", start)
     try:
         result, checker, exported = _verify(spec, context, progress)
     except GateError as error:
-        if context.reuse:
-            drop(context.folder)
-            return verify(spec, replace(context, reuse=False), emit, explain)
-        return _failed(spec, progress, error)
-    if context.reuse and result.verdict != "pass":
+        if not context.reuse:
+            return _failed(spec, progress, error)
+        result = None
+    if result is None or (context.reuse and result.verdict != "pass"):
         # Whatever is wrong shall be said of an export of now, with all that is known of it.
         drop(context.folder)
-        return verify(spec, replace(context, reuse=False), emit, explain)
+        lost = (start or 0.0) + time.monotonic() - began
+        return verify(spec, replace(context, reuse=False), emit, explain, lost)
     if not _room_for_a_fork(spec):
         return result
     if not context.patterns and not spec.suites:
@@ -186,10 +208,11 @@ def _verify(
             progress.findings += found
         if context.record and not changed and exported.exporter != "file":
             write_notes(exported, found)
-    with progress.stage("verify"):
-        checker = _checker(spec, context, prepared, exported)
+    checker = _checker(spec, context, prepared, exported)
+    with progress.split("verify", checker.clock):
         checks = checker.run()
-        _must_agree(prepared, "called again on equal inputs after other calls")
+        with checker.clock.of("pytorch"):
+            _must_agree(prepared, "called again on equal inputs after other calls")
     progress.findings += checker.findings
     verdict, checks, findings = conclude(
         spec, checks, progress.findings, prepared.sizes, context.today
