@@ -12,6 +12,7 @@ from onnx_gate.report.summary import model_line, number
 
 _STAGES = 12
 _SLOWEST = 5
+_SHOWN = 5  # stages, on one line
 _NAME = 40
 
 
@@ -78,9 +79,16 @@ def duration(seconds: float) -> str:
 
 
 def stages_line(stages: Sequence[Stage]) -> str:
-    """Return ``build 0.10, export 3.2 s``: the stages in their order."""
-    shown = [f"{plain(each.name, _NAME)} {_short(each.seconds)}" for each in stages[:_STAGES]]
-    return ", ".join(shown + ["…"] * (len(stages) > _STAGES)) + " s" * bool(stages)
+    """Return ``build 0.10, export 3.2, verify 0.21 s``: the stages in their order.
+
+    Parts of a stage (``verify: inputs``) are one, and what took no time to speak of is left out.
+    """
+    totals: dict[str, float] = {}
+    for stage in stages:
+        name = plain(stage.name, _NAME).partition(":")[0]
+        totals[name] = totals.get(name, 0.0) + stage.seconds
+    shown = [f"{name} {_short(total)}" for name, total in totals.items() if not 0 <= total < 0.005]
+    return ", ".join(shown[:_STAGES] + ["…"] * (len(shown) > _STAGES)) + " s" * bool(shown)
 
 
 def _short(seconds: float) -> str:
@@ -106,7 +114,7 @@ def lines(report: Report) -> list[str]:
         first += f"; {found.cached} of {len(report.models)} from the cache"
     shown = [first]
     if found.stages:
-        shown.append(f"stages: {_list(found.stages)}")
+        shown.append(f"stages: {_list(found.stages[:_SHOWN])}")
     if len(found.slowest) > 1:
         shown.append(f"slowest: {_list(found.slowest[:3])}")
     return shown

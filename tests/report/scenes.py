@@ -270,7 +270,8 @@ def timed() -> Report:
         return tuple(Stage(name=n, seconds=s) for n, s in zip(names, seconds, strict=False))
 
     slow = model("bert", stages=took(1.5, 100.25, 20.5), seconds=123.5, peak_memory=3 << 29)
-    quick = model("mlp", stages=took(0.01, 0.5, 0.04), seconds=0.56)
+    parts = (Stage(name="verify: inputs", seconds=0.03), Stage(name="verify: float64", seconds=0.1))
+    quick = model("mlp", stages=(*took(0.001, 0.5), *parts), seconds=0.66)
     kept = model("gpt", stages=took(9.0, 9.0), seconds=19.0, cached=True)
     killed = model(
         "whisper",
