@@ -106,3 +106,55 @@ class Wide(nn.Module):
         for layer in self.layers:
             x = F.relu(layer(x))
         return x
+
+
+class Mlp(nn.Module):
+    """Three matrices."""
+
+    def __init__(self, width: int = 64) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(16, width), nn.GELU(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 8)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)
+
+
+class SmallConv(nn.Module):
+    """Two residual blocks over an image of 16 by 16."""
+
+    def __init__(self, width: int = 16) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(Block(4, width, 2), Block(width, width, 1))
+        self.head = nn.Linear(width, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.blocks(x.unflatten(-1, (4, 16, 16))).mean(dim=(2, 3)))
+
+
+class SmallEncoder(nn.Module):
+    """One transformer layer over a sequence of 12."""
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        self.enter = nn.Linear(8, width)
+        self.layer = BertLayer(width, 4)
+        self.leave = nn.Linear(width, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.leave(self.layer(self.enter(x.unflatten(-1, (12, 8)))).mean(1))
+
+
+class Gated(nn.Module):
+    """A gated unit behind a convolution in time."""
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(6, 2 * width, 3, padding=1)
+        self.norm = nn.GroupNorm(2, width)
+        self.head = nn.Linear(width, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.glu(self.conv(x.unflatten(-1, (6, 20))), dim=1)
+        return F.log_softmax(self.head(self.norm(y).amax(-1)), dim=-1)
