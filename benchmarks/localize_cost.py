@@ -1,7 +1,7 @@
 """What localising costs: time at BERT-base's size, memory at a gigabyte of weights.
 
     python benchmarks/localize_cost.py time [--rounds 5] [--limit 600] [--polygraphy FOLDER]
-    python benchmarks/localize_cost.py memory [--gibibytes 1] [--limit-gibibytes 6]
+    python benchmarks/localize_cost.py memory [--gibibytes 1] [--limit-gibibytes 6] [--file]
 
 ``time``: *one verification* exports the module, opens a session in ONNX Runtime, runs both sides on
 the case's inputs and compares every output; the gate's own does more (several cases, a float64
@@ -11,7 +11,8 @@ processor time. torch's and Polygraphy's rows run in the first round only.
 ``--polygraphy`` is a folder for PYTHONPATH (``pip install --target FOLDER polygraphy``).
 
 ``memory``: the gate's verification of one diverging model, each in a process of its own, without
-and with the diagnosis; the proportional set size of the process and its forks, sampled.
+and with the diagnosis; the proportional set size of the process and its forks, sampled. A custom
+exporter's GELU is wrong; with ``--file`` a weight of a committed file, all values renamed.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ import onnx
 import psutil
 import torch
 from diagnose_cases import graphs, large
+from torch.onnx import verification
 
 from onnx_gate.diagnose.explain import diagnose, explain
 from onnx_gate.diagnose.fresh import quiet
@@ -206,7 +208,7 @@ class Bench:
             )
             found = watch.time(
                 "torch",
-                lambda: torch.onnx.verification.verify_onnx_program(
+                lambda: verification.verify_onnx_program(
                     program, kwargs={"tokens": tokens}, compare_intermediates=True
                 ),
             )
@@ -257,6 +259,7 @@ def measure_time(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as name:
         bench = Bench(Path(name), options.layers, options.length)
         rounds: list[Seconds] = []
+        troubles: dict[str, str] = {}
         for number in range(options.rounds):
             rows: list[tuple[str, Callable[[], Seconds]]] = [
                 ("verification", bench.verification),
@@ -284,9 +287,10 @@ def measure_time(options: argparse.Namespace) -> None:
                 found, trouble = aside(work, options.limit)
                 if trouble:
                     print(f"{row}: {trouble}")
+                    troubles[row] = trouble
                 rounds[-1].update({key: tuple(value) for key, value in found.items()})
                 print(number, row, found, flush=True)
-    print_table(rounds, options.limit)
+    print_table(rounds, troubles)
 
 
 ROWS = {
@@ -302,14 +306,14 @@ ROWS = {
 }
 
 
-def print_table(rounds: list[Seconds], limit: float) -> None:
+def print_table(rounds: list[Seconds], troubles: dict[str, str]) -> None:
     print("\n| | seconds | of a verification | processor seconds | of a verification |")
     print("| --- | --: | --: | --: | --: |")
     for row, text in ROWS.items():
         have = [r for r in rounds if row in r and "verification" in r]
         if not have:
-            if row == "torch":
-                print(f"| {text} | over {limit:.0f} | | | |")
+            if row in troubles:
+                print(f"| {text} | {troubles[row]} | | | |")
             continue
         cells = []
         for place in (0, 1):
@@ -328,7 +332,7 @@ models:
     model: large.py:Wide
     kwargs: {{layers: {layers}}}
     inputs: {{x: "float32[8, 4096]"}}
-    export: {{exporter: "large.py:one_gelu_tanh"}}
+    {source}
     suites: [one]
     memory: {memory}GiB
     timeout: 20m
@@ -343,7 +347,12 @@ def measure_memory(options: argparse.Namespace) -> None:
         (folder / "large.py").write_bytes(Path(large.__file__).read_bytes())
         layers = round(16 * options.gibibytes)
         manifest = folder / "onnx-gate.yml"
-        manifest.write_text(MANIFEST.format(layers=layers, memory=options.limit_gibibytes))
+        source = 'export: {exporter: "large.py:one_gelu_tanh"}'
+        if options.file:
+            source = "onnx: wide.onnx"
+            aside(lambda: write_wide(folder / source[6:], layers), 600)
+        memory = options.limit_gibibytes
+        manifest.write_text(MANIFEST.format(layers=layers, memory=memory, source=source))
         print("| | peak, GiB | peak in the stages |")
         print("| --- | --: | --- |")
         peaks = []
@@ -353,6 +362,21 @@ def measure_memory(options: argparse.Namespace) -> None:
             shown = ", ".join(f"{stage} {size:.2f}" for stage, size in stages.items())
             print(f"| {how}: {said} | {total:.2f} | {shown} |", flush=True)
         print(f"\n{peaks[1] / peaks[0]:.2f} times the memory; limit {options.limit_gibibytes} GiB")
+
+
+def write_wide(path: Path, layers: int) -> dict[str, Any]:
+    """Write a committed file with one weight that is not the module's."""
+    scratch = path.with_name("scratch")
+    scratch.mkdir()
+    torch.manual_seed(0)
+    x = torch.zeros(8, 4096)
+    with quiet(), torch.no_grad():
+        large.one_gelu_tanh(large.Wide(layers).eval(), {"x": x}, scratch / path.name)
+    right = graphs.attribute("Gelu", layers // 2, approximate=None)
+    wrong = graphs.weight(f"layers.{layers // 2}.weight", lambda a: a * np.float32(1.01))
+    renamed = graphs.several(right, wrong, graphs.strip, graphs.rename)
+    save(onnx.load(str(scratch / path.name)), path, renamed)
+    return {"done": True}
 
 
 def peak_of(manifest: Path, folder: Path, how: str) -> tuple[float, dict[str, float], str]:
@@ -411,6 +435,7 @@ def main() -> None:
     memory = commands.add_parser("memory")
     memory.add_argument("--gibibytes", type=float, default=1.0, help="of weights")
     memory.add_argument("--limit-gibibytes", type=int, default=6, help="the model's memory:")
+    memory.add_argument("--file", action="store_true", help="a committed file")
     alone = commands.add_parser("one")
     for name in ("manifest", "folder", "how"):
         alone.add_argument(name)

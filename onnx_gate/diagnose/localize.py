@@ -41,8 +41,9 @@ class Located:
     ``nodes`` are the errors along the graph, in topological order, thinned away from the guilty
     node. ``inputs`` are what the guilty node reads (constants left out) and ``expected`` what it
     should make of them, as PyTorch has both, by the names of the graph's values; a value that
-    PyTorch does not have is the graph's own, computed of PyTorch's. ``proto`` is the node itself,
-    of the file's graph or of a subgraph. ``note`` says what could not be found out.
+    PyTorch does not have is the graph's own, computed of PyTorch's. Where the guilty node is inside
+    of a subgraph both hold those of the node around it too. ``proto`` is the node itself, of the
+    file's graph or of a subgraph. ``note`` says what could not be found out.
     """
 
     node: GraphNode | None = None
@@ -341,9 +342,9 @@ class _Localizer:
             output=guilty.value,
             module=self.origins.module(guilty.node, guilty.value, *moments),
         )
-        expected = {}
-        if guilty.moment.number >= 0:
-            expected[guilty.value] = guilty.moment.array
+        # What a node inside of a subgraph reads is no value of the graph: that of the node around is.
+        around = [guilty] if guilty.value in self.graph.producer else [guilty, outer]
+        expected = {g.value: g.moment.array for g in around if g.moment.number >= 0}
         return Located(
             node=node,
             source=self.origins.source(guilty.node, guilty.value, *moments),
@@ -351,7 +352,8 @@ class _Localizer:
             note=note,
             inputs={
                 name: np.array(known.values[name])
-                for name in guilty.node.inputs
+                for each in around
+                for name in each.node.inputs
                 if isinstance(known.values.get(name), np.ndarray)
             },
             expected={name: np.array(array) for name, array in expected.items()},

@@ -17,6 +17,8 @@ from benchmarks.diagnose_cases import CASES
 from benchmarks.diagnose_cases import graphs as g
 from onnx_gate.diagnose.fresh import quiet
 from onnx_gate.diagnose.localize import localize
+from onnx_gate.diagnose.replay import Limits, replay
+from onnx_gate.diagnose.repro import make_repro
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.verify.export import Exported
 from tests.diagnose.test_blame import make
@@ -60,6 +62,24 @@ def test_the_guilty_node_is_named_first(kind: str, tmp_path: Path) -> None:
     assert case.line in located.source.code
     written = Path(subject.workspace, "models.py").read_text().splitlines()
     assert located.source.code.strip() in written[located.source.line - 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"), [("dynamo/branch", {"If"}), ("torchscript/loop", {"Constant", "Loop"})]
+)
+def test_of_a_subgraph_the_node_that_holds_it_is_cut_out(
+    name: str, kinds: set[str], tmp_path: Path
+) -> None:
+    with quiet():
+        subject = NAMED[name].make(tmp_path)
+    subject.folder.mkdir(exist_ok=True)
+    located = localize(subject)
+    repro = make_repro(subject, located.node, located.inputs, located.expected)
+    assert repro.path is not None, repro.reason
+    model = onnx.load(str(repro.path / "model.onnx"))
+    assert {node.op_type for node in model.graph.node} == kinds
+    assert len(model.graph.node) < len(subject.exported.proto.graph.node)
+    assert any(not each.agrees for each in replay(repro.path, subject.runtime, Limits(), 1))
 
 
 # -- memory
