@@ -64,16 +64,16 @@ def job(tmp_path: Path, make_job: Callable[..., Job]) -> Job:
     return make_job(tmp_path)
 
 
-def run(image: str, job: Job, requirements: str) -> Step:
+def run(image: str, job: Job, requirements: str, **inputs: str) -> Step:
     (job.workspace / "requirements.txt").write_text(requirements)
     # The container's pip is configured by the image that it was built from.
-    return job.run(image, {"mode": "verify"})
+    return job.run(image, {"mode": "verify"} | inputs)
 
 
 def test_packages_are_installed_for_the_models_and_other_versions_named(
     image: str, job: Job
 ) -> None:
-    step = run(image, job, "tabulate\nonnxruntime==1.30.0\n")
+    step = run(image, job, "tabulate\nonnxruntime==1.30.0\n", cache=".cache")
     assert step.status == 0, step.log
     log = step.text("logs/packaged.log")
     assert "ORT 1.30.0" in log
@@ -83,6 +83,12 @@ def test_packages_are_installed_for_the_models_and_other_versions_named(
     assert list(replaced) == ["onnxruntime"]
     assert replaced["onnxruntime"][1] == "1.30.0"
     assert "1&#46;30&#46;0" in step.summary or "1.30.0" in step.summary
+    # What is installed is part of what a verdict rests on; where it is installed is not.
+    again = run(image, job, "onnxruntime==1.30.0\ntabulate\n", cache=".cache")
+    assert again.report["models"][0]["cached"], again.log
+    other = run(image, job, "tabulate==0.9.0\n", cache=".cache")
+    assert not other.report["models"][0]["cached"]
+    assert "onnxruntime 1.30.0 is now" in other.log
 
 
 @pytest.mark.parametrize(

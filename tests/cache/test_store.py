@@ -173,6 +173,34 @@ def test_what_lies_around_the_workspace_is_not_installed(tmp_path: Path) -> None
     assert not any(f"{inside}/".startswith(f"{folder}/") for folder in installed(inside))
 
 
+def test_a_package_is_known_by_version_and_files_and_the_first_on_the_path_counts(
+    tmp_path: Path,
+) -> None:
+    def install(where: str, version: str, *files: str) -> None:
+        info = tmp_path / where / f"some_package-{version}.dist-info"
+        info.mkdir(parents=True, exist_ok=True)
+        (info / "RECORD").write_text("".join(f"{file},sha256=x,1\n" for file in files))
+
+    def package(*folders: str) -> str:
+        path = os.pathsep.join([*(str(tmp_path / folder) for folder in folders), *sys.path])
+        code = "import onnx_gate.gate.cache.environment as e; print(e.fingerprint()['package some-package'])"
+        command = [sys.executable, "-c", code]
+        environment = {**os.environ, "PYTHONPATH": path}
+        return subprocess.run(
+            command, env=environment, check=True, text=True, capture_output=True
+        ).stdout.strip()
+
+    install("a", "1.0", "some/module.py")
+    install("b", "2.0", "some/module.py")
+    first = package("a", "b")
+    assert first.startswith("1.0 ")
+    assert package("b", "a").startswith("2.0 ")
+    install("a", "1.0", "some/module.py", "../../../bin/tool", "some/__pycache__/module.pyc")
+    assert package("a", "b") == first
+    install("a", "1.0", "some/module.py", "some/other.py")
+    assert package("a", "b") != first
+
+
 def test_the_kernel_says_what_other_programs_open(tmp_path: Path) -> None:
     for name in ("seen/a", "apart/b", ".git/c", "venv/pyvenv.cfg", "venv/d"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

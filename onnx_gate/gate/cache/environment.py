@@ -41,7 +41,7 @@ def fingerprint() -> dict[str, str]:
         "platform": " ".join((sys.platform, platform.machine(), *platform.libc_ver())),
         "the CPU's instruction set": _instruction_set(),
         **({"the GPU's driver": _digest(_GPU.read_bytes())} if _GPU.exists() else {}),
-        **{f"package {name}": version for name, version in sorted(_packages())},
+        **{f"package {name}": version for name, version in sorted(_packages().items())},
     }
 
 
@@ -72,22 +72,37 @@ def variables_that_matter(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _packages() -> Iterator[tuple[str, str]]:
-    """Yield names and versions of all distributions, with a digest of their lists of files.
+def _packages() -> dict[str, str]:
+    """Return versions of all distributions, with a digest of their lists of files.
 
-    By the names of the folders: reading every package's metadata takes a second.
+    By the names of the folders: reading every package's metadata takes a second. Of two with one
+    name it is the first on the path that is imported.
     """
-    folders = dict.fromkeys(os.path.realpath(path) for path in (*sys.path, *_site()) if path)
-    for folder in folders:
+    found: dict[str, str] = {}
+    for folder in dict.fromkeys(os.path.realpath(path) for path in (*sys.path, *_site()) if path):
         with suppress(OSError):
-            for entry in os.listdir(folder):
-                if entry.endswith((".dist-info", ".egg-info")):
-                    name, _, version = entry.rpartition(".")[0].partition("-")
-                    record = b""
-                    for file in ("RECORD", "direct_url.json"):
-                        with suppress(OSError):
-                            record += Path(folder, entry, file).read_bytes()
-                    yield name.lower().replace("_", "-"), f"{version} {_digest(record)[:16]}"
+            for entry in sorted(os.listdir(folder)):
+                if not entry.endswith((".dist-info", ".egg-info")):
+                    continue
+                name, _, version = entry.rpartition(".")[0].partition("-")
+                record = b""
+                for file in ("RECORD", "direct_url.json"):
+                    with suppress(OSError):
+                        record += Path(folder, entry, file).read_bytes()
+                name = name.lower().replace("_", "-")
+                found.setdefault(name, f"{version} {_record_digest(record)}")
+    return found
+
+
+def _record_digest(record: bytes) -> str:
+    """Return a digest of a package's list of files.
+
+    Without its programs, which say where the interpreter lies, and without bytecode.
+    """
+    kept = [
+        line for line in record.splitlines() if not line.startswith(b"../") and b".pyc," not in line
+    ]
+    return _digest(b"\n".join(kept))[:16]
 
 
 def _site() -> Iterator[str]:
