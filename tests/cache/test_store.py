@@ -183,7 +183,7 @@ def test_a_package_is_known_by_version_and_files_and_the_first_on_the_path_count
 
     def package(*folders: str) -> str:
         path = os.pathsep.join([*(str(tmp_path / folder) for folder in folders), *sys.path])
-        code = "import onnx_gate.gate.cache.environment as e; print(e.fingerprint()['package some-package'])"
+        code = "from onnx_gate.gate.cache.environment import *; print(fingerprint()['package some-package'])"
         command = [sys.executable, "-c", code]
         environment = {**os.environ, "PYTHONPATH": path}
         return subprocess.run(
