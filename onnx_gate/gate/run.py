@@ -165,11 +165,12 @@ def run(
                 launch=options.launch,
             )
     finally:
+        # After an interrupt as well: these files are as large as the models.
+        if not options.keep_models:
+            shutil.rmtree(options.output / "models", ignore_errors=True)
         if cache is not None:
             cache.close()
             notes += cache.notes
-    if not options.keep_models:
-        shutil.rmtree(options.output / "models", ignore_errors=True)
     models = tuple(results[spec.name] for spec in specs)
     return Report(
         verdict=overall(models),
