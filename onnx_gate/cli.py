@@ -162,7 +162,7 @@ def plan(
 
     from onnx_gate.gate.history import history_of
     from onnx_gate.gate.merge import find_reports
-    from onnx_gate.gate.plan import matrix, parse_shards
+    from onnx_gate.gate.plan import described, matrix, parse_shards
     from onnx_gate.gate.run import select
     from onnx_gate.report.io import read_report
 
@@ -171,7 +171,10 @@ def plan(
         names = [spec.name for spec in select(loaded.models, tuple(model or ()))]
         count = parse_shards(shards)
         past = history_of(read_report(path) for path in find_reports(durations or ()))
-        typer.echo(json.dumps(matrix(names, count, past.seconds)))
+        planned = matrix(names, count, past.seconds)
+        if durations:
+            typer.echo(described(names, planned["shard"], past.seconds), err=True)
+        typer.echo(json.dumps(planned))
     except UserError as error:
         _refuse(str(error))
 

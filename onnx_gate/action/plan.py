@@ -12,7 +12,7 @@ from onnx_gate.action.problems import of_manifest
 from onnx_gate.action.refusal import refused
 from onnx_gate.errors import UserError
 from onnx_gate.gate.history import history_of
-from onnx_gate.gate.plan import matrix
+from onnx_gate.gate.plan import described, matrix
 from onnx_gate.gate.run import select
 from onnx_gate.github.outputs import append_outputs
 from onnx_gate.manifest import ManifestError
@@ -39,11 +39,10 @@ def plan(inputs: Inputs, environ: Mapping[str, str]) -> Report | None:
     except ManifestError as error:
         return refused(of_manifest(error), inputs.manifest)
     names = [model.name for model in select(manifest.models, inputs.models)]
-    planned = json.dumps(
-        matrix(names, "auto" if shards == "auto" else int(shards), _durations(inputs)),
-        separators=(",", ":"),
-    )
-    log.say([f"{len(names)} models: {planned}"])
+    seconds = _durations(inputs)
+    found = matrix(names, "auto" if shards == "auto" else int(shards), seconds)
+    planned = json.dumps(found, separators=(",", ":"))
+    log.say([described(names, found["shard"], seconds), planned])
     if path := environ.get("GITHUB_OUTPUT"):
         append_outputs(Path(path), {"matrix": planned})
     return None

@@ -91,6 +91,22 @@ def balance(parts: Sequence[Sequence[str]], weights: Mapping[str, float]) -> flo
     return max(loads) * len(loads) / total if total > 0 else 1.0
 
 
+def described(names: Sequence[str], shards: Sequence[str], seconds: Mapping[str, float]) -> str:
+    """Return a sentence on the ``shards`` that ``matrix`` gave for ``names`` and ``seconds``."""
+    known = {name: seconds[name] for name in names if name in seconds}
+    many = f"{_count(len(names), 'model')} in {_count(len(shards), 'shard')}"
+    if not known:
+        return f"{many} of about as many models each: no durations are known"
+    parts = [part(names, parse_shard(shard)) for shard in shards]
+    new = len(names) - len(known)
+    unknown = f", {new} of unknown duration" if new else ""
+    return f"{many}{unknown}; the longest takes {balance(parts, known):.2f} times the mean"
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" + "s" * (number != 1)
+
+
 def _balanced(
     names: Sequence[str], most: int, seconds: Mapping[str, float]
 ) -> tuple[tuple[str, ...], ...]:

@@ -239,6 +239,8 @@ def test_jobs_share_a_plan_by_durations_and_nothing_else(folder: Path) -> None:
     assert planned.returncode == 0, planned.stderr
     shards = json.loads(planned.stdout)["shard"]
     assert shards == ["1/2.1", "2/2.6"]
+    said = "3 models in 2 shards; the longest takes 1.17 times the mean\n"
+    assert planned.stderr == said
     for shard, output in zip(shards, "12", strict=True):
         done = gate("run", "--shard", shard, "--output", f"parts/{output}", cwd=folder)
         assert done.returncode == 0, done.stdout + done.stderr
