@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import multiprocessing
 import os
 import random
@@ -183,12 +184,11 @@ def test_a_package_is_known_by_version_and_files_and_the_first_on_the_path_count
 
     def package(*folders: str) -> str:
         path = os.pathsep.join([*(str(tmp_path / folder) for folder in folders), *sys.path])
-        code = "from onnx_gate.gate.cache.environment import *; print(fingerprint()['package some-package'])"
-        command = [sys.executable, "-c", code]
+        command = [sys.executable, "-m", "onnx_gate.gate.cache.environment"]
         environment = {**os.environ, "PYTHONPATH": path}
-        return subprocess.run(
-            command, env=environment, check=True, text=True, capture_output=True
-        ).stdout.strip()
+        done = subprocess.run(command, env=environment, check=True, capture_output=True)
+        version: str = json.loads(done.stdout)["package some-package"]
+        return version
 
     install("a", "1.0", "some/module.py")
     install("b", "2.0", "some/module.py")
