@@ -25,6 +25,8 @@ from onnx_gate.verify.opsets import changed_between, introduced_after
 from onnx_gate.verify.sizes import combinations, sizes_label
 from onnx_gate.verify.user_code import at, finding_at, of_node, shown, workspace_of
 
+_SMALL_BYTES = 1024
+
 _RANDOM = frozenset(
     {
         "RandomNormal",
@@ -84,7 +86,7 @@ def join_inputs(spec: ModelSpec, exported: Exported) -> dict[str, str]:
 
 def _shapes(path: Path, proto: onnx.ModelProto) -> Iterator[Finding]:
     try:
-        onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
+        onnx.shape_inference.infer_shapes(_light(proto), check_type=True, strict_mode=True)
     except Exception as error:
         yield Finding(
             code="OG120",
@@ -92,6 +94,19 @@ def _shapes(path: Path, proto: onnx.ModelProto) -> Iterator[Finding]:
             message=f"strict shape inference fails, so other runtimes may refuse the file: "
             f"{first_line(error)}",
         )
+
+
+def _light(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy without the values of weights, which would be copied four times over.
+
+    Shapes follow from values of small tensors only.
+    """
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    for tensor in copy.graph.initializer:
+        if tensor.HasField("raw_data") and len(tensor.raw_data) > _SMALL_BYTES:
+            tensor.ClearField("raw_data")
+    return copy
 
 
 def _opset(exported: Exported) -> Iterator[Finding]:
