@@ -48,12 +48,17 @@ RULES = (
     "ReluQuantFusion",
 )
 _GROUP = "RuleBasedTransformer"
+# Optimisers that are named at most: more than these are none in particular.
+MOST = 3
 _CHANGED = re.compile(rb"GraphTransformer (\S+) modified: 1 ")
 
 
 @dataclass(frozen=True)
 class Culprit:
-    """The lowest level at which the answer changes, and the optimiser, where it has a name."""
+    """The lowest level at which the answer changes, and the optimiser, where it has a name.
+
+    Where several change it, each alone, all of them, joined with "and".
+    """
 
     level: Level | None
     optimiser: str | None
@@ -95,12 +100,16 @@ def find_culprit(
             healed[shown] = found
         return found.agrees is True
 
-    name = _search(list(_candidates(bench, base)), without, bench)
-    if name is not None and name.endswith(_GROUP):
-        name = _search(list(RULES), without, bench) or name
-    if name is not None:
+    names = fewest_without(list(_candidates(bench, base)), without, bench.left)
+    group = next((name for name in names if name.endswith(_GROUP)), None)
+    if group is not None:
+        rest = [name for name in names if name != group]
+        rules = fewest_without(list(RULES), lambda rules: without([*rest, *rules]), bench.left)
+        names = [*rest, *rules] if rules else names
+    name = " and ".join(names)
+    if name:
         evidence.append(healed[name])
-    return Culprit(level, name, tuple(evidence))
+    return Culprit(level, name or None, tuple(evidence))
 
 
 def switched_off(spec: RuntimeSpec, names: Sequence[str]) -> RuntimeSpec:
@@ -110,25 +119,36 @@ def switched_off(spec: RuntimeSpec, names: Sequence[str]) -> RuntimeSpec:
     return replace(spec, session_options={**spec.session_options, SWITCH_OFF: joined})
 
 
-def _search(names: list[str], without: Callable[[Sequence[str]], bool], bench: Bench) -> str | None:
-    """Return the one name without which all is well, by halving; ``None`` where there is none.
+def fewest_without(
+    names: list[str], without: Callable[[Sequence[str]], bool], left: Callable[[], float]
+) -> list[str]:
+    """Return the fewest names without which all is well; none where there are none, or too many.
 
-    Where two of them do the same harm no half is innocent, and there is none.
+    By halving; where several do harm each alone, by halving for each (Junker's QuickXplain).
+    ``without`` says whether all is well without the names that it is given, ``left`` how many
+    seconds there are for it.
     """
+
+    def fewest(off: list[str], known: bool, rest: list[str]) -> list[str]:
+        # ``known``: it is known of ``off`` that all is not yet well without it.
+        if left() < RUN / 10:
+            raise TimeoutError
+        if not known and without(off):
+            return []
+        if len(rest) == 1:
+            return rest
+        first, last = rest[: len(rest) // 2], rest[len(rest) // 2 :]
+        second = fewest([*off, *first], False, last)
+        return [*fewest([*off, *second], not second, first), *second]
+
     if not names or not without(names):
-        return None
-    while len(names) > 1:
-        if bench.left() < RUN / 10:
-            return None
-        half = names[: len(names) // 2]
-        rest = names[len(names) // 2 :]
-        if without(half):
-            names = half
-        elif without(rest):
-            names = rest
-        else:
-            return None
-    return names[0]
+        return []
+    try:
+        found = fewest([], True, names)
+    except TimeoutError:
+        return []
+    # What is named is what was tried, in that order and with nothing else.
+    return found if len(found) <= MOST and without(found) else []
 
 
 def _candidates(bench: Bench, spec: RuntimeSpec) -> Iterator[str]:

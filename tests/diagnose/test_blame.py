@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,15 @@ import onnxscript
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
 from onnxscript import opset18 as op
 from torch import Tensor, nn
 
 from onnx_gate.diagnose.alone import reconsider
 from onnx_gate.diagnose.blame import Found, find_blame
 from onnx_gate.diagnose.localize import localize
+from onnx_gate.diagnose.optimisers import MOST, fewest_without
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.manifest import ExportSpec, InputSpec, ModelSpec, RuntimeSpec
 from onnx_gate.report.model import Check, Metrics
@@ -299,6 +303,10 @@ def norm(x: Tensor) -> Tensor:
     return d / torch.sqrt((d**2).mean(-1, keepdim=True) + 1e-12) * torch.ones(7) + torch.zeros(7)
 
 
+CASTS = RuntimeSpec(
+    "onnxruntime", session_options={"optimization.enable_cast_chain_elimination": "1"}
+)
+
 OPTIMISER: dict[str, tuple[str, Callable[[Path], Subject]]] = {
     "zero padding of a maximum": (
         "Pad_Fusion",
@@ -314,15 +322,7 @@ OPTIMISER: dict[str, tuple[str, Callable[[Path], Subject]]] = {
     ),
     "casts": (
         "CastChainElimination",
-        lambda f: make(
-            f,
-            Of(lambda x: x.half().float()),
-            normal(3, 4),
-            runtime=RuntimeSpec(
-                "onnxruntime",
-                session_options={"optimization.enable_cast_chain_elimination": "1"},
-            ),
-        ),
+        lambda f: make(f, Of(lambda x: x.half().float()), normal(3, 4), runtime=CASTS),
     ),
 }
 
@@ -448,6 +448,24 @@ def test_a_fusion_that_changes_the_answer_is_named(tmp_path: Path, name: str) ->
     assert found.plain_agrees is True
     assert said(found, "ONNX Runtime at level basic, against").agrees is False
     assert said(found, f"ONNX Runtime at level basic without {optimiser},").agrees is True
+
+
+@given(harmful=st.sets(st.integers(0, 22), min_size=1, max_size=5), count=st.integers(1, 23))
+def test_of_several_that_do_harm_each_alone_all_are_named(harmful: set[int], count: int) -> None:
+    names = [f"Fusion{place}" for place in range(count)]
+    wrong = {names[place % count] for place in harmful}
+    tried = 0
+
+    def without(off: Sequence[str]) -> bool:
+        nonlocal tried
+        tried += 1
+        return wrong <= set(off)
+
+    found = fewest_without(names, without, lambda: 60.0)
+    assert set(found) == (wrong if len(wrong) <= MOST else set())
+    assert fewest_without(names, without, lambda: 0.0) == []
+    if len(wrong) == 1:
+        assert tried <= 4 + 2 * math.ceil(math.log2(count + 1))
 
 
 DIFFERENCES = {
