@@ -1,6 +1,6 @@
 """What localising costs: time at BERT-base's size, memory at a gigabyte of weights.
 
-    python benchmarks/localize_cost.py time [--rounds 5] [--limit 600] [--polygraphy FOLDER]
+    python benchmarks/localize_cost.py time [--rounds 5] [--torch] [--polygraphy FOLDER]
     python benchmarks/localize_cost.py memory [--gibibytes 1] [--limit-gibibytes 6] [--file]
 
 ``time``: *one verification* exports the module, opens a session in ONNX Runtime, runs both sides on
@@ -272,7 +272,8 @@ def measure_time(options: argparse.Namespace) -> None:
                 ("diagnosis", bench.diagnosed),
             ]
             if number == 0:
-                rows.append(("torch", bench.torch_verify))
+                if options.torch:
+                    rows.append(("torch", bench.torch_verify))
                 if options.polygraphy:
                     rows.append(
                         (
@@ -431,6 +432,7 @@ def main() -> None:
     timing.add_argument("--layers", type=int, default=12)
     timing.add_argument("--length", type=int, default=128, help="words in the input")
     timing.add_argument("--limit", type=float, default=600, help="seconds of any one row")
+    timing.add_argument("--torch", action="store_true", help="torch's own: many minutes")
     timing.add_argument("--polygraphy", default="", help="a folder with Polygraphy in it")
     memory = commands.add_parser("memory")
     memory.add_argument("--gibibytes", type=float, default=1.0, help="of weights")
