@@ -52,7 +52,7 @@ BAD = {
     "random_noise": ("diverged", None, "OG114", "RandomUniformLike"),
     "invalid": ("error", "inspect", "OG117", "nowhere"),
     "nothing_written": ("error", "export", "OG207", "without writing"),
-    "garbage": ("error", "export", "OG208", "cannot be read"),
+    "garbage": ("error", "export", "OG208", "is a Git LFS pointer"),
     "expired_waiver": ("diverged", None, "OG601", "ended on 2020-01-01"),
     "low_ceiling": ("diverged", None, None, "E(c)"),
     "low_opset": ("diverged", None, "OG118", "opset 9 was asked for"),
