@@ -160,6 +160,9 @@ class ForkServer:
 def serve(control: int, target: str, preload: Sequence[str]) -> NoReturn:
     """The server's whole life: import ``preload``, then fork a worker for each request."""
     process.set_subreaper(True)
+    # PyTorch's and ONNX Runtime's threads take turns. Those that wait in a loop for more work keep
+    # the cores from the others: on a busy machine most of the time goes there.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # Imports make next to no garbage, and looking for it among a million objects takes a second.
     gc.disable()
     for name in preload:

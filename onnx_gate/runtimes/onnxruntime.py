@@ -51,6 +51,7 @@ class OnnxRuntime:
         options.log_severity_level = 3
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if spec.optimization is not None:
             options.graph_optimization_level = _LEVELS[spec.optimization]
         if provider != _CPU:
