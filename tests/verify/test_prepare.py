@@ -1,0 +1,103 @@
+"""How often a module is called, and what its calls bring to light."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from onnx_gate.errors import GateError
+from onnx_gate.manifest import ModelSpec
+from onnx_gate.manifest.load import load
+from onnx_gate.verify.build import build
+from onnx_gate.verify.context import Context
+from onnx_gate.verify.prepare import Prepared, prepare, untouched
+
+MODELS = """
+import torch
+
+CALLS = []
+
+class Steady(torch.nn.Module):
+    def forward(self, x):
+        CALLS.append(1)
+        return x * 2
+
+class Toggling(torch.nn.Module):
+    '''Every second call answers alike, which two calls with an odd number between them miss.'''
+    turn = 0
+
+    def forward(self, x):
+        CALLS.append(1)
+        self.turn = 1 - self.turn
+        return x * self.turn
+
+class Buffered(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x):
+        self.count += 1
+        return x * self.count
+
+class Global(torch.nn.Module):
+    '''Nothing of the module shows that it counts.'''
+    def forward(self, x):
+        CALLS.append(1)
+        return x + len(CALLS)
+
+class Changed(torch.nn.Module):
+    '''What exporting does to some models.'''
+    factor = 2
+
+    def forward(self, x):
+        return x * self.factor
+"""
+
+
+def _prepared(folder: Path, name: str) -> tuple[ModelSpec, Context, Prepared]:
+    (folder / "models.py").write_text(MODELS)
+    entry = f'{{model: "models.py:{name}", inputs: {{x: "float32[batch, 2]"}}}}'
+    (folder / "onnx-gate.yml").write_text(f"version: 1\nmodels:\n  net: {entry}\n")
+    spec = load(folder / "onnx-gate.yml").models[0]
+    context = Context(workspace=folder, folder=folder / "out")
+    return spec, context, prepare(spec, context, build(spec, folder).module)
+
+
+def _calls(prepared: Prepared) -> int:
+    return len(prepared.eager.module.forward.__globals__["CALLS"])
+
+
+def test_one_call_before_the_export_and_one_after(tmp_path: Path) -> None:
+    spec, context, prepared = _prepared(tmp_path, "Steady")
+    assert _calls(prepared) == 1
+    assert untouched(spec, context, prepared) is prepared
+    assert _calls(prepared) == 2
+    assert prepared.agrees_still() == ""
+
+
+@pytest.mark.parametrize("name", ["Toggling", "Buffered"])
+def test_a_trace_of_the_first_call_is_followed_at_once(tmp_path: Path, name: str) -> None:
+    with pytest.raises(GateError, match="called twice") as caught:
+        _prepared(tmp_path, name)
+    assert caught.value.code == "OG106"
+
+
+def test_a_model_without_traces_is_caught_by_the_call_after_the_export(tmp_path: Path) -> None:
+    spec, context, prepared = _prepared(tmp_path, "Global")
+    with pytest.raises(GateError, match="disagrees with itself") as caught:
+        untouched(spec, context, prepared)
+    assert caught.value.code == "OG106"
+
+
+def test_a_model_that_the_export_has_changed_is_built_again(tmp_path: Path) -> None:
+    spec, context, prepared = _prepared(tmp_path, "Changed")
+    prepared.eager.module.factor = 3
+    fresh = untouched(spec, context, prepared)
+    assert fresh.eager.module is not prepared.eager.module
+    assert [finding.code for finding in fresh.findings] == ["OG109"]
+    assert fresh.agrees_still() == ""
+    answer = torch.from_numpy(fresh.eager.run(prepared.example).arrays[0])
+    assert torch.equal(answer, torch.from_numpy(prepared.example["x"]) * 2)
