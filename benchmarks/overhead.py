@@ -2,6 +2,7 @@
 
     python benchmarks/overhead.py                       # five rounds of everything
     python benchmarks/overhead.py --rounds 1 --only resnet18
+    python benchmarks/overhead.py --overlap             # would it help to run both sides at once?
 
 Three programs do the same model in turn, each in an interpreter of its own, in every round:
 
@@ -28,6 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -133,18 +135,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", choices=NETWORKS)
+    parser.add_argument("--suite", choices=["sizes", "default"])
+    parser.add_argument("--overlap", action="store_true", help="only: both sides at once")
+    parser.add_argument("--spin", action="store_true", help="with --overlap: threads wait in loops")
     arguments = parser.parse_args()
+    if not arguments.spin:  # as the gate's workers do; before anything loads OpenMP
+        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+    if arguments.overlap:
+        print_environment()
+        overlap(arguments.rounds, spin=arguments.spin)
+        return
+    os.environ.pop("OMP_WAIT_POLICY", None)
     print_environment()
     for name in NETWORKS:
         if arguments.only in (None, name):
             with tempfile.TemporaryDirectory() as folder:
-                measure(name, Path(folder), arguments.rounds)
+                measure(name, Path(folder), arguments.rounds, arguments.suite)
     print("\nwhat each does")
     for name, work in WORK.items():
         print(f"  {name:8s} {work}")
 
 
-def measure(name: str, folder: Path, rounds: int) -> None:
+def measure(name: str, folder: Path, rounds: int, only: str | None) -> None:
     network = NETWORKS[name]
     (folder / "networks.py").write_text((HERE / "networks.py").read_text())
     plain = MANIFEST.format(name=name, **network)
@@ -162,7 +174,7 @@ def measure(name: str, folder: Path, rounds: int) -> None:
             **{key: network[key] for key in ("target", "input", "dynamic", "draw")},
         )
         (folder / f"{script}.py").write_text(text)
-    for suite in ("sizes", "default"):
+    for suite in (only,) if only else ("sizes", "default"):
         took: dict[str, list[Took]] = {"bare": [], "naive": [], "gate": []}
         example, sizes, stages, spent = "5", [], {}, 0.0
         for turn in range(rounds + 1):
@@ -183,6 +195,59 @@ def measure(name: str, folder: Path, rounds: int) -> None:
                 stages.setdefault(stage["name"], []).append(stage["seconds"])
             spent += took["gate"][-1].wall
         show(name, suite, sizes, took, stages)
+
+
+def overlap(rounds: int, *, spin: bool) -> None:
+    """Both sides of ten cases of ResNet-18 in turn, and PyTorch a case ahead in a thread of its own."""
+    import numpy as np
+    import onnxruntime
+    import torch
+    from networks import ResNet18
+
+    module = ResNet18().eval()
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        path = str(Path(folder) / "model.onnx")
+        shapes = ({0: "batch"},)
+        torch.onnx.export(
+            module,
+            (torch.randn(3, 3, 224, 224),),
+            dynamo=True,
+            verbose=False,
+            dynamic_shapes=shapes,
+        ).save(path)  # type: ignore[union-attr]
+        options = onnxruntime.SessionOptions()
+        options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spin)))
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    xs = [np.random.default_rng(n).random((4, 3, 224, 224), np.float32) for n in range(10)]
+
+    def expected(x: np.ndarray) -> torch.Tensor:
+        with torch.no_grad():
+            return module(torch.from_numpy(x))
+
+    def in_turn() -> None:
+        for x in xs:
+            expected(x)
+            session.run(None, {"image": x})
+
+    def ahead() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            coming = pool.submit(expected, xs[0])
+            for place, x in enumerate(xs):
+                coming.result()
+                if place + 1 < len(xs):
+                    coming = pool.submit(expected, xs[place + 1])
+                session.run(None, {"image": x})
+
+    took: dict[str, list[float]] = {"in turn": [], "ahead": []}
+    for _ in range(rounds + 1):
+        for name, way in (("in turn", in_turn), ("ahead", ahead)):
+            begin = time.perf_counter()
+            way()
+            took[name].append(time.perf_counter() - begin)
+    ratios = [a / b for a, b in zip(took["ahead"][1:], took["in turn"][1:], strict=True)]
+    for name, seconds in took.items():
+        print(f"  {name:8s} {median(seconds[1:]):.2f} s")
+    print(f"  a case ahead takes {median(ratios):.2f} of the time in turn")
 
 
 def cases(model: dict) -> list[str]:
