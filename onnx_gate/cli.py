@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from enum import Enum
 from pathlib import Path
@@ -382,6 +383,8 @@ def _refuse(message: str) -> NoReturn:
 
 def main() -> None:
     """Run the command line."""
+    # Whoever is told to stop tidies up first, as after Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         app()
     except KeyboardInterrupt:

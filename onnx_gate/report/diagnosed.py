@@ -45,7 +45,14 @@ _LEAST = -9.0
 
 def sentence(diagnosis: Diagnosis) -> str:
     """Return whom the diagnosis blames, and what that means."""
-    return f"{TITLES[diagnosis.blame]}: {MEANINGS[diagnosis.blame]}"
+    return f"{TITLES[diagnosis.blame]}: {meaning(diagnosis)}"
+
+
+def meaning(diagnosis: Diagnosis) -> str:
+    """Return what the blame means."""
+    if diagnosis.blame == "undecided" and not diagnosis.evidence:
+        return "no experiment was made."
+    return MEANINGS[diagnosis.blame]
 
 
 def deciding(diagnosis: Diagnosis) -> Evidence | None:

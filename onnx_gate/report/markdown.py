@@ -140,7 +140,7 @@ class Page:
             diagnosis=found,
             node=found.node,
             title=diagnosed.TITLES[found.blame],
-            meaning=diagnosed.MEANINGS[found.blame],
+            meaning=diagnosed.meaning(found),
             deciding=diagnosed.deciding(found),
             place=where,
             around=diagnosed.around(found),

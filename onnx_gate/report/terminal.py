@@ -105,6 +105,8 @@ def _append_diagnosis(text: Text, found: Diagnosis) -> None:
         line = summary.whole(found.source.line)
         place = f"{found.source.file}:{line}: {found.source.code}"
         text.append(f"\n      {printed(place, _LIMIT)}")
+    if found.note:
+        text.append(f"\n    {printed(found.note, _LIMIT)}", style="dim")
     chart = diagnosed.sparkline(found)
     if chart:
         text.append(f"\n    error along the graph: {chart}", style="dim")

@@ -108,7 +108,7 @@ def verify(
         lost = (start or 0.0) + time.monotonic() - began
         return verify(spec, replace(context, reuse=False), emit, explain, lost)
     if not _room_for_a_fork(spec):
-        return result
+        return _undiagnosed(spec, result) if explain is not None else result
     if not context.patterns and not spec.suites:
         result = _advised(spec, result, checker, progress)
     left = spec.timeout - (time.monotonic() - began)
@@ -178,8 +178,28 @@ def _advised(
 
 def _room_for_a_fork(spec: ModelSpec) -> bool:
     """Say whether this process may be there twice; what both share counts for both."""
-    limit = spec.memory or psutil.virtual_memory().available
-    return psutil.Process().memory_info().rss < ADVICE_MEMORY * limit
+    return psutil.Process().memory_info().rss < ADVICE_MEMORY * _limit(spec)
+
+
+def _undiagnosed(spec: ModelSpec, result: ModelResult) -> ModelResult:
+    """Say why a model that diverged has no diagnosis."""
+    wrong = next((c for c in result.checks if c.verdict == "diverged" and not c.advice), None)
+    if result.verdict != "diverged" or wrong is None:
+        return result
+    used, limit = psutil.Process().memory_info().rss, _limit(spec)
+    diagnosis = Diagnosis(
+        runtime=wrong.runtime,
+        case=wrong.case,
+        output=wrong.output,
+        blame="undecided",
+        note=f"not looked into: verifying takes {used / 2**30:.1f} GiB of the {limit / 2**30:.1f} GiB "
+        "that the model may use, and a diagnosis takes as much again; raise its memory",
+    )
+    return result.model_copy(update={"diagnosis": diagnosis})
+
+
+def _limit(spec: ModelSpec) -> int:
+    return spec.memory or psutil.virtual_memory().available
 
 
 def _verify(
