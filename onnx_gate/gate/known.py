@@ -12,6 +12,7 @@ from typing import Any
 
 from onnx_gate.gate.cache.cache import Cache, Found, open_cache, put_repro
 from onnx_gate.gate.cache.store import Unusable
+from onnx_gate.gate.history import History, history_of_models
 from onnx_gate.gate.keep import REPRO
 from onnx_gate.gate.launch import Launch
 from onnx_gate.gate.text import plain
@@ -26,13 +27,14 @@ class Known:
     """``results`` hold as they are, ``environment`` is the report's part from them.
 
     ``exported`` has the exports, by model, that hold where the verdict does not; ``reasons`` the
-    phrases that say why a model has to be verified.
+    phrases that say why a model has to be verified, ``history`` what it took earlier.
     """
 
     results: Mapping[str, ModelResult] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     exported: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     reasons: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    history: History = field(default_factory=History)
 
     def lines(self, *, every: bool) -> list[str]:
         """Return what is to be said of the cache; with ``every`` model a line each."""
@@ -92,6 +94,7 @@ def look_up(
     environment: dict[str, Any] = {}
     exported: dict[str, Mapping[str, str]] = {}
     reasons: dict[str, tuple[str, ...]] = {}
+    past: list[ModelResult] = []
     for spec in specs:
         found = cache.look_up(spec)
         result = _result(spec, found, repros[spec.name])
@@ -102,10 +105,11 @@ def look_up(
         if result is None:
             exported[spec.name] = found.exported
             reasons[spec.name] = found.reasons or ("its entry cannot be read",)
+            past += [found.past] if found.past is not None else []
         else:
             results[spec.name] = result
             environment.update((found.entry.environment or {}) if found.entry is not None else {})
-    return Known(results, environment, exported, reasons)
+    return Known(results, environment, exported, reasons, history_of_models(past))
 
 
 def _result(spec: ModelSpec, found: Found, repro: Path) -> ModelResult | None:

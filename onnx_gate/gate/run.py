@@ -324,7 +324,7 @@ def _task(
         record=cache is not None,
         reuse=cache is not None and cache.restore(known.exported.get(spec.name, {}), folder),
     )
-    history = options.history
+    history = options.history.or_else(known.history)
     return Task(
         spec.name,
         (spec, context),

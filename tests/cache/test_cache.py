@@ -20,6 +20,7 @@ import pytest
 
 from onnx_gate.gate.cache.cache import Cache, open_cache
 from onnx_gate.gate.cache.store import Unusable
+from onnx_gate.gate.known import look_up
 from onnx_gate.gate.launch import Launch
 from onnx_gate.manifest import Manifest
 from onnx_gate.manifest.load import load
@@ -304,6 +305,17 @@ def test_an_export_is_taken_up_where_only_the_judgement_changed(repository: Repo
     before = {model.name: model for model in repository.first.models}
     assert diverging.verdict == "diverged"
     assert (diverging.diagnosis is None) == (before["diverging"].diagnosis is None)
+
+
+def test_what_a_model_took_is_known_though_its_verdict_is_lost(repository: Repository) -> None:
+    edit(repository, "models/plain.py", "tanh", "sin")
+    spec = next(spec for spec in repository.manifest.models if spec.name == "plain")
+    folders = {"plain": repository.folder / "nowhere"}
+    known = look_up(opened(repository), [spec], folders, folders, keep_models=False)
+    assert not known.results
+    before = next(model for model in repository.first.models if model.name == "plain")
+    assert known.history.seconds == {"plain": before.seconds}
+    assert known.history.memory == {"plain": before.peak_memory}
 
 
 def test_kept_models_come_from_the_cache_too(repository: Repository) -> None:

@@ -40,12 +40,14 @@ class Found:
     """What a cache has for a model.
 
     ``entry`` is null where its verdict does not hold any more, and ``exported`` are the files of
-    an export that still does. ``reasons`` say in a phrase each why the verdict does not.
+    an export that still does. ``reasons`` say in a phrase each why the verdict does not, and
+    ``past`` is the newest result there is, whether it holds or not.
     """
 
     entry: Entry | None = None
     exported: Mapping[str, str] = field(default_factory=dict)
     reasons: tuple[str, ...] = ()
+    past: ModelResult | None = None
 
 
 @dataclass
@@ -98,7 +100,7 @@ class Cache:
                 self._store.touch(path)
                 return Found(entry)
             exported = exported or entry.exported or {}
-        return Found(exported=exported, reasons=self._reasons(key, [path for path, _ in heads]))
+        return self._lost(key, exported, [path for path, _ in heads])
 
     def restore(self, exported: Mapping[str, str], folder: Path) -> bool:
         """Copy exported files into ``folder``; false, and none of them, where one is gone."""
@@ -221,7 +223,7 @@ class Cache:
         except OSError:
             return {}
 
-    def _reasons(self, key: Key, paths: Iterable[Path]) -> tuple[str, ...]:
+    def _lost(self, key: Key, exported: Mapping[str, str], paths: Iterable[Path]) -> Found:
         """Say in what the newest entry differs from how things are now."""
         for path in paths:
             entry = self._store.read(path)
@@ -232,8 +234,8 @@ class Cache:
                 changes += differences(entry.dependencies, self._state)
             if entry.refusal:
                 changes.append(f"it is never remembered: {entry.refusal}")
-            return tuple(changes)
-        return ("it was never verified with this cache",)
+            return Found(exported=exported, reasons=tuple(changes), past=entry.result)
+        return Found(exported=exported, reasons=("it was never verified with this cache",))
 
     def _key(self, spec: ModelSpec) -> Key:
         return key_of(spec, self._environment, self._cases, self._today)
