@@ -174,7 +174,6 @@ def serve(control: int, target: str, preload: Sequence[str]) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     # A collection in a worker would write to, and so copy, every page of what was imported.
-    gc.collect()
     gc.freeze()
     gc.enable()
     _Server(socket.socket(fileno=control), target).run()
