@@ -163,7 +163,7 @@ def test_diverged_then_mended_is_one_comment(run: Callable[..., Ran], github: Gi
     assert header is not None
     assert (header.verdict, header.sha) == ("diverged", HEAD)
     assert comment.body.splitlines()[1] == "## ❌ ONNX gate: 1 of 2 models diverged"
-    assert "::error file=onnx-gate.yml,line=6,title=bad diverged::" in ran.log
+    assert "::error file=models/small.py,line=11,title=bad diverged::" in ran.log
     assert run({"models": "good"}).status == 0
     [after] = github.comments
     assert after.id == comment.id
