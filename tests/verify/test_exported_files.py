@@ -71,8 +71,10 @@ def test_after_every_end_of_a_worker(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("keep", [False, True])
-def test_after_an_interrupt(tmp_path: Path, keep: bool) -> None:
+@pytest.mark.parametrize(
+    ("keep", "how"), [(False, signal.SIGINT), (True, signal.SIGINT), (False, signal.SIGTERM)]
+)
+def test_after_an_interrupt(tmp_path: Path, keep: bool, how: signal.Signals) -> None:
     command = _project(tmp_path, 250, "hangs") + ["--keep-models"] * keep
     folder = tmp_path / "out" / "models" / "hangs"
     with subprocess.Popen(
@@ -83,7 +85,7 @@ def test_after_an_interrupt(tmp_path: Path, keep: bool) -> None:
             assert gate.poll() is None
             time.sleep(0.05)
         assert (folder / "model.onnx").stat().st_size == 1 << 20
-        os.kill(gate.pid, signal.SIGINT)
+        os.kill(gate.pid, how)
         gate.wait(60)
     assert gate.returncode == 130
     assert folder.exists() == keep

@@ -8,7 +8,7 @@ import stat
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -104,9 +104,11 @@ class Cache:
 
     def restore(self, exported: Mapping[str, str], folder: Path) -> bool:
         """Copy exported files into ``folder``; false, and none of them, where one is gone."""
+        if not exported:
+            return False
         with suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
-            if exported and all(
+            if all(
                 Path(name).name == name and self._store.restore_export(digest, folder / name)
                 for name, digest in exported.items()
             ):
@@ -193,18 +195,10 @@ class Cache:
         explained = (self._known.get(name, frozenset()) for name in ended.overlaps)
         others = ended.opened.difference(*explained)
         found = depend(ended.recorded, others, self._state, self._began)
-        entry = ended.entry
         if isinstance(found, str):
-            entry = Entry(key=entry.key, refusal=found)
+            entry = Entry(key=ended.entry.key, refusal=found)
         else:
-            entry = Entry(
-                key=entry.key,
-                dependencies=found,
-                result=entry.result,
-                environment=entry.environment,
-                files=entry.files,
-                exported=entry.exported,
-            )
+            entry = replace(ended.entry, dependencies=found)
         try:
             self._store.write(ended.spec.name, entry)
         except (OSError, ValueError) as error:

@@ -23,7 +23,6 @@ class Recorded(BaseModel):
     probed: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     network: bool = False
-    children: bool = False
     lost: bool = False
 
 

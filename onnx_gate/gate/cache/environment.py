@@ -18,6 +18,7 @@ from pathlib import Path
 
 import onnx_gate
 from onnx_gate.errors import UserError
+from onnx_gate.gate.cache.places import digest
 
 # Read by native code, which nobody sees do so, or before any model's code runs.
 VARIABLES = (
@@ -40,7 +41,7 @@ def fingerprint() -> dict[str, str]:
         "Python": f"{platform.python_implementation()} {platform.python_version()}",
         "platform": " ".join((sys.platform, platform.machine(), *platform.libc_ver())),
         "the CPU's instruction set": _instruction_set(),
-        **({"the GPU's driver": _digest(_GPU.read_bytes())} if _GPU.exists() else {}),
+        **({"the GPU's driver": digest(_GPU.read_bytes())} if _GPU.exists() else {}),
         **{f"package {name}": version for name, version in sorted(_packages().items())},
     }
 
@@ -66,7 +67,7 @@ def fingerprint_of(python: str | None, prefix: Iterable[str] = ()) -> dict[str, 
 def variables_that_matter(environment: Mapping[str, str]) -> dict[str, str]:
     """Return, as digests, the variables that native code reads."""
     return {
-        f"${name}": _digest(value.encode("utf-8", "surrogateescape"))
+        f"${name}": digest(value.encode("utf-8", "surrogateescape"))
         for name, value in sorted(environment.items())
         if name.startswith(VARIABLES)
     }
@@ -102,7 +103,7 @@ def _record_digest(record: bytes) -> str:
     kept = [
         line for line in record.splitlines() if not line.startswith(b"../") and b".pyc," not in line
     ]
-    return _digest(b"\n".join(kept))[:16]
+    return digest(b"\n".join(kept))[:16]
 
 
 def _site() -> Iterator[str]:
@@ -123,7 +124,7 @@ def _instruction_set() -> str:
         key, _, value = line.partition(":")
         if key.strip() in _CPU_KEYS:
             found.add(" ".join(sorted(value.split())))
-    return _digest("\n".join(sorted(found)).encode())
+    return digest("\n".join(sorted(found)).encode())
 
 
 def _source_digest() -> str:
@@ -133,10 +134,6 @@ def _source_digest() -> str:
         if path.suffix in (".py", ".j2", ".md") and path.is_file():
             hashed.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
     return hashed.hexdigest()[:16]
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 if __name__ == "__main__":

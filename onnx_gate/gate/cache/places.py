@@ -15,6 +15,7 @@ ABSENT = "absent"
 FOLDER = "folder"
 CLOSED = "closed"
 MOST_BYTES = 1 << 40
+KERNEL = ("/proc", "/sys", "/dev")
 
 _BLOCK = 1 << 20
 _SKIPPED = (".git", "__pycache__")
@@ -26,8 +27,7 @@ class Places:
     """Where a run takes place: ``workspace`` is the manifest's folder, all paths are resolved.
 
     ``own`` are folders that this run writes to (reports, logs, the cache). With ``shared`` false
-    every file may be read; else only those that every user may read, outside of the repository:
-    somebody else named them.
+    every file is looked at; else only those that every user may read, as models named them.
     """
 
     workspace: str
@@ -38,15 +38,15 @@ class Places:
 
     def name(self, path: str) -> str | None:
         """Return the name of an absolute path; ``None`` for what is no business of a cache."""
-        if _within(path, self.own) or any(part in _SKIPPED for part in path.split("/")):
+        if within(path, self.own) or any(part in _SKIPPED for part in path.split("/")):
             return None
-        if _within(path, (self.root,)):
+        if within(path, (self.root,)):
             return os.path.relpath(path, self.workspace)
-        if _within(path, (os.path.realpath(tempfile.gettempdir()), tempfile.gettempdir())):
+        if within(path, (os.path.realpath(tempfile.gettempdir()), tempfile.gettempdir())):
             return None
-        if _within(path, ("/proc", "/sys", "/dev")):
+        if within(path, KERNEL):
             return None
-        if len(self.home) > 1 and _within(path, (self.home,)):
+        if len(self.home) > 1 and within(path, (self.home,)):
             return "~/" + os.path.relpath(path, self.home)
         return path
 
@@ -155,7 +155,7 @@ class State:
         seen = [
             entry
             for entry in entries
-            if entry not in _SKIPPED and not _within(os.path.join(path, entry), self.places.own)
+            if entry not in _SKIPPED and not within(os.path.join(path, entry), self.places.own)
         ]
         if modules is not None:
             seen = [
@@ -166,10 +166,13 @@ class State:
         return digest("\0".join(seen))
 
 
-def digest(text: str) -> str:
-    """Return the SHA-256 of a text, in hexadecimal."""
-    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
+def digest(data: str | bytes) -> str:
+    """Return the SHA-256 of a text or of bytes, in hexadecimal."""
+    if isinstance(data, str):
+        data = data.encode("utf-8", "backslashreplace")
+    return hashlib.sha256(data).hexdigest()
 
 
-def _within(path: str, folders: Iterable[str]) -> bool:
+def within(path: str, folders: Iterable[str]) -> bool:
+    """Say whether a path is one of ``folders``, or below one."""
     return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)

@@ -17,10 +17,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from onnx_gate.gate.cache.places import KERNEL, within
+
 _NETWORK = ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto")
-_CHILDREN = ("subprocess.Popen", "os.exec", "os.posix_spawn", "os.system", "os.spawn", "pty.spawn")
-_IMPORT_SYSTEM = ("<frozen importlib._bootstrap_external>", "<frozen zipimport>")
-_KERNEL = ("/proc", "/sys", "/dev")
+# Where a folder is listed from to find a module, or the metadata of a package.
+_IMPORT_SYSTEM = (
+    "<frozen importlib",
+    "<frozen zipimport",
+    os.path.dirname(importlib.__file__) + "/",
+)
 
 VOLATILE = (
     *("GITHUB_", "RUNNER_", "ACTIONS_", "INPUT_", "SSH_", "XDG_SESSION", "INVOCATION_ID"),
@@ -41,7 +46,6 @@ class Recorder:
         self._probed: set[str] = set()
         self._variables: set[str] = set()
         self._network = False
-        self._children = False
         self._lost = False
 
     def start(self) -> None:
@@ -54,7 +58,6 @@ class Recorder:
             "ctypes.dlopen": self._open,
             "sqlite3.connect": self._open,
             **dict.fromkeys(_NETWORK, self._connect),
-            **dict.fromkeys(_CHILDREN, self._spawn),
         }
 
         def hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -86,7 +89,7 @@ class Recorder:
                 if file is not None and os.path.isabs(file):
                     self._opened.add(_source(os.path.normpath(file)))
         self._searched.update(os.path.abspath(path or ".") for path in sys.path)
-        passed = _Folders((*installed(workspace), *map(os.path.abspath, own), *_KERNEL))
+        passed = (*installed(workspace), *map(os.path.abspath, own), *KERNEL)
         groups = {
             "opened": self._opened,
             "listed": self._listed,
@@ -95,13 +98,12 @@ class Recorder:
         }
         return {
             **{
-                name: sorted(_text(path for path in paths if path not in passed))
+                name: sorted(_text(path for path in paths if not within(path, passed)))
                 for name, paths in groups.items()
             },
             "modules": sorted(_text(self._modules)),
             "variables": sorted(_text(self._variables)),
             "network": self._network,
-            "children": self._children,
             "lost": self._lost,
         }
 
@@ -119,8 +121,7 @@ class Recorder:
         if path is None:
             return
         caller = sys._getframe(2).f_code.co_filename
-        imports = caller in _IMPORT_SYSTEM or "importlib" in caller
-        (self._searched if imports else self._listed).add(path)
+        (self._searched if caller.startswith(_IMPORT_SYSTEM) else self._listed).add(path)
 
     def _import(self, arguments: tuple[Any, ...]) -> None:
         name = arguments[0]
@@ -132,9 +133,6 @@ class Recorder:
         # The address of a Unix socket is a path; a look-up by name has no socket before it.
         if isinstance(address, tuple) or not hasattr(arguments[0], "fileno"):
             self._network = True
-
-    def _spawn(self, _: tuple[Any, ...]) -> None:
-        self._children = True
 
     def _watch_probes(self) -> None:
         """Note paths whose existence is asked for: no audit event says so."""
@@ -200,16 +198,6 @@ class Recorder:
         os.environ.__class__ = Environ
 
 
-class _Folders:
-    """Everything below some folders."""
-
-    def __init__(self, folders: Iterable[str]) -> None:
-        self._starts = tuple(folder.rstrip("/") + "/" for folder in folders)
-
-    def __contains__(self, path: str) -> bool:
-        return (path + "/").startswith(self._starts)
-
-
 def installed(workspace: str) -> set[str]:
     """Return where the interpreter, its packages and this one lie.
 
@@ -222,7 +210,7 @@ def installed(workspace: str) -> set[str]:
         folders |= {*site.getsitepackages(), site.getusersitepackages()}
     folders |= set(map(os.path.realpath, folders))
     inner = os.path.realpath(workspace)
-    return {folder for folder in folders if folder and inner not in _Folders((folder,))}
+    return {folder for folder in folders if folder and not within(inner, (folder,))}
 
 
 def _path(value: Any) -> str | None:

@@ -110,14 +110,14 @@ def _folders(root: str, apart: tuple[str, ...]) -> Iterator[str]:
         folder = waiting.pop()
         if folder in apart:
             continue
-        below: list[str] | None = []
-        with suppress(OSError), os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.name == "pyvenv.cfg":
-                    below = None
-                    break
-                if entry.name not in _SKIPPED and entry.is_dir(follow_symlinks=False):
-                    below = [*(below or ()), entry.path]
-        if below is not None:
-            yield folder
-            waiting += below
+        entries: list[os.DirEntry[str]] = []
+        with suppress(OSError), os.scandir(folder) as found:
+            entries = list(found)
+        if any(entry.name == "pyvenv.cfg" for entry in entries):
+            continue
+        yield folder
+        waiting += [
+            entry.path
+            for entry in entries
+            if entry.name not in _SKIPPED and entry.is_dir(follow_symlinks=False)
+        ]
