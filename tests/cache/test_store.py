@@ -77,7 +77,7 @@ def writer(folder: str, seed: int) -> None:
             if entry != entry_of(int(entry.result.name)) or head.verdict != entry.key.verdict:
                 os._exit(3)
         for path in (Path(folder) / "exports").iterdir():
-            if path.name.startswith(".tmp-") or not store.restore_export(path.name, scratch):
+            if path.name.startswith(".") or not store.restore_export(path.name, scratch):
                 continue
             if hashlib.sha256(scratch.read_bytes()).hexdigest() != path.name:
                 os._exit(4)
@@ -115,10 +115,10 @@ def test_many_write_at_once_and_are_killed(tmp_path: Path) -> None:
             assert entry is not None
             assert entry.result is not None
             assert entry == entry_of(int(entry.result.name))
-    for path in folder.rglob(".tmp-*"):
+    for path in folder.rglob(".*"):
         os.utime(path, (0, 0))
     store.prune()
-    assert not list(folder.rglob(".tmp-*"))
+    assert not list(folder.rglob(".*"))
 
 
 def state_of(folder: Path) -> State:
@@ -172,6 +172,20 @@ def test_what_lies_around_the_workspace_is_not_installed(tmp_path: Path) -> None
     assert sys.prefix not in installed(inside)
     assert sys.prefix in installed(str(tmp_path))
     assert not any(f"{inside}/".startswith(f"{folder}/") for folder in installed(inside))
+
+
+def test_a_folder_called_importlib_does_not_import(tmp_path: Path) -> None:
+    script = tmp_path / "importlib-demo" / "model.py"
+    script.parent.mkdir()
+    script.write_text("import os; names = os.listdir(os.path.dirname(__file__))")
+    code = (
+        "import json, runpy, sys; from onnx_gate.gate.cache.record import Recorder; "
+        "recorder = Recorder(); recorder.start(); runpy.run_path(sys.argv[1]); "
+        "print(json.dumps(recorder.message('/')))"
+    )
+    command = [sys.executable, "-c", code, str(script)]
+    done = subprocess.run(command, check=True, capture_output=True)
+    assert str(script.parent) in json.loads(done.stdout)["listed"]
 
 
 def test_a_package_is_known_by_version_and_files_and_the_first_on_the_path_counts(

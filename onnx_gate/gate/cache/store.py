@@ -19,6 +19,7 @@ from typing import BinaryIO
 
 from onnx_gate.gate.cache.entry import MOST_BYTES, Entry, Head, from_bytes, read_head, to_bytes
 from onnx_gate.gate.cache.places import digest
+from onnx_gate.report.io import write_bytes
 
 MARKER = "CACHEDIR.TAG"
 # The first line is what backup programs look for, see bford.info/cachedir.
@@ -30,6 +31,7 @@ PER_MODEL = 8
 MOST_EXPORTS = 2 << 30
 STALE_SECONDS = 3600.0
 
+_TEMPORARY = f".{MARKER}."
 _ENTRIES, _EXPORTS = "entries", "exports"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -53,13 +55,13 @@ class Store:
             if marker.is_symlink() or (marker.exists() and not marker.is_file()):
                 raise Unusable(f"its {MARKER} is not a file")
             if not marker.exists():
-                others = [name for name in os.listdir(folder) if not name.startswith(".tmp-")]
+                others = [name for name in os.listdir(folder) if not name.startswith(_TEMPORARY)]
                 # Another process may have made it meanwhile.
                 if others and not marker.exists():
                     raise Unusable(
                         f"it holds other files ({sorted(others)[0]}) and was not made by onnx-gate"
                     )
-                _write(marker, MARK.encode())
+                write_bytes(marker, MARK.encode())
             elif marker.read_bytes() != MARK.encode():
                 raise Unusable(f"its {MARKER} is another program's")
             for name in (_ENTRIES, _EXPORTS):
@@ -100,13 +102,13 @@ class Store:
         data = to_bytes(entry)
         folder = self._folder(model)
         folder.mkdir(parents=True, exist_ok=True)
-        _write(folder / f"{hashlib.sha256(data).hexdigest()}.entry", data)
+        write_bytes(folder / f"{hashlib.sha256(data).hexdigest()}.entry", data)
         for path in self._paths(model)[PER_MODEL:]:
             path.unlink(missing_ok=True)
 
     def keep_export(self, file: Path) -> str:
         """Store a file by its content and return the digest; raises ``OSError``."""
-        handle, temporary = tempfile.mkstemp(dir=self.folder / _EXPORTS, prefix=".tmp-")
+        handle, temporary = tempfile.mkstemp(dir=self.folder / _EXPORTS, prefix=".")
         try:
             hashed = hashlib.sha256()
             with os.fdopen(handle, "wb") as target, open(file, "rb") as source:
@@ -145,9 +147,13 @@ class Store:
     def prune(self) -> None:
         """Drop what killed writers left, and the exports that were not of use for longest."""
         now = time.time()
-        for folder in (self.folder, self.folder / _EXPORTS, *self._folders()):
+        for folder, pattern in (
+            (self.folder, f"{_TEMPORARY}*"),
+            (self.folder / _EXPORTS, ".*"),
+            *((folder, ".*") for folder in self._folders()),
+        ):
             with suppress(OSError):
-                for path in folder.glob(".tmp-*"):
+                for path in folder.glob(pattern):
                     with suppress(OSError):
                         if now - path.lstat().st_mtime > STALE_SECONDS:
                             path.unlink()
@@ -191,15 +197,3 @@ def _read(path: Path, most: int) -> bytes:
     with _open(path) as file:
         data: bytes = file.read(most)
         return data
-
-
-def _write(path: Path, data: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
