@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.diagnose_cases import CASES, DivergingCase
-from onnx_gate.diagnose.blame import Found, find_blame
+from onnx_gate.diagnose.blame.blame import Found, find_blame
 
 
 def main(pattern: str = "*") -> None:

@@ -23,7 +23,7 @@ import psutil
 import torch
 from numpy.typing import NDArray
 
-from onnx_gate.verify.compare import compare, max_ulp, scaled_error
+from onnx_gate.numerics.compare import compare, max_ulp, scaled_error
 
 Floats = NDArray[np.float32]
 

@@ -24,8 +24,8 @@ from pathlib import Path
 from diagnose_cases import CASES, DivergingCase
 from diagnose_cases.sweep import Sweep
 
-from onnx_gate.diagnose.fresh import quiet
-from onnx_gate.diagnose.localize import Located, localize
+from onnx_gate.diagnose.localize.localize import Located, localize
+from onnx_gate.diagnose.trace.record_export import quiet
 
 
 @dataclass(frozen=True)

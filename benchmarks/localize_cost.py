@@ -39,20 +39,20 @@ import torch
 from diagnose_cases import graphs, large
 from torch.onnx import verification
 
-from onnx_gate.diagnose.explain import diagnose, explain
-from onnx_gate.diagnose.fresh import quiet
-from onnx_gate.diagnose.localize import localize
+from onnx_gate.diagnose.diagnose import diagnose, explain
+from onnx_gate.diagnose.localize.localize import localize
 from onnx_gate.diagnose.subject import Subject
+from onnx_gate.diagnose.trace.record_export import quiet
 from onnx_gate.manifest import ExportSpec, InputSpec, ModelSpec, RuntimeSpec, load
+from onnx_gate.numerics.compare import compare
 from onnx_gate.report.model import Check, GraphNode
 from onnx_gate.runtimes.base import Array, find_runtime
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.aside import aside
-from onnx_gate.verify.compare import compare
 from onnx_gate.verify.context import Context
-from onnx_gate.verify.export import Exported, export
-from onnx_gate.verify.inspect import join_inputs
+from onnx_gate.verify.export.export import Exported, export
+from onnx_gate.verify.inspect.inspect import join_inputs
 from onnx_gate.verify.verify import verify
+from onnx_gate.workers.forked import aside
 
 HERE = Path(large.__file__).resolve().parent
 ORT = RuntimeSpec("onnxruntime")

@@ -174,7 +174,7 @@ def compared(elements: int) -> None:
     """Print what comparing one large output adds to the resident set."""
     import numpy as np
 
-    from onnx_gate.verify.compare import compare, scaled_error
+    from onnx_gate.numerics.compare import compare, scaled_error
 
     rng = np.random.default_rng(0)
     expected = rng.standard_normal(elements, dtype=np.float32)

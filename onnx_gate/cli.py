@@ -105,8 +105,8 @@ def run(
     ] = False,
 ) -> None:
     """Verify every model of the manifest; exit 0 passed, 1 diverged or error, 2 invalid call."""
-    from onnx_gate.gate.main import run_and_report
-    from onnx_gate.gate.plan import parse_shard
+    from onnx_gate.gate.deliver import run_and_report
+    from onnx_gate.gate.shards import parse_shard
 
     if changed and (cache is None or no_cache):
         _refuse("--changed says what changed since the verdicts of a cache; name it with --cache")
@@ -161,11 +161,11 @@ def plan(
     """Print the matrix of a workflow whose jobs share the models: {"shard": ["1/2", "2/2"]}."""
     import json
 
-    from onnx_gate.gate.history import history_of
-    from onnx_gate.gate.merge import find_reports
-    from onnx_gate.gate.plan import described, matrix, parse_shards
     from onnx_gate.gate.run import select
+    from onnx_gate.gate.shards import described, matrix, parse_shards
+    from onnx_gate.report.history import history_of
     from onnx_gate.report.io import read_report
+    from onnx_gate.report.merge import find_reports
 
     loaded = _load(manifest)
     try:
@@ -194,7 +194,7 @@ def merge(
     output: OutputOption = DEFAULT_OUTPUT,
 ) -> None:
     """Join the reports of the shards into one; exit 1 where one of them is missing."""
-    from onnx_gate.gate.main import merge_and_report
+    from onnx_gate.gate.deliver import merge_and_report
 
     if model and manifest is None:
         _refuse("--model selects models of a manifest; name it with --manifest")
@@ -300,8 +300,8 @@ def replay(
     ] = None,
 ) -> None:
     """Run a reproduction, or one of ONNX's backend tests; exit 0 agrees, 1 differs, 2 invalid call."""
-    from onnx_gate.diagnose.replay import Limits, parse_options
-    from onnx_gate.diagnose.replay import replay as run_folder
+    from onnx_gate.diagnose.repro.replay import Limits, parse_options
+    from onnx_gate.diagnose.repro.replay import replay as run_folder
     from onnx_gate.manifest import RuntimeSpec
 
     try:

@@ -7,8 +7,9 @@ import textwrap
 from pathlib import Path
 
 from onnx_gate.findings import CATALOGUE, Entry
-from onnx_gate.manifest import docs, jsonschema
+from onnx_gate.manifest import jsonschema
 from onnx_gate.report.io import schema_text
+from tools import manifest_page
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXTS = "onnx_gate/findings/texts"
@@ -94,7 +95,7 @@ def generated() -> dict[Path, str]:
             ROOT / "docs" / "findings" / f"{entry.code}.md": finding_page(entry)
             for entry in CATALOGUE.values()
         },
-        ROOT / "docs" / "manifest.md": docs.render(),
+        ROOT / "docs" / "manifest.md": manifest_page.render(),
         ROOT / "schema" / "onnx-gate.schema.json": jsonschema.render(),
         ROOT / "schema" / "onnx-gate-report.schema.json": schema_text(),
     }

@@ -19,8 +19,8 @@ from onnx_gate.diagnose.subject import Subject, scale_error
 from onnx_gate.manifest import ExportSpec, InputSpec, ModelSpec, RuntimeSpec
 from onnx_gate.report.model import Check
 from onnx_gate.runtimes.torch_eager import Eager, seed_everything
-from onnx_gate.verify.export import Exported, export
-from onnx_gate.verify.inspect import join_inputs
+from onnx_gate.verify.export.export import Exported, export
+from onnx_gate.verify.inspect.inspect import join_inputs
 
 from . import graphs
 

@@ -8,7 +8,6 @@ from onnx_gate.action.inputs import Inputs
 from onnx_gate.action.problems import of_manifest
 from onnx_gate.action.refusal import refused
 from onnx_gate.errors import UserError
-from onnx_gate.gate.merge import find_reports, merge_files
 from onnx_gate.gate.run import select
 from onnx_gate.github.artifacts import download_report
 from onnx_gate.github.client import Client
@@ -17,6 +16,7 @@ from onnx_gate.github.errors import GitHubError
 from onnx_gate.manifest import ManifestError
 from onnx_gate.manifest.load import load
 from onnx_gate.report.io import parse_report, read_report
+from onnx_gate.report.merge import find_reports, merge_files
 from onnx_gate.report.model import ManifestInfo, Problem, Report
 
 ARTIFACT = "onnx-gate-report"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from onnx_gate.gate.progress import fenced
-from onnx_gate.gate.text import plain
+from onnx_gate.text import plain
 
 
 def say(lines: Iterable[str]) -> None:

@@ -63,7 +63,7 @@ def _act(inputs: Inputs, environ: Mapping[str, str]) -> int:
             return PASSED
         report, status = refusal, INVALID
     elif inputs.mode in ("all", "verify"):
-        from onnx_gate.action.sandboxed import verify
+        from onnx_gate.action.container import verify
 
         report, status = verify(inputs, environ, _workspace(environ))
     else:

@@ -13,8 +13,6 @@ from pathlib import Path
 from onnx_gate.action import log
 from onnx_gate.action.inputs import Inputs
 from onnx_gate.errors import UserError
-from onnx_gate.gate.baseline import with_baseline
-from onnx_gate.gate.guard import loosened
 from onnx_gate.github.annotations import annotations as annotation_lines
 from onnx_gate.github.artifacts import find_baseline
 from onnx_gate.github.client import Client
@@ -24,8 +22,10 @@ from onnx_gate.github.context import Context, PullRequest
 from onnx_gate.github.errors import GitHubError
 from onnx_gate.github.limits import COMMENT_LIMIT, comment_text, summary_text
 from onnx_gate.github.outputs import append_outputs, outputs_of
+from onnx_gate.guard import loosened
 from onnx_gate.manifest import Manifest, ManifestError
 from onnx_gate.manifest.load import load_bytes
+from onnx_gate.report.baseline import with_baseline
 from onnx_gate.report.io import parse_report, read_report, to_json, write_text
 from onnx_gate.report.markdown import View, render
 from onnx_gate.report.model import Baseline, Problem, Report

@@ -12,7 +12,7 @@ from onnx_gate.manifest import ModelSpec, RuntimeSpec
 from onnx_gate.report.model import Check
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.export import Exported
+from onnx_gate.verify.export.export import Exported
 
 # Elements taken at a time: some arrays of as many float64 fit the second-level cache.
 _BLOCK = 1 << 15

@@ -17,7 +17,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from onnx_gate.gate.text import plain
+from onnx_gate.text import plain
 
 Verdict = Literal["pass", "diverged", "error"]
 

@@ -17,18 +17,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from onnx_gate.cache.cache import Cache
+from onnx_gate.cache.lookup import Known, look_up, use_cache
 from onnx_gate.errors import UserError
-from onnx_gate.gate.admission import expectation
-from onnx_gate.gate.cache.cache import Cache
-from onnx_gate.gate.history import History
-from onnx_gate.gate.keep import REPRO, keep_repro
-from onnx_gate.gate.known import Known, look_up, use_cache
-from onnx_gate.gate.launch import Launch, own_folder, plain_files_only
-from onnx_gate.gate.plan import part
-from onnx_gate.gate.pool import run_tasks
+from onnx_gate.gate.keep_repro import REPRO, keep_repro
 from onnx_gate.gate.progress import Progress
-from onnx_gate.gate.task import Outcome, Task
+from onnx_gate.gate.shards import part
 from onnx_gate.manifest import Manifest, ModelSpec
+from onnx_gate.report.history import History
 from onnx_gate.report.model import (
     Counts,
     ManifestInfo,
@@ -40,6 +36,10 @@ from onnx_gate.report.model import (
 )
 from onnx_gate.report.times import timed_line
 from onnx_gate.verify.context import Context, today
+from onnx_gate.workers.admission import expectation
+from onnx_gate.workers.launch import Launch, own_folder, plain_files_only
+from onnx_gate.workers.pool import run_tasks
+from onnx_gate.workers.task import Outcome, Task
 
 WORKER = "onnx_gate.gate.worker:work"
 PRELOAD = (
@@ -49,7 +49,7 @@ PRELOAD = (
     "onnxruntime",
     "onnx_gate.gate.worker",
     "onnx_gate.gate.warm",
-    "onnx_gate.diagnose.explain",
+    "onnx_gate.diagnose.diagnose",
 )
 
 _ENDS: dict[str, tuple[str, str]] = {

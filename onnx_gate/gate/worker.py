@@ -13,14 +13,14 @@ import numpy as np
 import onnx
 import torch
 
+from onnx_gate.cache.record import Recorder
 from onnx_gate.errors import GateError
-from onnx_gate.gate import child
-from onnx_gate.gate.cache.record import Recorder
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.io import to_message
 from onnx_gate.runtimes.base import find_runtime
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.verify import verify
+from onnx_gate.workers import child
 
 
 def work(payload: tuple[ModelSpec, Context], emit: Callable[[dict[str, Any]], None]) -> None:
@@ -66,7 +66,7 @@ def _own(context: Context) -> tuple[str, ...]:
 
 
 def _explain(*arguments: Any) -> dict[str, Any]:
-    from onnx_gate.diagnose.explain import explain
+    from onnx_gate.diagnose.diagnose import explain
 
     return explain(*arguments)
 

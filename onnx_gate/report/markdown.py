@@ -15,7 +15,7 @@ from jinja2.runtime import Context
 from markupsafe import Markup
 
 from onnx_gate import __version__
-from onnx_gate.report import diagnosed, ladder, places, summary, times
+from onnx_gate.report import diagnosed, places, shorten, summary, times
 from onnx_gate.report.command import check_command, replay_command, run_command
 from onnx_gate.report.escape import code, fence, inline
 from onnx_gate.report.model import Change, Check, Finding, ModelResult, Problem, Report
@@ -66,7 +66,7 @@ class Page:
     @property
     def last(self) -> int:
         """The lowest rung of the ladder: ``render`` takes 0 to this."""
-        return ladder.last(len(self._failing))
+        return shorten.last(len(self._failing))
 
     def render(self, detail: int) -> str:
         """Return the whole text of one rung."""
@@ -74,7 +74,7 @@ class Page:
 
     def parts(self, detail: int) -> Iterable[str]:
         """Return the text of one rung piece by piece, for a reader who may have had enough."""
-        rung = ladder.rung(detail, len(self._failing))
+        rung = shorten.rung(detail, len(self._failing))
         template = _ENVIRONMENT.get_template("bare.md.j2" if rung.bare else "report.md.j2")
         return template.generate(rung=rung, **self._shown)
 

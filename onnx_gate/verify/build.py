@@ -21,7 +21,7 @@ from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.model import Finding
 from onnx_gate.runtimes.base import first_line
 from onnx_gate.runtimes.torch_eager import seed_everything
-from onnx_gate.verify.user_code import Line, at, of_error
+from onnx_gate.verify.source_lines import Line, at, of_error
 
 _ACTS_DIFFERENTLY = (
     nn.modules.batchnorm._BatchNorm,

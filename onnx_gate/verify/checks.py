@@ -13,21 +13,21 @@ import torch
 
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import EdgesSuite, ModelSpec, RandomSuite, RuntimeSpec, Suite, Tolerance
+from onnx_gate.numerics.compare import compare
 from onnx_gate.report.io import to_message
 from onnx_gate.report.model import Check, CheckVerdict, Finding
 from onnx_gate.runtimes.base import Array, Refusal, Session, first_line
 from onnx_gate.runtimes.torch_eager import Eager, Outputs
 from onnx_gate.verify.build import load_function
-from onnx_gate.verify.cases import DEFAULT_SUITES, Case, cases
-from onnx_gate.verify.clock import Clock
-from onnx_gate.verify.compare import compare
-from onnx_gate.verify.draw import set_constant_rows
-from onnx_gate.verify.judge import Rules, is_floating, judge
-from onnx_gate.verify.oracle import CaseOracle
-from onnx_gate.verify.precision import Wide
-from onnx_gate.verify.selfcheck import disagreement
+from onnx_gate.verify.determinism import disagreement
+from onnx_gate.verify.inputs.cases import DEFAULT_SUITES, Case, cases
+from onnx_gate.verify.inputs.draw import set_constant_rows
+from onnx_gate.verify.judge.criteria import Metric
+from onnx_gate.verify.judge.judge import Rules, is_floating, judge
+from onnx_gate.verify.reference.float64 import Wide
+from onnx_gate.verify.reference.oracle import CaseOracle
 from onnx_gate.verify.sessions import Sessions, answers_of, without_optimisations
-from onnx_gate.verify.tolerance import Metric
+from onnx_gate.verify.stopwatch import Clock
 
 STORED = "stored"
 # What PyTorch said about the first case is kept for a second look up to this size.

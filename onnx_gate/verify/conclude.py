@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 
 from onnx_gate.manifest import ModelSpec, Waiver
 from onnx_gate.report.model import Check, Finding, Verdict
-from onnx_gate.verify.cases import matches
-from onnx_gate.verify.sizes import Sizes, sizes_label
+from onnx_gate.verify.inputs.cases import matches
+from onnx_gate.verify.inputs.sizes import Sizes, sizes_label
 
 _COMPARED = ("pass", "diverged", "waived")
 

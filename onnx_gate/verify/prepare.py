@@ -18,11 +18,11 @@ from onnx_gate.report.model import Finding
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.build import build
-from onnx_gate.verify.cases import cases
 from onnx_gate.verify.context import Context
-from onnx_gate.verify.draw import FLOATS, Source, draw
-from onnx_gate.verify.selfcheck import Call, disagreement, examine, repeat, watched
-from onnx_gate.verify.sizes import Sizes, concrete, example_candidates, sizes_label
+from onnx_gate.verify.determinism import Call, disagreement, examine, repeat, watched
+from onnx_gate.verify.inputs.cases import cases
+from onnx_gate.verify.inputs.draw import FLOATS, Source, draw
+from onnx_gate.verify.inputs.sizes import Sizes, concrete, example_candidates, sizes_label
 
 _CHANGED = Finding(
     code="OG109",

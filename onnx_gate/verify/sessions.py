@@ -10,7 +10,7 @@ import numpy as np
 
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array, Refusal, Session, find_runtime
-from onnx_gate.verify.clock import Clock
+from onnx_gate.verify.stopwatch import Clock
 
 
 class Sessions(dict[str, Session]):

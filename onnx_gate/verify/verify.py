@@ -22,16 +22,16 @@ from onnx_gate.report.model import (
     Stage,
     Verdict,
 )
-from onnx_gate.verify.aside import aside
 from onnx_gate.verify.build import build
 from onnx_gate.verify.checks import Checker
-from onnx_gate.verify.clock import Clock
 from onnx_gate.verify.conclude import conclude
 from onnx_gate.verify.context import Context
-from onnx_gate.verify.export import Exported, export
-from onnx_gate.verify.inspect import inspect_graph, join_inputs
+from onnx_gate.verify.export.export import Exported, export
+from onnx_gate.verify.export.reuse import drop, take_up, write_notes
+from onnx_gate.verify.inspect.inspect import inspect_graph, join_inputs
 from onnx_gate.verify.prepare import Prepared, prepare, untouched
-from onnx_gate.verify.reuse import drop, take_up, write_notes
+from onnx_gate.verify.stopwatch import Clock
+from onnx_gate.workers.forked import aside
 
 Emit = Callable[[dict[str, Any]], None]
 Explain = Callable[[ModelResult, Checker, Exported, Context, float], dict[str, Any]]

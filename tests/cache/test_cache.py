@@ -18,14 +18,14 @@ from pathlib import Path
 
 import pytest
 
-from onnx_gate.gate.cache.cache import Cache, open_cache
-from onnx_gate.gate.cache.store import Unusable
-from onnx_gate.gate.known import look_up
-from onnx_gate.gate.launch import Launch
+from onnx_gate.cache.cache import Cache, open_cache
+from onnx_gate.cache.lookup import look_up
+from onnx_gate.cache.store import Unusable
 from onnx_gate.manifest import Manifest
 from onnx_gate.manifest.load import load
 from onnx_gate.report.io import read_report
 from onnx_gate.report.model import Report
+from onnx_gate.workers.launch import Launch
 from tests.cache.project import EVERY, write_project
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -17,13 +17,13 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnx_gate.gate.cache.dependencies import Dependencies, Recorded, depend, differences
-from onnx_gate.gate.cache.entry import Entry, from_bytes, to_bytes
-from onnx_gate.gate.cache.key import Key
-from onnx_gate.gate.cache.places import Places, State
-from onnx_gate.gate.cache.record import installed
-from onnx_gate.gate.cache.store import PER_MODEL, Store
-from onnx_gate.gate.cache.watch import Watch
+from onnx_gate.cache.dependencies import Dependencies, Recorded, depend, differences
+from onnx_gate.cache.entry import Entry, from_bytes, to_bytes
+from onnx_gate.cache.key import Key
+from onnx_gate.cache.places import Places, State
+from onnx_gate.cache.record import installed
+from onnx_gate.cache.store import PER_MODEL, Store
+from onnx_gate.cache.watch import Watch
 from onnx_gate.report.model import ModelResult
 
 
@@ -179,7 +179,7 @@ def test_a_folder_called_importlib_does_not_import(tmp_path: Path) -> None:
     script.parent.mkdir()
     script.write_text("import os; names = os.listdir(os.path.dirname(__file__))")
     code = (
-        "import json, runpy, sys; from onnx_gate.gate.cache.record import Recorder; "
+        "import json, runpy, sys; from onnx_gate.cache.record import Recorder; "
         "recorder = Recorder(); recorder.start(); runpy.run_path(sys.argv[1]); "
         "print(json.dumps(recorder.message('/')))"
     )
@@ -198,7 +198,7 @@ def test_a_package_is_known_by_version_and_files_and_the_first_on_the_path_count
 
     def package(*folders: str) -> str:
         path = os.pathsep.join([*(str(tmp_path / folder) for folder in folders), *sys.path])
-        command = [sys.executable, "-m", "onnx_gate.gate.cache.environment"]
+        command = [sys.executable, "-m", "onnx_gate.cache.environment"]
         environment = {**os.environ, "PYTHONPATH": path}
         done = subprocess.run(command, env=environment, check=True, capture_output=True)
         version: str = json.loads(done.stdout)["package some-package"]

@@ -22,19 +22,19 @@ from hypothesis import strategies as st
 from onnxscript import opset18 as op
 from torch import Tensor, nn
 
-from onnx_gate.diagnose.alone import reconsider
-from onnx_gate.diagnose.blame import Found, find_blame
-from onnx_gate.diagnose.localize import localize
-from onnx_gate.diagnose.optimisers import MOST, fewest_without
+from onnx_gate.diagnose.blame.blame import Found, find_blame
+from onnx_gate.diagnose.blame.optimisers import MOST, fewest_without
+from onnx_gate.diagnose.localize.localize import localize
 from onnx_gate.diagnose.subject import Subject
+from onnx_gate.diagnose.tie_break import reconsider
 from onnx_gate.manifest import ExportSpec, InputSpec, ModelSpec, RuntimeSpec
 from onnx_gate.report.model import Check, Metrics
 from onnx_gate.runtimes.torch_eager import Eager, to_tensor
 from onnx_gate.verify.build import build
-from onnx_gate.verify.draw import Source, draw
-from onnx_gate.verify.export import Exported, export
-from onnx_gate.verify.inspect import join_inputs
-from onnx_gate.verify.sizes import concrete, example_candidates
+from onnx_gate.verify.export.export import Exported, export
+from onnx_gate.verify.inputs.draw import Source, draw
+from onnx_gate.verify.inputs.sizes import concrete, example_candidates
+from onnx_gate.verify.inspect.inspect import join_inputs
 
 ORT = RuntimeSpec("onnxruntime")
 PLAIN = "ONNX Runtime, optimisations off, against PyTorch"

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 from benchmarks.diagnose_cases import CASES
 from benchmarks.diagnose_cases import graphs as g
-from onnx_gate.diagnose.fresh import quiet
-from onnx_gate.diagnose.localize import localize
-from onnx_gate.diagnose.replay import Limits, replay
-from onnx_gate.diagnose.repro import make_repro
+from onnx_gate.diagnose.localize.localize import localize
+from onnx_gate.diagnose.repro.replay import Limits, replay
+from onnx_gate.diagnose.repro.write import make_repro
 from onnx_gate.diagnose.subject import Subject
-from onnx_gate.verify.export import Exported
+from onnx_gate.diagnose.trace.record_export import quiet
+from onnx_gate.verify.export.export import Exported
 from tests.diagnose.test_blame import make
 
 NAMED = {case.name: case for case in CASES}

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
-from onnx_gate.diagnose.cut import between, cut, open_ends
-from onnx_gate.diagnose.onnx_graph import read_graph
-from onnx_gate.diagnose.repro import make_repro, write_repro
+from onnx_gate.diagnose.graph.extract import between, cut, open_ends
+from onnx_gate.diagnose.graph.graph import read_graph
+from onnx_gate.diagnose.repro.write import make_repro, write_repro
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.report.model import GraphNode
@@ -376,7 +376,7 @@ BROKEN: list[tuple[Callable[[Path], None], str]] = [
 def test_a_broken_folder_is_a_sentence(
     tmp_path: Path, break_it: Callable[[Path], None], words: str
 ) -> None:
-    from onnx_gate.diagnose.replay import Limits, replay
+    from onnx_gate.diagnose.repro.replay import Limits, replay
     from onnx_gate.errors import UserError
 
     folder = write_case(tmp_path / "case")

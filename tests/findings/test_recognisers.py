@@ -10,20 +10,20 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnx_gate.diagnose.hints import hints
-from onnx_gate.diagnose.rules_of_operators import OPERATOR_RULES
-from onnx_gate.diagnose.rules_of_values import DECISIVE_RULES, converted
-from onnx_gate.diagnose.scene import Scene
+from onnx_gate.diagnose.hints.facts import Scene
+from onnx_gate.diagnose.hints.hints import hints
+from onnx_gate.diagnose.hints.operator_rules import OPERATOR_RULES
+from onnx_gate.diagnose.hints.value_rules import DECISIVE_RULES, converted
 from onnx_gate.errors import GateError
 from onnx_gate.findings import CATALOGUE
 from onnx_gate.manifest import InputSpec, ModelSpec, RuntimeSpec
 from onnx_gate.report.model import Check, Diagnosis, GraphNode, Source, Worst
 from onnx_gate.runtimes.base import Refusal
 from onnx_gate.runtimes.onnxruntime import OnnxRuntime
-from onnx_gate.verify.checker import check_file
-from onnx_gate.verify.constraints import constraint_message
-from onnx_gate.verify.opsets import changed_between, first_opset, introduced_after
-from onnx_gate.verify.user_code import Line, at, finding_at, of_error, of_stack
+from onnx_gate.verify.export.constraints import constraint_message
+from onnx_gate.verify.inspect.checker import check_file
+from onnx_gate.verify.inspect.opsets import changed_between, first_opset, introduced_after
+from onnx_gate.verify.source_lines import Line, at, finding_at, of_error, of_stack
 
 SPEC = ModelSpec(
     name="m",

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from onnx_gate.gate import channel
+from onnx_gate.workers import channel
 
 MIB = 1 << 20
 

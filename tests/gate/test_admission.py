@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnx_gate.gate import limits
-from onnx_gate.gate.admission import (
+from onnx_gate.workers import limits
+from onnx_gate.workers.admission import (
     HEADROOM,
     MIB,
     PATIENCE,
@@ -22,8 +22,8 @@ from onnx_gate.gate.admission import (
     next_to_start,
     to_end,
 )
-from onnx_gate.gate.pool import run_tasks
-from onnx_gate.gate.task import Outcome, Task
+from onnx_gate.workers.pool import run_tasks
+from onnx_gate.workers.task import Outcome, Task
 
 SIZES = st.integers(0, 100)
 

@@ -8,7 +8,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnx_gate.gate.baseline import with_baseline
+from onnx_gate.report.baseline import with_baseline
 from onnx_gate.report.io import to_json
 from onnx_gate.report.model import Baseline, Check, CheckBase, Metrics, ModelResult, Report
 from tests.report.reports import check, report

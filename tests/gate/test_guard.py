@@ -13,9 +13,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from onnx_gate.gate.guard import cases, loosened
-from onnx_gate.gate.guard.tolerance import looser
-from onnx_gate.gate.guard.waivers import covers
+from onnx_gate.guard import cases, loosened
+from onnx_gate.guard.tolerance import looser
+from onnx_gate.guard.waivers import covers
 from onnx_gate.manifest import (
     EdgesSuite,
     ExportSpec,
@@ -34,8 +34,8 @@ from onnx_gate.manifest import (
 )
 from onnx_gate.manifest.load import load_bytes
 from onnx_gate.report.model import Change
-from onnx_gate.verify.cases import DEFAULT_SUITES, matches
-from onnx_gate.verify.sizes import combinations
+from onnx_gate.verify.inputs.cases import DEFAULT_SUITES, matches
+from onnx_gate.verify.inputs.sizes import combinations
 
 DAY = datetime.date(2030, 1, 1)
 LATER = datetime.date(2031, 1, 1)

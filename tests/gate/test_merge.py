@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnx_gate.gate.merge import find_reports, merge, merge_files
-from onnx_gate.gate.plan import members, partition
 from onnx_gate.gate.run import count, overall
+from onnx_gate.gate.shards import members, partition
 from onnx_gate.manifest import load
 from onnx_gate.report.io import read_report, to_json, write_text
+from onnx_gate.report.merge import find_reports, merge, merge_files
 from onnx_gate.report.model import (
     Baseline,
     Change,

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnx_gate.errors import UserError
-from onnx_gate.gate.plan import BALANCE, balance, matrix, members, parse_shard, part, partition
-from onnx_gate.gate.pool import Outcome
 from onnx_gate.gate.run import result_of
+from onnx_gate.gate.shards import BALANCE, balance, matrix, members, parse_shard, part, partition
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.io import read_report, to_json, to_message
 from onnx_gate.report.model import ModelResult, Report, Shard
+from onnx_gate.workers.pool import Outcome
 from tests.conftest import gate
 
 NAMES = st.lists(st.text("abcdef", min_size=1, max_size=3), min_size=1, max_size=12, unique=True)
@@ -266,8 +266,8 @@ def test_the_line_of_a_model_is_the_manifests_whatever_its_worker_says(end: str)
 
 def test_planning_merging_and_guarding_load_nothing_heavy() -> None:
     code = (
-        "import sys, onnx_gate.gate.guard, onnx_gate.gate.baseline, onnx_gate.gate.plan, "
-        "onnx_gate.gate.merge, onnx_gate.gate.main\n"
+        "import sys, onnx_gate.guard, onnx_gate.report.baseline, onnx_gate.gate.shards, "
+        "onnx_gate.report.merge, onnx_gate.gate.deliver\n"
         "print(*{'torch', 'onnx', 'onnxruntime', 'numpy'} & set(sys.modules))"
     )
     done = subprocess.run(

@@ -12,10 +12,10 @@ from typing import Any
 import psutil
 import pytest
 
-from onnx_gate.gate import channel, forkserver, limits, pool, process
-from onnx_gate.gate.forkserver import ForkServer
-from onnx_gate.gate.launch import Launch
-from onnx_gate.gate.pool import Outcome, Task, run_tasks
+from onnx_gate.workers import channel, forkserver, limits, pool, process
+from onnx_gate.workers.forkserver import ForkServer
+from onnx_gate.workers.launch import Launch
+from onnx_gate.workers.pool import Outcome, Task, run_tasks
 
 MIB = 1 << 20
 linux = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
@@ -584,7 +584,7 @@ def test_nothing_outlives_a_gate_that_is_killed(tmp_path: Path) -> None:
 import os, signal, sys
 from pathlib import Path
 sys.path[:] = {sys.path!r}
-from onnx_gate.gate.pool import Task, run_tasks
+from onnx_gate.workers.pool import Task, run_tasks
 payload = {{"do": "outlives_the_gate", "pids": {str(pids)!r}}}
 run_tasks(
     [Task("a", payload, 120, None, Path({str(tmp_path / "log")!r}))],

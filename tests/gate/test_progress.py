@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from onnx_gate.gate.progress import LiveProgress, PlainProgress, Progress, make_progress
-from onnx_gate.gate.text import last_lines, plain
+from onnx_gate.text import last_lines, plain
 
 HOSTILE = [
     "::error file=x::forged",

@@ -12,7 +12,8 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from onnx_gate.manifest import DTYPES, Manifest, ManifestError, docs, load, shapes, source
+from onnx_gate.manifest import DTYPES, Manifest, ManifestError, load, shapes, source
+from tools import manifest_page
 
 KEYS = (
     *("version", "models", "suites", "tolerances", "defaults", "dims", "requirements", "m", "<<"),
@@ -119,7 +120,7 @@ def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
     return copy
 
 
-WHOLE = source.read(docs.WHOLE).data
+WHOLE = source.read(manifest_page.WHOLE).data
 
 
 # Once read for ever: nothing was left to cut out, and the rest was tried again and again.
@@ -151,10 +152,10 @@ def test_one_value_of_a_good_manifest_replaced(
 @FUZZ
 @given(data=st.data())
 def test_a_piece_of_a_good_manifest_cut_out(workspace: Path, data: st.DataObject) -> None:
-    begin = data.draw(st.integers(0, len(docs.WHOLE)))
-    end = data.draw(st.integers(begin, min(len(docs.WHOLE), begin + 60)))
+    begin = data.draw(st.integers(0, len(manifest_page.WHOLE)))
+    end = data.draw(st.integers(begin, min(len(manifest_page.WHOLE), begin + 60)))
     filling = data.draw(st.sampled_from(["", "\t", "{", "]", "'", "&a ", "*a", "<<: ", "- ", "#"]))
-    outcome(workspace, (docs.WHOLE[:begin] + filling + docs.WHOLE[end:]).encode())
+    outcome(workspace, (manifest_page.WHOLE[:begin] + filling + manifest_page.WHOLE[end:]).encode())
 
 
 @FUZZ

@@ -9,9 +9,10 @@ import jsonschema
 import pytest
 import yaml
 
-from onnx_gate.manifest import docs, entries, load, schema, suites
+from onnx_gate.manifest import entries, load, schema, suites
 from onnx_gate.manifest import jsonschema as generated
 from onnx_gate.manifest.spec import EDGE_KINDS
+from tools import manifest_page
 
 ROOT = Path(__file__).parents[2]
 ENTRIES = (
@@ -58,8 +59,8 @@ def test_the_schema_in_the_repository_is_current() -> None:
 
 def test_the_documentation_in_the_repository_is_current() -> None:
     path = ROOT / "docs/manifest.md"
-    assert path.read_text(encoding="utf-8") == docs.render(), (
-        "run: python -m onnx_gate.manifest.docs > docs/manifest.md"
+    assert path.read_text(encoding="utf-8") == manifest_page.render(), (
+        "run: python -m tools.manifest_page > docs/manifest.md"
     )
 
 
@@ -67,7 +68,7 @@ def test_the_schema_is_a_schema() -> None:
     jsonschema.Draft202012Validator.check_schema(generated.json_schema())
 
 
-@pytest.mark.parametrize("text", [docs.SMALLEST, docs.WHOLE])
+@pytest.mark.parametrize("text", [manifest_page.SMALLEST, manifest_page.WHOLE])
 def test_the_examples_load_and_satisfy_the_schema(text: str, workspace: Path) -> None:
     path = workspace / "onnx-gate.yml"
     path.write_text(text)
@@ -86,13 +87,13 @@ def test_the_whole_example_shows_every_key() -> None:
             for each in node:
                 walk(each)
 
-    walk(data(docs.WHOLE))
+    walk(data(manifest_page.WHOLE))
     for entry in ENTRIES:
         assert set(entry.model_fields) <= shown, entry
 
 
 def test_every_key_is_documented_with_a_sentence() -> None:
-    page = docs.render()
+    page = manifest_page.render()
     for entry in ENTRIES:
         for key, field in entry.model_fields.items():
             assert f"| `{key}` |" in page
@@ -101,11 +102,11 @@ def test_every_key_is_documented_with_a_sentence() -> None:
 
 
 def test_every_kind_of_edge_case_is_documented() -> None:
-    assert tuple(docs.EDGE_MEANINGS) == EDGE_KINDS
+    assert tuple(manifest_page.EDGE_MEANINGS) == EDGE_KINDS
 
 
 def test_every_link_of_the_documentation_leads_to_a_heading() -> None:
-    page = docs.render()
+    page = manifest_page.render()
     headings = {
         line[3:].lower().replace(" ", "-") for line in page.splitlines() if line[:3] == "## "
     }

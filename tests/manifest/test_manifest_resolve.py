@@ -24,16 +24,16 @@ from onnx_gate.manifest import (
     Tolerance,
     TopK,
     Waiver,
-    docs,
     resolve,
 )
+from tools import manifest_page
 
 Read = Callable[[str], Manifest]
 HEAD = "version: 1\nmodels:\n  m:\n    model: a.b:c\n"
 
 
 def test_the_smallest_manifest(read: Read) -> None:
-    (model,) = read(docs.SMALLEST).models
+    (model,) = read(manifest_page.SMALLEST).models
     assert model.name == "resnet18"
     assert model.line == 3
     assert model.inputs == {"image": InputSpec("float32", ("batch", 3, 224, 224), None)}
@@ -49,10 +49,10 @@ def test_the_smallest_manifest(read: Read) -> None:
 
 
 def test_the_whole_manifest(read: Read) -> None:
-    manifest = read(docs.WHOLE)
+    manifest = read(manifest_page.WHOLE)
     resnet, detector = manifest.models
     assert manifest.requirements == "requirements.txt"
-    assert manifest.sha256 == hashlib.sha256(docs.WHOLE.encode()).hexdigest()
+    assert manifest.sha256 == hashlib.sha256(manifest_page.WHOLE.encode()).hexdigest()
     assert manifest.workspace == manifest.path.parent
     assert resnet.kwargs == {"num_classes": 10}
     assert resnet.inputs["image"].range == (0.0, 1.0)
@@ -83,7 +83,7 @@ def test_the_whole_manifest(read: Read) -> None:
 
 
 def test_a_manifest_travels_between_processes(read: Read) -> None:
-    manifest = read(docs.WHOLE)
+    manifest = read(manifest_page.WHOLE)
     assert pickle.loads(pickle.dumps(manifest)) == manifest
 
 
@@ -291,11 +291,11 @@ def test_nothing_is_looked_up_for_what_is_built_in(
         raise AssertionError(group)
 
     monkeypatch.setattr(resolve, "registered", refuse)
-    assert read(docs.WHOLE).models
+    assert read(manifest_page.WHOLE).models
 
 
 def test_a_byte_order_mark_and_other_line_ends(read: Read) -> None:
-    text = "\ufeff" + docs.SMALLEST.replace("\n", "\r\n")
+    text = "\ufeff" + manifest_page.SMALLEST.replace("\n", "\r\n")
     assert read(text).models[0].name == "resnet18"
 
 

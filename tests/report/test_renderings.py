@@ -312,7 +312,7 @@ def test_names_become_file_names_of_their_own(one: str, other: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["onnx_gate.report.markdown", "onnx_gate.manifest", "onnx_gate.gate.main"]
+    "module", ["onnx_gate.report.markdown", "onnx_gate.manifest", "onnx_gate.gate.deliver"]
 )
 def test_reports_and_manifests_need_no_torch(module: str) -> None:
     code = (

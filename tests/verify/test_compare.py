@@ -17,9 +17,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from onnx_gate.verify import stream
-from onnx_gate.verify.compare import Comparison, ScaledError, compare, max_ulp, scaled_error
-from onnx_gate.verify.pairs import gather
+from onnx_gate.numerics import stream
+from onnx_gate.numerics.compare import Comparison, ScaledError, compare, max_ulp, scaled_error
+from onnx_gate.numerics.pairs import gather
 
 Array = np.ndarray[Any, Any]
 
@@ -35,7 +35,7 @@ def _small_blocks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stream, "BLOCK", 7)
         patch.setattr(stream, "TASK", 2)
-        patch.setattr(importlib.import_module("onnx_gate.verify.compare"), "STRIP", 2)
+        patch.setattr(importlib.import_module("onnx_gate.numerics.compare"), "STRIP", 2)
         yield
 
 
@@ -331,7 +331,7 @@ def test_gather_follows_the_flat_index(data: st.DataObject) -> None:
 def full_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "BLOCK", 32768)
     monkeypatch.setattr(stream, "TASK", 2)
-    module = importlib.import_module("onnx_gate.verify.compare")
+    module = importlib.import_module("onnx_gate.numerics.compare")
     monkeypatch.setattr(module, "STRIP", stream.STRIP)
 
 

@@ -17,8 +17,8 @@ from torch import nn
 from onnx_gate.errors import GateError
 from onnx_gate.manifest.load import load
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify import disk, export
-from onnx_gate.verify.aside import aside
+from onnx_gate.verify.export import disk, export
+from onnx_gate.workers.forked import aside
 
 MEBIBYTE = 2**20
 

@@ -13,8 +13,8 @@ from safetensors.numpy import save_file
 
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import FilesSuite, InputSpec
-from onnx_gate.verify.suites.base import Draft, SuiteContext
-from onnx_gate.verify.suites.files import FileCases
+from onnx_gate.verify.inputs.suites.base import Draft, SuiteContext
+from onnx_gate.verify.inputs.suites.files import FileCases
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 INPUTS = {"x": InputSpec("float32", ("batch", 3))}

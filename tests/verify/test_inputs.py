@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnx_gate.manifest import DTYPES, EDGE_KINDS, EdgesSuite, InputSpec, RandomSuite
-from onnx_gate.verify.cases import matches
-from onnx_gate.verify.draw import FLOATS, Source, draw, exp, numpy_dtype
-from onnx_gate.verify.sizes import combinations, concrete, example_candidates
-from onnx_gate.verify.suites.base import SuiteContext
-from onnx_gate.verify.suites.edges import EdgeCases
-from onnx_gate.verify.suites.random import RandomCases
+from onnx_gate.verify.inputs.cases import matches
+from onnx_gate.verify.inputs.draw import FLOATS, Source, draw, exp, numpy_dtype
+from onnx_gate.verify.inputs.sizes import combinations, concrete, example_candidates
+from onnx_gate.verify.inputs.suites.base import SuiteContext
+from onnx_gate.verify.inputs.suites.edges import EdgeCases
+from onnx_gate.verify.inputs.suites.random import RandomCases
 
 INTEGERS = [dtype for dtype in DTYPES if dtype not in (*FLOATS, "bool")]
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnx_gate.manifest import Tolerance, TopK
-from onnx_gate.verify.judge import Judgement, Rules, judge
-from onnx_gate.verify.origin import Origin
+from onnx_gate.verify.judge.judge import Judgement, Rules, judge
+from onnx_gate.verify.reference.index_source import Origin
 
 AUTO = Tolerance(auto=10.0)
 

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify import precision
-from onnx_gate.verify.aside import aside
-from onnx_gate.verify.precision import Wide
+from onnx_gate.verify.reference import float64
+from onnx_gate.verify.reference.float64 import Wide
+from onnx_gate.workers.forked import aside
 from tests.verify.test_precision import MODULES
 
 
@@ -59,7 +59,7 @@ def test_the_numbers_are_those_of_doubled_weights(
     doubled = Wide(model).run(inputs)
     own = model.run(inputs)
     before = {k: v.clone() for k, v in module.state_dict().items()}
-    monkeypatch.setattr(precision, "DOUBLED_BYTES", -1)
+    monkeypatch.setattr(float64, "DOUBLED_BYTES", -1)
     lazy = Wide(model).run(inputs)
     assert doubled is not None
     assert lazy is not None

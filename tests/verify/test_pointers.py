@@ -9,7 +9,7 @@ from torch import nn
 
 from onnx_gate.errors import GateError
 from onnx_gate.verify.build import load_weights
-from onnx_gate.verify.export import read_graph
+from onnx_gate.verify.export.export import read_graph
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
 

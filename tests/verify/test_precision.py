@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.aside import aside
-from onnx_gate.verify.jitter import jittered
-from onnx_gate.verify.oracle import CaseOracle
-from onnx_gate.verify.precision import Wide
+from onnx_gate.verify.reference.float64 import Wide
+from onnx_gate.verify.reference.oracle import CaseOracle
+from onnx_gate.verify.reference.perturb import jittered
+from onnx_gate.workers.forked import aside
 
 
 class HardCoded(nn.Module):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnx_gate.verify.clock import Clock
+from onnx_gate.verify.stopwatch import Clock
 from tests.conftest import Run
 
 PARTS = ["inputs", "sessions", "pytorch", "runtime", "compare"]

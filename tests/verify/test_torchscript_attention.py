@@ -11,7 +11,7 @@ from torch import nn
 from onnx_gate.manifest import ExportSpec, InputSpec, ModelSpec
 from onnx_gate.report.io import read_report
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.export import export
+from onnx_gate.verify.export.export import export
 from tests.conftest import gate
 
 MODELS = """

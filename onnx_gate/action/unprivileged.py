@@ -1,0 +1,102 @@
+"""The process that verifies in the container: it has no token, and its workers have no rights.
+
+Run as ``python -I -m onnx_gate.action.unprivileged FILE``, with a ``Job`` in the file. Exit status as of
+``onnx-gate run``.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from onnx_gate.action.job import Job
+from onnx_gate.action.log import say
+from onnx_gate.action.problems import of_manifest
+from onnx_gate.action.refusal import refused
+from onnx_gate.errors import UserError
+from onnx_gate.gate.deliver import run_and_report
+from onnx_gate.gate.shards import parse_shard
+from onnx_gate.manifest import ManifestError
+from onnx_gate.manifest.load import load
+from onnx_gate.report.io import read_report, to_json, write_text
+from onnx_gate.report.merge import REPORT
+from onnx_gate.report.model import Problem
+from onnx_gate.sandbox.policy import Policy
+from onnx_gate.workers.launch import Launch
+
+_DENIED = re.compile(
+    r"PermissionError|Errno 13|Permission denied|NameResolution|name resolution|Max retries|"
+    r"ConnectionError|URLError|Read-only file system",
+)
+_CONFINED = (
+    "the models run in a sandbox: without network, and able to write only below $HOME and $TMPDIR. "
+    "Download weights in a step before this one; docs/security.md has more"
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Verify, and leave a report whatever happens."""
+    job = Job.model_validate_json(Path(arguments[0]).read_bytes())
+    output = Path(job.output)
+    try:
+        manifest = load(Path(job.manifest))
+        verdict = run_and_report(
+            manifest,
+            output=output,
+            models=job.models,
+            shard=parse_shard(job.shard) if job.shard else None,
+            launch=Launch(
+                prefix=job.prefix,
+                python=job.python,
+                environment=job.environment,
+                owner=job.owner,
+                policy=Policy.from_json(job.policy) if job.policy is not None else None,
+                private=Path(job.private) if job.private is not None else None,
+            ),
+            sandbox=job.sandbox,
+            cache=Path(job.cache) if job.cache is not None else None,
+            changed=job.cache is not None,
+        )
+    except ManifestError as error:
+        return _refuse(job, of_manifest(error))
+    except UserError as error:
+        return _refuse(job, [Problem(message=str(error))])
+    _complete(output / REPORT, job)
+    return 0 if verdict == "pass" else 1
+
+
+def _refuse(job: Job, problems: Sequence[Problem]) -> int:
+    name = Path(job.manifest).name
+    say(
+        f"{name}:{p.line}:{p.column}: {p.path}: {p.message}" if p.line else p.message
+        for p in problems
+    )
+    write_text(Path(job.output) / REPORT, to_json(refused(problems, name, job.sandbox)))
+    return 2
+
+
+def _complete(path: Path, job: Job) -> None:
+    """Add to the report what only this process knows: other versions, and why a model may fail."""
+    report = read_report(path)
+    used = report.environment
+    replaced = {
+        name: [version, str(used[name])]
+        for name, version in job.image.items()
+        if name in used and used[name] != version
+    }
+    notes = report.notes
+    errors = [model.error for model in report.models if model.error is not None]
+    if job.sandbox.level in ("full", "partial") and any(
+        _DENIED.search("\n".join((error.message, *error.tail))) for error in errors
+    ):
+        notes = (*notes, _CONFINED)
+    if replaced or notes != report.notes:
+        environment = {**used, **({"replaced": replaced} if replaced else {})}
+        report = report.model_copy(update={"environment": environment, "notes": notes})
+        write_text(path, to_json(report))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,315 @@
+"""The cache of one run: what it knows of each model, and what it learns."""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+import stat
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from onnx_gate.cache.dependencies import Recorded, depend, differences
+from onnx_gate.cache.entry import Entry
+from onnx_gate.cache.environment import fingerprint_of, variables_that_matter
+from onnx_gate.cache.git_index import tracked
+from onnx_gate.cache.key import Key, key_changes, key_of
+from onnx_gate.cache.places import State, find_places
+from onnx_gate.cache.record import installed
+from onnx_gate.cache.store import Store, Unusable
+from onnx_gate.cache.watch import Watch
+from onnx_gate.errors import UserError
+from onnx_gate.manifest import ModelSpec
+from onnx_gate.report.model import ModelResult
+from onnx_gate.verify.context import EXPORT_NOTES
+from onnx_gate.workers.launch import Launch
+
+MOST_EXPORT_BYTES = 512 << 20
+_VERDICTS = ("pass", "diverged")
+# A file's time of change is of the kernel's last tick, which may be this long ago.
+_TICK_NS = 20_000_000
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a cache has for a model.
+
+    ``entry`` is null where its verdict does not hold any more, and ``exported`` are the files of
+    an export that still does. ``reasons`` say in a phrase each why the verdict does not, and
+    ``past`` is the newest result there is, whether it holds or not.
+    """
+
+    entry: Entry | None = None
+    exported: Mapping[str, str] = field(default_factory=dict)
+    reasons: tuple[str, ...] = ()
+    past: ModelResult | None = None
+
+
+@dataclass
+class _Ended:
+    spec: ModelSpec
+    entry: Entry
+    recorded: Recorded
+    opened: frozenset[str]
+    overlaps: set[str]
+
+
+class Cache:
+    """The verdicts of earlier runs for this one; ``notes`` are for the report."""
+
+    def __init__(
+        self,
+        store: Store,
+        state: State,
+        environment: Mapping[str, str],
+        cases: tuple[str, ...],
+        today: datetime.date,
+    ) -> None:
+        self.notes: list[str] = []
+        self._store = store
+        self._state = state
+        self._environment = environment
+        self._cases = cases
+        self._today = today
+        self._began = time.time_ns() - _TICK_NS
+        self._watch: Watch | None = None
+        self._blind = True
+        self._overlaps: dict[str, set[str]] = {}
+        self._known: dict[str, frozenset[str]] = {}
+        self._waiting: dict[str, _Ended] = {}
+
+    def look_up(self, spec: ModelSpec) -> Found:
+        """Return what holds of a model without running it."""
+        key = self._key(spec)
+        heads = self._store.heads(spec.name)
+        exported: Mapping[str, str] = {}
+        for path, head in heads:
+            if head.verdict != key.verdict and (exported or head.export != key.export):
+                continue
+            entry = self._store.read(path)
+            if entry is None or entry.dependencies is None or entry.result is None:
+                continue
+            if entry.result.name != spec.name or any(differences(entry.dependencies, self._state)):
+                continue
+            if head.verdict == key.verdict and entry.result.verdict in _VERDICTS:
+                self._store.touch(path)
+                return Found(entry)
+            exported = exported or entry.exported or {}
+        return self._lost(key, exported, [path for path, _ in heads])
+
+    def restore(self, exported: Mapping[str, str], folder: Path) -> bool:
+        """Copy exported files into ``folder``; false, and none of them, where one is gone."""
+        if not exported:
+            return False
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            if all(
+                Path(name).name == name and self._store.restore_export(digest, folder / name)
+                for name, digest in exported.items()
+            ):
+                return True
+        for name in exported:
+            with suppress(OSError):
+                (folder / Path(name).name).unlink()
+        return False
+
+    def watch(self) -> None:
+        """Watch the repository from now on; models run."""
+        places = self._state.places
+        self._watch = Watch(places.root, places.own)
+        self._blind = not self._watch.complete
+        if self._blind:
+            self.notes.append(
+                "cache: nothing is remembered of this run, as the files that models open cannot be "
+                f"watched here (on Linux only, and up to {Watch.MOST_FOLDERS} folders)"
+            )
+
+    def started(self, name: str) -> None:
+        """The process of a model runs."""
+        if self._watch is None:
+            return
+        running = [other for other in self._overlaps if other not in self._known]
+        self._overlaps[name] = {*self._overlaps.get(name, ()), *running} - {name}
+        for other in running:
+            if other != name:
+                self._overlaps[other].add(name)
+        self._known.pop(name, None)
+        self._watch.start(name)
+
+    def heard(self) -> None:
+        """Something has happened: a good time to look which files were opened."""
+        if self._watch is not None:
+            self._watch.read()
+
+    def ended(
+        self,
+        spec: ModelSpec,
+        result: ModelResult,
+        messages: Iterable[Mapping[str, Any]],
+        exported: Path,
+        repro: Path | None,
+    ) -> None:
+        """Take down what is known of a model; it is written by ``close``.
+
+        ``exported`` is the folder with its ONNX file, ``repro`` that of its reproduction.
+        """
+        if self._watch is None:
+            return
+        opened = self._watch.end(spec.name)
+        recorded, environment = _said(messages)
+        self._known[spec.name] = frozenset(recorded.opened if recorded is not None else ())
+        if recorded is not None and result.verdict in _VERDICTS and not self._blind:
+            if self._watch.lost(spec.name):
+                recorded = recorded.model_copy(update={"lost": True})
+            entry = Entry(
+                key=self._key(spec),
+                result=result,
+                environment=environment,
+                files=_files(repro),
+                exported=self._keep(exported),
+            )
+            overlaps = self._overlaps.get(spec.name, set())
+            self._waiting[spec.name] = _Ended(spec, entry, recorded, opened, overlaps)
+
+    def close(self) -> None:
+        """Write what is to be remembered, and tidy up; nothing here can fail a run.
+
+        Only now is it known which process opened which file; and before, the gate's own reading of
+        the files would count for whatever model was running.
+        """
+        if self._watch is None:
+            return
+        self._watch.close()
+        for ended in self._waiting.values():
+            self._write(ended)
+        self._waiting.clear()
+        self._store.prune()
+
+    def _write(self, ended: _Ended) -> None:
+        # Whatever Python's events of another process explain was not this one's.
+        explained = (self._known.get(name, frozenset()) for name in ended.overlaps)
+        others = ended.opened.difference(*explained)
+        found = depend(ended.recorded, others, self._state, self._began)
+        if isinstance(found, str):
+            entry = Entry(key=ended.entry.key, refusal=found)
+        else:
+            entry = replace(ended.entry, dependencies=found)
+        try:
+            self._store.write(ended.spec.name, entry)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            self.notes.append(f"cache: the verdict on {ended.spec.name} is not kept: {reason}")
+
+    def _keep(self, folder: Path) -> Mapping[str, str]:
+        """Store the exported files of a model that says how they came to be."""
+        try:
+            if not (folder / EXPORT_NOTES).is_file():
+                return {}
+            files = [p for p in folder.iterdir() if p.is_file() and not p.is_symlink()]
+            if sum(path.stat().st_size for path in files) > MOST_EXPORT_BYTES:
+                return {}
+            return {path.name: self._store.keep_export(path) for path in files}
+        except OSError:
+            return {}
+
+    def _lost(self, key: Key, exported: Mapping[str, str], paths: Iterable[Path]) -> Found:
+        """Say in what the newest entry differs from how things are now."""
+        for path in paths:
+            entry = self._store.read(path)
+            if entry is None:
+                continue
+            changes = key_changes(entry.key, key)
+            if entry.dependencies is not None:
+                changes += differences(entry.dependencies, self._state)
+            if entry.refusal:
+                changes.append(f"it is never remembered: {entry.refusal}")
+            return Found(exported=exported, reasons=tuple(changes), past=entry.result)
+        return Found(exported=exported, reasons=("it was never verified with this cache",))
+
+    def _key(self, spec: ModelSpec) -> Key:
+        return key_of(spec, self._environment, self._cases, self._today)
+
+
+def open_cache(
+    folder: Path,
+    workspace: Path,
+    launch: Launch,
+    *,
+    own: Iterable[Path],
+    threads: int,
+    cases: tuple[str, ...],
+    today: datetime.date,
+    variables: Mapping[str, str],
+) -> Cache:
+    """Open the cache in ``folder`` for the manifest in ``workspace``.
+
+    ``own`` are further folders that this run writes to; ``variables`` are those of the gate's
+    environment, which models see where ``launch`` has none of its own. Raises ``Unusable``.
+    """
+    seen = launch.environment if launch.environment is not None else variables
+    if tracked(folder):
+        raise Unusable(
+            "git tracks files in it, so that anyone can write a verdict into it with a commit"
+        )
+    store = Store.open(folder)
+    if launch.owner is not None and folder.stat().st_mode & stat.S_IWOTH:
+        raise Unusable("everyone may write into it, the models' user too")
+    # Known by version, and where they lie in the repository not by every file of theirs.
+    packages = map(Path, installed(str(workspace)))
+    places = find_places(
+        workspace,
+        [folder, *own, *([launch.private] if launch.private is not None else []), *packages],
+        seen.get("HOME", ""),
+        shared=launch.owner is not None,
+    )
+    try:
+        environment = fingerprint_of(launch.python, launch.prefix)
+    except UserError as error:
+        raise Unusable(str(error)) from error
+    confined = launch.policy.landlock if launch.policy is not None else None
+    environment |= variables_that_matter(seen)
+    environment |= {
+        "the number of threads": str(threads),
+        "the sandbox": f"{launch.owner is not None} {confined}",
+    }
+    return Cache(store, State(places, seen), environment, cases, today)
+
+
+def put_repro(files: Mapping[str, bytes], target: Path) -> None:
+    """Write the files of a reproduction below ``target``, in place of what is there.
+
+    Raises ``OSError``.
+    """
+    shutil.rmtree(target, ignore_errors=True)
+    for name, data in files.items():
+        path = target / name
+        if not path.resolve().is_relative_to(target.resolve()):
+            raise OSError(f"{name} leads out of its folder")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+def _files(folder: Path | None) -> dict[str, bytes]:
+    if folder is None:
+        return {}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.is_symlink()
+    }
+
+
+def _said(messages: Iterable[Mapping[str, Any]]) -> tuple[Recorded | None, dict[str, Any]]:
+    """Return what a model's process said of itself; it is not to be trusted with the form."""
+    recorded, environment = None, {}
+    for message in messages:
+        if isinstance(message.get("environment"), dict):
+            environment = message["environment"]
+        with suppress(ValidationError):
+            recorded = Recorded.model_validate(message.get("recorded"))
+    return recorded, environment

@@ -1,0 +1,139 @@
+"""Which models of a run need not be verified, because a cache has a verdict that still holds."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from onnx_gate.cache.cache import Cache, Found, open_cache, put_repro
+from onnx_gate.cache.store import Unusable
+from onnx_gate.gate.keep_repro import REPRO
+from onnx_gate.manifest import Manifest, ModelSpec
+from onnx_gate.report.history import History, history_of_models
+from onnx_gate.report.model import ModelResult
+from onnx_gate.text import plain
+from onnx_gate.workers.launch import Launch
+
+_MOST_REASONS = 5
+
+
+@dataclass(frozen=True)
+class Known:
+    """``results`` hold as they are, ``environment`` is the report's part from them.
+
+    ``exported`` has the exports, by model, that hold where the verdict does not; ``reasons`` the
+    phrases that say why a model has to be verified, ``history`` what it took earlier.
+    """
+
+    results: Mapping[str, ModelResult] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    exported: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    reasons: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    history: History = field(default_factory=History)
+
+    def lines(self, *, every: bool) -> list[str]:
+        """Return what is to be said of the cache; with ``every`` model a line each."""
+        total = len(self.results) + len(self.reasons)
+        lines = [f"cache: {len(self.results)} of {total} verdicts still hold"]
+        if not every:
+            return lines
+        if self.results:
+            lines.append(f"  unchanged: {', '.join(plain(name) for name in self.results)}")
+        return lines + [
+            f"  {plain(name)}: {plain('; '.join(_few(reasons)))}"
+            for name, reasons in self.reasons.items()
+        ]
+
+
+def use_cache(
+    folder: Path,
+    manifest: Manifest,
+    launch: Launch,
+    *,
+    output: Path,
+    threads: int,
+    cases: tuple[str, ...],
+    today: datetime.date,
+) -> tuple[Cache | None, str]:
+    """Return the cache in ``folder``, or null and a note that says why it is not used."""
+    try:
+        cache = open_cache(
+            folder,
+            manifest.path.resolve().parent,
+            launch,
+            own=(output,),
+            threads=threads,
+            cases=cases,
+            today=today,
+            variables=dict(os.environ),
+        )
+    except Unusable as error:
+        return None, f"cache: {folder} is not used: {error}"
+    return cache, ""
+
+
+def look_up(
+    cache: Cache,
+    specs: Sequence[ModelSpec],
+    folders: Mapping[str, Path],
+    repros: Mapping[str, Path],
+    *,
+    keep_models: bool,
+) -> Known:
+    """Return what the cache knows of each model.
+
+    The reproduction of a known divergence is put in its place among ``repros``, and with
+    ``keep_models`` the exported file in its place among ``folders``.
+    """
+    results: dict[str, ModelResult] = {}
+    environment: dict[str, Any] = {}
+    exported: dict[str, Mapping[str, str]] = {}
+    reasons: dict[str, tuple[str, ...]] = {}
+    past: list[ModelResult] = []
+    for spec in specs:
+        found = cache.look_up(spec)
+        result = _result(spec, found, repros[spec.name])
+        if result is not None and keep_models and spec.onnx is None:
+            files = found.entry.exported if found.entry is not None else None
+            if not cache.restore(files or {}, folders[spec.name]):
+                result, found = None, Found(reasons=("its exported file is not in the cache",))
+        if result is None:
+            exported[spec.name] = found.exported
+            reasons[spec.name] = found.reasons or ("its entry cannot be read",)
+            past += [found.past] if found.past is not None else []
+        else:
+            results[spec.name] = result
+            environment.update((found.entry.environment or {}) if found.entry is not None else {})
+    return Known(results, environment, exported, reasons, history_of_models(past))
+
+
+def _result(spec: ModelSpec, found: Found, repro: Path) -> ModelResult | None:
+    entry = found.entry
+    if entry is None or entry.result is None:
+        return None
+    if entry.files:
+        with suppress(OSError):
+            put_repro(entry.files, repro)
+    diagnosis = entry.result.diagnosis
+    if diagnosis is not None and diagnosis.repro is not None:
+        kept = f"{REPRO}/{repro.name}/{Path(diagnosis.repro).name}"
+        there = kept if (repro / Path(diagnosis.repro).name).is_dir() else None
+        diagnosis = diagnosis.model_copy(update={"repro": there})
+    return entry.result.model_copy(
+        update={
+            "cached": True,
+            "required": spec.required,
+            "line": spec.line or None,
+            "diagnosis": diagnosis,
+        }
+    )
+
+
+def _few(reasons: Sequence[str]) -> list[str]:
+    more = len(reasons) - _MOST_REASONS
+    return [*reasons[:_MOST_REASONS], *([f"and {more} more"] if more > 0 else [])]

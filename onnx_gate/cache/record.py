@@ -1,0 +1,234 @@
+"""What a model's process reads: recorded in the process itself, by Python's audit events.
+
+An audit hook sees whatever Python opens, lists and imports. Files that native code opens by itself
+(safetensors, ONNX Runtime) it does not see: the gate watches for those, see ``watch``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import site
+import sys
+import sysconfig
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from onnx_gate.cache.places import KERNEL, within
+
+_NETWORK = ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto")
+# Where a folder is listed from to find a module, or the metadata of a package.
+_IMPORT_SYSTEM = (
+    "<frozen importlib",
+    "<frozen zipimport",
+    os.path.dirname(importlib.__file__) + "/",
+)
+
+VOLATILE = (
+    *("GITHUB_", "RUNNER_", "ACTIONS_", "INPUT_", "SSH_", "XDG_SESSION", "INVOCATION_ID"),
+    *("PYTEST_", "TERM", "SHLVL", "PWD", "OLDPWD", "COLUMNS", "LINES", "LS_COLORS", "HOME"),
+    *("TMPDIR", "TEMP", "TMP", "JOURNAL_STREAM", "HOSTNAME", "_"),
+)
+"""Beginnings of the names of variables that change with every job and say nothing of a model."""
+
+
+class Recorder:
+    """Everything that this process has looked at since ``start``; cannot be stopped again."""
+
+    def __init__(self) -> None:
+        self._opened: set[str] = set()
+        self._listed: set[str] = set()
+        self._searched: set[str] = set()
+        self._modules: set[str] = set()
+        self._probed: set[str] = set()
+        self._variables: set[str] = set()
+        self._network = False
+        self._lost = False
+
+    def start(self) -> None:
+        """Install the hook, and note the variables and the paths that are asked about."""
+        handlers: dict[str, Callable[[tuple[Any, ...]], None]] = {
+            "open": self._open,
+            "os.listdir": self._list,
+            "os.scandir": self._list,
+            "import": self._import,
+            "ctypes.dlopen": self._open,
+            "sqlite3.connect": self._open,
+            **dict.fromkeys(_NETWORK, self._connect),
+        }
+
+        def hook(event: str, arguments: tuple[Any, ...]) -> None:
+            handler = handlers.get(event)
+            if handler is not None:
+                try:
+                    handler(arguments)
+                except Exception:
+                    self._lost = True
+
+        self._watch_probes()
+        self._watch_variables()
+        self._watch_safetensors()
+        sys.addaudithook(hook)
+
+    def add(self, paths: Iterable[str]) -> None:
+        """Note files that are read by other means."""
+        self._opened.update(os.path.abspath(path) for path in paths)
+
+    def message(self, workspace: str, own: Iterable[str] = ()) -> dict[str, Any]:
+        """Return what was seen, as JSON data; every path is absolute.
+
+        Left out is what lies in the interpreter's folders, whose packages are known by version,
+        and in the folders ``own`` of this run.
+        """
+        for module in list(sys.modules.values()):
+            with suppress(Exception):
+                file = module.__file__
+                if file is not None and os.path.isabs(file):
+                    self._opened.add(_source(os.path.normpath(file)))
+        self._searched.update(os.path.abspath(path or ".") for path in sys.path)
+        passed = (*installed(workspace), *map(os.path.abspath, own), *KERNEL)
+        groups = {
+            "opened": self._opened,
+            "listed": self._listed,
+            "searched": self._searched,
+            "probed": self._probed,
+        }
+        return {
+            **{
+                name: sorted(_text(path for path in paths if not within(path, passed)))
+                for name, paths in groups.items()
+            },
+            "modules": sorted(_text(self._modules)),
+            "variables": sorted(_text(self._variables)),
+            "network": self._network,
+            "lost": self._lost,
+        }
+
+    def _open(self, arguments: tuple[Any, ...]) -> None:
+        path = _path(arguments[0])
+        if path is None:
+            return
+        flags = arguments[2] if len(arguments) > 2 else 0
+        if isinstance(flags, int) and flags & os.O_ACCMODE == os.O_WRONLY:
+            return
+        self._opened.add(_source(path))
+
+    def _list(self, arguments: tuple[Any, ...]) -> None:
+        path = _path("." if arguments[0] is None else arguments[0])
+        if path is None:
+            return
+        caller = sys._getframe(2).f_code.co_filename
+        (self._searched if caller.startswith(_IMPORT_SYSTEM) else self._listed).add(path)
+
+    def _import(self, arguments: tuple[Any, ...]) -> None:
+        name = arguments[0]
+        if isinstance(name, str):
+            self._modules.add(name.rpartition(".")[2])
+
+    def _connect(self, arguments: tuple[Any, ...]) -> None:
+        address = arguments[1] if len(arguments) > 1 else None
+        # The address of a Unix socket is a path; a look-up by name has no socket before it.
+        if isinstance(address, tuple) or not hasattr(arguments[0], "fileno"):
+            self._network = True
+
+    def _watch_probes(self) -> None:
+        """Note paths whose existence is asked for: no audit event says so."""
+        for name in ("stat", "lstat", "access"):
+            original = getattr(os, name)
+            wrapped = self._noting(original)
+            setattr(os, name, wrapped)
+            for known in (os.supports_fd, os.supports_dir_fd, os.supports_follow_symlinks):
+                if original in known:
+                    known.add(wrapped)
+
+    def _noting(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def noting(path: Any, *arguments: Any, **options: Any) -> Any:
+            if isinstance(path, (str, bytes, os.PathLike)):
+                with suppress(Exception):
+                    found = _path(path)
+                    if found is not None:
+                        self._probed.add(found)
+            return original(path, *arguments, **options)
+
+        noting.__name__ = noting.__qualname__ = original.__name__
+        return noting
+
+    def _watch_safetensors(self) -> None:
+        """Note weights that safetensors opens by itself, so that they count for this model alone."""
+        with suppress(ImportError):
+            import safetensors
+            import safetensors.torch
+
+            original = safetensors.safe_open
+
+            def safe_open(filename: Any, *arguments: Any, **options: Any) -> Any:
+                with suppress(Exception):
+                    self._opened.update(filter(None, [_path(filename)]))
+                return original(filename, *arguments, **options)
+
+            vars(safetensors)["safe_open"] = safe_open
+            vars(safetensors.torch)["safe_open"] = safe_open
+
+    def _watch_variables(self) -> None:
+        """Note variables that are asked for by name; a copy of all of them asks for none."""
+        seen = self._variables
+        copied: deque[Any] = deque()
+        kind = type(os.environ)
+
+        class Environ(kind):  # type: ignore[misc, valid-type]
+            def __iter__(self) -> Iterator[Any]:
+                copied.clear()
+                for key in super().__iter__():
+                    copied.append(key)
+                    yield key
+
+            def __getitem__(self, key: Any) -> Any:
+                if copied and copied[0] == key:
+                    copied.popleft()
+                else:
+                    copied.clear()
+                    if isinstance(key, str) and not key.startswith(VOLATILE):
+                        seen.add(key)
+                return super().__getitem__(key)
+
+        Environ.__name__ = Environ.__qualname__ = kind.__name__
+        os.environ.__class__ = Environ
+
+
+def installed(workspace: str) -> set[str]:
+    """Return where the interpreter, its packages and this one lie.
+
+    Never a folder around the ``workspace``: what lies in /usr/src is not installed in /usr.
+    """
+    paths = sysconfig.get_paths()
+    folders = {sys.prefix, sys.base_prefix, str(Path(__file__).resolve().parents[1])}
+    folders |= {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    with suppress(Exception):
+        folders |= {*site.getsitepackages(), site.getusersitepackages()}
+    folders |= set(map(os.path.realpath, folders))
+    inner = os.path.realpath(workspace)
+    return {folder for folder in folders if folder and not within(inner, (folder,))}
+
+
+def _path(value: Any) -> str | None:
+    """Return an absolute path; ``None`` for a descriptor, and for the program itself."""
+    if value is None or isinstance(value, int):
+        return None
+    text = os.fsdecode(value)
+    return os.path.normpath(text if text.startswith("/") else os.path.join(os.getcwd(), text))
+
+
+def _source(path: str) -> str:
+    """Return the source that a file of bytecode was made from; it is the source that counts."""
+    if path.endswith(".pyc"):
+        with suppress(ValueError, NotImplementedError):
+            return importlib.util.source_from_cache(path)
+    return path
+
+
+def _text(paths: Iterable[str]) -> Iterable[str]:
+    """Leave out what UTF-8 cannot hold: it never equals anything afterwards."""
+    return (path.encode("utf-8", "backslashreplace").decode() for path in paths)

@@ -1,0 +1,222 @@
+"""The links between a module and a runtime's answer, each run alone, in a fork, with a time limit.
+
+In a fork, because a session may abort its process, an evaluator may take for ever, and a module
+that keeps state must not notice.
+"""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from onnx_gate.diagnose.subject import Subject
+from onnx_gate.errors import GateError
+from onnx_gate.manifest import RuntimeSpec
+from onnx_gate.runtimes.base import Array, Refusal, find_runtime, first_line
+from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.determinism import examine
+from onnx_gate.verify.inputs.cases import cases
+from onnx_gate.verify.inputs.draw import FLOATS, Source, draw
+from onnx_gate.verify.inputs.sizes import concrete, example_candidates
+from onnx_gate.verify.sessions import answers_of
+from onnx_gate.workers.forked import aside
+
+T = TypeVar("T")
+
+# The most that one experiment may take, in seconds.
+FORWARD = 30.0
+RUN = 20.0
+EVALUATOR = 15.0
+EXPORT = 40.0
+# Below this nothing is begun.
+SHORTEST = 0.5
+# Models with more weights than this are too much for the reference evaluator.
+EVALUATOR_BYTES = 256 * 2**20
+
+PLAIN = RuntimeSpec("onnxruntime", optimization="off")
+
+_DOES_NOT_LOAD = ("OG202", "OG303")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one link says: the diverged output, and how many outputs there are.
+
+    ``refused`` is its own sentence where it raises on these inputs, ``failed`` says why the
+    experiment could not be made at all; ``array`` is then ``None``. ``noticed`` are warnings.
+    """
+
+    array: Array | None = None
+    count: int = 0
+    refused: str = ""
+    failed: str = ""
+    noticed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Twice:
+    """PyTorch called twice: its first answer, how the second differs, and what was noticed."""
+
+    answer: Answer
+    difference: str = ""
+    noticed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """A new export of the module; ``program`` is what torch.export's program says on the case."""
+
+    exporter: str
+    path: Path = Path()
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    program: Answer | None = None
+    failed: str = ""
+
+
+class Bench:
+    """Runs the links of one subject's chain for as long as there is time.
+
+    Attention is run without its fast path, as exporters see it.
+    """
+
+    def __init__(self, subject: Subject, seconds: float) -> None:
+        self.subject = subject
+        self.eager = subject.eager.without_fast_path() or subject.eager
+        self._end = time.monotonic() + seconds
+        self._example: tuple[tuple[Mapping[str, Array], Answer] | None, ...] = ()
+        subject.folder.mkdir(parents=True, exist_ok=True)
+
+    def left(self) -> float:
+        """Return the seconds that are left."""
+        return max(0.0, self._end - time.monotonic())
+
+    def apart(self, work: Callable[[], T], seconds: float) -> tuple[T | None, str]:
+        """Return what ``work`` returns in a fork, or ``None`` and why there is nothing."""
+        seconds = min(seconds, self.left())
+        if seconds < SHORTEST:
+            return None, "no time was left for it"
+        with tempfile.TemporaryDirectory(dir=self.subject.folder) as folder:
+            path = Path(folder) / "result"
+
+            def attempt() -> dict[str, Any]:
+                try:
+                    found: tuple[T | None, str] = work(), ""
+                except Exception as error:
+                    found = None, f"{type(error).__name__}: {first_line(error)}"
+                path.write_bytes(pickle.dumps(found))
+                return {}
+
+            _, trouble = aside(attempt, seconds)
+            if trouble:
+                return None, trouble
+            # Written by our own fork a moment ago.
+            result: tuple[T | None, str] = pickle.loads(path.read_bytes())
+            return result
+
+    def answer(self, work: Callable[[], Sequence[Array]], seconds: float) -> Answer:
+        """Return the diverged output of what ``work`` returns in a fork."""
+
+        def attempt() -> Answer:
+            try:
+                return self.select(work())
+            except Refusal as error:
+                return Answer(refused=str(error))
+            except GateError as error:
+                if error.code in _DOES_NOT_LOAD:
+                    return Answer(refused=error.message)
+                return Answer(failed=error.message)
+
+        found, trouble = self.apart(attempt, seconds)
+        return found if found is not None else Answer(failed=trouble)
+
+    def twice(self) -> Twice:
+        """Call the module twice on the case's inputs."""
+        arrays = self.subject.arrays
+
+        def attempt() -> Twice:
+            try:
+                outputs, findings = examine(self.eager, arrays)
+            except Refusal as error:
+                return Twice(Answer(refused=str(error)))
+            except GateError as error:
+                differs = error.message if error.code == "OG106" else ""
+                return Twice(Answer(failed=error.message), difference=differs)
+            noticed = tuple(finding.message for finding in findings)
+            return Twice(self.select(outputs.arrays), noticed=noticed)
+
+        found, trouble = self.apart(attempt, FORWARD)
+        return found if found is not None else Twice(Answer(failed=trouble))
+
+    def eager_answer(self, eager: Eager, arrays: Mapping[str, Array]) -> Answer:
+        """Call ``eager`` once."""
+        return self.answer(lambda: eager.run(arrays).arrays, FORWARD)
+
+    def runtime(
+        self,
+        spec: RuntimeSpec,
+        arrays: Mapping[str, Array],
+        fresh: Fresh | None = None,
+        seconds: float = RUN,
+    ) -> Answer:
+        """Run the exported file, or a fresh export, in a runtime."""
+        path = fresh.path if fresh else self.subject.exported.path
+        inputs = fresh.inputs if fresh else self.subject.graph_inputs
+
+        def work() -> Sequence[Array]:
+            session = find_runtime(spec.name).open(path, spec, self.subject.threads)
+            answers, refused = answers_of(session, arrays, inputs)
+            if answers is None:
+                raise Refusal(refused)
+            return answers
+
+        answer = self.answer(work, seconds)
+        if answer.failed.startswith("killed by"):
+            return Answer(refused=f"it takes its process down: {answer.failed}")
+        return answer
+
+    def evaluator(self, arrays: Mapping[str, Array]) -> Answer:
+        """Run the exported file in ONNX's reference evaluator."""
+        size = self.subject.exported.info().bytes
+        if size > EVALUATOR_BYTES:
+            return Answer(failed=f"{size / 2**20:.0f} MiB are too much for it")
+        return self.runtime(RuntimeSpec("reference"), arrays, seconds=EVALUATOR)
+
+    def example(self) -> tuple[Mapping[str, Array], Answer] | None:
+        """Return the inputs that the model was exported with, and PyTorch's answer to them.
+
+        ``None`` where they cannot be drawn again. Made once.
+        """
+        if not self._example:
+            self._example = (self.apart(self._draw_example, FORWARD)[0],)
+        return self._example[0]
+
+    def _draw_example(self) -> tuple[Mapping[str, Array], Answer] | None:
+        for arrays in self._examples():
+            try:
+                return arrays, self.select(self.eager.run(arrays).arrays)
+            except Refusal:
+                continue
+        return None
+
+    def _examples(self) -> Iterator[Mapping[str, Array]]:
+        """Yield what the gate has tried as the example of the export, in its order."""
+        spec = self.subject.spec
+        if any(s.range is None and s.dtype not in (*FLOATS, "bool") for s in spec.inputs.values()):
+            # Integers without a range come from the user's own suites only.
+            yield from (case.arrays for case in cases(spec, {}, self.subject.workspace))
+            return
+        for sizes in example_candidates(spec.inputs, spec.dims):
+            yield {
+                name: draw(s, concrete(s, sizes), Source(spec.seed, "example", name))
+                for name, s in spec.inputs.items()
+            }
+
+    def select(self, arrays: Sequence[Array]) -> Answer:
+        """Return the diverged one of the outputs of the model."""
+        place = self.subject.output
+        return Answer(arrays[place] if place < len(arrays) else None, len(arrays))

@@ -1,0 +1,1 @@
+"""Which link of the chain from module to runtime breaks first."""

@@ -1,0 +1,237 @@
+"""Do two links of the chain agree? Judged by what rounding does to PyTorch's own answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from onnx_gate.diagnose.bench import FORWARD, Answer, Bench
+from onnx_gate.diagnose.subject import scale_error
+from onnx_gate.manifest import EdgesSuite, Tolerance
+from onnx_gate.manifest.spec import DEFAULT_AUTO
+from onnx_gate.numerics.compare import scaled_error
+from onnx_gate.runtimes.base import Array, first_line
+from onnx_gate.verify.inputs.cases import DEFAULT_SUITES
+from onnx_gate.verify.judge.auto import FLOOR, JITTER_SHARE, SCALE_SHARE, eps_of
+from onnx_gate.verify.judge.judge import Rules, is_floating, judge
+from onnx_gate.verify.reference.float64 import Wide
+from onnx_gate.verify.reference.index_source import Origin
+from onnx_gate.verify.reference.oracle import CaseOracle
+
+# Two wrong answers are the same one where they differ by this share of how wrong they are.
+SAME_SHARE = 0.1
+# An error of at least this share of the divergence is as bad as it.
+SIMILAR_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Two links compared. ``agrees`` is ``None`` where the experiment could not be made.
+
+    ``error`` is relative to the output's scale, ``None`` where there are no two arrays.
+    """
+
+    agrees: bool | None
+    error: float | None
+    outcome: str
+
+
+@dataclass(frozen=True)
+class Share:
+    """Errors against float64: the answer's, PyTorch's, and the most that moved rounding makes."""
+
+    answer: float
+    torch: float
+    moved: float
+
+    @property
+    def explains(self) -> bool:
+        """Say whether rounding explains the answer's error, however large it is."""
+        return self.answer <= DEFAULT_AUTO * max(self.torch, JITTER_SHARE * self.moved)
+
+
+class Yardstick:
+    """PyTorch's answer on one set of inputs; float64 and moved rounding are run when needed."""
+
+    def __init__(self, bench: Bench, arrays: Mapping[str, Array], expected: Answer) -> None:
+        self.expected = expected
+        self._bench, self._arrays = bench, arrays
+        self._wide: tuple[Array | None] | None = None
+        self._samples: list[Array] | None = None
+        self._origin: tuple[tuple[Origin, Origin | None] | None] | None = None
+        suite = bench.subject.check.suite
+        kind = bench.subject.spec.suites.get(suite) or DEFAULT_SUITES.get(suite)
+        self._repetitive = isinstance(kind, EdgesSuite)
+
+    def reference(self) -> Array | None:
+        """Return the output in float64, or ``None``."""
+        if self._wide is None:
+            place = self._bench.subject.output
+
+            def work() -> Array | None:
+                outputs = Wide(self._bench.eager).run(self._arrays)
+                return outputs[place] if outputs is not None else None
+
+            found, _ = self._bench.apart(work, FORWARD)
+            if found is not None and found.shape != self._array().shape:
+                found = None
+            self._wide = (found,)
+        return self._wide[0]
+
+    def samples(self) -> Sequence[Array]:
+        """Return the output of runs of PyTorch whose operators' rounding was moved."""
+        if self._samples is None:
+            found, _ = self._bench.apart(
+                lambda: list(self._oracle().output(self._bench.subject.output).samples()),
+                2 * FORWARD,
+            )
+            self._samples = found or []
+        return self._samples
+
+    def origin(self) -> tuple[Origin, Origin | None] | None:
+        """Return what an integer output points into."""
+        if self._origin is None:
+            found, _ = self._bench.apart(
+                lambda: self._oracle().output(self._bench.subject.output).origin(), 2 * FORWARD
+            )
+            self._origin = (found,)
+        return self._origin[0]
+
+    def compare(self, actual: Answer) -> Measured:
+        """Compare an answer with PyTorch's."""
+        expected = self.expected
+        if actual.failed or expected.failed:
+            return Measured(None, None, f"could not be run: {actual.failed or expected.failed}")
+        if actual.refused and expected.refused:
+            return Measured(True, None, f"both refuse: {actual.refused}")
+        if actual.refused:
+            return Measured(False, None, f"it refuses: {actual.refused}")
+        if expected.refused:
+            return Measured(False, None, f"it answers where PyTorch refuses: {expected.refused}")
+        if actual.count != expected.count or actual.array is None or expected.array is None:
+            return Measured(
+                False, None, f"{actual.count} outputs where PyTorch has {expected.count}"
+            )
+        return self._judge(actual.array, expected.array)
+
+    def compare_roughly(self, actual: Answer, total: float | None) -> Measured:
+        """Compare an answer with PyTorch's; float64 is asked only where the case's error does not tell.
+
+        ``total`` is the error of the case: as large a one is a difference, a small part of it none.
+        """
+        a, e = actual.array, self.expected.array
+        if a is None or e is None or a.shape != e.shape or a.dtype != e.dtype or not total:
+            return self.compare(actual)
+        error = scale_error(a, e)
+        if is_floating(e.dtype) and (error <= SAME_SHARE * total or error >= SIMILAR_SHARE * total):
+            same = error < SIMILAR_SHARE * total
+            return Measured(same, error, f"{_verb(same)} {_size(error)}" if error else "equal")
+        return self.compare(actual)
+
+    def near(self, one: Answer, other: Answer) -> Measured:
+        """Say whether two answers are the same, measured by how far they are from PyTorch's."""
+        if one.failed or other.failed:
+            return Measured(None, None, f"could not be run: {one.failed or other.failed}")
+        if one.refused or other.refused:
+            both = bool(one.refused and other.refused)
+            return Measured(both, None, "both refuse" if both else "one of them refuses")
+        if one.array is None or other.array is None:
+            return Measured(False, None, "they have not the same outputs")
+        error = scale_error(one.array, other.array)
+        off = 1.0
+        if self.expected.array is not None:
+            off = min(scale_error(other.array, self.expected.array), 1.0)
+        same = error <= max(SAME_SHARE * off, _floor(other.array))
+        return Measured(same, error, f"{_verb(same)} {_size(error)}" if error else "equal")
+
+    def shares(self, actual: Answer) -> Share | None:
+        """Return the errors of an answer, of PyTorch and of moved rounding against float64."""
+        array, expected = actual.array, self.expected.array
+        if array is None or expected is None or array.shape != expected.shape:
+            return None
+        if not is_floating(expected.dtype):
+            return None
+        reference = self.reference()
+        base = expected if reference is None else reference
+        if not np.array_equal(np.isfinite(array), np.isfinite(expected)):
+            return None
+        samples = [s for s in self.samples() if s.shape == expected.shape]
+        if reference is None and not samples:
+            return None
+        scale = max(_rms(base), SCALE_SHARE * self._usual()) or 1.0
+        errors = [scaled_error(x, base, scale).max for x in (array, expected, *samples)]
+        return Share(errors[0], errors[1], max(errors[2:], default=0.0))
+
+    def trivial(self, error: float | None) -> bool:
+        """Say whether an error is within the floor of every comparison: a few units of rounding."""
+        return error is not None and error <= _floor(self._array())
+
+    def _judge(self, actual: Array, expected: Array) -> Measured:
+        rules = Rules(Tolerance(auto=DEFAULT_AUTO), eps=_widest_eps(self._bench.eager.module))
+        try:
+            found = judge(actual, expected, rules, self._usual(), self)
+        except (ValueError, TypeError) as problem:
+            return Measured(None, None, f"could not be compared: {first_line(problem)}")
+        if actual.shape != expected.shape or actual.dtype != expected.dtype:
+            return Measured(False, math.inf, found.reason)
+        error = scale_error(actual, expected)
+        if error == 0.0:
+            return Measured(True, 0.0, "equal")
+        text = f"{_verb(found.holds)} {_size(error)}"
+        if found.holds and found.reason:
+            text = found.reason
+        elif found.holds and not self.trivial(error):
+            text = f"differs by {_size(error)}, which rounding explains"
+        elif math.isinf(error) or not is_floating(expected.dtype):
+            text = f"differs: {found.reason}" if found.reason else text
+        elif not found.holds and "allowed" in found.tolerance:
+            text += f"; rounding explains {found.tolerance['allowed']:.1e}"
+        return Measured(found.holds, error, text)
+
+    def _usual(self) -> float:
+        """Return the scale of the output on the export's example, 0 where there is none."""
+        example = self._bench.example()
+        array = example[1].array if example is not None else None
+        if array is None or array.size == 0 or not is_floating(array.dtype):
+            return 0.0
+        return _rms(array)
+
+    def _oracle(self) -> CaseOracle:
+        eager = self._bench.eager
+        outputs = eager.run(self._arrays)
+        return CaseOracle(eager, Wide(eager), self._arrays, outputs, self._repetitive)
+
+    def _array(self) -> Array:
+        array = self.expected.array
+        return np.zeros(0) if array is None else array
+
+
+def _rms(array: Array) -> float:
+    values = array.astype(np.float64)
+    values = values[np.isfinite(values)]
+    return float(np.sqrt(np.mean(np.square(values)))) if values.size else 0.0
+
+
+def _verb(agrees: bool) -> str:
+    return "agrees to" if agrees else "differs by"
+
+
+def _size(error: float) -> str:
+    return f"{error:.1e} of the output's scale"
+
+
+def _floor(array: Array) -> float:
+    return FLOOR[str(array.dtype)] * eps_of(array.dtype) if is_floating(array.dtype) else 0.0
+
+
+def _widest_eps(module: torch.nn.Module) -> float:
+    found = [
+        torch.finfo(t.dtype).eps
+        for t in (*module.parameters(), *module.buffers())
+        if t.is_floating_point() and t.dtype.itemsize > 1
+    ]
+    return min(found, default=0.0)

@@ -1,0 +1,315 @@
+"""Who is to blame: the first link that breaks between the module and the runtime that diverged.
+
+nn.Module, itself again, ExportedProgram, ONNX with optimisations off, ONNX with them on, another
+provider or runtime. Each link is an experiment, recorded as it comes out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from onnx_gate.diagnose.bench import PLAIN, Answer
+from onnx_gate.diagnose.blame.agreement import Measured, Yardstick
+from onnx_gate.diagnose.blame.captures import export_again, rebuilt, run_captured, undecomposed
+from onnx_gate.diagnose.blame.chain import Chain
+from onnx_gate.diagnose.blame.kernels import audit
+from onnx_gate.diagnose.blame.optimisers import find_culprit
+from onnx_gate.diagnose.blame.stale import blame_file, exporter_of
+from onnx_gate.diagnose.subject import Subject
+from onnx_gate.manifest import RuntimeSpec
+from onnx_gate.report.model import Blame, Evidence
+from onnx_gate.runtimes.base import first_line
+
+SECONDS = 60.0
+
+_ORT = "ONNX Runtime"
+_PLAIN = f"{_ORT}, optimisations off"
+# A divergence that is this much smaller when it is looked at again is another one.
+_AGAIN_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class Found:
+    """A verdict and the experiments that it rests on, in the order they were made.
+
+    ``fused_by`` names ONNX Runtime's optimiser where the blame is on one. ``program_agrees`` and
+    ``plain_agrees`` say whether torch.export's program, and ONNX Runtime with optimisations off,
+    agree with PyTorch; ``None`` where that is not known. ``evaluator_agrees`` says the same of
+    ONNX's reference evaluator.
+    """
+
+    blame: Blame
+    evidence: tuple[Evidence, ...] = ()
+    fused_by: str | None = None
+    note: str = ""
+    program_agrees: bool | None = None
+    plain_agrees: bool | None = None
+    evaluator_agrees: bool | None = None
+
+
+def find_blame(subject: Subject, seconds: float = SECONDS) -> Found:
+    """Run the chain's experiments for ``seconds`` at most; never raises."""
+    search: _Search | None = None
+    try:
+        search = _Search(subject, seconds)
+        found = search.follow()
+    except Exception as error:
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        found = Found("undecided", note=f"the experiments broke off: {reason}")
+    if search is None:
+        return found
+    return replace(
+        found,
+        evidence=tuple(search.evidence),
+        program_agrees=search.program_agrees,
+        plain_agrees=search.plain_agrees,
+        evaluator_agrees=search.evaluator_agrees,
+    )
+
+
+class _Search(Chain):
+    program_agrees: bool | None = None
+    plain_agrees: bool | None = None
+    evaluator_agrees: bool | None = None
+
+    def follow(self) -> Found:
+        """Follow the chain to the link that breaks."""
+        said = self._itself()
+        if said is not None:
+            return said
+        arrays, runtime = self.subject.arrays, self.subject.runtime
+        final = self.bench.runtime(runtime, arrays)
+        measured = self.ask(f"{runtime.label} against PyTorch", final)
+        if measured.error == 0.0 or (measured.agrees and not self._shows_again(final)):
+            return Found(
+                "undecided",
+                note=f"run again, {runtime.label} agrees: it does not repeat its answer",
+            )
+        if measured.agrees and self.yard.trivial(measured.error):
+            return Found(
+                "ill-conditioned",
+                note="the two agree to a few units of rounding: the tolerance is tighter than another "
+                "correct implementation can meet",
+            )
+        self.total, self.explained = measured.error, measured.agrees is True
+        program = self._program()
+        plain = self.bench.runtime(PLAIN, arrays)
+        self.plain_agrees = self.ask(f"{_PLAIN}, against PyTorch", plain).agrees
+        if not self.plain_agrees:
+            said = self._ill_conditioned(final)
+            if said is not None:
+                return said
+        if self.plain_agrees is None:
+            return Found("undecided", note=f"{_ORT} could not be run with optimisations off")
+        return self._after_plain(final) if self.plain_agrees else self._before_plain(program, plain)
+
+    def _itself(self) -> Found | None:
+        twice = self.bench.twice()
+        self.yard = Yardstick(self.bench, self.subject.arrays, twice.answer)
+        outcome, agrees, said = "; ".join(["equal both times", *twice.noticed]), True, None
+        if twice.difference:
+            outcome, agrees, said = twice.difference, False, Found("model")
+        elif twice.answer.failed:
+            outcome = f"could not be run: {twice.answer.failed}"
+            said = Found("undecided", note="PyTorch could not be run again")
+        elif twice.answer.refused:
+            outcome = f"it refuses: {twice.answer.refused}"
+        self.evidence.append(
+            Evidence(
+                experiment="PyTorch against itself, called twice on equal inputs",
+                outcome=outcome,
+                agrees=None if twice.answer.failed and agrees else agrees,
+            )
+        )
+        return said
+
+    def _shows_again(self, final: Answer) -> bool:
+        """Say whether the runtime is as far off as the check has recorded."""
+        metrics, expected = self.subject.check.metrics, self.yard.expected.array
+        if metrics is None or final.array is None or expected is None:
+            return True
+        if metrics.nonfinite:
+            return False
+        difference = np.abs(final.array.astype(np.float64) - expected.astype(np.float64))
+        finite = difference[np.isfinite(difference)]
+        largest = float(finite.max()) if finite.size else 0.0
+        return largest >= _AGAIN_SHARE * float(metrics.max_abs)
+
+    def _program(self) -> Answer | None:
+        if self.subject.exported.program is None:
+            return None
+        answer = run_captured(self.bench, self.subject.arrays)
+        self.program_agrees = self.ask("ExportedProgram against PyTorch", answer).agrees
+        return answer
+
+    # -- after the plain graph: an optimisation, a provider, another runtime
+
+    def _after_plain(self, final: Answer) -> Found:
+        if self.explained:
+            # The optimised graph is as good as PyTorch is; that it is another one is the evidence.
+            self._ill_conditioned(final)
+        runtime, arrays = self.subject.runtime, self.subject.arrays
+        if runtime.name != "onnxruntime":
+            default = self.bench.runtime(replace(PLAIN, optimization="all"), arrays)
+            self.ask(f"{_ORT}, optimisations on, against PyTorch", default)
+            return Found("kernel", note=f"{_ORT} runs the same graph rightly")
+        if runtime.provider not in (None, "cpu"):
+            cpu = replace(runtime, provider=None, provider_options={})
+            if self.ask(f"{cpu.label} against PyTorch", self.bench.runtime(cpu, arrays)).agrees:
+                return self._after_cpu(runtime)
+            runtime = cpu
+        elif runtime.session_options or runtime.provider_options:
+            return self._after_cpu(runtime)
+        return self._optimiser(runtime)
+
+    def _after_cpu(self, runtime: RuntimeSpec) -> Found:
+        """Tell a provider's kernels, or what options make of the CPU's, from its optimisations."""
+        off = replace(runtime, optimization="off")
+        own = self.ask(f"{off.label} against PyTorch", self.bench.runtime(off, self.subject.arrays))
+        if own.agrees:
+            return self._optimiser(runtime)
+        note = "the CPU's kernels, without any options, run the same graph rightly"
+        return Found("kernel", note=note)
+
+    def _optimiser(self, runtime: RuntimeSpec) -> Found:
+        culprit = find_culprit(self.bench, runtime, self.against_torch)
+        self.evidence += culprit.evidence
+        if culprit.level is None:
+            return Found("undecided", note="no level of optimisation shows the divergence again")
+        note = "" if culprit.optimiser else "no single optimiser could be found to be at fault"
+        return Found("optimiser", fused_by=culprit.optimiser, note=note)
+
+    def _ill_conditioned(self, final: Answer) -> Found | None:
+        """Say that PyTorch's own rounding explains the divergence, where it does."""
+        share = self.yard.shares(final)
+        if share is None:
+            said = "runs of PyTorch with moved rounding answer as the runtime does"
+            return Found("ill-conditioned", note=said) if self.explained else None
+        if not (share.explains or self.explained):
+            return None
+        label = self.subject.runtime.label
+        base = "float64" if self.yard.reference() is not None else "itself, without float64"
+        outcome = (
+            f"PyTorch is {share.torch:.1e} of the output's scale off, and {share.moved:.1e} where its "
+            f"rounding is moved by a unit; {label} is {share.answer:.1e} off"
+        )
+        self.evidence.append(
+            Evidence(
+                experiment=f"PyTorch and {label}, each against PyTorch in {base}",
+                outcome=outcome,
+                agrees=True,
+                error=share.answer,
+            )
+        )
+        return Found("ill-conditioned")
+
+    # -- before it: capture, lowering, a kernel, an old file
+
+    def _before_plain(self, program: Answer | None, plain: Answer) -> Found:
+        self._on_the_example()
+        if program is not None and self.program_agrees is False:
+            return self._capture(program)
+        graph_is_wrong = self._evaluator(plain)
+        if self.evaluator_agrees:
+            return Found("kernel")
+        if not graph_is_wrong:
+            kernels = self._kernels()
+            if kernels is not None and kernels.blame == "kernel":
+                return kernels
+            graph_is_wrong = kernels is not None
+        if self.subject.exported.exporter == "file":
+            blame, note = blame_file(self, plain)
+            return Found(blame, note=note)
+        if program is None:
+            traced = exporter_of(self.subject.exported.proto) == "torchscript"
+            if self.trace(plain, by_tracing=traced).alike:
+                return Found("capture")
+        if graph_is_wrong:
+            lost = bool(self.yard.expected.refused)
+            return Found("exporter", note="the graph has lost a check of the model's" * lost)
+        optimised = self.bench.runtime(replace(PLAIN, optimization="all"), self.subject.arrays)
+        if self.ask(f"{_ORT}, optimisations on, against PyTorch", optimised).agrees:
+            return Found("kernel", note="the same graph is right once it is optimised")
+        return Found("undecided", note="nothing decides between the exporter and the runtime")
+
+    def _capture(self, program: Answer) -> Found:
+        """Tell what torch.export baked in from what the module forgot and the exporter rewrote."""
+        arrays = self.subject.arrays
+        if program.refused:
+            free = run_captured(self.bench, arrays, guards=False)
+            self.ask("ExportedProgram without its guards, against PyTorch", free)
+        anew = rebuilt(self.bench)
+        if not anew.failed and not anew.refused:
+            found = self.ask("the module built anew, against the one that was called before", anew)
+            if found.agrees is False:
+                return Found("model", note="it keeps state between calls")
+        if program.refused:
+            return Found("capture")
+        whole = undecomposed(self.bench, arrays)
+        found = self.against_torch(whole)
+        if found.agrees is not None:
+            self.record("captured again, before operators are decomposed, against PyTorch", found)
+        if not found.agrees:
+            return Found("capture")
+        again = export_again(self.bench, "dynamo").program
+        found = self.ask("captured again, and decomposed, against PyTorch", again or whole)
+        if found.agrees:
+            return Found(
+                "capture", note="captured now it is right: it reads what has changed since"
+            )
+        return Found("exporter", note="it is the decomposition of an operator that is wrong")
+
+    def _evaluator(self, plain: Answer) -> bool:
+        """Run the reference evaluator; say that it makes the error that ONNX Runtime makes."""
+        answer = self.bench.evaluator(self.subject.arrays)
+        found = self.ask("ONNX reference evaluator against PyTorch", answer)
+        self.evaluator_agrees = found.agrees
+        if found.agrees is not False or bool(answer.refused) != bool(plain.refused):
+            return False
+        same = self.record(
+            f"ONNX reference evaluator against {_PLAIN}", self.yard.near(answer, plain)
+        )
+        return same.agrees is True
+
+    def _kernels(self) -> Found | None:
+        """Hold the kernels against the reference evaluator, node by node."""
+        found, trouble = audit(self.bench)
+        experiment = (
+            "each node in the ONNX reference evaluator, on the values that ONNX Runtime had"
+        )
+        if found is None:
+            self.record(experiment, Measured(None, None, f"could not be run: {trouble}"))
+            return None
+        for suspect in found.suspects:
+            name = f"{suspect.op_type} {suspect.name}"
+            healed = self.ask(
+                f"{_PLAIN}, with the evaluator's value for {name}, against PyTorch", suspect.answer
+            )
+            if healed.agrees:
+                return Found("kernel", note=f"the kernel of {name} is wrong")
+        differing = ", ".join(f"{s.op_type} {s.name}" for s in found.suspects)
+        outcome = f"{found.checked} of {found.nodes} nodes could be compared" + (
+            f"; they differ at {differing}, which is not what is wrong"
+            if differing
+            else " and agree"
+        )
+        if found.refused:
+            outcome += f"; it does not run {', '.join(found.refused)}"
+        self.record(experiment, Measured(not differing, None, outcome))
+        return Found("exporter") if found.checked > found.nodes / 2 else None
+
+    def _on_the_example(self) -> None:
+        """Record whether the graph is right on the inputs that it was exported with."""
+        example = self.bench.example()
+        if example is None:
+            return
+        arrays, expected = example
+        other = any(a.shape != self.subject.arrays[n].shape for n, a in arrays.items())
+        sizes = ", ".join(f"{n} {list(a.shape)}" for n, a in arrays.items())
+        found: Measured = Yardstick(self.bench, arrays, expected).compare_roughly(
+            self.bench.runtime(PLAIN, arrays), self.total
+        )
+        where = f" ({sizes})" if other else ""
+        self.record(f"{_PLAIN}, against PyTorch, on the export's example{where}", found)

@@ -1,0 +1,174 @@
+"""The ways to capture a module other than the one that was exported, each run in a fork."""
+
+from __future__ import annotations
+
+import inspect
+import tempfile
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from onnx_gate.diagnose.bench import EXPORT, FORWARD, Answer, Bench, Fresh
+from onnx_gate.errors import GateError
+from onnx_gate.manifest import ExportSpec
+from onnx_gate.runtimes.base import Array, Refusal, first_line
+from onnx_gate.runtimes.outputs import flatten
+from onnx_gate.runtimes.torch_eager import Eager, to_array, to_tensor
+from onnx_gate.verify.build import build
+from onnx_gate.verify.export.export import export
+from onnx_gate.verify.inspect.inspect import join_inputs
+
+
+def run_captured(bench: Bench, arrays: Mapping[str, Array], *, guards: bool = True) -> Answer:
+    """Run torch.export's program, with or without the conditions that it was captured under."""
+    program = bench.subject.exported.program
+    assert program is not None
+    return bench.answer(lambda: run_program(program, bench.eager, arrays, guards=guards), FORWARD)
+
+
+def undecomposed(bench: Bench, arrays: Mapping[str, Array]) -> Answer:
+    """Capture the module again and run the program before any operator is decomposed."""
+    example = bench.example()
+    if example is None:
+        return Answer(failed="the example of the export cannot be drawn again")
+
+    def work() -> Sequence[Array]:
+        names = bench.eager.binding
+        args, kwargs = names.split({n: to_tensor(a) for n, a in example[0].items()})
+        axes = {
+            name: {i: torch.export.Dim.AUTO for i, d in enumerate(s.shape) if isinstance(d, str)}
+            for name, s in bench.subject.spec.inputs.items()
+        }
+        positional, keyword = names.split(axes)
+        dynamic = _bind(bench.eager, positional, keyword)
+        with torch.no_grad():
+            program = torch.export.export(
+                bench.eager.module, args, kwargs, dynamic_shapes=dynamic, strict=False
+            )
+        return run_program(program, bench.eager, arrays, guards=False)
+
+    return bench.answer(work, EXPORT)
+
+
+def traced(bench: Bench, example: Mapping[str, Array], arrays: Mapping[str, Array]) -> Answer:
+    """Trace the module on ``example`` and run the trace on ``arrays``.
+
+    What the tracer warns of is noticed: each warning is a number or a branch that it bakes in.
+    """
+
+    def work() -> Answer:
+        torch.backends.mha.set_fastpath_enabled(False)
+        flat = _Flat(bench.eager)
+        with torch.no_grad(), warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            script = torch.jit.trace(flat, flat.tensors(example), check_trace=False)
+        noticed = tuple(
+            f"{Path(w.filename).name}:{w.lineno}: {str(w.message).split('. ')[0]}"
+            for w in caught
+            if w.category.__name__ == "TracerWarning"
+        )
+        try:
+            with torch.no_grad():
+                outputs = script(*flat.tensors(arrays))
+        except Exception as error:
+            return Answer(refused=_last_line(error), noticed=noticed)
+        return replace(bench.select([to_array(t) for t in outputs]), noticed=noticed)
+
+    found, trouble = bench.apart(work, EXPORT)
+    return found if found is not None else Answer(failed=trouble)
+
+
+def rebuilt(bench: Bench) -> Answer:
+    """Call the module built anew from the manifest, for the first time.
+
+    Fails where it has other parameters than the one that diverged.
+    """
+    spec = bench.subject.spec
+
+    def work() -> Sequence[Array]:
+        module = build(spec, bench.subject.workspace).module
+        own = dict(bench.eager.module.named_parameters())
+        new = dict(module.named_parameters())
+        if own.keys() != new.keys() or not all(torch.equal(own[k], new[k]) for k in own):
+            raise GateError("build", "OG204", "built anew, it has other parameters")
+        eager = Eager(module, tuple(spec.inputs))
+        return (eager.without_fast_path() or eager).run(bench.subject.arrays).arrays
+
+    return bench.answer(work, EXPORT)
+
+
+def export_again(bench: Bench, exporter: str, opset: int | None = None) -> Fresh:
+    """Export the module again into a folder of its own."""
+    example = bench.example()
+    if example is None:
+        return Fresh(exporter, failed="the example of the export cannot be drawn again")
+    subject = bench.subject
+    folder = Path(tempfile.mkdtemp(prefix="fresh-", dir=subject.folder))
+    spec = replace(subject.spec, onnx=None, export=ExportSpec(exporter, opset))
+
+    def work() -> Fresh:
+        # The fused operator of attention's fast path is one that exporters do not know.
+        torch.backends.mha.set_fastpath_enabled(False)
+        exported = export(spec, bench.eager, example[0], subject.workspace, folder)
+        joined = join_inputs(spec, exported)
+        program = None
+        if exported.program is not None:
+            try:
+                program = bench.select(
+                    run_program(exported.program, bench.eager, subject.arrays, guards=True)
+                )
+            except Refusal as error:
+                program = Answer(refused=str(error))
+        return Fresh(exporter, exported.path, joined, program)
+
+    found, trouble = bench.apart(work, EXPORT)
+    return found if found is not None else Fresh(exporter, failed=trouble)
+
+
+def run_program(
+    program: torch.export.ExportedProgram,
+    eager: Eager,
+    arrays: Mapping[str, Array],
+    *,
+    guards: bool,
+) -> list[Array]:
+    """Return the flat outputs of an exported program; raises ``Refusal`` where it raises."""
+    args, kwargs = eager.binding.split({name: to_tensor(a) for name, a in arrays.items()})
+    try:
+        with torch.no_grad():
+            value = program.module(check_guards=guards)(*args, **kwargs)
+    except Exception as error:
+        raise Refusal(f"{type(error).__name__}: {first_line(error)}") from error
+    return [to_array(tensor) for _, tensor in flatten(value)]
+
+
+class _Flat(torch.nn.Module):
+    """A module that takes and returns flat tuples of tensors, as tracing wants them."""
+
+    def __init__(self, eager: Eager) -> None:
+        super().__init__()
+        self.module = eager.module
+        self._binding = eager.binding
+        self._names = (*eager.binding.positional, *eager.binding.keyword)
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        args, kwargs = self._binding.split(dict(zip(self._names, tensors, strict=True)))
+        return tuple(tensor for _, tensor in flatten(self.module(*args, **kwargs)))
+
+    def tensors(self, arrays: Mapping[str, Array]) -> tuple[torch.Tensor, ...]:
+        return tuple(to_tensor(arrays[name]) for name in self._names)
+
+
+def _bind(eager: Eager, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    signature = inspect.signature(eager.module.forward)
+    return dict(signature.bind(*args, **kwargs).arguments)
+
+
+def _last_line(error: BaseException) -> str:
+    """Return the last line of an error, where TorchScript puts what happened."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1][:300] if lines else type(error).__name__

@@ -1,0 +1,118 @@
+"""What the experiments on one subject share: PyTorch's answer, the record, and what counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from onnx_gate.diagnose.bench import Answer, Bench
+from onnx_gate.diagnose.blame.agreement import SAME_SHARE, Measured, Yardstick
+from onnx_gate.diagnose.blame.captures import traced
+from onnx_gate.diagnose.subject import Subject
+from onnx_gate.report.model import Evidence
+from onnx_gate.runtimes.base import Array
+
+# What torch's tracer says of a branch; a number that it bakes in is no other on negated inputs.
+_BRANCH = "Python boolean"
+
+
+@dataclass(frozen=True)
+class Tracing:
+    """``alike``: tracing explains the error of the graph. ``bakes``: it warns, and differs."""
+
+    alike: bool = False
+    bakes: bool = False
+
+
+class Chain:
+    """The experiments on one subject; ``evidence`` grows as they are made.
+
+    ``total`` is the error that is being explained, ``explained`` that rounding explains it, so
+    that only the tolerance does not forgive it.
+    """
+
+    def __init__(self, subject: Subject, seconds: float) -> None:
+        self.subject = subject
+        self.bench = Bench(subject, seconds)
+        self.yard = Yardstick(self.bench, subject.arrays, Answer())
+        self.evidence: list[Evidence] = []
+        self.total: float | None = None
+        self.explained = False
+
+    def ask(self, experiment: str, answer: Answer) -> Measured:
+        """Hold an answer against PyTorch's, weigh the difference and keep it as evidence."""
+        return self.record(experiment, self.against_torch(answer))
+
+    def against_torch(self, answer: Answer) -> Measured:
+        """Hold an answer against PyTorch's and weigh the difference."""
+        return self.weigh(self.yard.compare(answer))
+
+    def trace(self, plain: Answer, *, by_tracing: bool) -> Tracing:
+        """Say whether tracing is where the plain graph's error comes from.
+
+        Where the graph was made ``by_tracing``, it is if a trace differs from PyTorch; else the
+        trace has to make the very error. A branch that was traced on unknown inputs is looked for
+        on inputs that may take it.
+        """
+        drawn = self.bench.example()
+        if drawn is None:
+            return Tracing()
+        example, other, bakes = drawn[0], "the export's example", False
+        for inputs in (example, *_variants(example)):
+            answer = traced(self.bench, inputs, self.subject.arrays)
+            found = self.yard.compare(answer)
+            bakes |= found.agrees is False and bool(answer.noticed)
+            found = self.weigh(found)
+            alike = found.agrees is False and (
+                (by_tracing and inputs is example) or self.yard.near(answer, plain).agrees is True
+            )
+            if alike or inputs is example:
+                warned = f"; torch warns at {answer.noticed[0]}" if answer.noticed else ""
+                self.record(
+                    f"torch.jit.trace of the module on {other}, against PyTorch",
+                    replace(found, outcome=found.outcome + warned),
+                )
+            if alike or not any(_BRANCH in warning for warning in answer.noticed):
+                return Tracing(alike, bakes)
+            other = "other inputs"
+        return Tracing(bakes=bakes)
+
+    def weigh(self, found: Measured) -> Measured:
+        """Take a difference for agreement that is only a small part of the divergence.
+
+        Where rounding explains the divergence, and only the tolerance does not forgive it, a link
+        that has most of it counts as broken.
+        """
+        if found.agrees is None or found.error is None or self.total is None:
+            return found
+        small = found.error <= SAME_SHARE * self.total
+        if math.isinf(self.total):
+            small = found.error <= SAME_SHARE
+        if found.agrees is False and small:
+            return replace(found, agrees=True, outcome=f"{found.outcome}, a small part of it all")
+        if self.explained and found.agrees and not small:
+            return replace(
+                found, agrees=False, outcome=f"{found.outcome}; it is all of the divergence"
+            )
+        return found
+
+    def record(self, experiment: str, found: Measured) -> Measured:
+        """Keep an experiment as evidence."""
+        self.evidence.append(
+            Evidence(
+                experiment=experiment, outcome=found.outcome, agrees=found.agrees, error=found.error
+            )
+        )
+        return found
+
+
+def _variants(arrays: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
+    """Yield inputs that other branches of a model may take: negated, zeros, ones."""
+    for change in (np.negative, np.zeros_like, np.ones_like):
+        yield {
+            name: change(array) if array.dtype.kind == "f" else array
+            for name, array in arrays.items()
+        }

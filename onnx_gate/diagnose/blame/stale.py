@@ -1,0 +1,267 @@
+"""A committed ONNX file that is wrong: is it old, or does exporting make the error every time?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import torch
+from onnx import numpy_helper
+
+from onnx_gate.diagnose.bench import PLAIN, Answer, Fresh
+from onnx_gate.diagnose.blame.captures import export_again
+from onnx_gate.diagnose.blame.chain import Chain, Tracing
+from onnx_gate.report.model import Blame, Evidence
+from onnx_gate.runtimes.base import Array, first_line
+
+# Larger models are compared by their graphs alone.
+WEIGHT_BYTES = 2 * 2**30
+# Smaller tensors are constants of the graph, not weights: axes, shapes, small numbers.
+SMALLEST_WEIGHT = 5
+SHOWN = 3
+# Elements taken at a time.
+_BLOCK = 1 << 16
+
+
+def blame_file(chain: Chain, plain: Answer) -> tuple[Blame, str]:
+    """Export the module again and hold the result against PyTorch and against the file.
+
+    ``plain`` is the file's answer with optimisations off. Returns the blame and a note.
+    """
+    subject = chain.subject
+    right: Fresh | None = None
+    own = exporter_of(subject.exported.proto)
+    for exporter in (
+        ("torchscript", "dynamo") if own == "torchscript" else ("dynamo", "torchscript")
+    ):
+        opset = subject.exported.opset if exporter == "torchscript" else None
+        fresh = export_again(chain.bench, exporter, opset)
+        name = f"a fresh export ({exporter})"
+        if fresh.failed:
+            chain.ask(name, Answer(failed=fresh.failed))
+            continue
+        answer = chain.bench.runtime(PLAIN, subject.arrays, fresh)
+        found = chain.ask(f"{name}, optimisations off, against PyTorch", answer)
+        if found.agrees:
+            right = right or fresh
+            if own is not None:
+                break
+        elif found.agrees is False:
+            same = chain.record(f"{name} against the file", chain.yard.near(answer, plain))
+            if same.agrees:
+                return _fault_of(chain, fresh, plain), "a fresh export makes the same error"
+    tracing = Tracing()
+    if own != "dynamo":
+        tracing = chain.trace(plain, by_tracing=own == "torchscript")
+    if tracing.alike:
+        return "capture", "tracing the module makes the file's error"
+    changes = _changes(chain, right)
+    if right is not None and tracing.bakes and not changes:
+        return "capture", "nothing differs from a fresh export but what tracing bakes in"
+    for change in changes:
+        chain.evidence.append(
+            Evidence(
+                experiment="the file against a fresh export"
+                if right
+                else "the file against the module",
+                outcome=change,
+                agrees=False,
+            )
+        )
+    if right is not None:
+        return "stale artifact", changes[0] if changes else ""
+    if changes:
+        return "stale artifact", f"no fresh export could be had, but {changes[0]}"
+    return "undecided", "no fresh export is right, and none makes the file's error"
+
+
+def _fault_of(chain: Chain, fresh: Fresh, plain: Answer) -> Blame:
+    if fresh.program is None:
+        return "capture" if chain.trace(plain, by_tracing=True).alike else "exporter"
+    found = chain.ask("its ExportedProgram against PyTorch", fresh.program)
+    return "capture" if found.agrees is False else "exporter"
+
+
+def _changes(chain: Chain, fresh: Fresh | None) -> tuple[str, ...]:
+    exported = chain.subject.exported
+    try:
+        if fresh is not None:
+            return differences(exported.path, fresh.path, exported.info().bytes)
+        return tuple(_against_module(exported.path, chain.bench.eager.module))
+    except Exception as error:
+        return (f"the two could not be compared: {first_line(error)}",) if fresh else ()
+
+
+def differences(file: Path, fresh: Path, size: int) -> tuple[str, ...]:
+    """Return sentences on what is different in ``file``: weights, operators, attributes, opset.
+
+    ``size`` is the model's, in bytes. Raises whatever reading the files raises.
+    """
+    weights = size <= WEIGHT_BYTES
+    old = onnx.load(str(file), load_external_data=weights)
+    new = onnx.load(str(fresh), load_external_data=weights)
+    return (
+        *(_weights(old, new) if weights else ()),
+        *_operators(old, new),
+        *_opset(old, new),
+    )
+
+
+def exporter_of(proto: onnx.ModelProto) -> str | None:
+    """Return which of torch's exporters wrote a file, where it shows."""
+    if any(key.key.startswith("pkg.torch") for key in proto.metadata_props) or any(
+        entry.key.startswith("pkg.torch")
+        for node in proto.graph.node
+        for entry in node.metadata_props
+    ):
+        return "dynamo"
+    named = [node.name for node in proto.graph.node]
+    if proto.producer_name == "pytorch" and named and all(n.startswith("/") for n in named[:1]):
+        return "torchscript"
+    return None
+
+
+def _against_module(file: Path, module: torch.nn.Module) -> Iterator[str]:
+    """Yield which weights of ``file``, joined by name, are not the module's."""
+    stored = _tensors(onnx.load(str(file)))
+    state = {name: tensor for name, tensor in module.state_dict().items() if name in stored}
+    own = {name: tensor.detach().to(torch.float64).numpy() for name, tensor in state.items()}
+    changed = [
+        name
+        for name, array in own.items()
+        if array.shape == stored[name].shape and not _close(stored[name].astype(np.float64), array)
+    ]
+    if changed:
+        yield f"{len(changed)} of {len(own)} weights have other values, the first is {changed[0]}"
+
+
+def _weights(old: onnx.ModelProto, new: onnx.ModelProto) -> Iterator[str]:
+    olds, news = _tensors(old), _tensors(new)
+    shared = [n for n in olds if n in news and olds[n].shape == news[n].shape]
+    if len(shared) >= max(1, min(len(olds), len(news)) // 2):
+        changed = [n for n in shared if not _close(olds[n], news[n])]
+        if changed:
+            yield (
+                f"{len(changed)} of {len(shared)} weights have other values, the first is {changed[0]}"
+            )
+        reshaped = [n for n in olds if n in news and olds[n].shape != news[n].shape]
+        if reshaped:
+            first = reshaped[0]
+            yield (
+                f"{len(reshaped)} weights have another shape: {first} is {list(olds[first].shape)} "
+                f"in the file and {list(news[first].shape)} now"
+            )
+        return
+    # Names were lost: join by content.
+    known = {_digest(array) for array in news.values()}
+    lost = [name for name, array in olds.items() if _digest(array) not in known]
+    if lost:
+        yield (
+            f"{len(lost)} of the file's {len(olds)} weights are none of the module's, the first is "
+            f"{lost[0]}"
+        )
+
+
+def _operators(old: onnx.ModelProto, new: onnx.ModelProto) -> Iterator[str]:
+    a, b = ([n for n in m.graph.node if n.op_type != "Constant"] for m in (old, new))
+    more, less = (
+        Counter(n.op_type for n in x) - Counter(n.op_type for n in y) for x, y in ((a, b), (b, a))
+    )
+    if more or less:
+        parts = [
+            *([f"{_listed(more)} that a fresh export has not"] if more else []),
+            *([f"lacks {_listed(less)}"] if less else []),
+        ]
+        yield (
+            f"the graph is another one: it has {' and '.join(parts)}"
+            if more
+            else (f"the graph is another one: it {parts[0]}")
+        )
+        return
+    if [n.op_type for n in a] != [n.op_type for n in b]:
+        yield "the graph has the same operators in another order"
+        return
+    for one, other in zip(a, b, strict=True):
+        mine, theirs = (_attributes(node) for node in (one, other))
+        for name in sorted(mine.keys() & theirs.keys()):
+            if mine[name] != theirs[name]:
+                yield (
+                    f"{one.op_type} {one.name!r} has {name}={mine[name]} where a fresh export has "
+                    f"{theirs[name]}"
+                )
+                return
+    yield from _constants(old, new)
+
+
+def _constants(old: onnx.ModelProto, new: onnx.ModelProto) -> Iterator[str]:
+    """Yield the first small constant that differs, of graphs with the same operators."""
+    a, b = ({t.name: numpy_helper.to_array(t) for t in m.graph.initializer} for m in (old, new))
+    for name, array in a.items():
+        other = b.get(name)
+        small = other is not None and max(array.size, other.size) < SMALLEST_WEIGHT
+        if (
+            other is not None
+            and small
+            and not (array.shape == other.shape and _close(array, other))
+        ):
+            yield f"the constant {name} is {array.tolist()} where a fresh export has {other.tolist()}"
+            return
+
+
+def _opset(old: onnx.ModelProto, new: onnx.ModelProto) -> Iterator[str]:
+    a, b = (
+        max((o.version for o in m.opset_import if o.domain in ("", "ai.onnx")), default=0)
+        for m in (old, new)
+    )
+    if a != b:
+        yield f"opset {a} where a fresh export has {b}"
+
+
+def _tensors(model: onnx.ModelProto) -> dict[str, Array]:
+    found: dict[str, Array] = {}
+    for tensor in model.graph.initializer:
+        array = numpy_helper.to_array(tensor)
+        if array.size >= SMALLEST_WEIGHT:
+            found[tensor.name] = array
+    return found
+
+
+def _close(a: Array, b: Array) -> bool:
+    if a.dtype.kind not in "f":
+        return bool(np.array_equal(a, b))
+    # Folded batch norms and the like are computed anew by each exporter.
+    return bool(np.allclose(a, b, rtol=1e-5, atol=1e-7, equal_nan=True))
+
+
+def _digest(array: Array) -> tuple[int, int, int]:
+    """Identify the values in single precision, whichever way the tensor is laid out.
+
+    The sums of the bit patterns and of their squares, modulo 2**64, know no order.
+    """
+    flat = array.reshape(-1)
+    total = squares = 0
+    for low in range(0, flat.size, _BLOCK):
+        # Adding nothing makes a positive zero of a negative one.
+        with np.errstate(all="ignore"):
+            single = flat[low : low + _BLOCK].astype(np.float32) + np.float32(0)
+        bits = single.view(np.uint32).astype(np.uint64)
+        total += int(bits.sum())
+        squares += int(np.square(bits).sum())
+    return flat.size, total % 2**64, squares % 2**64
+
+
+def _attributes(node: onnx.NodeProto) -> dict[str, str]:
+    return {
+        a.name: str(onnx.helper.get_attribute_value(a))[:60]
+        for a in node.attribute
+        if a.type not in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.TENSOR)
+    }
+
+
+def _listed(counts: Counter[str]) -> str:
+    items = [f"{count} {name}" for name, count in sorted(counts.items())]
+    rest = f" and {len(items) - SHOWN} more kinds" if len(items) > SHOWN else ""
+    return ", ".join(items[:SHOWN]) + rest

@@ -1,0 +1,1 @@
+"""An ONNX graph taken apart: its nodes run alone, and its values."""

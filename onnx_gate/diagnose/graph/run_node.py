@@ -1,0 +1,183 @@
+"""One node alone: a model of that node only, run on whatever values are put in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import helper
+from onnx.helper import np_dtype_to_tensor_dtype
+
+from onnx_gate.diagnose.graph.graph import Graph, Node
+from onnx_gate.diagnose.graph.values import Value
+from onnx_gate.errors import GateError
+from onnx_gate.manifest import RuntimeSpec
+from onnx_gate.runtimes.base import Array, Refusal, contiguous, find_runtime
+from onnx_gate.runtimes.onnxruntime import OnnxRuntimeSession, provider_name
+
+Call = Callable[[Mapping[str, Value]], Sequence[Value]]
+
+# Constants up to this many bytes are part of the one-node model, larger ones are fed to it.
+_EMBEDDED = 4096
+_FEEDABLE = frozenset("?bBhHiIlLqQefdOU")
+
+
+class Runner:
+    """Runs the nodes of a graph one by one, in ONNX Runtime without optimisations.
+
+    Another runtime takes its place where the check that diverged was that runtime's.
+    """
+
+    def __init__(self, graph: Graph, runtime: RuntimeSpec, folder: Path, threads: int) -> None:
+        self.graph = graph
+        self._runtime, self._folder, self._threads = runtime, folder, threads
+        self._sessions: dict[Any, Call] = {}
+        self._fixed: dict[str, Value] = {}
+
+    def inside(self, body: Graph) -> Runner:
+        """Return a runner for a subgraph."""
+        return Runner(body, self._runtime, self._folder, self._threads)
+
+    def run(self, node: Node, values: Mapping[str, Value]) -> dict[str, Value]:
+        """Return the node's outputs by name, ``None`` each where it refuses the values.
+
+        ``values`` need not hold what is fixed.
+        """
+        feeds = {name: self.value(name, values) for name in node.inputs if not self._embeds(name)}
+        if any(value is None for value in feeds.values()) or not _is_safe(node, self, values):
+            return dict.fromkeys(node.outputs)
+        key = (node.index, tuple((name, _type_key(value)) for name, value in feeds.items()))
+        try:
+            if key not in self._sessions:
+                self._sessions[key] = self._open(node, feeds)
+            outputs = self._sessions[key](feeds)
+        except (Refusal, GateError, ValueError, TypeError):
+            return dict.fromkeys(node.outputs)
+        return dict(zip(node.outputs, outputs, strict=True))
+
+    def value(self, name: str, values: Mapping[str, Value]) -> Value:
+        """Return a value, a fixed one included."""
+        if name in values:
+            return values[name]
+        if name in self.graph.constants:
+            return self.graph.constants.array(name)
+        if name not in self._fixed and name in self.graph.fixed:
+            self._fixed.update(self.run(self.graph.producer[name], {}))
+        return self._fixed.get(name)
+
+    def _embeds(self, name: str) -> bool:
+        constants = self.graph.constants
+        if name not in constants:
+            return False
+        array = constants.array(name)
+        return array.nbytes <= _EMBEDDED or array.dtype.char not in _FEEDABLE
+
+    def _open(self, node: Node, feeds: Mapping[str, Value]) -> Call:
+        stored = [name for name in node.inputs if name not in feeds]
+        model = node_model(self.graph, node, {n: type_of(v) for n, v in feeds.items()}, stored)
+        if self._runtime.name != "onnxruntime":
+            return self._open_other(model)
+        options = ort.SessionOptions()
+        options.log_severity_level = 4
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.intra_op_num_threads = self._threads
+        options.inter_op_num_threads = 1
+        provider = (
+            provider_name(self._runtime.provider),
+            dict(self._runtime.provider_options),
+        )
+        try:
+            session = ort.InferenceSession(model.SerializeToString(), options, [provider])
+        except Exception as error:
+            raise Refusal(str(error)) from error
+        return lambda values: _call(session, values)
+
+    def _open_other(self, model: onnx.ModelProto) -> Call:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / "node.onnx"
+        onnx.save(model, str(path))
+        session = find_runtime(self._runtime.name).open(path, self._runtime, self._threads)
+        return session.run
+
+
+def node_model(
+    graph: Graph, node: Node, types: Mapping[str, onnx.TypeProto], stored: Sequence[str]
+) -> onnx.ModelProto:
+    """Return a model of one node.
+
+    Its inputs are the keys of ``types``, its initializers the graph's of the names ``stored``;
+    the outputs carry no type, which runtimes infer.
+    """
+    inputs = [onnx.ValueInfoProto(name=name, type=kind) for name, kind in types.items()]
+    proto = helper.make_graph(
+        [node.proto],
+        "node",
+        inputs,
+        [helper.make_empty_tensor_value_info(name) for name in node.outputs],
+        [_tensor(graph, name) for name in stored],
+    )
+    return helper.make_model(proto, opset_imports=graph.opsets, ir_version=graph.ir_version)
+
+
+def _is_safe(node: Node, runner: Runner, values: Mapping[str, Value]) -> bool:
+    """Say that ONNX Runtime will not end the process over the shapes that a node reads."""
+    if node.op_type not in ("Einsum", "LSTM", "GRU", "RNN"):
+        return True
+    shapes = [np.shape(runner.value(name, values)) for name in node.proto.input if name]
+    if node.op_type != "Einsum":
+        return len(shapes[0]) == 3 and 0 not in shapes[0] and shapes[0][2] == shapes[1][-1]
+    equation = next(helper.get_attribute_value(a) for a in node.proto.attribute).decode()
+    terms = equation.replace(" ", "").split("->")[0].split(",")
+    sizes: dict[str, int] = {}
+    return len(terms) == len(shapes) and all(
+        "." in term
+        or (
+            len(term) == len(shape)
+            and all(sizes.setdefault(a, n) == n for a, n in zip(term, shape, strict=True))
+        )
+        for term, shape in zip(terms, shapes, strict=True)
+    )
+
+
+def _tensor(graph: Graph, name: str) -> onnx.TensorProto:
+    """Return an initializer with its values in itself."""
+    tensor = graph.constants.proto(name)
+    if tensor.data_location != onnx.TensorProto.EXTERNAL:
+        return tensor
+    array: onnx.TensorProto = onnx.numpy_helper.from_array(graph.constants.array(name), name)
+    return array
+
+
+def type_of(value: Value) -> onnx.TypeProto:
+    """Return the ONNX type of a value, of any shape."""
+    if isinstance(value, list):
+        element = type_of(value[0]) if value else type_of(np.zeros(0, np.float32))
+        return helper.make_sequence_type_proto(element)
+    kind = np_dtype_to_tensor_dtype(value.dtype) if value.dtype.kind not in "OU" else 8
+    return helper.make_tensor_type_proto(kind, None)
+
+
+def _type_key(value: Value) -> Any:
+    return (
+        ("list", _type_key(value[0]) if value else "") if isinstance(value, list) else value.dtype
+    )
+
+
+def _call(session: ort.InferenceSession, values: Mapping[str, Value]) -> Sequence[Value]:
+    sides = (*session.get_inputs(), *session.get_outputs())
+    if any(side.type == "tensor(bfloat16)" for side in sides):
+        return OnnxRuntimeSession(session).run(values)
+    feeds = {n: v if isinstance(v, list) else _plain(v) for n, v in values.items()}
+    try:
+        outputs: Sequence[Value] = session.run(None, feeds)
+    except Exception as error:
+        raise Refusal(str(error)) from error
+    return [o if isinstance(o, list | dict) or o is None else np.asarray(o) for o in outputs]
+
+
+def _plain(array: Array) -> Array:
+    return contiguous(np.asarray(array))

@@ -1,0 +1,1 @@
+"""What is likely wrong, told from facts of the divergence."""

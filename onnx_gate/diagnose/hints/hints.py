@@ -1,0 +1,49 @@
+"""What usually is behind a divergence like this one: from the guilty node to a finding's code."""
+
+from __future__ import annotations
+
+import onnx
+
+from onnx_gate.diagnose.hints.facts import Scene
+from onnx_gate.diagnose.hints.operator_rules import OPERATOR_RULES
+from onnx_gate.diagnose.hints.value_rules import DECISIVE_RULES, Rule, Said, converted
+from onnx_gate.report.model import Check, Diagnosis, Finding
+
+# More than this many guesses are no help.
+_MOST = 3
+# What these are about is no line of the model's.
+_OF_THE_FILE = frozenset(["OG122", "OG125", "OG305", "OG306"])
+
+
+def hints(diagnosis: Diagnosis, proto: onnx.ModelProto, check: Check) -> tuple[Finding, ...]:
+    """Return notes on what to look at, the most telling first; empty where nothing is known.
+
+    ``proto`` is the graph that diverged, ``check`` the check that the diagnosis is about. What the
+    numbers of the worst element say comes before what the operator alone says.
+    """
+    scene = Scene(diagnosis, proto, check)
+    said = next((each for rule in DECISIVE_RULES if (each := _ask(rule, scene))), None)
+    if said is not None:
+        return (_finding(said, diagnosis),)
+    rules = (converted, *OPERATOR_RULES.get(scene.op, ()))
+    found = {each[0]: each for rule in rules if (each := _ask(rule, scene)) is not None}
+    return tuple(_finding(each, diagnosis) for each in found.values())[:_MOST]
+
+
+def _ask(rule: Rule, scene: Scene) -> Said:
+    try:
+        return rule(scene)
+    except Exception:  # a graph that no rule has seen the like of must not cost the diagnosis
+        return None
+
+
+def _finding(said: tuple[str, str], diagnosis: Diagnosis) -> Finding:
+    code, message = said
+    source = None if code in _OF_THE_FILE else diagnosis.source
+    return Finding(
+        code=code,
+        severity="note",
+        message=message,
+        file=source.file if source is not None else None,
+        line=source.line if source is not None else None,
+    )

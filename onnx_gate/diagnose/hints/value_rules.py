@@ -1,0 +1,234 @@
+"""Rules that look at how a check failed: what was refused, and which numbers met."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+
+import onnx
+
+from onnx_gate.diagnose.hints.facts import Scene
+from onnx_gate.verify.inspect.opsets import changed_between
+from onnx_gate.verify.source_lines import at, of_node
+
+Said = tuple[str, str] | None
+Rule = Callable[[Scene], Said]
+
+_INPUT_SIZE = re.compile(r"the size of (\S+) is (\d+) on axis (\d+), where .*? made for (\d+)")
+_RUNNING = re.compile(r"running (\w+) '(.*?)': (.*)", re.S)
+_BOUNDS = re.compile(r"idx=(-?\d+) must be within the inclusive range \[(-?\d+),(-?\d+)\]")
+_ABOUT_SIZES = re.compile(r"reshape|broadcast|dimension|shape|split size|rank", re.I)
+_TINY = re.compile(r"(?<![\w.])(\d+(?:\.\d*)?e-(?:9|[1-9]\d+))\b", re.I)
+_HALF = 65504.0
+_FLOAT = 3.4028234e38
+# Exporters translate at this opset, and convert from there.
+_TRANSLATED_AT = 18
+# Operators that hand NaN on in PyTorch, and often do not in a runtime.
+_CHOOSE = frozenset(
+    [
+        *("Max", "Min", "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin", "ArgMax", "ArgMin"),
+        *("Relu", "LeakyRelu", "Clip", "Sign", "HardSwish", "HardSigmoid", "TopK"),
+        *("Greater", "Less", "Where"),
+    ]
+)
+CHOOSERS = frozenset(["TopK", "ArgMax", "ArgMin", "Unique", "NonMaxSuppression"])
+_ATTENTION = frozenset(
+    ["Softmax", "LogSoftmax", "Attention", "MultiHeadAttention", "GroupQueryAttention"]
+)
+# What scaled_dot_product_attention is written with, beside its softmax.
+_AROUND_ATTENTION = frozenset(["", "IsNaN", "Not", "Where", "MatMul"])
+_PARTIAL = frozenset(
+    ["Sqrt", "Log", "Pow", "Div", "Reciprocal", "Acos", "Asin", "Acosh", "Atanh", "ReduceLogSum"]
+)
+
+
+def refused(scene: Scene) -> Said:
+    """One side does not run at all."""
+    reason = scene.check.reason
+    if " refuses" not in reason:
+        return None
+    size = _INPUT_SIZE.search(reason)
+    if size is not None:
+        return "OG102", (
+            f"the file declares axis {size[3]} of its input {size[1]} as {size[4]}, the example's "
+            "size: name that axis in dynamic_shapes (or dynamic_axes) where the file is exported"
+        )
+    running = _RUNNING.search(reason)
+    if running is not None:
+        op_type, name, words = running.groups()
+        node = scene.find(name, op_type, "")
+        where = at(of_node(node, None)) if node is not None else ""
+        bounds = _BOUNDS.search(words)
+        if bounds is not None:
+            return "OG713", (
+                f"{op_type} {name!r}{where} is given the index {bounds[1]}, and its table has "
+                f"{bounds[2]} to {bounds[3]}. Declare the input's range in the manifest, or bring "
+                "the index into it inside the model"
+            )
+        if _ABOUT_SIZES.search(words):
+            return "OG102", (
+                f"{op_type} {name!r}{where} is made for the sizes of the example: {words}"
+            )
+    return "OG305", f"one side refuses what the other takes: {reason}"
+
+
+def another_form(scene: Scene) -> Said:
+    """An output is there and has another dtype, shape or number."""
+    reason = scene.check.reason
+    if not re.match(r"(shape \[|dtype |\d+ outputs where)", reason):
+        return None
+    return "OG122", (
+        f"{scene.check.output}: {reason}. Whoever reads the output gets another type than from "
+        "PyTorch: look at what the export script adds behind the model, and for a .half(), .float() "
+        "or squeeze() on one side only"
+    )
+
+
+def stale(scene: Scene) -> Said:
+    """The committed file was made from something else."""
+    if scene.diagnosis.blame != "stale artifact":
+        return None
+    return "OG125", (
+        "the committed file was not made from this model and these weights: export it anew with "
+        "every change of either, or leave onnx out and let the gate export"
+    )
+
+
+def fused(scene: Scene) -> Said:
+    """ONNX Runtime's optimiser changes the numbers."""
+    diagnosis = scene.diagnosis
+    if diagnosis.blame != "optimiser":
+        return None
+    name = diagnosis.fused_by
+    if not name:
+        return "OG306", (
+            "the graph agrees with optimisations off: ship with optimization: off, or the highest "
+            "level that agrees, and report it to ONNX Runtime"
+        )
+    return "OG306", (
+        f"ONNX Runtime's {name} changes the numbers, and the graph agrees without it: ship with "
+        f"session_options: {{optimization.disable_specified_optimizers: {name}}} and report it, or "
+        "write the model so that the pattern is not matched"
+    )
+
+
+def masked(scene: Scene) -> Said:
+    """Attention over a row that is masked from end to end."""
+    inputs = "/masks" in scene.check.case and scene.op in _ATTENTION | _AROUND_ATTENTION
+    meaningless = scene.one_nan or 0.0 in (scene.expected, scene.actual)
+    if not inputs and not (scene.op in _ATTENTION and meaningless):
+        return None
+    return "OG705", (
+        f"PyTorch has {scene.expected:.4g} and {scene.check.runtime} {scene.actual:.4g} where a row "
+        "of the mask lets nothing through: Softmax over -inf alone is NaN, over the smallest number "
+        "that exporters write for it the mean, and scaled_dot_product_attention of PyTorch returns 0. "
+        "Let every row see one position at least"
+    )
+
+
+def not_a_number(scene: Scene) -> Said:
+    """NaN on one side only, behind an operator that chooses."""
+    if not scene.one_nan or not (scene.op in _CHOOSE or "nan" in scene.check.case.split("/")[1:]):
+        return None
+    who = "PyTorch" if math.isnan(scene.expected) else scene.check.runtime
+    operator = scene.op or "an operator"
+    return "OG709", (
+        f"NaN is handed on by {who} only, at {operator}: comparisons with NaN are false, and the "
+        "runtimes do not agree on what a maximum, a clip or a sign of it is. Replace NaN before the "
+        "model, or with torch.nan_to_num inside"
+    )
+
+
+def overflow(scene: Scene) -> Said:
+    """A number too large for the dtype on one side."""
+    worst = [abs(v) for v in (scene.expected, scene.actual) if math.isfinite(v)]
+    infinite = math.isinf(scene.expected) != math.isinf(scene.actual)
+    half = scene.uses(onnx.TensorProto.FLOAT16)
+    limit = _HALF if half else _FLOAT
+    beyond = any(0.5 * limit <= v for v in worst)
+    born_in_half = half and scene.one_finite and scene.dtype() in ("float16", "")
+    if (
+        not (infinite and beyond)
+        and not born_in_half
+        and not (half and any(v > _HALF for v in worst))
+    ):
+        return None
+    name, most = ("float16", "65504") if half else ("float32", "3.4e38")
+    finite = f"{max(worst):.4g}" if worst else "no number"
+    return "OG704", (
+        f"one side overflows {name}, which ends at {most}, and the other has {finite}: a value in "
+        "between is too large. Scale it down before squares, sums and exponentials, or keep those in "
+        "a wider dtype"
+    )
+
+
+def log_of_sigmoid(scene: Scene) -> Said:
+    """A logarithm of what is 0 too early."""
+    before = scene.op == "Sigmoid" and "Log" in scene.read_by()
+    if not before and not (scene.op == "Log" and scene.made_by(0) == "Sigmoid"):
+        return None
+    return "OG126", (
+        "the graph takes Log(Sigmoid(x)): ONNX Runtime's Sigmoid is 0 below -18, so the result is "
+        "-inf there. Write -torch.nn.functional.softplus(-x)"
+    )
+
+
+def domain(scene: Scene) -> Said:
+    """A root, logarithm or quotient at the end of where it is defined."""
+    if scene.op not in _PARTIAL or not scene.one_finite:
+        return None
+    where = "zero" if scene.op in ("Div", "Reciprocal") else "zero or a negative number"
+    constant = tiny_constant(scene)
+    if constant is not None:
+        return constant
+    return "OG712", (
+        f"{scene.op} meets {where} on one side: PyTorch has {scene.expected:.4g}, "
+        f"{scene.check.runtime} {scene.actual:.4g}. Rounding of 1e-7 before it is enough; clamp its "
+        "argument, x.clamp(min=1e-6)"
+    )
+
+
+def tiny_constant(scene: Scene) -> Said:
+    """The line adds a constant that the exporter takes for zero."""
+    source = scene.diagnosis.source
+    tiny = _TINY.search(source.code) if source is not None else None
+    if tiny is None or not 0 < float(tiny[1]) <= 1e-8 or scene.has_constant(float(tiny[1])):
+        return None
+    return "OG124", (
+        f"the graph has no constant {tiny[1]}, and `{source.code if source else ''}` does: the "
+        "exporter drops an addition of anything up to 1e-8. Use a larger constant, or clamp(min=...)"
+    )
+
+
+def converted(scene: Scene) -> Said:
+    """The file was converted from another opset, and the operator changed in between."""
+    if scene.proto.producer_name != "pytorch" or not 0 < scene.opset < _TRANSLATED_AT:
+        return None
+    changes = changed_between(scene.op, scene.opset, _TRANSLATED_AT)
+    if not changes:
+        return None
+    return "OG119", (
+        f"{scene.op} changed at opset {' and '.join(map(str, changes))}, and the file was converted "
+        f"down to {scene.opset}: export at opset {_TRANSLATED_AT} or later to see whether the "
+        "conversion is to blame"
+    )
+
+
+def undecided(scene: Scene) -> Said:
+    """Places among equal values, which PyTorch itself does not decide."""
+    node = scene.maker
+    if scene.diagnosis.blame != "ill-conditioned" or node.op_type not in CHOOSERS:
+        return None
+    return "OG708", (
+        f"{node.op_type} chooses among values that are equal, or within rounding of it, and PyTorch "
+        "itself answers otherwise when rounding moves. Make the values distinct, leave out "
+        "indices: exact, or give the values and not the places"
+    )
+
+
+# The first that speaks has the last word: what it sees explains the divergence.
+DECISIVE_RULES: tuple[Rule, ...] = (
+    *(refused, another_form, stale, fused, undecided),
+    *(masked, log_of_sigmoid, overflow, domain, not_a_number),
+)

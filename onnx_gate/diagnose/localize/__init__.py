@@ -1,0 +1,1 @@
+"""Where an error is first wrong: the node, by names or by values."""

@@ -1,0 +1,115 @@
+"""Find the first wrong node of a graph whose values have the names of the program's it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnx_gate.diagnose.deadline import Clock
+from onnx_gate.diagnose.graph.run_graph import run_until
+from onnx_gate.diagnose.graph.run_node import Runner
+from onnx_gate.diagnose.graph.values import Store, Value, agree, distance
+from onnx_gate.diagnose.localize.by_value import Guilty
+from onnx_gate.diagnose.localize.exact import explained_by_rounding
+from onnx_gate.diagnose.trace.trace import Moment, Pool
+from onnx_gate.runtimes.base import Array
+
+# Wrong values that are looked at one by one before the first is taken.
+_MOST = 8
+# A node whose error moves the output by less than this share of its divergence is not to blame.
+_SHARE = 0.02
+
+
+@dataclass(frozen=True)
+class Taught:
+    """What running every node on PyTorch's values says.
+
+    ``values`` are those that nodes read (PyTorch's where it has them), ``moments`` PyTorch's by
+    name, ``born`` the errors of single nodes, ``wrong`` the values that disagree, in order.
+    """
+
+    values: Mapping[str, Value]
+    moments: Mapping[str, Moment]
+    born: Mapping[str, float]
+    wrong: tuple[Guilty, ...]
+
+
+def teach(
+    runner: Runner, feeds: Mapping[str, Array], output: str, pool: Pool, store: Store, clock: Clock
+) -> Taught:
+    """Run every node that ``output`` depends on, on PyTorch's values."""
+    values: dict[str, Value] = dict(feeds)
+    moments: dict[str, Moment] = {}
+    born: dict[str, float] = {}
+    wrong: list[Guilty] = []
+    for node in runner.graph.ancestors([output]):
+        if all(runner.graph.is_fixed(o) for o in node.outputs):
+            continue
+        clock.check()
+        for name, value in runner.run(node, values).items():
+            moment = pool.named(name) or _recognised(value, pool)
+            if moment is None:
+                values[name] = store.put(value) if isinstance(value, np.ndarray) else value
+                continue
+            moments[name], born[name] = moment, distance(value, moment.array)
+            values[name] = _lesson(value, moment.array)
+            if not agree(value, moment.array) and not explained_by_rounding(value, moment, pool):
+                wrong.append(Guilty(node, name, moment))
+    return Taught(values, moments, born, tuple(wrong))
+
+
+def first_that_matters(
+    runner: Runner,
+    feeds: Mapping[str, Array],
+    output: str,
+    expected: Array,
+    error: float,
+    taught: Taught,
+    clock: Clock,
+) -> Guilty | None:
+    """Return the first wrong value whose error alone, all others put right, reaches the output.
+
+    An infinity for a mask's -1e4, or a value whose name means another layout, does not.
+    """
+    if len(taught.wrong) < 2:
+        return taught.wrong[0] if taught.wrong else None
+
+    def off(right: list[Guilty]) -> float:
+        clock.check()
+        overrides = {g.value: g.moment.array for g in right}
+        return distance(run_until(runner, feeds, [output], overrides).get(output), expected)
+
+    repairs = list(taught.wrong)
+    limit = _SHARE * error if np.isfinite(error) else 1e-4
+    if off(repairs) > limit:
+        repairs = [g for g in repairs if _same_shape(taught.values.get(g.value), g.moment.array)]
+        if off(repairs) > limit:
+            return taught.wrong[0]
+    for guilty in taught.wrong[:_MOST]:
+        if off([g for g in repairs if g is not guilty]) > limit:
+            return guilty
+    return taught.wrong[0]
+
+
+def _recognised(value: Value, pool: Pool) -> Moment | None:
+    """Return the moment that an unnamed value is beyond chance."""
+    found = pool.find(value)
+    return found[0] if found and found[0].telling else None
+
+
+def _lesson(value: Value, expected: Array) -> Value:
+    """Return what the nodes behind read: PyTorch's value, in the graph's layout and dtype."""
+    if not isinstance(value, np.ndarray):
+        return expected
+    if value.size == expected.size and value.shape != expected.shape:
+        return value
+    if value.dtype != expected.dtype:
+        with np.errstate(all="ignore"):
+            return expected.astype(value.dtype)
+    return expected
+
+
+def _same_shape(value: Value, expected: Array) -> bool:
+    return isinstance(value, np.ndarray) and value.shape == expected.shape

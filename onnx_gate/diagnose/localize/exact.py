@@ -1,0 +1,59 @@
+"""What an operator gives in float64: how much of a difference is rounding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import torch.utils._pytree as pytree
+
+from onnx_gate.diagnose.graph.values import Value, distance, eps_of, kind_of
+from onnx_gate.diagnose.trace.trace import Call, Input, Moment, Pool
+from onnx_gate.runtimes.base import Array
+from onnx_gate.runtimes.torch_eager import to_array, to_tensor
+from onnx_gate.verify.reference.float64 import Widen
+
+# A node may be this many times as far from float64 as PyTorch's operator is.
+_FACTOR = 10.0
+
+
+def explained_by_rounding(value: Value, moment: Moment, pool: Pool) -> bool:
+    """Say that a value is as near to the operator's result in float64 as PyTorch's is."""
+    if not isinstance(value, np.ndarray) or value.shape != moment.array.shape:
+        return False
+    if kind_of(value) != "f" or kind_of(moment.array) != "f" or moment.call is None:
+        return False
+    exact = in_float64(moment.call, pool)
+    if exact is None or exact.shape != value.shape:
+        return False
+    own = distance(moment.array, exact)
+    return bool(np.isfinite(own)) and distance(value, exact) <= _FACTOR * max(
+        own, eps_of(moment.array)
+    )
+
+
+def in_float64(call: Call, pool: Pool) -> Array | None:
+    """Return what the operator makes of the same inputs in float64, ``None`` where it cannot."""
+    try:
+        args, kwargs = arguments(call, pool)
+        with torch.no_grad(), Widen():
+            result = call.function(*args, **kwargs)
+        if call.place is not None:
+            result = pytree.tree_leaves(result)[call.place]
+        return to_array(result) if isinstance(result, torch.Tensor) else None
+    except Exception:
+        return None
+
+
+def arguments(call: Call, pool: Pool) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return an operator's arguments, tensors with memory of their own."""
+
+    def tensor(value: Any) -> Any:
+        if isinstance(value, Input):
+            return to_tensor(np.asarray(pool[value.number].array))
+        return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+    args = pytree.tree_map(tensor, call.args, is_leaf=lambda x: isinstance(x, Input))
+    kwargs = pytree.tree_map(tensor, call.kwargs, is_leaf=lambda x: isinstance(x, Input))
+    return tuple(args), dict(kwargs)

@@ -1,0 +1,125 @@
+"""What happens inside one operator: its decomposition, and a correct lowering of it alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+import torch.utils._pytree as pytree
+from torch import nn
+from torch._decomp import decomposition_table
+
+from onnx_gate.diagnose.graph.graph import read_graph
+from onnx_gate.diagnose.graph.run_node import Runner
+from onnx_gate.diagnose.graph.values import Store, agree
+from onnx_gate.diagnose.localize.exact import arguments
+from onnx_gate.diagnose.subject import Subject
+from onnx_gate.diagnose.trace.record_export import add_graph, quiet, run_all
+from onnx_gate.diagnose.trace.record_module import Tape
+from onnx_gate.diagnose.trace.trace import Call, Input, Moment, Pool
+
+
+class _Deep(Tape):
+    """Records operators taken apart as far as torch knows how to."""
+
+    def __torch_dispatch__(  # type: ignore[no-untyped-def]
+        self, func, types, args=(), kwargs=None
+    ):
+        kwargs = dict(kwargs or {})
+        apart = decomposition_table.get(func)
+        if apart is None:
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        with self:
+            return apart(*args, **kwargs)
+
+
+def decompose(moment: Moment, pool: Pool, store: Store) -> bool:
+    """Add what an operator computes on its way to ``pool``; return whether there is anything."""
+    call = moment.call
+    if call is None:
+        return False
+    before = len(pool.moments)
+    try:
+        args, kwargs = arguments(call, pool)
+        deep = _Deep(pool, store, None)
+        for place, tensor in _inputs(call, (args, kwargs)):
+            deep.know(tensor, place)
+        with torch.no_grad(), deep:
+            call.function(*args, **kwargs)
+    except MemoryError:
+        raise
+    except Exception:
+        return len(pool.moments) > before
+    return len(pool.moments) > before
+
+
+def _inputs(call: Call, filled: Any) -> list[tuple[int, torch.Tensor]]:
+    """Return the moments among the arguments, with the tensors that stand for them."""
+    before = pytree.tree_leaves((call.args, call.kwargs), is_leaf=lambda x: isinstance(x, Input))
+    after = pytree.tree_leaves(filled)
+    return [(a.number, b) for a, b in zip(before, after, strict=False) if isinstance(a, Input)]
+
+
+class _Alone(nn.Module):
+    """One operator as a module of its tensors."""
+
+    def __init__(self, call: Call, places: list[int], leaves: list[Any], spec: Any) -> None:
+        super().__init__()
+        self._call, self._places = call, places
+        self._leaves, self._spec = leaves, spec
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        leaves = list(self._leaves)
+        for place, tensor in zip(self._places, tensors, strict=True):
+            leaves[place] = tensor
+        args, kwargs = pytree.tree_unflatten(leaves, self._spec)
+        result = self._call.function(*args, **kwargs)
+        return tuple(x for x in pytree.tree_leaves(result) if isinstance(x, torch.Tensor))
+
+
+def lower(moment: Moment, exporter: str, subject: Subject, pool: Pool, store: Store) -> bool:
+    """Export an operator alone and add its nodes' values; return whether the result is right."""
+    call = moment.call
+    if call is None:
+        return False
+    path = subject.folder / "operator.onnx"
+    subject.folder.mkdir(parents=True, exist_ok=True)
+    try:
+        filled = arguments(call, pool)
+        leaves, spec = pytree.tree_flatten(filled)
+        known = {id(tensor): number for number, tensor in _inputs(call, filled)}
+        places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+        tensors = tuple(leaves[i] for i in places)
+        with quiet(), torch.no_grad():
+            _export(_Alone(call, places, leaves, spec), tensors, exporter, path)
+        graph = read_graph(onnx.load(str(path), load_external_data=False), path)
+    except Exception:
+        return False
+    names = [f"x{i}" for i in range(len(tensors))]
+    feeds = {n: np.asarray(t) for n, t in zip(names, tensors, strict=True) if n in graph.inputs}
+    if set(feeds) != set(graph.inputs):
+        return False
+    runner = Runner(graph, subject.runtime, subject.folder, subject.threads)
+    values, made = run_all(runner, feeds, store)
+    if not any(agree(values.get(output), moment.array) for output in graph.outputs):
+        return False
+    sources = {n: known[id(t)] for n, t in zip(names, tensors, strict=True) if id(t) in known}
+    add_graph(graph, values, made, pool, None, sources)
+    return True
+
+
+def _export(module: nn.Module, tensors: tuple[torch.Tensor, ...], exporter: str, path: Path) -> Any:
+    names = [f"x{i}" for i in range(len(tensors))]
+    if exporter == "torchscript":
+        torch.onnx.export(
+            module, tensors, str(path), dynamo=False, input_names=names, verbose=False
+        )
+        return
+    program = torch.onnx.export(
+        module, tensors, dynamo=True, input_names=names, verbose=False, optimize=True
+    )
+    assert program is not None
+    program.save(str(path))

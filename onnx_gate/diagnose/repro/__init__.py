@@ -1,0 +1,1 @@
+"""A divergence as a folder that anyone can replay, cut down to what shows it."""

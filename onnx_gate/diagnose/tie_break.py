@@ -1,0 +1,89 @@
+"""The guilty node alone: does its kernel make the error, or does it compute what it is told to?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from onnx.reference import ReferenceEvaluator
+
+from onnx_gate.diagnose.bench import EVALUATOR, Bench
+from onnx_gate.diagnose.blame.agreement import SAME_SHARE
+from onnx_gate.diagnose.blame.blame import Found
+from onnx_gate.diagnose.graph.graph import read_graph
+from onnx_gate.diagnose.graph.run_node import Runner, node_model, type_of
+from onnx_gate.diagnose.graph.values import Value, agree, distance
+from onnx_gate.diagnose.localize.localize import Located
+from onnx_gate.diagnose.subject import Subject
+from onnx_gate.report.model import Blame, Evidence
+from onnx_gate.runtimes.base import Array
+
+
+def reconsider(
+    subject: Subject, found: Found, located: Located | None, seconds: float = EVALUATOR
+) -> Found:
+    """Decide an undecided blame at the guilty node, held against the reference evaluator.
+
+    For models that are too large for it as a whole. Anything but an undecided blame of the plain
+    graph is returned as it is, and so is one that this cannot decide either.
+    """
+    if found.blame != "undecided" or found.plain_agrees is not False or located is None:
+        return found
+    bench = Bench(subject, seconds)
+    said, _ = bench.apart(lambda: _answers(subject, located), EVALUATOR)
+    if said is None:
+        return found
+    ours, theirs, expected = said
+    blame = _blame(ours, theirs, expected)
+    # The graph of a committed file may be old as well as wrong.
+    if blame == "exporter" and subject.exported.exporter == "file":
+        blame = None
+    assert located.node is not None
+    node = f"{located.node.op_type} {located.node.name or located.node.output}"
+    evidence = Evidence(
+        experiment=f"{node} alone, on PyTorch's values, in the ONNX reference evaluator",
+        outcome=f"{_off(theirs, expected)} from PyTorch, {_off(ours, theirs)} from ONNX Runtime",
+        agrees=agree(theirs, expected),
+        error=distance(theirs, expected),
+    )
+    found = replace(found, evidence=(*found.evidence, evidence))
+    if blame is None:
+        return found
+    note = f"the kernel of {node} is wrong" if blame == "kernel" else ""
+    return replace(found, blame=blame, note=note)
+
+
+def _answers(subject: Subject, located: Located) -> tuple[Array, Array, Array] | None:
+    """Return what ONNX Runtime, the evaluator and PyTorch make of the node's inputs."""
+    graph = read_graph(subject.exported.proto, subject.exported.path)
+    if located.node is None or located.node.output not in located.expected:
+        return None
+    name = located.node.output
+    node = graph.producer.get(name)
+    if node is None or any(True for _ in graph.bodies(node)):
+        return None
+    runner = Runner(graph, subject.runtime, subject.folder, subject.threads)
+    feeds: dict[str, Value] = {n: runner.value(n, located.inputs) for n in node.inputs}
+    ours = runner.run(node, feeds).get(name)
+    model = node_model(graph, node, {n: type_of(v) for n, v in feeds.items()}, ())
+    with np.errstate(all="ignore"):
+        made = dict(zip(node.outputs, ReferenceEvaluator(model).run(None, feeds), strict=True))
+    theirs = np.asarray(made[name])
+    return None if ours is None else (np.asarray(ours), theirs, located.expected[name])
+
+
+def _blame(ours: Array, theirs: Array, expected: Array) -> Blame | None:
+    error = distance(ours, expected)
+    if agree(ours, expected):
+        return None
+    if agree(theirs, expected):
+        return "kernel"
+    same = agree(ours, theirs)
+    if np.isfinite(error):
+        same |= distance(ours, theirs) <= SAME_SHARE * error
+    return "exporter" if same else None
+
+
+def _off(actual: Array, expected: Array) -> str:
+    error = distance(actual, expected)
+    return f"{error:.1e} of the scale" if np.isfinite(error) else "another shape or other NaN"

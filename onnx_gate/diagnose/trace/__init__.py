@@ -1,0 +1,1 @@
+"""PyTorch's intermediate values, recorded, each with where it comes from."""

@@ -1,0 +1,210 @@
+"""A fresh export of the module: where it agrees with PyTorch, its values are checkpoints too."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+import torch
+
+from onnx_gate.diagnose.graph.graph import Graph, read_graph
+from onnx_gate.diagnose.graph.run_node import Runner
+from onnx_gate.diagnose.graph.values import Store, Value, distance
+from onnx_gate.diagnose.subject import Subject
+from onnx_gate.diagnose.trace.module_path import module_of_fx, source_of_props, source_of_trace
+from onnx_gate.diagnose.trace.record_program import join_program
+from onnx_gate.diagnose.trace.trace import Pool
+from onnx_gate.report.model import Source
+from onnx_gate.runtimes.base import Array
+from onnx_gate.runtimes.torch_eager import to_tensor
+from onnx_gate.verify.export.export import _call_order
+
+# Weights of fewer bytes are copied into the graph.
+_SMALL = 1024
+# A fresh export this much nearer to PyTorch than the file is taken for right.
+NEARER = 0.1
+
+
+def add_fresh_export(
+    subject: Subject,
+    exporter: str,
+    place: int,
+    expected: Array,
+    error: float,
+    pool: Pool,
+    store: Store,
+) -> bool:
+    """Export the module at the case's own sizes, and add the values of every node to ``pool``.
+
+    ``expected`` is PyTorch's value of the output with this place, ``error`` the file's distance
+    from it.
+    Returns whether the export works and agrees; otherwise nothing is added.
+    """
+    subject.folder.mkdir(parents=True, exist_ok=True)
+    path = subject.folder / "fresh.onnx"
+    try:
+        with quiet():
+            program, graph = _export(subject, exporter, path)
+    except Exception:
+        return False
+    runner = Runner(graph, subject.runtime, subject.folder, subject.threads)
+    feeds = _feeds(subject, program, graph)
+    if feeds is None:
+        return False
+    values, made = run_all(runner, feeds, store)
+    if subject.output >= len(graph.outputs):
+        return False
+    apart = distance(values.get(graph.outputs[subject.output]), expected)
+    if not apart <= max(NEARER * error, 1e-6):
+        return False
+    inputs = {name: found[0].number for name, array in feeds.items() if (found := pool.find(array))}
+    add_graph(graph, values, made, pool, _Origins(program, subject.workspace), inputs)
+    return True
+
+
+class _Origins:
+    """Module and line of a fresh node, by the name of its value."""
+
+    def __init__(self, program: Any, workspace: Path) -> None:
+        self._nodes = {n.name: n for n in program.graph.nodes} if program is not None else {}
+        self._workspace = workspace
+
+    def of(self, node: onnx.NodeProto, name: str) -> tuple[str | None, Source | None]:
+        found = self._nodes.get(name)
+        if found is None:
+            return None, source_of_props(node, self._workspace)
+        trace = found.meta.get("stack_trace") or ""
+        return module_of_fx(found.meta), source_of_trace(trace, self._workspace)
+
+
+def add_graph(
+    graph: Graph,
+    values: Mapping[str, Value],
+    made: Mapping[str, tuple[str, ...]],
+    pool: Pool,
+    origins: Any = None,
+    sources: Mapping[str, int] | None = None,
+) -> dict[str, int]:
+    """Add the values of a graph that was run to ``pool``; return their numbers.
+
+    ``sources`` are moments that the graph's inputs are.
+    """
+    numbers: dict[str, int] = dict(sources or {})
+    for name, value in values.items():
+        if name not in made or not hasattr(value, "dtype"):
+            continue
+        node = graph.producer[name]
+        module, source = origins.of(node.proto, name) if origins is not None else (None, None)
+        numbers[name] = pool.add(
+            value,
+            node.op_type,
+            [numbers[i] for i in node.inputs if i in numbers],
+            name=name,
+            module=module,
+            source=source,
+        ).number
+    return numbers
+
+
+def run_all(
+    runner: Runner, feeds: Mapping[str, Array], store: Store
+) -> tuple[dict[str, Value], dict[str, tuple[str, ...]]]:
+    """Run a whole graph node by node; return every value and what each was made of."""
+    values: dict[str, Value] = dict(feeds)
+    made: dict[str, tuple[str, ...]] = {}
+    for node in runner.graph.nodes:
+        if not runner.graph.moving(node) and all(runner.graph.is_fixed(o) for o in node.outputs):
+            continue
+        for name, value in runner.run(node, values).items():
+            values[name] = store.put(value) if hasattr(value, "dtype") else value
+            made[name] = node.inputs
+    return values, made
+
+
+def _export(subject: Subject, exporter: str, path: Path) -> tuple[Any, Graph]:
+    """Return torch.export's program, ``None`` of a trace, and the graph."""
+    args, kwargs = subject.eager.binding.split(
+        {name: to_tensor(array) for name, array in subject.arrays.items()}
+    )
+    # Tracing takes the fast path of attention, which has no translation, where it finds no
+    # parameter that wants a gradient.
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        if exporter == "torchscript":
+            torch.onnx.export(
+                subject.eager.module,
+                args,
+                str(path),
+                kwargs=kwargs or None,
+                dynamo=False,
+                verbose=False,
+                input_names=_call_order(subject.eager),
+            )
+            return None, read_graph(onnx.load(str(path), load_external_data=False), path)
+        program = torch.onnx.export(
+            subject.eager.module, args, kwargs=kwargs, dynamo=True, verbose=False
+        )
+        assert program is not None
+        return program.exported_program, _unsaved(program.model, path)
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+def _unsaved(model: ir.Model, path: Path) -> Graph:
+    """Return the graph of a model whose weights stay where they are, the module's own."""
+    arrays: dict[str, Array] = {}
+    held: list[tuple[ir.Value, Any]] = []
+    try:
+        for name, value in model.graph.initializers.items():
+            tensor = value.const_value
+            if tensor is None or tensor.nbytes < _SMALL:
+                continue
+            arrays[name] = array = tensor.numpy()
+            held.append((value, tensor))
+            value.const_value = ir.ExternalTensor(
+                "", 0, tensor.nbytes, tensor.dtype, shape=ir.Shape(array.shape), name=name
+            )
+        proto = ir.to_proto(model)
+    finally:
+        for value, tensor in held:
+            value.const_value = tensor
+    return read_graph(proto, path, arrays)
+
+
+def _feeds(subject: Subject, program: Any, graph: Graph) -> dict[str, Array] | None:
+    """Return the case's inputs by the names of the fresh graph's."""
+    names = {name: name for name in subject.arrays}
+    if program is not None:
+        names = {p: name for name, p in join_program(subject.eager, program).items()}
+        users = [str(user) for user in program.graph_signature.user_inputs]
+        if len(users) == len(graph.inputs):
+            renamed = zip(graph.inputs, users, strict=True)
+            names |= {g: names[user] for g, user in renamed if user in names}
+    if any(name not in names for name in graph.inputs):
+        return None
+    return {name: subject.arrays[names[name]] for name in graph.inputs}
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep what exporters print and warn to themselves."""
+    level = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)

@@ -1,0 +1,158 @@
+"""Record every operator that the untouched module runs: its value, its module and the user's line."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from onnx_gate.diagnose.graph.values import Store
+from onnx_gate.diagnose.trace.module_path import caller, source_of_frame
+from onnx_gate.diagnose.trace.trace import INPUT, Call, Input, Pool
+from onnx_gate.errors import GateError
+from onnx_gate.runtimes.base import Array
+from onnx_gate.runtimes.torch_eager import Eager, to_array, to_tensor
+from onnx_gate.verify.determinism import disagreement
+
+# What comes of these is no value yet.
+_EMPTY = ("aten.empty", "aten.new_empty", "aten.detach", "aten.lift_fresh")
+# A model that runs more operators than this is recorded up to here.
+MOST = 20_000
+
+
+class Tape(TorchDispatchMode):
+    """Adds what every operator returns to a pool."""
+
+    def __init__(self, pool: Pool, store: Store, workspace: Path | None) -> None:
+        super().__init__()
+        self.modules: list[str] = []
+        self._pool, self._store, self._workspace = pool, store, workspace
+        self._numbers: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
+        self._storages: dict[int, list[weakref.ref[torch.Tensor]]] = {}
+
+    def __torch_dispatch__(  # type: ignore[no-untyped-def]
+        self, func, types, args=(), kwargs=None
+    ):
+        """Run an operator and record its outputs."""
+        kwargs = dict(kwargs or {})
+        inputs = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        parents = [n for n in map(self.number, inputs) if n is not None]
+        call = Call(
+            func, pytree.tree_map(self._reference, args), pytree.tree_map(self._reference, kwargs)
+        )
+        result = func(*args, **kwargs)
+        name = str(func)
+        if name.startswith(_EMPTY) or len(self._pool.moments) > MOST:
+            return result
+        written = func._schema.is_mutable if hasattr(func, "_schema") else False
+        for place, tensor in enumerate(pytree.tree_leaves(result)):
+            if isinstance(tensor, torch.Tensor):
+                number = self.record(tensor, name, parents, call, place)
+                if written and number is not None:
+                    self._spread(tensor, number)
+        return result
+
+    def number(self, tensor: torch.Tensor) -> int | None:
+        """Return the moment that a tensor is, ``None`` for one that was there before."""
+        found = self._numbers.get(id(tensor))
+        return found[1] if found is not None and found[0]() is tensor else None
+
+    def know(self, tensor: torch.Tensor, number: int) -> None:
+        """Take a tensor for a moment that the pool has already."""
+        self._numbers[id(tensor)] = (weakref.ref(tensor), number)
+
+    def record(
+        self,
+        tensor: torch.Tensor,
+        operator: str,
+        parents: list[int] | None = None,
+        call: Call | None = None,
+        place: int | None = None,
+    ) -> int | None:
+        """Add a tensor's value; return its number, ``None`` where it has no value to keep."""
+        try:
+            array: Array = self._store.put(to_array(tensor))
+        except (GateError, RuntimeError, NotImplementedError):
+            return None
+        moment = self._pool.add(
+            array,
+            operator,
+            parents or (),
+            module=self.modules[-1] if self.modules else None,
+            source=source_of_frame(caller(), self._workspace) if self._workspace else None,
+            call=None if call is None else Call(call.function, call.args, call.kwargs, place),
+        )
+        self.know(tensor, moment.number)
+        self._storages.setdefault(_storage(tensor), []).append(weakref.ref(tensor))
+        return moment.number
+
+    def _reference(self, value: Any) -> Any:
+        number = self.number(value) if isinstance(value, torch.Tensor) else None
+        return value if number is None else Input(number)
+
+    def _spread(self, written: torch.Tensor, number: int) -> None:
+        """Record anew the tensors that share the memory that an operator wrote to."""
+        for reference in list(self._storages.get(_storage(written), ())):
+            other = reference()
+            if other is None or other is written:
+                continue
+            before = self.number(other)
+            parents = [number] if before is None else [before, number]
+            self.record(other, "written", parents)
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def record_module(
+    eager: Eager, inputs: Mapping[str, Array], pool: Pool, store: Store, workspace: Path
+) -> tuple[int | None, ...]:
+    """Run the module once and add every value to ``pool``; return the numbers of its outputs.
+
+    Attention is taken apart into its products where that does not change what the module says.
+    Raises ``Refusal`` where the module cannot be run so.
+    """
+    slow = eager.without_fast_path()
+    if slow is not None and disagreement(eager.run(inputs), slow.run(inputs)):
+        slow = None
+    tape = Tape(pool, store, workspace)
+    eager = slow or eager
+    with ExitStack() as stack:
+        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
+        stack.enter_context(_paths(eager.module, tape.modules))
+        tensors = {name: to_tensor(array) for name, array in inputs.items()}
+        for name, tensor in tensors.items():
+            tape.record(tensor, f"{INPUT}{name}")
+        _, outputs = eager.run_prepared(tensors, mode=tape)
+        return tuple(tape.number(tensor) for tensor in outputs)
+
+
+@contextmanager
+def _paths(module: nn.Module, stack: list[str]) -> Iterator[None]:
+    """Keep the path of the running module at the end of ``stack``."""
+    handles = []
+    for path, part in module.named_modules():
+
+        def enter(_: nn.Module, __: Any, path: str = path) -> None:
+            stack.append(path)
+
+        def leave(_: nn.Module, __: Any, ___: Any) -> None:
+            stack.pop()
+
+        handles.append(part.register_forward_pre_hook(enter))
+        handles.append(part.register_forward_hook(leave))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

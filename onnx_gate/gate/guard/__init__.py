@@ -1,5 +1,0 @@
-"""What a pull request's manifest asks less of its models than its base's does."""
-
-from onnx_gate.gate.guard.models import loosened
-
-__all__ = ["loosened"]

@@ -1,0 +1,46 @@
+"""What stays of a model's folder when its worker is gone: the reproduction of its divergence."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from onnx_gate.report.model import ModelResult
+from onnx_gate.workers.launch import plain_files_only
+
+REPRO = "repro"
+MAX_BYTES = 256 << 20
+
+
+def keep_repro(result: ModelResult, folder: Path, target: Path) -> ModelResult:
+    """Move a model's ``folder/repro/MODEL`` to ``target`` and return the result that says so.
+
+    The folder is the model's own, so that nothing but plain files within the cap is taken. The
+    path in the result, ``repro/MODEL/CASE``, is relative to the folder that holds ``repro``.
+    """
+    diagnosis = result.diagnosis
+    if diagnosis is None or diagnosis.repro is None:
+        return result
+    kept: str | None = None
+    parts = Path(diagnosis.repro).parts
+    known = len(parts) == 3 and parts[0] == REPRO and ".." not in parts
+    source, name = folder / REPRO / (parts[1] if known else "_"), parts[-1]
+    with suppress(OSError):
+        shutil.rmtree(target, ignore_errors=True)
+        if source.is_dir() and not source.is_symlink():
+            plain_files_only(source)
+            if (source / name).is_dir() and _size(source) <= MAX_BYTES:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(source, target)
+                kept = f"{REPRO}/{target.name}/{name}"
+    return result.model_copy(update={"diagnosis": diagnosis.model_copy(update={"repro": kept})})
+
+
+def _size(folder: Path) -> int:
+    return sum(
+        os.lstat(os.path.join(top, name)).st_size
+        for top, _, files in os.walk(folder)
+        for name in files
+    )

@@ -1,0 +1,184 @@
+"""What a model is tried on: suites, and the sizes and values of its inputs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from onnx_gate.guard.text import listed, number
+from onnx_gate.manifest import (
+    BUILT_IN_SUITES,
+    EdgesSuite,
+    FilesSuite,
+    GeneratorSuite,
+    InputSpec,
+    ModelSpec,
+    RandomSuite,
+    Suite,
+)
+from onnx_gate.manifest.problems import quote
+from onnx_gate.verify.inputs.sizes import combinations, sizes_label
+
+DEFAULTS: Mapping[str, Suite] = {name: BUILT_IN_SUITES[name] for name in ("typical", "edges")}
+
+
+def suites(base: ModelSpec, head: ModelSpec) -> Iterator[str]:
+    """Yield what the base's suites try and the head's, all together, do not.
+
+    A suite may be renamed, split or joined. Not so where the head has waivers: those go by the
+    suite's name, and so does the comparison then.
+    """
+    if base.suites and not head.suites:
+        yield (
+            f"suites {listed(map(quote, base.suites))} → the default ones, which try fewer sizes "
+            "and forgive what is named nowhere"
+        )
+    before, after = base.suites or DEFAULTS, head.suites or DEFAULTS
+    wanted = {name: _demands(suite) for name, suite in before.items()}
+    given = {name: _demands(suite) for name, suite in after.items()}
+    spare: Counter[str] = Counter()
+    if not head.waivers:
+        for name, demands in given.items():
+            spare += demands - wanted.get(name, Counter())
+    for name, demands in wanted.items():
+        lacking = demands - given.get(name, Counter())
+        taken = lacking & spare
+        spare -= taken
+        lacking -= taken
+        if lacking:
+            default = "" if base.suites else "default "
+            yield f"{default}suite {quote(name)}{_difference(before[name], after.get(name), lacking)}"
+
+
+def dims(base: ModelSpec, head: ModelSpec) -> Iterator[str]:
+    """Yield the sizes of dynamic dimensions, and combinations of them, that are tried no more.
+
+    A dimension is known by its place in the inputs, so that it may have another name.
+    """
+    targets: dict[str, dict[str, None]] = {name: {} for name in base.dims}
+    for name, old, new in _places(base, head):
+        if isinstance(old, str) and isinstance(new, str):
+            targets[old][new] = None
+        elif isinstance(old, str):
+            yield f"input {quote(name)}: {old} ({listed(base.dims[old])}) → {new} only"
+        elif isinstance(new, str) and old not in head.dims[new]:
+            yield f"input {quote(name)}: {old} → {new} ({listed(head.dims[new])})"
+    lost = False
+    for old, found in targets.items():
+        if not found and not _declared(base, head, old) and old in head.dims:
+            found[old] = None
+        for new in found:
+            label = old if new == old else f"{old} → {new}"
+            sizes = f"{listed(base.dims[old])} → {listed(head.dims[new])}"
+            if set(base.dims[old]) - set(head.dims[new]):
+                lost = True
+                yield f"{label}: sizes {sizes}"
+            elif old in base.named_dims and new not in head.named_dims:
+                yield f"{label}: sizes {sizes}, the default ones, which PyTorch may refuse"
+    if not lost:
+        yield from _combinations(base, head, targets)
+
+
+def inputs(base: ModelSpec, head: ModelSpec) -> Iterator[str]:
+    """Yield the inputs that are gone, are of another dtype or shape, or take fewer values."""
+    for name, old in base.inputs.items():
+        new = head.inputs.get(name)
+        if new is None:
+            yield f"no longer declares the input {quote(name)}, {_shown(old)}"
+        elif old.dtype != new.dtype or not _same_shape(old, new):
+            yield f"declares another input {quote(name)}: {_shown(old)} → {_shown(new)}"
+        elif not _as_wide(old, new):
+            yield f"input {quote(name)}: range {_range(old)} → {_range(new)}"
+
+
+def _demands(suite: Suite) -> Counter[str]:
+    if isinstance(suite, RandomSuite):
+        return Counter({f"random {suite.random}": suite.count})
+    if isinstance(suite, EdgesSuite):
+        return Counter(suite.edges)
+    if isinstance(suite, FilesSuite):
+        return Counter(f"files {quote(each)}" for each in suite.files)
+    if isinstance(suite, GeneratorSuite):
+        return Counter([f"generator {quote(suite.generator)}"])
+    return Counter([json.dumps(suite.options, sort_keys=True, default=str)])
+
+
+def _difference(base: Suite, head: Suite | None, lacking: Counter[str]) -> str:
+    if head is None:
+        return f" ({_described(base)}) dropped"
+    if isinstance(base, EdgesSuite | FilesSuite) and type(base) is type(head):
+        return f": {listed(lacking)} dropped"
+    return f": {_described(base)} → {_described(head)}"
+
+
+def _described(suite: Suite) -> str:
+    if isinstance(suite, RandomSuite):
+        return f"random {suite.random}, count {suite.count}"
+    if isinstance(suite, EdgesSuite):
+        return f"edges {listed(suite.edges)}"
+    return listed(_demands(suite))
+
+
+def _places(base: ModelSpec, head: ModelSpec) -> Iterator[tuple[str, int | str, int | str]]:
+    """Yield both sides' size or name at each place of the inputs that both declare alike."""
+    for name, old in base.inputs.items():
+        new = head.inputs.get(name)
+        if new is not None and len(old.shape) == len(new.shape):
+            for before, after in zip(old.shape, new.shape, strict=True):
+                yield name, before, after
+
+
+def _declared(base: ModelSpec, head: ModelSpec, dim: str) -> bool:
+    """Say whether some input that has the dimension in the base can be compared with the head's."""
+    return any(before == dim for _, before, _ in _places(base, head))
+
+
+def _combinations(
+    base: ModelSpec, head: ModelSpec, targets: Mapping[str, Mapping[str, None]]
+) -> Iterator[str]:
+    """Yield the loss of combinations, of which the cross product is tried where it is small."""
+    known = {name: found for name, found in targets.items() if found}
+    joined = len({new for found in known.values() for new in found}) < sum(map(len, known.values()))
+    tried = combinations(base.dims)
+    if not joined and len(tried) < math.prod(map(len, base.dims.values())):
+        return
+    kept = {
+        tuple(sizes[new] for found in known.values() for new in found)
+        for sizes in combinations(head.dims)
+    }
+    gone = [
+        sizes
+        for sizes in tried
+        if tuple(sizes[name] for name, found in known.items() for _ in found) not in kept
+    ]
+    if gone:
+        label = sizes_label({name: gone[0][name] for name in known})
+        yield f"{len(gone)} of {len(tried)} combinations of sizes are tried no more, as {label}"
+
+
+def _same_shape(base: InputSpec, head: InputSpec) -> bool:
+    """Say whether ranks and fixed sizes agree; dynamic dimensions are compared by their sizes."""
+    return len(base.shape) == len(head.shape) and all(
+        old == new or isinstance(old, str) or isinstance(new, str)
+        for old, new in zip(base.shape, head.shape, strict=True)
+    )
+
+
+def _as_wide(base: InputSpec, head: InputSpec) -> bool:
+    if base.range is None or head.range is None:
+        # Integers without a range come from suites that bring their own values.
+        integers = "int" in base.dtype and base.range is None
+        return base.range == head.range or integers
+    return head.range[0] <= base.range[0] and base.range[1] <= head.range[1]
+
+
+def _shown(spec: InputSpec) -> str:
+    return f"{spec.dtype}[{listed(spec.shape)}]"
+
+
+def _range(spec: InputSpec) -> str:
+    if spec.range is None:
+        return "none"
+    return f"[{number(spec.range[0])}, {number(spec.range[1])}]"

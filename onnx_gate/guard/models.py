@@ -1,0 +1,144 @@
+"""The manifest of a pull request against that of its base, model by model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from onnx_gate.guard import cases
+from onnx_gate.guard.text import listed
+from onnx_gate.guard.tolerance import tolerances
+from onnx_gate.guard.waivers import waivers
+from onnx_gate.manifest import Manifest, ModelSpec, RuntimeSpec
+from onnx_gate.manifest.problems import quote
+from onnx_gate.report.model import Change
+
+_Kind = Literal["required", "tolerance", "suites", "dims", "waiver", "other"]
+_LEVELS = (None, "all", "extended", "basic", "off")
+
+
+def loosened(base: Manifest, head: Manifest) -> tuple[Change, ...]:
+    """Return every way in which ``head`` asks less of a model than ``base`` does.
+
+    In the order of ``base``. Models are known by their names. Where it cannot be known that at
+    least as much is asked, the change is returned: another metric, say, or another dtype.
+    """
+    after = {spec.name: spec for spec in head.models}
+    known = {spec.name for spec in base.models}
+    new = {spec.name: _entry(spec) for spec in head.models if spec.name not in known}
+    changes: list[Change] = []
+    for spec in base.models:
+        other = after.get(spec.name)
+        if other is None:
+            changes.append(Change(kind="model", model=spec.name, message=_removal(spec, new)))
+            continue
+        line = other.line or None
+        changes += [
+            Change(kind=kind, model=spec.name, message=message, line=line)
+            for kind, aspect in _ASPECTS
+            for message in aspect(spec, other)
+        ]
+    return tuple(changes)
+
+
+def _removal(spec: ModelSpec, new: Mapping[str, ModelSpec]) -> str:
+    entry = _entry(spec)
+    for name, other in new.items():
+        if other == entry:
+            return f"removed; a model with the same entry is now called {quote(name, 120)}"
+    return "removed"
+
+
+def _entry(spec: ModelSpec) -> ModelSpec:
+    return replace(spec, name="", line=0)
+
+
+def _required(base: ModelSpec, head: ModelSpec) -> Iterator[str]:
+    if base.required and not head.required:
+        yield "required: true → false"
+
+
+def _outputs(base: ModelSpec, head: ModelSpec) -> Iterator[str]:
+    if base.outputs is not None and head.outputs is None:
+        names = listed(map(quote, base.outputs))
+        yield f"outputs {names} → none: their names and number are checked no more"
+
+
+def _runtimes(base: ModelSpec, head: ModelSpec) -> Iterator[str]:
+    left = [runtime for runtime in head.runtimes if runtime not in base.runtimes]
+    silent = True
+    for runtime in base.runtimes:
+        if runtime in head.runtimes:
+            continue
+        label = f"runtime {quote(runtime.label, 120)}"
+        other = _nearest(runtime, left)
+        if other is None:
+            silent = False
+            yield f"{label} dropped"
+            continue
+        left.remove(other)
+        what = _lesser(runtime, other)
+        if what:
+            silent = False
+            yield f"{label} → {quote(other.label, 120)}: {what}"
+    if silent and _also_off(base.runtimes) and not _runs_off(head.runtimes):
+        yield "onnxruntime: the one case with optimizations off is run no more"
+
+
+def _nearest(runtime: RuntimeSpec, others: Iterable[RuntimeSpec]) -> RuntimeSpec | None:
+    same = [other for other in others if other.name == runtime.name]
+    near = [other for other in same if _provider(other) == _provider(runtime)]
+    return next(iter(near or same), None)
+
+
+def _lesser(base: RuntimeSpec, head: RuntimeSpec) -> str:
+    if _provider(base) != _provider(head):
+        return "another provider"
+    for name in ("provider_options", "session_options", "options"):
+        if getattr(base, name) != getattr(head, name):
+            return f"other {name.replace('_', ' ')}"
+    lower = _LEVELS.index(head.optimization) > max(1, _LEVELS.index(base.optimization))
+    return "lower optimization" if lower else ""
+
+
+def _provider(runtime: RuntimeSpec) -> str:
+    default = "cpu" if runtime.name == "onnxruntime" else ""
+    return (runtime.provider or default).removesuffix("ExecutionProvider").lower()
+
+
+def _on_cpu(runtimes: Iterable[RuntimeSpec]) -> list[RuntimeSpec]:
+    return [each for each in runtimes if each.name == "onnxruntime" and _provider(each) == "cpu"]
+
+
+def _also_off(runtimes: Iterable[RuntimeSpec]) -> bool:
+    """Say whether one case is run with optimizations off as well, unasked."""
+    plain = _on_cpu(runtimes)
+    return bool(plain) and all(each.optimization is None for each in plain)
+
+
+def _runs_off(runtimes: Sequence[RuntimeSpec]) -> bool:
+    return _also_off(runtimes) or any(each.optimization == "off" for each in _on_cpu(runtimes))
+
+
+def _source(base: ModelSpec, head: ModelSpec) -> Iterator[str]:
+    if base.onnx is not None and head.onnx is None:
+        yield f"the committed file {quote(base.onnx)} is no longer verified: an export is"
+    exporter = head.export.exporter
+    before = None if base.onnx is not None else base.export.exporter
+    if head.onnx is None and ":" in exporter and exporter != before:
+        was = f"{quote(before)} → " if before is not None else ""
+        yield f"exporter {was}{quote(exporter)}, a function of the repository's own"
+
+
+_ASPECTS: tuple[tuple[_Kind, Callable[[ModelSpec, ModelSpec], Iterator[str]]], ...] = (
+    ("required", _required),
+    ("tolerance", tolerances),
+    ("other", _outputs),
+    ("suites", cases.suites),
+    ("dims", cases.dims),
+    ("other", cases.inputs),
+    ("other", _runtimes),
+    ("waiver", waivers),
+    ("other", _source),
+)

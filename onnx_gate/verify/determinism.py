@@ -1,0 +1,221 @@
+"""Does the model agree with itself? Called twice on equal inputs, and looked at before and after."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from onnx_gate.errors import GateError
+from onnx_gate.numerics.compare import compare
+from onnx_gate.report.model import Finding
+from onnx_gate.runtimes.base import Array
+from onnx_gate.runtimes.torch_eager import Eager, Outputs, to_array, to_tensor
+from onnx_gate.verify.judge.auto import FLOOR, eps_of
+from onnx_gate.verify.judge.judge import is_floating
+
+# Below this many elements a tensor of the state is compared by value as well.
+_SMALL = 4096
+
+
+@dataclass(frozen=True)
+class _State:
+    """The parameters and buffers at one moment; only small ones are copied."""
+
+    tensors: Mapping[str, tuple[torch.Tensor, int, Array | None]]
+
+    def changed_since(self, earlier: _State) -> list[str]:
+        names = [name for name in earlier.tensors if name not in self.tensors]
+        for name, (tensor, version, values) in self.tensors.items():
+            before = earlier.tensors.get(name)
+            if before is None or before[0] is not tensor or before[1] != version:
+                same = (
+                    before is not None
+                    and before[0].shape == tensor.shape
+                    and before[2] is not None
+                    and values is not None
+                    and np.array_equal(before[2], values)
+                )
+                if not same:
+                    names.append(name)
+            elif (
+                values is not None
+                and before[2] is not None
+                and not np.array_equal(values, before[2], equal_nan=True)
+            ):
+                names.append(name)
+        return names
+
+
+@dataclass(frozen=True)
+class Call:
+    """The outputs of one call, and what it changed: weights, its inputs, generators, attributes."""
+
+    outputs: Outputs
+    changed: tuple[str, ...] = ()
+    mutated: tuple[str, ...] = ()
+    drawn: tuple[str, ...] = ()
+    attributes: bool = False
+
+    @property
+    def leaves_traces(self) -> bool:
+        """Whether a second call starts from something else than the first did."""
+        return bool(self.changed or self.drawn or self.attributes)
+
+    def findings(self) -> list[Finding]:
+        """Return what is remarkable about a call whose result the next one repeats."""
+        return list(_findings(self.changed, self.mutated, self.drawn))
+
+
+def watched(eager: Eager, inputs: Mapping[str, Array]) -> Call:
+    """Call the module once on copies of ``inputs``; raises ``Refusal`` where ``forward`` raises."""
+    state, generators, attributes = _state(eager.module), _generators(), _attributes(eager.module)
+    outputs, mutated = _call(eager, inputs)
+    return Call(
+        outputs,
+        tuple(_state(eager.module).changed_since(state)),
+        tuple(mutated),
+        tuple(_drawn(generators)),
+        _attributes(eager.module) != attributes,
+    )
+
+
+def examine(eager: Eager, inputs: Mapping[str, Array]) -> tuple[Outputs, list[Finding]]:
+    """Call the module twice on copies of ``inputs``; return the first outputs and findings.
+
+    Raises ``GateError`` of kind ``unverified`` (OG106) where the second result is not the first,
+    and ``Refusal`` where ``forward`` raises.
+    """
+    call = watched(eager, inputs)
+    repeat(eager, inputs, call)
+    return call.outputs, call.findings()
+
+
+def repeat(eager: Eager, inputs: Mapping[str, Array], call: Call) -> None:
+    """Call the module again; raises ``GateError`` (OG106) where the result is not the first."""
+    difference = disagreement(call.outputs, eager.run(inputs))
+    if difference:
+        causes = [
+            *(
+                [f"it changes its own state ({', '.join(call.changed[:3])})"]
+                if call.changed
+                else []
+            ),
+            *(
+                [f"it draws random numbers from {' and '.join(call.drawn)}{_usual(call.drawn)}"]
+                if call.drawn
+                else []
+            ),
+        ]
+        raise GateError(
+            "unverified",
+            "OG106",
+            f"the model disagrees with itself: called twice on equal inputs, {difference}; "
+            f"{' and '.join(causes) or 'it keeps state between calls, or reads the time or a file'}. "
+            "A graph computes the same thing at every call, so there is nothing to compare it with",
+        )
+
+
+def _usual(drawn: Sequence[str]) -> str:
+    """Name the usual culprit: it draws in ``eval()`` as well, unless it is told."""
+    return " (F.dropout without training=self.training?)" if "torch" in drawn else ""
+
+
+def disagreement(first: Outputs, second: Outputs) -> str:
+    """Return how the two differ beyond rounding, or an empty string."""
+    if first.names != second.names:
+        return f"the outputs were {', '.join(first.names)} and then {', '.join(second.names)}"
+    for name, a, b in zip(first.names, first.arrays, second.arrays, strict=True):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return f"{name} was {a.dtype}{list(a.shape)} and then {b.dtype}{list(b.shape)}"
+        found = compare(b, a)
+        if not found.exceeding:
+            continue
+        allowed = 0.0
+        if is_floating(a.dtype) and not found.nonfinite:
+            allowed = FLOOR[str(a.dtype)] * eps_of(a.dtype) * found.expected_rms
+        if found.nonfinite or found.max_abs > allowed:
+            return f"{name} differs by up to {found.max_abs:.3g}"
+    return ""
+
+
+def _call(eager: Eager, inputs: Mapping[str, Array]) -> tuple[Outputs, list[str]]:
+    tensors = {name: to_tensor(array) for name, array in inputs.items()}
+    names, outputs = eager.run_prepared(tensors)
+    arrays = tuple(to_array(tensor) for tensor in outputs)
+    mutated = [
+        name
+        for name, tensor in tensors.items()
+        if tensor.shape != inputs[name].shape
+        or (
+            tensor._version > 0
+            and not np.array_equal(
+                to_array(tensor).view(np.uint8) if tensor.ndim else to_array(tensor),
+                inputs[name].copy().view(np.uint8) if tensor.ndim else inputs[name],
+            )
+        )
+    ]
+    return Outputs(names, arrays), mutated
+
+
+def _findings(
+    changed: Sequence[str], mutated: Sequence[str], drawn: Sequence[str]
+) -> Iterator[Finding]:
+    if changed:
+        yield Finding(
+            code="OG109",
+            severity="warning",
+            message=f"forward changes the model's own state ({', '.join(changed[:3])}); a graph "
+            "keeps none. The result did not change with it here",
+        )
+    if mutated:
+        yield Finding(
+            code="OG110",
+            severity="warning",
+            message=f"forward changes its input {', '.join(mutated)} in place; the graph leaves its "
+            "inputs alone, so code that relies on the change will miss it",
+        )
+    if drawn:
+        yield Finding(
+            code="OG111",
+            severity="warning",
+            message=f"forward draws random numbers from {' and '.join(drawn)}, though the result did "
+            "not change with them here",
+        )
+
+
+def _state(module: torch.nn.Module) -> _State:
+    tensors: dict[str, tuple[torch.Tensor, int, Array | None]] = {}
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        values = None
+        if tensor.numel() <= _SMALL:
+            values = tensor.detach().reshape(-1).to(torch.float64).numpy().copy()
+        tensors[name] = (tensor, tensor._version, values)
+    return _State(tensors)
+
+
+def _attributes(module: torch.nn.Module) -> dict[tuple[int, str], object]:
+    """Return what the parts of a module hold beside tensors: small values, else which object."""
+    found: dict[tuple[int, str], object] = {}
+    for place, part in enumerate(module.modules()):
+        for name, value in vars(part).items():
+            plain = value is None or isinstance(value, (bool, int, float, str))
+            size = len(value) if isinstance(value, Sized) and not plain else 0
+            found[place, name] = value if plain else (id(value), size)
+    return found
+
+
+def _generators() -> dict[str, Any]:
+    return {
+        "torch": torch.get_rng_state().numpy().tobytes(),
+        "numpy.random": repr(np.random.get_state()),
+        "random": random.getstate(),
+    }
+
+
+def _drawn(before: Mapping[str, Any]) -> list[str]:
+    return [name for name, state in _generators().items() if state != before[name]]

@@ -1,0 +1,1 @@
+"""The ONNX file of a module: made, reused, or taken as it is."""

@@ -1,0 +1,148 @@
+"""What torch.export's complaints about dynamic dimensions come down to, for the manifest."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from torch.fx import GraphModule
+
+from onnx_gate.manifest import InputSpec, ModelSpec
+from onnx_gate.verify.export.assumptions import specialised
+from onnx_gate.verify.source_lines import Line, at, shown
+
+_STATIC = re.compile(
+    r"tracing inferred a static shape of (\d+) for dimension inputs\['([^']+)'\]\.shape\[(\d+)\]"
+)
+_VIOLATED = re.compile(r"Constraints violated \((.*?)\)!")
+_CONSTANT = re.compile(r"You marked (\S+) as dynamic but .*? constant \((\d+)\)")
+_FIX = re.compile(r"^  (\w+) = (.+)$", re.M)
+_RECURRENT = re.compile(r"(?:^|[.:])(rnn_tanh|rnn_relu|lstm|gru)\b")
+_SHAPE_OF = re.compile(r"^L\['([^']+)'\]\.size\(\)\[(\d+)\]$")
+
+
+def constraint_message(
+    text: str, spec: ModelSpec, graphs: list[GraphModule], source: Line | None, root: Path | None
+) -> str:
+    """Return the sentences for an error about a dynamic dimension, or an empty string.
+
+    ``text`` is the whole message, ``graphs`` what had been traced when it was raised, and
+    ``source`` the line of the user's in its traceback.
+    """
+    static = _STATIC.search(text)
+    if static is not None:
+        return _static(int(static[1]), static[2], int(static[3]), spec, graphs, root)
+    if _VIOLATED.search(text) is None and "conflicts between user-specified ranges" not in text:
+        return ""
+    said = [*_fixed(text, spec, source), *_fixes(text, source)]
+    if said:
+        return "\n".join(dict.fromkeys(said))
+    rules = [line.strip(" -") for line in text.splitlines() if line.startswith(("  - ", "- "))]
+    return (
+        f"the model does not work at every size that is declared{at(source)}: "
+        f"{rules[0] if rules else text.splitlines()[0]}. List the sizes that it is made for under "
+        "dims, or write a fixed size in the input's shape"
+    )
+
+
+def declared_fixed(name: str, axis: int, size: int, declared: InputSpec) -> str:
+    """Return the manifest's entry of an input with one axis fixed: ``x: float32[3, 8]``."""
+    shape = [str(size) if place == axis else str(dim) for place, dim in enumerate(declared.shape)]
+    return f'{name}: "{declared.dtype}[{", ".join(shape)}]"'
+
+
+def _static(
+    size: int, name: str, axis: int, spec: ModelSpec, graphs: list[GraphModule], root: Path | None
+) -> str:
+    declared = spec.inputs.get(name)
+    if declared is None or axis >= len(declared.shape):
+        dim, remedy = f"axis {axis}", ""
+    else:
+        dim = repr(declared.shape[axis])
+        remedy = f", or declare what it is: {declared_fixed(name, axis, size, declared)}"
+    operator, source = _cause(graphs, name, axis, root)
+    recurrent = _RECURRENT.search(operator)
+    head = f"{dim} of input {name!r} (axis {axis}) is declared dynamic, and "
+    if recurrent is not None:
+        kind = {"lstm": "nn.LSTM", "gru": "nn.GRU"}.get(recurrent[1], "nn.RNN")
+        return (
+            f"{head}{kind}{at(source)} is unrolled at the example's size {size}: this version of "
+            "torch exports it with a fixed length only. Use export: {exporter: torchscript}"
+            + remedy
+        )
+    return (
+        f"{head}{shown(source, 'something in forward')} ties it to the example's size {size}. Take "
+        f"the size from the input's shape there{remedy}"
+    )
+
+
+def _cause(
+    graphs: list[GraphModule], name: str, axis: int, root: Path | None
+) -> tuple[str, Line | None]:
+    # What torch keeps of a trace is private to it: without it the sentence is shorter.
+    with contextlib.suppress(Exception):
+        for graph in graphs:
+            found = specialised(graph, name, axis, root)
+            if found is not None:
+                return found
+    return "", None
+
+
+def _fixed(text: str, spec: ModelSpec, source: Line | None) -> Iterator[str]:
+    """Speak of dimensions without a name of their own that became constants."""
+    for which, size in _CONSTANT.findall(text):
+        place = _SHAPE_OF.match(which)
+        if place is None:
+            continue
+        name, axis = place[1], int(place[2])
+        declared = spec.inputs.get(name)
+        remedy = f"write {size} in its shape"
+        if declared is not None and axis < len(declared.shape):
+            remedy = f"declare what it is: {declared_fixed(name, axis, int(size), declared)}"
+        yield (
+            f"axis {axis} of input {name!r} is tied to the size {size} in forward{at(source)}: take "
+            f"it from the input's shape there, or {remedy}"
+        )
+
+
+def _fixes(text: str, source: Line | None) -> Iterator[str]:
+    """Put what torch.export suggests into the words of a manifest."""
+    found = text.partition("Suggested fixes:")[2]
+    for dim, fix in _FIX.findall(found):
+        if dim.startswith("_"):
+            continue
+        multiple = re.fullmatch(r"(\d+)\*_?\w+", fix)
+        bounds = dict(re.findall(r"\b(min|max)=(\d+)", fix))
+        if fix.isdigit():
+            yield (
+                f"{dim!r} is tied to the size {fix} in forward{at(source)}: take it from the input's "
+                f"shape there, or write {fix} in its place in the manifest"
+            )
+        elif multiple:
+            step = int(multiple[1])
+            yield (
+                f"{dim!r} must be a multiple of {step}{at(source)}: list such sizes in the "
+                f"manifest, dims: {{{dim}: [{step}, {2 * step}]}}"
+            )
+        elif bounds:
+            ends = [
+                *([f"at least {bounds['min']}"] if "min" in bounds else []),
+                *([f"at most {bounds['max']}"] if "max" in bounds else []),
+            ]
+            sizes = sorted({int(bounds.get("min", 1)), int(bounds.get("max", 8))})
+            yield (
+                f"{dim!r} must be {' and '.join(ends)}{at(source)}: list such sizes in the manifest, "
+                f"dims: {{{dim}: [{', '.join(map(str, sizes))}]}}"
+            )
+        elif re.fullmatch(r"\w+", fix):
+            yield (
+                f"{dim!r} must be the size of {fix!r}{at(source)}: give both the same name in the "
+                "manifest's shapes"
+            )
+        else:
+            yield (
+                f"{dim!r} must be {fix}{at(source)}: sizes of the manifest vary on their own, so "
+                "write fixed sizes, or one input from which the model makes the other"
+            )

@@ -1,0 +1,254 @@
+"""What an exporter's exception comes down to: its code, a sentence with the remedy, its own words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from onnx_gate.errors import GateError
+from onnx_gate.manifest import ModelSpec
+from onnx_gate.verify.export import translations
+from onnx_gate.verify.export.constraints import constraint_message
+from onnx_gate.verify.export.disk import disk_full
+from onnx_gate.verify.source_lines import Line, at, of_error, of_stack, shown, workspace_of
+
+# How many lines of the exporter's own words are shown where they are not understood.
+_LINES = 4
+_WIDTH = 300
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_BOILERPLATE = (
+    "Next steps:",
+    "- Modify the model code",
+    "- Debug `torch.export",
+    "- Create an issue",
+    "(Refer to the full stack trace",
+    "For more information",
+    "For extended logs",
+    "For more debugging help",
+    "For C++ stack trace",
+    "If you suspect the guard",
+    "Set TORCH_LOGS",
+    "If you want to",
+    "The following call raised this error",
+    "The error above occurred when calling",
+    "consider using data-dependent friendly",
+    "Caused by:",
+    "Specifically, we",
+)
+_NO_TRANSLATION = re.compile(r"No ONNX function found for <OpOverload\(op='([^']+)'")
+_NO_SYMBOLIC = re.compile(
+    r"(?:Exporting the operator|ONNX export of operator) '?([\w:.]+)'?.*? opset version (\d+)"
+    r"(?:.*?added in version (\d+))?"
+)
+_NO_NAMESPACE = re.compile(r"operator with unrecognized namespace ([\w:.]+?)\. ")
+_NO_FAKE = re.compile(
+    r"no fake impl registered for <CustomOpDef\(([\w:.]+)\)>|"
+    r"([\w:]+)(?:\.\w+)?: attempted to run this operator with Meta tensors"
+)
+_NO_OPSET = re.compile(r"Unsupported onnx_opset_version: (\d+)")
+_DATA_DEPENDENT = re.compile(
+    r"GuardOnDataDependentSymNode|[Dd]ata-dependent|PendingUnbackedSymbolNotFound"
+)
+_TORCH_NAMESPACES = frozenset(
+    {"aten", "prims", "prim", "quantized", "_operator", "math", "builtins"}
+)
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """An exception of an exporter, and what its traceback holds.
+
+    ``text`` is every message of the chain, ``last`` the exception that began it, ``source`` the
+    line of the user's at which it was raised, or which the exporter was translating.
+    """
+
+    text: str
+    last: BaseException
+    chain: tuple[BaseException, ...]
+    source: Line | None
+    spec: ModelSpec
+    root: Path | None
+
+    @property
+    def exporter(self) -> str:
+        return self.spec.export.exporter
+
+
+def export_error(error: BaseException, spec: ModelSpec) -> GateError:
+    """Return the ``GateError`` of kind ``export`` that says what ``error`` says, in a few lines."""
+    if isinstance(error, GateError):
+        return error
+    chain = tuple(_chain(error))
+    full = next((said for each in chain if (said := disk_full(each))), "")
+    if full:
+        return GateError("export", "OG210", full)
+    root = workspace_of(spec.model)
+    found = (of_error(each, root) for each in reversed(chain))
+    failure = _Failure(
+        text="\n".join(_ANSI.sub("", str(each)) for each in chain),
+        last=chain[-1],
+        chain=chain,
+        source=_translated(chain, root) or next((s for s in found if s is not None), None),
+        spec=spec,
+        root=root,
+    )
+    for code, recognise, lines in _RECOGNISERS:
+        said = recognise(failure)
+        if said:
+            own_words = f"\n{_essential(failure.last, lines)}" if lines else ""
+            return GateError("export", code, said + own_words)
+    return GateError(
+        "export",
+        "OG207",
+        f"the {failure.exporter} exporter failed{at(failure.source)}: "
+        f"{_essential(failure.last, _LINES)}",
+    )
+
+
+def _opset(failure: _Failure) -> str:
+    asked = _NO_OPSET.search(failure.text)
+    if asked is None:
+        return ""
+    low, high = translations.opsets_of_torchscript()
+    return (
+        f"the {failure.exporter} exporter writes opsets {low} to {high}, and {asked[1]} was asked "
+        "for: ask for one of these under export, or leave the opset out"
+    )
+
+
+def _sizes(failure: _Failure) -> str:
+    graphs = [
+        value
+        for each in failure.chain
+        for value in _locals(each)
+        if isinstance(value, torch.fx.GraphModule)
+    ]
+    return constraint_message(failure.text, failure.spec, graphs, failure.source, failure.root)
+
+
+def _custom(failure: _Failure) -> str:
+    fake = _NO_FAKE.search(failure.text)
+    if fake is not None:
+        name = fake[1] or fake[2]
+        return (
+            f"the custom operator {name} has no fake implementation{at(failure.source)}, so nothing "
+            f"can trace it: register one with @torch.library.register_fake({name!r})"
+        )
+    name = _untranslated(failure.text)
+    if name is None or name.split("::")[0] in _TORCH_NAMESPACES:
+        return ""
+    return (
+        f"the custom operator {name} has no translation to ONNX{at(failure.source)}: write it with "
+        "PyTorch's own operators, or export with a function of yours (export: {exporter: "
+        '"export.py:export"}) that passes custom_translation_table to torch.onnx.export'
+    )
+
+
+def _operator(failure: _Failure) -> str:
+    name = _untranslated(failure.text)
+    if name is None:
+        return ""
+    added = _NO_SYMBOLIC.search(failure.text)
+    head = f"the {failure.exporter} exporter has no translation of {name} to ONNX"
+    if added is not None and added[3]:
+        return (
+            f"{head} at opset {added[2]}{at(failure.source)}: it has one from opset {added[3]} on, "
+            f"so ask for that, export: {{opset: {added[3]}}}"
+        )
+    other = translations.elsewhere(name, failure.exporter)
+    if other is not None:
+        return f"{head}{at(failure.source)}, and {other[0]} has: export: {{{other[1]}}}"
+    return (
+        f"{head} at any opset{at(failure.source)}: write it with other operators, or export with a "
+        "function of yours that passes custom_translation_table to torch.onnx.export"
+    )
+
+
+def _data(failure: _Failure) -> str:
+    line = shown(failure.source, "forward")
+    packed = torch.nn.utils.rnn.PackedSequence
+    if any(isinstance(value, packed) for each in failure.chain for value in _locals(each)):
+        return (
+            f"{line} packs sequences by their lengths, which are values of an input: a graph's "
+            "sizes cannot depend on values. Run the layer on the padded sequence and mask its output"
+        )
+    if not _DATA_DEPENDENT.search(failure.text):
+        return ""
+    return (
+        f"{line} takes a branch, or makes a size, from the values of the inputs, which a graph "
+        "cannot: use torch.where where both sides can be computed, torch.cond where not, and "
+        "torch._check for what you know of a size"
+    )
+
+
+# In this order; the number says how many lines of the exporter's own words are worth adding.
+_RECOGNISERS: tuple[tuple[str, Callable[[_Failure], str], int], ...] = (
+    ("OG118", _opset, 0),
+    ("OG206", _sizes, 0),
+    ("OG209", _custom, 1),
+    ("OG201", _operator, 1),
+    ("OG203", _data, 1),
+)
+
+
+def _untranslated(text: str) -> str | None:
+    """Return the operator that an exporter does not know, as ``aten::linalg_qr``."""
+    missing = (
+        _NO_TRANSLATION.search(text) or _NO_NAMESPACE.search(text) or _NO_SYMBOLIC.search(text)
+    )
+    if missing is None:
+        return None
+    name = missing[1]
+    return name if "::" in name else name.replace(".", "::", 1)
+
+
+def _translated(chain: tuple[BaseException, ...], root: Path | None) -> Line | None:
+    """Return the line of the node that the exporter was translating, where it was at that."""
+    for error in chain:
+        for value in _locals(error):
+            if isinstance(value, torch.fx.Node) and value.op == "call_function":
+                source = of_stack(value.meta.get("stack_trace") or "", root)
+                if source is not None:
+                    return source
+    return None
+
+
+def _locals(error: BaseException) -> Iterator[Any]:
+    """Yield what the frames of a traceback hold: the traced graph is nowhere else."""
+    traceback = error.__traceback__
+    while traceback is not None:
+        frame = traceback.tb_frame
+        if "/torch/" in frame.f_code.co_filename:
+            yield from list(frame.f_locals.values())
+        traceback = traceback.tb_next
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    current: BaseException | None = error
+    seen: set[int] = set()
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__ or (
+            None if current.__suppress_context__ else current.__context__
+        )
+
+
+def _essential(error: BaseException, most: int) -> str:
+    lines: list[str] = []
+    for raw in _ANSI.sub("", str(error)).splitlines():
+        line = raw.rstrip()
+        if not line.strip() or line.strip().startswith(_BOILERPLATE):
+            continue
+        if re.match(r'\s*File ".*", line \d+', line) and "site-packages" in line:
+            continue
+        if len(lines) == most:
+            lines[-1] += " …"
+            break
+        lines.append(line if len(line) <= _WIDTH else line[: _WIDTH - 1] + "…")
+    return f"{type(error).__name__}: " + "\n".join(lines)

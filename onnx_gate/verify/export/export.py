@@ -1,0 +1,325 @@
+"""From a module to an ONNX file: the exporters, a user's own, or a file that is there already."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+import torch
+
+from onnx_gate.errors import GateError
+from onnx_gate.manifest import InputSpec, ModelSpec
+from onnx_gate.report.model import ExportInfo
+from onnx_gate.runtimes.base import Array
+from onnx_gate.runtimes.outputs import flatten
+from onnx_gate.runtimes.torch_eager import Eager, _fast_path, seed_everything, to_tensor
+from onnx_gate.verify.build import is_lfs_pointer, load_function
+from onnx_gate.verify.export.disk import check_room
+from onnx_gate.verify.export.errors import export_error
+
+# Above this the weights go beside the graph, which halves the memory that a session takes to load.
+EXTERNAL_DATA_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An ONNX file and how it came to be.
+
+    ``input_names`` maps the manifest's inputs to the graph's, as far as the exporter knows;
+    ``ranges`` maps dynamic dimensions to the sizes for which the exporter vouches (both ends
+    inclusive, ``None`` without end). ``opset_asked`` is what the manifest asks for. ``program``
+    is torch.export's, decomposed as the graph was translated from it, ``None`` without one.
+    """
+
+    path: Path
+    exporter: str
+    proto: onnx.ModelProto
+    opset_asked: int | None = None
+    input_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    ranges: Mapping[str, tuple[int, int | None]] = dataclasses.field(default_factory=dict)
+    program: torch.export.ExportedProgram | None = None
+
+    @property
+    def opset(self) -> int:
+        """Return the version of ONNX's own operator set that the file imports."""
+        return max(
+            (o.version for o in self.proto.opset_import if o.domain in ("", "ai.onnx")), default=0
+        )
+
+    def info(self) -> ExportInfo:
+        """Return what the report says of the file."""
+        operators: dict[str, int] = {}
+        for node in self.proto.graph.node:
+            operators[node.op_type] = operators.get(node.op_type, 0) + 1
+        return ExportInfo(
+            exporter=self.exporter,
+            opset=self.opset,
+            bytes=_size(self.path, self.proto),
+            nodes=len(self.proto.graph.node),
+            operators=dict(sorted(operators.items())),
+        )
+
+
+def export(
+    spec: ModelSpec,
+    eager: Eager,
+    example: Mapping[str, Array],
+    workspace: Path,
+    folder: Path,
+) -> Exported:
+    """Write (or find) the ONNX file of a model and read its graph, without the weights.
+
+    ``example`` holds one array per input. Raises ``GateError`` of kind ``export`` with the
+    exporter's essential lines.
+    """
+    exporter = spec.export.exporter
+    if spec.onnx is not None:
+        path = workspace / spec.onnx
+        return Exported(path, "file", read_graph(path, spec.onnx))
+    folder.mkdir(parents=True, exist_ok=True)
+    check_room(folder, eager.module)
+    path = folder / "model.onnx"
+    seed_everything(spec.seed)
+    tensors = {name: to_tensor(array) for name, array in example.items()}
+    with torch.no_grad():
+        if exporter == "dynamo":
+            return _dynamo(spec, eager, tensors, path)
+        if exporter == "torchscript":
+            return _torchscript(spec, eager, tensors, path)
+        return _custom(spec, eager, tensors, path, workspace)
+
+
+def _dynamo(
+    spec: ModelSpec, eager: Eager, tensors: dict[str, torch.Tensor], path: Path
+) -> Exported:
+    args, kwargs = eager.binding.split(tensors)
+    try:
+        _register_dataclasses(eager, tensors)
+        program = torch.onnx.export(
+            eager.module,
+            args,
+            kwargs=kwargs,
+            dynamo=True,
+            verbose=False,
+            opset_version=spec.export.opset,
+            output_names=_output_names(spec),
+            dynamic_shapes=_dynamic_shapes(eager, spec.inputs),
+        )
+        assert program is not None
+        weights = sum(p.numel() * p.element_size() for p in eager.module.parameters())
+        program.save(str(path), external_data=weights > EXTERNAL_DATA_BYTES)
+    except Exception as error:
+        raise export_error(error, spec) from error
+    proto = read_graph(path, path.name)
+    exported_program = program.exported_program
+    user_inputs = list(exported_program.graph_signature.user_inputs) if exported_program else []
+    graph_inputs = [value.name for value in proto.graph.input]
+    names = _join_inputs(eager, user_inputs, graph_inputs)
+    ranges = _ranges(exported_program, spec.inputs, names, graph_inputs) if exported_program else {}
+    return Exported(path, "dynamo", proto, spec.export.opset, names, ranges, exported_program)
+
+
+def _torchscript(
+    spec: ModelSpec, eager: Eager, tensors: dict[str, torch.Tensor], path: Path
+) -> Exported:
+    order = _call_order(eager)
+    args, kwargs = eager.binding.split(tensors)
+    axes = {
+        name: {axis: dim for axis, dim in enumerate(s.shape) if isinstance(dim, str)}
+        for name, s in spec.inputs.items()
+    }
+    returned = _example_outputs(eager, tensors)
+    # A value of a trace cannot be called by a number, as the outputs in a tuple are.
+    names = _output_names(spec) or [f"output_{n}" if n.isdecimal() else n for n, _ in returned]
+    for name, (_, tensor) in zip(names, returned, strict=False):
+        # Without this the exporter writes the example's sizes into the outputs' declared shapes.
+        axes[name] = {axis: f"{name}_{axis}" for axis in range(tensor.ndim)}
+    try:
+        # The fused operators of attention's fast path have no translation.
+        with _flat_outputs(eager.module), _fast_path(False):
+            torch.onnx.export(
+                eager.module,
+                args,
+                str(path),
+                kwargs=kwargs or None,
+                dynamo=False,
+                verbose=False,
+                opset_version=spec.export.opset,
+                input_names=order,
+                output_names=list(names),
+                dynamic_axes={name: value for name, value in axes.items() if value},
+            )
+    except Exception as error:
+        raise export_error(error, spec) from error
+    return Exported(path, "torchscript", read_graph(path, path.name), spec.export.opset)
+
+
+@contextmanager
+def _flat_outputs(module: torch.nn.Module) -> Iterator[None]:
+    """Let ``module`` return a tuple of tensors, which is all that tracing understands."""
+    original = module.forward
+
+    @functools.wraps(original)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        value = original(*args, **kwargs)
+        if isinstance(value, torch.Tensor):
+            return value
+        return tuple(tensor for _, tensor in flatten(value))
+
+    module.forward = forward
+    try:
+        yield
+    finally:
+        del module.forward
+
+
+def _custom(
+    spec: ModelSpec, eager: Eager, tensors: dict[str, torch.Tensor], path: Path, workspace: Path
+) -> Exported:
+    where = f"models.{spec.name}.export.exporter"
+    function = load_function(spec.export.exporter, workspace, where)
+    try:
+        function(eager.module, tensors, path)
+    except Exception as error:
+        raise export_error(error, spec) from error
+    if not path.exists():
+        raise GateError(
+            "export",
+            "OG207",
+            f"{where}: {spec.export.exporter} returned without writing {path.name}",
+        )
+    return Exported(path, spec.export.exporter, read_graph(path, path.name), spec.export.opset)
+
+
+def read_graph(path: Path, shown: str) -> onnx.ModelProto:
+    """Read a graph; the external data stays where it is.
+
+    Raises ``GateError`` (OG208) for a file that is no ONNX model.
+    """
+    try:
+        proto: onnx.ModelProto = onnx.load(str(path), load_external_data=False)
+    except Exception as error:
+        why = f"cannot be read as an ONNX model: {error}"
+        if is_lfs_pointer(path):
+            why = (
+                "is a Git LFS pointer, not the model; fetch it with git lfs pull (lfs: true of "
+                "actions/checkout)"
+            )
+        raise GateError("export", "OG208", f"{shown} {why}") from error
+    if not proto.graph.node and not proto.graph.output:
+        raise GateError("export", "OG208", f"{shown} holds no graph: it is no ONNX model")
+    return proto
+
+
+def _output_names(spec: ModelSpec) -> list[str] | None:
+    return list(spec.outputs) if spec.outputs else None
+
+
+def _dynamic_shapes(eager: Eager, inputs: Mapping[str, InputSpec]) -> dict[str, Any] | None:
+    """Return torch.export's ``dynamic_shapes``: for each parameter of ``forward``, axis to name."""
+    if not any(isinstance(d, str) for spec in inputs.values() for d in spec.shape):
+        return None
+    axes: dict[str, Any] = {
+        name: {axis: dim for axis, dim in enumerate(spec.shape) if isinstance(dim, str)}
+        for name, spec in inputs.items()
+    }
+    args, kwargs = eager.binding.split(axes)
+    return dict(inspect.signature(eager.module.forward).bind(*args, **kwargs).arguments)
+
+
+def _register_dataclasses(eager: Eager, tensors: dict[str, torch.Tensor]) -> None:
+    """Teach torch.export the dataclasses that the model returns."""
+    if eager.unregistered is None:
+        eager.run_prepared({name: t.clone() for name, t in tensors.items()})
+    for kind in eager.unregistered or ():
+        torch.export.register_dataclass(kind)
+    eager.unregistered = set()
+
+
+def _example_outputs(
+    eager: Eager, tensors: dict[str, torch.Tensor]
+) -> list[tuple[str, torch.Tensor]]:
+    copies = {name: tensor.clone() for name, tensor in tensors.items()}
+    names, outputs = eager.run_prepared(copies)
+    return list(zip(names, outputs, strict=True))
+
+
+def _call_order(eager: Eager) -> list[str]:
+    """Return the manifest's inputs in the order of ``forward``'s parameters."""
+    names = {name: name for name in (*eager.binding.positional, *eager.binding.keyword)}
+    args, kwargs = eager.binding.split(names)
+    bound = inspect.signature(eager.module.forward).bind(*args, **kwargs)
+    order: list[str] = []
+    for value in bound.arguments.values():
+        if isinstance(value, tuple):
+            order.extend(value)
+        elif isinstance(value, dict):
+            order.extend(value.values())
+        else:
+            order.append(value)
+    return order
+
+
+def _join_inputs(
+    eager: Eager, user_inputs: Sequence[str], graph_inputs: Sequence[str]
+) -> dict[str, str]:
+    """Match the manifest's inputs with the graph's, which the exporter may have renamed."""
+    order = _call_order(eager)
+    if len(user_inputs) == len(graph_inputs) == len(order):
+        return dict(zip(order, graph_inputs, strict=True))
+    return {
+        name: graph for name in order for graph in graph_inputs if graph in (name, f"{name}_orig")
+    }
+
+
+def _ranges(
+    program: Any,
+    inputs: Mapping[str, InputSpec],
+    names: Mapping[str, str],
+    graph_inputs: Sequence[str],
+) -> dict[str, tuple[int, int | None]]:
+    """Return the sizes that torch.export vouches for, by the manifest's names of dimensions."""
+    placeholders = [n for n in program.graph.nodes if n.op == "placeholder"]
+    tensors = {n.name: n.meta.get("val") for n in placeholders}
+    users = list(program.graph_signature.user_inputs)
+    found: dict[str, tuple[int, int | None]] = {}
+    for name, graph_name in names.items():
+        place = graph_inputs.index(graph_name)
+        value = tensors.get(users[place]) if place < len(users) else None
+        if not isinstance(value, torch.Tensor):
+            continue
+        for size, dim in zip(value.shape, inputs[name].shape, strict=False):
+            if isinstance(dim, str):
+                low, high = _range_of(size, program.range_constraints)
+                before = found.get(dim, (0, None))
+                ends = [end for end in (before[1], high) if end is not None]
+                found[dim] = (max(before[0], low), min(ends) if ends else None)
+    return found
+
+
+def _range_of(size: Any, constraints: Mapping[Any, Any]) -> tuple[int, int | None]:
+    if isinstance(size, int):
+        return size, size
+    bounds = constraints.get(size.node.expr)
+    if bounds is None:
+        return 0, None
+    low = int(bounds.lower) if bounds.lower.is_finite else 0
+    high = int(bounds.upper) if bounds.upper.is_finite and bounds.upper < 2**31 else None
+    return low, high
+
+
+def _size(path: Path, proto: onnx.ModelProto) -> int:
+    """Return the bytes of the file and of the external data that it names."""
+    files = {path}
+    for tensor in proto.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                files.add(path.parent / entry.value)
+    return sum(file.stat().st_size for file in files if file.exists())

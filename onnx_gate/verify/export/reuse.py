@@ -1,0 +1,69 @@
+"""An export of an earlier run: written down beside the graph, and taken up again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from onnx_gate.errors import GateError
+from onnx_gate.report.io import write_text
+from onnx_gate.report.model import Finding
+from onnx_gate.verify.context import EXPORT_NOTES
+from onnx_gate.verify.export.export import Exported, read_graph
+
+
+class Notes(BaseModel):
+    """What an ``Exported`` says beside its graph, and what its inspection found."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    file: str
+    exporter: str
+    opset_asked: int | None
+    input_names: Mapping[str, str]
+    ranges: Mapping[str, tuple[int, int | None]]
+    findings: tuple[Finding, ...]
+
+
+def write_notes(exported: Exported, findings: Sequence[Finding]) -> None:
+    """Write down an export, so that another process can take it up without exporting."""
+    notes = Notes(
+        file=exported.path.name,
+        exporter=exported.exporter,
+        opset_asked=exported.opset_asked,
+        input_names=dict(exported.input_names),
+        ranges=dict(exported.ranges),
+        findings=tuple(findings),
+    )
+    write_text(exported.path.parent / EXPORT_NOTES, notes.model_dump_json())
+
+
+def take_up(folder: Path) -> tuple[Exported, tuple[Finding, ...]] | None:
+    """Return the export in ``folder`` and what its inspection found.
+
+    ``None`` where there is none that can be used. torch.export's program is not kept.
+    """
+    try:
+        notes = Notes.model_validate_json((folder / EXPORT_NOTES).read_bytes())
+        path = folder / Path(notes.file).name
+        proto = read_graph(path, path.name)
+    except (OSError, ValidationError, GateError):
+        return None
+    exported = Exported(
+        path=path,
+        exporter=notes.exporter,
+        proto=proto,
+        opset_asked=notes.opset_asked,
+        input_names=notes.input_names,
+        ranges=notes.ranges,
+    )
+    return exported, notes.findings
+
+
+def drop(folder: Path) -> None:
+    """Remove the files of an earlier export, which another user may have put there."""
+    for path in folder.iterdir():
+        if not path.is_dir():
+            path.unlink()

@@ -1,0 +1,1 @@
+"""The cases that a model is tried on: sizes, suites, values."""

@@ -1,0 +1,193 @@
+"""``edges``: inputs at the ends of what a dtype or a range can hold, one kind a case."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+
+from onnx_gate.manifest import EdgesSuite, InputSpec
+from onnx_gate.runtimes.base import Array
+from onnx_gate.verify.inputs.draw import Float64, Source, draw, numpy_dtype, to_dtype
+from onnx_gate.verify.inputs.sizes import Sizes, concrete, sizes_label
+from onnx_gate.verify.inputs.suites.base import Draft, SuiteContext, is_float
+
+LARGE = 1e4
+TINY = 1e-6
+_SWEEP = 8.0
+# Few significant bits, so that sums and products of them are exact in every dtype.
+_TIES = (-1.0, -0.5, 0.0, 0.5, 1.0)
+
+Maker = Callable[[InputSpec, tuple[int, ...], Source], Array]
+
+
+@dataclass(frozen=True)
+class _Edge:
+    """One case: ``makers`` fill some of the inputs, the others are drawn at random."""
+
+    label: str
+    makers: Mapping[str, Maker]
+    empty: str | None = None
+
+
+class EdgeCases:
+    """``{edges: [zeros, large]}``: each kind where the dtype and the range allow it."""
+
+    def cases(self, suite: EdgesSuite, context: SuiteContext) -> Iterator[Draft]:
+        """Yield ``kind/sizes`` for every kind that fits some input."""
+        edges = [edge for kind in suite.edges for edge in _edges(kind, context.inputs)]
+        for edge, sizes in _pairs(edges, context.combinations, context.spread):
+            label = sizes_label(sizes)
+            arrays = {}
+            for name, spec in context.inputs.items():
+                source = Source(suite.seed, context.name, edge.label, label, name)
+                make = edge.makers.get(name, draw)
+                arrays[name] = make(spec, concrete(spec, sizes), source)
+            yield Draft((edge.label, *([label] if label else [])), arrays, sizes)
+
+
+def _pairs(
+    edges: list[_Edge], combinations: tuple[Sizes, ...], spread: bool
+) -> Iterator[tuple[_Edge, Sizes]]:
+    filled = [edge for edge in edges if edge.empty is None]
+    if spread:
+        yield from zip(filled, itertools.cycle(combinations))
+    else:
+        yield from itertools.product(filled, combinations)
+    for edge in edges:
+        if edge.empty is not None:
+            widest = max(combinations, key=lambda sizes: sum(sizes.values()))
+            yield edge, {**widest, edge.empty: 0}
+
+
+def _edges(kind: str, inputs: Mapping[str, InputSpec]) -> Iterator[_Edge]:
+    if kind == "empty":
+        names = dict.fromkeys(
+            d for spec in inputs.values() for d in spec.shape if isinstance(d, str)
+        )
+        for name in names:
+            yield _Edge(f"empty.{name}" if len(names) > 1 else "empty", {}, empty=name)
+    elif kind == "masks":
+        for name, spec in inputs.items():
+            if spec.dtype == "bool":
+                for label, mask in (("false", False), ("true", True)):
+                    yield _Edge(f"masks.all_{label}.{name}", {name: _constant(mask)})
+    elif kind == "int_extremes":
+        for name, spec in inputs.items():
+            if spec.range is not None and not is_float(spec):
+                for end, value in zip(("low", "high"), spec.range, strict=True):
+                    yield _Edge(f"int_extremes.{end}.{name}", {name: _constant(value)})
+    elif kind == "bounds":
+        ranged = {n: s for n, s in inputs.items() if s.range is not None and is_float(s)}
+        for place, end in enumerate(("low", "high")):
+            if ranged:
+                makers = {n: _constant(s.range[place]) for n, s in ranged.items() if s.range}
+                yield _Edge(f"bounds.{end}", makers)
+    else:
+        make, applies = _KINDS[kind]
+        makers = {n: make for n, s in inputs.items() if is_float(s) and applies(s)}
+        if makers:
+            yield _Edge(kind, makers)
+
+
+def _constant(value: float | int | bool) -> Maker:
+    def make(spec: InputSpec, shape: tuple[int, ...], source: Source) -> Array:
+        return np.full(shape, value, dtype=numpy_dtype(spec.dtype))
+
+    return make
+
+
+def _scaled(factor: float) -> Maker:
+    def make(spec: InputSpec, shape: tuple[int, ...], source: Source) -> Array:
+        values = _within_range(source.normal(_count(shape)) * factor, spec)
+        return to_dtype(values, spec, shape)
+
+    return make
+
+
+def _negative(spec: InputSpec, shape: tuple[int, ...], source: Source) -> Array:
+    values = -np.abs(source.normal(_count(shape)))
+    if spec.range is not None:
+        values = values * (-spec.range[0] / 4)
+        values = np.clip(values, spec.range[0], min(spec.range[1], 0.0))
+    return to_dtype(values, spec, shape)
+
+
+def _subnormal(spec: InputSpec, shape: tuple[int, ...], source: Source) -> Array:
+    smallest = float(ml_dtypes.finfo(numpy_dtype(spec.dtype)).smallest_normal)
+    values = (2 * source.uniform(_count(shape)) - 1) * smallest
+    return to_dtype(_within_range(values, spec), spec, shape)
+
+
+def _ties(spec: InputSpec, shape: tuple[int, ...], source: Source) -> Array:
+    choices = [v for v in _TIES if spec.range is None or spec.range[0] <= v <= spec.range[1]]
+    if len(choices) < 2 and spec.range is not None:
+        low, high = spec.range
+        choices = [low, (low + high) / 2, high]
+    picks = (source.words(_count(shape)) % np.uint64(len(choices))).astype(np.int64)
+    return to_dtype(np.asarray(choices, dtype=np.float64)[picks], spec, shape)
+
+
+def _sweep(spec: InputSpec, shape: tuple[int, ...], source: Source) -> Array:
+    low, high = spec.range or (-_SWEEP, _SWEEP)
+    count = _count(shape)
+    steps = np.arange(count, dtype=np.float64) / max(count - 1, 1)
+    return to_dtype(low + (high - low) * steps, spec, shape)
+
+
+def _sprinkled(values: tuple[float, ...]) -> Maker:
+    """Return normal numbers in which one element of eight, and at least one, is special."""
+
+    def make(spec: InputSpec, shape: tuple[int, ...], source: Source) -> Array:
+        count = _count(shape)
+        array = source.normal(count)
+        if count:
+            chosen = source.words(count) % np.uint64(8) == 0
+            chosen[int(source.words(1)[0] % np.uint64(count))] = True
+            places = np.flatnonzero(chosen)
+            array[places] = np.resize(np.asarray(values), places.size)
+        return to_dtype(array, spec, shape)
+
+    return make
+
+
+def _within_range(values: Float64, spec: InputSpec) -> Float64:
+    if spec.range is None:
+        return values
+    if spec.range[0] >= 0:
+        values = np.abs(values)
+    elif spec.range[1] <= 0:
+        values = -np.abs(values)
+    return np.clip(values, *spec.range)
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    return int(np.prod(shape, dtype=np.int64))
+
+
+def _holds(*values: float) -> Callable[[InputSpec], bool]:
+    def applies(spec: InputSpec) -> bool:
+        return spec.range is None or all(spec.range[0] <= v <= spec.range[1] for v in values)
+
+    return applies
+
+
+def _unbounded(spec: InputSpec) -> bool:
+    return spec.range is None
+
+
+_KINDS: Mapping[str, tuple[Maker, Callable[[InputSpec], bool]]] = {
+    "zeros": (_constant(0.0), _holds(0.0)),
+    "ones": (_constant(1.0), _holds(1.0)),
+    "negative": (_negative, lambda spec: spec.range is None or spec.range[0] < 0),
+    "large": (_scaled(LARGE), lambda s: s.range is None or max(map(abs, s.range)) >= 5 * LARGE),
+    "tiny": (_scaled(TINY), _holds(0.0)),
+    "subnormal": (_subnormal, _holds(0.0)),
+    "ties": (_ties, lambda spec: True),
+    "sweep": (_sweep, lambda spec: True),
+    "nan": (_sprinkled((float("nan"),)), _unbounded),
+    "inf": (_sprinkled((float("inf"), float("-inf"))), _unbounded),
+}

@@ -1,0 +1,1 @@
+"""What can be seen in a file before it is run."""

@@ -1,0 +1,86 @@
+"""``onnx.checker``'s complaints, with what each usually comes from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from pathlib import Path
+
+import onnx
+
+from onnx_gate.errors import GateError
+from onnx_gate.runtimes.base import first_line
+from onnx_gate.verify.inspect.opsets import first_opset
+
+_UNSORTED = re.compile(r"topologically sorted, however input '([^']*)' of node")
+_TWICE = re.compile(r"\(SSA\) form, however '([^']*)' has been used as (.+?) names? multiple times")
+_UNKNOWN = re.compile(r"No Op registered for (\S+) with domain_version of (\d+)")
+_DOMAIN = re.compile(r"No opset import for domain '([^']*)'")
+_NO_OUTPUT = re.compile(r"Graph output '([^']*)' is not an output of any node")
+_EXTERNAL = re.compile(r"tensor name: (.*?)\) should be stored in (.*), but it")
+_NODE = re.compile(r"[Nn]ame: ?(\S*) OpType: (\S+)")
+
+
+def check_file(path: Path, inputs: Collection[str]) -> None:
+    """Raise ``GateError`` of kind ``inspect`` where ``onnx.checker`` rejects the file at ``path``.
+
+    OG208 where its external data is missing, else OG117. ``inputs`` are the manifest's.
+    """
+    try:
+        onnx.checker.check_model(str(path), full_check=False)
+    except Exception as error:
+        code, message = _explained(str(error) or first_line(error), inputs)
+        raise GateError("inspect", code, message) from error
+
+
+def _explained(text: str, inputs: Collection[str]) -> tuple[str, str]:
+    external = _EXTERNAL.search(text)
+    if external is not None:
+        file = Path(external[2]).name
+        return "OG208", (
+            f"the weights of {external[1]!r} should be in {file!r} beside the file, which is not "
+            "there: commit that file too (git lfs pull where it is in LFS), or save the model in one "
+            "piece, onnx.save(model, path, save_as_external_data=False)"
+        )
+    said = next((line.strip() for line in text.splitlines() if line.strip()), text)[:300]
+    return "OG117", f"onnx.checker rejects the file: {_cause(text, inputs) or said}"
+
+
+def _cause(text: str, inputs: Collection[str]) -> str:
+    node = _NODE.search(text)
+    where = f"the node {node[1]!r} ({node[2]})" if node is not None else "a node"
+    found = _UNSORTED.search(text)
+    if found is not None:
+        return (
+            f"{where} reads {found[1]!r}, which no node before it computes. What edits the graph "
+            "after the export has removed, renamed or moved what makes that value"
+        )
+    found = _TWICE.search(text)
+    if found is not None:
+        rename = "rename that input, in forward and in the manifest"
+        remedy = rename if found[1] in inputs else "rename one of them where the graph is made"
+        return f"two values are called {found[1]!r} ({found[2]}): {remedy}"
+    found = _UNKNOWN.search(text)
+    if found is not None:
+        first = first_opset(found[1])
+        if first is not None and first > int(found[2]):
+            return (
+                f"{where}: {found[1]} exists from opset {first} on, and the file says opset "
+                f"{found[2]}. Export with opset {first}, or with the operators that it is made of"
+            )
+        return (
+            f"{where}: ONNX has no operator {found[1]} at opset {found[2]}. Give it a domain of its "
+            "own and define it as a function of the model, or write it with other operators"
+        )
+    found = _DOMAIN.search(text)
+    if found is not None:
+        return (
+            f"{where} is of the domain {found[1]!r}, which the file does not import: add "
+            f"onnx.helper.make_opsetid({found[1]!r}, 1) to its opset_import"
+        )
+    found = _NO_OUTPUT.search(text)
+    if found is not None:
+        return f"no node computes the graph's output {found[1]!r}: it was removed or renamed"
+    if node is not None:
+        return f"{where}: {text.strip().splitlines()[0].strip()}"
+    return ""

@@ -1,0 +1,310 @@
+"""What can be seen in an ONNX graph without running it."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+from onnx.helper import tensor_dtype_to_np_dtype
+
+from onnx_gate.errors import GateError
+from onnx_gate.manifest import ModelSpec
+from onnx_gate.report.model import Finding
+from onnx_gate.runtimes.base import first_line
+from onnx_gate.verify.export.assumptions import assumptions, bounded_by
+from onnx_gate.verify.export.export import Exported
+from onnx_gate.verify.inputs.draw import numpy_dtype
+from onnx_gate.verify.inputs.sizes import combinations, sizes_label
+from onnx_gate.verify.inspect.checker import check_file
+from onnx_gate.verify.inspect.lowering import deleted_constants, float64_inside, log_of_sigmoid
+from onnx_gate.verify.inspect.opsets import changed_between, introduced_after
+from onnx_gate.verify.source_lines import at, finding_at, of_node, shown, workspace_of
+
+_SMALL_BYTES = 1024
+
+_RANDOM = frozenset(
+    {
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+        "Multinomial",
+        "Bernoulli",
+    }
+)
+
+
+def inspect_graph(spec: ModelSpec, exported: Exported) -> list[Finding]:
+    """Return what is wrong or remarkable in the graph.
+
+    Raises ``GateError`` of kind ``inspect`` where ``onnx.checker`` rejects the file.
+    """
+    check_file(exported.path, spec.inputs)
+    root = workspace_of(spec.model)
+    return [
+        *_shapes(exported.path, exported.proto),
+        *_opset(exported),
+        *_inputs(spec, exported),
+        *_ranges(spec, exported, root),
+        *_nodes(exported.proto, root),
+        *log_of_sigmoid(exported.proto, root),
+        *_program(spec, exported, root),
+    ]
+
+
+def join_inputs(spec: ModelSpec, exported: Exported) -> dict[str, str]:
+    """Map the manifest's inputs to the graph's: by what the exporter says, by name, by place.
+
+    By place only where the graph has as many inputs as the manifest and no name in common with
+    it. Raises ``GateError`` of kind ``inspect`` where an input of the graph stays without values.
+    """
+    stored = {t.name for t in exported.proto.graph.initializer}
+    wanted = [v.name for v in exported.proto.graph.input if v.name not in stored]
+    joined = {name: g for name, g in exported.input_names.items() if g in wanted}
+    joined |= {n: n for n in spec.inputs if n in wanted and n not in joined}
+    if not joined and len(wanted) == len(spec.inputs):
+        joined = dict(zip(spec.inputs, wanted, strict=True))
+    lacking = [name for name in wanted if name not in joined.values()]
+    if lacking:
+        free = [name for name in spec.inputs if name not in joined]
+        near = difflib.get_close_matches(lacking[0], free, n=1, cutoff=0.4)
+        hint = f" (is it {near[0]!r}?)" if near else ""
+        raise GateError(
+            "inspect",
+            "OG112",
+            f"the graph has the input{'s' * (len(lacking) > 1)} {', '.join(lacking)}{hint}, which the "
+            f"manifest does not name; it names {', '.join(spec.inputs) or 'none'}. Give both the same "
+            "names (input_names of torch.onnx.export)",
+        )
+    return joined
+
+
+def _shapes(path: Path, proto: onnx.ModelProto) -> Iterator[Finding]:
+    try:
+        onnx.shape_inference.infer_shapes(_light(proto), check_type=True, strict_mode=True)
+    except Exception as error:
+        yield Finding(
+            code="OG120",
+            severity="warning",
+            message=f"strict shape inference fails, so other runtimes may refuse the file: "
+            f"{first_line(error)}",
+        )
+
+
+def _light(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy without the values of weights, which would be copied four times over.
+
+    Shapes follow from values of small tensors only.
+    """
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    for tensor in copy.graph.initializer:
+        if tensor.HasField("raw_data") and len(tensor.raw_data) > _SMALL_BYTES:
+            tensor.ClearField("raw_data")
+    return copy
+
+
+def _opset(exported: Exported) -> Iterator[Finding]:
+    asked, written = exported.opset_asked, exported.opset
+    if asked is None or written == asked:
+        return
+    operators = [node.op_type for node in exported.proto.graph.node]
+    newer = introduced_after(operators, asked)
+    changed = [name for name in sorted(set(operators)) if changed_between(name, asked, written)]
+    if asked > written:
+        why = "the exporter does not write that opset"
+    elif newer:
+        since = ", ".join(f"{name} exists from opset {first} on" for name, first in newer.items())
+        why = f"{since}, and there is no way down"
+    elif changed:
+        why = f"it has no way down for what changed since: {', '.join(changed[:6])}"
+    else:
+        why = "its converter failed"
+    yield Finding(
+        code="OG118",
+        severity="error",
+        message=f"opset {asked} was asked for and the file has opset {written}: {why}. Ask for "
+        f"{written}, or leave the opset out",
+    )
+
+
+def _inputs(spec: ModelSpec, exported: Exported) -> Iterator[Finding]:
+    graph = {value.name: value for value in exported.proto.graph.input}
+    joined = join_inputs(spec, exported)
+    for name, declared in spec.inputs.items():
+        if name not in joined:
+            yield Finding(
+                code="OG112",
+                severity="warning",
+                message=f"the input {name!r} is not in the graph: the output does not depend on it, "
+                "and a runtime will refuse to be fed it",
+            )
+            continue
+        tensor = graph[joined[name]].type.tensor_type
+        if declared.dtype == "float64":
+            yield Finding(
+                code="OG103",
+                severity="warning",
+                message=f"the input {name!r} is float64; many runtimes take none",
+            )
+        kind = np.dtype(tensor_dtype_to_np_dtype(tensor.elem_type)) if tensor.elem_type else None
+        if kind is not None and kind != numpy_dtype(declared.dtype):
+            yield Finding(
+                code="OG121",
+                severity="error",
+                message=f"the graph takes {kind.name} for {name!r}, the manifest says {declared.dtype}",
+            )
+        if not tensor.HasField("shape"):
+            continue
+        for axis, (size, dim) in enumerate(zip(tensor.shape.dim, declared.shape, strict=False)):
+            if isinstance(dim, str) and size.HasField("dim_value"):
+                yield Finding(
+                    code="OG102",
+                    severity="error",
+                    message=f"{dim!r} (axis {axis} of {name!r}) is declared dynamic and is the fixed "
+                    f"size {size.dim_value} in the graph",
+                )
+
+
+def _ranges(spec: ModelSpec, exported: Exported, root: Path | None) -> Iterator[Finding]:
+    for dim, (low, high) in exported.ranges.items():
+        outside = [s for s in spec.dims.get(dim, ()) if s < low or (high is not None and s > high)]
+        if low in (1, 2):
+            # torch.export never vouches for 0 and 1; whether they work is seen by running them.
+            outside = [size for size in outside if size > 1]
+        if low == high:
+            text = f"the size {low}"
+        elif high is not None:
+            text = f"sizes from {low} to {high}"
+        elif outside:
+            text = f"sizes of at least {low}"
+        else:
+            continue
+        source = None
+        if exported.program is not None:
+            with contextlib.suppress(Exception):  # private to torch, as in _program
+                graph, shapes = exported.program.graph_module, _shapes_of(spec, exported)
+                source = bounded_by(graph, shapes, dim, high is not None, root)
+        yield finding_at(
+            "OG116",
+            "warning",
+            f"torch.export vouches for {text} of the dynamic dimension {dim!r} only: "
+            f"{shown(source, 'forward')} has a condition on it, and the graph has no trace of the "
+            "other branch"
+            + (f"; tested outside it: {', '.join(map(str, outside))}" if outside else ""),
+            source,
+        )
+
+
+def _shapes_of(spec: ModelSpec, exported: Exported) -> dict[str, tuple[int | str, ...]]:
+    """Return the declared shape of each placeholder of the program."""
+    assert exported.program is not None
+    graph_inputs = [value.name for value in exported.proto.graph.input]
+    placeholders = [str(name) for name in exported.program.graph_signature.user_inputs]
+    return {
+        placeholders[place]: spec.inputs[name].shape
+        for name, graph in exported.input_names.items()
+        if graph in graph_inputs and (place := graph_inputs.index(graph)) < len(placeholders)
+    }
+
+
+def _program(spec: ModelSpec, exported: Exported, root: Path | None) -> Iterator[Finding]:
+    program = exported.program
+    if program is None:
+        return
+    yield from deleted_constants(program, exported.proto, root)
+    yield from float64_inside(program, {s.dtype for s in spec.inputs.values()}, root)
+    # What torch keeps of a trace is private to it, and a note is not worth a model's verdict.
+    with contextlib.suppress(Exception):
+        yield from _assumed(spec, exported, root)
+
+
+def _assumed(spec: ModelSpec, exported: Exported, root: Path | None) -> Iterator[Finding]:
+    """Name the conditions on sizes that torch.export relied on and some tested size breaks."""
+    assert exported.program is not None
+    tested = combinations(spec.dims)
+    for assumption in assumptions(exported.program.graph_module, _shapes_of(spec, exported), root):
+        broken = [sizes for sizes in tested if not assumption.holds(sizes)]
+        if not broken:
+            continue
+        remedy = ""
+        fitting = assumption.sizes()[:2] if len(assumption.dims) == 1 else []
+        if fitting:
+            remedy = (
+                f". Sizes for which it holds: dims: {{{assumption.dims[0]}: "
+                f"[{', '.join(map(str, fitting))}]}}"
+            )
+        own = {sizes_label({d: sizes[d] for d in assumption.dims}): None for sizes in broken}
+        source = assumption.source
+        yield finding_at(
+            "OG116",
+            "note",
+            f"torch.export took for granted that {assumption.text}, by "
+            f"{shown(source, 'forward')}, and the graph does not check it; tested as well: "
+            f"{'; '.join(list(own)[:4])}{remedy}",
+            source,
+        )
+
+
+def _nodes(proto: onnx.ModelProto, root: Path | None) -> Iterator[Finding]:
+    constants = _constants(proto)
+    for node in _all_nodes(proto):
+        code, text = "OG113", ""
+        if node.op_type in _RANDOM:
+            code = "OG114"
+            text = (
+                "the graph draws random numbers ({}): every run gives another result, and none of "
+                "them can be verified. Draw outside the model and pass the numbers in"
+            )
+        elif node.op_type == "Dropout" and _true(node, 2, constants):
+            text = "Dropout is alive in the graph ({}): it was exported in training mode"
+        elif node.op_type == "BatchNormalization" and any(
+            a.name == "training_mode" and a.i for a in node.attribute
+        ):
+            text = (
+                "BatchNormalization uses the statistics of the batch ({}): it was exported in "
+                "training mode"
+            )
+        if text:
+            source = of_node(node, root)
+            yield finding_at(
+                code,
+                "error",
+                text.format(_named(node) + at(source)),
+                source,
+            )
+
+
+def _all_nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    pending = [*proto.graph.node, *(node for f in proto.functions for node in f.node)]
+    while pending:
+        node = pending.pop(0)
+        yield node
+        for attribute in node.attribute:
+            for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                pending.extend(graph.node)
+
+
+def _constants(proto: onnx.ModelProto) -> Mapping[str, onnx.TensorProto]:
+    found = {tensor.name: tensor for tensor in proto.graph.initializer}
+    for node in _all_nodes(proto):
+        if node.op_type == "Constant":
+            for attribute in node.attribute:
+                if attribute.name == "value":
+                    found[node.output[0]] = attribute.t
+    return found
+
+
+def _true(node: onnx.NodeProto, place: int, constants: Mapping[str, onnx.TensorProto]) -> bool:
+    if len(node.input) <= place or node.input[place] not in constants:
+        return False
+    return bool(np.all(numpy_helper.to_array(constants[node.input[place]])))
+
+
+def _named(node: onnx.NodeProto) -> str:
+    return f"{node.op_type} {node.name!r}" if node.name else node.op_type

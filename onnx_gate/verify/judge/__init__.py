@@ -1,0 +1,1 @@
+"""A candidate against its reference: tolerances applied, verdicts reached."""

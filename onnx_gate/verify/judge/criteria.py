@@ -1,0 +1,141 @@
+"""The criteria of a tolerance other than ``auto``: pure functions of both sides."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnx_gate.manifest import Tolerance
+from onnx_gate.numerics.compare import Comparison, compare, max_ulp, scaled_error
+from onnx_gate.runtimes.base import Array
+
+Metric = Callable[[Array, Array], float]
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """One criterion, judged: ``budget`` is the share of what is allowed that was used.
+
+    ``index`` is the flat index of the element that decided, -1 where none did.
+    """
+
+    name: str
+    value: float
+    allowed: float
+    budget: float
+    index: int = -1
+
+    @property
+    def holds(self) -> bool:
+        """Say whether the criterion is met; a value that is NaN meets nothing."""
+        return self.budget <= 1.0
+
+    def describe(self) -> str:
+        """Return ``cosine 0.98 where 0.995 is allowed``."""
+        return f"{self.name} {self.value:.3g} where {self.allowed:.3g} is allowed"
+
+
+def fixed_criteria(
+    actual: Array,
+    expected: Array,
+    found: Comparison,
+    tolerance: Tolerance,
+    metric: Metric | None,
+    threads: int,
+) -> Iterator[Criterion]:
+    """Yield every criterion but ``auto`` that ``tolerance`` names, judged on one output.
+
+    ``found`` is the comparison of the same two arrays. Formulas: ``atol``/``rtol`` as
+    ``numpy.allclose``; ``cosine`` of the flattened outputs; ``snr_db`` = 20 log10(|e| / |a - e|);
+    ``top1`` and ``topk`` over the last axis.
+    """
+    if tolerance.atol is not None or tolerance.rtol is not None:
+        yield _close(actual, expected, found, tolerance, threads)
+    if tolerance.cosine is not None:
+        value = 1.0 if found.cosine is None else found.cosine
+        yield Criterion("cosine", value, tolerance.cosine, _ratio(1 - value, 1 - tolerance.cosine))
+    if tolerance.snr_db is not None:
+        value = math.inf if found.snr_db is None else found.snr_db
+        budget = 0.0 if value == math.inf else _power(10.0, (tolerance.snr_db - value) / 20)
+        yield Criterion("snr_db", value, tolerance.snr_db, budget, found.max_abs_index)
+    if tolerance.top1 is not None:
+        value, index = top_agreement(actual, expected, 1)
+        yield Criterion("top1", value, tolerance.top1, _ratio(1 - value, 1 - tolerance.top1), index)
+    if tolerance.topk is not None:
+        value, index = top_agreement(actual, expected, tolerance.topk.k)
+        allowed = tolerance.topk.agreement
+        name = f"top{tolerance.topk.k}"
+        yield Criterion(name, value, allowed, _ratio(1 - value, 1 - allowed), index)
+    if tolerance.max_ulp is not None:
+        distance, index = max_ulp(actual, expected)
+        yield Criterion(
+            "max_ulp", distance, tolerance.max_ulp, _ratio(distance, tolerance.max_ulp), index
+        )
+    if metric is not None and tolerance.max is not None:
+        value = float(metric(expected, actual))
+        budget = math.inf if math.isnan(value) else _ratio(max(value, 0.0), tolerance.max)
+        if value <= tolerance.max:
+            budget = min(budget, 1.0)
+        yield Criterion("metric", value, tolerance.max, budget)
+
+
+def top_agreement(actual: Array, expected: Array, k: int) -> tuple[float, int]:
+    """Return the share of rows with the same ``k`` largest entries, and a row's index that lacks it.
+
+    A row is everything along the last axis. Ties are judged by value: a row agrees where what the
+    candidate picks is, in PyTorch's numbers, as large as what PyTorch picks.
+    """
+    if expected.size == 0:
+        return 1.0, -1
+    rows_e = expected.reshape(-1, expected.shape[-1] if expected.ndim else 1)
+    rows_a = actual.reshape(rows_e.shape)
+    k = min(k, rows_e.shape[1])
+    picked_e = np.sort(np.take_along_axis(rows_e, _largest(rows_e, k), axis=1), axis=1)
+    picked_a = np.sort(np.take_along_axis(rows_e, _largest(rows_a, k), axis=1), axis=1)
+    same = np.all(picked_a == picked_e, axis=1)
+    wrong = np.flatnonzero(~same)
+    index = int(wrong[0]) * rows_e.shape[1] if wrong.size else -1
+    return float(np.mean(same)), index
+
+
+def _largest(rows: Array, k: int) -> Array:
+    return np.argsort(-rows.astype(np.float64), axis=1, kind="stable")[:, :k]
+
+
+def _close(
+    actual: Array, expected: Array, found: Comparison, tolerance: Tolerance, threads: int
+) -> Criterion:
+    atol, rtol = tolerance.atol or 0.0, tolerance.rtol or 0.0
+    if rtol == 0.0:
+        worst, index = _ratio(found.max_abs, atol), found.max_abs_index
+    else:
+        # |a - e| / (atol + rtol |e|) is a scaled error with scale atol / rtol, over rtol.
+        error = scaled_error(actual, expected, atol / rtol, threads)
+        worst, index = error.max / rtol, error.index
+    exceeding = compare(actual, expected, atol=atol, rtol=rtol, threads=threads).exceeding
+    share = exceeding / max(found.elements, 1)
+    if tolerance.mismatch > 0:
+        return Criterion(
+            "mismatch", share, tolerance.mismatch, _ratio(share, tolerance.mismatch), index
+        )
+    if exceeding:
+        worst = max(worst, math.nextafter(1.0, 2.0))
+    elif worst > 1.0:
+        worst = 1.0  # rounding of the quotient: no element exceeds
+    return Criterion("atol+rtol·|e|", worst, 1.0, worst, index)
+
+
+def _ratio(used: float, allowed: float) -> float:
+    if used <= 0:
+        return 0.0
+    return used / allowed if allowed > 0 else math.inf
+
+
+def _power(base: float, exponent: float) -> float:
+    try:
+        return float(base**exponent)
+    except OverflowError:
+        return math.inf

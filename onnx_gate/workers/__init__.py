@@ -1,0 +1,1 @@
+"""Processes that run one task each, with limits; what the task is, nobody here knows."""

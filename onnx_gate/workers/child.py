@@ -1,0 +1,90 @@
+"""The life of one worker, from its fork to its exit."""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import os
+import pickle
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from io import TextIOWrapper
+from typing import Any, NoReturn
+
+from onnx_gate.workers import channel, process
+
+born = 0.0
+"""When this process began, by ``time.perf_counter``; 0 in a process that is no worker."""
+
+# Taken before any model's code has run, which may well replace it.
+_exit = os._exit
+
+
+def live(target: str, job: int, pipe: int, log: int, parent: int) -> NoReturn:
+    """Run ``target`` in this freshly forked process, and leave.
+
+    ``job`` is a file with the token and the pickled payload, ``pipe`` takes the frames, ``log``
+    everything printed, ``parent`` is the fork server's pid. Exits with 0 once ``target`` has
+    returned, with 1 where it raised, with its own status where it raised ``SystemExit``.
+    """
+    global born
+    born = time.perf_counter()
+    code = 1
+    try:
+        pid = os.getpid()
+        os.setsid()
+        process.die_with_parent(parent)
+        _redirect(log)
+        with open(job, "rb") as file:
+            sender = channel.Sender(pipe, file.read(channel.TOKEN_BYTES))
+            payload = pickle.loads(file.read())
+        module, _, name = target.partition(":")
+        function: Callable[[Any, Callable[[Mapping[str, object]], None]], object]
+        function = getattr(importlib.import_module(module), name)
+        function(payload, sender.send)
+        code = 0
+        # A fork of this process that also came back from the target has nothing to say.
+        if os.getpid() == pid:
+            _flush()
+            sender.end()
+    except SystemExit as leaving:
+        code = _status(leaving)
+    except BaseException:
+        code = 1
+        with suppress(BaseException):
+            traceback.print_exc()
+    finally:
+        with suppress(BaseException):
+            _flush()
+        # Teardown would wait for threads that the model left running, and costs about a second.
+        _exit(code)
+
+
+def _redirect(log: int) -> None:
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
+    process.line_buffer_c_stdout()
+    faulthandler.enable(2)
+
+
+def _status(leaving: SystemExit) -> int:
+    if leaving.code is None:
+        return 0
+    if isinstance(leaving.code, int):
+        return leaving.code & 0xFF
+    with suppress(BaseException):
+        print(leaving.code, file=sys.stderr)
+    return 1
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()

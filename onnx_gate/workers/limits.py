@@ -1,0 +1,126 @@
+"""Limits on a worker: how much memory it may hold, how long its log may grow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from onnx_gate.text import last_lines
+
+LOG_CAP = 64 << 20
+"""Bytes of log at which it is emptied: much output is no fault of a model, a full disk is."""
+
+TAIL_LINES = 20
+
+_TAIL_BYTES = 64 << 10
+_SHARE = 0.85
+
+
+def default_memory_limit(total: int | None = None) -> int:
+    """Bytes a task may use where it names no limit: 85 % of ``total``, or of what there is now."""
+    return int(_SHARE * (available_memory() if total is None else total))
+
+
+def available_memory(root: Path = Path("/")) -> int:
+    """Bytes that can be allocated without swapping, within the limits of all enclosing cgroups.
+
+    ``root`` is where ``/proc`` and ``/sys`` are looked for.
+    """
+    rooms = [psutil.virtual_memory().available, *_cgroup_rooms(root)]
+    return max(0, min(rooms))
+
+
+def oom_kills(root: Path = Path("/")) -> int:
+    """How many processes the kernel has killed for want of memory, as far as it says so."""
+    with suppress(OSError, ValueError):
+        for line in (root / "proc/vmstat").read_text().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
+
+
+def _cgroup_rooms(root: Path) -> Iterator[int]:
+    """What each enclosing cgroup, version 2 or 1, still has room for."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except (OSError, UnicodeDecodeError):
+        return
+    for line in lines:
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if not controllers:
+            top, limit, usage = root / "sys/fs/cgroup", "memory.max", "memory.current"
+        elif "memory" in controllers.split(","):
+            top = root / "sys/fs/cgroup/memory"
+            limit, usage = "memory.limit_in_bytes", "memory.usage_in_bytes"
+        else:
+            continue
+        inner = Path(path.lstrip("/"))
+        # In a container the path may be the host's: then only the top exists, and is our own.
+        for folder in (inner, *inner.parents):
+            room = _room(top / folder, limit, usage)
+            if room is not None:
+                yield room
+
+
+def _room(folder: Path, limit: str, usage: str) -> int | None:
+    maximum, current = _number(folder / limit), _number(folder / usage)
+    if maximum is None or current is None:
+        return None
+    return maximum - max(0, current - _reclaimable(folder / "memory.stat"))
+
+
+def _number(file: Path) -> int | None:
+    with suppress(OSError, ValueError):
+        return int(file.read_text())
+    return None
+
+
+def _reclaimable(stat: Path) -> int:
+    """File cache that the kernel gives back before it refuses memory.
+
+    Of what is in active use half counts, as in the kernel's own estimate for the machine: taking
+    all of it back would cost more time than it saves.
+    """
+    with suppress(OSError, ValueError):
+        values = dict(line.split() for line in stat.read_text().splitlines())
+
+        def value(name: str) -> int:
+            return int(values.get(f"total_{name}", values.get(name, "0")))
+
+        return value("inactive_file") + value("active_file") // 2
+    return 0
+
+
+def create_log(path: Path) -> int:
+    """A new, empty log at ``path``, opened for appending and reading.
+
+    Whatever lay there before is removed, never followed or written to.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    return os.open(path, flags, 0o644)
+
+
+def cap_log(fd: int, cap: int = LOG_CAP) -> None:
+    """Empty a log that has outgrown ``cap`` bytes, and say so in it."""
+    if os.fstat(fd).st_size > cap:
+        os.ftruncate(fd, 0)
+        with suppress(OSError):  # a full disk
+            os.write(fd, f"[the log was emptied at {cap} bytes]\n".encode())
+
+
+def log_tail(fd: int) -> tuple[str, ...]:
+    """The last ``TAIL_LINES`` lines of a log, cleaned, each of at most 500 characters."""
+    size = os.fstat(fd).st_size
+    return last_lines(os.pread(fd, _TAIL_BYTES, max(0, size - _TAIL_BYTES)), TAIL_LINES)
+
+
+def gibibytes(size: int) -> str:
+    """``8.0 GiB``."""
+    return f"{size / (1 << 30):.1f} GiB"

@@ -1,0 +1,396 @@
+"""Many tasks, each in a process of its own that can do no harm to the others.
+
+A task's function is model code: it may exit, crash, hang, eat all memory, write to every
+descriptor or kill its parent. Whatever it does becomes the ``Outcome`` of that task alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import os
+import pickle
+import selectors
+import struct
+import tempfile
+import termios
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from onnx_gate.workers import admission, channel, forkserver, limits, process
+from onnx_gate.workers.admission import Seat, Waiting
+from onnx_gate.workers.forkserver import ForkServer, Report, ServerLost
+from onnx_gate.workers.launch import Launch
+from onnx_gate.workers.outcome import judge
+from onnx_gate.workers.task import End, Outcome, Task
+from onnx_gate.workers.worker import Running
+
+__all__ = ["Outcome", "Task", "run_tasks"]
+
+TICK = 0.05
+"""Seconds between two looks at the limits, at least."""
+
+GRACE = 30.0
+"""Seconds in which the fork server must have started, or ended, a worker it was told to."""
+
+_WATCH_SHARE = 0.05  # of the gate's time, that looking at all processes may take
+_READ = 1 << 20
+
+
+def run_tasks(
+    tasks: Sequence[Task],
+    target: str,
+    *,
+    jobs: int,
+    on_event: Callable[[str, dict[str, Any]], None],
+    preload: Sequence[str] = (),
+    on_start: Callable[[str], None] | None = None,
+    on_end: Callable[[str, Outcome], None] | None = None,
+    launch: Launch = Launch(),
+    memory: int | None = None,
+) -> dict[str, Outcome]:
+    """Run ``target`` (``package.module:function``) on each task, at most ``jobs`` at a time.
+
+    The longest is started first. A worker starts beside others only where what is expected of
+    all of them fits into ``memory`` bytes (None: what the machine and its cgroups have now); where
+    it turns out not to, workers are ended but for one, and run again alone in the end.
+
+    The function is called as ``target(payload, emit)`` in a fork of a process that has imported
+    ``preload``. Every message it emits goes to ``on_event(name, message)`` as it arrives, and is
+    untrusted. ``on_start(name)`` is called when a worker starts: again for a task that is run
+    again, alone, because it was ended for want of memory (which is a stage of its own, waiting
+    for memory) or in flight when the fork server died.
+    ``on_end`` is called once per task, when its outcome is known.
+
+    Returns an outcome for every task, by name; a task never raises here. Raises ``ValueError``
+    for names that are not unique and for ``jobs`` below 1, and whatever a callback raises
+    (``KeyboardInterrupt`` included), once all workers and their descendants are gone. Until
+    then the calling process is the parent of every orphan among its descendants (Linux): of its
+    own children, started meanwhile by other threads, those in a session of their own would be
+    ended with them.
+    """
+    if len({task.name for task in tasks}) != len(tasks):
+        raise ValueError("two tasks have the same name")
+    if jobs < 1:
+        raise ValueError("jobs must be at least 1")
+    pool = _Pool(target, preload, on_event, on_start, on_end, launch, memory)
+    order = admission.longest_first([task.expected_seconds for task in tasks])
+    before = process.set_subreaper(True)
+    try:
+        pool.run([tasks[place] for place in order], jobs)
+        # Alone, a worker that runs out of memory does so by itself.
+        pool.run(tuple(pool.crowded), 1)
+        # Whoever was running when a fork server died may have killed it: alone, it can only
+        # harm itself.
+        pool.run(tuple(pool.suspects), 1, last=True)
+    finally:
+        try:
+            pool.close()
+        finally:
+            process.set_subreaper(before)
+    return {task.name: pool.outcomes[task.name] for task in tasks}
+
+
+class _Pool:
+    def __init__(
+        self,
+        target: str,
+        preload: Sequence[str],
+        on_event: Callable[[str, dict[str, Any]], None],
+        on_start: Callable[[str], None] | None,
+        on_end: Callable[[str, Outcome], None] | None,
+        launch: Launch,
+        memory: int | None,
+    ) -> None:
+        self._launch = launch
+        self._memory = memory
+        self.outcomes: dict[str, Outcome] = {}
+        self.crowded: list[Task] = []
+        self.suspects: list[Task] = []
+        self._target = target
+        self._preload = preload
+        self._on_event = on_event
+        self._on_start = on_start
+        self._on_end = on_end
+        self._server: ForkServer | None = None
+        self._selector = selectors.DefaultSelector()
+        self._active: dict[int, Running] = {}
+        self._numbers = itertools.count(1)
+        self._default_limit = limits.default_memory_limit(memory)
+        self._reserve = int(admission.RESERVE * (memory or limits.available_memory()))
+        self._shared = 0  # bytes of a worker that are the server's
+        self._strangers = {row.pid for row in process.children_elsewhere()}
+        self._next_watch = 0.0
+
+    def run(self, tasks: Iterable[Task], jobs: int, *, last: bool = False) -> None:
+        """Run all tasks; those in flight when the server dies are suspects, or lost if ``last``."""
+        queue = list(tasks)
+        passed = Counter[str]()
+        while queue or self._active:
+            try:
+                while len(self._active) < jobs:
+                    place = self._next(queue, passed)
+                    if place is None:
+                        break
+                    if self._server is None and not self._start_server(queue):
+                        return
+                    passed.update(task.name for task in queue[:place])
+                    self._spawn(queue.pop(place))
+                for key, _ in self._selector.select(TICK):
+                    if isinstance(key.data, Running):
+                        self._read(key.data, _READ)
+                    else:
+                        self._receive()
+                if time.monotonic() >= self._next_watch:
+                    self._watch()
+            except ServerLost:
+                self._abandon(last)
+
+    def close(self) -> None:
+        """End whatever still runs."""
+        try:
+            if self._server is not None:
+                self._selector.unregister(self._server)
+                self._server.close()
+            process.end_orphans(self._strangers, GRACE)
+        finally:
+            for worker in self._active.values():
+                self._drop(worker)
+            self._active.clear()
+            self._selector.close()
+
+    def _next(self, queue: Sequence[Task], passed: Counter[str]) -> int | None:
+        """The place in the queue of the task to start now."""
+        if not queue or not self._active:
+            return 0 if queue else None
+        waiting = [Waiting(self._own(task), passed[task.name]) for task in queue]
+        return admission.next_to_start(waiting, self._seats(), self._room())
+
+    def _own(self, task: Task) -> int:
+        """Bytes that a worker is expected to use, the server's aside."""
+        expected = admission.UNKNOWN if task.expected_memory is None else task.expected_memory
+        return max(0, expected - self._shared)
+
+    def _seats(self) -> list[Seat]:
+        return [
+            Seat(self._own(worker.task), max(0, worker.used - self._shared), worker.asked)
+            for worker in self._active.values()
+        ]
+
+    def _room(self) -> int:
+        """Bytes that workers side by side may still take."""
+        if self._memory is None:
+            return limits.available_memory() - self._reserve
+        return self._memory - self._reserve - sum(seat.used for seat in self._seats())
+
+    def _start_server(self, queue: list[Task]) -> bool:
+        try:
+            self._server = ForkServer(self._target, self._preload, self._launch)
+        except ServerLost as error:
+            process.end_orphans(self._strangers, GRACE)
+            for task in queue:
+                self._settle(task, Outcome((), "lost", str(error), (), 0.0, 0))
+            return False
+        self._shared = process.anonymous_bytes(self._server.pid)
+        self._selector.register(self._server, selectors.EVENT_READ)
+        return True
+
+    def _spawn(self, task: Task) -> None:
+        assert self._server is not None
+        token = channel.new_token()
+        try:
+            log = limits.create_log(task.log)
+        except OSError as error:
+            # An earlier worker may have put something in the way: no reason to lose the others.
+            detail = f"its log could not be created: {error.strerror}"
+            self._settle(task, Outcome((), "lost", detail, (), 0.0, 0))
+            return
+        reader, writer = os.pipe()
+        os.set_blocking(reader, False)
+        worker = Running(
+            task=task,
+            number=next(self._numbers),
+            limit=self._default_limit if task.memory is None else task.memory,
+            pipe=reader,
+            log=log,
+            decoder=channel.Decoder(token),
+            asked=time.monotonic(),
+            oom_kills=limits.oom_kills(),
+        )
+        self._active[worker.number] = worker
+        for each in self._active.values():
+            each.accompanied = each.accompanied or len(self._active) > 1
+        self._selector.register(reader, selectors.EVENT_READ, worker)
+        # Not by way of the server, whose memory every later worker inherits.
+        with tempfile.TemporaryFile() as job:
+            try:
+                job.write(token + pickle.dumps(task.payload))
+                job.seek(0)
+                self._server.spawn(worker.number, job.fileno(), writer, log)
+            finally:
+                os.close(writer)
+
+    def _read(self, worker: Running, most: int) -> None:
+        """Take in what the worker sent, at most ``most`` bytes of it."""
+        while most > 0 and worker.listening:
+            try:
+                data = os.read(worker.pipe, min(most, 1 << 18))
+            except BlockingIOError:
+                return
+            if not data:
+                self._deafen(worker)
+                return
+            most -= len(data)
+            try:
+                for message in worker.decoder.feed(data):
+                    if message["kind"] == "result":
+                        worker.messages.append(message)
+                    self._on_event(worker.task.name, message)
+            except channel.ProtocolError as error:
+                self._deafen(worker)
+                self._doom(worker, "protocol", str(error))
+
+    def _deafen(self, worker: Running) -> None:
+        if worker.listening:
+            worker.listening = False
+            self._selector.unregister(worker.pipe)
+
+    def _doom(self, worker: Running, end: End, detail: str) -> None:
+        """Decide how the worker ends, and have it end so."""
+        if worker.doom is None:
+            worker.doom = end, detail
+            worker.doomed = time.monotonic()
+            if self._server is not None:
+                self._server.kill(worker.number)
+
+    def _receive(self) -> None:
+        if self._server is None:
+            return
+        for report in self._server.receive():
+            worker = self._active.get(report.number)
+            if worker is None:
+                continue
+            if report.what == forkserver.BORN:
+                worker.pid = report.value
+                worker.started = time.monotonic()
+                if self._on_start is not None:
+                    self._on_start(worker.task.name)
+            else:
+                self._ended(worker, report)
+
+    def _ended(self, worker: Running, report: Report) -> None:
+        """The worker and its family are gone; what is in the pipe now is all there is."""
+        with suppress(ServerLost):
+            self._read(worker, _readable(worker.pipe))
+        worker.peak = max(worker.peak, report.peak)
+        end, detail = worker.doom or judge(
+            report,
+            spoke=bool(worker.messages),
+            complete=worker.decoder.ended,
+            starved=limits.oom_kills() > worker.oom_kills,
+        )
+        if end == "memory" and worker.doom is None:
+            worker.crowded = worker.accompanied
+        self._finish(worker, end, detail)
+
+    def _finish(self, worker: Running, end: End, detail: str) -> None:
+        if worker.crowded:
+            del self._active[worker.number]
+            self._drop(worker)
+            self.crowded.append(worker.task)
+            self._on_event(worker.task.name, {"kind": "stage", "name": "waiting for memory"})
+            return
+        outcome = Outcome(
+            messages=tuple(worker.messages),
+            end=end,
+            detail=detail,
+            tail=limits.log_tail(worker.log),
+            seconds=time.monotonic() - (worker.started or worker.asked),
+            peak_memory=worker.peak,
+        )
+        self._active.pop(worker.number, None)
+        self._drop(worker)
+        self._settle(worker.task, outcome)
+
+    def _settle(self, task: Task, outcome: Outcome) -> None:
+        self.outcomes[task.name] = outcome
+        if self._on_end is not None:
+            self._on_end(task.name, outcome)
+
+    def _drop(self, worker: Running) -> None:
+        self._deafen(worker)
+        os.close(worker.pipe)
+        os.close(worker.log)
+
+    def _watch(self) -> None:
+        """Hold the server and every worker to their limits."""
+        if self._server is None:
+            return
+        begin = time.monotonic()
+        table = process.process_table()
+        server = table.get(self._server.pid)
+        # A server that a worker has stopped or traces is as lost as one that it has killed.
+        if not self._server.alive() or server is None or server.state in "TtZ":
+            raise ServerLost("the fork server does not run")
+        families = process.families(table, {w.pid for w in self._active.values() if w.pid})
+        for worker in list(self._active.values()):
+            limits.cap_log(worker.log)
+            if begin - (worker.doomed or worker.asked) > GRACE and (worker.doom or not worker.pid):
+                raise ServerLost("the fork server does not answer")
+            if not worker.pid:
+                continue
+            worker.used = sum(row.rss for row in families[worker.pid])
+            worker.peak = max(worker.peak, worker.used)
+            if worker.used > worker.limit:
+                self._doom(
+                    worker,
+                    "memory",
+                    f"over its memory limit of {limits.gibibytes(worker.limit)} "
+                    f"({limits.gibibytes(worker.used)} in use)",
+                )
+            elif begin - worker.started > worker.task.timeout:
+                self._doom(worker, "timeout", f"over its time limit of {worker.task.timeout:g} s")
+        self._make_room()
+        now = time.monotonic()
+        self._next_watch = now + max(TICK, (now - begin) / _WATCH_SHARE)
+
+    def _make_room(self) -> None:
+        """Where memory is short, end a worker that is then run again alone."""
+        workers = list(self._active.values())
+        # Whoever is ending already gives its memory back.
+        if len(workers) < 2 or any(worker.doom for worker in workers):
+            return
+        place = admission.to_end(self._seats(), self._room())
+        if place is not None:
+            workers[place].crowded = True
+            self._doom(workers[place], "memory", "no memory was left beside others")
+
+    def _abandon(self, last: bool) -> None:
+        """The server is lost: end its workers, and remember who may have been at fault."""
+        if self._server is not None:
+            self._selector.unregister(self._server)
+            self._server.destroy()
+            self._server = None
+        for worker in self._active.values():
+            if worker.pid:
+                process.kill_family(worker.pid)
+        process.end_orphans(self._strangers, GRACE)
+        while self._active:
+            worker = next(iter(self._active.values()))
+            if worker.doom is not None:
+                self._finish(worker, *worker.doom)
+            elif last:
+                self._finish(worker, "lost", "it killed the process that started it")
+            else:
+                del self._active[worker.number]
+                self._drop(worker)
+                self.suspects.append(worker.task)
+
+
+def _readable(pipe: int) -> int:
+    """Bytes in the pipe now: somebody who still writes to it cannot make this endless."""
+    size: int = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))[0]
+    return size

@@ -1,0 +1,39 @@
+"""What the gate knows of a worker that runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from onnx_gate.workers import channel
+from onnx_gate.workers.task import End, Task
+
+
+@dataclass
+class Running:
+    """A worker from the moment that it is asked for.
+
+    ``limit``, ``used`` and ``peak`` are bytes, ``asked``, ``started`` and ``doomed`` times of the
+    monotonic clock. ``doom`` is the end that the gate has decided on. ``accompanied`` says that
+    there were others beside it, ``crowded`` that it is to be run again without them, and
+    ``oom_kills`` is what ``limits.oom_kills`` said when it was asked for.
+    """
+
+    task: Task
+    number: int
+    limit: int
+    pipe: int
+    log: int
+    decoder: channel.Decoder
+    asked: float
+    pid: int = 0
+    started: float = 0.0
+    listening: bool = True
+    used: int = 0
+    peak: int = 0
+    oom_kills: int = 0
+    accompanied: bool = False
+    crowded: bool = False
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    doom: tuple[End, str] | None = None
+    doomed: float = 0.0
