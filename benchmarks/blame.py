@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.diagnose_cases import CASES, DivergingCase
-from onnx_gate.diagnose.blame.blame import Found, find_blame
+from onnx_gate.diagnose.blame.blame import BlameResult, find_blame
 
 
 def main(pattern: str = "*") -> None:
@@ -39,7 +39,7 @@ def main(pattern: str = "*") -> None:
     print(f"{right} of {total} right ({right / max(total, 1):.1%}), the slowest {slowest:.1f} s")
 
 
-def diagnose(case: DivergingCase, folder: Path) -> tuple[Found, float]:
+def diagnose(case: DivergingCase, folder: Path) -> tuple[BlameResult, float]:
     """The blame for one case, and the seconds that finding it took."""
     subject = case.make(folder)
     begin = time.perf_counter()

@@ -25,7 +25,7 @@ from diagnose_cases import CASES, DivergingCase
 from diagnose_cases.sweep import Sweep
 
 from onnx_gate.diagnose.localize.localize import Located, localize
-from onnx_gate.diagnose.trace.record_export import quiet
+from onnx_gate.diagnose.trace.record_export import silence_exporters
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def sweep(count: int, seed: int, verbose: bool) -> int:
     with tempfile.TemporaryDirectory() as folder:
         source = Sweep(Path(folder), seed)
         while totals["all"] < count:
-            with quiet():
+            with silence_exporters():
                 drawn = source.draw()
             if drawn is None:
                 continue
@@ -122,7 +122,7 @@ def sweep(count: int, seed: int, verbose: bool) -> int:
 def run(case: DivergingCase) -> Row:
     """Make a case and localise it."""
     with tempfile.TemporaryDirectory() as folder:
-        with quiet():
+        with silence_exporters():
             subject = case.make(Path(folder))
         begin = time.perf_counter()
         try:

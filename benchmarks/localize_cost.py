@@ -42,7 +42,7 @@ from torch.onnx import verification
 from onnx_gate.diagnose.diagnose import diagnose, explain
 from onnx_gate.diagnose.localize.localize import localize
 from onnx_gate.diagnose.subject import Subject
-from onnx_gate.diagnose.trace.record_export import quiet
+from onnx_gate.diagnose.trace.record_export import silence_exporters
 from onnx_gate.manifest import ExportSpec, InputSpec, ModelSpec, RuntimeSpec, load
 from onnx_gate.numerics.compare import compare
 from onnx_gate.report.model import Check, GraphNode
@@ -52,7 +52,7 @@ from onnx_gate.verify.context import Context
 from onnx_gate.verify.export.export import Exported, export
 from onnx_gate.verify.inspect.inspect import join_inputs
 from onnx_gate.verify.verify import verify
-from onnx_gate.workers.forked import aside
+from onnx_gate.workers.forked import run_forked
 
 HERE = Path(large.__file__).resolve().parent
 ORT = RuntimeSpec("onnxruntime")
@@ -95,11 +95,11 @@ class Bench:
         )
         for path in (self.clean, self.custom, self.file, self.product):
             path.parent.mkdir()
-        aside(self._write, 600)
+        run_forked(self._write, 600)
 
     def _write(self) -> dict[str, Any]:
         example = {name: torch.from_numpy(array) for name, array in self.arrays.items()}
-        with quiet():
+        with silence_exporters():
             large.one_gelu_tanh(self.eager.module, example, self.custom)
         clean = graphs.attribute("Gelu", self.layers // 2, approximate=None)
         save(onnx.load(str(self.custom)), self.clean, clean)
@@ -157,7 +157,7 @@ class Bench:
         folder = Path(tempfile.mkdtemp(dir=self.folder))
 
         def whole() -> Exported:
-            with quiet():
+            with silence_exporters():
                 exported = watch.time(
                     "export",
                     lambda: export(self.spec("dynamo"), self.eager, self.arrays, HERE, folder),
@@ -197,7 +197,7 @@ class Bench:
     def torch_verify(self) -> Seconds:
         watch = Watch()
         tokens = torch.from_numpy(self.arrays["tokens"])
-        with quiet(), torch.no_grad():
+        with silence_exporters(), torch.no_grad():
             program = torch.onnx.export(
                 self.eager.module, (), kwargs={"tokens": tokens}, dynamo=True, verbose=False
             )
@@ -285,7 +285,7 @@ def measure_time(options: argparse.Namespace) -> None:
                     print("Polygraphy is skipped: --polygraphy names no folder with it")
             rounds.append({})
             for row, work in rows:
-                found, trouble = aside(work, options.limit)
+                found, trouble = run_forked(work, options.limit)
                 if trouble:
                     print(f"{row}: {trouble}")
                     troubles[row] = trouble
@@ -351,7 +351,7 @@ def measure_memory(options: argparse.Namespace) -> None:
         source = 'export: {exporter: "large.py:one_gelu_tanh"}'
         if options.file:
             source = "onnx: wide.onnx"
-            aside(lambda: write_wide(folder / source[6:], layers), 600)
+            run_forked(lambda: write_wide(folder / source[6:], layers), 600)
         memory = options.limit_gibibytes
         manifest.write_text(MANIFEST.format(layers=layers, memory=memory, source=source))
         print("| | peak, GiB | peak in the stages |")
@@ -371,8 +371,8 @@ def write_wide(path: Path, layers: int) -> dict[str, Any]:
     scratch.mkdir()
     torch.manual_seed(0)
     x = torch.zeros(8, 4096)
-    with quiet(), torch.no_grad():
-        large.one_gelu_tanh(large.Wide(layers).eval(), {"x": x}, scratch / path.name)
+    with silence_exporters(), torch.no_grad():
+        large.one_gelu_tanh(large.Float64Reference(layers).eval(), {"x": x}, scratch / path.name)
     right = graphs.attribute("Gelu", layers // 2, approximate=None)
     wrong = graphs.weight(f"layers.{layers // 2}.weight", lambda a: a * np.float32(1.01))
     renamed = graphs.several(right, wrong, graphs.strip, graphs.rename)

@@ -23,7 +23,7 @@ from pathlib import Path
 from onnx_gate.action import environment, log, requirements
 from onnx_gate.action.inputs import Inputs
 from onnx_gate.action.job import Job
-from onnx_gate.action.refusal import refused
+from onnx_gate.action.refusal import failed_report
 from onnx_gate.errors import UserError
 from onnx_gate.manifest import ManifestError
 from onnx_gate.manifest.load import load
@@ -42,7 +42,7 @@ _STATUS = {"pass": 0, "diverged": 1, "error": 1}
 
 
 @dataclass(frozen=True)
-class _Place:
+class RunFolders:
     """Folders of this run: ``root`` is the gate's, the others the models' to write to."""
 
     root: Path
@@ -70,7 +70,7 @@ def verify(inputs: Inputs, environ: Mapping[str, str], workspace: Path) -> tuple
 
 
 def _verify(
-    inputs: Inputs, environ: Mapping[str, str], workspace: Path, output: Path, place: _Place
+    inputs: Inputs, environ: Mapping[str, str], workspace: Path, output: Path, place: RunFolders
 ) -> tuple[Report, int]:
     policy, level = _policy(inputs, environ, workspace, output, place)
     log.command(_level_line(level))
@@ -112,7 +112,7 @@ def _verify(
 
 
 def _policy(
-    inputs: Inputs, environ: Mapping[str, str], workspace: Path, output: Path, place: _Place
+    inputs: Inputs, environ: Mapping[str, str], workspace: Path, output: Path, place: RunFolders
 ) -> tuple[Policy, Sandbox]:
     models = output / "models"
     models.mkdir(exist_ok=True)
@@ -162,7 +162,7 @@ def _install(
     environ: Mapping[str, str],
     policy: Policy,
     level: Sandbox,
-    place: _Place,
+    place: RunFolders,
     file: Path,
 ) -> tuple[str | None, tuple[str, ...] | None]:
     if not file.is_file():
@@ -185,7 +185,7 @@ def _install(
     return str(done.python), None
 
 
-def _run_gate(job: Job, environ: Mapping[str, str], directory: Path, place: _Place) -> int:
+def _run_gate(job: Job, environ: Mapping[str, str], directory: Path, place: RunFolders) -> int:
     file = place.root / "job.json"
     write_text(file, job.model_dump_json())
     gate = subprocess.Popen(
@@ -223,7 +223,7 @@ def _end(
 ) -> tuple[Report, int]:
     """Report that nothing could be verified, and why."""
     log.fail(message)
-    report = refused([Problem(message="\n".join((message, *tail)))], inputs.manifest, level)
+    report = failed_report([Problem(message="\n".join((message, *tail)))], inputs.manifest, level)
     write_text(output / REPORT, to_json(report))
     return report, 1
 
@@ -276,11 +276,11 @@ def _level_line(level: Sandbox) -> str:
 
 
 @contextmanager
-def _place() -> Iterator[_Place]:
+def _place() -> Iterator[RunFolders]:
     # Not in RUNNER_TEMP or HOME, which are closed; and not guessable.
     root = Path(tempfile.gettempdir(), f"onnx-gate-{secrets.token_hex(8)}")
     root.mkdir(mode=0o711)
-    place = _Place(root, root / "home", root / "tmp", root / "site", root / "models")
+    place = RunFolders(root, root / "home", root / "tmp", root / "site", root / "models")
     try:
         for folder in (place.home, place.temporary, place.site, place.private):
             folder.mkdir(mode=0o755)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from onnx_gate.action.inputs import Inputs
 from onnx_gate.action.problems import of_manifest
-from onnx_gate.action.refusal import refused
+from onnx_gate.action.refusal import failed_report
 from onnx_gate.errors import UserError
 from onnx_gate.gate.run import select
 from onnx_gate.github.artifacts import download_report
@@ -30,7 +30,7 @@ def joined(inputs: Inputs) -> Report:
         try:
             manifest = load(inputs.manifest_path)
         except ManifestError as error:
-            return refused(of_manifest(error), inputs.manifest)
+            return failed_report(of_manifest(error), inputs.manifest)
         names = [model.name for model in select(manifest.models, inputs.models)]
         info = ManifestInfo(path=manifest.path.name, sha256=manifest.sha256)
     return merge_files(find_reports([inputs.output_path], inputs.output_path), names, info)
@@ -41,7 +41,7 @@ def local(inputs: Inputs) -> Report:
     try:
         return read_report(inputs.output_path / "report.json")
     except UserError as error:
-        return refused([Problem(message=str(error))], inputs.manifest)
+        return failed_report([Problem(message=str(error))], inputs.manifest)
 
 
 def downloaded(inputs: Inputs, client: Client, repository: str, run: WorkflowRun) -> Report:
@@ -58,10 +58,10 @@ def downloaded(inputs: Inputs, client: Client, repository: str, run: WorkflowRun
                 f"{ended} and left no artifact '{ARTIFACT}': upload the report's folder in a step "
                 "with if: ${{ !cancelled() }}"
             )
-            return refused([Problem(message=lacking)], inputs.manifest)
+            return failed_report([Problem(message=lacking)], inputs.manifest)
         report = parse_report(content, "the artifact's report.json")
     except (GitHubError, UserError) as error:
-        return refused([Problem(message=f"{ended}: {error}")], inputs.manifest)
+        return failed_report([Problem(message=f"{ended}: {error}")], inputs.manifest)
     if report.verdict == "pass" and run.conclusion != "success":
         problem = Problem(message=f"{ended}, and yet its report says 'pass'")
         return report.model_copy(

@@ -52,7 +52,7 @@ def _act(inputs: Inputs, environ: Mapping[str, str]) -> int:
     status = PASSED
     if inputs.mode in ("all", "publish", "report"):
         client = _client(inputs, context, trouble)
-        context = _filled(context, client)
+        context = with_pull_request(context, client)
         target = _target(context, client, trouble)
     # Imported late: a mode pays for what it uses, and publishing has to start quickly.
     if inputs.mode == "plan":
@@ -91,7 +91,7 @@ def publish_report(report: Report, inputs: Inputs, environ: Mapping[str, str]) -
     context = read_context(environ)
     trouble: list[str] = []
     client = _client(inputs, context, trouble)
-    context = _filled(context, client)
+    context = with_pull_request(context, client)
     target = _target(context, client, trouble)
     publication = Publication(inputs, context, environ, client, target)
     report, more = complete(report, publication)
@@ -122,7 +122,7 @@ def _client(inputs: Inputs, context: Context, trouble: list[str]) -> Client | No
     return Client(inputs.token, context.api_url)
 
 
-def _filled(context: Context, client: Client | None) -> Context:
+def with_pull_request(context: Context, client: Client | None) -> Context:
     """The context with what the event did not tell of its pull request, where GitHub tells it."""
     known = context.pull_request
     if client is None or known is None or (known.head_sha and known.base_sha):
@@ -169,11 +169,11 @@ def _invalid(message: str, environ: Mapping[str, str], status: int = INVALID) ->
     """Say what is wrong wherever a person or a later step will look."""
     for line in message.splitlines():
         log.fail(line)
-    from onnx_gate.action.refusal import refused
+    from onnx_gate.action.refusal import failed_report
     from onnx_gate.github.limits import summary_text
     from onnx_gate.report.markdown import View
 
-    report = refused([Problem(message=line) for line in message.splitlines()], "")
+    report = failed_report([Problem(message=line) for line in message.splitlines()], "")
     try:
         if path := environ.get("GITHUB_OUTPUT"):
             append_outputs(Path(path), outputs_of(report))

@@ -9,7 +9,7 @@ from pathlib import Path
 from onnx_gate.action import log
 from onnx_gate.action.inputs import Inputs
 from onnx_gate.action.problems import of_manifest
-from onnx_gate.action.refusal import refused
+from onnx_gate.action.refusal import failed_report
 from onnx_gate.errors import UserError
 from onnx_gate.gate.run import select
 from onnx_gate.gate.shards import described, matrix
@@ -37,7 +37,7 @@ def plan(inputs: Inputs, environ: Mapping[str, str]) -> Report | None:
     try:
         manifest = load(inputs.manifest_path)
     except ManifestError as error:
-        return refused(of_manifest(error), inputs.manifest)
+        return failed_report(of_manifest(error), inputs.manifest)
     names = [model.name for model in select(manifest.models, inputs.models)]
     seconds = _durations(inputs)
     found = matrix(names, "auto" if shards == "auto" else int(shards), seconds)

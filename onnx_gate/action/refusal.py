@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from onnx_gate.report.model import Counts, ManifestInfo, Problem, Report, Sandbox
 
 
-def refused(problems: Sequence[Problem], manifest: str, sandbox: Sandbox | None = None) -> Report:
+def failed_report(
+    problems: Sequence[Problem], manifest: str, sandbox: Sandbox | None = None
+) -> Report:
     """Return a report without models, of verdict ``error``, that says why."""
     return Report(
         verdict="error",

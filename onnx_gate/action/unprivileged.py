@@ -14,7 +14,7 @@ from pathlib import Path
 from onnx_gate.action.job import Job
 from onnx_gate.action.log import say
 from onnx_gate.action.problems import of_manifest
-from onnx_gate.action.refusal import refused
+from onnx_gate.action.refusal import failed_report
 from onnx_gate.errors import UserError
 from onnx_gate.gate.deliver import run_and_report
 from onnx_gate.gate.shards import parse_shard
@@ -73,7 +73,7 @@ def _refuse(job: Job, problems: Sequence[Problem]) -> int:
         f"{name}:{p.line}:{p.column}: {p.path}: {p.message}" if p.line else p.message
         for p in problems
     )
-    write_text(Path(job.output) / REPORT, to_json(refused(problems, name, job.sandbox)))
+    write_text(Path(job.output) / REPORT, to_json(failed_report(problems, name, job.sandbox)))
     return 2
 
 

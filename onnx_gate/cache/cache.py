@@ -36,7 +36,7 @@ _TICK_NS = 20_000_000
 
 
 @dataclass(frozen=True)
-class Found:
+class CacheLookup:
     """What a cache has for a model.
 
     ``entry`` is null where its verdict does not hold any more, and ``exported`` are the files of
@@ -83,7 +83,7 @@ class Cache:
         self._known: dict[str, frozenset[str]] = {}
         self._waiting: dict[str, _Ended] = {}
 
-    def look_up(self, spec: ModelSpec) -> Found:
+    def look_up(self, spec: ModelSpec) -> CacheLookup:
         """Return what holds of a model without running it."""
         key = self._key(spec)
         heads = self._store.heads(spec.name)
@@ -98,7 +98,7 @@ class Cache:
                 continue
             if head.verdict == key.verdict and entry.result.verdict in _VERDICTS:
                 self._store.touch(path)
-                return Found(entry)
+                return CacheLookup(entry)
             exported = exported or entry.exported or {}
         return self._lost(key, exported, [path for path, _ in heads])
 
@@ -217,7 +217,7 @@ class Cache:
         except OSError:
             return {}
 
-    def _lost(self, key: Key, exported: Mapping[str, str], paths: Iterable[Path]) -> Found:
+    def _lost(self, key: Key, exported: Mapping[str, str], paths: Iterable[Path]) -> CacheLookup:
         """Say in what the newest entry differs from how things are now."""
         for path in paths:
             entry = self._store.read(path)
@@ -228,8 +228,8 @@ class Cache:
                 changes += differences(entry.dependencies, self._state)
             if entry.refusal:
                 changes.append(f"it is never remembered: {entry.refusal}")
-            return Found(exported=exported, reasons=tuple(changes), past=entry.result)
-        return Found(exported=exported, reasons=("it was never verified with this cache",))
+            return CacheLookup(exported=exported, reasons=tuple(changes), past=entry.result)
+        return CacheLookup(exported=exported, reasons=("it was never verified with this cache",))
 
     def _key(self, spec: ModelSpec) -> Key:
         return key_of(spec, self._environment, self._cases, self._today)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from onnx_gate.cache.places import ABSENT, CLOSED, FOLDER, Places, State
+from onnx_gate.cache.places import ABSENT, CLOSED, FOLDER, PathNames, State
 
 MOST_PATHS = 200_000
 
@@ -113,5 +113,5 @@ def _turn(was: str, now: str) -> str:
     return "is new" if was in (ABSENT, FOLDER) else "changed"
 
 
-def _names(paths: Iterable[str], places: Places) -> list[str]:
+def _names(paths: Iterable[str], places: PathNames) -> list[str]:
     return sorted({name for path in paths if (name := places.name(path)) is not None})

@@ -13,7 +13,7 @@ _EXTENDED = 0x4000
 
 
 def tracked(folder: Path) -> bool:
-    """Say whether the index of the repository around ``folder`` has a file below it.
+    """Return whether the index of the repository around ``folder`` has a file below it.
 
     True, too, where there is an index that cannot be read.
     """

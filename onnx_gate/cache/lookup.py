@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from onnx_gate.cache.cache import Cache, Found, open_cache, put_repro
+from onnx_gate.cache.cache import Cache, CacheLookup, open_cache, put_repro
 from onnx_gate.cache.store import Unusable
 from onnx_gate.gate.keep_repro import REPRO
 from onnx_gate.manifest import Manifest, ModelSpec
@@ -23,7 +23,7 @@ _MOST_REASONS = 5
 
 
 @dataclass(frozen=True)
-class Known:
+class CachedResults:
     """``results`` hold as they are, ``environment`` is the report's part from them.
 
     ``exported`` has the exports, by model, that hold where the verdict does not; ``reasons`` the
@@ -84,7 +84,7 @@ def look_up(
     repros: Mapping[str, Path],
     *,
     keep_models: bool,
-) -> Known:
+) -> CachedResults:
     """Return what the cache knows of each model.
 
     The reproduction of a known divergence is put in its place among ``repros``, and with
@@ -101,7 +101,10 @@ def look_up(
         if result is not None and keep_models and spec.onnx is None:
             files = found.entry.exported if found.entry is not None else None
             if not cache.restore(files or {}, folders[spec.name]):
-                result, found = None, Found(reasons=("its exported file is not in the cache",))
+                result, found = (
+                    None,
+                    CacheLookup(reasons=("its exported file is not in the cache",)),
+                )
         if result is None:
             exported[spec.name] = found.exported
             reasons[spec.name] = found.reasons or ("its entry cannot be read",)
@@ -109,10 +112,10 @@ def look_up(
         else:
             results[spec.name] = result
             environment.update((found.entry.environment or {}) if found.entry is not None else {})
-    return Known(results, environment, exported, reasons, history_of_models(past))
+    return CachedResults(results, environment, exported, reasons, history_of_models(past))
 
 
-def _result(spec: ModelSpec, found: Found, repro: Path) -> ModelResult | None:
+def _result(spec: ModelSpec, found: CacheLookup, repro: Path) -> ModelResult | None:
     entry = found.entry
     if entry is None or entry.result is None:
         return None

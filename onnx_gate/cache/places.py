@@ -23,7 +23,7 @@ _DISTRIBUTIONS = (".dist-info", ".egg-info", ".egg", ".egg-link")
 
 
 @dataclass(frozen=True)
-class Places:
+class PathNames:
     """Where a run takes place: ``workspace`` is the manifest's folder, all paths are resolved.
 
     ``own`` are folders that this run writes to (reports, logs, the cache). With ``shared`` false
@@ -57,14 +57,16 @@ class Places:
         return os.path.normpath(os.path.join(self.workspace, name))
 
 
-def find_places(workspace: Path, own: Iterable[Path], home: str, *, shared: bool = False) -> Places:
+def find_places(
+    workspace: Path, own: Iterable[Path], home: str, *, shared: bool = False
+) -> PathNames:
     """Return the places of a run whose manifest is in ``workspace``.
 
     The repository around it is found by its ``.git``.
     """
     folder = workspace.resolve()
     root = next((p for p in (folder, *folder.parents) if (p / ".git").exists()), folder)
-    return Places(
+    return PathNames(
         workspace=str(folder),
         root=str(root),
         home=os.path.realpath(home) if home else "",
@@ -80,7 +82,7 @@ class State:
     ``variables`` is the environment that models see.
     """
 
-    places: Places
+    places: PathNames
     variables: Mapping[str, str]
     _known: dict[tuple[str, ...], str] = field(default_factory=dict)
 
@@ -97,7 +99,7 @@ class State:
         return self._names(name, modules)
 
     def probe(self, name: str) -> str:
-        """Say whether a file, a folder or nothing is there."""
+        """Return whether a file, a folder or nothing is there."""
         return self._once(("probe", name), lambda: self._kind(name))
 
     def variable(self, name: str) -> str:
@@ -106,7 +108,7 @@ class State:
         return ABSENT if value is None else digest(f"{name}={value}")
 
     def changed_since(self, name: str, moment: int) -> bool:
-        """Say whether a file has changed after a ``moment``, in nanoseconds of the wall clock."""
+        """Return whether a file has changed after a ``moment``, in nanoseconds of the wall clock."""
         try:
             return os.stat(self.places.path(name)).st_ctime_ns >= moment
         except OSError:
@@ -174,5 +176,5 @@ def digest(data: str | bytes) -> str:
 
 
 def within(path: str, folders: Iterable[str]) -> bool:
-    """Say whether a path is one of ``folders``, or below one."""
+    """Return whether a path is one of ``folders``, or below one."""
     return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)

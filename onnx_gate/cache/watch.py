@@ -64,7 +64,7 @@ class Watch:
         return frozenset(self._active.pop(name, ()))
 
     def lost(self, name: str) -> bool:
-        """Say whether something was missed while a model ran."""
+        """Return whether something was missed while a model ran."""
         return not self.complete or name in self._lost
 
     def read(self) -> None:

@@ -19,12 +19,12 @@ from onnx_gate.errors import GateError
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array, Refusal, find_runtime, first_line
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.determinism import examine
+from onnx_gate.verify.determinism import call_twice
 from onnx_gate.verify.inputs.cases import cases
 from onnx_gate.verify.inputs.draw import FLOATS, Source, draw
 from onnx_gate.verify.inputs.sizes import concrete, example_candidates
 from onnx_gate.verify.sessions import answers_of
-from onnx_gate.workers.forked import aside
+from onnx_gate.workers.forked import run_forked
 
 T = TypeVar("T")
 
@@ -111,7 +111,7 @@ class Bench:
                 path.write_bytes(pickle.dumps(found))
                 return {}
 
-            _, trouble = aside(attempt, seconds)
+            _, trouble = run_forked(attempt, seconds)
             if trouble:
                 return None, trouble
             # Written by our own fork a moment ago.
@@ -140,7 +140,7 @@ class Bench:
 
         def attempt() -> Twice:
             try:
-                outputs, findings = examine(self.eager, arrays)
+                outputs, findings = call_twice(self.eager, arrays)
             except Refusal as error:
                 return Twice(Answer(refused=str(error)))
             except GateError as error:

@@ -8,12 +8,12 @@ from typing import Any
 
 import psutil
 
-from onnx_gate.diagnose.blame.blame import Found, find_blame
+from onnx_gate.diagnose.blame.blame import BlameResult, find_blame
 from onnx_gate.diagnose.hints.hints import hints
 from onnx_gate.diagnose.localize.localize import Located, localize
 from onnx_gate.diagnose.repro.write import make_repro
 from onnx_gate.diagnose.subject import Subject
-from onnx_gate.diagnose.tie_break import reconsider
+from onnx_gate.diagnose.tie_break import decide_on_node
 from onnx_gate.report.io import to_message
 from onnx_gate.report.model import Check, Diagnosis, ModelResult
 from onnx_gate.report.summary import failing
@@ -79,7 +79,7 @@ def diagnose(subject: Subject, deadline: float) -> Diagnosis:
     """Blame, locate and cut out one diverged check, before ``deadline`` of the monotonic clock."""
     found = find_blame(subject, _BLAME_SHARE * (deadline - time.monotonic()))
     located = _located(subject, found, deadline)
-    found = reconsider(subject, found, located, deadline - time.monotonic())
+    found = decide_on_node(subject, found, located, deadline - time.monotonic())
     node = located.node if located is not None else None
     notes = [found.note, located.note if located is not None else ""]
     path = None
@@ -122,7 +122,7 @@ def _place(located: Located | None) -> int | None:
     return names.index(key) if key in names else None
 
 
-def _located(subject: Subject, found: Found, deadline: float) -> Located | None:
+def _located(subject: Subject, found: BlameResult, deadline: float) -> Located | None:
     left = deadline - time.monotonic()
     # Where the plain graph agrees there is no node of it to name: only the fusion is.
     if found.blame in _NOWHERE or found.plain_agrees is True or left < 1:

@@ -9,7 +9,7 @@ from onnx.reference import ReferenceEvaluator
 
 from onnx_gate.diagnose.bench import EVALUATOR, Bench
 from onnx_gate.diagnose.blame.agreement import SAME_SHARE
-from onnx_gate.diagnose.blame.blame import Found
+from onnx_gate.diagnose.blame.blame import BlameResult
 from onnx_gate.diagnose.graph.graph import read_graph
 from onnx_gate.diagnose.graph.run_node import Runner, node_model, type_of
 from onnx_gate.diagnose.graph.values import Value, agree, distance
@@ -19,9 +19,9 @@ from onnx_gate.report.model import Blame, Evidence
 from onnx_gate.runtimes.base import Array
 
 
-def reconsider(
-    subject: Subject, found: Found, located: Located | None, seconds: float = EVALUATOR
-) -> Found:
+def decide_on_node(
+    subject: Subject, found: BlameResult, located: Located | None, seconds: float = EVALUATOR
+) -> BlameResult:
     """Decide an undecided blame at the guilty node, held against the reference evaluator.
 
     For models that are too large for it as a whole. Anything but an undecided blame of the plain

@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from onnx_gate.cache.cache import Cache
-from onnx_gate.cache.lookup import Known, look_up, use_cache
+from onnx_gate.cache.lookup import CachedResults, look_up, use_cache
 from onnx_gate.errors import UserError
 from onnx_gate.gate.keep_repro import REPRO, keep_repro
 from onnx_gate.gate.progress import Progress
@@ -284,10 +284,10 @@ def _known(
     threads: int,
     folders: Mapping[str, Path],
     repros: Mapping[str, Path],
-) -> tuple[Cache | None, list[str], Known]:
+) -> tuple[Cache | None, list[str], CachedResults]:
     """Return the cache, what is to be said of it, and what it knows."""
     if options.cache is None:
-        return None, [], Known()
+        return None, [], CachedResults()
     cache, note = use_cache(
         options.cache,
         manifest,
@@ -298,7 +298,7 @@ def _known(
         today=today(),
     )
     if cache is None:
-        return None, [note], Known()
+        return None, [note], CachedResults()
     return cache, [], look_up(cache, specs, folders, repros, keep_models=options.keep_models)
 
 
@@ -310,7 +310,7 @@ def _task(
     folder: Path,
     log: Path,
     cache: Cache | None,
-    known: Known,
+    known: CachedResults,
 ) -> Task:
     log.parent.mkdir(parents=True, exist_ok=True)
     if options.launch.owner is not None:

@@ -11,7 +11,7 @@ from itertools import accumulate, islice
 from onnx_gate.report import diagnosed, places, summary
 from onnx_gate.report.escape import plain, visible
 from onnx_gate.report.model import Change, Finding, ModelResult, Problem, Report
-from onnx_gate.report.versus import against
+from onnx_gate.report.versus import change_sentence
 
 EACH_LEVEL = 10
 MESSAGE_LIMIT = 4096
@@ -36,7 +36,7 @@ def annotations(report: Report, manifest_path: str) -> tuple[str, ...]:
     )
 
 
-def command(level: str, message: str, title: str = "", place: places.Place | None = None) -> str:
+def command(level: str, message: str, title: str = "", place: places.Location | None = None) -> str:
     """Return one workflow command, on one line, that says what it is given and nothing else."""
     properties = []
     if place is not None:
@@ -91,7 +91,7 @@ def _findings(
 
 
 def _failure(model: ModelResult, compared: bool) -> str:
-    before = [against(model)] if compared else []
+    before = [change_sentence(model)] if compared else []
     if model.error is not None:
         return "\n".join([f"{model.error.code}: {model.error.message[:MESSAGE_LIMIT]}", *before])
     lines = [summary.model_line(model), *before]
@@ -107,7 +107,7 @@ def _failure(model: ModelResult, compared: bool) -> str:
     return "\n".join(dict.fromkeys(lines))
 
 
-def _problem(problem: Problem, place: places.Place | None) -> str:
+def _problem(problem: Problem, place: places.Location | None) -> str:
     parts = [problem.path[:MESSAGE_LIMIT], problem.message[:MESSAGE_LIMIT]]
     if place is None and problem.file:
         parts.insert(0, problem.file[:MESSAGE_LIMIT])

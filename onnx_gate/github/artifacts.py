@@ -22,7 +22,7 @@ _BASELINE_RUNS = 5
 
 
 @dataclass(frozen=True)
-class Found:
+class Artifact:
     """The report to compare with, and the commit and run of the default branch it comes from."""
 
     report_bytes: bytes
@@ -56,7 +56,7 @@ def download_report(
     return read_member(archive, REPORT, max_bytes)
 
 
-def find_baseline(client: Client, context: Context, name: str = ARTIFACT) -> Found | None:
+def find_baseline(client: Client, context: Context, name: str = ARTIFACT) -> Artifact | None:
     """Return the report of the last successful push to the default branch, if there is one.
 
     Only runs of the same workflow in the same repository count: whoever opens a pull request can
@@ -73,7 +73,7 @@ def find_baseline(client: Client, context: Context, name: str = ARTIFACT) -> Fou
         except UserError:
             continue
         if report is not None:
-            return Found(report, run["head_sha"], run["id"])
+            return Artifact(report, run["head_sha"], run["id"])
     return None
 
 

@@ -171,7 +171,7 @@ class _Sync:
         return None
 
     def stands(self, comment: _Comment) -> bool:
-        """Say whether a comment has the content that is to be written."""
+        """Return whether a comment has the content that is to be written."""
         if _normal(comment.body) == _normal(self.text):
             return True
         return self.written and comment.header.order == self.header.order

@@ -177,12 +177,12 @@ def full_name(repository: object) -> str | None:
 
 
 def is_repository(name: object) -> bool:
-    """Say whether ``name`` is an ``owner/name`` that can stand in a path."""
+    """Return whether ``name`` is an ``owner/name`` that can stand in a path."""
     return isinstance(name, str) and _REPOSITORY.fullmatch(name) is not None
 
 
 def is_sha(value: object) -> bool:
-    """Say whether ``value`` can stand for a commit, in a path as in a link."""
+    """Return whether ``value`` can stand for a commit, in a path as in a link."""
     return isinstance(value, str) and _SHA.fullmatch(value) is not None
 
 

@@ -99,7 +99,7 @@ class Transport:
         return _guarded(lambda: self._fetch(url, max_bytes))
 
     def owns(self, url: str) -> bool:
-        """Say whether an address belongs to the API that the token is for."""
+        """Return whether an address belongs to the API that the token is for."""
         try:
             parts = urlsplit(url)
             return _origin(parts) == _origin(self._api) and parts.path.startswith(

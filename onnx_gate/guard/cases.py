@@ -131,7 +131,7 @@ def _places(base: ModelSpec, head: ModelSpec) -> Iterator[tuple[str, int | str, 
 
 
 def _declared(base: ModelSpec, head: ModelSpec, dim: str) -> bool:
-    """Say whether some input that has the dimension in the base can be compared with the head's."""
+    """Return whether some input that has the dimension in the base can be compared with the head's."""
     return any(before == dim for _, before, _ in _places(base, head))
 
 
@@ -159,7 +159,7 @@ def _combinations(
 
 
 def _same_shape(base: InputSpec, head: InputSpec) -> bool:
-    """Say whether ranks and fixed sizes agree; dynamic dimensions are compared by their sizes."""
+    """Return whether ranks and fixed sizes agree; dynamic dimensions are compared by their sizes."""
     return len(base.shape) == len(head.shape) and all(
         old == new or isinstance(old, str) or isinstance(new, str)
         for old, new in zip(base.shape, head.shape, strict=True)

@@ -112,7 +112,7 @@ def _on_cpu(runtimes: Iterable[RuntimeSpec]) -> list[RuntimeSpec]:
 
 
 def _also_off(runtimes: Iterable[RuntimeSpec]) -> bool:
-    """Say whether one case is run with optimizations off as well, unasked."""
+    """Return whether one case is run with optimizations off as well, unasked."""
     plain = _on_cpu(runtimes)
     return bool(plain) and all(each.optimization is None for each in plain)
 

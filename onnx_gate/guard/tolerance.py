@@ -100,7 +100,7 @@ def _criteria(tolerance: Tolerance) -> dict[str, str]:
 
 
 def _parts_integers(own: Tolerance | None) -> bool:
-    """Say whether an output's own tolerance lets integers differ, which else must be equal."""
+    """Return whether an output's own tolerance lets integers differ, which else must be equal."""
     if own is None:
         return False
     if own.atol is not None or own.rtol is not None:

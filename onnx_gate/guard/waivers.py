@@ -30,7 +30,7 @@ def waivers(base: ModelSpec, head: ModelSpec) -> Iterator[str]:
 
 
 def covers(wide: str, narrow: str) -> bool:
-    """Say whether every case id that ``narrow`` matches is surely matched by ``wide`` too.
+    """Return whether every case id that ``narrow`` matches is surely matched by ``wide`` too.
 
     Never true where it does not hold. Patterns with ``?`` and ``[]`` are compared as they stand.
     """

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from onnx_gate.manifest import source as yaml_source
-from onnx_gate.manifest.problems import ManifestError, Mistake, Place, Problem, dotted
+from onnx_gate.manifest.problems import Location, ManifestError, Mistake, Problem, dotted
 from onnx_gate.manifest.resolve import Resolver
 from onnx_gate.manifest.spec import Manifest
 from onnx_gate.manifest.validate import MAX_MISTAKES, validate
 
 MAX_BYTES = 2**20
-_START = Place(1, 1)
+_START = Location(1, 1)
 
 
 def load(path: Path) -> Manifest:
@@ -38,7 +38,7 @@ def load_bytes(content: bytes, path: Path, *, on_disk: bool = False) -> Manifest
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = content[: error.start]
-        place = Place(before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1)
+        place = Location(before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1)
         raise _error(path, place, "this is not UTF-8 text; save the file as UTF-8") from None
     try:
         source = yaml_source.read(text)
@@ -72,11 +72,11 @@ def _read(path: Path) -> bytes:
         raise _error(path, _START, f"cannot be read: {what}; check its permissions") from None
 
 
-def _error(path: Path, place: Place, message: str) -> ManifestError:
+def _error(path: Path, place: Location, message: str) -> ManifestError:
     return ManifestError([Problem(str(path), place.line, place.column, "", message)])
 
 
-def _problems(path: Path, found: Iterable[tuple[Place, Mistake]]) -> list[Problem]:
+def _problems(path: Path, found: Iterable[tuple[Location, Mistake]]) -> list[Problem]:
     unique = sorted(
         {
             Problem(str(path), place.line, place.column, dotted(each.blamed), each.message)

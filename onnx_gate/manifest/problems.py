@@ -14,7 +14,7 @@ Keys = tuple[Key, ...]
 
 
 @dataclass(frozen=True, order=True)
-class Place:
+class Location:
     """A position in the manifest; the first line and the first column are 1."""
 
     line: int

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from onnx_gate.manifest.problems import Keys, Mistake, Place, quote
+from onnx_gate.manifest.problems import Keys, Location, Mistake, quote
 
 MAX_DEPTH = 40
 MAX_NODES = 100_000
@@ -39,7 +39,7 @@ _STRUCTURE_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 class Unreadable(Exception):
     """Text from which no data can be had: where, and why."""
 
-    def __init__(self, place: Place, message: str) -> None:
+    def __init__(self, place: Location, message: str) -> None:
         super().__init__(message)
         self.place = place
         self.message = message
@@ -54,10 +54,10 @@ class Source:
     """
 
     data: Any = None
-    keys: dict[Keys, Place] = field(default_factory=dict)
-    values: dict[Keys, Place] = field(default_factory=dict)
+    keys: dict[Keys, Location] = field(default_factory=dict)
+    values: dict[Keys, Location] = field(default_factory=dict)
     old_booleans: dict[Keys, bool] = field(default_factory=dict)
-    mistakes: list[tuple[Place, Mistake]] = field(default_factory=list)
+    mistakes: list[tuple[Location, Mistake]] = field(default_factory=list)
 
     def known(self, path: Keys) -> Keys:
         """The longest part of a path that stands in the text."""
@@ -65,7 +65,7 @@ class Source:
             path = path[:-1]
         return path
 
-    def place(self, mistake: Mistake) -> Place:
+    def place(self, mistake: Mistake) -> Location:
         """Where a mistake stands."""
         path = self.known(mistake.path)
         return self.keys.get(path, self.values[path]) if mistake.at_key else self.values[path]
@@ -73,7 +73,7 @@ class Source:
 
 @dataclass
 class _Node:
-    place: Place
+    place: Location
     plain: bool = False
     text: str | None = None
     items: list[_Node] | None = None
@@ -92,7 +92,7 @@ def read(text: str) -> Source:
         line = text.count("\n", 0, bad.start()) + 1
         column = bad.start() - text.rfind("\n", 0, bad.start())
         raise Unreadable(
-            Place(line, column),
+            Location(line, column),
             f"the character U+{ord(bad.group()):04X} is not allowed in YAML; remove it",
         )
     source = Source()
@@ -101,26 +101,26 @@ def read(text: str) -> Source:
     except yaml.MarkedYAMLError as error:
         raise _unreadable(error, text) from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:
-        raise Unreadable(Place(1, 1), f"this is not YAML: {quote(error, 200)}") from None
+        raise Unreadable(Location(1, 1), f"this is not YAML: {quote(error, 200)}") from None
     _Builder(source).build(root, (), 0)
     return source
 
 
-def _place(mark: Any) -> Place:
-    return Place(mark.line + 1, mark.column + 1)
+def _place(mark: Any) -> Location:
+    return Location(mark.line + 1, mark.column + 1)
 
 
 def _unreadable(error: yaml.MarkedYAMLError, text: str) -> Unreadable:
     mark = error.problem_mark or error.context_mark
     if mark is None:
-        return Unreadable(Place(1, 1), f"this is not YAML: {error.problem}")
+        return Unreadable(Location(1, 1), f"this is not YAML: {error.problem}")
     lines = text.splitlines() or [""]
     if mark.line >= len(lines):
         begin = error.context_mark
         if begin is not None and begin.line < len(lines):
             place = _place(begin)
         else:
-            place = Place(len(lines), max(1, len(lines[-1])))
+            place = Location(len(lines), max(1, len(lines[-1])))
         what = "the file ends while something is open; close the bracket or the quote"
         return Unreadable(place, f"this is not YAML: {what}")
     line = lines[mark.line]
@@ -160,7 +160,7 @@ class _Composer:
             elif not isinstance(event, yaml.DocumentEndEvent):
                 root = self._node(event, 0)
         if root is None:
-            raise Unreadable(Place(1, 1), "the file is empty; write one, see docs/manifest.md")
+            raise Unreadable(Location(1, 1), "the file is empty; write one, see docs/manifest.md")
         return root
 
     def _node(self, event: Any, depth: int) -> _Node:
@@ -180,7 +180,7 @@ class _Composer:
             self._anchors[event.anchor] = node
         return node
 
-    def _alias(self, anchor: str, place: Place) -> _Node:
+    def _alias(self, anchor: str, place: Location) -> _Node:
         if anchor not in self._anchors:
             raise Unreadable(
                 place,
@@ -192,13 +192,13 @@ class _Composer:
             raise Unreadable(place, f"the anchor &{anchor} contains itself; write it out")
         return node
 
-    def _scalar(self, event: Any, place: Place) -> _Node:
+    def _scalar(self, event: Any, place: Location) -> _Node:
         self._check_tag(event.tag, place, _TEXT_TAGS)
         plain = event.style in (None, "") and event.implicit[0] and event.tag is None
         empty = plain and not event.value
         return _Node(place, plain=plain, text=event.value, own_place=not empty)
 
-    def _collection(self, event: Any, place: Place, depth: int) -> _Node:
+    def _collection(self, event: Any, place: Location, depth: int) -> _Node:
         children: list[_Node] = []
         for child in self._events:
             if isinstance(child, yaml.SequenceEndEvent | yaml.MappingEndEvent):
@@ -209,7 +209,7 @@ class _Composer:
         pairs = list(zip(children[::2], children[1::2], strict=True))
         return _Node(place, pairs=pairs, own_place=bool(event.flow_style))
 
-    def _check_tag(self, tag: str | None, place: Place, allowed: tuple[str, ...]) -> None:
+    def _check_tag(self, tag: str | None, place: Location, allowed: tuple[str, ...]) -> None:
         if tag is not None and tag not in allowed:
             shown = quote(tag.replace("tag:yaml.org,2002:", "!!"))
             message = f"the tag {shown} is not allowed; write plain values"
@@ -222,7 +222,7 @@ class _Builder:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._count = 0
-        self._told: set[tuple[Place, str]] = set()
+        self._told: set[tuple[Location, str]] = set()
 
     def build(self, node: _Node, path: Keys, depth: int) -> None:
         self._source.data = self._value(node, path, depth)
@@ -312,7 +312,7 @@ class _Builder:
                 f"more than {MAX_NODES} values once the aliases are expanded; split the manifest",
             )
 
-    def _mistake(self, place: Place, path: Keys, message: str) -> None:
+    def _mistake(self, place: Location, path: Keys, message: str) -> None:
         if (place, message) not in self._told:  # an alias brings the same mistake again
             self._told.add((place, message))
             self._source.mistakes.append((place, Mistake(path, message)))

@@ -250,14 +250,14 @@ class _Blockwise:
         """
         raise NotImplementedError
 
-    def hopeless(self, top: float, lowest: float, best: float) -> bool:
+    def cannot_exceed(self, top: float, lowest: float, best: float) -> bool:
         """Whether no difference up to ``top`` over ``lowest`` or more can be above ``best``."""
         bound = lowest * _lowered(best)
         if self.extreme:
             bound = min(max(bound - _SMALLEST_NORMAL, 0.0), _LARGEST)
         return best >= 0.0 and (top <= 0.0 or top <= bound)
 
-    def contenders(self, d: Floats, denominators: Floats, best: float) -> NDArray[np.intp]:
+    def candidates_above(self, d: Floats, denominators: Floats, best: float) -> NDArray[np.intp]:
         """Return, increasing, the places where d / denominator can be above ``best``, and more.
 
         d / q > best implies d > best * q, and that product, taken with a slightly smaller best,
@@ -305,8 +305,8 @@ class _CompareWorker(_Blockwise):
             best = self.relative.value
         if best < 0.0:
             self._offer_quotients(start, d, e, np.flatnonzero(e))
-        elif not self.hopeless(top, lowest, best):
-            places = self.contenders(d, e, best)
+        elif not self.cannot_exceed(top, lowest, best):
+            places = self.candidates_above(d, e, best)
             self._offer_quotients(start, d, e, places)
         if top <= self._atol + self._rtol * lowest:
             return
@@ -356,7 +356,7 @@ class _ScaledWorker(_Blockwise):
 
     def search(self, start: int, d: Floats, top: float) -> None:
         best = self.quotient.value
-        if self.hopeless(top, self._scale, best):
+        if self.cannot_exceed(top, self._scale, best):
             return
         e = self.pair.e[: d.size]
         np.absolute(e, out=e)
@@ -365,7 +365,7 @@ class _ScaledWorker(_Blockwise):
             self._offer_quotients(start, d, e, np.flatnonzero(d[:STRIP] >= 0.0))
             best = self.quotient.value
         everything = best < 0.0
-        places = np.flatnonzero(d >= 0.0) if everything else self.contenders(d, e, best)
+        places = np.flatnonzero(d >= 0.0) if everything else self.candidates_above(d, e, best)
         self._offer_quotients(start, d, e, places)
 
     def _offer_quotients(self, start: int, d: Floats, e: Floats, places: NDArray[np.intp]) -> None:

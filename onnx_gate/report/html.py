@@ -8,7 +8,7 @@ from onnx_gate import __version__
 from onnx_gate.report import summary, times
 from onnx_gate.report.escape import plain, visible
 from onnx_gate.report.model import Report
-from onnx_gate.report.versus import against, tally, versus_check
+from onnx_gate.report.versus import change_sentence, tally, versus_check
 
 
 def render(report: Report) -> str:
@@ -30,7 +30,7 @@ def render(report: Report) -> str:
         "mebibytes": summary.mebibytes,
         "whole": summary.whole,
         "versus": versus_check,
-        "against": against,
+        "against": change_sentence,
         "duration": times.duration,
         "stages": times.stages_line,
         "block": _block,

@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 from onnx_gate.report import summary, times
 from onnx_gate.report.escape import plain
 from onnx_gate.report.model import Check, ModelResult, Report
-from onnx_gate.report.versus import against, tally, versus, versus_check
+from onnx_gate.report.versus import change_cell, change_sentence, tally, versus_check
 
 
 def render(report: Report) -> str:
@@ -59,7 +59,7 @@ def _suite(model: ModelResult, compared: bool) -> ET.Element:
         case = _case(suite, model, "verify")
         text = f"{model.error.code}: {model.error.message}"
         if compared:
-            text += f"\n{against(model)}"
+            text += f"\n{change_sentence(model)}"
         _problem(case, model, "error", model.error.kind, text)
     for finding in model.findings:
         if finding.severity == "error":
@@ -71,7 +71,7 @@ def _suite(model: ModelResult, compared: bool) -> ET.Element:
     _counted(suite)
     named = {"cached": "true"} if model.cached else {}
     if compared:
-        named["vs base"] = versus(model, summary.worst(model))
+        named["vs base"] = change_cell(model, summary.worst(model))
     if named:
         suite.insert(0, _properties(named))
     return suite

@@ -19,7 +19,7 @@ from onnx_gate.report import diagnosed, places, shorten, summary, times
 from onnx_gate.report.command import check_command, replay_command, run_command
 from onnx_gate.report.escape import code, fence, inline
 from onnx_gate.report.model import Change, Check, Finding, ModelResult, Problem, Report
-from onnx_gate.report.versus import is_fixed, versus, versus_check
+from onnx_gate.report.versus import change_cell, is_fixed, versus_check
 from onnx_gate.report.view import View, link
 
 __all__ = ["Page", "View", "render"]
@@ -93,7 +93,7 @@ class Page:
             Markup(summary.MARKS[model.verdict]),
             name if model.required else name + Markup(" (not required)"),
             *shown,
-            *([Markup(versus(model, check))] if self._report.baseline is not None else []),
+            *([Markup(change_cell(model, check))] if self._report.baseline is not None else []),
             self._where(model, check),
         ]
         return Markup("| {} |").format(Markup(" | ").join(cells))
@@ -155,7 +155,7 @@ class Page:
             view.commit(),
             inline(summary.opsets(report)),
             inline(summary.versions(report)),
-            view.against(report.baseline),
+            view.change_sentence(report.baseline),
             inline(summary.shard(report)),
         )
         return Markup(" · ").join(part for part in parts if part)
@@ -289,7 +289,7 @@ def _environment() -> Environment:
         "number": _trusted(summary.number),
         "counted": summary.counted,
         "line": summary.model_line,
-        "versus": _trusted(versus),
+        "versus": _trusted(change_cell),
         "versus_check": _trusted(versus_check),
     }
     environment.globals |= {

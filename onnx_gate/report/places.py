@@ -17,7 +17,7 @@ _MAX_LINE = 10**7
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """A file of the repository, and a line and a column in it (from 1) where they are known."""
 
     file: str
@@ -38,15 +38,15 @@ def inside(path: str | None) -> str | None:
     return None if any(part in ("", ".", "..") for part in parts) else path
 
 
-def of_source(source: Finding | Source, manifest: str) -> Place | None:
+def of_source(source: Finding | Source, manifest: str) -> Location | None:
     """Return the source line that a finding or a diagnosis names, or ``None``."""
     file, folder = inside(source.file), inside(manifest)
     if file is None or folder is None:
         return None
-    return Place(posixpath.join(posixpath.dirname(folder), file), _natural(source.line))
+    return Location(posixpath.join(posixpath.dirname(folder), file), _natural(source.line))
 
 
-def of_model(model: ModelResult, manifest: str) -> Place | None:
+def of_model(model: ModelResult, manifest: str) -> Location | None:
     """Return the first source line that an error of the model names, else its diagnosis's."""
     sources: list[Finding | Source] = [f for f in model.findings if f.severity == "error"]
     if model.diagnosis is not None and model.diagnosis.source is not None:
@@ -55,13 +55,13 @@ def of_model(model: ModelResult, manifest: str) -> Place | None:
     return next((place for place in found if place is not None), None)
 
 
-def of_entry(model: ModelResult | Change, manifest: str) -> Place | None:
+def of_entry(model: ModelResult | Change, manifest: str) -> Location | None:
     """Return the line of the manifest that a model or a change is about."""
     file = inside(manifest)
-    return None if file is None else Place(file, _natural(model.line))
+    return None if file is None else Location(file, _natural(model.line))
 
 
-def of_problem(problem: Problem, manifest: str) -> Place | None:
+def of_problem(problem: Problem, manifest: str) -> Location | None:
     """Return where a problem is; the manifest is known by its name, however it was reached."""
     if problem.file is None:
         return None
@@ -71,7 +71,7 @@ def of_problem(problem: Problem, manifest: str) -> Place | None:
     if file is None:
         return None
     line = _natural(problem.line)
-    return Place(file, line, _natural(problem.column) if line else None)
+    return Location(file, line, _natural(problem.column) if line else None)
 
 
 def _natural(number: int | None) -> int | None:

@@ -11,7 +11,7 @@ from onnx_gate.findings import CATALOGUE
 from onnx_gate.report import places, summary
 from onnx_gate.report.escape import plain
 from onnx_gate.report.model import ModelResult, Report
-from onnx_gate.report.versus import against, tally
+from onnx_gate.report.versus import change_sentence, tally
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _DIVERGED, _PROBLEM, _LOOSENED = "diverged", "problem", "loosened"
@@ -76,11 +76,11 @@ def _results(report: Report, model: ModelResult) -> list[dict[str, Any]]:
 
 
 def _against(report: Report, model: ModelResult) -> str:
-    return f" ({against(model)})" if report.baseline is not None else ""
+    return f" ({change_sentence(model)})" if report.baseline is not None else ""
 
 
 def _result(
-    rule: str, level: str, subject: str, text: str, place: places.Place | None
+    rule: str, level: str, subject: str, text: str, place: places.Location | None
 ) -> dict[str, Any]:
     result: dict[str, Any] = {
         "ruleId": rule,

@@ -12,7 +12,7 @@ _STEPS = 5
 
 
 @dataclass(frozen=True)
-class Rung:
+class Detail:
     """One step of the ladder.
 
     ``rows`` failing models are in the table and the first ``sections`` of them are explained;
@@ -33,22 +33,22 @@ def last(failing: int) -> int:
     return _STEPS + max(failing - 1, 0) + _shortened(failing)
 
 
-def rung(detail: int, failing: int) -> Rung:
+def rung(detail: int, failing: int) -> Detail:
     """Return a rung: everything, failing models only, fewer explained, fewer named, the verdict."""
     if detail <= 0:
-        return Rung(failing, failing, passing=True)
+        return Detail(failing, failing, passing=True)
     if detail == 1:
-        return Rung(failing, failing)
+        return Detail(failing, failing)
     step = detail - 2
     if step <= max(failing - 1, 0):
-        return Rung(failing, failing - step, entries=_LISTED)
+        return Detail(failing, failing - step, entries=_LISTED)
     step -= max(failing - 1, 0)
     if step <= _shortened(failing):
-        return Rung(_shortened(failing) - step + 1, 1, entries=_LISTED)
+        return Detail(_shortened(failing) - step + 1, 1, entries=_LISTED)
     step -= _shortened(failing)
     if step <= 2:
-        return Rung(min(failing, 1), 0, entries=_FEW if step == 1 else 1)
-    return Rung(0, 0, entries=0, bare=True)
+        return Detail(min(failing, 1), 0, entries=_FEW if step == 1 else 1)
+    return Detail(0, 0, entries=0, bare=True)
 
 
 def _shortened(failing: int) -> int:

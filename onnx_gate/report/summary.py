@@ -38,7 +38,7 @@ def worst(model: ModelResult) -> Check | None:
 
 
 def within_rounding(check: Check) -> bool:
-    """Say whether a check is so close to PyTorch that its own limit was not worked out."""
+    """Return whether a check is so close to PyTorch that its own limit was not worked out."""
     return check.tolerance.get("basis") == "floor" and check.verdict == "pass"
 
 
@@ -133,11 +133,11 @@ def percent(share: float | None) -> str:
     if math.isinf(share):
         return "∞"
     if share >= 10:
-        return f"×{grouped(share)}"
+        return f"×{group_digits(share)}"
     return "<1 %" if 0 < share < 0.01 else f"{share * 100:.0f} %"
 
 
-def grouped(factor: float) -> str:
+def group_digits(factor: float) -> str:
     """Return a factor with two significant digits, from 10 to 10^6 in groups of three."""
     if 10 <= factor < 1e6:
         return f"{float(f'{factor:.2g}'):,.0f}".replace(",", " ")

@@ -11,7 +11,7 @@ from rich.text import Text
 from onnx_gate.report import diagnosed, summary, times
 from onnx_gate.report.escape import printed
 from onnx_gate.report.model import Diagnosis, ModelResult, Report
-from onnx_gate.report.versus import against, tally, versus
+from onnx_gate.report.versus import change_cell, change_sentence, tally
 
 _LIMIT = 500
 _BLOCK = 4000
@@ -58,7 +58,7 @@ def _row(model: ModelResult, compared: bool) -> tuple[Text, ...]:
         printed(case, _LIMIT, whole=0),
         error,
         summary.used(check),
-        *([versus(model, check)] if compared else []),
+        *([change_cell(model, check)] if compared else []),
         "cached" if model.cached else summary.seconds(model),
     )
     return tuple(
@@ -85,7 +85,7 @@ def _notes(report: Report) -> list[Text]:
             if finding.severity != "note" and finding.code != "OG403":
                 text.append(f"\n    {finding.code} {printed(finding.message, _LIMIT)}", style="")
         if report.baseline is not None:
-            text.append(f"\n    {against(model)}")
+            text.append(f"\n    {change_sentence(model)}")
         notes.append(text)
     return notes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from onnx_gate.report.model import Check, ModelResult, Report, Verdict
-from onnx_gate.report.summary import error_of, grouped, percent, worst
+from onnx_gate.report.summary import error_of, group_digits, percent, worst
 
 SAME, NEW, FIXED = "±0", "new", "fixed"
 _UP, _DOWN = "🔺", "🔻"
@@ -16,7 +16,7 @@ _PAST: dict[Verdict, str] = {
 }
 
 
-def versus(model: ModelResult, check: Check | None) -> str:
+def change_cell(model: ModelResult, check: Check | None) -> str:
     """Return how a model stands against the baseline, by ``check``, its worst one.
 
     ``🔺 ×8 000`` is an error that many times the baseline's, ``±0`` the same within 5 %.
@@ -41,7 +41,7 @@ def versus_check(check: Check) -> str:
     return f"{_change(check)} (was {percent(before)})"
 
 
-def against(model: ModelResult) -> str:
+def change_sentence(model: ModelResult) -> str:
     """Return a sentence on how a model stands against the baseline."""
     if model.base is None:
         return "it is not in the baseline"
@@ -69,7 +69,7 @@ def tally(report: Report) -> str:
 
 
 def is_fixed(model: ModelResult) -> bool:
-    """Say whether a model passes that did not in the baseline."""
+    """Return whether a model passes that did not in the baseline."""
     return model.verdict == "pass" and model.base in ("diverged", "error")
 
 
@@ -99,7 +99,7 @@ def factor(now: float, before: float) -> str:
     share = now / before
     if 0.95 < share < 1.05:
         return SAME
-    return f"{_UP if share > 1 else _DOWN} ×{grouped(share)}"
+    return f"{_UP if share > 1 else _DOWN} ×{group_digits(share)}"
 
 
 def _was(verdict: str) -> str:

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from onnx_gate.report.escape import code, inline
 from onnx_gate.report.model import Baseline
-from onnx_gate.report.places import Place
+from onnx_gate.report.places import Location
 
 _ADDRESS = re.compile(r"https?://[A-Za-z0-9._~:/?#@!&*+,;=%\[\]-]{1,1000}")
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
@@ -46,13 +46,13 @@ class View:
         repository = _repository(self)
         return label if repository is None else link(label, f"{repository}/commit/{self.sha}")
 
-    def against(self, baseline: Baseline | None) -> Markup | None:
+    def change_sentence(self, baseline: Baseline | None) -> Markup | None:
         """Return what the verdict is compared with, or ``None``."""
         commit = baseline.sha[:7] if baseline is not None and baseline.sha else None
         base = self.base or commit
         return Markup("base {}").format(code(base, 80)) if base else None
 
-    def place(self, place: Place, short: bool = False) -> Markup:
+    def place(self, place: Location, short: bool = False) -> Markup:
         """Return ``file:line``, linked to the line at the commit where that is known."""
         repository = _repository(self)
         label = code(str(place).rpartition("/")[2] if short else place, 120)

@@ -68,7 +68,7 @@ class _Program(ctypes.Structure):
 
 
 def available() -> bool:
-    """Say whether the kernel has filters and the architecture is one whose calls are known."""
+    """Return whether the kernel has filters and the architecture is one whose calls are known."""
     libc = ctypes.CDLL(None, use_errno=True)
     return platform.machine() in _ARCHITECTURES and libc.prctl(_PR_GET_SECCOMP, 0, 0, 0, 0) >= 0
 

@@ -137,7 +137,7 @@ _PREFIXES = {
 
 
 def _prefix_hint(own: Collection[str], stored: Collection[str]) -> str:
-    """Say which common prefix would have to go, or to be added, for the keys to fit."""
+    """Return which common prefix would have to go, or to be added, for the keys to fit."""
     prefix = _prefix(own, stored)
     if prefix:
         inner = prefix.rstrip(".")
@@ -197,7 +197,7 @@ def _read_state(path: Path, shown: str) -> Mapping[str, torch.Tensor]:
 
 
 def is_lfs_pointer(path: Path) -> bool:
-    """Say whether Git LFS has left a note in the place of the file."""
+    """Return whether Git LFS has left a note in the place of the file."""
     with contextlib.suppress(OSError), path.open("rb") as file:
         return file.read(40).startswith(b"version https://git-lfs")
     return False

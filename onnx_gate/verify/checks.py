@@ -24,7 +24,7 @@ from onnx_gate.verify.inputs.cases import DEFAULT_SUITES, Case, cases
 from onnx_gate.verify.inputs.draw import set_constant_rows
 from onnx_gate.verify.judge.criteria import Metric
 from onnx_gate.verify.judge.judge import Rules, is_floating, judge
-from onnx_gate.verify.reference.float64 import Wide
+from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.oracle import CaseOracle
 from onnx_gate.verify.sessions import Sessions, answers_of, without_optimisations
 from onnx_gate.verify.stopwatch import Clock
@@ -54,12 +54,12 @@ class Checker:
     clock: Clock = field(default_factory=Clock)
 
     def __post_init__(self) -> None:
-        self._wide = Wide(self.eager)
+        self._wide = Float64Reference(self.eager)
         self._usual: dict[str, float] = {}
         self._metrics: dict[str, Metric] = {}
         self._eps = _widest_eps(self.eager.module)
         self._slow = self.eager.without_fast_path()
-        self._slow_wide = Wide(self._slow or self.eager)
+        self._slow_wide = Float64Reference(self._slow or self.eager)
 
     def run(self) -> tuple[Check, ...]:
         """Try every case of the model's suites; raises ``GateError`` as suites and runtimes do."""
@@ -147,7 +147,7 @@ class Checker:
         if oracle is not None and not case.advice and not self._is_edge(case):
             self._remember(oracle.outputs)
 
-    def _ask(self, case: Case, eager: Eager, wide: Wide) -> _Said:
+    def _ask(self, case: Case, eager: Eager, wide: Float64Reference) -> _Said:
         """Run the module; return what it says, or why it refuses."""
         try:
             with self.clock.of("pytorch"):
@@ -405,7 +405,7 @@ class Checker:
         return isinstance(self._suite(case), EdgesSuite)
 
     def _by_chance(self, case: Case) -> bool:
-        """Say that nobody chose the values of a case: drawn ones, and the default edges."""
+        """Return whether nobody chose the values of a case: drawn ones, and the default edges."""
         return not case.named or isinstance(self._suite(case), RandomSuite)
 
     def _remember(self, outputs: Outputs) -> None:

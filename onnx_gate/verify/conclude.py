@@ -27,10 +27,10 @@ def conclude(
     error, else ``pass``.
     """
     judged, notes = _waive(spec, checks, today)
-    every = list(dict.fromkeys([*findings, *_baked(judged, example, findings), *notes]))
+    every = list(dict.fromkeys([*findings, *_baked_size(judged, example, findings), *notes]))
     if not any(check.verdict in _COMPARED for check in judged):
         return "error", judged, tuple(every)
-    untried = _untried(spec, judged, findings)
+    untried = _untested_dimension(spec, judged, findings)
     if untried:
         every.append(untried)
         return "error", judged, tuple(every)
@@ -39,10 +39,10 @@ def conclude(
     return ("diverged" if failed else "pass"), judged, tuple(every)
 
 
-def _untried(
+def _untested_dimension(
     spec: ModelSpec, checks: Sequence[Check], findings: Sequence[Finding]
 ) -> Finding | None:
-    """Say which dynamic dimension was compared at none of the sizes that it is tested at."""
+    """Return which dynamic dimension was compared at none of the sizes that it is tested at."""
     sizes: dict[str, set[int]] = {}
     for check in checks:
         label = next((part for part in check.case.split("/") if "=" in part), None)
@@ -121,10 +121,10 @@ def _waiver_notes(
             )
 
 
-def _baked(
+def _baked_size(
     checks: Sequence[Check], example: Sizes, findings: Sequence[Finding]
 ) -> Iterable[Finding]:
-    """Say that a size is baked in where the graph agrees at the example's sizes and only there.
+    """Return whether a size is baked in where the graph agrees at the example's sizes and only there.
 
     At the line whose condition torch.export took for granted, where ``findings`` has one.
     """

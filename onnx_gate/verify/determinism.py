@@ -71,7 +71,7 @@ class Call:
         return list(_findings(self.changed, self.mutated, self.drawn))
 
 
-def watched(eager: Eager, inputs: Mapping[str, Array]) -> Call:
+def call_once(eager: Eager, inputs: Mapping[str, Array]) -> Call:
     """Call the module once on copies of ``inputs``; raises ``Refusal`` where ``forward`` raises."""
     state, generators, attributes = _state(eager.module), _generators(), _attributes(eager.module)
     outputs, mutated = _call(eager, inputs)
@@ -84,13 +84,13 @@ def watched(eager: Eager, inputs: Mapping[str, Array]) -> Call:
     )
 
 
-def examine(eager: Eager, inputs: Mapping[str, Array]) -> tuple[Outputs, list[Finding]]:
+def call_twice(eager: Eager, inputs: Mapping[str, Array]) -> tuple[Outputs, list[Finding]]:
     """Call the module twice on copies of ``inputs``; return the first outputs and findings.
 
     Raises ``GateError`` of kind ``unverified`` (OG106) where the second result is not the first,
     and ``Refusal`` where ``forward`` raises.
     """
-    call = watched(eager, inputs)
+    call = call_once(eager, inputs)
     repeat(eager, inputs, call)
     return call.outputs, call.findings()
 

@@ -19,7 +19,7 @@ from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.build import build
 from onnx_gate.verify.context import Context
-from onnx_gate.verify.determinism import Call, disagreement, examine, repeat, watched
+from onnx_gate.verify.determinism import Call, call_once, call_twice, disagreement, repeat
 from onnx_gate.verify.inputs.cases import cases
 from onnx_gate.verify.inputs.draw import FLOATS, Source, draw
 from onnx_gate.verify.inputs.sizes import Sizes, concrete, example_candidates, sizes_label
@@ -63,7 +63,7 @@ def prepare(spec: ModelSpec, context: Context, module: torch.nn.Module) -> Prepa
     refusals: list[str] = []
     for sizes, arrays in _examples(spec, context):
         try:
-            call = watched(eager, arrays)
+            call = call_once(eager, arrays)
             if call.leaves_traces:
                 repeat(eager, arrays, call)
         except Refusal as refusal:
@@ -76,7 +76,7 @@ def prepare(spec: ModelSpec, context: Context, module: torch.nn.Module) -> Prepa
     raise GateError("build", "OG105", f"forward raises on example inputs: {refusals[0]}")
 
 
-def untouched(spec: ModelSpec, context: Context, before: Prepared) -> Prepared:
+def restore_after_export(spec: ModelSpec, context: Context, before: Prepared) -> Prepared:
     """Return the module as it was before the export, built again where the export changed it.
 
     Raises ``GateError`` (OG106) where it is the model that disagrees with itself.
@@ -85,15 +85,15 @@ def untouched(spec: ModelSpec, context: Context, before: Prepared) -> Prepared:
     difference = before.agrees_still()
     if not difference:
         return before
-    return replace(_anew(spec, context, before, difference), findings=(_CHANGED,))
+    return replace(_rebuild(spec, context, before, difference), findings=(_CHANGED,))
 
 
-def _anew(spec: ModelSpec, context: Context, before: Prepared, difference: str) -> Prepared:
+def _rebuild(spec: ModelSpec, context: Context, before: Prepared, difference: str) -> Prepared:
     """Build the model again; raises ``GateError`` (OG106) unless it is now what it was at first."""
     when = "called again after the export"
     try:
         rebuilt = Eager(build(spec, context.workspace).module, tuple(spec.inputs))
-        outputs, _ = examine(rebuilt, before.example)
+        outputs, _ = call_twice(rebuilt, before.example)
         difference = disagreement(before.call.outputs, outputs)
         if not difference:
             return replace(before, eager=rebuilt)

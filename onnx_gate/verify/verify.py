@@ -27,11 +27,11 @@ from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.conclude import conclude
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.export.export import Exported, export
-from onnx_gate.verify.export.reuse import drop, take_up, write_notes
+from onnx_gate.verify.export.reuse import delete_export, load_export, save_export_metadata
 from onnx_gate.verify.inspect.inspect import inspect_graph, join_inputs
-from onnx_gate.verify.prepare import Prepared, prepare, untouched
+from onnx_gate.verify.prepare import Prepared, prepare, restore_after_export
 from onnx_gate.verify.stopwatch import Clock
-from onnx_gate.workers.forked import aside
+from onnx_gate.workers.forked import run_forked
 
 Emit = Callable[[dict[str, Any]], None]
 Explain = Callable[[ModelResult, Checker, Exported, Context, float], dict[str, Any]]
@@ -104,7 +104,7 @@ def verify(
         result = None
     if result is None or (context.reuse and result.verdict != "pass"):
         # Whatever is wrong shall be said of an export of now, with all that is known of it.
-        drop(context.folder)
+        delete_export(context.folder)
         lost = (start or 0.0) + time.monotonic() - began
         return verify(spec, replace(context, reuse=False), emit, explain, lost)
     if not _room_for_a_fork(spec):
@@ -130,7 +130,7 @@ def _explained(
     """Add the diagnosis; whatever happens in it, the verdict stands."""
     with progress.stage("diagnose"):
         checker.threads = 1
-        found, trouble = aside(
+        found, trouble = run_forked(
             lambda: explain(result, checker, exported, context, seconds), seconds
         )
     diagnosis = None
@@ -155,7 +155,7 @@ def _advised(
     with progress.stage("advice"):
         # Every case is tried in a fork: a zero-size dimension can abort inside ONNX Runtime.
         checker.threads = 1
-        found, trouble = aside(checker.advice_as_data, min(ADVICE_SECONDS, spec.timeout / 4))
+        found, trouble = run_forked(checker.advice_as_data, min(ADVICE_SECONDS, spec.timeout / 4))
     checks = tuple(Check.model_validate(check) for check in found.get("checks", ()))
     findings = tuple(Finding.model_validate(finding) for finding in found.get("findings", ()))
     if trouble:
@@ -177,7 +177,7 @@ def _advised(
 
 
 def _room_for_a_fork(spec: ModelSpec) -> bool:
-    """Say whether this process may be there twice; what both share counts for both."""
+    """Return whether this process may be there twice; what both share counts for both."""
     return psutil.Process().memory_info().rss < ADVICE_MEMORY * _limit(spec)
 
 
@@ -210,7 +210,7 @@ def _verify(
         progress.findings += built.findings
         prepared = prepare(spec, context, built.module)
         progress.findings += prepared.findings
-    earlier = take_up(context.folder) if context.reuse else None
+    earlier = load_export(context.folder) if context.reuse else None
     if earlier is not None:
         exported, found = earlier
         _must_agree(prepared, "called again")
@@ -227,7 +227,7 @@ def _verify(
             found = tuple(inspect_graph(spec, exported))
             progress.findings += found
         if context.record and not changed and exported.exporter != "file":
-            write_notes(exported, found)
+            save_export_metadata(exported, found)
     checker = _checker(spec, context, prepared, exported)
     with progress.split("verify", checker.clock):
         checks = checker.run()
@@ -246,9 +246,9 @@ def _exported(spec: ModelSpec, context: Context, prepared: Prepared) -> tuple[Ex
         exported = export(spec, prepared.eager, prepared.example, context.workspace, context.folder)
     except GateError:
         # A model that disagrees with itself is that before anything else.
-        untouched(spec, context, prepared)
+        restore_after_export(spec, context, prepared)
         raise
-    return exported, untouched(spec, context, prepared)
+    return exported, restore_after_export(spec, context, prepared)
 
 
 def _must_agree(prepared: Prepared, when: str) -> None:

@@ -29,7 +29,7 @@ PATIENCE = 8
 
 
 @dataclass(frozen=True)
-class Waiting:
+class QueuedTask:
     """A task that has not started: what it is expected to own, and how often others passed it."""
 
     expected: int
@@ -37,7 +37,7 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Seat:
+class RunningMemory:
     """A worker that runs: what it was expected to own, what it owns, and when it started."""
 
     expected: int
@@ -66,7 +66,9 @@ def longest_first(seconds: Sequence[float | None]) -> list[int]:
     return sorted(range(len(taken)), key=lambda place: -taken[place])
 
 
-def next_to_start(waiting: Sequence[Waiting], seats: Sequence[Seat], room: int) -> int | None:
+def next_to_start(
+    waiting: Sequence[QueuedTask], seats: Sequence[RunningMemory], room: int
+) -> int | None:
     """Return the place in ``waiting`` of the task to start now, None where none may.
 
     ``room`` is what can be allocated now beyond what the workers of ``seats`` own. The first task
@@ -87,7 +89,7 @@ def next_to_start(waiting: Sequence[Waiting], seats: Sequence[Seat], room: int) 
     return None
 
 
-def to_end(seats: Sequence[Seat], room: int) -> int | None:
+def to_end(seats: Sequence[RunningMemory], room: int) -> int | None:
     """Return the place of the worker to end where memory is short (``room`` below 0).
 
     Room was made for what is expected of each, so one that has outgrown that is at fault: the one

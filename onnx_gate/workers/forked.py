@@ -14,7 +14,9 @@ from typing import Any
 import torch
 
 
-def aside(function: Callable[[], dict[str, Any]], seconds: float) -> tuple[dict[str, Any], str]:
+def run_forked(
+    function: Callable[[], dict[str, Any]], seconds: float
+) -> tuple[dict[str, Any], str]:
     """Return what ``function`` returns in a fork of this process (JSON data), and why not.
 
     Exactly one of the two says something: an empty dictionary comes with a sentence on how the

@@ -46,7 +46,7 @@ class ServerLost(Exception):
 
 
 @dataclass(frozen=True)
-class Report:
+class WorkerEvent:
     """``value`` is a pid (BORN), an errno (FAILED) or a wait status (ENDED); ``peak`` bytes."""
 
     what: bytes
@@ -123,7 +123,7 @@ class ForkServer:
         except OSError as error:
             raise ServerLost(str(error)) from error
 
-    def receive(self) -> list[Report]:
+    def receive(self) -> list[WorkerEvent]:
         """The reports that have arrived. Raises ``ServerLost`` when there will be no more."""
         try:
             data = self._control.recv(_REPORT.size * 256)
@@ -136,7 +136,7 @@ class ForkServer:
         self._received += data
         whole = len(self._received) // _REPORT.size * _REPORT.size
         reports, self._received = self._received[:whole], self._received[whole:]
-        return [Report(*fields) for fields in _REPORT.iter_unpack(reports)]
+        return [WorkerEvent(*fields) for fields in _REPORT.iter_unpack(reports)]
 
     def alive(self) -> bool:
         """Whether its process still runs."""

@@ -6,11 +6,11 @@ import os
 import signal
 from contextlib import suppress
 
-from onnx_gate.workers.forkserver import FAILED, Report
+from onnx_gate.workers.forkserver import FAILED, WorkerEvent
 from onnx_gate.workers.task import End
 
 
-def judge(report: Report, *, spoke: bool, complete: bool, starved: bool) -> tuple[End, str]:
+def judge(report: WorkerEvent, *, spoke: bool, complete: bool, starved: bool) -> tuple[End, str]:
     """Return how a worker ended, and one sentence about it.
 
     ``spoke`` says that it sent a result, ``complete`` that it said all it had to say, ``starved``

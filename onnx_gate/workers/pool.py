@@ -21,8 +21,8 @@ from contextlib import suppress
 from typing import Any
 
 from onnx_gate.workers import admission, channel, forkserver, limits, process
-from onnx_gate.workers.admission import Seat, Waiting
-from onnx_gate.workers.forkserver import ForkServer, Report, ServerLost
+from onnx_gate.workers.admission import QueuedTask, RunningMemory
+from onnx_gate.workers.forkserver import ForkServer, ServerLost, WorkerEvent
 from onnx_gate.workers.launch import Launch
 from onnx_gate.workers.outcome import judge
 from onnx_gate.workers.task import End, Outcome, Task
@@ -82,7 +82,7 @@ def run_tasks(
     try:
         pool.run([tasks[place] for place in order], jobs)
         # Alone, a worker that runs out of memory does so by itself.
-        pool.run(tuple(pool.crowded), 1)
+        pool.run(tuple(pool.retry_alone), 1)
         # Whoever was running when a fork server died may have killed it: alone, it can only
         # harm itself.
         pool.run(tuple(pool.suspects), 1, last=True)
@@ -108,7 +108,7 @@ class _Pool:
         self._launch = launch
         self._memory = memory
         self.outcomes: dict[str, Outcome] = {}
-        self.crowded: list[Task] = []
+        self.retry_alone: list[Task] = []
         self.suspects: list[Task] = []
         self._target = target
         self._preload = preload
@@ -166,7 +166,7 @@ class _Pool:
         """The place in the queue of the task to start now."""
         if not queue or not self._active:
             return 0 if queue else None
-        waiting = [Waiting(self._own(task), passed[task.name]) for task in queue]
+        waiting = [QueuedTask(self._own(task), passed[task.name]) for task in queue]
         return admission.next_to_start(waiting, self._seats(), self._room())
 
     def _own(self, task: Task) -> int:
@@ -174,9 +174,9 @@ class _Pool:
         expected = admission.UNKNOWN if task.expected_memory is None else task.expected_memory
         return max(0, expected - self._shared)
 
-    def _seats(self) -> list[Seat]:
+    def _seats(self) -> list[RunningMemory]:
         return [
-            Seat(self._own(worker.task), max(0, worker.used - self._shared), worker.asked)
+            RunningMemory(self._own(worker.task), max(0, worker.used - self._shared), worker.asked)
             for worker in self._active.values()
         ]
 
@@ -222,7 +222,7 @@ class _Pool:
         )
         self._active[worker.number] = worker
         for each in self._active.values():
-            each.accompanied = each.accompanied or len(self._active) > 1
+            each.ran_beside_others = each.ran_beside_others or len(self._active) > 1
         self._selector.register(reader, selectors.EVENT_READ, worker)
         # Not by way of the server, whose memory every later worker inherits.
         with tempfile.TemporaryFile() as job:
@@ -241,7 +241,7 @@ class _Pool:
             except BlockingIOError:
                 return
             if not data:
-                self._deafen(worker)
+                self._stop_reading(worker)
                 return
             most -= len(data)
             try:
@@ -250,19 +250,19 @@ class _Pool:
                         worker.messages.append(message)
                     self._on_event(worker.task.name, message)
             except channel.ProtocolError as error:
-                self._deafen(worker)
-                self._doom(worker, "protocol", str(error))
+                self._stop_reading(worker)
+                self._terminate(worker, "protocol", str(error))
 
-    def _deafen(self, worker: Running) -> None:
+    def _stop_reading(self, worker: Running) -> None:
         if worker.listening:
             worker.listening = False
             self._selector.unregister(worker.pipe)
 
-    def _doom(self, worker: Running, end: End, detail: str) -> None:
+    def _terminate(self, worker: Running, end: End, detail: str) -> None:
         """Decide how the worker ends, and have it end so."""
         if worker.doom is None:
             worker.doom = end, detail
-            worker.doomed = time.monotonic()
+            worker.terminated_at = time.monotonic()
             if self._server is not None:
                 self._server.kill(worker.number)
 
@@ -281,7 +281,7 @@ class _Pool:
             else:
                 self._ended(worker, report)
 
-    def _ended(self, worker: Running, report: Report) -> None:
+    def _ended(self, worker: Running, report: WorkerEvent) -> None:
         """The worker and its family are gone; what is in the pipe now is all there is."""
         with suppress(ServerLost):
             self._read(worker, _readable(worker.pipe))
@@ -293,14 +293,14 @@ class _Pool:
             starved=limits.oom_kills() > worker.oom_kills,
         )
         if end == "memory" and worker.doom is None:
-            worker.crowded = worker.accompanied
+            worker.retry_alone = worker.ran_beside_others
         self._finish(worker, end, detail)
 
     def _finish(self, worker: Running, end: End, detail: str) -> None:
-        if worker.crowded:
+        if worker.retry_alone:
             del self._active[worker.number]
             self._drop(worker)
-            self.crowded.append(worker.task)
+            self.retry_alone.append(worker.task)
             self._on_event(worker.task.name, {"kind": "stage", "name": "waiting for memory"})
             return
         outcome = Outcome(
@@ -321,7 +321,7 @@ class _Pool:
             self._on_end(task.name, outcome)
 
     def _drop(self, worker: Running) -> None:
-        self._deafen(worker)
+        self._stop_reading(worker)
         os.close(worker.pipe)
         os.close(worker.log)
 
@@ -338,21 +338,25 @@ class _Pool:
         families = process.families(table, {w.pid for w in self._active.values() if w.pid})
         for worker in list(self._active.values()):
             limits.cap_log(worker.log)
-            if begin - (worker.doomed or worker.asked) > GRACE and (worker.doom or not worker.pid):
+            if begin - (worker.terminated_at or worker.asked) > GRACE and (
+                worker.doom or not worker.pid
+            ):
                 raise ServerLost("the fork server does not answer")
             if not worker.pid:
                 continue
             worker.used = sum(row.rss for row in families[worker.pid])
             worker.peak = max(worker.peak, worker.used)
             if worker.used > worker.limit:
-                self._doom(
+                self._terminate(
                     worker,
                     "memory",
                     f"over its memory limit of {limits.gibibytes(worker.limit)} "
                     f"({limits.gibibytes(worker.used)} in use)",
                 )
             elif begin - worker.started > worker.task.timeout:
-                self._doom(worker, "timeout", f"over its time limit of {worker.task.timeout:g} s")
+                self._terminate(
+                    worker, "timeout", f"over its time limit of {worker.task.timeout:g} s"
+                )
         self._make_room()
         now = time.monotonic()
         self._next_watch = now + max(TICK, (now - begin) / _WATCH_SHARE)
@@ -365,8 +369,8 @@ class _Pool:
             return
         place = admission.to_end(self._seats(), self._room())
         if place is not None:
-            workers[place].crowded = True
-            self._doom(workers[place], "memory", "no memory was left beside others")
+            workers[place].retry_alone = True
+            self._terminate(workers[place], "memory", "no memory was left beside others")
 
     def _abandon(self, last: bool) -> None:
         """The server is lost: end its workers, and remember who may have been at fault."""

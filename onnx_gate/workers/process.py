@@ -105,14 +105,14 @@ def children_elsewhere() -> list[Row]:
     return [row for row in process_table().values() if row.ppid == me and row.sid != session]
 
 
-def end_orphans(strangers: Collection[int], seconds: float) -> None:
+def end_orphans(foreign_children: Collection[int], seconds: float) -> None:
     """Kill and reap what lost server and workers have left to this process (Linux).
 
-    ``strangers`` are children that are none of theirs; after ``seconds`` it gives up.
+    ``foreign_children`` are children that are none of theirs; after ``seconds`` it gives up.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        orphans = [row for row in children_elsewhere() if row.pid not in strangers]
+        orphans = [row for row in children_elsewhere() if row.pid not in foreign_children]
         if not orphans:
             return
         for row in orphans:

@@ -13,9 +13,9 @@ from onnx_gate.workers.task import End, Task
 class Running:
     """A worker from the moment that it is asked for.
 
-    ``limit``, ``used`` and ``peak`` are bytes, ``asked``, ``started`` and ``doomed`` times of the
-    monotonic clock. ``doom`` is the end that the gate has decided on. ``accompanied`` says that
-    there were others beside it, ``crowded`` that it is to be run again without them, and
+    ``limit``, ``used`` and ``peak`` are bytes, ``asked``, ``started`` and ``terminated_at`` times of the
+    monotonic clock. ``doom`` is the end that the gate has decided on. ``ran_beside_others`` says that
+    there were others beside it, ``retry_alone`` that it is to be run again without them, and
     ``oom_kills`` is what ``limits.oom_kills`` said when it was asked for.
     """
 
@@ -32,8 +32,8 @@ class Running:
     used: int = 0
     peak: int = 0
     oom_kills: int = 0
-    accompanied: bool = False
-    crowded: bool = False
+    ran_beside_others: bool = False
+    retry_alone: bool = False
     messages: list[dict[str, Any]] = field(default_factory=list)
     doom: tuple[End, str] | None = None
-    doomed: float = 0.0
+    terminated_at: float = 0.0

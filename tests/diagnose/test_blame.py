@@ -22,11 +22,11 @@ from hypothesis import strategies as st
 from onnxscript import opset18 as op
 from torch import Tensor, nn
 
-from onnx_gate.diagnose.blame.blame import Found, find_blame
+from onnx_gate.diagnose.blame.blame import BlameResult, find_blame
 from onnx_gate.diagnose.blame.optimisers import MOST, fewest_without
 from onnx_gate.diagnose.localize.localize import localize
 from onnx_gate.diagnose.subject import Subject
-from onnx_gate.diagnose.tie_break import reconsider
+from onnx_gate.diagnose.tie_break import decide_on_node
 from onnx_gate.manifest import ExportSpec, InputSpec, ModelSpec, RuntimeSpec
 from onnx_gate.report.model import Check, Metrics
 from onnx_gate.runtimes.torch_eager import Eager, to_tensor
@@ -112,7 +112,7 @@ def make(
     )
 
 
-def said(found: Found, experiment: str) -> Any:
+def said(found: BlameResult, experiment: str) -> Any:
     """The evidence of the experiments that begin so."""
     chosen = [e for e in found.evidence if e.experiment.startswith(experiment)]
     assert chosen, [e.experiment for e in found.evidence]
@@ -579,16 +579,16 @@ def test_broken_files_are_evidence(tmp_path: Path) -> None:
 
 
 def test_one_node_decides_where_the_whole_is_too_much(tmp_path: Path) -> None:
-    undecided = Found("undecided", plain_agrees=False)
+    undecided = BlameResult("undecided", plain_agrees=False)
     subject = make(tmp_path, Of(lambda x: x.sort()[0] * 2), with_nan(4, 8))
     located = localize(subject)
-    found = reconsider(subject, undecided, located)
+    found = decide_on_node(subject, undecided, located)
     assert (found.blame, found.evidence[-1].agrees) == ("kernel", True)
-    assert reconsider(subject, Found("capture"), located).blame == "capture"
-    assert reconsider(subject, undecided, None).blame == "undecided"
+    assert decide_on_node(subject, BlameResult("capture"), located).blame == "capture"
+    assert decide_on_node(subject, undecided, None).blame == "undecided"
     subject = make(tmp_path, Of(averaged), normal(2, 3))
-    found = reconsider(subject, undecided, localize(subject))
+    found = decide_on_node(subject, undecided, localize(subject))
     assert (found.blame, found.evidence[-1].agrees) == ("exporter", False)
     # That a file computes something else does not say whether it ever was right.
     stale = file_of(tmp_path, mlp(), normal(3, 8), retrained)
-    assert reconsider(stale, undecided, localize(stale)).blame == "undecided"
+    assert decide_on_node(stale, undecided, localize(stale)).blame == "undecided"

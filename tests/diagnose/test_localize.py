@@ -19,7 +19,7 @@ from onnx_gate.diagnose.localize.localize import localize
 from onnx_gate.diagnose.repro.replay import Limits, replay
 from onnx_gate.diagnose.repro.write import make_repro
 from onnx_gate.diagnose.subject import Subject
-from onnx_gate.diagnose.trace.record_export import quiet
+from onnx_gate.diagnose.trace.record_export import silence_exporters
 from onnx_gate.verify.export.export import Exported
 from tests.diagnose.test_blame import make
 
@@ -50,7 +50,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_guilty_node_is_named_first(kind: str, tmp_path: Path) -> None:
     case = NAMED[KINDS[kind]]
-    with quiet():
+    with silence_exporters():
         subject = case.make(tmp_path)
     located = localize(subject)
     assert located.node is not None
@@ -70,7 +70,7 @@ def test_the_guilty_node_is_named_first(kind: str, tmp_path: Path) -> None:
 def test_of_a_subgraph_the_node_that_holds_it_is_cut_out(
     name: str, kinds: set[str], tmp_path: Path
 ) -> None:
-    with quiet():
+    with silence_exporters():
         subject = NAMED[name].make(tmp_path)
     subject.folder.mkdir(exist_ok=True)
     located = localize(subject)

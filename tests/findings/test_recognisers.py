@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnx_gate.diagnose.hints.facts import Scene
+from onnx_gate.diagnose.hints.facts import DivergenceFacts
 from onnx_gate.diagnose.hints.hints import hints
 from onnx_gate.diagnose.hints.operator_rules import OPERATOR_RULES
 from onnx_gate.diagnose.hints.value_rules import DECISIVE_RULES, converted
@@ -279,7 +279,7 @@ def test_the_worst_element_and_the_attributes_are_in_the_hint(
 def test_rules_take_a_node_without_attributes(operator: str) -> None:
     bare = helper.make_node(operator, ["x"], ["y"])
     named = GraphNode(name="", op_type=operator, output="y")
-    scene = Scene(DIAGNOSIS.model_copy(update={"node": named}), model([bare]), CHECK)
+    scene = DivergenceFacts(DIAGNOSIS.model_copy(update={"node": named}), model([bare]), CHECK)
     for rule in (*DECISIVE_RULES, converted, *OPERATOR_RULES[operator]):
         said = rule(scene)
         assert said is None or said[0] in CATALOGUE

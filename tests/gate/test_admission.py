@@ -15,8 +15,8 @@ from onnx_gate.workers.admission import (
     MIB,
     PATIENCE,
     UNKNOWN,
-    Seat,
-    Waiting,
+    QueuedTask,
+    RunningMemory,
     expectation,
     longest_first,
     next_to_start,
@@ -38,9 +38,11 @@ def simulate(needs: Sequence[int], jobs: int, total: int) -> list[tuple[list[int
     seen = []
     while queue or running:
         while len(running) < jobs:
-            seats = [Seat(needs[each], needs[each], place) for place, each in enumerate(running)]
+            seats = [
+                RunningMemory(needs[each], needs[each], place) for place, each in enumerate(running)
+            ]
             room = total - sum(needs[each] for each in running)
-            waiting = [Waiting(needs[each], passed[each]) for each in queue]
+            waiting = [QueuedTask(needs[each], passed[each]) for each in queue]
             place = next_to_start(waiting, seats, room)
             if place is None:
                 break
@@ -83,12 +85,12 @@ def test_a_big_one_does_not_wait_for_all_the_small_ones() -> None:
 def test_the_first_that_fits_is_next(
     needs: list[int], taken: list[tuple[int, int]], room: int
 ) -> None:
-    seats = [Seat(expected, used, 0.0) for expected, used in taken]
+    seats = [RunningMemory(expected, used, 0.0) for expected, used in taken]
     left = room - sum(max(0, expected - used) for expected, used in taken)
     fitting = [place for place, need in enumerate(needs) if need <= left]
-    found = next_to_start([Waiting(need) for need in needs], seats, room)
+    found = next_to_start([QueuedTask(need) for need in needs], seats, room)
     assert found == (fitting[0] if fitting else None)
-    assert next_to_start([Waiting(need) for need in needs], [], room) == 0
+    assert next_to_start([QueuedTask(need) for need in needs], [], room) == 0
 
 
 @given(st.lists(st.none() | st.floats(0, 1e6), max_size=20))
@@ -103,7 +105,7 @@ def test_the_longest_starts_first_and_what_is_unknown_is_usual(times: list[float
 
 
 SEATS = st.builds(
-    lambda used, more, started: Seat(max(0, used + more), used, started),
+    lambda used, more, started: RunningMemory(max(0, used + more), used, started),
     SIZES,
     st.integers(0, 50) | st.integers(-50, 50),
     st.integers(0, 5).map(float),
@@ -111,7 +113,7 @@ SEATS = st.builds(
 
 
 @given(st.lists(SEATS, max_size=5), st.integers(-50, 0))
-def test_who_is_ended_has_outgrown_what_was_expected(seats: list[Seat], room: int) -> None:
+def test_who_is_ended_has_outgrown_what_was_expected(seats: list[RunningMemory], room: int) -> None:
     place = to_end(seats, room)
     assert (place is None) == (room >= 0 or len(seats) < 2)
     if place is not None:
@@ -121,7 +123,9 @@ def test_who_is_ended_has_outgrown_what_was_expected(seats: list[Seat], room: in
 
 @given(st.lists(SIZES, min_size=2, max_size=5), st.permutations(range(5)))
 def test_or_else_came_last(used: list[int], order: list[int]) -> None:
-    seats = [Seat(each, each, float(start)) for each, start in zip(used, order, strict=False)]
+    seats = [
+        RunningMemory(each, each, float(start)) for each, start in zip(used, order, strict=False)
+    ]
     place = to_end(seats, -1)
     assert place is not None
     assert seats[place].started == max(seat.started for seat in seats)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from onnx_gate.errors import UserError
 from onnx_gate.github.archive import read_member
-from onnx_gate.github.artifacts import Found, download_report, find_baseline
+from onnx_gate.github.artifacts import Artifact, download_report, find_baseline
 from onnx_gate.github.client import Client
 from onnx_gate.github.context import Context, read_context
 from onnx_gate.github.errors import GitHubError
@@ -180,7 +180,7 @@ def test_the_baseline_is_the_last_push_to_the_default_branch(
     github.add_run()
     github.add_artifact(github.add_run().id, {"report.json": b"expired"}, expired=True)
     github.add_artifact(github.add_run().id, b"no archive")
-    found = Found(REPORT, BASE, good.id)
+    found = Artifact(REPORT, BASE, good.id)
     assert find_baseline(client, context()) == found
     assert find_baseline(client, context("workflow_run")) == found
     assert find_baseline(client, context(workflow=None)) is None

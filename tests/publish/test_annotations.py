@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from onnx_gate.github.annotations import MESSAGE_LIMIT, annotations, command
 from onnx_gate.report.model import Change, Finding, ModelError, ModelResult, Problem
-from onnx_gate.report.places import Place
+from onnx_gate.report.places import Location
 from tests.report.everything import all_replaced, everything, free_paths, replaced
 from tests.report.hostile import BLANK, HOSTILE, ids
 from tests.report.reports import check
@@ -86,7 +86,7 @@ def test_a_message_arrives_whole_or_cut_within_no_character(text: str, times: in
 
 
 def test_properties_hold_any_text() -> None:
-    place = Place("a%3A,b::c.py", 3, 7)
+    place = Location("a%3A,b::c.py", 3, 7)
     line = command("warning", "text", "100 %, a::b", place)
     expected = {"file": "a%3A,b::c.py", "line": "3", "col": "7", "title": "100 %, a::b"}
     assert read(line) == Command("warning", expected, "text")

@@ -18,7 +18,7 @@ from onnx_gate.errors import GateError
 from onnx_gate.manifest.load import load
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.export import disk, export
-from onnx_gate.workers.forked import aside
+from onnx_gate.workers.forked import run_forked
 
 MEBIBYTE = 2**20
 
@@ -80,7 +80,7 @@ def _export_with(
 def test_a_file_that_is_cut_short_is_a_full_disk(
     tmp_path: Path, exporter: str, external: bool
 ) -> None:
-    found, trouble = aside(_export_with(tmp_path, exporter, MEBIBYTE, external), 200)
+    found, trouble = run_forked(_export_with(tmp_path, exporter, MEBIBYTE, external), 200)
     assert not trouble
     assert (found["kind"], found["code"]) == ("export", "OG210"), found
     assert "--output" in str(found["message"])
@@ -89,7 +89,7 @@ def test_a_file_that_is_cut_short_is_a_full_disk(
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_file_that_fits_is_written(tmp_path: Path) -> None:
-    found, trouble = aside(_export_with(tmp_path, "dynamo", 64 * MEBIBYTE, True), 200)
+    found, trouble = run_forked(_export_with(tmp_path, "dynamo", 64 * MEBIBYTE, True), 200)
     assert not trouble
     assert found == {"code": ""}
 

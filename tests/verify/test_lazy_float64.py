@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.reference import float64
-from onnx_gate.verify.reference.float64 import Wide
-from onnx_gate.workers.forked import aside
+from onnx_gate.verify.reference.float64 import Float64Reference
+from onnx_gate.workers.forked import run_forked
 from tests.verify.test_precision import MODULES
 
 
@@ -56,11 +56,11 @@ def test_the_numbers_are_those_of_doubled_weights(
     first = next(iter(__import__("inspect").signature(module.forward).parameters))
     inputs = {first: inputs["x"]}
     model = Eager(module, (first,))
-    doubled = Wide(model).run(inputs)
+    doubled = Float64Reference(model).run(inputs)
     own = model.run(inputs)
     before = {k: v.clone() for k, v in module.state_dict().items()}
     monkeypatch.setattr(float64, "DOUBLED_BYTES", -1)
-    lazy = Wide(model).run(inputs)
+    lazy = Float64Reference(model).run(inputs)
     assert doubled is not None
     assert lazy is not None
     assert len(doubled) == len(own.arrays) == len(lazy)
@@ -89,11 +89,11 @@ def _growth() -> dict[str, float]:
     model.run(inputs)
     before = psutil.Process().memory_info().rss
     seen.clear()
-    assert Wide(model).run(inputs) is not None
+    assert Float64Reference(model).run(inputs) is not None
     return {"growth": (max(seen) - before) / 2**20}
 
 
 def test_a_large_model_is_not_there_three_times() -> None:
-    found, trouble = aside(_growth, 120)
+    found, trouble = run_forked(_growth, 120)
     assert not trouble
     assert found["growth"] < 128, "doubled weights would be 512 MiB more"

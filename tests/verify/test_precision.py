@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.reference.float64 import Wide
+from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.oracle import CaseOracle
 from onnx_gate.verify.reference.perturb import jittered
-from onnx_gate.workers.forked import aside
+from onnx_gate.workers.forked import run_forked
 
 
 class HardCoded(nn.Module):
@@ -78,7 +78,7 @@ def test_any_module_runs_in_float64_and_is_left_as_it_was(name: str) -> None:
     model, inputs = eager(name)
     before = {k: (v.dtype, v.clone()) for k, v in model.module.state_dict().items()}
     own = model.run(inputs).arrays[0]
-    wide = Wide(model).run(inputs)
+    wide = Float64Reference(model).run(inputs)
     assert wide is not None
     assert wide[0].dtype == np.float64
     error = np.abs(wide[0] - own).max()
@@ -95,7 +95,7 @@ def test_float64_is_float64_all_the_way() -> None:
     linear = model.module.linear
     weight, bias = (p.detach().numpy().astype(np.float64) for p in (linear.weight, linear.bias))
     exact = (inputs["x"].astype(np.float64) @ weight.T + bias) / 3
-    wide = Wide(model).run(inputs)
+    wide = Float64Reference(model).run(inputs)
     assert wide is not None
     assert np.abs(wide[0] - exact).max() < 1e-15
 
@@ -141,7 +141,7 @@ def test_indices_are_traced_to_what_they_point_at() -> None:
     model = Eager(Choice(), ("x",))
     x = np.random.default_rng(0).permutation(20).reshape(4, 5).astype(np.float32)
     outputs = model.run({"x": x})
-    oracle = CaseOracle(model, Wide(model), {"x": x}, outputs)
+    oracle = CaseOracle(model, Float64Reference(model), {"x": x}, outputs)
     for index, expected in enumerate([np.sort(x, -1)[:, 1:3][None], x.max(), x.max(0)[None]]):
         traced = oracle.output(index).origin()
         assert traced is not None
@@ -153,7 +153,7 @@ def test_indices_are_traced_to_what_they_point_at() -> None:
 
 
 def test_work_aside_may_die() -> None:
-    assert aside(lambda: {"a": [1, 2]}, 30) == ({"a": [1, 2]}, "")
-    assert aside(lambda: os.kill(os.getpid(), signal.SIGKILL), 30) == ({}, "killed by SIGKILL")  # type: ignore[arg-type, return-value]
-    assert aside(lambda: os._exit(0), 30)[1] == "ended with exit status 0 and no answer"
-    assert aside(lambda: signal.pause(), 0.2)[1] == "no answer after 0 s"  # type: ignore[arg-type, return-value]
+    assert run_forked(lambda: {"a": [1, 2]}, 30) == ({"a": [1, 2]}, "")
+    assert run_forked(lambda: os.kill(os.getpid(), signal.SIGKILL), 30) == ({}, "killed by SIGKILL")  # type: ignore[arg-type, return-value]
+    assert run_forked(lambda: os._exit(0), 30)[1] == "ended with exit status 0 and no answer"
+    assert run_forked(lambda: signal.pause(), 0.2)[1] == "no answer after 0 s"  # type: ignore[arg-type, return-value]

@@ -12,7 +12,7 @@ from onnx_gate.manifest import ModelSpec
 from onnx_gate.manifest.load import load
 from onnx_gate.verify.build import build
 from onnx_gate.verify.context import Context
-from onnx_gate.verify.prepare import Prepared, prepare, untouched
+from onnx_gate.verify.prepare import Prepared, prepare, restore_after_export
 
 MODELS = """
 import torch
@@ -73,7 +73,7 @@ def _calls(prepared: Prepared) -> int:
 def test_one_call_before_the_export_and_one_after(tmp_path: Path) -> None:
     spec, context, prepared = _prepared(tmp_path, "Steady")
     assert _calls(prepared) == 1
-    assert untouched(spec, context, prepared) is prepared
+    assert restore_after_export(spec, context, prepared) is prepared
     assert _calls(prepared) == 2
     assert prepared.agrees_still() == ""
 
@@ -88,14 +88,14 @@ def test_a_trace_of_the_first_call_is_followed_at_once(tmp_path: Path, name: str
 def test_a_model_without_traces_is_caught_by_the_call_after_the_export(tmp_path: Path) -> None:
     spec, context, prepared = _prepared(tmp_path, "Global")
     with pytest.raises(GateError, match="disagrees with itself") as caught:
-        untouched(spec, context, prepared)
+        restore_after_export(spec, context, prepared)
     assert caught.value.code == "OG106"
 
 
 def test_a_model_that_the_export_has_changed_is_built_again(tmp_path: Path) -> None:
     spec, context, prepared = _prepared(tmp_path, "Changed")
     prepared.eager.module.factor = 3
-    fresh = untouched(spec, context, prepared)
+    fresh = restore_after_export(spec, context, prepared)
     assert fresh.eager.module is not prepared.eager.module
     assert [finding.code for finding in fresh.findings] == ["OG109"]
     assert fresh.agrees_still() == ""

@@ -18,7 +18,7 @@ from onnx_gate.runtimes.base import Array, first_line
 from onnx_gate.verify.inputs.cases import DEFAULT_SUITES
 from onnx_gate.verify.judge.auto import FLOOR, JITTER_SHARE, SCALE_SHARE, eps_of
 from onnx_gate.verify.judge.judge import Rules, is_floating, judge
-from onnx_gate.verify.reference.float64 import Wide
+from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.index_source import Origin
 from onnx_gate.verify.reference.oracle import CaseOracle
 
@@ -50,11 +50,11 @@ class Share:
 
     @property
     def explains(self) -> bool:
-        """Say whether rounding explains the answer's error, however large it is."""
+        """Return whether rounding explains the answer's error, however large it is."""
         return self.answer <= DEFAULT_AUTO * max(self.torch, JITTER_SHARE * self.moved)
 
 
-class Yardstick:
+class Agreement:
     """PyTorch's answer on one set of inputs; float64 and moved rounding are run when needed."""
 
     def __init__(self, bench: Bench, arrays: Mapping[str, Array], expected: Answer) -> None:
@@ -73,7 +73,7 @@ class Yardstick:
             place = self._bench.subject.output
 
             def work() -> Array | None:
-                outputs = Wide(self._bench.eager).run(self._arrays)
+                outputs = Float64Reference(self._bench.eager).run(self._arrays)
                 return outputs[place] if outputs is not None else None
 
             found, _ = self._bench.apart(work, FORWARD)
@@ -133,7 +133,7 @@ class Yardstick:
         return self.compare(actual)
 
     def near(self, one: Answer, other: Answer) -> Measured:
-        """Say whether two answers are the same, measured by how far they are from PyTorch's."""
+        """Return whether two answers are the same, measured by how far they are from PyTorch's."""
         if one.failed or other.failed:
             return Measured(None, None, f"could not be run: {one.failed or other.failed}")
         if one.refused or other.refused:
@@ -167,7 +167,7 @@ class Yardstick:
         return Share(errors[0], errors[1], max(errors[2:], default=0.0))
 
     def trivial(self, error: float | None) -> bool:
-        """Say whether an error is within the floor of every comparison: a few units of rounding."""
+        """Return whether an error is within the floor of every comparison: a few units of rounding."""
         return error is not None and error <= _floor(self._array())
 
     def _judge(self, actual: Array, expected: Array) -> Measured:
@@ -203,7 +203,7 @@ class Yardstick:
     def _oracle(self) -> CaseOracle:
         eager = self._bench.eager
         outputs = eager.run(self._arrays)
-        return CaseOracle(eager, Wide(eager), self._arrays, outputs, self._repetitive)
+        return CaseOracle(eager, Float64Reference(eager), self._arrays, outputs, self._repetitive)
 
     def _array(self) -> Array:
         array = self.expected.array

@@ -11,8 +11,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from onnx_gate.diagnose.bench import PLAIN, Answer
-from onnx_gate.diagnose.blame.agreement import Measured, Yardstick
-from onnx_gate.diagnose.blame.captures import export_again, rebuilt, run_captured, undecomposed
+from onnx_gate.diagnose.blame.agreement import Agreement, Measured
+from onnx_gate.diagnose.blame.captures import (
+    export_again,
+    rebuilt,
+    run_before_decomposition,
+    run_captured,
+)
 from onnx_gate.diagnose.blame.chain import Chain
 from onnx_gate.diagnose.blame.kernels import audit
 from onnx_gate.diagnose.blame.optimisers import find_culprit
@@ -31,7 +36,7 @@ _AGAIN_SHARE = 0.5
 
 
 @dataclass(frozen=True)
-class Found:
+class BlameResult:
     """A verdict and the experiments that it rests on, in the order they were made.
 
     ``fused_by`` names ONNX Runtime's optimiser where the blame is on one. ``program_agrees`` and
@@ -49,7 +54,7 @@ class Found:
     evaluator_agrees: bool | None = None
 
 
-def find_blame(subject: Subject, seconds: float = SECONDS) -> Found:
+def find_blame(subject: Subject, seconds: float = SECONDS) -> BlameResult:
     """Run the chain's experiments for ``seconds`` at most; never raises."""
     search: _Search | None = None
     try:
@@ -57,7 +62,7 @@ def find_blame(subject: Subject, seconds: float = SECONDS) -> Found:
         found = search.follow()
     except Exception as error:
         reason = f"{type(error).__name__}: {first_line(error)}"
-        found = Found("undecided", note=f"the experiments broke off: {reason}")
+        found = BlameResult("undecided", note=f"the experiments broke off: {reason}")
     if search is None:
         return found
     return replace(
@@ -74,7 +79,7 @@ class _Search(Chain):
     plain_agrees: bool | None = None
     evaluator_agrees: bool | None = None
 
-    def follow(self) -> Found:
+    def follow(self) -> BlameResult:
         """Follow the chain to the link that breaks."""
         said = self._itself()
         if said is not None:
@@ -83,12 +88,12 @@ class _Search(Chain):
         final = self.bench.runtime(runtime, arrays)
         measured = self.ask(f"{runtime.label} against PyTorch", final)
         if measured.error == 0.0 or (measured.agrees and not self._shows_again(final)):
-            return Found(
+            return BlameResult(
                 "undecided",
                 note=f"run again, {runtime.label} agrees: it does not repeat its answer",
             )
         if measured.agrees and self.yard.trivial(measured.error):
-            return Found(
+            return BlameResult(
                 "ill-conditioned",
                 note="the two agree to a few units of rounding: the tolerance is tighter than another "
                 "correct implementation can meet",
@@ -102,18 +107,18 @@ class _Search(Chain):
             if said is not None:
                 return said
         if self.plain_agrees is None:
-            return Found("undecided", note=f"{_ORT} could not be run with optimisations off")
+            return BlameResult("undecided", note=f"{_ORT} could not be run with optimisations off")
         return self._after_plain(final) if self.plain_agrees else self._before_plain(program, plain)
 
-    def _itself(self) -> Found | None:
+    def _itself(self) -> BlameResult | None:
         twice = self.bench.twice()
-        self.yard = Yardstick(self.bench, self.subject.arrays, twice.answer)
+        self.yard = Agreement(self.bench, self.subject.arrays, twice.answer)
         outcome, agrees, said = "; ".join(["equal both times", *twice.noticed]), True, None
         if twice.difference:
-            outcome, agrees, said = twice.difference, False, Found("model")
+            outcome, agrees, said = twice.difference, False, BlameResult("model")
         elif twice.answer.failed:
             outcome = f"could not be run: {twice.answer.failed}"
-            said = Found("undecided", note="PyTorch could not be run again")
+            said = BlameResult("undecided", note="PyTorch could not be run again")
         elif twice.answer.refused:
             outcome = f"it refuses: {twice.answer.refused}"
         self.evidence.append(
@@ -126,7 +131,7 @@ class _Search(Chain):
         return said
 
     def _shows_again(self, final: Answer) -> bool:
-        """Say whether the runtime is as far off as the check has recorded."""
+        """Return whether the runtime is as far off as the check has recorded."""
         metrics, expected = self.subject.check.metrics, self.yard.expected.array
         if metrics is None or final.array is None or expected is None:
             return True
@@ -146,7 +151,7 @@ class _Search(Chain):
 
     # -- after the plain graph: an optimisation, a provider, another runtime
 
-    def _after_plain(self, final: Answer) -> Found:
+    def _after_plain(self, final: Answer) -> BlameResult:
         if self.explained:
             # The optimised graph is as good as PyTorch is; that it is another one is the evidence.
             self._ill_conditioned(final)
@@ -154,7 +159,7 @@ class _Search(Chain):
         if runtime.name != "onnxruntime":
             default = self.bench.runtime(replace(PLAIN, optimization="all"), arrays)
             self.ask(f"{_ORT}, optimisations on, against PyTorch", default)
-            return Found("kernel", note=f"{_ORT} runs the same graph rightly")
+            return BlameResult("kernel", note=f"{_ORT} runs the same graph rightly")
         if runtime.provider not in (None, "cpu"):
             cpu = replace(runtime, provider=None, provider_options={})
             if self.ask(f"{cpu.label} against PyTorch", self.bench.runtime(cpu, arrays)).agrees:
@@ -164,29 +169,31 @@ class _Search(Chain):
             return self._after_cpu(runtime)
         return self._optimiser(runtime)
 
-    def _after_cpu(self, runtime: RuntimeSpec) -> Found:
+    def _after_cpu(self, runtime: RuntimeSpec) -> BlameResult:
         """Tell a provider's kernels, or what options make of the CPU's, from its optimisations."""
         off = replace(runtime, optimization="off")
         own = self.ask(f"{off.label} against PyTorch", self.bench.runtime(off, self.subject.arrays))
         if own.agrees:
             return self._optimiser(runtime)
         note = "the CPU's kernels, without any options, run the same graph rightly"
-        return Found("kernel", note=note)
+        return BlameResult("kernel", note=note)
 
-    def _optimiser(self, runtime: RuntimeSpec) -> Found:
+    def _optimiser(self, runtime: RuntimeSpec) -> BlameResult:
         culprit = find_culprit(self.bench, runtime, self.against_torch)
         self.evidence += culprit.evidence
         if culprit.level is None:
-            return Found("undecided", note="no level of optimisation shows the divergence again")
+            return BlameResult(
+                "undecided", note="no level of optimisation shows the divergence again"
+            )
         note = "" if culprit.optimiser else "no single optimiser could be found to be at fault"
-        return Found("optimiser", fused_by=culprit.optimiser, note=note)
+        return BlameResult("optimiser", fused_by=culprit.optimiser, note=note)
 
-    def _ill_conditioned(self, final: Answer) -> Found | None:
-        """Say that PyTorch's own rounding explains the divergence, where it does."""
+    def _ill_conditioned(self, final: Answer) -> BlameResult | None:
+        """Return whether PyTorch's own rounding explains the divergence, where it does."""
         share = self.yard.shares(final)
         if share is None:
             said = "runs of PyTorch with moved rounding answer as the runtime does"
-            return Found("ill-conditioned", note=said) if self.explained else None
+            return BlameResult("ill-conditioned", note=said) if self.explained else None
         if not (share.explains or self.explained):
             return None
         label = self.subject.runtime.label
@@ -203,17 +210,17 @@ class _Search(Chain):
                 error=share.answer,
             )
         )
-        return Found("ill-conditioned")
+        return BlameResult("ill-conditioned")
 
     # -- before it: capture, lowering, a kernel, an old file
 
-    def _before_plain(self, program: Answer | None, plain: Answer) -> Found:
+    def _before_plain(self, program: Answer | None, plain: Answer) -> BlameResult:
         self._on_the_example()
         if program is not None and self.program_agrees is False:
             return self._capture(program)
         graph_is_wrong = self._evaluator(plain)
         if self.evaluator_agrees:
-            return Found("kernel")
+            return BlameResult("kernel")
         if not graph_is_wrong:
             kernels = self._kernels()
             if kernels is not None and kernels.blame == "kernel":
@@ -221,20 +228,20 @@ class _Search(Chain):
             graph_is_wrong = kernels is not None
         if self.subject.exported.exporter == "file":
             blame, note = blame_file(self, plain)
-            return Found(blame, note=note)
+            return BlameResult(blame, note=note)
         if program is None:
             traced = exporter_of(self.subject.exported.proto) == "torchscript"
             if self.trace(plain, by_tracing=traced).alike:
-                return Found("capture")
+                return BlameResult("capture")
         if graph_is_wrong:
             lost = bool(self.yard.expected.refused)
-            return Found("exporter", note="the graph has lost a check of the model's" * lost)
+            return BlameResult("exporter", note="the graph has lost a check of the model's" * lost)
         optimised = self.bench.runtime(replace(PLAIN, optimization="all"), self.subject.arrays)
         if self.ask(f"{_ORT}, optimisations on, against PyTorch", optimised).agrees:
-            return Found("kernel", note="the same graph is right once it is optimised")
-        return Found("undecided", note="nothing decides between the exporter and the runtime")
+            return BlameResult("kernel", note="the same graph is right once it is optimised")
+        return BlameResult("undecided", note="nothing decides between the exporter and the runtime")
 
-    def _capture(self, program: Answer) -> Found:
+    def _capture(self, program: Answer) -> BlameResult:
         """Tell what torch.export baked in from what the module forgot and the exporter rewrote."""
         arrays = self.subject.arrays
         if program.refused:
@@ -244,22 +251,22 @@ class _Search(Chain):
         if not anew.failed and not anew.refused:
             found = self.ask("the module built anew, against the one that was called before", anew)
             if found.agrees is False:
-                return Found("model", note="it keeps state between calls")
+                return BlameResult("model", note="it keeps state between calls")
         if program.refused:
-            return Found("capture")
-        whole = undecomposed(self.bench, arrays)
+            return BlameResult("capture")
+        whole = run_before_decomposition(self.bench, arrays)
         found = self.against_torch(whole)
         if found.agrees is not None:
             self.record("captured again, before operators are decomposed, against PyTorch", found)
         if not found.agrees:
-            return Found("capture")
+            return BlameResult("capture")
         again = export_again(self.bench, "dynamo").program
         found = self.ask("captured again, and decomposed, against PyTorch", again or whole)
         if found.agrees:
-            return Found(
+            return BlameResult(
                 "capture", note="captured now it is right: it reads what has changed since"
             )
-        return Found("exporter", note="it is the decomposition of an operator that is wrong")
+        return BlameResult("exporter", note="it is the decomposition of an operator that is wrong")
 
     def _evaluator(self, plain: Answer) -> bool:
         """Run the reference evaluator; say that it makes the error that ONNX Runtime makes."""
@@ -273,7 +280,7 @@ class _Search(Chain):
         )
         return same.agrees is True
 
-    def _kernels(self) -> Found | None:
+    def _kernels(self) -> BlameResult | None:
         """Hold the kernels against the reference evaluator, node by node."""
         found, trouble = audit(self.bench)
         experiment = (
@@ -288,7 +295,7 @@ class _Search(Chain):
                 f"{_PLAIN}, with the evaluator's value for {name}, against PyTorch", suspect.answer
             )
             if healed.agrees:
-                return Found("kernel", note=f"the kernel of {name} is wrong")
+                return BlameResult("kernel", note=f"the kernel of {name} is wrong")
         differing = ", ".join(f"{s.op_type} {s.name}" for s in found.suspects)
         outcome = f"{found.checked} of {found.nodes} nodes could be compared" + (
             f"; they differ at {differing}, which is not what is wrong"
@@ -298,7 +305,7 @@ class _Search(Chain):
         if found.refused:
             outcome += f"; it does not run {', '.join(found.refused)}"
         self.record(experiment, Measured(not differing, None, outcome))
-        return Found("exporter") if found.checked > found.nodes / 2 else None
+        return BlameResult("exporter") if found.checked > found.nodes / 2 else None
 
     def _on_the_example(self) -> None:
         """Record whether the graph is right on the inputs that it was exported with."""
@@ -308,7 +315,7 @@ class _Search(Chain):
         arrays, expected = example
         other = any(a.shape != self.subject.arrays[n].shape for n, a in arrays.items())
         sizes = ", ".join(f"{n} {list(a.shape)}" for n, a in arrays.items())
-        found: Measured = Yardstick(self.bench, arrays, expected).compare_roughly(
+        found: Measured = Agreement(self.bench, arrays, expected).compare_roughly(
             self.bench.runtime(PLAIN, arrays), self.total
         )
         where = f" ({sizes})" if other else ""

@@ -30,7 +30,7 @@ def run_captured(bench: Bench, arrays: Mapping[str, Array], *, guards: bool = Tr
     return bench.answer(lambda: run_program(program, bench.eager, arrays, guards=guards), FORWARD)
 
 
-def undecomposed(bench: Bench, arrays: Mapping[str, Array]) -> Answer:
+def run_before_decomposition(bench: Bench, arrays: Mapping[str, Array]) -> Answer:
     """Capture the module again and run the program before any operator is decomposed."""
     example = bench.example()
     if example is None:

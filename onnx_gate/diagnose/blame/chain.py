@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from onnx_gate.diagnose.bench import Answer, Bench
-from onnx_gate.diagnose.blame.agreement import SAME_SHARE, Measured, Yardstick
+from onnx_gate.diagnose.blame.agreement import SAME_SHARE, Agreement, Measured
 from onnx_gate.diagnose.blame.captures import traced
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.report.model import Evidence
@@ -37,7 +37,7 @@ class Chain:
     def __init__(self, subject: Subject, seconds: float) -> None:
         self.subject = subject
         self.bench = Bench(subject, seconds)
-        self.yard = Yardstick(self.bench, subject.arrays, Answer())
+        self.yard = Agreement(self.bench, subject.arrays, Answer())
         self.evidence: list[Evidence] = []
         self.total: float | None = None
         self.explained = False
@@ -51,7 +51,7 @@ class Chain:
         return self.weigh(self.yard.compare(answer))
 
     def trace(self, plain: Answer, *, by_tracing: bool) -> Tracing:
-        """Say whether tracing is where the plain graph's error comes from.
+        """Return whether tracing is where the plain graph's error comes from.
 
         Where the graph was made ``by_tracing``, it is if a trace differs from PyTorch; else the
         trace has to make the very error. A branch that was traced on unknown inputs is looked for

@@ -129,13 +129,13 @@ class Graph:
                 found.update(node.outputs)
         return frozenset(found)
 
-    def is_fixed(self, name: str) -> bool:
-        """Say that a value is the same for all inputs."""
+    def is_constant(self, name: str) -> bool:
+        """Return whether a value is the same for all inputs."""
         return name in self.constants or name in self.fixed
 
-    def moving(self, node: Node) -> tuple[str, ...]:
+    def depends_on_input(self, node: Node) -> tuple[str, ...]:
         """Return the inputs of a node that depend on the graph's inputs."""
-        return tuple(name for name in node.inputs if not self.is_fixed(name))
+        return tuple(name for name in node.inputs if not self.is_constant(name))
 
     def ancestors(self, names: Iterable[str]) -> list[Node]:
         """Return the nodes that these values depend on, in topological order."""

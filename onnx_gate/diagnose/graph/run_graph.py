@@ -21,7 +21,7 @@ def run_until(
     ``look`` sees every value, before it is overridden.
     """
     graph, wanted = runner.graph, tuple(outputs)
-    nodes = [n for n in graph.ancestors(wanted) if not all(map(graph.is_fixed, n.outputs))]
+    nodes = [n for n in graph.ancestors(wanted) if not all(map(graph.is_constant, n.outputs))]
     last = {name: node.index for node in nodes for name in node.inputs}
     last |= dict.fromkeys(wanted, len(graph.nodes))
     values: dict[str, Value] = dict(feeds)

@@ -63,7 +63,7 @@ def allowance(expected: Array, actual: Array | None = None) -> float:
 
 
 def agree(actual: Value, expected: Value) -> bool:
-    """Say that two values are the same but for the rounding of one operator."""
+    """Return whether two values are the same but for the rounding of one operator."""
     return isinstance(expected, np.ndarray) and distance(actual, expected) <= allowance(
         expected, actual if isinstance(actual, np.ndarray) else None
     )
@@ -82,8 +82,8 @@ def samples(array: Array) -> Array:
         return np.asarray(array.reshape(-1)[places(array.size)], np.float64)
 
 
-def is_telling(array: Value) -> bool:
-    """Say that no other value of a model equals this one by chance.
+def is_distinctive(array: Value) -> bool:
+    """Return whether no other value of a model equals this one by chance.
 
     Numbers that people write down (0, 1, 0.5), masks and small integers do.
     """

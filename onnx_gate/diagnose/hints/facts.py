@@ -18,7 +18,7 @@ from onnx_gate.runtimes.base import Array
 _FEW = 16
 
 
-class Scene:
+class DivergenceFacts:
     """A diverged check, its diagnosis and its graph, with the questions that rules ask."""
 
     def __init__(self, diagnosis: Diagnosis, proto: onnx.ModelProto, check: Check) -> None:
@@ -138,7 +138,7 @@ class Scene:
         return array
 
     def has_constant(self, value: float) -> bool:
-        """Say whether a scalar of the graph is this number, to four digits."""
+        """Return whether a scalar of the graph is this number, to four digits."""
         for tensor in self._constants.values():
             if not tensor.external_data and math.prod(tensor.dims) == 1:
                 array = numpy_helper.to_array(tensor).reshape(-1)
@@ -147,7 +147,7 @@ class Scene:
         return False
 
     def uses(self, kind: int) -> bool:
-        """Say whether a value of the graph has this ONNX element type."""
+        """Return whether a value of the graph has this ONNX element type."""
         return kind in self._kinds.values() or any(
             a.name == "to" and a.i == kind
             for node in self.nodes()

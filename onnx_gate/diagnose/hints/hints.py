@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx
 
-from onnx_gate.diagnose.hints.facts import Scene
+from onnx_gate.diagnose.hints.facts import DivergenceFacts
 from onnx_gate.diagnose.hints.operator_rules import OPERATOR_RULES
 from onnx_gate.diagnose.hints.value_rules import DECISIVE_RULES, Rule, Said, converted
 from onnx_gate.report.model import Check, Diagnosis, Finding
@@ -21,7 +21,7 @@ def hints(diagnosis: Diagnosis, proto: onnx.ModelProto, check: Check) -> tuple[F
     ``proto`` is the graph that diverged, ``check`` the check that the diagnosis is about. What the
     numbers of the worst element say comes before what the operator alone says.
     """
-    scene = Scene(diagnosis, proto, check)
+    scene = DivergenceFacts(diagnosis, proto, check)
     said = next((each for rule in DECISIVE_RULES if (each := _ask(rule, scene))), None)
     if said is not None:
         return (_finding(said, diagnosis),)
@@ -30,7 +30,7 @@ def hints(diagnosis: Diagnosis, proto: onnx.ModelProto, check: Check) -> tuple[F
     return tuple(_finding(each, diagnosis) for each in found.values())[:_MOST]
 
 
-def _ask(rule: Rule, scene: Scene) -> Said:
+def _ask(rule: Rule, scene: DivergenceFacts) -> Said:
     try:
         return rule(scene)
     except Exception:  # a graph that no rule has seen the like of must not cost the diagnosis

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from onnx_gate.diagnose.hints.facts import Scene
+from onnx_gate.diagnose.hints.facts import DivergenceFacts
 from onnx_gate.diagnose.hints.value_rules import CHOOSERS, Rule, Said
 
 
-def integer_division(scene: Scene) -> Said:
+def integer_division(scene: DivergenceFacts) -> Said:
     """Quotients and remainders of integers, and whole quotients of floats."""
     kind = scene.dtype()
     if scene.op == "Mod":
@@ -30,7 +30,7 @@ def integer_division(scene: Scene) -> Said:
     return None
 
 
-def rounding(scene: Scene) -> Said:
+def rounding(scene: DivergenceFacts) -> Said:
     """Halves."""
     return "OG702", (
         f"{scene.op} rounds halves to the even neighbour, as torch.round does: 0.5 to 0, 2.5 to 2. "
@@ -38,7 +38,7 @@ def rounding(scene: Scene) -> Said:
     )
 
 
-def resizing(scene: Scene) -> Said:
+def resizing(scene: DivergenceFacts) -> Said:
     """Where the pixels of an enlarged image lie."""
     shown = scene.attributes(
         *("mode", "coordinate_transformation_mode", "nearest_mode", "antialias", "cubic_coeff_a"),
@@ -51,7 +51,7 @@ def resizing(scene: Scene) -> Said:
     )
 
 
-def normalisation(scene: Scene) -> Said:
+def normalisation(scene: DivergenceFacts) -> Said:
     """The constant beside the variance, and what is normalised over."""
     if scene.attribute("training_mode", 0):
         return "OG113", (
@@ -64,7 +64,7 @@ def normalisation(scene: Scene) -> Said:
     )
 
 
-def gelu(scene: Scene) -> Said:
+def gelu(scene: DivergenceFacts) -> Said:
     """Which of the two functions called GELU."""
     kind = scene.attribute("approximate", "none")
     if scene.op == "Gelu":
@@ -83,7 +83,7 @@ def gelu(scene: Scene) -> Said:
     return None
 
 
-def ties(scene: Scene) -> Said:
+def ties(scene: DivergenceFacts) -> Said:
     """Equal values, of which one has to be chosen."""
     shown = scene.attributes("select_last_index", "largest", "sorted", "axis")
     return "OG708", (
@@ -92,7 +92,7 @@ def ties(scene: Scene) -> Said:
     )
 
 
-def window(scene: Scene) -> Said:
+def window(scene: DivergenceFacts) -> Said:
     """How a window slides over its input."""
     shown = scene.attributes(
         *("kernel_shape", "strides", "pads", "dilations", "auto_pad", "ceil_mode"),
@@ -104,7 +104,7 @@ def window(scene: Scene) -> Said:
     )
 
 
-def cumulative(scene: Scene) -> Said:
+def cumulative(scene: DivergenceFacts) -> Said:
     """Where a running sum begins."""
     exclusive, reverse = scene.attribute("exclusive", 0), scene.attribute("reverse", 0)
     return "OG711", (
@@ -113,7 +113,7 @@ def cumulative(scene: Scene) -> Said:
     )
 
 
-def indices(scene: Scene) -> Said:
+def indices(scene: DivergenceFacts) -> Said:
     """Which element an index means."""
     axis = scene.attributes("axis", "batch_dims", "reduction")
     return "OG713", (
@@ -123,7 +123,7 @@ def indices(scene: Scene) -> Said:
     )
 
 
-def cast(scene: Scene) -> Said:
+def cast(scene: DivergenceFacts) -> Said:
     """Numbers that the other dtype does not have."""
     source = scene.dtype()
     return "OG714", (
@@ -132,7 +132,7 @@ def cast(scene: Scene) -> Said:
     )
 
 
-def recurrent(scene: Scene) -> Said:
+def recurrent(scene: DivergenceFacts) -> Said:
     """The order of gates, and what is reset before what."""
     shown = scene.attributes("direction", "linear_before_reset", "hidden_size", "clip", "layout")
     gates = {
@@ -145,7 +145,7 @@ def recurrent(scene: Scene) -> Said:
     )
 
 
-def axes(scene: Scene) -> Said:
+def axes(scene: DivergenceFacts) -> Said:
     """Along which axis."""
     shown = scene.attributes("axis", "axes", "keepdims", "noop_with_empty_axes")
     given = scene.constant(1) if scene.op.startswith("Reduce") else None
@@ -157,7 +157,7 @@ def axes(scene: Scene) -> Said:
     )
 
 
-def quantisation(scene: Scene) -> Said:
+def quantisation(scene: DivergenceFacts) -> Said:
     """What quantising rounds and cuts."""
     zero = scene.dtype(2)
     return "OG717", (
@@ -167,12 +167,12 @@ def quantisation(scene: Scene) -> Said:
     )
 
 
-def random(scene: Scene) -> Said:
+def random(scene: DivergenceFacts) -> Said:
     """Numbers that nobody can repeat."""
     return "OG114", f"{scene.op} draws random numbers: no two runs agree. Pass them in as an input"
 
 
-def dropout(scene: Scene) -> Said:
+def dropout(scene: DivergenceFacts) -> Said:
     """Dropout that is still alive."""
     return "OG113", "Dropout is alive in the graph: call model.eval() before exporting"
 

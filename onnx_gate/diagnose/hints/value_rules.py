@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import onnx
 
-from onnx_gate.diagnose.hints.facts import Scene
+from onnx_gate.diagnose.hints.facts import DivergenceFacts
 from onnx_gate.verify.inspect.opsets import changed_between
 from onnx_gate.verify.source_lines import at, of_node
 
 Said = tuple[str, str] | None
-Rule = Callable[[Scene], Said]
+Rule = Callable[[DivergenceFacts], Said]
 
 _INPUT_SIZE = re.compile(r"the size of (\S+) is (\d+) on axis (\d+), where .*? made for (\d+)")
 _RUNNING = re.compile(r"running (\w+) '(.*?)': (.*)", re.S)
@@ -43,7 +43,7 @@ _PARTIAL = frozenset(
 )
 
 
-def refused(scene: Scene) -> Said:
+def refused(scene: DivergenceFacts) -> Said:
     """One side does not run at all."""
     reason = scene.check.reason
     if " refuses" not in reason:
@@ -73,7 +73,7 @@ def refused(scene: Scene) -> Said:
     return "OG305", f"one side refuses what the other takes: {reason}"
 
 
-def another_form(scene: Scene) -> Said:
+def another_form(scene: DivergenceFacts) -> Said:
     """An output is there and has another dtype, shape or number."""
     reason = scene.check.reason
     if not re.match(r"(shape \[|dtype |\d+ outputs where)", reason):
@@ -85,7 +85,7 @@ def another_form(scene: Scene) -> Said:
     )
 
 
-def stale(scene: Scene) -> Said:
+def stale(scene: DivergenceFacts) -> Said:
     """The committed file was made from something else."""
     if scene.diagnosis.blame != "stale artifact":
         return None
@@ -95,7 +95,7 @@ def stale(scene: Scene) -> Said:
     )
 
 
-def fused(scene: Scene) -> Said:
+def fused(scene: DivergenceFacts) -> Said:
     """ONNX Runtime's optimiser changes the numbers."""
     diagnosis = scene.diagnosis
     if diagnosis.blame != "optimiser":
@@ -113,7 +113,7 @@ def fused(scene: Scene) -> Said:
     )
 
 
-def masked(scene: Scene) -> Said:
+def masked(scene: DivergenceFacts) -> Said:
     """Attention over a row that is masked from end to end."""
     inputs = "/masks" in scene.check.case and scene.op in _ATTENTION | _AROUND_ATTENTION
     meaningless = scene.one_nan or 0.0 in (scene.expected, scene.actual)
@@ -127,7 +127,7 @@ def masked(scene: Scene) -> Said:
     )
 
 
-def not_a_number(scene: Scene) -> Said:
+def not_a_number(scene: DivergenceFacts) -> Said:
     """NaN on one side only, behind an operator that chooses."""
     if not scene.one_nan or not (scene.op in _CHOOSE or "nan" in scene.check.case.split("/")[1:]):
         return None
@@ -140,7 +140,7 @@ def not_a_number(scene: Scene) -> Said:
     )
 
 
-def overflow(scene: Scene) -> Said:
+def overflow(scene: DivergenceFacts) -> Said:
     """A number too large for the dtype on one side."""
     worst = [abs(v) for v in (scene.expected, scene.actual) if math.isfinite(v)]
     infinite = math.isinf(scene.expected) != math.isinf(scene.actual)
@@ -163,7 +163,7 @@ def overflow(scene: Scene) -> Said:
     )
 
 
-def log_of_sigmoid(scene: Scene) -> Said:
+def log_of_sigmoid(scene: DivergenceFacts) -> Said:
     """A logarithm of what is 0 too early."""
     before = scene.op == "Sigmoid" and "Log" in scene.read_by()
     if not before and not (scene.op == "Log" and scene.made_by(0) == "Sigmoid"):
@@ -174,7 +174,7 @@ def log_of_sigmoid(scene: Scene) -> Said:
     )
 
 
-def domain(scene: Scene) -> Said:
+def domain(scene: DivergenceFacts) -> Said:
     """A root, logarithm or quotient at the end of where it is defined."""
     if scene.op not in _PARTIAL or not scene.one_finite:
         return None
@@ -189,7 +189,7 @@ def domain(scene: Scene) -> Said:
     )
 
 
-def tiny_constant(scene: Scene) -> Said:
+def tiny_constant(scene: DivergenceFacts) -> Said:
     """The line adds a constant that the exporter takes for zero."""
     source = scene.diagnosis.source
     tiny = _TINY.search(source.code) if source is not None else None
@@ -201,7 +201,7 @@ def tiny_constant(scene: Scene) -> Said:
     )
 
 
-def converted(scene: Scene) -> Said:
+def converted(scene: DivergenceFacts) -> Said:
     """The file was converted from another opset, and the operator changed in between."""
     if scene.proto.producer_name != "pytorch" or not 0 < scene.opset < _TRANSLATED_AT:
         return None
@@ -215,7 +215,7 @@ def converted(scene: Scene) -> Said:
     )
 
 
-def undecided(scene: Scene) -> Said:
+def undecided(scene: DivergenceFacts) -> Said:
     """Places among equal values, which PyTorch itself does not decide."""
     node = scene.maker
     if scene.diagnosis.blame != "ill-conditioned" or node.op_type not in CHOOSERS:

@@ -16,8 +16,8 @@ import numpy as np
 from onnx_gate.diagnose.deadline import Clock
 from onnx_gate.diagnose.graph.graph import Graph, Node
 from onnx_gate.diagnose.graph.run_node import Runner
-from onnx_gate.diagnose.graph.values import Store, Value, agree, distance, is_telling, kind_of
-from onnx_gate.diagnose.trace.trace import Moment, Pool
+from onnx_gate.diagnose.graph.values import Store, Value, agree, distance, is_distinctive, kind_of
+from onnx_gate.diagnose.trace.trace import Trace, TracedValue
 from onnx_gate.runtimes.base import Array
 
 # Operators that move values about: never the characteristic one of a lowering.
@@ -56,18 +56,18 @@ _STEPS = 3
 
 
 @dataclass(frozen=True)
-class Guilty:
+class FaultyNode:
     """A node, the output that is wrong and the value that PyTorch has for it."""
 
     node: Node
     value: str
-    moment: Moment
+    moment: TracedValue
 
 
 class Search:
-    """The state of a search in one graph (or the nodes of it that ``anchors`` depend on).
+    """The state of a search in one graph (or the nodes of it that ``expected_outputs`` depend on).
 
-    ``anchors`` maps values to what they have to be, ``None`` where that is not known. ``known``
+    ``expected_outputs`` maps values to what they have to be, ``None`` where that is not known. ``known``
     are the moments of values that no node here makes; ``flat`` takes values for equal that differ
     in shape only.
     """
@@ -76,26 +76,26 @@ class Search:
         self,
         runner: Runner,
         values: Mapping[str, Value],
-        anchors: Mapping[str, Array | None],
-        pool: Pool,
+        expected_outputs: Mapping[str, Array | None],
+        pool: Trace,
         store: Store,
         clock: Clock,
         nodes: Iterable[Node] | None = None,
-        known: Mapping[str, Moment] | None = None,
+        known: Mapping[str, TracedValue] | None = None,
         flat: bool = False,
     ) -> None:
         self.runner, self.graph = runner, runner.graph
         self.pool, self._store, self._clock, self._flat = pool, store, clock, flat
-        self.anchors = anchors
-        chosen = self.graph.ancestors(anchors) if nodes is None else nodes
-        self.nodes = [n for n in chosen if not all(self.graph.is_fixed(o) for o in n.outputs)]
-        self.taught: dict[str, Value] = dict(values)
-        self.matched: dict[str, list[Moment]] = {n: [m] for n, m in (known or {}).items()}
+        self.expected_outputs = expected_outputs
+        chosen = self.graph.ancestors(expected_outputs) if nodes is None else nodes
+        self.nodes = [n for n in chosen if not all(self.graph.is_constant(o) for o in n.outputs)]
+        self.reference_inputs: dict[str, Value] = dict(values)
+        self.matched: dict[str, list[TracedValue]] = {n: [m] for n, m in (known or {}).items()}
         for name, value in values.items():
             if name not in self.matched and name not in self.graph.producer:
                 self.matched[name] = pool.find(value)
-        self.born: dict[str, float] = {}
-        self._right: dict[str, Moment] = {}
+        self.local_error: dict[str, float] = {}
+        self._right: dict[str, TracedValue] = {}
         self._taken: set[int] = set()
         self._holds: dict[str, bool] = {}
         self._unknown: set[int] = set()
@@ -105,23 +105,23 @@ class Search:
         self._trusts_names = len(named) > _TRUSTED * len(self.nodes)
         self._descendants: dict[int, set[int]] = {}
 
-    def teach(self) -> None:
+    def substitute_reference(self) -> None:
         """Run every node on PyTorch's values, and look its outputs up."""
         for node in self.nodes:
             self._clock.check()
-            for name, value in self.runner.run(node, self.taught).items():
+            for name, value in self.runner.run(node, self.reference_inputs).items():
                 self._learn(name, value)
         self._taken = {m.number for found in self.matched.values() for m in found}
 
     def _learn(self, name: str, value: Value) -> None:
-        anchor = self.anchors.get(name)
+        anchor = self.expected_outputs.get(name)
         if anchor is not None:
             self._holds[name] = agree(value, anchor)
         if name in self._right:
             moment = self._right[name]
             self.matched[name] = [moment]
-            self.born[name] = distance(value, moment.array)
-            self.taught[name] = _fit(moment.array, value)
+            self.local_error[name] = distance(value, moment.array)
+            self.reference_inputs[name] = _fit(moment.array, value)
             return
         found = self._find(name, value)
         own = self.pool.named(name) if self._trusts_names else None
@@ -130,23 +130,23 @@ class Search:
         self.matched.pop(name, None)
         if found:
             self.matched[name] = found
-            self.born[name] = distance(_shaped(value, found[0]), found[0].array)
+            self.local_error[name] = distance(_shaped(value, found[0]), found[0].array)
             value = _fit(found[0].array, value)
         elif isinstance(value, np.ndarray):
             value = self._store.put(value)
-        self.taught[name] = value
+        self.reference_inputs[name] = value
 
-    def _find(self, name: str, value: Value) -> list[Moment]:
+    def _find(self, name: str, value: Value) -> list[TracedValue]:
         found = self.pool.find(value)
         if not found and self._flat and isinstance(value, np.ndarray):
             found = self.pool.find_flat(value)
         return sorted(found, key=lambda m: m.name != name)
 
-    def put_right(self, value: str, moment: Moment) -> None:
-        """Take PyTorch's value for this one from now on; ``teach`` has to be called again."""
+    def override(self, value: str, moment: TracedValue) -> None:
+        """Take PyTorch's value from now on; ``substitute_reference`` is to be called again."""
         self._right[value] = moment
 
-    def find(self) -> Guilty | None:
+    def find(self) -> FaultyNode | None:
         """Return the first guilty node, ``None`` where none can be shown to be."""
         region, border = self.region()
         if not region:
@@ -158,32 +158,34 @@ class Search:
         # What it reads is a value of PyTorch's, but not the one that PyTorch reads there.
         return self._first(self._back(border)) or guilty
 
-    def _first(self, nodes: Iterable[Node]) -> Guilty | None:
+    def _first(self, nodes: Iterable[Node]) -> FaultyNode | None:
         chosen = sorted(nodes, key=lambda node: node.index)
         for place, node in enumerate(chosen):
             for name in node.outputs:
                 self._clock.check()
                 for moment in self._proposals(node, name):
-                    guilty = Guilty(node, name, moment)
+                    guilty = FaultyNode(node, name, moment)
                     if self._mends(guilty):
                         return self._best(chosen[place + 1 :], guilty)
         return None
 
-    def _is_direct(self, guilty: Guilty) -> bool:
-        """Say that PyTorch makes the value of just what the node reads."""
+    def _is_direct(self, guilty: FaultyNode) -> bool:
+        """Return whether PyTorch makes the value of just what the node reads."""
         same = self.pool.find(guilty.moment.array)
         # PyTorch's operators do more at a time than the graph's: those of the same name first.
         alike = [m for m in same if m.operator == guilty.node.op_type]
         return any(self._is_made_so(guilty.node, moment) for moment in alike or same)
 
-    def _is_made_so(self, node: Node, moment: Moment) -> bool:
-        """Say that PyTorch made a moment of what a node reads, and of nothing else."""
-        read = [{m.number for m in self.matched.get(i, ())} for i in self.graph.moving(node)]
-        parents = {p for p in moment.parents if self.pool[p].moving}
+    def _is_made_so(self, node: Node, moment: TracedValue) -> bool:
+        """Return whether PyTorch made a moment of what a node reads, and of nothing else."""
+        read = [
+            {m.number for m in self.matched.get(i, ())} for i in self.graph.depends_on_input(node)
+        ]
+        parents = {p for p in moment.parents if self.pool[p].depends_on_input}
         return all(numbers & parents for numbers in read) and parents <= set().union(*read)
 
     def _is_doubtful(self, node: Node) -> bool:
-        """Say that a value is PyTorch's, but not the one that belongs there.
+        """Return whether a value is PyTorch's, but not the one that belongs there.
 
         It is another node's too, and PyTorch made it of something else than what this node reads;
         or the same holds for all of them.
@@ -210,7 +212,7 @@ class Search:
 
     def region(self) -> tuple[list[Node], set[str]]:
         """Return the nodes between what agrees and the wrong anchors, and what agrees."""
-        pending = [name for name in self.anchors if not self._holds.get(name, False)]
+        pending = [name for name in self.expected_outputs if not self._holds.get(name, False)]
         region: dict[int, Node] = {}
         border: set[str] = set()
         own = {node.index for node in self.nodes}
@@ -219,7 +221,7 @@ class Search:
             if node is None or node.index in region or node.index not in own:
                 continue
             region[node.index] = node
-            for name in self.graph.moving(node):
+            for name in self.graph.depends_on_input(node):
                 if self.agrees(name):
                     border.add(name)
                 else:
@@ -227,23 +229,25 @@ class Search:
         return [region[index] for index in sorted(region)], border
 
     def agrees(self, name: str) -> bool:
-        """Say that a value is one of PyTorch's beyond chance.
+        """Return whether a value is one of PyTorch's beyond chance.
 
         One that tells little is, where PyTorch made it of what its node reads.
         """
         found = self.matched.get(name, ())
-        if name in self._right or any(m.telling or m.name == name for m in found):
+        if name in self._right or any(m.distinctive or m.name == name for m in found):
             return True
         node = self.graph.producer.get(name)
         if not found or node is None:
             return False
-        read = {m.number for i in self.graph.moving(node) for m in self.matched.get(i, ())}
+        read = {
+            m.number for i in self.graph.depends_on_input(node) for m in self.matched.get(i, ())
+        }
         return any(read & set(m.parents) for m in found)
 
-    def unit(self, guilty: Guilty) -> list[Node]:
+    def lowering_of(self, guilty: FaultyNode) -> list[Node]:
         """Return the guilty node and those before it whose values PyTorch does not have."""
         found = {guilty.node.index: guilty.node}
-        pending = list(self.graph.moving(guilty.node))
+        pending = list(self.graph.depends_on_input(guilty.node))
         own = {node.index for node in self.nodes}
         while pending:
             name = pending.pop()
@@ -251,20 +255,20 @@ class Search:
             if node is None or node.index in found or node.index not in own or self.agrees(name):
                 continue
             found[node.index] = node
-            pending.extend(self.graph.moving(node))
+            pending.extend(self.graph.depends_on_input(node))
         return [found[index] for index in sorted(found)]
 
-    def is_plain(self, guilty: Guilty) -> bool:
-        """Say that PyTorch makes the guilty value of just what the node reads, by what it is.
+    def is_plain(self, guilty: FaultyNode) -> bool:
+        """Return whether PyTorch makes the guilty value of just what the node reads, by what it is.
 
         An operator of another name may be one that exporters lower to several nodes.
         """
         alike = any(
             _is_called(guilty.node.op_type, m.operator) for m in self.pool.find(guilty.moment.array)
         )
-        return alike and self.unit(guilty) == [guilty.node] and self._is_direct(guilty)
+        return alike and self.lowering_of(guilty) == [guilty.node] and self._is_direct(guilty)
 
-    def direct(self, nodes: Iterable[Node]) -> Guilty | None:
+    def direct(self, nodes: Iterable[Node]) -> FaultyNode | None:
         """Return the first node for which PyTorch makes something else of just what it reads."""
         for node in nodes:
             for name in node.outputs:
@@ -272,7 +276,7 @@ class Search:
                     continue
                 for moment in self._proposals(node, name):
                     if self._is_made_so(node, moment):
-                        return Guilty(node, name, moment)
+                        return FaultyNode(node, name, moment)
         return None
 
     def _back(self, border: set[str]) -> list[Node]:
@@ -280,17 +284,17 @@ class Search:
         for _ in range(_BACK):
             nodes = [self.graph.producer[name] for name in level if name in self.graph.producer]
             found.update({node.index: node for node in nodes})
-            level = {name for node in nodes for name in self.graph.moving(node)}
+            level = {name for node in nodes for name in self.graph.depends_on_input(node)}
         own = {node.index for node in self.nodes}
         nodes = [node for index, node in found.items() if index in own]
         return [node for node in nodes if self._is_doubtful(node)]
 
-    def _proposals(self, node: Node, name: str) -> Iterator[Moment]:
+    def _proposals(self, node: Node, name: str) -> Iterator[TracedValue]:
         """Yield values that PyTorch may have in the place of an output."""
-        value = self.taught.get(name)
+        value = self.reference_inputs.get(name)
         own = self.pool.named(name)
-        found: dict[int, Moment] = {} if own is None else {own.number: own}
-        anchor = self.anchors.get(name)
+        found: dict[int, TracedValue] = {} if own is None else {own.number: own}
+        anchor = self.expected_outputs.get(name)
         if anchor is not None:
             found.update({m.number: m for m in self.pool.find(anchor)})
         parents = self._parents(node)
@@ -303,16 +307,16 @@ class Search:
             found.update({m.number: m for m in self.pool.alike(value) if m.number > first})
             # Last: PyTorch may do nothing at all here.
             found.update({p: self.pool[p] for p in parents})
-        tried: list[Moment] = []
+        tried: list[TracedValue] = []
         for moment in found.values():
-            taken = moment.number in self._taken and moment.telling
+            taken = moment.number in self._taken and moment.distinctive
             if taken and moment.number not in parents and not self._is_made_so(node, moment):
                 continue
             if isinstance(value, np.ndarray) and kind_of(moment.array) != kind_of(value):
                 continue
             if agree(value, moment.array):
                 continue
-            if not moment.telling and any(_equal(moment, other) for other in tried):
+            if not moment.distinctive and any(_equal(moment, other) for other in tried):
                 continue
             yield moment
             tried.append(moment)
@@ -322,7 +326,7 @@ class Search:
     def _parents(self, node: Node) -> list[int]:
         """Return the moments that a node reads, or that what it reads was made of."""
         found: list[int] = []
-        pending, seen = list(self.graph.moving(node)), set()
+        pending, seen = list(self.graph.depends_on_input(node)), set()
         while pending:
             name = pending.pop(0)
             if name in seen:
@@ -331,29 +335,29 @@ class Search:
             if self.matched.get(name):
                 found += [m.number for m in self.matched[name]]
             elif name in self.graph.producer:
-                pending += self.graph.moving(self.graph.producer[name])
+                pending += self.graph.depends_on_input(self.graph.producer[name])
         return found
 
-    def _mends(self, guilty: Guilty) -> bool:
-        """Say that what follows agrees once the guilty value is PyTorch's.
+    def _mends(self, guilty: FaultyNode) -> bool:
+        """Return whether what follows agrees once the guilty value is PyTorch's.
 
         It has to be something that did not agree before, and that was computed: whatever moves a
         value about gives another of PyTorch's. An operator that reads nothing else (a ReLU) makes
         one value of PyTorch's of another wherever it stands, so it counts only where PyTorch's
         value is made of what the guilty node reads.
         """
-        anchor = self.anchors.get(guilty.value)
+        anchor = self.expected_outputs.get(guilty.value)
         if anchor is not None:
             return agree(guilty.moment.array, anchor)
-        value = self.taught.get(guilty.value)
+        value = self.reference_inputs.get(guilty.value)
         arrays = [_in_dtype(guilty.moment.array, value)]
         if self._flat and isinstance(value, np.ndarray) and arrays[0].size == value.size:
             arrays.append(arrays[0].reshape(value.shape))
         return any(self._mends_with(guilty, array) for array in arrays)
 
-    def _mends_with(self, guilty: Guilty, array: Array) -> bool:
+    def _mends_with(self, guilty: FaultyNode, array: Array) -> bool:
         changed: dict[str, Value] = {guilty.value: array}
-        values = ChainMap(changed, self.taught)
+        values = ChainMap(changed, self.reference_inputs)
         looked = weak = 0
         for node in self.nodes:
             reads = any(name in changed for name in node.inputs)
@@ -366,37 +370,37 @@ class Search:
             for name, result in self.runner.run(node, values).items():
                 changed[name] = result
                 if self._agrees_now(node, name, result, guilty.moment):
-                    if knows or is_telling(self.anchors.get(name)):
+                    if knows or is_distinctive(self.expected_outputs.get(name)):
                         return True
                     weak += 1
         return weak >= _WEAK or (weak > 0 and self._is_direct(guilty))
 
-    def _agrees_now(self, node: Node, name: str, value: Value, moment: Moment) -> bool:
-        """Say that a value that did not agree is now one that PyTorch made of ``moment``."""
-        anchor = self.anchors.get(name)
+    def _agrees_now(self, node: Node, name: str, value: Value, moment: TracedValue) -> bool:
+        """Return whether a value that did not agree is now one that PyTorch made of ``moment``."""
+        anchor = self.expected_outputs.get(name)
         if anchor is not None:
             return agree(value, anchor)
         if node.index not in self._unknown or _only_moves(node, self.graph):
             return False
         heirs = self._heirs(moment)
-        return is_telling(value) and any(
+        return is_distinctive(value) and any(
             m.number in heirs and m.number not in self._taken for m in self._find(name, value)
         )
 
     def _knows_more(self, node: Node, changed: Mapping[str, Value]) -> bool:
-        """Say that a node reads something of its own: a weight, or another value of the model."""
+        """Return whether a node reads something of its own: a weight, or another value of the model."""
         return any(
-            name not in changed and is_telling(self.runner.value(name, self.taught))
+            name not in changed and is_distinctive(self.runner.value(name, self.reference_inputs))
             for name in node.inputs
         )
 
-    def _heirs(self, moment: Moment) -> set[int]:
+    def _heirs(self, moment: TracedValue) -> set[int]:
         if moment.number not in self._descendants:
             found = self.pool.descendants(moment.number) - {moment.number}
             self._descendants[moment.number] = found
         return self._descendants[moment.number]
 
-    def _best(self, later: list[Node], guilty: Guilty) -> Guilty:
+    def _best(self, later: list[Node], guilty: FaultyNode) -> FaultyNode:
         """Return the node that PyTorch's value is best put behind.
 
         Where the node's own value is one of PyTorch's, it may be one of several that pass it on:
@@ -412,8 +416,8 @@ class Search:
                 continue
             reach.update(node.outputs)
             for name in node.outputs:
-                value = self.taught.get(name)
-                other = Guilty(node, name, guilty.moment)
+                value = self.reference_inputs.get(name)
+                other = FaultyNode(node, name, guilty.moment)
                 same = isinstance(value, np.ndarray) and value.shape == guilty.moment.array.shape
                 if same and not agree(value, guilty.moment.array) and self._mends(other):
                     fits.append(other)
@@ -434,16 +438,16 @@ def _is_called(op_type: str, operator: str) -> bool:
     return onnx in torch or torch in onnx or torch in _PRODUCTS.get(onnx, ())
 
 
-def _equal(a: Moment, b: Moment) -> bool:
+def _equal(a: TracedValue, b: TracedValue) -> bool:
     return a.array.dtype == b.array.dtype and np.array_equal(a.array, b.array)
 
 
 def _only_moves(node: Node, graph: Graph) -> bool:
-    """Say that a node puts the elements of one value elsewhere and does nothing else."""
-    return node.op_type in PLUMBING and graph.moving(node) == tuple(node.proto.input[:1])
+    """Return whether a node puts the elements of one value elsewhere and does nothing else."""
+    return node.op_type in PLUMBING and graph.depends_on_input(node) == tuple(node.proto.input[:1])
 
 
-def _shaped(value: Value, moment: Moment) -> Value:
+def _shaped(value: Value, moment: TracedValue) -> Value:
     """Return ``value`` in the shape of a moment of as many elements."""
     if isinstance(value, np.ndarray) and value.size == moment.array.size:
         return value.reshape(moment.array.shape)

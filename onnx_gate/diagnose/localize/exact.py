@@ -9,17 +9,17 @@ import torch
 import torch.utils._pytree as pytree
 
 from onnx_gate.diagnose.graph.values import Value, distance, eps_of, kind_of
-from onnx_gate.diagnose.trace.trace import Call, Input, Moment, Pool
+from onnx_gate.diagnose.trace.trace import Call, Input, Trace, TracedValue
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import to_array, to_tensor
-from onnx_gate.verify.reference.float64 import Widen
+from onnx_gate.verify.reference.float64 import Float64Mode
 
 # A node may be this many times as far from float64 as PyTorch's operator is.
 _FACTOR = 10.0
 
 
-def explained_by_rounding(value: Value, moment: Moment, pool: Pool) -> bool:
-    """Say that a value is as near to the operator's result in float64 as PyTorch's is."""
+def explained_by_rounding(value: Value, moment: TracedValue, pool: Trace) -> bool:
+    """Return whether a value is as near to the operator's result in float64 as PyTorch's is."""
     if not isinstance(value, np.ndarray) or value.shape != moment.array.shape:
         return False
     if kind_of(value) != "f" or kind_of(moment.array) != "f" or moment.call is None:
@@ -33,11 +33,11 @@ def explained_by_rounding(value: Value, moment: Moment, pool: Pool) -> bool:
     )
 
 
-def in_float64(call: Call, pool: Pool) -> Array | None:
+def in_float64(call: Call, pool: Trace) -> Array | None:
     """Return what the operator makes of the same inputs in float64, ``None`` where it cannot."""
     try:
         args, kwargs = arguments(call, pool)
-        with torch.no_grad(), Widen():
+        with torch.no_grad(), Float64Mode():
             result = call.function(*args, **kwargs)
         if call.place is not None:
             result = pytree.tree_leaves(result)[call.place]
@@ -46,7 +46,7 @@ def in_float64(call: Call, pool: Pool) -> Array | None:
         return None
 
 
-def arguments(call: Call, pool: Pool) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def arguments(call: Call, pool: Trace) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return an operator's arguments, tensors with memory of their own."""
 
     def tensor(value: Any) -> Any:

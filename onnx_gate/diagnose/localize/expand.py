@@ -17,12 +17,12 @@ from onnx_gate.diagnose.graph.run_node import Runner
 from onnx_gate.diagnose.graph.values import Store, agree
 from onnx_gate.diagnose.localize.exact import arguments
 from onnx_gate.diagnose.subject import Subject
-from onnx_gate.diagnose.trace.record_export import add_graph, quiet, run_all
-from onnx_gate.diagnose.trace.record_module import Tape
-from onnx_gate.diagnose.trace.trace import Call, Input, Moment, Pool
+from onnx_gate.diagnose.trace.record_export import add_graph, run_all, silence_exporters
+from onnx_gate.diagnose.trace.record_module import OperatorRecorder
+from onnx_gate.diagnose.trace.trace import Call, Input, Trace, TracedValue
 
 
-class _Deep(Tape):
+class _Deep(OperatorRecorder):
     """Records operators taken apart as far as torch knows how to."""
 
     def __torch_dispatch__(  # type: ignore[no-untyped-def]
@@ -36,7 +36,7 @@ class _Deep(Tape):
             return apart(*args, **kwargs)
 
 
-def decompose(moment: Moment, pool: Pool, store: Store) -> bool:
+def decompose(moment: TracedValue, pool: Trace, store: Store) -> bool:
     """Add what an operator computes on its way to ``pool``; return whether there is anything."""
     call = moment.call
     if call is None:
@@ -80,7 +80,7 @@ class _Alone(nn.Module):
         return tuple(x for x in pytree.tree_leaves(result) if isinstance(x, torch.Tensor))
 
 
-def lower(moment: Moment, exporter: str, subject: Subject, pool: Pool, store: Store) -> bool:
+def lower(moment: TracedValue, exporter: str, subject: Subject, pool: Trace, store: Store) -> bool:
     """Export an operator alone and add its nodes' values; return whether the result is right."""
     call = moment.call
     if call is None:
@@ -93,7 +93,7 @@ def lower(moment: Moment, exporter: str, subject: Subject, pool: Pool, store: St
         known = {id(tensor): number for number, tensor in _inputs(call, filled)}
         places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
         tensors = tuple(leaves[i] for i in places)
-        with quiet(), torch.no_grad():
+        with silence_exporters(), torch.no_grad():
             _export(_Alone(call, places, leaves, spec), tensors, exporter, path)
         graph = read_graph(onnx.load(str(path), load_external_data=False), path)
     except Exception:

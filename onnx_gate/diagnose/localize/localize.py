@@ -14,18 +14,18 @@ from onnx_gate.diagnose.graph.graph import Node, read_graph
 from onnx_gate.diagnose.graph.run_graph import run_until
 from onnx_gate.diagnose.graph.run_node import Runner
 from onnx_gate.diagnose.graph.values import Store, Value, agree, distance
-from onnx_gate.diagnose.localize.by_name import first_that_matters, teach
-from onnx_gate.diagnose.localize.by_value import PLUMBING, Guilty, Search
+from onnx_gate.diagnose.localize.by_name import first_effective, substitute_reference
+from onnx_gate.diagnose.localize.by_value import PLUMBING, FaultyNode, Search
 from onnx_gate.diagnose.localize.exact import explained_by_rounding
 from onnx_gate.diagnose.localize.expand import decompose, lower
 from onnx_gate.diagnose.localize.profile import ladder
 from onnx_gate.diagnose.localize.provenance_of import Origins
 from onnx_gate.diagnose.localize.subgraph import search_body
 from onnx_gate.diagnose.subject import Subject
-from onnx_gate.diagnose.trace.record_export import NEARER, add_fresh_export
+from onnx_gate.diagnose.trace.record_export import MAX_ERROR_RATIO, add_fresh_export
 from onnx_gate.diagnose.trace.record_module import record_module
 from onnx_gate.diagnose.trace.record_program import record_program
-from onnx_gate.diagnose.trace.trace import Moment, Pool
+from onnx_gate.diagnose.trace.trace import Trace, TracedValue
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.report.model import GraphNode, NodeError, Source
 from onnx_gate.runtimes.base import Array, Refusal
@@ -59,12 +59,12 @@ class Located:
 class _Known:
     """What is known so far; it is what is returned when the time is up."""
 
-    guilty: Guilty | None = None
-    unit: tuple[Node, ...] = ()
+    guilty: FaultyNode | None = None
+    lowering_of: tuple[Node, ...] = ()
     values: Mapping[str, Value] = field(default_factory=dict)
-    moments: Mapping[str, Moment] = field(default_factory=dict)
-    born: Mapping[str, float] = field(default_factory=dict)
-    inside: Guilty | None = None
+    moments: Mapping[str, TracedValue] = field(default_factory=dict)
+    local_error: Mapping[str, float] = field(default_factory=dict)
+    inside: FaultyNode | None = None
     notes: list[str] = field(default_factory=list)
 
 
@@ -86,7 +86,7 @@ class _Localizer:
         self.subject, self.store, self.clock = subject, store, clock
         self.graph = read_graph(subject.exported.proto, subject.exported.path)
         self.runner = Runner(self.graph, _plain(subject), subject.folder, subject.threads)
-        self.pool = Pool()
+        self.pool = Trace()
         self.known = _Known()
         self.origins = Origins(subject)
         self.traced = _is_traced(subject)
@@ -118,8 +118,8 @@ class _Localizer:
         if guilty is None:
             return
         self.known.inside = guilty
-        if len(self.known.unit) > 1:
-            self.known.inside = self._within(guilty, self.known.unit)
+        if len(self.known.lowering_of) > 1:
+            self.known.inside = self._within(guilty, self.known.lowering_of)
         inner = search_body(
             self.runner, self.known.inside, self.known.values, self.pool, self.store, self.clock
         )
@@ -146,23 +146,25 @@ class _Localizer:
         program = self.subject.exported.program
         if program is None:
             return False
-        pool = Pool()
+        pool = Trace()
         numbers = record_program(self.subject, program, pool, self.store)
         if numbers is None or self.place >= len(numbers):
             return False
         number = numbers[self.place]
         said = None if number is None else pool[number].array
-        if not distance(said, self.expected) <= max(NEARER * self.error, 1e-6):
+        if not distance(said, self.expected) <= max(MAX_ERROR_RATIO * self.error, 1e-6):
             return False
         self.pool = pool
         for name, place in zip(self.graph.outputs, numbers, strict=False):
             if place is not None:
                 pool.call(place, name)
-        found = teach(self.runner, self.feeds, self.output, pool, self.store, self.clock)
-        self.known.values, self.known.moments, self.known.born = (
+        found = substitute_reference(
+            self.runner, self.feeds, self.output, pool, self.store, self.clock
+        )
+        self.known.values, self.known.moments, self.known.local_error = (
             found.values,
             found.moments,
-            found.born,
+            found.local_error,
         )
         if not found.wrong:
             self.known.notes.append(
@@ -170,7 +172,7 @@ class _Localizer:
             )
             return True
         self.known.guilty = found.wrong[0]
-        guilty = first_that_matters(
+        guilty = first_effective(
             self.runner,
             self.feeds,
             self.output,
@@ -181,18 +183,18 @@ class _Localizer:
         )
         assert guilty is not None
         self.known.guilty = guilty
-        self.known.unit = tuple(self._unnamed(guilty.node, set(found.moments)))
+        self.known.lowering_of = tuple(self._unnamed(guilty.node, set(found.moments)))
         return True
 
     def _unnamed(self, node: Node, named: set[str]) -> list[Node]:
         """Return a node and those before it that belong to the lowering of the same operator."""
-        found, pending = {node.index: node}, list(self.graph.moving(node))
+        found, pending = {node.index: node}, list(self.graph.depends_on_input(node))
         while pending:
             name = pending.pop()
             before = self.graph.producer.get(name)
             if name not in named and before is not None and before.index not in found:
                 found[before.index] = before
-                pending.extend(self.graph.moving(before))
+                pending.extend(self.graph.depends_on_input(before))
         return [found[index] for index in sorted(found)]
 
     def _by_value(self) -> None:
@@ -205,10 +207,10 @@ class _Localizer:
             record_module(subject.eager, subject.arrays, self.pool, self.store, subject.workspace)
         except Refusal as error:
             self.known.notes.append(f"the model cannot be recorded: {error}")
-        if self.graph.is_fixed(self.output) and self.output in self.graph.producer:
+        if self.graph.is_constant(self.output) and self.output in self.graph.producer:
             self.known.notes.append("the output does not depend on the inputs")
             node = self.graph.producer[self.output]
-            self.known.inside = Guilty(node, self.output, _nothing())
+            self.known.inside = FaultyNode(node, self.output, _nothing())
             return
         search = self._new_search()
         guilty = self._first(search)
@@ -218,9 +220,9 @@ class _Localizer:
             guilty = self._first(search)
         if guilty is None:
             region, _ = search.region()
-            self.known.values = search.taught
+            self.known.values = search.reference_inputs
             self.known.moments = {n: m[0] for n, m in search.matched.items()}
-            self.known.born = search.born
+            self.known.local_error = search.local_error
             if region:
                 self._guess(region, search)
             else:
@@ -228,17 +230,17 @@ class _Localizer:
                     "no node alone is wrong: the error is that of many roundings, or of the inputs"
                 )
             return
-        unit = search.unit(guilty)
-        self.known.guilty, self.known.unit = guilty, tuple(unit)
-        self.known.values = dict(search.taught)
-        search.put_right(guilty.value, guilty.moment)
-        search.teach()
+        lowering_of = search.lowering_of(guilty)
+        self.known.guilty, self.known.lowering_of = guilty, tuple(lowering_of)
+        self.known.values = dict(search.reference_inputs)
+        search.override(guilty.value, guilty.moment)
+        search.substitute_reference()
         self.known.moments = {n: m[0] for n, m in search.matched.items()}
-        self.known.born = search.born
+        self.known.local_error = search.local_error
 
     def _new_search(self) -> Search:
-        anchors = {self.output: self.expected}
-        return Search(self.runner, self.feeds, anchors, self.pool, self.store, self.clock)
+        expected_outputs = {self.output: self.expected}
+        return Search(self.runner, self.feeds, expected_outputs, self.pool, self.store, self.clock)
 
     def _add_fresh_export(self) -> None:
         for exporter in ("torchscript", "dynamo") if self.traced else ("dynamo", "torchscript"):
@@ -247,16 +249,16 @@ class _Localizer:
             ):
                 return
 
-    def _first(self, search: Search) -> Guilty | None:
+    def _first(self, search: Search) -> FaultyNode | None:
         for _ in range(_ROUNDINGS):
-            search.teach()
+            search.substitute_reference()
             guilty = search.find()
             if guilty is None:
                 return None
-            value = self.runner.run(guilty.node, search.taught).get(guilty.value)
+            value = self.runner.run(guilty.node, search.reference_inputs).get(guilty.value)
             if not explained_by_rounding(value, guilty.moment, self.pool):
                 return guilty
-            search.put_right(guilty.value, guilty.moment)
+            search.override(guilty.value, guilty.moment)
         return None
 
     def _guess(self, region: list[Node], search: Search) -> None:
@@ -266,26 +268,26 @@ class _Localizer:
         self.known.notes.append(
             "the node is the first whose value PyTorch does not have; that it is wrong is not shown"
         )
-        self.known.inside = Guilty(node, node.outputs[0], _nothing())
+        self.known.inside = FaultyNode(node, node.outputs[0], _nothing())
 
-    def _within(self, guilty: Guilty, unit: tuple[Node, ...]) -> Guilty:
+    def _within(self, guilty: FaultyNode, lowering_of: tuple[Node, ...]) -> FaultyNode:
         """Return the node inside a lowering of several that is wrong.
 
         First with what PyTorch is known to have computed, then with what the operator computes
         on its way, then with a fresh lowering of that operator alone.
         """
-        best, left, values = guilty, unit, self.known.values
+        best, left, values = guilty, lowering_of, self.known.values
         search: Search | None = None
         for deep in (False, True):
             if deep:
                 self._expand(guilty.moment)
-            search = self._inner_search(guilty, unit)
+            search = self._inner_search(guilty, lowering_of)
             found = search.find()
             if found is None:
                 continue
-            before = tuple(search.unit(found))
+            before = tuple(search.lowering_of(found))
             if len(before) <= len(left):
-                best, left, values = found, before, search.taught
+                best, left, values = found, before, search.reference_inputs
             # The value of the whole lowering, put behind another node of it, proves little.
             if len(left) == 1 and (found.moment is not guilty.moment or found.node is guilty.node):
                 break
@@ -300,9 +302,9 @@ class _Localizer:
             self.known.notes.append(
                 f"{len(odd)} nodes compute this value, and which of them is wrong is not shown"
             )
-        return Guilty(odd[-1], odd[-1].outputs[0], _nothing(best.moment))
+        return FaultyNode(odd[-1], odd[-1].outputs[0], _nothing(best.moment))
 
-    def _inner_search(self, guilty: Guilty, unit: tuple[Node, ...]) -> Search:
+    def _inner_search(self, guilty: FaultyNode, lowering_of: tuple[Node, ...]) -> Search:
         search = Search(
             self.runner,
             self.known.values,
@@ -310,20 +312,20 @@ class _Localizer:
             self.pool,
             self.store,
             self.clock,
-            unit,
+            lowering_of,
             self.known.moments,
             flat=True,
         )
-        search.teach()
+        search.substitute_reference()
         return search
 
-    def _expand(self, moment: Moment) -> None:
+    def _expand(self, moment: TracedValue) -> None:
         called = self._called(moment)
         decompose(called, self.pool, self.store)
         exporter = "torchscript" if self.traced else "dynamo"
         lower(called, exporter, self.subject, self.pool, self.store)
 
-    def _called(self, moment: Moment) -> Moment:
+    def _called(self, moment: TracedValue) -> TracedValue:
         """Return a moment of the same value whose operator can be called again."""
         same = [moment, *self.pool.find(moment.array)]
         return next((m for m in same if m.call is not None), moment)
@@ -360,7 +362,7 @@ class _Localizer:
             proto=guilty.node.proto,
         )
 
-    def _kin(self, guilty: Guilty, outer: Guilty) -> list[Moment]:
+    def _kin(self, guilty: FaultyNode, outer: FaultyNode) -> list[TracedValue]:
         """Return moments of the same origin as the guilty value, the surest first."""
         found = [guilty.moment, outer.moment]
         for moment in (guilty.moment, outer.moment):
@@ -371,14 +373,14 @@ class _Localizer:
                     found += self.pool.find(self.pool[child].array)
         return found
 
-    def _ladder(self, guilty: Guilty | None) -> tuple[NodeError, ...]:
+    def _ladder(self, guilty: FaultyNode | None) -> tuple[NodeError, ...]:
         return ladder(
             self.runner,
             self.feeds,
             self.output,
             self.expected,
             self.known.moments,
-            self.known.born,
+            self.known.local_error,
             guilty,
             self.origins,
         )
@@ -393,7 +395,7 @@ def _plain(subject: Subject) -> RuntimeSpec:
 
 
 def _is_traced(subject: Subject) -> bool:
-    """Say that a file comes from the TorchScript exporter, which leaves Constant nodes."""
+    """Return whether a file comes from the TorchScript exporter, which leaves Constant nodes."""
     exported = subject.exported
     if exported.exporter in ("torchscript", "dynamo"):
         return exported.exporter == "torchscript"
@@ -401,8 +403,8 @@ def _is_traced(subject: Subject) -> bool:
     return own and any(node.op_type == "Constant" for node in exported.proto.graph.node)
 
 
-def _nothing(moment: Moment | None = None) -> Moment:
+def _nothing(moment: TracedValue | None = None) -> TracedValue:
     """Return a moment without a value, of the same origin as ``moment``."""
     if moment is None:
-        return Moment(-1, np.zeros(0), "")
+        return TracedValue(-1, np.zeros(0), "")
     return dataclasses.replace(moment, number=-1, array=np.zeros(0))

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from onnx_gate.diagnose.graph.run_graph import run_until
 from onnx_gate.diagnose.graph.run_node import Runner
 from onnx_gate.diagnose.graph.values import Value, distance
-from onnx_gate.diagnose.localize.by_value import Guilty
+from onnx_gate.diagnose.localize.by_value import FaultyNode
 from onnx_gate.diagnose.localize.provenance_of import Origins
-from onnx_gate.diagnose.trace.trace import Moment
+from onnx_gate.diagnose.trace.trace import TracedValue
 from onnx_gate.report.model import NodeError
 from onnx_gate.runtimes.base import Array
 
@@ -23,14 +23,14 @@ def ladder(
     feeds: Mapping[str, Value],
     output: str,
     expected: Array,
-    moments: Mapping[str, Moment],
-    born: Mapping[str, float],
-    guilty: Guilty | None,
+    moments: Mapping[str, TracedValue],
+    local_error: Mapping[str, float],
+    guilty: FaultyNode | None,
     origins: Origins,
 ) -> tuple[NodeError, ...]:
     """Return the error that has accumulated at every value that PyTorch has too, in order.
 
-    ``born`` are the errors of nodes run alone.
+    ``local_error`` are the errors of nodes run alone.
     """
     errors: dict[str, float] = {}
 
@@ -54,7 +54,7 @@ def ladder(
                 output=name,
                 module=origins.module(node, name, moments.get(name)),
                 error=error,
-                born=born.get(name),
+                born=local_error.get(name),
             )
         )
     return tuple(rows[i] for i in _chosen(len(rows), place))

@@ -13,7 +13,7 @@ from onnx_gate.diagnose.trace.module_path import (
     source_of_props,
     source_of_trace,
 )
-from onnx_gate.diagnose.trace.trace import Moment
+from onnx_gate.diagnose.trace.trace import TracedValue
 from onnx_gate.report.model import Source
 
 
@@ -35,7 +35,7 @@ class Origins:
         self._modules = {name for name, _ in subject.eager.module.named_modules()}
         self._workspace = subject.workspace
 
-    def module(self, node: Node, value: str, *moments: Moment | None) -> str | None:
+    def module(self, node: Node, value: str, *moments: TracedValue | None) -> str | None:
         """Return the path of the module that a node belongs to."""
         known = self._nodes.get(value)
         names = [
@@ -46,7 +46,7 @@ class Origins:
         ]
         return next((name for name in names if name is not None), None)
 
-    def source(self, node: Node, value: str, *moments: Moment | None) -> Source | None:
+    def source(self, node: Node, value: str, *moments: TracedValue | None) -> Source | None:
         """Return the user's line that a node comes from."""
         known = self._nodes.get(value)
         trace = "" if known is None else known.meta.get("stack_trace") or ""

@@ -10,19 +10,19 @@ from onnx_gate.diagnose.deadline import Clock
 from onnx_gate.diagnose.graph.graph import Graph
 from onnx_gate.diagnose.graph.run_node import Runner
 from onnx_gate.diagnose.graph.values import Store, Value
-from onnx_gate.diagnose.localize.by_value import Guilty, Search
-from onnx_gate.diagnose.trace.trace import Pool
+from onnx_gate.diagnose.localize.by_value import FaultyNode, Search
+from onnx_gate.diagnose.trace.trace import Trace
 from onnx_gate.runtimes.base import Array
 
 
 def search_body(
     runner: Runner,
-    guilty: Guilty,
+    guilty: FaultyNode,
     values: Mapping[str, Value],
-    pool: Pool,
+    pool: Trace,
     store: Store,
     clock: Clock,
-) -> Guilty | None:
+) -> FaultyNode | None:
     """Return the guilty node of the branch taken, or of a loop's first round; ``None`` if unknown.
 
     ``values`` are those that the node reads.
@@ -45,14 +45,14 @@ def search_body(
     else:
         return None
     search = Search(runner.inside(body), feeds, _anchors(guilty, body), pool, store, clock)
-    search.teach()
+    search.substitute_reference()
     return search.find()
 
 
-def _anchors(guilty: Guilty, body: Graph) -> dict[str, Array | None]:
+def _anchors(guilty: FaultyNode, body: Graph) -> dict[str, Array | None]:
     """Return what the body's outputs have to be: known for a branch, not for one round of many."""
-    anchors: dict[str, Array | None] = dict.fromkeys(body.outputs)
+    expected_outputs: dict[str, Array | None] = dict.fromkeys(body.outputs)
     if guilty.node.op_type == "If":
         place = list(guilty.node.proto.output).index(guilty.value)
-        anchors = {body.outputs[place]: guilty.moment.array}
-    return anchors
+        expected_outputs = {body.outputs[place]: guilty.moment.array}
+    return expected_outputs

@@ -20,7 +20,7 @@ from onnx_gate.diagnose.graph.values import Store, Value, distance
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.trace.module_path import module_of_fx, source_of_props, source_of_trace
 from onnx_gate.diagnose.trace.record_program import join_program
-from onnx_gate.diagnose.trace.trace import Pool
+from onnx_gate.diagnose.trace.trace import Trace
 from onnx_gate.report.model import Source
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import to_tensor
@@ -29,7 +29,7 @@ from onnx_gate.verify.export.export import _call_order
 # Weights of fewer bytes are copied into the graph.
 _SMALL = 1024
 # A fresh export this much nearer to PyTorch than the file is taken for right.
-NEARER = 0.1
+MAX_ERROR_RATIO = 0.1
 
 
 def add_fresh_export(
@@ -38,7 +38,7 @@ def add_fresh_export(
     place: int,
     expected: Array,
     error: float,
-    pool: Pool,
+    pool: Trace,
     store: Store,
 ) -> bool:
     """Export the module at the case's own sizes, and add the values of every node to ``pool``.
@@ -50,7 +50,7 @@ def add_fresh_export(
     subject.folder.mkdir(parents=True, exist_ok=True)
     path = subject.folder / "fresh.onnx"
     try:
-        with quiet():
+        with silence_exporters():
             program, graph = _export(subject, exporter, path)
     except Exception:
         return False
@@ -62,7 +62,7 @@ def add_fresh_export(
     if subject.output >= len(graph.outputs):
         return False
     apart = distance(values.get(graph.outputs[subject.output]), expected)
-    if not apart <= max(NEARER * error, 1e-6):
+    if not apart <= max(MAX_ERROR_RATIO * error, 1e-6):
         return False
     inputs = {name: found[0].number for name, array in feeds.items() if (found := pool.find(array))}
     add_graph(graph, values, made, pool, _Origins(program, subject.workspace), inputs)
@@ -88,7 +88,7 @@ def add_graph(
     graph: Graph,
     values: Mapping[str, Value],
     made: Mapping[str, tuple[str, ...]],
-    pool: Pool,
+    pool: Trace,
     origins: Any = None,
     sources: Mapping[str, int] | None = None,
 ) -> dict[str, int]:
@@ -120,7 +120,9 @@ def run_all(
     values: dict[str, Value] = dict(feeds)
     made: dict[str, tuple[str, ...]] = {}
     for node in runner.graph.nodes:
-        if not runner.graph.moving(node) and all(runner.graph.is_fixed(o) for o in node.outputs):
+        if not runner.graph.depends_on_input(node) and all(
+            runner.graph.is_constant(o) for o in node.outputs
+        ):
             continue
         for name, value in runner.run(node, values).items():
             values[name] = store.put(value) if hasattr(value, "dtype") else value
@@ -194,7 +196,7 @@ def _feeds(subject: Subject, program: Any, graph: Graph) -> dict[str, Array] | N
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def silence_exporters() -> Iterator[None]:
     """Keep what exporters print and warn to themselves."""
     level = logging.root.manager.disable
     logging.disable(logging.ERROR)

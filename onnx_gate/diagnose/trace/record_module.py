@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from onnx_gate.diagnose.graph.values import Store
 from onnx_gate.diagnose.trace.module_path import caller, source_of_frame
-from onnx_gate.diagnose.trace.trace import INPUT, Call, Input, Pool
+from onnx_gate.diagnose.trace.trace import INPUT, Call, Input, Trace
 from onnx_gate.errors import GateError
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import Eager, to_array, to_tensor
@@ -28,10 +28,10 @@ _EMPTY = ("aten.empty", "aten.new_empty", "aten.detach", "aten.lift_fresh")
 MOST = 20_000
 
 
-class Tape(TorchDispatchMode):
+class OperatorRecorder(TorchDispatchMode):
     """Adds what every operator returns to a pool."""
 
-    def __init__(self, pool: Pool, store: Store, workspace: Path | None) -> None:
+    def __init__(self, pool: Trace, store: Store, workspace: Path | None) -> None:
         super().__init__()
         self.modules: list[str] = []
         self._pool, self._store, self._workspace = pool, store, workspace
@@ -114,7 +114,7 @@ def _storage(tensor: torch.Tensor) -> int:
 
 
 def record_module(
-    eager: Eager, inputs: Mapping[str, Array], pool: Pool, store: Store, workspace: Path
+    eager: Eager, inputs: Mapping[str, Array], pool: Trace, store: Store, workspace: Path
 ) -> tuple[int | None, ...]:
     """Run the module once and add every value to ``pool``; return the numbers of its outputs.
 
@@ -124,7 +124,7 @@ def record_module(
     slow = eager.without_fast_path()
     if slow is not None and disagreement(eager.run(inputs), slow.run(inputs)):
         slow = None
-    tape = Tape(pool, store, workspace)
+    tape = OperatorRecorder(pool, store, workspace)
     eager = slow or eager
     with ExitStack() as stack:
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))

@@ -16,7 +16,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from onnx_gate.diagnose.graph.values import Store
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.trace.module_path import module_of_fx, source_of_trace
-from onnx_gate.diagnose.trace.trace import INPUT, Call, Input, Pool
+from onnx_gate.diagnose.trace.trace import INPUT, Call, Input, Trace
 from onnx_gate.errors import GateError
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import Eager, to_array, to_tensor
@@ -29,7 +29,7 @@ class Recorder(fx.Interpreter):
     def __init__(
         self,
         module: fx.GraphModule,
-        pool: Pool,
+        pool: Trace,
         store: Store,
         workspace: Path,
         inputs: Collection[str] = (),
@@ -121,7 +121,7 @@ def _is_branch(n: fx.Node) -> bool:
 
 
 def record_program(
-    subject: Subject, program: torch.export.ExportedProgram, pool: Pool, store: Store
+    subject: Subject, program: torch.export.ExportedProgram, pool: Trace, store: Store
 ) -> list[int | None] | None:
     """Run ``program`` once and add every value to ``pool``; return the numbers of its outputs.
 

@@ -14,7 +14,7 @@ from onnx_gate.diagnose.graph.values import (
     agree,
     distance,
     eps_of,
-    is_telling,
+    is_distinctive,
     kind_of,
     samples,
 )
@@ -47,12 +47,12 @@ class Call:
 
 
 @dataclass(frozen=True, eq=False)
-class Moment:
+class TracedValue:
     """A value as PyTorch computed it, or as a graph that agrees with PyTorch did.
 
     ``operator`` is the one that made it, ``name`` what an exporter calls it, ``parents`` the
-    numbers of the moments that it was made of. ``telling``: no other value is equal by chance;
-    ``moving``: it depends on the model's inputs.
+    numbers of the moments that it was made of. ``distinctive``: no other value is equal by chance;
+    ``depends_on_input``: it depends on the model's inputs.
     """
 
     number: int
@@ -63,34 +63,37 @@ class Moment:
     module: str | None = None
     source: Source | None = None
     call: Call | None = None
-    telling: bool = False
-    moving: bool = True
+    distinctive: bool = False
+    depends_on_input: bool = True
 
 
-class Pool:
+class Trace:
     """All moments, of one run or of several."""
 
     def __init__(self) -> None:
-        self.moments: list[Moment] = []
+        self.moments: list[TracedValue] = []
         self._named: dict[str, int] = {}
         self._shelves: dict[tuple[str, tuple[int, ...]], _Shelf] = {}
         self._children: list[list[int]] = []
 
-    def __iter__(self) -> Iterator[Moment]:
+    def __iter__(self) -> Iterator[TracedValue]:
         return iter(self.moments)
 
-    def __getitem__(self, number: int) -> Moment:
+    def __getitem__(self, number: int) -> TracedValue:
         return self.moments[number]
 
-    def add(self, array: Array, operator: str, parents: Sequence[int] = (), **more: Any) -> Moment:
+    def add(
+        self, array: Array, operator: str, parents: Sequence[int] = (), **more: Any
+    ) -> TracedValue:
         """Append a moment; ``more`` are its other fields."""
-        moment = Moment(
+        moment = TracedValue(
             len(self.moments),
             array,
             operator,
             tuple(parents),
-            telling=is_telling(array),
-            moving=operator.startswith(INPUT) or any(self.moments[p].moving for p in parents),
+            distinctive=is_distinctive(array),
+            depends_on_input=operator.startswith(INPUT)
+            or any(self.moments[p].depends_on_input for p in parents),
             **more,
         )
         self.moments.append(moment)
@@ -102,7 +105,7 @@ class Pool:
         self._shelves.setdefault(_shelf_of(array), _Shelf()).add(moment.number, array)
         return moment
 
-    def named(self, name: str) -> Moment | None:
+    def named(self, name: str) -> TracedValue | None:
         """Return the first moment of this name."""
         number = self._named.get(name)
         return None if number is None else self.moments[number]
@@ -111,7 +114,7 @@ class Pool:
         """Give a moment another name."""
         self._named[name] = number
 
-    def find(self, array: Value) -> list[Moment]:
+    def find(self, array: Value) -> list[TracedValue]:
         """Return the moments with this value, nearest first."""
         if not isinstance(array, np.ndarray):
             return []
@@ -124,7 +127,7 @@ class Pool:
         ]
         return sorted(found, key=lambda m: (distance(array, m.array), m.number))
 
-    def find_flat(self, array: Array) -> list[Moment]:
+    def find_flat(self, array: Array) -> list[TracedValue]:
         """Return the moments with these elements in this order, whatever their shape."""
         flat = array.reshape(-1)
         return [
@@ -135,7 +138,7 @@ class Pool:
             if agree(flat, m.array.reshape(-1))
         ]
 
-    def alike(self, array: Array) -> list[Moment]:
+    def alike(self, array: Array) -> list[TracedValue]:
         """Return the moments of this shape and kind, in order."""
         shelf = self._shelves.get(_shelf_of(array))
         return [self.moments[n] for n in shelf.numbers] if shelf is not None else []

@@ -37,7 +37,7 @@ class Assumption:
     _expression: sympy.Basic
 
     def holds(self, sizes: Sizes) -> bool:
-        """Say whether the condition holds at these sizes; true where one of them is not given."""
+        """Return whether the condition holds at these sizes; true where one of them is not given."""
         if any(name not in sizes for name in self.dims):
             return True
         given = {_symbol(name): sizes[name] for name in self.dims}
@@ -235,6 +235,6 @@ def _free(value: Any) -> set[sympy.Symbol]:
 
 
 def _keeps_rank(node: Node) -> bool:
-    """Say that a result has as many axes as an argument: a reduction loses sizes by rights."""
+    """Return whether a result has as many axes as an argument: a reduction loses sizes by rights."""
     ranks = {t.ndim for arg in node.all_input_nodes for t in _tensors(arg.meta.get("val"))}
     return any(t.ndim in ranks for t in _tensors(node.meta.get("val")))

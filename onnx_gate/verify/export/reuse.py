@@ -27,7 +27,7 @@ class Notes(BaseModel):
     findings: tuple[Finding, ...]
 
 
-def write_notes(exported: Exported, findings: Sequence[Finding]) -> None:
+def save_export_metadata(exported: Exported, findings: Sequence[Finding]) -> None:
     """Write down an export, so that another process can take it up without exporting."""
     notes = Notes(
         file=exported.path.name,
@@ -40,7 +40,7 @@ def write_notes(exported: Exported, findings: Sequence[Finding]) -> None:
     write_text(exported.path.parent / EXPORT_NOTES, notes.model_dump_json())
 
 
-def take_up(folder: Path) -> tuple[Exported, tuple[Finding, ...]] | None:
+def load_export(folder: Path) -> tuple[Exported, tuple[Finding, ...]] | None:
     """Return the export in ``folder`` and what its inspection found.
 
     ``None`` where there is none that can be used. torch.export's program is not kept.
@@ -62,7 +62,7 @@ def take_up(folder: Path) -> tuple[Exported, tuple[Finding, ...]] | None:
     return exported, notes.findings
 
 
-def drop(folder: Path) -> None:
+def delete_export(folder: Path) -> None:
     """Remove the files of an earlier export, which another user may have put there."""
     for path in folder.iterdir():
         if not path.is_dir():

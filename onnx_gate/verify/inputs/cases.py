@@ -81,7 +81,7 @@ def cases(
 
 
 def selected(case_id: str, patterns: tuple[str, ...]) -> bool:
-    """Say whether a case is among those asked for: by its id, or by a glob over it."""
+    """Return whether a case is among those asked for: by its id, or by a glob over it."""
     return not patterns or any(matches(case_id, pattern) for pattern in patterns)
 
 

@@ -151,7 +151,7 @@ def set_constant_rows(
 
 
 def is_mask(spec: InputSpec) -> bool:
-    """Say whether an input can only hold yes and no."""
+    """Return whether an input can only hold yes and no."""
     return spec.dtype == "bool" or (spec.dtype not in FLOATS and spec.range == (0, 1))
 
 

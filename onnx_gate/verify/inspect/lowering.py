@@ -42,7 +42,7 @@ def deleted_constants(
 
 
 def log_of_sigmoid(proto: onnx.ModelProto, root: Path | None) -> Iterator[Finding]:
-    """Say where the graph takes the logarithm of a sigmoid."""
+    """Return where the graph takes the logarithm of a sigmoid."""
     made_by = {name: node.op_type for node in proto.graph.node for name in node.output}
     for node in proto.graph.node:
         if node.op_type == "Log" and made_by.get(node.input[0]) == "Sigmoid":
@@ -60,7 +60,7 @@ def log_of_sigmoid(proto: onnx.ModelProto, root: Path | None) -> Iterator[Findin
 def float64_inside(
     program: ExportedProgram, dtypes: Collection[str], root: Path | None
 ) -> Iterator[Finding]:
-    """Say where a model begins to compute in float64 that has no input or weight of it.
+    """Return where a model begins to compute in float64 that has no input or weight of it.
 
     ``dtypes`` are those of the manifest's inputs.
     """

@@ -30,7 +30,7 @@ class Criterion:
 
     @property
     def holds(self) -> bool:
-        """Say whether the criterion is met; a value that is NaN meets nothing."""
+        """Return whether the criterion is met; a value that is NaN meets nothing."""
         return self.budget <= 1.0
 
     def describe(self) -> str:

@@ -93,7 +93,7 @@ def judge(
 
 
 def is_floating(dtype: np.dtype[np.generic]) -> bool:
-    """Say whether a dtype is floating-point, bfloat16 included."""
+    """Return whether a dtype is floating-point, bfloat16 included."""
     return dtype.kind == "f" or dtype == ml_dtypes.bfloat16
 
 
@@ -255,7 +255,7 @@ def _same_values(candidate: Array, expected: Array, anchor: OutputAnchor) -> str
 
 
 def _undecided(candidate: Array, expected: Array, anchor: OutputAnchor) -> str:
-    """Say that PyTorch itself does not decide the elements that differ, or return ''.
+    """Return whether PyTorch itself does not decide the elements that differ, or return ''.
 
     An element is undecided where runs of PyTorch in float64, or with moved rounding, answer
     differently; the candidate has to give one of their answers there.

@@ -30,7 +30,7 @@ _VIEWS = frozenset(
 _PICKS = frozenset(["embedding", "index_select"])
 
 
-class Widen(TorchDispatchMode):
+class Float64Mode(TorchDispatchMode):
     """Run every operator in float64: narrower tensors are widened as they come in.
 
     In-place operators on a narrower tensor write the rounded result back, as its dtype demands.
@@ -89,8 +89,8 @@ def _schema_values(func: Any, args: Any, kwargs: Mapping[str, Any]) -> list[tupl
     return [(argument, value) for argument, value in pairs if value is not None]
 
 
-class Wide:
-    """A module in float64: its own weights converted for the time of a call, under ``Widen``.
+class Float64Reference:
+    """A module in float64: its own weights converted for the time of a call, under ``Float64Mode``.
 
     The module itself and not a copy of it, because hooks and closures of a copy speak of the
     original. Large parameters are converted one at a time where the module lets that pass: some
@@ -125,7 +125,7 @@ class Wide:
             with ExitStack() as stack:
                 weights = () if lazy else module.parameters()
                 stack.enter_context(_doubled((*weights, *module.buffers())))
-                stack.enter_context(Widen(lazy=lazy))
+                stack.enter_context(Float64Mode(lazy=lazy))
                 if inner is not None:
                     stack.enter_context(inner)
                 names, tensors = self._eager.run_tensors(inputs, dtype=torch.float64)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager, Outputs
-from onnx_gate.verify.reference.float64 import Wide
+from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.index_source import Origin, Tracker
 from onnx_gate.verify.reference.perturb import jittered
 from onnx_gate.verify.stopwatch import Clock
@@ -23,7 +23,7 @@ class CaseOracle:
     def __init__(
         self,
         eager: Eager,
-        wide: Wide,
+        wide: Float64Reference,
         inputs: Mapping[str, Array],
         outputs: Outputs,
         repetitive: bool = False,

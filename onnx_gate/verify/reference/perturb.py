@@ -162,7 +162,7 @@ _LANES = 8
 _PARTIAL = 16
 
 
-class Jitter(TorchDispatchMode):
+class MovedRounding(TorchDispatchMode):
     """Move every rounded result of every operator by at most one unit in the last place.
 
     What comes out is what another correct implementation of the same model could have computed
@@ -295,8 +295,8 @@ def _few_bits(tensor: torch.Tensor) -> torch.Tensor:
 def jittered(
     eager: Eager, inputs: Mapping[str, Array], seed: int, repetitive: bool = False
 ) -> tuple[Array, ...] | None:
-    """Return the outputs of one run of the module in its own precision under ``Jitter``."""
-    mode = Jitter(seed, repetitive)
+    """Return the outputs of one run of the module in its own precision under ``MovedRounding``."""
+    mode = MovedRounding(seed, repetitive)
     tensors = {name: to_tensor(array) for name, array in inputs.items()}
     for tensor in tensors.values():
         if tensor.is_floating_point():

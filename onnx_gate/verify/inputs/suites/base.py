@@ -95,7 +95,7 @@ def _mismatches(name: str, array: Array, spec: InputSpec, sizes: dict[str, int])
 
 
 def is_float(spec: InputSpec) -> bool:
-    """Say whether an input holds floating-point numbers."""
+    """Return whether an input holds floating-point numbers."""
     return spec.dtype in FLOATS
 
 
