@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from onnx_gate.guard.text import listed, number
 from onnx_gate.manifest import (
-    BUILT_IN_SUITES,
+    DEFAULT_SUITES,
     EdgesSuite,
     FilesSuite,
     GeneratorSuite,
@@ -20,8 +20,6 @@ from onnx_gate.manifest import (
 )
 from onnx_gate.manifest.problems import quote
 from onnx_gate.verify.inputs.sizes import combinations, sizes_label
-
-DEFAULTS: Mapping[str, Suite] = {name: BUILT_IN_SUITES[name] for name in ("typical", "edges")}
 
 
 def suites(base: ModelSpec, head: ModelSpec) -> Iterator[str]:
@@ -35,7 +33,7 @@ def suites(base: ModelSpec, head: ModelSpec) -> Iterator[str]:
             f"suites {listed(map(quote, base.suites))} → the default ones, which try fewer sizes "
             "and forgive what is named nowhere"
         )
-    before, after = base.suites or DEFAULTS, head.suites or DEFAULTS
+    before, after = base.suites or DEFAULT_SUITES, head.suites or DEFAULT_SUITES
     wanted = {name: _demands(suite) for name, suite in before.items()}
     given = {name: _demands(suite) for name, suite in after.items()}
     spare: Counter[str] = Counter()

@@ -3,8 +3,10 @@
 from onnx_gate.manifest.load import load
 from onnx_gate.manifest.problems import ManifestError, Problem
 from onnx_gate.manifest.spec import (
+    ADVICE_SUITES,
     BUILT_IN_SUITES,
     DEFAULT_SIZES,
+    DEFAULT_SUITES,
     DTYPES,
     EDGE_KINDS,
     EdgesSuite,
@@ -24,8 +26,10 @@ from onnx_gate.manifest.spec import (
 )
 
 __all__ = [
+    "ADVICE_SUITES",
     "BUILT_IN_SUITES",
     "DEFAULT_SIZES",
+    "DEFAULT_SUITES",
     "DTYPES",
     "EDGE_KINDS",
     "EdgesSuite",

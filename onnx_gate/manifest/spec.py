@@ -151,6 +151,10 @@ BUILT_IN_SUITES: Mapping[str, Suite] = {
     ),
     "advice": EdgesSuite(("large", "empty", "nan", "inf")),
 }
+# What a model gets that names no suites: what reveals faults, by measurement.
+DEFAULT_SUITES: Mapping[str, Suite] = {n: BUILT_IN_SUITES[n] for n in ("typical", "edges")}
+# Tried as well, and reported as warnings: what many correct models promise nothing about.
+ADVICE_SUITES: Mapping[str, Suite] = {"advice": BUILT_IN_SUITES["advice"]}
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,15 @@ import numpy as np
 import torch
 
 from onnx_gate.errors import GateError
-from onnx_gate.manifest import EdgesSuite, ModelSpec, RandomSuite, RuntimeSpec, Suite, Tolerance
+from onnx_gate.manifest import (
+    DEFAULT_SUITES,
+    EdgesSuite,
+    ModelSpec,
+    RandomSuite,
+    RuntimeSpec,
+    Suite,
+    Tolerance,
+)
 from onnx_gate.numerics.compare import compare
 from onnx_gate.report.io import to_message
 from onnx_gate.report.model import Check, CheckVerdict, Finding
@@ -20,7 +28,7 @@ from onnx_gate.runtimes.base import Array, Refusal, Session, first_line
 from onnx_gate.runtimes.torch_eager import Eager, Outputs
 from onnx_gate.verify.build import load_function
 from onnx_gate.verify.determinism import disagreement
-from onnx_gate.verify.inputs.cases import DEFAULT_SUITES, Case, cases
+from onnx_gate.verify.inputs.cases import Case, cases
 from onnx_gate.verify.inputs.draw import set_constant_rows
 from onnx_gate.verify.judge.criteria import Metric
 from onnx_gate.verify.judge.judge import Rules, is_floating, judge

@@ -13,10 +13,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from onnx_gate.guard import cases, loosened
+from onnx_gate.guard import loosened
 from onnx_gate.guard.tolerance import looser
 from onnx_gate.guard.waivers import covers
 from onnx_gate.manifest import (
+    DEFAULT_SUITES,
     EdgesSuite,
     ExportSpec,
     FilesSuite,
@@ -34,7 +35,7 @@ from onnx_gate.manifest import (
 )
 from onnx_gate.manifest.load import load_bytes
 from onnx_gate.report.model import Change
-from onnx_gate.verify.inputs.cases import DEFAULT_SUITES, matches
+from onnx_gate.verify.inputs.cases import matches
 from onnx_gate.verify.inputs.sizes import combinations
 
 DAY = datetime.date(2030, 1, 1)
@@ -352,10 +353,6 @@ def test_suites_may_be_renamed_split_and_joined() -> None:
     assert [c.message for c in changes(twice, once)] == [
         "suite 'c' (random normal, count 2) dropped"
     ]
-
-
-def test_the_defaults_are_those_that_models_are_verified_with() -> None:
-    assert dict(cases.DEFAULTS) == DEFAULT_SUITES
 
 
 def test_dimensions_are_known_by_their_place() -> None:

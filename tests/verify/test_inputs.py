@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -12,8 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnx_gate.manifest import DTYPES, EDGE_KINDS, EdgesSuite, InputSpec, RandomSuite
-from onnx_gate.verify.inputs.cases import matches
+from onnx_gate.manifest import (
+    DTYPES,
+    EDGE_KINDS,
+    EdgesSuite,
+    FilesSuite,
+    GeneratorSuite,
+    InputSpec,
+    ModelSpec,
+    RandomSuite,
+)
+from onnx_gate.verify.inputs.cases import cases, matches
 from onnx_gate.verify.inputs.draw import FLOATS, Source, draw, exp, numpy_dtype
 from onnx_gate.verify.inputs.sizes import combinations, concrete, example_candidates
 from onnx_gate.verify.inputs.suites.base import SuiteContext
@@ -203,3 +213,51 @@ def test_the_example_stays_within_the_tested_sizes_where_it_can() -> None:
 def test_patterns_select_cases(pattern: str) -> None:
     assert matches("edges/large/batch=2", pattern)
     assert not matches("typical/batch=2/0", pattern) or pattern == "*"
+
+
+def model(**fields: Any) -> ModelSpec:
+    inputs = {"x": InputSpec("float32", ("batch", "seq"))}
+    return ModelSpec("m", "m.py:m", inputs, dims={"batch": (1, 2), "seq": (3,)}, **fields)
+
+
+def test_cases_carry_their_kind_and_sizes_as_data(tmp_path: Path) -> None:
+    np.savez(tmp_path / "seed=abc.npz", x=np.zeros((4, 9), np.float32))
+    (tmp_path / "own.py").write_text(
+        "import numpy\ndef cases(inputs, seed):\n    yield {'x': numpy.ones((2, 5), 'float32')}\n"
+    )
+    suites = {
+        "run=1": FilesSuite(("*.npz",)),
+        "edges": EdgesSuite(("ones", "bounds")),
+        "own": GeneratorSuite("own.py:cases"),
+        "drawn": RandomSuite("normal", count=1),
+    }
+    made = [
+        (case.suite, case.kind, case.edge, dict(case.sizes))
+        for case in cases(model(suites=suites), {}, tmp_path)
+    ]
+    assert made == [
+        ("run=1", "files", "", {"batch": 4, "seq": 9}),
+        ("edges", "edges", "ones", {"batch": 1, "seq": 3}),
+        ("edges", "edges", "ones", {"batch": 2, "seq": 3}),
+        ("own", "generator", "", {"batch": 2, "seq": 5}),
+        ("drawn", "random", "", {"batch": 1, "seq": 3}),
+        ("drawn", "random", "", {"batch": 2, "seq": 3}),
+    ]
+
+
+def test_suites_and_edges_that_make_no_case_are_known(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("def cases(inputs, seed):\n    return []\n")
+    suites = {
+        "mixed": EdgesSuite(("zeros", "masks")),
+        "idle": EdgesSuite(("int_extremes",)),
+        "own": GeneratorSuite("own.py:cases"),
+    }
+    chosen = cases(model(suites=suites), {}, tmp_path, ("mixed/zeros/batch=1,*",))
+    assert [case.id for case in chosen] == ["mixed/zeros/batch=1,seq=3"]
+    assert chosen.without_any == ("idle", "own")
+    assert chosen.counts == {
+        ("mixed", "zeros"): 2,
+        ("mixed", "masks"): 0,
+        ("idle", "int_extremes"): 0,
+        ("own", ""): 0,
+    }

@@ -3,40 +3,117 @@
 from __future__ import annotations
 
 import fnmatch
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
 
 from onnx_gate.errors import GateError
-from onnx_gate.manifest import BUILT_IN_SUITES, ModelSpec, PluginSuite, Suite
+from onnx_gate.manifest import (
+    ADVICE_SUITES,
+    DEFAULT_SUITES,
+    EdgesSuite,
+    FilesSuite,
+    GeneratorSuite,
+    ModelSpec,
+    PluginSuite,
+    RandomSuite,
+    Suite,
+)
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inputs.sizes import Sizes, combinations
 from onnx_gate.verify.inputs.suites.base import ENTRY_POINT_GROUP, SuiteContext, SuiteKind
-
-# What reveals faults, by measurement: several seeds at the example's sizes, every size of every
-# dimension, and each kind of edge once.
-DEFAULT_SUITES = {name: BUILT_IN_SUITES[name] for name in ("typical", "edges")}
-# Tried as well, and reported as warnings: what many correct models promise nothing about.
-ADVICE_SUITES = {"advice": BUILT_IN_SUITES["advice"]}
 
 
 @dataclass(frozen=True)
 class Case:
     """One set of inputs. ``id`` is stable: ``typical/batch=2,seq=16/0``.
 
-    ``advice`` cases never fail a model. ``named``: the manifest names the suite. ``sized``: the
-    manifest gives every size in it.
+    ``kind`` is the suite's (``random``, ``edges``, ``files``, ``generator``, or a plugin's own),
+    ``edge`` the kind of edge (one of ``EDGE_KINDS``), empty for other cases. ``sizes`` has the
+    size of every dynamic dimension that the arrays have, wherever they come from. ``advice`` cases
+    never fail a model. ``named``: the manifest names the suite. ``sized``: the manifest gives every
+    size in it.
     """
 
     suite: str
     id: str
+    kind: str
     arrays: Mapping[str, Array]
     sizes: Sizes
+    edge: str = ""
     expected: Mapping[str, Array] = field(default_factory=dict)
     advice: bool = False
     named: bool = True
     sized: bool = True
+
+
+class Cases(Iterator[Case]):
+    """The cases of a model in a fixed order, those that ``patterns`` select.
+
+    ``counts`` grows as they are yielded: how many each suite has made, by suite and kind of edge
+    (an empty one where the suite is not of edges), those counted too that ``patterns`` leave out.
+    What has made none is there with 0.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        suites: Mapping[str, Suite],
+        combos: tuple[Sizes, ...],
+        workspace: Path,
+        patterns: tuple[str, ...],
+        advice: bool,
+    ) -> None:
+        self._spec = spec
+        self._suites = suites
+        self._combos = combos
+        self._workspace = workspace
+        self._patterns = patterns
+        self._advice = advice
+        self._cases = self._all()
+        self.counts = Counter(
+            {
+                (name, edge): 0
+                for name, suite in suites.items()
+                for edge in (suite.edges if isinstance(suite, EdgesSuite) else ("",))
+            }
+        )
+
+    def __next__(self) -> Case:
+        return next(self._cases)
+
+    @property
+    def without_any(self) -> tuple[str, ...]:
+        """The suites that have made no case so far."""
+        made = {name for (name, _), count in self.counts.items() if count}
+        return tuple(name for name in self._suites if name not in made)
+
+    def _all(self) -> Iterator[Case]:
+        spec, named = self._spec, bool(self._spec.suites)
+        own_sizes = spec.dims.keys() <= spec.named_dims
+        for name, suite in self._suites.items():
+            kind = kind_of(suite)
+            context = SuiteContext(
+                name, spec.inputs, self._combos, self._workspace, spread=not named
+            )
+            for draft in suite_reader(kind).cases(suite, context):
+                self.counts[name, draft.edge] += 1
+                case_id = "/".join((name, *draft.parts))
+                if selected(case_id, self._patterns):
+                    yield Case(
+                        suite=name,
+                        id=case_id,
+                        kind=kind,
+                        arrays=draft.arrays,
+                        sizes=draft.sizes,
+                        edge=draft.edge,
+                        expected=draft.expected,
+                        advice=self._advice,
+                        named=named,
+                        sized=own_sizes or not draft.sizes,
+                    )
 
 
 def cases(
@@ -46,38 +123,22 @@ def cases(
     patterns: tuple[str, ...] = (),
     *,
     advice: bool = False,
-) -> Iterator[Case]:
-    """Yield the cases of a model in a fixed order, those that ``patterns`` select.
+) -> Cases:
+    """Return the cases of a model, made as they are asked for.
 
     ``example`` is the sizes of the example of the export, at which the default suites draw their
-    several seeds. With ``advice`` the default advice is yielded instead, which is nothing for a
-    model that names its suites. Raises ``GateError`` of kind ``unverified`` where a suite cannot
-    be read.
+    several seeds. With ``advice`` the default advice is returned instead, which is nothing for a
+    model that names its suites. Asking for the next case raises ``GateError`` of kind
+    ``unverified`` where a suite cannot be read.
     """
     default = not spec.suites
     suites = (ADVICE_SUITES if default else {}) if advice else (spec.suites or DEFAULT_SUITES)
-    combos: tuple[Sizes, ...]
-    own_sizes = spec.dims.keys() <= spec.named_dims
-    for name, suite in suites.items():
-        combos = combinations(spec.dims)
-        if advice:
-            combos = (example,)
-        elif default:
-            combos = (example, *(c for c in combos if c != example))
-        context = SuiteContext(name, spec.inputs, combos, workspace, spread=default)
-        for draft in suite_kind(suite).cases(suite, context):
-            case_id = "/".join((name, *draft.parts))
-            if selected(case_id, patterns):
-                yield Case(
-                    suite=name,
-                    id=case_id,
-                    arrays=draft.arrays,
-                    sizes=draft.sizes,
-                    expected=draft.expected,
-                    advice=advice,
-                    named=not default,
-                    sized=own_sizes or not draft.sizes,
-                )
+    combos: tuple[Sizes, ...] = combinations(spec.dims)
+    if advice:
+        combos = (example,)
+    elif default:
+        combos = (example, *(c for c in combos if c != example))
+    return Cases(spec, suites, combos, workspace, patterns, advice)
 
 
 def selected(case_id: str, patterns: tuple[str, ...]) -> bool:
@@ -94,19 +155,23 @@ def matches(case_id: str, pattern: str) -> bool:
     )
 
 
-def suite_kind(suite: Suite) -> SuiteKind:
-    """Return the reader of a suite's kind; raises ``GateError`` where none is installed."""
-    kind = suite.kind if isinstance(suite, PluginSuite) else _KIND_NAMES[type(suite).__name__]
-    found = entry_points(group=ENTRY_POINT_GROUP, name=kind)
-    if not found:
+def kind_of(suite: Suite) -> str:
+    """Return the kind of a suite: the key that tells it from others in the manifest."""
+    return suite.kind if isinstance(suite, PluginSuite) else _KIND_NAMES[type(suite)]
+
+
+def suite_reader(kind: str) -> SuiteKind:
+    """Return the reader of a kind of suite; raises ``GateError`` where none is installed."""
+    registered = entry_points(group=ENTRY_POINT_GROUP, name=kind)
+    if not registered:
         raise GateError("unverified", "OG108", f"no suite kind is called {kind!r}")
-    reader: SuiteKind = next(iter(found)).load()()
+    reader: SuiteKind = next(iter(registered)).load()()
     return reader
 
 
-_KIND_NAMES = {
-    "RandomSuite": "random",
-    "EdgesSuite": "edges",
-    "FilesSuite": "files",
-    "GeneratorSuite": "generator",
+_KIND_NAMES: Mapping[type, str] = {
+    RandomSuite: "random",
+    EdgesSuite: "edges",
+    FilesSuite: "files",
+    GeneratorSuite: "generator",
 }

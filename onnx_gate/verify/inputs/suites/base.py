@@ -22,13 +22,15 @@ ENTRY_POINT_GROUP = "onnx_gate.suites"
 class Draft:
     """One case before it has a place: ``parts`` becomes its id behind the suite's name.
 
-    ``expected`` holds stored outputs by name or position, where the suite has them.
+    ``expected`` holds stored outputs by name or position, where the suite has them. ``edge`` is
+    the kind of edge, for a suite of edges.
     """
 
     parts: tuple[str, ...]
     arrays: Mapping[str, Array]
     sizes: Sizes
     expected: Mapping[str, Array] = field(default_factory=dict)
+    edge: str = ""
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ Maker = Callable[[InputSpec, tuple[int, ...], Source], Array]
 class _Edge:
     """One case: ``makers`` fill some of the inputs, the others are drawn at random."""
 
+    kind: str
     label: str
     makers: Mapping[str, Maker]
     empty: str | None = None
@@ -46,7 +47,8 @@ class EdgeCases:
                 source = Source(suite.seed, context.name, edge.label, label, name)
                 make = edge.makers.get(name, draw)
                 arrays[name] = make(spec, concrete(spec, sizes), source)
-            yield Draft((edge.label, *([label] if label else [])), arrays, sizes)
+            parts = (edge.label, *([label] if label else []))
+            yield Draft(parts, arrays, sizes, edge=edge.kind)
 
 
 def _pairs(
@@ -69,28 +71,28 @@ def _edges(kind: str, inputs: Mapping[str, InputSpec]) -> Iterator[_Edge]:
             d for spec in inputs.values() for d in spec.shape if isinstance(d, str)
         )
         for name in names:
-            yield _Edge(f"empty.{name}" if len(names) > 1 else "empty", {}, empty=name)
+            yield _Edge(kind, f"empty.{name}" if len(names) > 1 else kind, {}, empty=name)
     elif kind == "masks":
         for name, spec in inputs.items():
             if spec.dtype == "bool":
                 for label, mask in (("false", False), ("true", True)):
-                    yield _Edge(f"masks.all_{label}.{name}", {name: _constant(mask)})
+                    yield _Edge(kind, f"masks.all_{label}.{name}", {name: _constant(mask)})
     elif kind == "int_extremes":
         for name, spec in inputs.items():
             if spec.range is not None and not is_float(spec):
                 for end, value in zip(("low", "high"), spec.range, strict=True):
-                    yield _Edge(f"int_extremes.{end}.{name}", {name: _constant(value)})
+                    yield _Edge(kind, f"int_extremes.{end}.{name}", {name: _constant(value)})
     elif kind == "bounds":
         ranged = {n: s for n, s in inputs.items() if s.range is not None and is_float(s)}
         for place, end in enumerate(("low", "high")):
             if ranged:
                 makers = {n: _constant(s.range[place]) for n, s in ranged.items() if s.range}
-                yield _Edge(f"bounds.{end}", makers)
+                yield _Edge(kind, f"bounds.{end}", makers)
     else:
         make, applies = _KINDS[kind]
         makers = {n: make for n, s in inputs.items() if is_float(s) and applies(s)}
         if makers:
-            yield _Edge(kind, makers)
+            yield _Edge(kind, kind, makers)
 
 
 def _constant(value: float | int | bool) -> Maker:
