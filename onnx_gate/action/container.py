@@ -32,6 +32,7 @@ from onnx_gate.report.model import Problem, Report, Sandbox
 from onnx_gate.sandbox.close import closed, credentials, opened, private_paths
 from onnx_gate.sandbox.level import reachable
 from onnx_gate.sandbox.policy import DEVICES, Policy, runtime_paths, without_git
+from onnx_gate.text import workflow_command
 from onnx_gate.workers.launch import plain_files_only
 from onnx_gate.workers.process import process_table
 
@@ -270,9 +271,10 @@ def _level_line(level: Sandbox) -> str:
     if level.level == "full":
         return f"sandbox: full (uid {level.uid}, Landlock {level.landlock}, seccomp, no network)"
     if level.level == "off":
-        return "::warning::sandbox: off: the models' code can read and change what this job can"
-    lacking = log.escape("; ".join(level.missing))
-    return f"::warning::sandbox: {level.level}: without {lacking}"
+        lacking = "the models' code can read and change what this job can"
+    else:
+        lacking = f"without {'; '.join(level.missing)}"
+    return workflow_command("warning", f"sandbox: {level.level}: {lacking}")
 
 
 @contextmanager

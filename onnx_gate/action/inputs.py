@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from onnx_gate.errors import UserError
-from onnx_gate.manifest.problems import did_you_mean, quote
+from onnx_gate.text import did_you_mean, quote
 
 Mode = Literal["all", "verify", "publish", "plan", "report"]
 Comment = Literal["changes", "always", "on-failure", "never"]

@@ -6,13 +6,12 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from onnx_gate.gate.progress import fenced
-from onnx_gate.text import plain
+from onnx_gate.text import MAX_LINE, fenced, plain, workflow_command
 
 
 def say(lines: Iterable[str]) -> None:
     """Print untrusted lines, fenced."""
-    for line in fenced([plain(line) for line in lines]):
+    for line in fenced([plain(line, MAX_LINE, indent=True) for line in lines]):
         print(line, flush=True)
 
 
@@ -23,24 +22,18 @@ def command(line: str) -> None:
 
 def warn(message: str) -> None:
     """Print a warning annotation without a place."""
-    command(f"::warning::{escape(message)}")
+    command(workflow_command("warning", message))
 
 
 def fail(message: str) -> None:
     """Print an error annotation without a place."""
-    command(f"::error::{escape(message)}")
-
-
-def escape(message: str) -> str:
-    """Return a command's message, escaped as the runner's documentation asks."""
-    escaped = message.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-    return escaped[:4000]
+    command(workflow_command("error", message))
 
 
 @contextmanager
 def group(title: str) -> Iterator[None]:
     """Fold what is printed inside."""
-    command(f"::group::{escape(title)}")
+    command(workflow_command("group", title))
     try:
         yield
     finally:

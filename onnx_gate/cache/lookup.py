@@ -16,7 +16,7 @@ from onnx_gate.gate.keep_repro import REPRO
 from onnx_gate.manifest import Manifest, ModelSpec
 from onnx_gate.report.history import History, history_of_models
 from onnx_gate.report.model import ModelResult
-from onnx_gate.text import plain
+from onnx_gate.text import MAX_LINE, plain
 from onnx_gate.workers.launch import Launch
 
 _MOST_REASONS = 5
@@ -43,9 +43,11 @@ class CachedResults:
         if not every:
             return lines
         if self.results:
-            lines.append(f"  unchanged: {', '.join(plain(name) for name in self.results)}")
+            lines.append(
+                f"  unchanged: {', '.join(plain(name, MAX_LINE) for name in self.results)}"
+            )
         return lines + [
-            f"  {plain(name)}: {plain('; '.join(_few(reasons)))}"
+            f"  {plain(name, MAX_LINE)}: {plain('; '.join(_few(reasons)), MAX_LINE)}"
             for name, reasons in self.reasons.items()
         ]
 

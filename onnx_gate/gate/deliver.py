@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from onnx_gate.errors import UserError
-from onnx_gate.gate.progress import fenced, make_progress
+from onnx_gate.gate.progress import make_progress
 from onnx_gate.gate.run import Options, run, select
 from onnx_gate.manifest import Manifest
 from onnx_gate.report import markdown, terminal
@@ -18,6 +18,7 @@ from onnx_gate.report.history import history_of
 from onnx_gate.report.io import read_report, to_json, write_text
 from onnx_gate.report.merge import REPORT, find_reports, merge_files
 from onnx_gate.report.model import Baseline, ManifestInfo, Report, Sandbox, Shard, Verdict
+from onnx_gate.text import fenced
 from onnx_gate.workers.launch import Launch
 
 SUMMARY = "report.md"

@@ -6,9 +6,8 @@ cursor, or be read as Rich markup.
 
 from __future__ import annotations
 
-import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 from rich.console import Console, Group, RenderableType
@@ -17,7 +16,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from onnx_gate.text import plain
+from onnx_gate.text import MAX_LINE, fenced, plain, unobeyed, workflow_command
 
 Verdict = Literal["pass", "diverged", "error"]
 
@@ -78,7 +77,7 @@ class PlainProgress:
             return
         lines = [f"  | {_unobeyed(text)}" for text in tail]
         if self._github:
-            lines = [f"::group::{_group_title(name)}", *fenced(lines), "::endgroup::"]
+            lines = [workflow_command("group", name), *fenced(lines), "::endgroup::"]
         for text in lines:
             self._print(Text(text))
 
@@ -120,9 +119,9 @@ class LiveProgress:
         """Take the model's line away and print its verdict and log above."""
         self._running.pop(name, None)
         self._done += 1
-        self._console.print(_summary(self._done, self._total, name, verdict, line, plain))
+        self._console.print(_summary(self._done, self._total, name, verdict, line, _clean))
         for text in tail:
-            self._console.print(Text(f"  | {plain(text)}", style="dim"))
+            self._console.print(Text(f"  | {_clean(text)}", style="dim"))
 
     def close(self) -> None:
         """Take the live lines down; harmless when done twice."""
@@ -178,27 +177,12 @@ def _summary(
     return text
 
 
-def fenced(lines: Iterable[str]) -> Iterator[str]:
-    """Yield the lines so that a GitHub runner shows them and obeys none.
-
-    They are trusted to be lines: no line ends within, no control characters.
-    """
-    token = secrets.token_hex(16)
-    yield f"::stop-commands::{token}"
-    for line in lines:
-        yield line.replace("##[", "# #[")
-    yield f"::{token}::"
+def _clean(text: str) -> str:
+    return plain(text, MAX_LINE, indent=True)
 
 
 def _unobeyed(text: str) -> str:
-    """``text`` without the old workflow commands, which a runner finds anywhere in a line."""
-    return plain(text).replace("##[", "# #[")
-
-
-def _group_title(name: str) -> str:
-    # Escaped as a runner's own toolkit does, on what is a single line already.
-    escaped = name.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-    return _unobeyed(escaped)
+    return unobeyed(_clean(text))
 
 
 def _elapsed(seconds: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import hashlib
 import os
@@ -35,6 +34,7 @@ from onnx_gate.report.model import (
     Verdict,
 )
 from onnx_gate.report.times import timed_line
+from onnx_gate.text import did_you_mean, quote
 from onnx_gate.verify.context import Context, today
 from onnx_gate.workers.admission import expectation
 from onnx_gate.workers.launch import Launch, own_folder, plain_files_only
@@ -193,10 +193,8 @@ def select(
     """
     for pattern in patterns:
         if not any(fnmatch.fnmatchcase(model.name, pattern) for model in models):
-            names = [model.name for model in models]
-            near = difflib.get_close_matches(pattern, names, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(names[:10])}"
-            raise UserError(f"no model of the manifest matches {pattern!r}; {hint}")
+            hint = did_you_mean(pattern, [model.name for model in models])
+            raise UserError(f"no model of the manifest matches {quote(pattern)}{hint}")
     chosen = tuple(
         model
         for model in models

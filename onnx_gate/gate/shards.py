@@ -10,8 +10,8 @@ from statistics import median
 from typing import Literal
 
 from onnx_gate.errors import UserError
-from onnx_gate.manifest.problems import quote
 from onnx_gate.report.model import Shard
+from onnx_gate.text import quote
 
 # GitHub runs no more jobs of one matrix.
 MAX_SHARDS = 256

@@ -4,18 +4,16 @@ GitHub keeps ten annotations of each level and step, so these are the ten worst.
 """
 
 # Without the import of "annotations" from __future__, whose name is this module's function.
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from itertools import accumulate, islice
+from itertools import islice
 
 from onnx_gate.report import diagnosed, places, summary
-from onnx_gate.report.escape import plain, visible
 from onnx_gate.report.model import Change, Finding, ModelResult, Problem, Report
 from onnx_gate.report.versus import change_sentence
+from onnx_gate.text import COMMAND_LIMIT as MESSAGE_LIMIT
+from onnx_gate.text import plain, workflow_command
 
 EACH_LEVEL = 10
-MESSAGE_LIMIT = 4096
-"""Characters and UTF-8 bytes of a message, as it is written."""
 
 _TITLE_LIMIT = 80
 _NAME_LIMIT = 60
@@ -37,15 +35,9 @@ def annotations(report: Report, manifest_path: str) -> tuple[str, ...]:
 
 
 def command(level: str, message: str, title: str = "", place: places.Location | None = None) -> str:
-    """Return one workflow command, on one line, that says what it is given and nothing else."""
-    properties = []
-    if place is not None:
-        properties = [("file", place.file), ("line", place.line), ("col", place.column)]
-    named = [f"{key}={_property(str(value))}" for key, value in properties if value]
-    if title:
-        named.append(f"title={_property(plain(title, _TITLE_LIMIT))}")
-    # Without properties there must be no space: some runners take "::error ::" for plain text.
-    return f"::{level}{' ' if named else ''}{','.join(named)}::{_data(message)}"
+    """Return the workflow command that annotates a place, or the run where there is none."""
+    at = {} if place is None else {"file": place.file, "line": place.line, "col": place.column}
+    return workflow_command(level, message, {**at, "title": plain(title, _TITLE_LIMIT)})
 
 
 def _errors(report: Report, manifest: str) -> Iterator[str]:
@@ -117,27 +109,3 @@ def _problem(problem: Problem, place: places.Location | None) -> str:
 def _change(change: Change) -> str:
     message = change.message[:MESSAGE_LIMIT]
     return f"{change.model[:MESSAGE_LIMIT]}: {message}" if change.model else message
-
-
-def _data(message: str) -> str:
-    """Escape a message and cut it to the limit, never inside an escape."""
-    lines = message[:MESSAGE_LIMIT].splitlines()
-    text = "\n".join(_unobeyed(visible(line)) for line in lines).strip() or "(empty)"
-    parts = [{"%": "%25", "\n": "%0A"}.get(character, character) for character in text]
-    ends = list(accumulate(len(part.encode()) for part in parts))
-    if ends[-1] <= MESSAGE_LIMIT and len(message) <= MESSAGE_LIMIT:
-        return "".join(parts)
-    kept = bisect_right(ends, MESSAGE_LIMIT - len("…".encode()))
-    return "".join(parts[:kept]) + "…"
-
-
-def _property(value: str) -> str:
-    text = _unobeyed(plain(value))
-    for character, escape in (("%", "%25"), (":", "%3A"), (",", "%2C")):
-        text = text.replace(character, escape)
-    return text
-
-
-def _unobeyed(text: str) -> str:
-    """``text`` without the old commands, which a runner finds anywhere in a line."""
-    return text.replace("##[", "# #[")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Literal
 
-from onnx_gate.report.escape import plain
+from onnx_gate.text import plain
 
 Kind = Literal["permission", "credentials", "missing", "rate", "invalid", "server", "unreachable"]
 

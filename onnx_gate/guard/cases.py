@@ -18,7 +18,7 @@ from onnx_gate.manifest import (
     RandomSuite,
     Suite,
 )
-from onnx_gate.manifest.problems import quote
+from onnx_gate.text import quote
 from onnx_gate.verify.inputs.sizes import combinations, sizes_label
 
 

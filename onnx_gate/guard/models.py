@@ -11,8 +11,8 @@ from onnx_gate.guard.text import listed
 from onnx_gate.guard.tolerance import tolerances
 from onnx_gate.guard.waivers import waivers
 from onnx_gate.manifest import Manifest, ModelSpec, RuntimeSpec
-from onnx_gate.manifest.problems import quote
 from onnx_gate.report.model import Change
+from onnx_gate.text import quote
 
 _Kind = Literal["required", "tolerance", "suites", "dims", "waiver", "other"]
 _LEVELS = (None, "all", "extended", "basic", "off")

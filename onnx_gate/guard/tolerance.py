@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from onnx_gate.guard.text import listed, number
 from onnx_gate.manifest import ModelSpec, Tolerance
-from onnx_gate.manifest.problems import quote
+from onnx_gate.text import quote
 
 _CEILINGS = ("auto", "max_ulp")
 _MINIMA = ("cosine", "snr_db", "top1")

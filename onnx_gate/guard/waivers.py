@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from onnx_gate.guard.text import number
 from onnx_gate.manifest import ModelSpec, Waiver
-from onnx_gate.manifest.problems import quote
+from onnx_gate.text import quote
 
 
 def waivers(base: ModelSpec, head: ModelSpec) -> Iterator[str]:

@@ -17,9 +17,10 @@ from pydantic import (
 )
 
 from onnx_gate.manifest import fields, shapes
-from onnx_gate.manifest.problems import describe, quote
+from onnx_gate.manifest.problems import describe
 from onnx_gate.manifest.readers import mistake, read_name
 from onnx_gate.manifest.spec import DTYPES
+from onnx_gate.text import quote
 
 CRITERIA = (
     "auto",

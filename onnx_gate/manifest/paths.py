@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from pathlib import Path
 
-from onnx_gate.manifest.problems import did_you_mean, quote
+from onnx_gate.text import did_you_mean, quote
 
 
 def is_inside(workspace: Path, path: Path) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from onnx_gate.errors import UserError
+from onnx_gate.text import quote
 
 Key = str | int
 Keys = tuple[Key, ...]
@@ -62,25 +62,6 @@ class ManifestError(UserError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.problems,)
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a sentence about an unknown name: its likeness, or all that is known."""
-    names = sorted(set(known))
-    folded = {each.lower(): each for each in names}
-    close = difflib.get_close_matches(name.lower()[:100], list(folded), n=1, cutoff=0.6)
-    if close:
-        return f"; did you mean {quote(folded[close[0]])}?"
-    if not names:
-        return "; none is defined"
-    shown = ", ".join(quote(each) for each in names[:20])
-    return f"; known: {shown}" + (", ..." if len(names) > 20 else "")
-
-
-def quote(text: object, limit: int = 60) -> str:
-    """A user's text for one line of a message: in quotes, shortened, nothing unprintable."""
-    shown = repr(str(text))
-    return shown if len(shown) <= limit else f"{shown[: limit - 4]}...{shown[0]}"
 
 
 def describe(value: Any) -> str:

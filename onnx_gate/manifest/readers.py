@@ -14,8 +14,9 @@ from typing import Any
 from pydantic_core import PydanticCustomError
 
 from onnx_gate.manifest import shapes
-from onnx_gate.manifest.problems import describe, did_you_mean, quote
+from onnx_gate.manifest.problems import describe
 from onnx_gate.manifest.spec import EDGE_KINDS
+from onnx_gate.text import did_you_mean, quote
 
 MAX_TEXT = 1000
 _IDENTIFIER = re.compile(shapes.NAME)

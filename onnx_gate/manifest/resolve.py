@@ -8,7 +8,7 @@ from typing import Any
 
 from onnx_gate.manifest import paths, shapes, spec
 from onnx_gate.manifest.entries import InputEntry, RuntimeEntry, ToleranceEntry
-from onnx_gate.manifest.problems import Keys, Mistake, did_you_mean, quote
+from onnx_gate.manifest.problems import Keys, Mistake
 from onnx_gate.manifest.schema import DefaultsEntry, ManifestFile, ModelEntry
 from onnx_gate.manifest.source import Source
 from onnx_gate.manifest.suites import (
@@ -21,6 +21,7 @@ from onnx_gate.manifest.suites import (
     SuiteEntry,
 )
 from onnx_gate.manifest.validate import MAX_MISTAKES, Checked
+from onnx_gate.text import did_you_mean, quote
 
 BUILT_IN_RUNTIMES = ("onnxruntime", "reference")
 

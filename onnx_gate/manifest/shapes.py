@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from onnx_gate.manifest.problems import did_you_mean, quote
 from onnx_gate.manifest.spec import DTYPES
+from onnx_gate.text import did_you_mean, quote
 
 MAX_RANK = 32
 MAX_SIZE = 2**31 - 1

@@ -13,7 +13,8 @@ from typing import Any
 
 import yaml
 
-from onnx_gate.manifest.problems import Keys, Location, Mistake, quote
+from onnx_gate.manifest.problems import Keys, Location, Mistake
+from onnx_gate.text import quote
 
 MAX_DEPTH = 40
 MAX_NODES = 100_000

@@ -15,8 +15,9 @@ from pydantic import (
 
 from onnx_gate.manifest import fields
 from onnx_gate.manifest.entries import Entry
-from onnx_gate.manifest.problems import describe, quote
+from onnx_gate.manifest.problems import describe
 from onnx_gate.manifest.readers import mistake, unique
+from onnx_gate.text import quote
 
 
 class SuiteEntry(Entry):

@@ -10,10 +10,11 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from onnx_gate.manifest.entries import Entry
-from onnx_gate.manifest.problems import Keys, Mistake, describe, did_you_mean, quote
+from onnx_gate.manifest.problems import Keys, Mistake, describe
 from onnx_gate.manifest.schema import ManifestFile
 from onnx_gate.manifest.source import Source
 from onnx_gate.manifest.suites import BUILT_IN_KINDS
+from onnx_gate.text import did_you_mean, quote
 
 MAX_MISTAKES = 100
 

@@ -6,9 +6,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from onnx_gate import __version__
 from onnx_gate.report import summary, times
-from onnx_gate.report.escape import plain, visible
 from onnx_gate.report.model import Report
 from onnx_gate.report.versus import change_sentence, tally, versus_check
+from onnx_gate.text import plain, visible
 
 
 def render(report: Report) -> str:

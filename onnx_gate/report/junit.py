@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from xml.etree import ElementTree as ET
 
 from onnx_gate.report import summary, times
-from onnx_gate.report.escape import plain
 from onnx_gate.report.model import Check, ModelResult, Report
 from onnx_gate.report.versus import change_cell, change_sentence, tally, versus_check
+from onnx_gate.text import plain
 
 
 def render(report: Report) -> str:

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 from onnx_gate.errors import UserError
 from onnx_gate.gate.run import count, overall
 from onnx_gate.gate.shards import MAX_SHARDS
-from onnx_gate.manifest.problems import quote
 from onnx_gate.report.io import read_report
 from onnx_gate.report.model import ManifestInfo, ModelResult, Problem, Report, Sandbox, Verdict
 from onnx_gate.report.summary import whole
+from onnx_gate.text import quote
 
 REPORT = "report.json"
 _VERSIONS = ("python", "torch", "onnx", "onnxruntime")

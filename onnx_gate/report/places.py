@@ -9,8 +9,8 @@ from __future__ import annotations
 import posixpath
 from dataclasses import dataclass
 
-from onnx_gate.report.escape import plain
 from onnx_gate.report.model import Change, Finding, ModelResult, Problem, Source
+from onnx_gate.text import plain
 
 _PATH_LIMIT = 500
 _MAX_LINE = 10**7

@@ -9,9 +9,9 @@ from urllib.parse import quote
 from onnx_gate import __version__
 from onnx_gate.findings import CATALOGUE
 from onnx_gate.report import places, summary
-from onnx_gate.report.escape import plain
 from onnx_gate.report.model import ModelResult, Report
 from onnx_gate.report.versus import change_sentence, tally
+from onnx_gate.text import plain
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _DIVERGED, _PROBLEM, _LOOSENED = "diverged", "problem", "loosened"

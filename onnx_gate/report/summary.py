@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from onnx_gate.report.escape import plain
 from onnx_gate.report.model import Change, Check, ModelResult, Problem, Report
+from onnx_gate.text import plain
 
 _FIRST_LINE = 500
 _SHOWN_OTHERS = 5

@@ -9,9 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from onnx_gate.report import diagnosed, summary, times
-from onnx_gate.report.escape import printed
 from onnx_gate.report.model import Diagnosis, ModelResult, Report
 from onnx_gate.report.versus import change_cell, change_sentence, tally
+from onnx_gate.text import printed
 
 _LIMIT = 500
 _BLOCK = 4000

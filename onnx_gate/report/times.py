@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from onnx_gate.report.escape import plain
 from onnx_gate.report.model import ModelResult, Report, Stage
 from onnx_gate.report.summary import model_line, number
+from onnx_gate.text import plain
 
 _STAGES = 12
 _SLOWEST = 5

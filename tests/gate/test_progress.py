@@ -2,13 +2,11 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
 
 import pytest
 from rich.console import Console
 
 from onnx_gate.gate.progress import LiveProgress, PlainProgress, Progress, make_progress
-from onnx_gate.text import last_lines, plain
 
 HOSTILE = [
     "::error file=x::forged",
@@ -182,35 +180,3 @@ def test_live_display_passes_no_escapes_on(text: str) -> None:
         progress.close()
     for output in (live, written(console)):
         assert not re.search(r"\x1b\]|\x1b\[2J|\x07|\x00|\u202e|\u2028", output)
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("\x1b[1;31mred\x1b[0m", "red"),
-        ("\x9b31mred", "red"),
-        ("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "link"),
-        ("\x1bPq#0\x1b\\after", "after"),
-        ("\x1b(Bplain\x1b", "plain"),
-        ("a\tb\r\nc", "a b c"),
-        ("naïve ✓ 漢", "naïve ✓ 漢"),
-        ("x\ud800y\u200by", "xyy"),
-        ("z" * 600, "z" * 499 + "…"),
-    ],
-)
-def test_plain(text: str, shown: str) -> None:
-    assert plain(text) == shown
-
-
-@pytest.mark.parametrize(
-    ("data", "lines"),
-    [
-        (b"", ()),
-        (b"a\n\n \nb\n", ("a", "b")),
-        (b"1\n2\n3\n4", ("2", "3", "4")),
-        (b"\r1 %\r50 %\r100 %\r\n", ("100 %",)),
-        (b"\xff\x00bad", ("\ufffdbad",)),
-    ],
-)
-def test_last_lines(data: bytes, lines: Sequence[str]) -> None:
-    assert last_lines(data, 3) == lines

@@ -12,6 +12,7 @@ import torch
 
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import ModelSpec
+from onnx_gate.text import without_escapes
 from onnx_gate.verify.export import translations
 from onnx_gate.verify.export.constraints import constraint_message
 from onnx_gate.verify.export.disk import disk_full
@@ -20,7 +21,6 @@ from onnx_gate.verify.source_lines import Line, at, of_error, of_stack, shown, w
 # How many lines of the exporter's own words are shown where they are not understood.
 _LINES = 4
 _WIDTH = 300
-_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _BOILERPLATE = (
     "Next steps:",
     "- Modify the model code",
@@ -90,7 +90,7 @@ def export_error(error: BaseException, spec: ModelSpec) -> GateError:
     root = workspace_of(spec.model)
     found = (of_error(each, root) for each in reversed(chain))
     failure = _Failure(
-        text="\n".join(_ANSI.sub("", str(each)) for each in chain),
+        text="\n".join(without_escapes(str(each)) for each in chain),
         last=chain[-1],
         chain=chain,
         source=_translated(chain, root) or next((s for s in found if s is not None), None),
@@ -241,7 +241,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def _essential(error: BaseException, most: int) -> str:
     lines: list[str] = []
-    for raw in _ANSI.sub("", str(error)).splitlines():
+    for raw in without_escapes(str(error)).splitlines():
         line = raw.rstrip()
         if not line.strip() or line.strip().startswith(_BOILERPLATE):
             continue
