@@ -50,7 +50,7 @@ STORE = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from tests.cache.test_store import writer
+from tests.support.store_writer import writer
 writer(sys.argv[2], int(sys.argv[3]))
 """
 WEIGHTS = (2.0, 3.0)

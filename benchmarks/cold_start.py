@@ -17,9 +17,9 @@ import time
 from pathlib import Path
 
 from onnx_gate.report.io import to_json
-from tests.action.runner import Job
-from tests.github.server import BASE, HEAD, REPOSITORY, TOKEN, GitHub
-from tests.report.reports import report
+from tests.support.github.server import BASE, HEAD, REPOSITORY, TOKEN, GitHub
+from tests.support.report.reports import report
+from tests.support.runner import Job
 
 RUNS = 7
 REPO = {"full_name": REPOSITORY, "default_branch": "main"}

@@ -1,81 +1,86 @@
 from __future__ import annotations
 
-import json
+import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from onnx_gate.report.io import read_report
-from onnx_gate.report.model import ModelResult, Report
-
-HERE = Path(__file__).parent
-ROOT = HERE.parent
-
-
-@dataclass(frozen=True)
-class Run:
-    """A finished ``onnx-gate run``."""
-
-    status: int
-    output: str
-    folder: Path
-    report: Report
-
-    def model(self, name: str) -> ModelResult:
-        return next(model for model in self.report.models if model.name == name)
-
-
-def gate(*arguments: str, cwd: Path, timeout: float = 900) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process of its own, as a user does."""
-    environment = {k: v for k, v in os.environ.items() if k not in ("CI", "GITHUB_ACTIONS")}
-    return subprocess.run(
-        [sys.executable, "-m", "onnx_gate", *arguments],
-        cwd=cwd,
-        env=environment,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=timeout,
-    )
+from tests.support.gate import ROOT, Run, finished_run, gate
 
 
 @pytest.fixture(scope="session")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Make a folder once, however many processes the tests are spread over.
+
+    The second process to ask waits for the first. A folder that could not be made is made again by
+    the next who asks, so that each test fails with its own reason.
+    """
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def make(name: str, fill: Callable[[Path], None]) -> Path:
+        folder = shared / "once" / name
+        done = folder.with_suffix(".done")
+        folder.parent.mkdir(exist_ok=True)
+        with _locked(folder.with_suffix(".lock")):
+            if not done.exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                fill(folder)
+                done.touch()
+        return folder
+
+    return make
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture(scope="session")
+def project(once: Callable[..., Path]) -> Path:
     """A user's repository: models, exporters, manifests, and the files that they name."""
-    folder = tmp_path_factory.mktemp("project")
-    shutil.copytree(HERE / "e2e" / "project", folder, dirs_exist_ok=True)
-    subprocess.run(
-        [sys.executable, "make_data.py"], cwd=folder, check=True, capture_output=True, timeout=300
-    )
-    return folder
+
+    def fill(folder: Path) -> None:
+        tests = ROOT / "tests"
+        shutil.copytree(tests / "e2e" / "project", folder, dirs_exist_ok=True)
+        shutil.copytree(tests / "findings" / "project", folder / "findings")
+        for each in (folder, folder / "findings"):
+            subprocess.run(
+                [sys.executable, "make_data.py"],
+                cwd=each,
+                check=True,
+                capture_output=True,
+                timeout=300,
+            )
+
+    return once("project", fill)
 
 
 @pytest.fixture(scope="session")
-def verify_manifest(project: Path) -> Callable[..., Run]:
+def verify_manifest(project: Path, once: Callable[..., Path]) -> Callable[..., Run]:
     """Run a manifest of the project once, however many tests look at the result."""
-    done: dict[tuple[str, ...], Run] = {}
 
     def run(manifest: str, *arguments: str) -> Run:
-        key = (manifest, *arguments)
-        if key not in done:
-            output = project / f"report-{len(done)}"
-            finished = gate(
-                *("run", "--manifest", manifest, "--output", str(output), *arguments), cwd=project
+        def fill(folder: Path) -> None:
+            done = gate(
+                *("run", "--manifest", manifest, "--output", str(folder), *arguments), cwd=project
             )
-            assert (output / "report.json").exists(), finished.stdout + finished.stderr
-            json.loads((output / "report.json").read_text())
-            done[key] = Run(
-                finished.returncode,
-                finished.stdout + finished.stderr,
-                output,
-                read_report(output / "report.json"),
-            )
-        return done[key]
+            output = done.stdout + done.stderr
+            assert (folder / "report.json").exists(), output
+            (folder / "status").write_text(str(done.returncode))
+            (folder / "output").write_text(output)
+
+        return finished_run(once(re.sub(r"\W+", "-", " ".join((manifest, *arguments))), fill))
 
     return run

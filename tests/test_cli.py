@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from onnx_gate.report.io import to_json, write_text
-from tests.conftest import gate
-from tests.report.reports import report
+from tests.support.gate import gate
+from tests.support.report.reports import report
 
 
 @pytest.fixture

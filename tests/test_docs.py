@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onnx_gate.findings import CATALOGUE
-from tests.conftest import ROOT, gate
+from tests.support.gate import ROOT, gate
 from tools.generate import generated
 
 PAGES = sorted(

@@ -20,8 +20,8 @@ from onnx_gate.action import environment
 from onnx_gate.action.inputs import Comment, Inputs, Mode, Protect, SandboxChoice, read_inputs
 from onnx_gate.report.io import to_json, write_text
 from onnx_gate.report.model import Counts, ManifestInfo, ModelResult, Report
-from tests.action.runner import parse_outputs
-from tests.conftest import ROOT
+from tests.support.gate import ROOT
+from tests.support.runner import parse_outputs
 from tools import release
 
 OWN = sorted((ROOT / ".github" / "workflows").glob("*.yml"))

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.action.runner import CHECKOUT_TOKEN, RUNTIME_TOKEN, TOKEN, Job, docker_works
+from tests.support.gate import ROOT
+from tests.support.runner import CHECKOUT_TOKEN, RUNTIME_TOKEN, TOKEN, Job, docker_works
 
-ROOT = Path(__file__).parents[2]
 HOSTILE = Path(__file__).parent / "hostile"
 BASE = "python:3.11-slim-bookworm"
 IMAGE = "onnx-gate-test"

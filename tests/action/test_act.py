@@ -20,9 +20,9 @@ import pytest
 from onnx_gate.github.header import parse
 from onnx_gate.report.io import parse_report, to_json
 from tests.action.conftest import BASE, ROOT
-from tests.github.server import BASE as BASE_SHA
-from tests.github.server import HEAD, REPOSITORY, TOKEN, GitHub
-from tests.report.reports import report
+from tests.support.github.server import BASE as BASE_SHA
+from tests.support.github.server import HEAD, REPOSITORY, TOKEN, GitHub
+from tests.support.report.reports import report
 
 pytestmark = [pytest.mark.slow, pytest.mark.container, pytest.mark.timeout(600)]
 

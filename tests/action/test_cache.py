@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.action.runner import RUNNER_UID, Job, Step
+from tests.support.runner import RUNNER_UID, Job, Step
 
 pytestmark = [pytest.mark.slow, pytest.mark.container, pytest.mark.timeout(1800)]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.action.runner import CHECKOUT_TOKEN, RUNTIME_TOKEN, TOKEN, Command, Job, Step
+from tests.support.runner import CHECKOUT_TOKEN, RUNTIME_TOKEN, TOKEN, Command, Job, Step
 
 pytestmark = [pytest.mark.slow, pytest.mark.container, pytest.mark.timeout(1800)]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.action.runner import TOKEN, Job, Step
+from tests.support.runner import TOKEN, Job, Step
 
 pytestmark = [pytest.mark.slow, pytest.mark.container, pytest.mark.timeout(900)]
 

@@ -26,7 +26,7 @@ from onnx_gate.manifest.load import load
 from onnx_gate.report.io import read_report
 from onnx_gate.report.model import Report
 from onnx_gate.workers.launch import Launch
-from tests.cache.project import EVERY, write_project
+from tests.support.cache_project import EVERY, write_project
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import multiprocessing
 import os
@@ -18,25 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnx_gate.cache.dependencies import Dependencies, Recorded, depend, differences
-from onnx_gate.cache.entry import Entry, from_bytes, to_bytes
-from onnx_gate.cache.key import Key
-from onnx_gate.cache.places import Places, State
+from onnx_gate.cache.entry import from_bytes, to_bytes
+from onnx_gate.cache.places import PathNames, State
 from onnx_gate.cache.record import installed
 from onnx_gate.cache.store import PER_MODEL, Store
 from onnx_gate.cache.watch import Watch
-from onnx_gate.report.model import ModelResult
-
-
-def entry_of(number: int) -> Entry:
-    """An entry of which every part says the same number."""
-    return Entry(
-        key=Key({"package torch": str(number)}, {"seed": str(number)}),
-        dependencies=Dependencies(files={"a.py": str(number)}),
-        result=ModelResult(name=str(number), verdict="pass", seconds=float(number)),
-        environment={"torch": str(number)},
-        files={"case/model.onnx": str(number).encode() * (number % 5000)},
-        exported={"model.onnx": str(number)},
-    )
+from tests.support.store_writer import entry_of, writer
 
 
 def test_an_entry_comes_back_as_it_was() -> None:
@@ -57,32 +43,6 @@ def test_any_damage_is_seen(data: st.DataObject) -> None:
     else:
         damaged = whole[:place] + data.draw(st.binary(min_size=1, max_size=9)) + whole[place:]
     assert damaged == whole or from_bytes(damaged) is None
-
-
-def writer(folder: str, seed: int) -> None:
-    """Write, read and prune for ever; leave at once where something is not as it was written."""
-    store, dice = Store.open(Path(folder)), random.Random(seed)
-    scratch = Path(folder).parent / f"scratch-{seed}"
-    while True:
-        number = dice.randrange(1000)
-        model = f"model {number % 5}"
-        store.write(model, entry_of(number))
-        scratch.write_bytes(str(number).encode() * 3000)
-        store.keep_export(scratch)
-        for path, head in store.heads(f"model {dice.randrange(5)}"):
-            entry = store.read(path)
-            if entry is None:
-                continue
-            assert entry.result is not None
-            if entry != entry_of(int(entry.result.name)) or head.verdict != entry.key.verdict:
-                os._exit(3)
-        for path in (Path(folder) / "exports").iterdir():
-            if path.name.startswith(".") or not store.restore_export(path.name, scratch):
-                continue
-            if hashlib.sha256(scratch.read_bytes()).hexdigest() != path.name:
-                os._exit(4)
-        if dice.random() < 0.2:
-            store.prune()
 
 
 def test_many_write_at_once_and_are_killed(tmp_path: Path) -> None:
@@ -122,7 +82,7 @@ def test_many_write_at_once_and_are_killed(tmp_path: Path) -> None:
 
 
 def state_of(folder: Path) -> State:
-    places = Places(str(folder), str(folder), "", own=(str(folder / "out"),))
+    places = PathNames(str(folder), str(folder), "", own=(str(folder / "out"),))
     return State(places, {})
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from onnx_gate.report.io import read_report
-from tests.conftest import gate
+from tests.support.gate import gate
 
 MODEL = """
 import torch

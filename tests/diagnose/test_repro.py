@@ -22,8 +22,8 @@ from onnx_gate.diagnose.subject import Subject
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.report.model import GraphNode
 from onnx_gate.runtimes.onnxruntime import OnnxRuntime
-from tests.conftest import gate
-from tests.diagnose.test_blame import Of, make, normal, padded
+from tests.support.diverging import Of, make, normal, padded
+from tests.support.gate import gate
 
 BACKEND_TESTS = Path(onnx.__file__).parent / "backend" / "test" / "data"
 

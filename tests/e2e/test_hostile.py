@@ -7,7 +7,7 @@ from collections.abc import Callable
 import psutil
 import pytest
 
-from tests.conftest import Run
+from tests.support.gate import Run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from onnx_gate.report.io import json_schema
-from tests.conftest import ROOT, Run
+from tests.support.gate import ROOT, Run
 
 PROJECT = Path(__file__).parent / "project"
 GOOD = yaml.safe_load((PROJECT / "good.yml").read_text())["models"]

@@ -11,9 +11,8 @@ from onnx_gate.errors import UserError
 from onnx_gate.findings import CATALOGUE, Entry, explanation
 from onnx_gate.findings.explain import WIDTH, plain
 from onnx_gate.report.model import ModelResult
-from tests.conftest import ROOT, Run
-from tests.findings.conftest import RUNS
-from tests.findings.triggers import ELSEWHERE, TRIGGERS
+from tests.support.gate import ROOT, Run
+from tests.support.triggers import ELSEWHERE, RUNS, TRIGGERS
 
 _NUMBER = re.compile(r"\d[\d.]*(?:e[+-]?\d+)?")
 

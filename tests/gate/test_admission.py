@@ -174,7 +174,7 @@ def run(tasks: list[Task], total: int, jobs: int = 4) -> tuple[dict[str, Outcome
     seen = Together()
     outcomes = run_tasks(
         tasks,
-        "hostile_targets:dispatch",
+        "tests.support.hostile_targets:dispatch",
         jobs=jobs,
         on_event=lambda name, message: None,
         on_start=seen.started,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from onnx_gate.report.baseline import with_baseline
 from onnx_gate.report.io import to_json
 from onnx_gate.report.model import Baseline, Check, CheckBase, Metrics, ModelResult, Report
-from tests.report.reports import check, report
+from tests.support.report.reports import check, report
 
 BASELINE = Baseline(sha="4f1c2e9", run=17)
 

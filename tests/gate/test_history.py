@@ -17,8 +17,8 @@ from onnx_gate.report.io import parse_report, read_report, to_json
 from onnx_gate.report.model import ModelResult, Stage
 from onnx_gate.workers.pool import Outcome
 from onnx_gate.workers.task import End
-from tests.conftest import gate
-from tests.report.scenes import whole
+from tests.support.gate import gate
+from tests.support.report.scenes import whole
 
 NUMBERS = st.none() | st.floats() | st.sampled_from([0.0, -1.0, 2.5, math.inf])
 RESULTS = st.builds(

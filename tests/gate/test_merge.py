@@ -26,8 +26,8 @@ from onnx_gate.report.model import (
     Shard,
     Stage,
 )
-from tests.conftest import gate
-from tests.report.reports import check
+from tests.support.gate import gate
+from tests.support.report.reports import check
 
 VERSIONS = {"python": "3.11.4", "torch": "2.13.0", "onnx": "1.19", "onnxruntime": "1.31.1"}
 MANIFEST = ManifestInfo(path="onnx-gate.yml", sha256="ab" * 32)

@@ -19,7 +19,7 @@ from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.io import read_report, to_json, to_message
 from onnx_gate.report.model import ModelResult, Report, Shard
 from onnx_gate.workers.pool import Outcome
-from tests.conftest import gate
+from tests.support.gate import gate
 
 NAMES = st.lists(st.text("abcdef", min_size=1, max_size=3), min_size=1, max_size=12, unique=True)
 WEIGHTS = st.dictionaries(

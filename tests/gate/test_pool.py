@@ -67,7 +67,7 @@ def beside(make: Callable[..., Task], tmp_path: Path) -> Callable[..., Outcome]:
 
 def run(tasks: list[Task], *, jobs: int = 2, **options: Any) -> dict[str, Outcome]:
     options.setdefault("on_event", lambda name, message: None)
-    return run_tasks(tasks, "hostile_targets:dispatch", jobs=jobs, **options)
+    return run_tasks(tasks, "tests.support.hostile_targets:dispatch", jobs=jobs, **options)
 
 
 def alive(pids: Path) -> list[int]:
@@ -588,7 +588,7 @@ from onnx_gate.workers.pool import Task, run_tasks
 payload = {{"do": "outlives_the_gate", "pids": {str(pids)!r}}}
 run_tasks(
     [Task("a", payload, 120, None, Path({str(tmp_path / "log")!r}))],
-    "hostile_targets:dispatch",
+    "tests.support.hostile_targets:dispatch",
     jobs=1,
     on_event=lambda name, m: m["kind"] == "result" and os.kill(os.getpid(), signal.SIGKILL),
 )

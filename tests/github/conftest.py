@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from onnx_gate.github.client import Client
-from tests.github.clients import client_for
-from tests.github.server import GitHub
+from tests.support.github.clients import client_for
+from tests.support.github.server import GitHub
 
 
 @pytest.fixture

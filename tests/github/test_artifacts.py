@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import io
 import struct
 import zipfile
@@ -18,29 +17,15 @@ from onnx_gate.errors import UserError
 from onnx_gate.github.archive import read_member
 from onnx_gate.github.artifacts import Artifact, download_report, find_baseline
 from onnx_gate.github.client import Client
-from onnx_gate.github.context import Context, read_context
 from onnx_gate.github.errors import GitHubError
 from onnx_gate.github.transport import Budget, Transport, Unacceptable
-from tests.github.clients import Clock, client_for
-from tests.github.server import REPOSITORY, TOKEN, GitHub
-from tests.github.state import BASE, HEAD, zip_of
+from tests.support.github.clients import Clock, client_for
+from tests.support.github.contexts import context
+from tests.support.github.server import REPOSITORY, TOKEN, GitHub
+from tests.support.github.state import BASE, HEAD, zip_of
 
 EVENTS = Path(__file__).parent / "events"
 REPORT = b'{"schema": 1}'
-
-
-def context(event: str = "pull_request", **more: Any) -> Context:
-    read = read_context(
-        {
-            "GITHUB_EVENT_NAME": event,
-            "GITHUB_EVENT_PATH": str(EVENTS / f"{event}.json"),
-            "GITHUB_REPOSITORY": REPOSITORY,
-            "GITHUB_SHA": HEAD,
-            "GITHUB_RUN_ID": "17400",
-            "GITHUB_WORKFLOW_REF": f"{REPOSITORY}/.github/workflows/parity.yml@refs/heads/main",
-        }
-    )
-    return dataclasses.replace(read, **more)
 
 
 def test_the_redirect_is_followed_without_the_token(

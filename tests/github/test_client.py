@@ -15,10 +15,10 @@ from onnx_gate.github.artifacts import download_report
 from onnx_gate.github.client import Client
 from onnx_gate.github.contents import read_file
 from onnx_gate.github.errors import GitHubError, refusal
-from tests.github.clients import Clock, client_for
-from tests.github.handlers import ApiHandler
-from tests.github.server import TOKEN, GitHub
-from tests.github.state import BASE, Reply
+from tests.support.github.clients import Clock, client_for
+from tests.support.github.handlers import ApiHandler
+from tests.support.github.server import TOKEN, GitHub
+from tests.support.github.state import BASE, Reply
 
 COMMENTS = "/repos/octo/models/issues/7/comments"
 

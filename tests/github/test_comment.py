@@ -8,8 +8,8 @@ from onnx_gate.github.client import Client
 from onnx_gate.github.comment import CommentResult, Policy, sync_comment
 from onnx_gate.github.errors import GitHubError
 from onnx_gate.github.header import Header
-from tests.github.clients import Clock, client_for, header
-from tests.github.server import BOT, NUMBER, TOKEN, GitHub
+from tests.support.github.clients import Clock, client_for, header
+from tests.support.github.server import BOT, NUMBER, TOKEN, GitHub
 
 
 def sync(

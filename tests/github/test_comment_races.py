@@ -7,19 +7,18 @@ import subprocess
 import sys
 import threading
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 from onnx_gate.github.client import Client
 from onnx_gate.github.comment import CommentResult, Policy, sync_comment
 from onnx_gate.github.transport import Budget
-from tests.github.clients import header
-from tests.github.server import BOT, NUMBER, TOKEN, GitHub
-from tests.github.state import HEAD
-from tests.github.virtual import VirtualTime
+from tests.support.gate import ROOT
+from tests.support.github.clients import header
+from tests.support.github.server import BOT, NUMBER, TOKEN, GitHub
+from tests.support.github.state import HEAD
+from tests.support.github.virtual import VirtualTime
 
-ROOT = Path(__file__).parents[2]
 OLDER_HEAD = "0123abcd" * 5
 
 

@@ -7,8 +7,8 @@ import pytest
 from onnx_gate.errors import UserError
 from onnx_gate.github.client import Client
 from onnx_gate.github.contents import read_file
-from tests.github.server import REPOSITORY, GitHub
-from tests.github.state import BASE
+from tests.support.github.server import REPOSITORY, GitHub
+from tests.support.github.state import BASE
 
 
 @pytest.mark.parametrize(

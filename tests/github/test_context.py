@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from onnx_gate.errors import UserError
 from onnx_gate.github.context import Context, PullRequest, WorkflowRun, read_context
-from tests.github.state import BASE, HEAD
-from tests.github.strategies import JSON
+from tests.support.github.contexts import EVENTS
+from tests.support.github.state import BASE, HEAD
+from tests.support.github.strategies import JSON
 
-EVENTS = Path(__file__).parent / "events"
 MERGE = "77aa10fe" * 5
 OWN = PullRequest(7, HEAD, BASE, "main", fork=False)
 FORK = PullRequest(7, HEAD, BASE, "main", fork=True)

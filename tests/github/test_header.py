@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from onnx_gate.errors import UserError
 from onnx_gate.github.comment import Header, parse
-from tests.github.strategies import JSON
+from tests.support.github.strategies import JSON
 
 NUMBERS = st.integers(0, 2**63 - 1)
 IDS = st.text(min_size=1, max_size=64).filter(str.isprintable)

@@ -9,9 +9,9 @@ import pytest
 from onnx_gate.github.client import Client
 from onnx_gate.github.context import PullRequest
 from onnx_gate.github.pulls import Superseded, find_pull_request
-from tests.github.server import GitHub
-from tests.github.state import BASE, HEAD, Reply
-from tests.github.test_artifacts import context
+from tests.support.github.contexts import context
+from tests.support.github.server import GitHub
+from tests.support.github.state import BASE, HEAD, Reply
 
 OTHER = "0123abcd" * 5
 FORK: dict[str, Any] = {"head_ref": "main", "head_repository": "grace/models"}

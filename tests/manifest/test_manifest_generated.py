@@ -12,9 +12,9 @@ import yaml
 from onnx_gate.manifest import entries, load, schema, suites
 from onnx_gate.manifest import jsonschema as generated
 from onnx_gate.manifest.spec import EDGE_KINDS
+from tests.support.gate import ROOT
 from tools import manifest_page
 
-ROOT = Path(__file__).parents[2]
 ENTRIES = (
     schema.ManifestFile,
     schema.ModelEntry,

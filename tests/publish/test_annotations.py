@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from onnx_gate.github.annotations import MESSAGE_LIMIT, annotations, command
 from onnx_gate.report.model import Change, Finding, ModelError, ModelResult, Problem
 from onnx_gate.report.places import Location
-from tests.report.everything import all_replaced, everything, free_paths, replaced
-from tests.report.hostile import BLANK, HOSTILE, ids
-from tests.report.reports import check
-from tests.report.scenes import diverged, invalid, loosened, model, passing, whole
+from tests.support.report.everything import all_replaced, everything, free_paths, replaced
+from tests.support.report.hostile import BLANK, HOSTILE, ids
+from tests.support.report.reports import check
+from tests.support.report.scenes import diverged, invalid, loosened, model, passing, whole
 
 MANIFEST = "ml/onnx-gate.yml"
 

@@ -20,10 +20,10 @@ from onnx_gate.report.model import (
     Report,
 )
 from onnx_gate.report.summary import headline
-from tests.report.everything import all_replaced
-from tests.report.page import page
-from tests.report.reports import check
-from tests.report.scenes import VIEW, model, whole
+from tests.support.report.everything import all_replaced
+from tests.support.report.page import page
+from tests.support.report.reports import check
+from tests.support.report.scenes import VIEW, model, whole
 
 LEAST = 1500
 WIDE = "𝒜🧨"

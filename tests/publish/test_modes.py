@@ -15,11 +15,11 @@ import pytest
 from onnx_gate.github.header import parse
 from onnx_gate.report.io import read_report, to_json, write_text
 from onnx_gate.report.model import Counts, ModelResult, Report, Shard
-from tests.action.runner import Command, obeyed, parse_outputs
-from tests.github.server import BASE, HEAD, REPOSITORY, TOKEN, GitHub
-from tests.report.reports import report
+from tests.support.gate import ROOT
+from tests.support.github.server import BASE, HEAD, REPOSITORY, TOKEN, GitHub
+from tests.support.report.reports import report
+from tests.support.runner import Command, obeyed, parse_outputs
 
-ROOT = Path(__file__).parents[2]
 REPO = {"full_name": REPOSITORY, "default_branch": "main"}
 PULL = {
     "number": 7,

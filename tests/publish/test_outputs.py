@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnx_gate.github.outputs import append_outputs, format_output, outputs_of
-from tests.report.scenes import diverged
+from tests.support.report.scenes import diverged
 
 names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_-]{0,10}", fullmatch=True)
 values = st.text(alphabet="ab=<>\r\n -𝒜") | st.text(

@@ -14,7 +14,7 @@ from onnx_gate.report.escape import code, fence, inline
 from onnx_gate.report.markdown import Page, View, render
 from onnx_gate.report.model import Report
 from onnx_gate.text import plain
-from tests.report.everything import (
+from tests.support.report.everything import (
     HUGE,
     all_replaced,
     everything,
@@ -25,9 +25,9 @@ from tests.report.everything import (
     replaced,
     text_fields,
 )
-from tests.report.hostile import BLANK, HOSTILE, ids
-from tests.report.page import OPENING, REFERENCES, Shown, cached_page, page
-from tests.report.scenes import VIEW
+from tests.support.report.hostile import BLANK, HOSTILE, ids
+from tests.support.report.page import OPENING, REFERENCES, Shown, cached_page, page
+from tests.support.report.scenes import VIEW
 
 SPITE = (
     "|`</details></code>\n\n# @octocat #1 <!-- [x](http://evil.example) 9b7d0c1e www.a.b $a$\n```"
@@ -78,7 +78,7 @@ def test_there_are_many_of_them() -> None:
 
 
 def test_every_text_field_is_attacked() -> None:
-    """Fill a new field of the report in tests/report/everything.py, with a harmless text."""
+    """Fill a new field of the report in tests/support/report/everything.py, with a harmless text."""
     assert text_fields() - filled_fields() == set()
     words = {"verdict", "kind", "severity", "code", "level", "base", "blame"}
     assert fixed_names() == words | {"members"}

@@ -29,11 +29,11 @@ from onnx_gate.report.model import ModelResult, Report
 from onnx_gate.report.places import inside
 from onnx_gate.report.summary import apart, headline, number, percent
 from onnx_gate.report.versus import factor
-from tests.report.everything import all_replaced, everything
-from tests.report.hostile import HOSTILE, ids
-from tests.report.page import page
-from tests.report.reports import check, report
-from tests.report.scenes import SCENES, diverged, invalid, loosened, unsandboxed
+from tests.support.report.everything import all_replaced, everything
+from tests.support.report.hostile import HOSTILE, ids
+from tests.support.report.page import page
+from tests.support.report.reports import check, report
+from tests.support.report.scenes import SCENES, diverged, invalid, loosened, unsandboxed
 
 HERE = Path(__file__).parent
 

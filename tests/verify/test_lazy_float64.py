@@ -13,7 +13,7 @@ from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.reference import float64
 from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.workers.forked import run_forked
-from tests.verify.test_precision import MODULES
+from tests.support.modules import MODULES
 
 
 class Tied(nn.Module):

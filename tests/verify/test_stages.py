@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnx_gate.verify.stopwatch import Clock
-from tests.conftest import Run
+from tests.support.gate import Run
 
 PARTS = ["inputs", "sessions", "pytorch", "runtime", "compare"]
 

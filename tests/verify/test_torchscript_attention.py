@@ -12,7 +12,7 @@ from onnx_gate.manifest import ExportSpec, InputSpec, ModelSpec
 from onnx_gate.report.io import read_report
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.export.export import export
-from tests.conftest import gate
+from tests.support.gate import gate
 
 MODELS = """
 import torch

@@ -27,8 +27,8 @@ from onnx_gate.report.model import (
     Sandbox,
     Shard,
 )
-from tests.report.reports import check
-from tests.report.scenes import model, whole
+from tests.support.report.reports import check
+from tests.support.report.scenes import model, whole
 
 Path = tuple[str | int, ...]
 KEY = "a key of a mapping"

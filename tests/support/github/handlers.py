@@ -12,10 +12,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from tests.github.state import Reply, refuse
+from tests.support.github.state import Reply, refuse
 
 if TYPE_CHECKING:
-    from tests.github.server import GitHub
+    from tests.support.github.server import GitHub
 
 KINDS = (
     *("read-only", "429", "secondary", "primary", "500", "500-after"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+RUNS = ("good", "bad", "hostile", "findings", "hints")
+
 # code -> runs and models that have to show it. good, bad and hostile are those of tests/e2e.
 TRIGGERS: dict[str, tuple[tuple[str, str], ...]] = {
     "OG101": (("good", "training"),),

@@ -29,7 +29,7 @@ from onnx_gate.report.model import (
     Stage,
     Worst,
 )
-from tests.report.reports import check
+from tests.support.report.reports import check
 
 SHA = "9b7d0c1e" * 5
 VIEW = View(

@@ -14,9 +14,17 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
-from tests.github.description import describe
-from tests.github.handlers import KINDS, ApiHandler, Download, Fault, Request, Server, StoreHandler
-from tests.github.state import (
+from tests.support.github.description import describe
+from tests.support.github.handlers import (
+    KINDS,
+    ApiHandler,
+    Download,
+    Fault,
+    Request,
+    Server,
+    StoreHandler,
+)
+from tests.support.github.state import (
     BASE,
     HEAD,
     REPOSITORY,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from onnx_gate.github.client import Client
 from onnx_gate.github.header import Header
 from onnx_gate.github.transport import Budget
-from tests.github.server import TOKEN, GitHub
-from tests.github.state import HEAD
+from tests.support.github.server import TOKEN, GitHub
+from tests.support.github.state import HEAD
 
 
 class Clock:

@@ -1,0 +1,51 @@
+"""The command line, as a user starts it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnx_gate.report.io import read_report
+from onnx_gate.report.model import ModelResult, Report
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished ``onnx-gate run``."""
+
+    status: int
+    output: str
+    folder: Path
+    report: Report
+
+    def model(self, name: str) -> ModelResult:
+        return next(model for model in self.report.models if model.name == name)
+
+
+def finished_run(folder: Path) -> Run:
+    """Read what a run left in its folder, and what was noted beside it of how it ended."""
+    return Run(
+        int((folder / "status").read_text()),
+        (folder / "output").read_text(),
+        folder,
+        read_report(folder / "report.json"),
+    )
+
+
+def gate(*arguments: str, cwd: Path, timeout: float = 900) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own, as a user does."""
+    environment = {k: v for k, v in os.environ.items() if k not in ("CI", "GITHUB_ACTIONS")}
+    return subprocess.run(
+        [sys.executable, "-m", "onnx_gate", *arguments],
+        cwd=cwd,
+        env=environment,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=timeout,
+    )
