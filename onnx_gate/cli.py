@@ -103,6 +103,9 @@ def run(
     changed: Annotated[
         bool, typer.Option("--changed", help="Say of each model what changed since its verdict.")
     ] = False,
+    traceback: Annotated[
+        bool, typer.Option("--traceback", help="Show where the error of a model came from.")
+    ] = False,
 ) -> None:
     """Verify every model of the manifest; exit 0 passed, 1 diverged or error, 2 invalid call."""
     from onnx_gate.gate.deliver import run_and_report
@@ -123,6 +126,7 @@ def run(
             baseline=baseline,
             jobs=jobs,
             keep_models=keep_models,
+            traceback=traceback,
         )
     except UserError as error:
         _refuse(str(error))

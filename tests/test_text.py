@@ -68,6 +68,7 @@ def test_a_runner_takes_no_text_for_a_command(text: str) -> None:
     assert command.isprintable() or "\t" in command or "\ufffd" in command
     assert len(command.splitlines()) == 1
     head, _, message = command.removeprefix("::error").partition("::")
-    assert "line=" not in head and ":" not in head
+    assert "line=" not in head
+    assert ":" not in head
     assert "##[" not in command
     assert len(message) <= COMMAND_LIMIT

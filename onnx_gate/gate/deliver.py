@@ -39,6 +39,7 @@ def run_and_report(
     sandbox: Sandbox | None = None,
     cache: Path | None = None,
     changed: bool = False,
+    traceback: bool = False,
 ) -> Verdict:
     """Verify, write ``report.json`` and ``report.md`` into ``output``, print the table.
 
@@ -78,6 +79,7 @@ def run_and_report(
                 history=history,
                 cache=cache,
                 changed=changed,
+                traceback=traceback,
             ),
             progress,
             lambda lines: _say(console, lines, github_actions=github),

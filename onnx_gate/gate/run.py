@@ -36,6 +36,7 @@ from onnx_gate.report.model import (
 from onnx_gate.report.times import timed_line
 from onnx_gate.text import did_you_mean, quote
 from onnx_gate.verify.context import Context, today
+from onnx_gate.workers import tracebacks
 from onnx_gate.workers.admission import expectation
 from onnx_gate.workers.launch import Launch, own_folder, plain_files_only
 from onnx_gate.workers.pool import run_tasks
@@ -51,6 +52,8 @@ PRELOAD = (
     "onnx_gate.gate.warm",
     "onnx_gate.diagnose.diagnose",
 )
+
+_TRACE_LINES = 200
 
 _ENDS: dict[str, tuple[str, str]] = {
     "exit": ("crashed", "OG501"),
@@ -73,6 +76,7 @@ class Options:
     ``keep_models`` the exported files. ``launch`` says how the models' code is started,
     ``history`` what is known of them from earlier runs. ``cache`` is the folder of a cache of
     verdicts (none: everything is verified); with ``changed`` it is said why each model is verified.
+    With ``traceback`` it is shown where the error of a model came from.
     """
 
     output: Path
@@ -85,6 +89,7 @@ class Options:
     history: History = field(default_factory=History)
     cache: Path | None = None
     changed: bool = False
+    traceback: bool = False
 
 
 def run(
@@ -119,6 +124,7 @@ def run(
         for spec in specs
         if spec.name not in results
     ]
+    traces: dict[str, tuple[str, ...]] = {}
     by_name = {spec.name: spec for spec in specs}
 
     def on_start(name: str) -> None:
@@ -131,6 +137,8 @@ def run(
             cache.heard()
         if message.get("kind") == "stage":
             progress.stage(name, str(message.get("name", ""))[:40])
+        elif message.get("kind") == tracebacks.KIND and options.traceback:
+            traces[name] = tuple(str(message.get("text", "")).splitlines()[-_TRACE_LINES:])
 
     def on_end(name: str, outcome: Outcome) -> None:
         log = logs[name].relative_to(options.output).as_posix()
@@ -147,7 +155,7 @@ def run(
         elif options.launch.owner is not None:
             plain_files_only(folders[name])
         error = results[name].error
-        tail = error.tail if error is not None else ()
+        tail = traces.get(name, error.tail) if error is not None else ()
         progress.finished(name, results[name].verdict, timed_line(results[name]), tail)
 
     try:

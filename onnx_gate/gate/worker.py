@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,14 +14,18 @@ import numpy as np
 import onnx
 import torch
 
+import onnx_gate
 from onnx_gate.cache.record import Recorder
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.io import to_message
+from onnx_gate.report.model import ModelError, ModelResult
 from onnx_gate.runtimes.base import find_runtime
+from onnx_gate.text import last_lines, plain
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.verify import verify
-from onnx_gate.workers import child
+from onnx_gate.workers import child, tracebacks
+from onnx_gate.workers.limits import TAIL_LINES
 
 
 def work(payload: tuple[ModelSpec, Context], emit: Callable[[dict[str, Any]], None]) -> None:
@@ -35,12 +40,45 @@ def work(payload: tuple[ModelSpec, Context], emit: Callable[[dict[str, Any]], No
     environment = describe_environment(spec)
 
     start = time.perf_counter() - child.born if child.born else None
-    result = verify(spec, context, emit, _explain, start)
+    try:
+        result = verify(spec, context, emit, _explain, start)
+    except Exception as error:
+        result = _failed(spec, error, tracebacks.report(error, emit))
     message = {"kind": "result", "environment": environment, "model": to_message(result)}
     if recorder is not None:
         recorder.add(_declared(spec, context.workspace))
         message["recorded"] = recorder.message(str(context.workspace), _own(context))
     emit(message)
+
+
+def _failed(spec: ModelSpec, error: Exception, text: str) -> ModelResult:
+    """Return the result of a model on which the gate itself has failed."""
+    if isinstance(error, MemoryError):
+        kind, code, message = "memory", "OG503", f"out of memory: {error}"
+    else:
+        kind, code = "crashed", "OG505"
+        message = (
+            f"onnx-gate itself failed: {type(error).__name__}: {plain(error, 200)}{_origin(error)}; "
+            "the traceback is in the log, please report it"
+        )
+    tail = last_lines(text.encode("utf-8", "replace"), TAIL_LINES)
+    return ModelResult(
+        name=spec.name,
+        verdict="error",
+        required=spec.required,
+        error=ModelError.model_validate(
+            {"kind": kind, "code": code, "message": message, "tail": tail}
+        ),
+    )
+
+
+def _origin(error: Exception) -> str:
+    """Return the last line of ours that an exception has passed, in brackets."""
+    package = Path(onnx_gate.__file__).parent
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if Path(frame.filename).is_relative_to(package):
+            return f" ({Path(frame.filename).relative_to(package.parent)}:{frame.lineno})"
+    return ""
 
 
 def _declared(spec: ModelSpec, workspace: Path) -> Iterator[str]:

@@ -31,6 +31,7 @@ from onnx_gate.verify.export.reuse import delete_export, load_export, save_expor
 from onnx_gate.verify.inspect.inspect import inspect_graph, join_inputs
 from onnx_gate.verify.prepare import Prepared, prepare, restore_after_export
 from onnx_gate.verify.stopwatch import Clock
+from onnx_gate.workers import tracebacks
 from onnx_gate.workers.forked import run_forked
 
 Emit = Callable[[dict[str, Any]], None]
@@ -100,6 +101,7 @@ def verify(
         result, checker, exported = _verify(spec, context, progress)
     except GateError as error:
         if not context.reuse:
+            tracebacks.report(error, emit)
             return _failed(spec, progress, error)
         result = None
     if result is None or (context.reuse and result.verdict != "pass"):

@@ -23,6 +23,7 @@ HARMFUL = {
     "interrupts": "crashed",
     "stops": "timeout",
     "dies_later": "crashed",
+    "sabotages": "crashed",
 }
 HARMLESS = ("first", "last", "prints", "closes_stdout", "leaves_threads")
 
@@ -49,6 +50,18 @@ def test_the_others_keep_their_verdicts(hostile: Run, name: str) -> None:
 def test_the_run_fails_and_says_all(hostile: Run) -> None:
     assert hostile.status == 1
     assert len(hostile.report.models) == len(HARMFUL) + len(HARMLESS)
+
+
+def test_an_exception_of_the_gate_says_where_it_came_from(hostile: Run) -> None:
+    error = hostile.model("sabotages").error
+    assert error is not None
+    assert error.code == "OG505"
+    assert "TypeError" in error.message
+    assert "onnx_gate/" in error.message
+    assert error.log is not None
+    log = (hostile.folder / error.log).read_text()
+    assert "Traceback (most recent call last)" in log
+    assert any("TypeError" in line for line in error.tail)
 
 
 def test_the_end_of_the_log_is_shown(hostile: Run) -> None:

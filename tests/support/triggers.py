@@ -65,6 +65,7 @@ TRIGGERS: dict[str, tuple[tuple[str, str], ...]] = {
     "OG502": (("hostile", "loops"),),
     "OG503": (("hostile", "allocates"),),
     "OG504": (("hostile", "corrupts"),),
+    "OG505": (("hostile", "sabotages"),),
     "OG601": (("bad", "expired_waiver"),),
     "OG602": (("findings", "unneeded_waiver"),),
     "OG701": (("hints", "remainder"), ("hints", "quotient")),

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 
+import psutil
 import torch
 from torch import Tensor, nn
 
@@ -103,6 +104,13 @@ class DiesLater(Innocent):
     def wait() -> None:
         time.sleep(0.3)
         os._exit(0)
+
+
+class Sabotages(Harmful):
+    """Breaks what the gate itself works with, in their common process."""
+
+    def harm(self) -> None:
+        vars(psutil)["virtual_memory"] = None
 
 
 # These do nothing that could change a number, so they pass, and must not get in anyone's way.
