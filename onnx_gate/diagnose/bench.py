@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.errors import GateError
+from onnx_gate.findings import codes
+from onnx_gate.findings.codes import code_of
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array, Refusal, find_runtime, first_line
 from onnx_gate.runtimes.torch_eager import Eager
@@ -39,8 +41,6 @@ SHORTEST = 0.5
 EVALUATOR_BYTES = 256 * 2**20
 
 PLAIN = RuntimeSpec("onnxruntime", optimization="off")
-
-_DOES_NOT_LOAD = ("OG202", "OG303")
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Bench:
             except Refusal as error:
                 return Answer(refused=str(error))
             except GateError as error:
-                if error.code in _DOES_NOT_LOAD:
+                if code_of(error.code).load_failure:
                     return Answer(refused=error.message)
                 return Answer(failed=error.message)
 
@@ -144,7 +144,7 @@ class Bench:
             except Refusal as error:
                 return Twice(Answer(refused=str(error)))
             except GateError as error:
-                differs = error.message if error.code == "OG106" else ""
+                differs = error.message if error.code == codes.OG106.code else ""
                 return Twice(Answer(failed=error.message), difference=differs)
             noticed = tuple(finding.message for finding in findings)
             return Twice(self.select(outputs.arrays), noticed=noticed)

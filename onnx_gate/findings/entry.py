@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from onnx_gate.findings.codes import ALL
+
 _HEADING = re.compile(r"^## (.+)$", re.M)
 _TITLE = re.compile(r"# (OG\d{3}): (.+)")
-_APPEARANCE = re.compile(r"(finding of severity|error of kind) `(\w+)`")
 _MESSAGE = re.compile(r"^```text\n(.*?)\n```$", re.M | re.S)
 _SECTIONS = ("Why it matters", "How to mend it", "Example")
 
@@ -16,8 +17,7 @@ _SECTIONS = ("Why it matters", "How to mend it", "Example")
 class Entry:
     """One code: what it means, why it matters, the remedy, and an example; all but the title Markdown.
 
-    ``severities`` are those of the findings with this code, ``kinds`` those of the errors; a code
-    that comes with an error says why a model has no verdict of its own.
+    A code that comes with an error says why a model has no verdict of its own.
     """
 
     code: str
@@ -26,8 +26,6 @@ class Entry:
     why: str
     remedy: str
     example: str
-    severities: tuple[str, ...] = ()
-    kinds: tuple[str, ...] = ()
 
     @property
     def message(self) -> str:
@@ -38,10 +36,11 @@ class Entry:
     @property
     def appears(self) -> str:
         """How it shows: ``finding of severity error; error of kind export``."""
+        code = ALL[self.code]
         return "; ".join(
             [
-                *(f"finding of severity {severity}" for severity in self.severities),
-                *(f"error of kind {kind}" for kind in self.kinds),
+                *(f"finding of severity {severity}" for severity in code.severities),
+                *(f"error of kind {kind}" for kind in code.kinds),
             ]
         )
 
@@ -52,17 +51,11 @@ def parse(text: str) -> Entry:
     parts = _HEADING.split(text)
     if title is None or tuple(parts[1::2]) != _SECTIONS:
         raise ValueError(f"{text[:40]!r} is no finding: {', '.join(_SECTIONS)} in this order")
-    head, meaning = parts[0][title.end() :].strip().split("\n\n", 1)
-    shown = _APPEARANCE.findall(head)
-    if not shown:
-        raise ValueError(f"{title[1]} does not say how it appears")
     return Entry(
         code=title[1],
         title=title[2],
-        meaning=meaning.strip(),
+        meaning=parts[0][title.end() :].strip(),
         why=parts[2].strip(),
         remedy=parts[4].strip(),
         example=parts[6].strip(),
-        severities=tuple(value for kind, value in shown if kind.startswith("finding")),
-        kinds=tuple(value for kind, value in shown if kind.startswith("error")),
     )

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from onnx_gate.cache.cache import Cache
 from onnx_gate.cache.lookup import CachedResults, look_up, use_cache
 from onnx_gate.errors import UserError
+from onnx_gate.findings import codes
 from onnx_gate.gate.keep_repro import REPRO, keep_repro
 from onnx_gate.gate.progress import Progress
 from onnx_gate.gate.shards import part
@@ -55,14 +56,14 @@ PRELOAD = (
 
 _TRACE_LINES = 200
 
-_ENDS: dict[str, tuple[str, str]] = {
-    "exit": ("crashed", "OG501"),
-    "signal": ("crashed", "OG501"),
-    "lost": ("crashed", "OG501"),
-    "protocol": ("crashed", "OG504"),
-    "done": ("crashed", "OG504"),
-    "timeout": ("timeout", "OG502"),
-    "memory": ("memory", "OG503"),
+_ENDS: dict[str, codes.Code] = {
+    "exit": codes.OG501,
+    "signal": codes.OG501,
+    "lost": codes.OG501,
+    "protocol": codes.OG504,
+    "done": codes.OG504,
+    "timeout": codes.OG502,
+    "memory": codes.OG503,
 }
 
 
@@ -233,15 +234,15 @@ def result_of(spec: ModelSpec, outcome: Outcome, log: str) -> ModelResult:
                 update={"error": result.error.model_copy(update={"log": log})}
             )
         return result.model_copy(update=seen)
-    kind, code = _ENDS[outcome.end]
+    code = _ENDS[outcome.end]
     message = outcome.detail
     if outcome.end == "done":
         message = "the worker ended without a complete result"
     return ModelResult(
         name=spec.name,
         verdict="error",
-        error=ModelError.model_validate(
-            {"kind": kind, "code": code, "message": message, "log": log, "tail": outcome.tail}
+        error=ModelError(
+            kind=code.kinds[0], code=code.code, message=message, log=log, tail=outcome.tail
         ),
         **seen,
     )

@@ -17,6 +17,7 @@ import torch
 import onnx_gate
 from onnx_gate.cache.record import Recorder
 from onnx_gate.errors import GateError
+from onnx_gate.findings import codes
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.io import to_message
 from onnx_gate.report.model import ModelError, ModelResult
@@ -54,9 +55,9 @@ def work(payload: tuple[ModelSpec, Context], emit: Callable[[dict[str, Any]], No
 def _failed(spec: ModelSpec, error: Exception, text: str) -> ModelResult:
     """Return the result of a model on which the gate itself has failed."""
     if isinstance(error, MemoryError):
-        kind, code, message = "memory", "OG503", f"out of memory: {error}"
+        code, message = codes.OG503, f"out of memory: {error}"
     else:
-        kind, code = "crashed", "OG505"
+        code = codes.OG505
         message = (
             f"onnx-gate itself failed: {type(error).__name__}: {plain(error, 200)}{_origin(error)}; "
             "the traceback is in the log, please report it"
@@ -66,9 +67,7 @@ def _failed(spec: ModelSpec, error: Exception, text: str) -> ModelResult:
         name=spec.name,
         verdict="error",
         required=spec.required,
-        error=ModelError.model_validate(
-            {"kind": kind, "code": code, "message": message, "tail": tail}
-        ),
+        error=ModelError(kind=code.kinds[0], code=code.code, message=message, tail=tail),
     )
 
 

@@ -7,6 +7,7 @@ GitHub keeps ten annotations of each level and step, so these are the ten worst.
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+from onnx_gate.findings.codes import code_of
 from onnx_gate.report import diagnosed, places, summary
 from onnx_gate.report.model import Change, Finding, ModelResult, Problem, Report
 from onnx_gate.report.versus import change_sentence
@@ -18,7 +19,6 @@ EACH_LEVEL = 10
 _TITLE_LIMIT = 80
 _NAME_LIMIT = 60
 _MESSAGE_LINES = 20
-_ADVICE = ("OG403", "OG406")
 _ENDS = {"diverged": "diverged", "error": "could not be verified"}
 
 
@@ -53,7 +53,9 @@ def _warnings(report: Report, manifest: str) -> Iterator[str]:
         yield command("warning", _change(change), "the manifest asks less", place)
     yield from _models(report, manifest, "warning", required=False)
     for model in summary.ordered(report.models):
-        found = [f for f in model.findings if f.severity == "warning" and f.code not in _ADVICE]
+        found = [
+            f for f in model.findings if f.severity == "warning" and not code_of(f.code).advice
+        ]
         yield from _findings("warning", model, found, manifest)
 
 

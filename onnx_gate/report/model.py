@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, Field, WithJsonSchema
+
+from onnx_gate.findings.finding import FROZEN
+from onnx_gate.findings.finding import ErrorKind as ErrorKind
+from onnx_gate.findings.finding import Finding as Finding
+from onnx_gate.findings.finding import Severity as Severity
 
 SCHEMA_VERSION = 1
 
@@ -21,26 +26,10 @@ Number = Annotated[
 
 Verdict = Literal["pass", "diverged", "error"]
 CheckVerdict = Literal["pass", "diverged", "waived", "refused"]
-ErrorKind = Literal[
-    "build", "export", "inspect", "runtime", "unverified", "crashed", "timeout", "memory"
-]
-Severity = Literal["error", "warning", "note"]
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", ser_json_inf_nan="strings", populate_by_name=True
-    )
-
-
-class Finding(_Frozen):
-    """Something worth saying about a model, with the code that ``onnx-gate explain`` knows."""
-
-    code: str = Field(pattern=r"^OG\d{3}$")
-    severity: Severity
-    message: str
-    file: str | None = None
-    line: int | None = None
+    model_config = FROZEN
 
 
 class ModelError(_Frozen):

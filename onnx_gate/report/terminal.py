@@ -8,6 +8,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from onnx_gate.findings.codes import code_of
 from onnx_gate.report import diagnosed, summary, times
 from onnx_gate.report.model import Diagnosis, ModelResult, Report
 from onnx_gate.report.versus import change_cell, change_sentence, tally
@@ -82,7 +83,7 @@ def _notes(report: Report) -> list[Text]:
         if model.diagnosis is not None:
             _append_diagnosis(text, model.diagnosis)
         for finding in model.findings[:_LINES]:
-            if finding.severity != "note" and finding.code != "OG403":
+            if finding.severity != "note" and not code_of(finding.code).advice:
                 text.append(f"\n    {finding.code} {printed(finding.message, _LIMIT)}", style="")
         if report.baseline is not None:
             text.append(f"\n    {change_sentence(model)}")

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from onnx_gate.errors import GateError
+from onnx_gate.findings import codes
 from onnx_gate.manifest import RuntimeSpec
 
 Array = npt.NDArray[Any]
@@ -68,15 +68,11 @@ def find_runtime(name: str) -> Runtime:
     found = entry_points(group=ENTRY_POINT_GROUP, name=name)
     if not found:
         names = sorted({entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)})
-        raise GateError(
-            "runtime", "OG302", f"no runtime is called {name!r}; installed: {', '.join(names)}"
-        )
+        raise codes.OG302.error(f"no runtime is called {name!r}; installed: {', '.join(names)}")
     try:
         factory = next(iter(found)).load()
     except ImportError as error:
-        raise GateError(
-            "runtime", "OG302", f"the runtime {name!r} cannot be imported: {error}"
-        ) from error
+        raise codes.OG302.error(f"the runtime {name!r} cannot be imported: {error}") from error
     runtime: Runtime = factory()
     return runtime
 

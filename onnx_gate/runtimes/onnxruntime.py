@@ -11,6 +11,7 @@ import numpy as np
 import onnxruntime as ort
 
 from onnx_gate.errors import GateError
+from onnx_gate.findings import codes
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array, Refusal, ValueInfo, contiguous
 from onnx_gate.runtimes.onnxruntime_errors import load_problem, refusal
@@ -65,9 +66,7 @@ class OnnxRuntime:
         except Exception as error:
             raise _load_error(error, model, spec.label, provider) from error
         if provider not in session.get_providers():
-            raise GateError(
-                "runtime",
-                "OG301",
+            raise codes.OG301.error(
                 f"{spec.label}: {provider} was asked for and could not be loaded; ONNX Runtime "
                 f"fell back to {', '.join(session.get_providers())}",
             )
@@ -127,9 +126,7 @@ def provider_name(provider: str | None) -> str:
     }
     name: str = known.get(provider.removesuffix("ExecutionProvider").lower(), provider)
     if name not in available:
-        raise GateError(
-            "runtime",
-            "OG301",
+        raise codes.OG301.error(
             f"the execution provider {provider!r} is not in this build of ONNX Runtime "
             f"{ort.__version__}, which has {', '.join(available)}; install the package that has it "
             "(onnxruntime-gpu for cuda and tensorrt)",
@@ -148,8 +145,8 @@ def _set_option(options: ort.SessionOptions, key: str, value: str) -> None:
             else:
                 setattr(options, key, value)
         except (TypeError, ValueError) as error:
-            raise GateError(
-                "runtime", "OG302", f"session option {key}: {value!r} is not usable: {error}"
+            raise codes.OG302.error(
+                f"session option {key}: {value!r} is not usable: {error}"
             ) from error
     else:
         options.add_session_config_entry(key, str(value))
@@ -157,14 +154,12 @@ def _set_option(options: ort.SessionOptions, key: str, value: str) -> None:
 
 def _load_error(error: Exception, model: Path, label: str, provider: str) -> GateError:
     if provider != _CPU and "fallback" in str(error).lower():
-        return GateError(
-            "runtime",
-            "OG301",
+        return codes.OG301.error(
             f"{label}: {provider} does not run every node of the model, and the rest would fall "
             f"back to the CPU: {refusal(error)}",
         )
     code, text = load_problem(error, model, ort.__version__, provider)
-    return GateError("runtime", code, f"{label}: {text}")
+    return code.error(f"{label}: {text}")
 
 
 def _info(value: Any) -> ValueInfo:

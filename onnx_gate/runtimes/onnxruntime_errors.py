@@ -8,6 +8,9 @@ from pathlib import Path
 import onnx
 from onnx.helper import tensor_dtype_to_np_dtype
 
+from onnx_gate.findings import codes
+from onnx_gate.findings.codes import Code
+
 _LIMIT = 400
 _STATUS = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", re.S)
 _RUNNING = re.compile(
@@ -59,7 +62,9 @@ def refusal(error: BaseException) -> str:
     return _cut(_one_line(text))
 
 
-def load_problem(error: BaseException, model: Path, version: str, provider: str) -> tuple[str, str]:
+def load_problem(
+    error: BaseException, model: Path, version: str, provider: str
+) -> tuple[Code, str]:
     """Return the code and the sentence for a model that does not load (OG202 or OG303)."""
     text = _LOADING.sub("", _bare(error))
     found = _NO_KERNEL.search(text)
@@ -67,35 +72,35 @@ def load_problem(error: BaseException, model: Path, version: str, provider: str)
         dtypes = _dtypes(model, found[3], found[1])
         kind = f" in {' and '.join(dtypes)}" if dtypes else ""
         node = f", node {found[3]!r}" if found[3] else ""
-        return "OG202", (
+        return codes.OG202, (
             f"it has no kernel for {found[1]} (opset {found[2]}){kind} on {provider}{node}: use a "
             "dtype that it has one for, float32 as a rule, or another execution provider"
         )
     found = _NO_OPERATOR.search(text)
     if found is not None:
-        return "OG202", (
+        return codes.OG202, (
             f"it does not know {found[2]} of the domain {found[1]!r}: define it as a function of the "
             "model, or write it with ONNX's own operators"
         )
     found = _NEWEST.search(text)
     if found is not None:
-        return "OG303", (
+        return codes.OG303, (
             f"ONNX Runtime {version} reads opsets up to {found[1]}, and the file has a newer one: "
             f"ask for it, export: {{opset: {found[1]}}}, or install a newer ONNX Runtime"
         )
     found = _IR_VERSION.search(text)
     if found is not None:
-        return "OG303", (
+        return codes.OG303, (
             f"ONNX Runtime {version} reads IR versions up to {found[2]}, and the file has "
             f"{found[1]}: save it with model.ir_version = {found[2]}, or install a newer ONNX Runtime"
         )
     found = _MIXED.search(text)
     if found is not None:
-        return "OG303", (
+        return codes.OG303, (
             f"the model does not load: {found[1]} is given a {found[2]} and a {found[3]}; ONNX "
             "promotes no types, so convert one of them where the graph is made"
         )
-    return "OG303", f"the model does not load: {_cut(_one_line(_CHECK.sub('', text)))}"
+    return codes.OG303, f"the model does not load: {_cut(_one_line(_CHECK.sub('', text)))}"
 
 
 def _bare(error: BaseException) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 
-from onnx_gate.errors import GateError
+from onnx_gate.findings import codes
 
 SINGLE = "output"
 
@@ -55,9 +55,7 @@ def _walk(prefix: str, value: object) -> Iterator[tuple[str, torch.Tensor]]:
             remedy = "return tensors, or tuples, dictionaries and dataclasses of them"
             if type(leaf).__name__.endswith("Cache"):
                 remedy = "switch it off (use_cache=False in the model's configuration)"
-            raise GateError(
-                "unverified",
-                "OG107",
+            raise codes.OG107.error(
                 f"the model returns a {type(leaf).__module__}.{type(leaf).__qualname__}"
                 f"{f' at {name}' if name else ''}, which neither the gate nor torch.export can take "
                 f"apart: {remedy}",

@@ -11,7 +11,7 @@ import onnx
 from onnx.helper import tensor_dtype_to_np_dtype
 from onnx.reference import ReferenceEvaluator
 
-from onnx_gate.errors import GateError
+from onnx_gate.findings import codes
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array, Refusal, ValueInfo, first_line
 
@@ -25,8 +25,8 @@ class ReferenceRuntime:
             proto = onnx.load(str(model))
             return ReferenceSession(proto, ReferenceEvaluator(proto))
         except Exception as error:
-            raise GateError(
-                "runtime", "OG303", f"{spec.label}: the model does not load: {first_line(error)}"
+            raise codes.OG303.error(
+                f"{spec.label}: the model does not load: {first_line(error)}"
             ) from error
 
     def environment(self) -> dict[str, Any]:

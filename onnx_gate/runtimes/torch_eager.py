@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from onnx_gate.errors import GateError
+from onnx_gate.findings import codes
 from onnx_gate.runtimes.base import Array, Refusal, contiguous, first_line
 from onnx_gate.runtimes.outputs import flatten, unregistered_dataclasses
 
@@ -86,9 +86,7 @@ def bind(module: torch.nn.Module, names: tuple[str, ...]) -> Binding:
         )
     except TypeError as error:
         listed = ", ".join(parameters) or "none"
-        raise GateError(
-            "build",
-            "OG104",
+        raise codes.OG104.error(
             f"forward cannot be called with the inputs {', '.join(names) or '(none)'}: {error}; "
             f"its parameters are {listed}",
         ) from error
@@ -203,9 +201,7 @@ def to_array(tensor: torch.Tensor) -> Array:
     Raises ``GateError`` of kind ``unverified`` for tensors that ONNX has no dense form of.
     """
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_complex():
-        raise GateError(
-            "unverified",
-            "OG107",
+        raise codes.OG107.error(
             f"an output is a {tensor.layout} tensor of {tensor.dtype}, which cannot be compared; "
             "return a dense tensor of real numbers",
         )

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from onnx_gate.errors import GateError
+from onnx_gate.findings import codes
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.model import Finding
 from onnx_gate.runtimes.base import first_line
@@ -70,9 +70,7 @@ def load_object(reference: str, workspace: Path, where: str) -> Any:
         else:
             module = importlib.import_module(place)
     except Exception as error:
-        raise GateError(
-            "build",
-            "OG204",
+        raise codes.OG204.error(
             f"{where}: importing {place} raised {_raised(error, workspace)}",
         ) from error
     value: Any = module
@@ -81,9 +79,7 @@ def load_object(reference: str, workspace: Path, where: str) -> Any:
             value = getattr(value, name)
         except AttributeError as error:
             names = [n for n in vars(module) if not n.startswith("_")]
-            raise GateError(
-                "build",
-                "OG204",
+            raise codes.OG204.error(
                 f"{where}: {place} has no attribute {attribute!r}; it has "
                 f"{', '.join(sorted(names)[:12]) or 'nothing public'}",
             ) from error
@@ -94,9 +90,7 @@ def load_function(reference: str, workspace: Path, where: str) -> Callable[..., 
     """Import a function of the user's; raises ``GateError`` where it cannot be called."""
     value = load_object(reference, workspace, where)
     if not callable(value):
-        raise GateError(
-            "build", "OG204", f"{where}: {reference} is a {type(value).__name__}, not a function"
-        )
+        raise codes.OG204.error(f"{where}: {reference} is a {type(value).__name__}, not a function")
     function: Callable[..., Any] = value
     return function
 
@@ -121,9 +115,7 @@ def load_weights(module: nn.Module, path: Path, shown: str) -> None:
         *([f"another shape: {_some(shapes)}"] if shapes else []),
     ]
     if problems:
-        raise GateError(
-            "build",
-            "OG205",
+        raise codes.OG205.error(
             f"the weights in {shown} do not fit the model: {'; '.join(problems)}"
             + _prefix_hint(own.keys(), state.keys()),
         )
@@ -179,9 +171,7 @@ def _read_state(path: Path, shown: str) -> Mapping[str, torch.Tensor]:
         else:
             loaded = torch.load(str(path), map_location="cpu", weights_only=True)
     except Exception as error:
-        raise GateError(
-            "build",
-            "OG205",
+        raise codes.OG205.error(
             f"the weights in {shown} cannot be read: {_unreadable(path, error)}",
         ) from error
     for key in ("state_dict", "model_state_dict", "model"):
@@ -190,9 +180,7 @@ def _read_state(path: Path, shown: str) -> Mapping[str, torch.Tensor]:
     if not isinstance(loaded, dict) or not all(
         isinstance(value, torch.Tensor) for value in loaded.values()
     ):
-        raise GateError(
-            "build", "OG205", f"{shown} is not a state dict: a mapping from names to tensors"
-        )
+        raise codes.OG205.error(f"{shown} is not a state dict: a mapping from names to tensors")
     return loaded
 
 
@@ -222,31 +210,23 @@ def _instantiate(target: Any, spec: ModelSpec, workspace: Path) -> tuple[nn.Modu
     where = f"models.{spec.name}.model"
     if isinstance(target, nn.Module):
         if spec.args or spec.kwargs:
-            raise GateError(
-                "build",
-                "OG204",
+            raise codes.OG204.error(
                 f"{where}: {spec.model} is a module, which takes no args or kwargs",
             )
         return target, True
     if not callable(target):
-        raise GateError(
-            "build",
-            "OG204",
+        raise codes.OG204.error(
             f"{where}: {spec.model} is a {type(target).__name__}; name an nn.Module, a class or a "
             "function that returns one",
         )
     try:
         module = target(*spec.args, **spec.kwargs)
     except Exception as error:
-        raise GateError(
-            "build",
-            "OG204",
+        raise codes.OG204.error(
             f"{where}: {spec.model} raised {_raised(error, workspace)}",
         ) from error
     if not isinstance(module, nn.Module):
-        raise GateError(
-            "build",
-            "OG204",
+        raise codes.OG204.error(
             f"{where}: {spec.model} returned a {type(module).__name__}, not an nn.Module",
         )
     return module, not isinstance(target, type)
@@ -279,10 +259,8 @@ def _training(module: nn.Module) -> Finding | None:
     ]
     if not live:
         return None
-    return Finding(
-        code="OG101",
-        severity="warning",
-        message=f"the model was returned in training mode ({_some(live, 3)} would act differently); "
+    return codes.OG101.finding(
+        f"the model was returned in training mode ({_some(live, 3)} would act differently); "
         "the gate verified it in eval() mode. Return model.eval(), or an export of the model as it "
         "is keeps Dropout alive",
     )
@@ -296,10 +274,8 @@ def _float64(module: nn.Module) -> Finding | None:
     ]
     if not wide:
         return None
-    return Finding(
-        code="OG103",
-        severity="warning",
-        message=f"{len(wide)} weights are float64 ({_some(wide, 3)}); many runtimes have no float64 "
+    return codes.OG103.finding(
+        f"{len(wide)} weights are float64 ({_some(wide, 3)}); many runtimes have no float64 "
         "kernels, and the others are slow: convert with .float() where that is not meant",
     )
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from onnx_gate.errors import GateError
+from onnx_gate.findings import codes
 from onnx_gate.manifest import (
     DEFAULT_SUITES,
     EdgesSuite,
@@ -116,11 +117,9 @@ class Checker:
         return {
             "checks": [to_message(check) for check in checks],
             "findings": [
-                {
-                    "code": "OG403",
-                    "severity": "warning",
-                    "message": f"{check.case}, output {check.output}: {check.reason}",
-                }
+                to_message(
+                    codes.OG403.finding(f"{check.case}, output {check.output}: {check.reason}")
+                )
                 for check in checks
                 if check.verdict == "diverged"
             ],
@@ -134,10 +133,8 @@ class Checker:
                 return list(self._case(replace(case, expected={}), said, sessions))
         except GateError as error:
             self.findings.append(
-                Finding(
-                    code="OG304",
-                    severity="note",
-                    message=f"not run with optimisations off: {error.message}",
+                codes.OG304.finding(
+                    f"not run with optimisations off: {error.message}",
                 )
             )
             return []
@@ -219,10 +216,8 @@ class Checker:
         if not any(self._agrees_with_rows(case, label, session, v) for v in (True, False)):
             return checks
         self.findings.append(
-            Finding(
-                code="OG403",
-                severity="warning",
-                message=f"{case.id}: PyTorch and {label} agree unless a row of a mask is alike from end "
+            codes.OG403.finding(
+                f"{case.id}: PyTorch and {label} agree unless a row of a mask is alike from end "
                 "to end; name the suite in the manifest where such rows occur",
             )
         )
@@ -285,9 +280,7 @@ class Checker:
                     oracle.output(index),
                 )
         except (ValueError, TypeError) as error:
-            raise GateError(
-                "unverified",
-                "OG405",
+            raise codes.OG405.error(
                 f"{case.id}: the tolerance of {name} cannot be applied: {first_line(error)}",
             ) from error
         verdict: CheckVerdict = "pass" if found.holds else "diverged"
@@ -295,10 +288,8 @@ class Checker:
         meaningless = found.unsteady and not found.holds and not case.named and self._is_edge(case)
         if (found.ill_conditioned or meaningless) and not case.advice:
             self.findings.append(
-                Finding(
-                    code="OG401",
-                    severity="warning",
-                    message=f"{name} is ill-conditioned on {case.id}: rounding moves PyTorch's own "
+                codes.OG401.finding(
+                    f"{name} is ill-conditioned on {case.id}: rounding moves PyTorch's own "
                     "answer by a visible part of the output's scale, so faults of that size cannot "
                     "be seen there",
                 )
@@ -322,9 +313,7 @@ class Checker:
             elif key.isdigit() and int(key) < len(names):
                 index = int(key)
             else:
-                raise GateError(
-                    "unverified",
-                    "OG108",
+                raise codes.OG108.error(
                     f"{case.id}: the stored output_{key} is none of the model's outputs: "
                     f"{', '.join(names)}",
                 )
@@ -336,9 +325,7 @@ class Checker:
         if declared is None or set(declared) == set(outputs.names):
             return outputs
         if len(declared) != len(outputs.names):
-            raise GateError(
-                "unverified",
-                "OG115",
+            raise codes.OG115.error(
                 f"the manifest names {len(declared)} outputs ({', '.join(declared)}) and the model "
                 f"returns {len(outputs.names)}: {', '.join(outputs.names)}",
             )
@@ -364,10 +351,8 @@ class Checker:
 
     def _note_outputs(self, text: str, names: tuple[str, ...]) -> None:
         self.findings.append(
-            Finding(
-                code="OG115",
-                severity="error",
-                message=f"the graph's outputs are {text} {', '.join(names)}: whoever reads them by "
+            codes.OG115.finding(
+                f"the graph's outputs are {text} {', '.join(names)}: whoever reads them by "
                 "name or by place gets something else",
             )
         )
@@ -397,9 +382,7 @@ class Checker:
                 try:
                     return float(function(expected.copy(), actual.copy()))
                 except Exception as error:
-                    raise GateError(
-                        "unverified",
-                        "OG405",
+                    raise codes.OG405.error(
                         f"the metric {reference} raised {type(error).__name__}: {first_line(error)}",
                     ) from error
 

@@ -6,6 +6,7 @@ import datetime
 import math
 from collections.abc import Iterable, Sequence
 
+from onnx_gate.findings import codes
 from onnx_gate.manifest import ModelSpec, Waiver
 from onnx_gate.report.model import Check, Finding, Verdict
 from onnx_gate.verify.inputs.cases import matches
@@ -57,12 +58,10 @@ def _untested_dimension(
         wanted = {s for s in tested if any(f"{name}={s}" in t.split(",") for t in tried)}
         if wanted and not wanted & sizes.get(name, set()):
             listed = ", ".join(map(str, sorted(wanted)))
-            hints = (f.message.rpartition(f"dims: {{{name}: ") for f in findings)
-            known = next((f", such as {key}{sizes}" for _, key, sizes in hints if key), "")
-            return Finding(
-                code="OG402",
-                severity="error",
-                message=f"PyTorch refuses every size of {name!r} that was tested ({listed}), so it is "
+            fitting = next((f.data for f in findings if f.data.get("dimension") == name), None)
+            known = f", such as dims: {{{name}: {fitting['sizes']}}}" if fitting else ""
+            return codes.OG402.finding(
+                f"PyTorch refuses every size of {name!r} that was tested ({listed}), so it is "
                 f"verified at none: name sizes under dims that the model is made for{known}",
             )
     return None
@@ -107,17 +106,13 @@ def _waiver_notes(
 ) -> Iterable[Finding]:
     for number, waiver in enumerate(waivers):
         if waiver.until < today:
-            yield Finding(
-                code="OG601",
-                severity="warning",
-                message=f"the waiver for {waiver.check} ended on {waiver.until} ({waiver.reason}): "
+            yield codes.OG601.finding(
+                f"the waiver for {waiver.check} ended on {waiver.until} ({waiver.reason}): "
                 "it forgives nothing any more",
             )
         elif number not in used and checks:
-            yield Finding(
-                code="OG602",
-                severity="note",
-                message=f"the waiver for {waiver.check} was not needed ({waiver.reason}): remove it",
+            yield codes.OG602.finding(
+                f"the waiver for {waiver.check} was not needed ({waiver.reason}): remove it",
             )
 
 
@@ -138,14 +133,12 @@ def _baked_size(
                 if "=" in part:
                     verdicts.setdefault(part, set()).add(check.verdict)
     places = [place for place, found in verdicts.items() if found == {"diverged"}]
-    said = any(f.code == "OG102" for f in findings)
+    said = any(codes.OG102.among(findings))
     if verdicts.get(here) == {"pass"} and places and not said:
-        cause = next((f for f in findings if f.code == "OG116" and f.file), None)
+        cause = next((f for f in codes.OG116.among(findings) if f.file), None)
         where = f" by {cause.file}:{cause.line}" if cause is not None else ""
-        yield Finding(
-            code="OG102",
-            severity="error",
-            message=f"the graph agrees with PyTorch in every case at the sizes it was exported with "
+        yield codes.OG102.finding(
+            f"the graph agrees with PyTorch in every case at the sizes it was exported with "
             f"({here}) and in none at {', '.join(places[:4])}: a size is baked into it{where}",
             file=cause.file if cause is not None else None,
             line=cause.line if cause is not None else None,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from onnx_gate.errors import GateError
+from onnx_gate.findings import codes
 from onnx_gate.numerics.compare import compare
 from onnx_gate.report.model import Finding
 from onnx_gate.runtimes.base import Array
@@ -111,9 +111,7 @@ def repeat(eager: Eager, inputs: Mapping[str, Array], call: Call) -> None:
                 else []
             ),
         ]
-        raise GateError(
-            "unverified",
-            "OG106",
+        raise codes.OG106.error(
             f"the model disagrees with itself: called twice on equal inputs, {difference}; "
             f"{' and '.join(causes) or 'it keeps state between calls, or reads the time or a file'}. "
             "A graph computes the same thing at every call, so there is nothing to compare it with",
@@ -166,24 +164,18 @@ def _findings(
     changed: Sequence[str], mutated: Sequence[str], drawn: Sequence[str]
 ) -> Iterator[Finding]:
     if changed:
-        yield Finding(
-            code="OG109",
-            severity="warning",
-            message=f"forward changes the model's own state ({', '.join(changed[:3])}); a graph "
+        yield codes.OG109.finding(
+            f"forward changes the model's own state ({', '.join(changed[:3])}); a graph "
             "keeps none. The result did not change with it here",
         )
     if mutated:
-        yield Finding(
-            code="OG110",
-            severity="warning",
-            message=f"forward changes its input {', '.join(mutated)} in place; the graph leaves its "
+        yield codes.OG110.finding(
+            f"forward changes its input {', '.join(mutated)} in place; the graph leaves its "
             "inputs alone, so code that relies on the change will miss it",
         )
     if drawn:
-        yield Finding(
-            code="OG111",
-            severity="warning",
-            message=f"forward draws random numbers from {' and '.join(drawn)}, though the result did "
+        yield codes.OG111.finding(
+            f"forward draws random numbers from {' and '.join(drawn)}, though the result did "
             "not change with them here",
         )
 

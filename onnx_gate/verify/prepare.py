@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from onnx_gate.errors import GateError
+from onnx_gate.findings import codes
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.model import Finding
 from onnx_gate.runtimes.base import Array, Refusal
@@ -24,10 +25,8 @@ from onnx_gate.verify.inputs.cases import cases
 from onnx_gate.verify.inputs.draw import FLOATS, Source, draw
 from onnx_gate.verify.inputs.sizes import Sizes, concrete, example_candidates, sizes_label
 
-_CHANGED = Finding(
-    code="OG109",
-    severity="warning",
-    message="exporting changes the model: called again afterwards it answers differently. The gate "
+_CHANGED = codes.OG109.finding(
+    "exporting changes the model: called again afterwards it answers differently. The gate "
     "compared with a fresh one",
 )
 
@@ -71,9 +70,9 @@ def prepare(spec: ModelSpec, context: Context, module: torch.nn.Module) -> Prepa
             refusals.append(f"{at}{refusal}")
             continue
         if not call.outputs.arrays:
-            raise GateError("unverified", "OG107", "the model returns no tensor")
+            raise codes.OG107.error("the model returns no tensor")
         return Prepared(eager, arrays, sizes, call, tuple(call.findings()))
-    raise GateError("build", "OG105", f"forward raises on example inputs: {refusals[0]}")
+    raise codes.OG105.error(f"forward raises on example inputs: {refusals[0]}")
 
 
 def restore_after_export(spec: ModelSpec, context: Context, before: Prepared) -> Prepared:
@@ -102,9 +101,9 @@ def _rebuild(spec: ModelSpec, context: Context, before: Prepared, difference: st
         difference = str(refusal)
         when = "after the export, and built anew with the same seed"
     except GateError as error:
-        if error.code == "OG106":
+        if error.code == codes.OG106.code:
             raise
-    raise GateError("unverified", "OG106", f"the model disagrees with itself: {when}, {difference}")
+    raise codes.OG106.error(f"the model disagrees with itself: {when}, {difference}")
 
 
 def _examples(spec: ModelSpec, context: Context) -> Iterator[tuple[Sizes, Mapping[str, Array]]]:

@@ -6,16 +6,18 @@ import linecache
 import re
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import onnx
 import torch
 
 import onnx_gate
-from onnx_gate.report.model import Finding, Severity
+from onnx_gate.findings.codes import Code
+from onnx_gate.findings.finding import Finding, Severity
 
 # The key under which torch's exporter keeps the stack of each node.
 STACK_TRACE = "pkg.torch.onnx.stack_trace"
@@ -89,15 +91,21 @@ def at(line: Line | None) -> str:
     return f" ({line.inner}, from {line})" if line.inner is not None else f" ({line})"
 
 
-def finding_at(code: str, severity: Severity, message: str, line: Line | None) -> Finding:
+def finding_at(
+    code: Code,
+    message: str,
+    line: Line | None,
+    severity: Severity | None = None,
+    data: Mapping[str, Any] | None = None,
+) -> Finding:
     """Return a finding, at a line where that is one of the user's repository."""
     own = line if line is not None and line.own else None
-    return Finding(
-        code=code,
+    return code.finding(
+        message,
         severity=severity,
-        message=message,
         file=own.file if own is not None else None,
         line=own.line if own is not None else None,
+        data=data,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 
 from onnx_gate.errors import GateError
+from onnx_gate.findings import codes
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.model import (
     Check,
@@ -162,10 +163,8 @@ def _advised(
     findings = tuple(Finding.model_validate(finding) for finding in found.get("findings", ()))
     if trouble:
         findings = (
-            Finding(
-                code="OG406",
-                severity="warning",
-                message="an advisory case (large, NaN, infinite or empty inputs) took its process "
+            codes.OG406.finding(
+                "an advisory case (large, NaN, infinite or empty inputs) took its process "
                 f"down: {trouble}",
             ),
         )
@@ -256,9 +255,7 @@ def _exported(spec: ModelSpec, context: Context, prepared: Prepared) -> tuple[Ex
 def _must_agree(prepared: Prepared, when: str) -> None:
     difference = prepared.agrees_still()
     if difference:
-        raise GateError(
-            "unverified",
-            "OG106",
+        raise codes.OG106.error(
             f"the model disagrees with itself: {when}, {difference}; it keeps state between calls, "
             "and a graph keeps none",
         )
@@ -295,9 +292,9 @@ def _result(
 ) -> ModelResult:
     if verdict == "error" and error is None:
         why = checks[0].reason if checks else "no case was selected or none fits the inputs"
-        said = [finding.message for finding in findings if finding.code == "OG402"]
+        said = [finding.message for finding in codes.OG402.among(findings)]
         message = said[0] if said else f"no output was compared: {why}"
-        error = ModelError(kind="unverified", code="OG402", message=message)
+        error = ModelError(kind="unverified", code=codes.OG402.code, message=message)
     return ModelResult(
         name=spec.name,
         verdict=verdict,

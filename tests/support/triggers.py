@@ -18,8 +18,8 @@ TRIGGERS: dict[str, tuple[tuple[str, str], ...]] = {
     "OG110": (("good", "in_place"),),
     "OG111": (("findings", "drawing"),),
     "OG112": (("findings", "unused"), ("findings", "renamed_input")),
-    "OG113": (("findings", "live_dropout"),),
-    "OG114": (("bad", "random_noise"),),
+    "OG113": (("findings", "live_dropout"), ("hints", "standardising")),
+    "OG114": (("bad", "random_noise"), ("hints", "scattering")),
     "OG115": (("bad", "named_outputs"), ("hints", "renamed")),
     "OG116": (
         ("bad", "guarded"),

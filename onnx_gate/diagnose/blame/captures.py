@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from onnx_gate.diagnose.bench import EXPORT, FORWARD, Answer, Bench, Fresh
-from onnx_gate.errors import GateError
+from onnx_gate.findings import codes
 from onnx_gate.manifest import ExportSpec
 from onnx_gate.runtimes.base import Array, Refusal, first_line
 from onnx_gate.runtimes.outputs import flatten
@@ -94,7 +94,7 @@ def rebuilt(bench: Bench) -> Answer:
         own = dict(bench.eager.module.named_parameters())
         new = dict(module.named_parameters())
         if own.keys() != new.keys() or not all(torch.equal(own[k], new[k]) for k in own):
-            raise GateError("build", "OG204", "built anew, it has other parameters")
+            raise codes.OG204.error("built anew, it has other parameters")
         eager = Eager(module, tuple(spec.inputs))
         return (eager.without_fast_path() or eager).run(bench.subject.arrays).arrays
 

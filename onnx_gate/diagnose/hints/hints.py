@@ -7,12 +7,11 @@ import onnx
 from onnx_gate.diagnose.hints.facts import DivergenceFacts
 from onnx_gate.diagnose.hints.operator_rules import OPERATOR_RULES
 from onnx_gate.diagnose.hints.value_rules import DECISIVE_RULES, Rule, Said, converted
+from onnx_gate.findings.codes import Code
 from onnx_gate.report.model import Check, Diagnosis, Finding
 
 # More than this many guesses are no help.
 _MOST = 3
-# What these are about is no line of the model's.
-_OF_THE_FILE = frozenset(["OG122", "OG125", "OG305", "OG306"])
 
 
 def hints(diagnosis: Diagnosis, proto: onnx.ModelProto, check: Check) -> tuple[Finding, ...]:
@@ -37,13 +36,12 @@ def _ask(rule: Rule, scene: DivergenceFacts) -> Said:
         return None
 
 
-def _finding(said: tuple[str, str], diagnosis: Diagnosis) -> Finding:
+def _finding(said: tuple[Code, str], diagnosis: Diagnosis) -> Finding:
     code, message = said
-    source = None if code in _OF_THE_FILE else diagnosis.source
-    return Finding(
-        code=code,
+    source = None if code.about_file else diagnosis.source
+    return code.finding(
+        message,
         severity="note",
-        message=message,
         file=source.file if source is not None else None,
         line=source.line if source is not None else None,
     )

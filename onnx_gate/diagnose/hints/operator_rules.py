@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from onnx_gate.diagnose.hints.facts import DivergenceFacts
 from onnx_gate.diagnose.hints.value_rules import CHOOSERS, Rule, Said
+from onnx_gate.findings import codes
 
 
 def integer_division(scene: DivergenceFacts) -> Said:
@@ -13,17 +14,17 @@ def integer_division(scene: DivergenceFacts) -> Said:
     kind = scene.dtype()
     if scene.op == "Mod":
         sign = "dividend" if scene.attribute("fmod", 0) else "divisor"
-        return "OG701", (
+        return codes.OG701, (
             f"Mod with fmod={scene.attribute('fmod', 0)} takes the sign of the {sign}: torch.remainder "
             "and % take that of the divisor (fmod=0), torch.fmod that of the dividend (fmod=1)"
         )
     if scene.op == "Div" and "int" in kind:
-        return "OG701", (
+        return codes.OG701, (
             f"Div of {kind} cuts towards zero: torch.div(rounding_mode='trunc') does too, // and "
             "rounding_mode='floor' go down, so that -7 // 2 is -4 and the graph has -3"
         )
     if scene.op in ("Floor", "Trunc") and scene.made_by(0) == "Div":
-        return "OG701", (
+        return codes.OG701, (
             f"x // y of floats is {scene.op}(x / y) in the graph, and PyTorch corrects the quotient: "
             "1.0 // 0.1 is 9 in PyTorch and 10 in the graph. Divide integers, or stay off the boundaries"
         )
@@ -32,7 +33,7 @@ def integer_division(scene: DivergenceFacts) -> Said:
 
 def rounding(scene: DivergenceFacts) -> Said:
     """Halves."""
-    return "OG702", (
+    return codes.OG702, (
         f"{scene.op} rounds halves to the even neighbour, as torch.round does: 0.5 to 0, 2.5 to 2. "
         "floor(x + 0.5) and C's round() go up or away from zero"
     )
@@ -44,7 +45,7 @@ def resizing(scene: DivergenceFacts) -> Said:
         *("mode", "coordinate_transformation_mode", "nearest_mode", "antialias", "cubic_coeff_a"),
         *("exclude_outside", "align_corners", "padding_mode"),
     )
-    return "OG703", (
+    return codes.OG703, (
         f"{scene.op} has {shown or 'its defaults'}: PyTorch's interpolate is half_pixel (align_corners "
         "where asked for), asymmetric with floor for nearest, cubic_coeff_a=-0.75. Each of them moves "
         "every pixel a little"
@@ -54,11 +55,11 @@ def resizing(scene: DivergenceFacts) -> Said:
 def normalisation(scene: DivergenceFacts) -> Said:
     """The constant beside the variance, and what is normalised over."""
     if scene.attribute("training_mode", 0):
-        return "OG113", (
+        return codes.OG113, (
             "BatchNormalization uses the statistics of the batch: it was exported in training mode"
         )
     shown = scene.attributes("epsilon", "axis", "num_groups", "stash_type")
-    return "OG706", (
+    return codes.OG706, (
         f"{scene.op} has {shown or 'its defaults'}: hold that against the module's eps and "
         "normalized_shape. It shows most where the variance is small"
     )
@@ -68,7 +69,7 @@ def gelu(scene: DivergenceFacts) -> Said:
     """Which of the two functions called GELU."""
     kind = scene.attribute("approximate", "none")
     if scene.op == "Gelu":
-        return "OG707", (
+        return codes.OG707, (
             f"Gelu has approximate={kind!r}: nn.GELU() is 'none' (by erf), nn.GELU('tanh') is 'tanh'; "
             "they are up to 5e-4 apart"
         )
@@ -76,7 +77,7 @@ def gelu(scene: DivergenceFacts) -> Said:
         scene.op in ("Tanh", "Erf", "Mul", "Add", "Pow", "BiasGelu")
         and scene.has_constant(0.044715)
     ):
-        return "OG707", (
+        return codes.OG707, (
             "the graph has GELU's approximation by tanh (0.044715), which is up to 5e-4 from GELU by "
             "erf: use the same approximate= in the module"
         )
@@ -86,7 +87,7 @@ def gelu(scene: DivergenceFacts) -> Said:
 def ties(scene: DivergenceFacts) -> Said:
     """Equal values, of which one has to be chosen."""
     shown = scene.attributes("select_last_index", "largest", "sorted", "axis")
-    return "OG708", (
+    return codes.OG708, (
         f"{scene.op} ({shown or 'its defaults'}) chooses among equal values: which one is first is not "
         "specified. Make the values distinct, or give the values and not the places"
     )
@@ -98,7 +99,7 @@ def window(scene: DivergenceFacts) -> Said:
         *("kernel_shape", "strides", "pads", "dilations", "auto_pad", "ceil_mode"),
         *("count_include_pad", "output_padding", "group"),
     )
-    return "OG710", (
+    return codes.OG710, (
         f"{scene.op} has {shown or 'its defaults'}: PyTorch pads both sides alike, rounds sizes down "
         "(ceil_mode=0) and counts the padding in an average (count_include_pad=1)"
     )
@@ -107,7 +108,7 @@ def window(scene: DivergenceFacts) -> Said:
 def cumulative(scene: DivergenceFacts) -> Said:
     """Where a running sum begins."""
     exclusive, reverse = scene.attribute("exclusive", 0), scene.attribute("reverse", 0)
-    return "OG711", (
+    return codes.OG711, (
         f"{scene.op} has exclusive={exclusive}, reverse={reverse}: torch.cumsum includes the element "
         "itself (exclusive=0) and runs forwards. Long sums in float32 also drift by rounding"
     )
@@ -116,7 +117,7 @@ def cumulative(scene: DivergenceFacts) -> Said:
 def indices(scene: DivergenceFacts) -> Said:
     """Which element an index means."""
     axis = scene.attributes("axis", "batch_dims", "reduction")
-    return "OG713", (
+    return codes.OG713, (
         f"{scene.op} ({axis or 'its defaults'}) counts negative indices from the end, and what is out "
         "of range is undefined. Hold the axis and the indices against the module's, and declare the "
         "input's range in the manifest"
@@ -126,7 +127,7 @@ def indices(scene: DivergenceFacts) -> Said:
 def cast(scene: DivergenceFacts) -> Said:
     """Numbers that the other dtype does not have."""
     source = scene.dtype()
-    return "OG714", (
+    return codes.OG714, (
         f"Cast from {source or 'another dtype'}: NaN, infinities and numbers beyond the new dtype's "
         "range become whatever the processor makes of them. Clamp first; floats are cut towards zero"
     )
@@ -139,7 +140,7 @@ def recurrent(scene: DivergenceFacts) -> Said:
         "LSTM": "ONNX orders the gates i, o, f, c and PyTorch i, f, g, o",
         "GRU": "PyTorch is linear_before_reset=1, and ONNX orders the gates z, r, h, PyTorch r, z, n",
     }.get(scene.op, "PyTorch adds two biases, ONNX takes them one behind the other")
-    return "OG715", (
+    return codes.OG715, (
         f"{scene.op} has {shown or 'its defaults'}: {gates}. Look also at the initial state and at "
         "sequence_lens"
     )
@@ -152,7 +153,7 @@ def axes(scene: DivergenceFacts) -> Said:
     if given is not None:
         shown = ", ".join([*([shown] if shown else []), f"axes={given.tolist()}"])
     flat = " Before opset 13 it flattened everything from that axis on." if scene.opset < 13 else ""
-    return "OG716", (
+    return codes.OG716, (
         f"{scene.op} has {shown or 'its defaults'}: hold that against dim in the module.{flat}"
     )
 
@@ -160,7 +161,7 @@ def axes(scene: DivergenceFacts) -> Said:
 def quantisation(scene: DivergenceFacts) -> Said:
     """What quantising rounds and cuts."""
     zero = scene.dtype(2)
-    return "OG717", (
+    return codes.OG717, (
         f"{scene.op}{f' to {zero}' if zero else ''}: halves go to the even neighbour, what is beyond "
         "the range is cut, and a processor without VNNI saturates sums of u8 by s8 products (use "
         "reduce_range). Compare scale, zero point and axis with the observer's"
@@ -169,12 +170,15 @@ def quantisation(scene: DivergenceFacts) -> Said:
 
 def random(scene: DivergenceFacts) -> Said:
     """Numbers that nobody can repeat."""
-    return "OG114", f"{scene.op} draws random numbers: no two runs agree. Pass them in as an input"
+    return (
+        codes.OG114,
+        f"{scene.op} draws random numbers: no two runs agree. Pass them in as an input",
+    )
 
 
 def dropout(scene: DivergenceFacts) -> Said:
     """Dropout that is still alive."""
-    return "OG113", "Dropout is alive in the graph: call model.eval() before exporting"
+    return codes.OG113, "Dropout is alive in the graph: call model.eval() before exporting"
 
 
 def _for(rule: Rule, *operators: str) -> Iterable[tuple[str, Rule]]:

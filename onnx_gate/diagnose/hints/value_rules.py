@@ -9,10 +9,12 @@ from collections.abc import Callable
 import onnx
 
 from onnx_gate.diagnose.hints.facts import DivergenceFacts
+from onnx_gate.findings import codes
+from onnx_gate.findings.codes import Code
 from onnx_gate.verify.inspect.opsets import changed_between
 from onnx_gate.verify.source_lines import at, of_node
 
-Said = tuple[str, str] | None
+Said = tuple[Code, str] | None
 Rule = Callable[[DivergenceFacts], Said]
 
 _INPUT_SIZE = re.compile(r"the size of (\S+) is (\d+) on axis (\d+), where .*? made for (\d+)")
@@ -50,7 +52,7 @@ def refused(scene: DivergenceFacts) -> Said:
         return None
     size = _INPUT_SIZE.search(reason)
     if size is not None:
-        return "OG102", (
+        return codes.OG102, (
             f"the file declares axis {size[3]} of its input {size[1]} as {size[4]}, the example's "
             "size: name that axis in dynamic_shapes (or dynamic_axes) where the file is exported"
         )
@@ -61,16 +63,16 @@ def refused(scene: DivergenceFacts) -> Said:
         where = at(of_node(node, None)) if node is not None else ""
         bounds = _BOUNDS.search(words)
         if bounds is not None:
-            return "OG713", (
+            return codes.OG713, (
                 f"{op_type} {name!r}{where} is given the index {bounds[1]}, and its table has "
                 f"{bounds[2]} to {bounds[3]}. Declare the input's range in the manifest, or bring "
                 "the index into it inside the model"
             )
         if _ABOUT_SIZES.search(words):
-            return "OG102", (
+            return codes.OG102, (
                 f"{op_type} {name!r}{where} is made for the sizes of the example: {words}"
             )
-    return "OG305", f"one side refuses what the other takes: {reason}"
+    return codes.OG305, f"one side refuses what the other takes: {reason}"
 
 
 def another_form(scene: DivergenceFacts) -> Said:
@@ -78,7 +80,7 @@ def another_form(scene: DivergenceFacts) -> Said:
     reason = scene.check.reason
     if not re.match(r"(shape \[|dtype |\d+ outputs where)", reason):
         return None
-    return "OG122", (
+    return codes.OG122, (
         f"{scene.check.output}: {reason}. Whoever reads the output gets another type than from "
         "PyTorch: look at what the export script adds behind the model, and for a .half(), .float() "
         "or squeeze() on one side only"
@@ -89,7 +91,7 @@ def stale(scene: DivergenceFacts) -> Said:
     """The committed file was made from something else."""
     if scene.diagnosis.blame != "stale artifact":
         return None
-    return "OG125", (
+    return codes.OG125, (
         "the committed file was not made from this model and these weights: export it anew with "
         "every change of either, or leave onnx out and let the gate export"
     )
@@ -102,11 +104,11 @@ def fused(scene: DivergenceFacts) -> Said:
         return None
     name = diagnosis.fused_by
     if not name:
-        return "OG306", (
+        return codes.OG306, (
             "the graph agrees with optimisations off: ship with optimization: off, or the highest "
             "level that agrees, and report it to ONNX Runtime"
         )
-    return "OG306", (
+    return codes.OG306, (
         f"ONNX Runtime's {name} changes the numbers, and the graph agrees without it: ship with "
         f"session_options: {{optimization.disable_specified_optimizers: {name}}} and report it, or "
         "write the model so that the pattern is not matched"
@@ -119,7 +121,7 @@ def masked(scene: DivergenceFacts) -> Said:
     meaningless = scene.one_nan or 0.0 in (scene.expected, scene.actual)
     if not inputs and not (scene.op in _ATTENTION and meaningless):
         return None
-    return "OG705", (
+    return codes.OG705, (
         f"PyTorch has {scene.expected:.4g} and {scene.check.runtime} {scene.actual:.4g} where a row "
         "of the mask lets nothing through: Softmax over -inf alone is NaN, over the smallest number "
         "that exporters write for it the mean, and scaled_dot_product_attention of PyTorch returns 0. "
@@ -133,7 +135,7 @@ def not_a_number(scene: DivergenceFacts) -> Said:
         return None
     who = "PyTorch" if math.isnan(scene.expected) else scene.check.runtime
     operator = scene.op or "an operator"
-    return "OG709", (
+    return codes.OG709, (
         f"NaN is handed on by {who} only, at {operator}: comparisons with NaN are false, and the "
         "runtimes do not agree on what a maximum, a clip or a sign of it is. Replace NaN before the "
         "model, or with torch.nan_to_num inside"
@@ -156,7 +158,7 @@ def overflow(scene: DivergenceFacts) -> Said:
         return None
     name, most = ("float16", "65504") if half else ("float32", "3.4e38")
     finite = f"{max(worst):.4g}" if worst else "no number"
-    return "OG704", (
+    return codes.OG704, (
         f"one side overflows {name}, which ends at {most}, and the other has {finite}: a value in "
         "between is too large. Scale it down before squares, sums and exponentials, or keep those in "
         "a wider dtype"
@@ -168,7 +170,7 @@ def log_of_sigmoid(scene: DivergenceFacts) -> Said:
     before = scene.op == "Sigmoid" and "Log" in scene.read_by()
     if not before and not (scene.op == "Log" and scene.made_by(0) == "Sigmoid"):
         return None
-    return "OG126", (
+    return codes.OG126, (
         "the graph takes Log(Sigmoid(x)): ONNX Runtime's Sigmoid is 0 below -18, so the result is "
         "-inf there. Write -torch.nn.functional.softplus(-x)"
     )
@@ -182,7 +184,7 @@ def domain(scene: DivergenceFacts) -> Said:
     constant = tiny_constant(scene)
     if constant is not None:
         return constant
-    return "OG712", (
+    return codes.OG712, (
         f"{scene.op} meets {where} on one side: PyTorch has {scene.expected:.4g}, "
         f"{scene.check.runtime} {scene.actual:.4g}. Rounding of 1e-7 before it is enough; clamp its "
         "argument, x.clamp(min=1e-6)"
@@ -195,7 +197,7 @@ def tiny_constant(scene: DivergenceFacts) -> Said:
     tiny = _TINY.search(source.code) if source is not None else None
     if tiny is None or not 0 < float(tiny[1]) <= 1e-8 or scene.has_constant(float(tiny[1])):
         return None
-    return "OG124", (
+    return codes.OG124, (
         f"the graph has no constant {tiny[1]}, and `{source.code if source else ''}` does: the "
         "exporter drops an addition of anything up to 1e-8. Use a larger constant, or clamp(min=...)"
     )
@@ -208,7 +210,7 @@ def converted(scene: DivergenceFacts) -> Said:
     changes = changed_between(scene.op, scene.opset, _TRANSLATED_AT)
     if not changes:
         return None
-    return "OG119", (
+    return codes.OG119, (
         f"{scene.op} changed at opset {' and '.join(map(str, changes))}, and the file was converted "
         f"down to {scene.opset}: export at opset {_TRANSLATED_AT} or later to see whether the "
         "conversion is to blame"
@@ -220,7 +222,7 @@ def undecided(scene: DivergenceFacts) -> Said:
     node = scene.maker
     if scene.diagnosis.blame != "ill-conditioned" or node.op_type not in CHOOSERS:
         return None
-    return "OG708", (
+    return codes.OG708, (
         f"{node.op_type} chooses among values that are equal, or within rounding of it, and PyTorch "
         "itself answers otherwise when rounding moves. Make the values distinct, leave out "
         "indices: exact, or give the values and not the places"

@@ -14,6 +14,7 @@ import onnx
 from onnx import numpy_helper
 
 from onnx_gate.errors import GateError, UserError
+from onnx_gate.findings.codes import code_of
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.numerics.compare import compare, scaled_error
 from onnx_gate.runtimes.base import Array, Refusal, Session, find_runtime, first_line
@@ -92,7 +93,7 @@ def replay(
     try:
         session = find_runtime(spec.name).open(path, spec, threads)
     except GateError as error:
-        if error.code not in ("OG202", "OG303"):
+        if not code_of(error.code).load_failure:
             raise
         return tuple(_refused(data.name, str(error)) for data in data_sets)
     try:

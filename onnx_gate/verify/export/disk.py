@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from onnx_gate.errors import GateError
+from onnx_gate.findings import codes
 
 # The graph itself, names, alignment, and what others write meanwhile.
 MARGIN_BYTES = 32 * 2**20
@@ -30,7 +30,7 @@ def check_room(folder: Path, module: torch.nn.Module) -> None:
     needed = needed_bytes((*module.parameters(), *module.buffers()))
     message = shortage(needed, shutil.disk_usage(folder).free)
     if message:
-        raise GateError("export", "OG210", message)
+        raise codes.OG210.error(message)
 
 
 def needed_bytes(tensors: Iterable[torch.Tensor]) -> int:

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 
 from onnx_gate.errors import GateError
+from onnx_gate.findings import codes
+from onnx_gate.findings.codes import Code
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.text import without_escapes
 from onnx_gate.verify.export import translations
@@ -86,7 +88,7 @@ def export_error(error: BaseException, spec: ModelSpec) -> GateError:
     chain = tuple(_chain(error))
     full = next((said for each in chain if (said := disk_full(each))), "")
     if full:
-        return GateError("export", "OG210", full)
+        return codes.OG210.error(full)
     root = workspace_of(spec.model)
     found = (of_error(each, root) for each in reversed(chain))
     failure = _Failure(
@@ -101,10 +103,8 @@ def export_error(error: BaseException, spec: ModelSpec) -> GateError:
         said = recognise(failure)
         if said:
             own_words = f"\n{_essential(failure.last, lines)}" if lines else ""
-            return GateError("export", code, said + own_words)
-    return GateError(
-        "export",
-        "OG207",
+            return code.error(said + own_words, kind="export")
+    return codes.OG207.error(
         f"the {failure.exporter} exporter failed{at(failure.source)}: "
         f"{_essential(failure.last, _LINES)}",
     )
@@ -187,12 +187,12 @@ def _data(failure: _Failure) -> str:
 
 
 # In this order; the number says how many lines of the exporter's own words are worth adding.
-_RECOGNISERS: tuple[tuple[str, Callable[[_Failure], str], int], ...] = (
-    ("OG118", _opset, 0),
-    ("OG206", _sizes, 0),
-    ("OG209", _custom, 1),
-    ("OG201", _operator, 1),
-    ("OG203", _data, 1),
+_RECOGNISERS: tuple[tuple[Code, Callable[[_Failure], str], int], ...] = (
+    (codes.OG118, _opset, 0),
+    (codes.OG206, _sizes, 0),
+    (codes.OG209, _custom, 1),
+    (codes.OG201, _operator, 1),
+    (codes.OG203, _data, 1),
 )
 
 

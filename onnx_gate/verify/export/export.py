@@ -14,7 +14,7 @@ from typing import Any
 import onnx
 import torch
 
-from onnx_gate.errors import GateError
+from onnx_gate.findings import codes
 from onnx_gate.manifest import InputSpec, ModelSpec
 from onnx_gate.report.model import ExportInfo
 from onnx_gate.runtimes.base import Array
@@ -190,9 +190,7 @@ def _custom(
     except Exception as error:
         raise export_error(error, spec) from error
     if not path.exists():
-        raise GateError(
-            "export",
-            "OG207",
+        raise codes.OG207.error(
             f"{where}: {spec.export.exporter} returned without writing {path.name}",
         )
     return Exported(path, spec.export.exporter, read_graph(path, path.name), spec.export.opset)
@@ -212,9 +210,9 @@ def read_graph(path: Path, shown: str) -> onnx.ModelProto:
                 "is a Git LFS pointer, not the model; fetch it with git lfs pull (lfs: true of "
                 "actions/checkout)"
             )
-        raise GateError("export", "OG208", f"{shown} {why}") from error
+        raise codes.OG208.error(f"{shown} {why}") from error
     if not proto.graph.node and not proto.graph.output:
-        raise GateError("export", "OG208", f"{shown} holds no graph: it is no ONNX model")
+        raise codes.OG208.error(f"{shown} holds no graph: it is no ONNX model")
     return proto
 
 

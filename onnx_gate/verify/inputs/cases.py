@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from onnx_gate.errors import GateError
+from onnx_gate.findings import codes
 from onnx_gate.manifest import (
     ADVICE_SUITES,
     DEFAULT_SUITES,
@@ -164,7 +164,7 @@ def suite_reader(kind: str) -> SuiteKind:
     """Return the reader of a kind of suite; raises ``GateError`` where none is installed."""
     registered = entry_points(group=ENTRY_POINT_GROUP, name=kind)
     if not registered:
-        raise GateError("unverified", "OG108", f"no suite kind is called {kind!r}")
+        raise codes.OG108.error(f"no suite kind is called {kind!r}")
     reader: SuiteKind = next(iter(registered)).load()()
     return reader
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import onnx
 
-from onnx_gate.errors import GateError
+from onnx_gate.findings import codes
+from onnx_gate.findings.codes import Code
 from onnx_gate.runtimes.base import first_line
 from onnx_gate.verify.inspect.opsets import first_opset
 
@@ -30,20 +31,20 @@ def check_file(path: Path, inputs: Collection[str]) -> None:
         onnx.checker.check_model(str(path), full_check=False)
     except Exception as error:
         code, message = _explained(str(error) or first_line(error), inputs)
-        raise GateError("inspect", code, message) from error
+        raise code.error(message, kind="inspect") from error
 
 
-def _explained(text: str, inputs: Collection[str]) -> tuple[str, str]:
+def _explained(text: str, inputs: Collection[str]) -> tuple[Code, str]:
     external = _EXTERNAL.search(text)
     if external is not None:
         file = Path(external[2]).name
-        return "OG208", (
+        return codes.OG208, (
             f"the weights of {external[1]!r} should be in {file!r} beside the file, which is not "
             "there: commit that file too (git lfs pull where it is in LFS), or save the model in one "
             "piece, onnx.save(model, path, save_as_external_data=False)"
         )
     said = next((line.strip() for line in text.splitlines() if line.strip()), text)[:300]
-    return "OG117", f"onnx.checker rejects the file: {_cause(text, inputs) or said}"
+    return codes.OG117, f"onnx.checker rejects the file: {_cause(text, inputs) or said}"
 
 
 def _cause(text: str, inputs: Collection[str]) -> str:

@@ -12,7 +12,7 @@ import onnx
 from onnx import numpy_helper
 from onnx.helper import tensor_dtype_to_np_dtype
 
-from onnx_gate.errors import GateError
+from onnx_gate.findings import codes
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.model import Finding
 from onnx_gate.runtimes.base import first_line
@@ -74,9 +74,7 @@ def join_inputs(spec: ModelSpec, exported: Exported) -> dict[str, str]:
         free = [name for name in spec.inputs if name not in joined]
         near = difflib.get_close_matches(lacking[0], free, n=1, cutoff=0.4)
         hint = f" (is it {near[0]!r}?)" if near else ""
-        raise GateError(
-            "inspect",
-            "OG112",
+        raise codes.OG112.error(
             f"the graph has the input{'s' * (len(lacking) > 1)} {', '.join(lacking)}{hint}, which the "
             f"manifest does not name; it names {', '.join(spec.inputs) or 'none'}. Give both the same "
             "names (input_names of torch.onnx.export)",
@@ -88,10 +86,8 @@ def _shapes(path: Path, proto: onnx.ModelProto) -> Iterator[Finding]:
     try:
         onnx.shape_inference.infer_shapes(_light(proto), check_type=True, strict_mode=True)
     except Exception as error:
-        yield Finding(
-            code="OG120",
-            severity="warning",
-            message=f"strict shape inference fails, so other runtimes may refuse the file: "
+        yield codes.OG120.finding(
+            f"strict shape inference fails, so other runtimes may refuse the file: "
             f"{first_line(error)}",
         )
 
@@ -125,10 +121,8 @@ def _opset(exported: Exported) -> Iterator[Finding]:
         why = f"it has no way down for what changed since: {', '.join(changed[:6])}"
     else:
         why = "its converter failed"
-    yield Finding(
-        code="OG118",
-        severity="error",
-        message=f"opset {asked} was asked for and the file has opset {written}: {why}. Ask for "
+    yield codes.OG118.finding(
+        f"opset {asked} was asked for and the file has opset {written}: {why}. Ask for "
         f"{written}, or leave the opset out",
     )
 
@@ -138,35 +132,27 @@ def _inputs(spec: ModelSpec, exported: Exported) -> Iterator[Finding]:
     joined = join_inputs(spec, exported)
     for name, declared in spec.inputs.items():
         if name not in joined:
-            yield Finding(
-                code="OG112",
-                severity="warning",
-                message=f"the input {name!r} is not in the graph: the output does not depend on it, "
+            yield codes.OG112.finding(
+                f"the input {name!r} is not in the graph: the output does not depend on it, "
                 "and a runtime will refuse to be fed it",
             )
             continue
         tensor = graph[joined[name]].type.tensor_type
         if declared.dtype == "float64":
-            yield Finding(
-                code="OG103",
-                severity="warning",
-                message=f"the input {name!r} is float64; many runtimes take none",
+            yield codes.OG103.finding(
+                f"the input {name!r} is float64; many runtimes take none",
             )
         kind = np.dtype(tensor_dtype_to_np_dtype(tensor.elem_type)) if tensor.elem_type else None
         if kind is not None and kind != numpy_dtype(declared.dtype):
-            yield Finding(
-                code="OG121",
-                severity="error",
-                message=f"the graph takes {kind.name} for {name!r}, the manifest says {declared.dtype}",
+            yield codes.OG121.finding(
+                f"the graph takes {kind.name} for {name!r}, the manifest says {declared.dtype}",
             )
         if not tensor.HasField("shape"):
             continue
         for axis, (size, dim) in enumerate(zip(tensor.shape.dim, declared.shape, strict=False)):
             if isinstance(dim, str) and size.HasField("dim_value"):
-                yield Finding(
-                    code="OG102",
-                    severity="error",
-                    message=f"{dim!r} (axis {axis} of {name!r}) is declared dynamic and is the fixed "
+                yield codes.OG102.finding(
+                    f"{dim!r} (axis {axis} of {name!r}) is declared dynamic and is the fixed "
                     f"size {size.dim_value} in the graph",
                 )
 
@@ -191,8 +177,7 @@ def _ranges(spec: ModelSpec, exported: Exported, root: Path | None) -> Iterator[
                 graph, shapes = exported.program.graph_module, _shapes_of(spec, exported)
                 source = bounded_by(graph, shapes, dim, high is not None, root)
         yield finding_at(
-            "OG116",
-            "warning",
+            codes.OG116,
             f"torch.export vouches for {text} of the dynamic dimension {dim!r} only: "
             f"{shown(source, 'forward')} has a condition on it, and the graph has no trace of the "
             "other branch"
@@ -232,31 +217,33 @@ def _assumed(spec: ModelSpec, exported: Exported, root: Path | None) -> Iterator
         broken = [sizes for sizes in tested if not assumption.holds(sizes)]
         if not broken:
             continue
-        remedy = ""
+        remedy, data = "", None
         fitting = assumption.sizes()[:2] if len(assumption.dims) == 1 else []
         if fitting:
             remedy = (
                 f". Sizes for which it holds: dims: {{{assumption.dims[0]}: "
                 f"[{', '.join(map(str, fitting))}]}}"
             )
+            data = {"dimension": assumption.dims[0], "sizes": fitting}
         own = {sizes_label({d: sizes[d] for d in assumption.dims}): None for sizes in broken}
         source = assumption.source
         yield finding_at(
-            "OG116",
-            "note",
+            codes.OG116,
             f"torch.export took for granted that {assumption.text}, by "
             f"{shown(source, 'forward')}, and the graph does not check it; tested as well: "
             f"{'; '.join(list(own)[:4])}{remedy}",
             source,
+            severity="note",
+            data=data,
         )
 
 
 def _nodes(proto: onnx.ModelProto, root: Path | None) -> Iterator[Finding]:
     constants = _constants(proto)
     for node in _all_nodes(proto):
-        code, text = "OG113", ""
+        code, text = codes.OG113, ""
         if node.op_type in _RANDOM:
-            code = "OG114"
+            code = codes.OG114
             text = (
                 "the graph draws random numbers ({}): every run gives another result, and none of "
                 "them can be verified. Draw outside the model and pass the numbers in"
@@ -274,7 +261,6 @@ def _nodes(proto: onnx.ModelProto, root: Path | None) -> Iterator[Finding]:
             source = of_node(node, root)
             yield finding_at(
                 code,
-                "error",
                 text.format(_named(node) + at(source)),
                 source,
             )

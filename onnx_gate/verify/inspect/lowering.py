@@ -14,6 +14,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
+from onnx_gate.findings import codes
 from onnx_gate.report.model import Finding
 from onnx_gate.verify.source_lines import finding_at, of_node, of_stack, shown
 
@@ -32,8 +33,7 @@ def deleted_constants(
         if constant is not None and made_by.get(node.name) not in ("Add", "Sub"):
             source = of_stack(node.meta.get("stack_trace") or "", root)
             yield finding_at(
-                "OG124",
-                "warning",
+                codes.OG124,
                 f"the exporter dropped the constant {constant:g} from {shown(source, repr(node.name))}: it "
                 f"takes anything up to {TAKEN_FOR_ZERO:g} for zero, so a division or logarithm behind "
                 "it meets zeros. Use a larger constant, or clamp(min=...), which is kept",
@@ -48,8 +48,7 @@ def log_of_sigmoid(proto: onnx.ModelProto, root: Path | None) -> Iterator[Findin
         if node.op_type == "Log" and made_by.get(node.input[0]) == "Sigmoid":
             source = of_node(node, root)
             yield finding_at(
-                "OG126",
-                "warning",
+                codes.OG126,
                 f"{shown(source, repr(node.name))} is Log(Sigmoid(x)) in the graph: ONNX Runtime's Sigmoid "
                 "is 0 below -18, so the result is -inf there, where PyTorch's is about x. Write "
                 "-torch.nn.functional.softplus(-x)",
@@ -72,8 +71,7 @@ def float64_inside(
         if isinstance(value, torch.Tensor) and value.dtype == torch.float64:
             source = of_stack(node.meta.get("stack_trace") or "", root)
             yield finding_at(
-                "OG103",
-                "warning",
+                codes.OG103,
                 f"{shown(source, repr(node.name))} computes in float64, though no input is: usually a "
                 "NumPy array or a .double() on the way. Many runtimes have no such kernels: make it "
                 "float32",

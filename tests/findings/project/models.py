@@ -238,6 +238,11 @@ class Normalised(nn.Module):
         return F.layer_norm(x, [8])
 
 
+class Standardised(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return F.batch_norm(x, torch.zeros(8), torch.ones(8))
+
+
 class Activated(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return F.gelu(x)

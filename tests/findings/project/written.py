@@ -69,6 +69,18 @@ def normalising(module: nn.Module, example: dict[str, Tensor], path: Path) -> No
     _write(path, example, nodes, (TensorProto.FLOAT, ["batch", 8]), scale=np.ones(8, np.float32))
 
 
+def standardising(module: nn.Module, example: dict[str, Tensor], path: Path) -> None:
+    names = "x scale bias mean variance"
+    nodes = [_node("BatchNormalization", names, "y running_mean running_var", training_mode=1)]
+    ones, zeros = np.ones(8, np.float32), np.zeros(8, np.float32)
+    constants = {"scale": ones, "bias": zeros, "mean": zeros, "variance": ones}
+    _write(path, example, nodes, (TensorProto.FLOAT, ["batch", 8]), **constants)
+
+
+def scattering(module: nn.Module, example: dict[str, Tensor], path: Path) -> None:
+    _write(path, example, [_node("RandomNormalLike", "x", "y")], (TensorProto.FLOAT, ["batch", 8]))
+
+
 def activating(module: nn.Module, example: dict[str, Tensor], path: Path) -> None:
     nodes = [_node("Gelu", "x", "y", approximate="tanh")]
     _write(path, example, nodes, (TensorProto.FLOAT, ["batch", 8]))

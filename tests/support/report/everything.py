@@ -46,7 +46,14 @@ def everything() -> Report:
         base=CheckBase(verdict="pass", max_abs=1e-3),
     )
     findings = tuple(
-        Finding(code="OG102", severity=severity, message="found", file="models/a.py", line=3)
+        Finding(
+            code="OG102",
+            severity=severity,
+            message="found",
+            file="models/a.py",
+            line=3,
+            data={"dimension": "batch"},
+        )
         for severity in ("error", "warning", "note")
     )
     nowhere = Finding(code="OG102", severity="error", message="found")

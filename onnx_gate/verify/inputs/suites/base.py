@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from onnx_gate.errors import GateError
+from onnx_gate.findings import codes
 from onnx_gate.manifest import InputSpec
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inputs.draw import FLOATS, numpy_dtype
@@ -76,7 +76,7 @@ def check_arrays(
         if name in arrays:
             problems.extend(_mismatches(name, arrays[name], spec, sizes))
     if problems:
-        raise GateError("unverified", "OG108", f"{where}: {'; '.join(problems)}")
+        raise codes.OG108.error(f"{where}: {'; '.join(problems)}")
     return sizes
 
 
@@ -110,7 +110,7 @@ def as_array(value: Any, where: str) -> Array:
     try:
         array = np.asarray(value)
     except ValueError as error:
-        raise GateError("unverified", "OG108", f"{where}: not an array: {error}") from error
+        raise codes.OG108.error(f"{where}: not an array: {error}") from error
     if array.dtype == object:
-        raise GateError("unverified", "OG108", f"{where}: not an array of numbers")
+        raise codes.OG108.error(f"{where}: not an array of numbers")
     return array

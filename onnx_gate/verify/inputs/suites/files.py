@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from onnx_gate.errors import GateError
+from onnx_gate.findings import codes
 from onnx_gate.manifest import FilesSuite, InputSpec
 from onnx_gate.runtimes.base import Array, first_line
 from onnx_gate.verify.inputs.suites.base import Draft, SuiteContext, as_array, check_arrays
@@ -30,9 +31,7 @@ class FileCases:
             except GateError:
                 raise
             except Exception as error:
-                raise GateError(
-                    "unverified", "OG108", f"{place} cannot be read: {first_line(error)}"
-                ) from error
+                raise codes.OG108.error(f"{place} cannot be read: {first_line(error)}") from error
             arrays = {k: v for k, v in values.items() if k in context.inputs}
             expected = {
                 k.removeprefix(_STORED): v
@@ -63,9 +62,7 @@ def _find(patterns: tuple[str, ...], workspace: Path, where: str) -> list[Path]:
         ]
         if not usable:
             kinds = ", ".join(_SUFFIXES)
-            raise GateError(
-                "unverified",
-                "OG108",
+            raise codes.OG108.error(
                 f"{where}: no file matches {pattern!r} below the manifest's folder "
                 f"(readable are {kinds} and folders called test_data_set_*)",
             )
@@ -81,9 +78,7 @@ def _read(path: Path, inputs: Mapping[str, InputSpec], place: str) -> dict[str, 
             return {name: archive[name] for name in archive.files}
     if path.suffix == ".npy":
         if len(inputs) != 1:
-            raise GateError(
-                "unverified",
-                "OG108",
+            raise codes.OG108.error(
                 f"{place}: a .npy file holds one array and the model has {len(inputs)} inputs; "
                 "store them by name in a .npz",
             )
@@ -98,9 +93,7 @@ def _read(path: Path, inputs: Mapping[str, InputSpec], place: str) -> dict[str, 
     if isinstance(loaded, torch.Tensor) and len(inputs) == 1:
         loaded = {next(iter(inputs)): loaded}
     if not isinstance(loaded, Mapping):
-        raise GateError(
-            "unverified", "OG108", f"{place}: not a dictionary from input names to tensors"
-        )
+        raise codes.OG108.error(f"{place}: not a dictionary from input names to tensors")
     return {str(name): as_array(value, f"{place}: {name}") for name, value in loaded.items()}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from onnx_gate.errors import GateError
+from onnx_gate.findings import codes
 from onnx_gate.manifest import GeneratorSuite
 from onnx_gate.runtimes.base import first_line
 from onnx_gate.verify.build import load_function
@@ -34,9 +35,7 @@ class GeneratorCases:
             except Exception as error:
                 raise _raised(where, suite, error) from error
             if not isinstance(item, Mapping):
-                raise GateError(
-                    "unverified",
-                    "OG108",
+                raise codes.OG108.error(
                     f"{where}: {suite.generator} yielded a {type(item).__name__}; "
                     "each case is a dictionary from input names to arrays",
                 )
@@ -47,8 +46,6 @@ class GeneratorCases:
 
 
 def _raised(where: str, suite: GeneratorSuite, error: Exception) -> GateError:
-    return GateError(
-        "unverified",
-        "OG108",
+    return codes.OG108.error(
         f"{where}: {suite.generator} raised {type(error).__name__}: {first_line(error)}",
     )

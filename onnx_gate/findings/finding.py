@@ -1,0 +1,34 @@
+"""One finding, and the words for how serious it is."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Severity = Literal["error", "warning", "note"]
+ErrorKind = Literal[
+    "build", "export", "inspect", "runtime", "unverified", "crashed", "timeout", "memory"
+]
+
+
+FROZEN = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings", populate_by_name=True)
+
+
+class Finding(BaseModel):
+    """Something worth saying about a model, with the code that ``onnx-gate explain`` knows.
+
+    ``data`` holds as values what the message says in words, where something else needs it.
+    """
+
+    model_config = FROZEN
+
+    code: str = Field(pattern=r"^OG\d{3}$")
+    severity: Severity
+    message: str
+    file: str | None = None
+    line: int | None = None
+    data: dict[str, Any] = {}
+
+    def __hash__(self) -> int:
+        return hash((self.code, self.severity, self.message, self.file, self.line))
