@@ -52,7 +52,7 @@ models:
     inputs:
       image: {dtype: float32, shape: [batch, 3, 224, 224], range: [0, 1]}
     outputs: [logits]                 # names; or name -> tolerance for that output
-    export: {exporter: dynamo, opset: 20}
+    export: {exporter: dynamo, opset: 20, example: {batch: 3}}
     dims: {batch: [1, 8, 128]}
     runtimes:
       - onnxruntime

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,9 +22,7 @@ from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array, Refusal, find_runtime, first_line
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.determinism import call_twice
-from onnx_gate.verify.inputs.cases import cases
-from onnx_gate.verify.inputs.draw import FLOATS, Source, draw
-from onnx_gate.verify.inputs.sizes import concrete, example_candidates
+from onnx_gate.verify.inputs.example import examples
 from onnx_gate.verify.sessions import answers_of
 from onnx_gate.workers.forked import run_forked
 
@@ -196,25 +194,12 @@ class Bench:
         return self._example[0]
 
     def _draw_example(self) -> tuple[Mapping[str, Array], Answer] | None:
-        for arrays in self._examples():
+        for _, arrays in examples(self.subject.spec, self.subject.workspace):
             try:
                 return arrays, self.select(self.eager.run(arrays).arrays)
             except Refusal:
                 continue
         return None
-
-    def _examples(self) -> Iterator[Mapping[str, Array]]:
-        """Yield what the gate has tried as the example of the export, in its order."""
-        spec = self.subject.spec
-        if any(s.range is None and s.dtype not in (*FLOATS, "bool") for s in spec.inputs.values()):
-            # Integers without a range come from the user's own suites only.
-            yield from (case.arrays for case in cases(spec, {}, self.subject.workspace))
-            return
-        for sizes in example_candidates(spec.inputs, spec.dims):
-            yield {
-                name: draw(s, concrete(s, sizes), Source(spec.seed, "example", name))
-                for name, s in spec.inputs.items()
-            }
 
     def select(self, arrays: Sequence[Array]) -> Answer:
         """Return the diverged one of the outputs of the model."""

@@ -266,6 +266,12 @@ class ExportEntry(Entry):
         description="The version of the operator set.",
         json_schema_extra={"$comment": "default: the exporter's own"},
     )
+    example: fields.Maybe[dict[fields.Identifier, Annotated[fields.Size, Field(ge=1)]]] = Field(
+        default=None,
+        description="The size that a dynamic dimension has in the inputs that the model is exported "
+        "with.",
+        json_schema_extra={"$comment": "default: a prime of its own, or a size of `dims`"},
+    )
 
 
 class WaiverEntry(Entry):

@@ -108,7 +108,7 @@ class Resolver:
                 for key, each in model.inputs.items()
             },
             outputs=self._outputs((*origin["outputs"], "outputs"), merged["outputs"]),
-            export=self._export(here, model, defaults),
+            export=self._export(here, model, defaults, used),
             dims={dim: sizes.get(dim, spec.DEFAULT_SIZES) for dim in sorted(used)},
             named_dims=frozenset(used & sizes.keys()),
             runtimes=self._runtimes((*origin["runtimes"], "runtimes"), merged["runtimes"]),
@@ -200,13 +200,22 @@ class Resolver:
     def _unused_dim(self, here: Keys, dim: str, hint: str) -> None:
         self._tell((*here, dim), f"no input has the dimension {quote(dim)}{hint}", at_key=True)
 
-    def _export(self, here: Keys, model: ModelEntry, defaults: DefaultsEntry) -> spec.ExportSpec:
+    def _export(
+        self, here: Keys, model: ModelEntry, defaults: DefaultsEntry, used: set[str]
+    ) -> spec.ExportSpec:
         made: dict[str, Any] = {}
         for origin, entry in ((("defaults",), defaults.export), (here, model.export)):
             for key in entry.model_fields_set if entry else ():
                 made[key] = getattr(entry, key)
                 if key == "exporter" and ":" in made[key]:
                     self._find_reference((*origin, "export", "exporter"), made[key])
+        if not self._is_damaged((*here, "inputs")):
+            own = model.export.example if model.export else None
+            self._unused_dims((*here, "export", "example"), own or {}, used)
+        # What holds for all models may name dimensions that this one lacks.
+        made["example"] = {
+            dim: size for dim, size in (made.get("example") or {}).items() if dim in used
+        }
         return spec.ExportSpec(**made)
 
     def _runtimes(

@@ -191,10 +191,14 @@ class RuntimeSpec:
 
 @dataclass(frozen=True)
 class ExportSpec:
-    """How the ONNX file is made: ``dynamo``, ``torchscript`` or ``package.module:function``."""
+    """How the ONNX file is made: ``dynamo``, ``torchscript`` or ``package.module:function``.
+
+    ``example`` has the sizes of dynamic dimensions that the export's example must have.
+    """
 
     exporter: str = "dynamo"
     opset: int | None = None
+    example: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ is not: the model agrees with itself, and exporting has not changed it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -21,9 +21,8 @@ from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.build import build
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.determinism import Call, call_once, call_twice, disagreement, repeat
-from onnx_gate.verify.inputs.cases import cases
-from onnx_gate.verify.inputs.draw import FLOATS, Source, draw
-from onnx_gate.verify.inputs.sizes import Sizes, concrete, example_candidates, sizes_label
+from onnx_gate.verify.inputs.example import examples
+from onnx_gate.verify.inputs.sizes import Sizes, sizes_label
 
 _CHANGED = codes.OG109.finding(
     "exporting changes the model: called again afterwards it answers differently. The gate "
@@ -60,7 +59,7 @@ def prepare(spec: ModelSpec, context: Context, module: torch.nn.Module) -> Prepa
     """
     eager = Eager(module, tuple(spec.inputs))
     refusals: list[str] = []
-    for sizes, arrays in _examples(spec, context):
+    for sizes, arrays in examples(spec, context.workspace):
         try:
             call = call_once(eager, arrays)
             if call.leaves_traces:
@@ -104,22 +103,3 @@ def _rebuild(spec: ModelSpec, context: Context, before: Prepared, difference: st
         if error.code == codes.OG106.code:
             raise
     raise codes.OG106.error(f"the model disagrees with itself: {when}, {difference}")
-
-
-def _examples(spec: ModelSpec, context: Context) -> Iterator[tuple[Sizes, Mapping[str, Array]]]:
-    drawable = all(
-        s.range is not None or s.dtype in (*FLOATS, "bool") for s in spec.inputs.values()
-    )
-    if not drawable:
-        # Integers without a range come from the user's own suites only.
-        for case in cases(spec, {}, context.workspace):
-            yield case.sizes, case.arrays
-            return
-    for sizes in example_candidates(spec.inputs, spec.dims):
-        yield (
-            sizes,
-            {
-                name: draw(s, concrete(s, sizes), Source(spec.seed, "example", name))
-                for name, s in spec.inputs.items()
-            },
-        )

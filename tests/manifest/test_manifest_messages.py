@@ -21,7 +21,7 @@ GOLDEN: dict[str, tuple[str, list[str]]] = {
     ),
     "unknown key, nothing like it": (
         MODEL + "    export: {xyz: 1}\n",
-        ["6:14: models.m.export: unknown key 'xyz'; known: 'exporter', 'opset'"],
+        ["6:14: models.m.export: unknown key 'xyz'; known: 'example', 'exporter', 'opset'"],
     ),
     "wrong version": (
         TOP.replace("1", "2", 1),
@@ -315,6 +315,14 @@ GOLDEN: dict[str, tuple[str, list[str]]] = {
     "a dimension of no input": (
         INPUTS + "float32[batch]\n    dims: {bacth: 1}\n",
         ["7:12: models.m.dims: no input has the dimension 'bacth'; did you mean 'batch'?"],
+    ),
+    "an example with a dimension of no input": (
+        INPUTS + "float32[batch]\n    export: {example: {bacth: 3, batch: 0}}\n",
+        [
+            "7:24: models.m.export.example: no input has the dimension 'bacth'; "
+            "did you mean 'batch'?",
+            "7:41: models.m.export.example.batch: must be at least 1, found 0",
+        ],
     ),
     "a dimension where none is": (
         MODEL + "    dims: {batch: 1}\n",

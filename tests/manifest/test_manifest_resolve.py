@@ -57,7 +57,7 @@ def test_the_whole_manifest(read: Read) -> None:
     assert resnet.kwargs == {"num_classes": 10}
     assert resnet.inputs["image"].range == (0.0, 1.0)
     assert resnet.outputs == {"logits": None}
-    assert resnet.export == ExportSpec("dynamo", 20)
+    assert resnet.export == ExportSpec("dynamo", 20, {"batch": 3})
     assert resnet.dims == {"batch": (1, 8, 128)}
     assert resnet.named_dims == {"batch"}
     assert resnet.suites == {
@@ -93,7 +93,7 @@ def test_dims_and_export_merge_by_key_and_the_rest_as_a_whole(read: Read) -> Non
         "dims: {batch: 3, seq: [0, 5], other: 1}\n"
         "defaults:\n"
         "  dims: {batch: 4, seq: 8}\n"
-        "  export: {exporter: torchscript, opset: 17}\n"
+        "  export: {exporter: torchscript, opset: 17, example: {batch: 3, none: 5}}\n"
         "  kwargs: {a: 1, b: 2}\n"
         "  suites: [typical]\n"
         "  required: false\n"
@@ -111,7 +111,8 @@ def test_dims_and_export_merge_by_key_and_the_rest_as_a_whole(read: Read) -> Non
     one, two = manifest.models
     assert one.dims == {"batch": (4,), "seq": (9,), "other": (1,), "free": (1, 2, 7)}
     assert one.named_dims == {"batch", "seq", "other"}
-    assert one.export == ExportSpec("torchscript", 20)
+    assert one.export == ExportSpec("torchscript", 20, {"batch": 3})
+    assert two.export.example == {}
     assert one.kwargs == {"c": 3}
     assert one.suites == {"edges": BUILT_IN_SUITES["edges"]}
     assert one.required

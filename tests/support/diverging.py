@@ -16,8 +16,7 @@ from onnx_gate.manifest import ExportSpec, InputSpec, ModelSpec, RuntimeSpec
 from onnx_gate.report.model import Check
 from onnx_gate.runtimes.torch_eager import Eager, to_tensor
 from onnx_gate.verify.export.export import Exported, export
-from onnx_gate.verify.inputs.draw import Source, draw
-from onnx_gate.verify.inputs.sizes import concrete, example_candidates
+from onnx_gate.verify.inputs.example import examples
 from onnx_gate.verify.inspect.inspect import join_inputs
 
 ORT = RuntimeSpec("onnxruntime")
@@ -61,9 +60,7 @@ def make(
         **spec_values,
     )
     eager = Eager(module, ("x",))
-    sizes = next(example_candidates(spec.inputs, spec.dims))
-    source = Source(spec.seed, "example", "x")
-    arrays = {"x": draw(spec.inputs["x"], concrete(spec.inputs["x"], sizes), source)}
+    _, arrays = next(examples(spec, folder))
     path = folder / "model.onnx"
     if file is not None:
         exported = Exported(file, "file", onnx.load(str(file)))

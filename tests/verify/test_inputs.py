@@ -25,7 +25,8 @@ from onnx_gate.manifest import (
 )
 from onnx_gate.verify.inputs.cases import cases, matches
 from onnx_gate.verify.inputs.draw import FLOATS, Source, draw, exp, numpy_dtype
-from onnx_gate.verify.inputs.sizes import combinations, concrete, example_candidates
+from onnx_gate.verify.inputs.example import example_candidates, examples
+from onnx_gate.verify.inputs.sizes import combinations, concrete
 from onnx_gate.verify.inputs.suites.base import SuiteContext
 from onnx_gate.verify.inputs.suites.edges import EdgeCases
 from onnx_gate.verify.inputs.suites.random import RandomCases
@@ -207,6 +208,23 @@ def test_the_example_stays_within_the_tested_sizes_where_it_can() -> None:
     assert 2 <= sizes["batch"] <= 7
     assert 2 <= sizes["seq"] <= 128
     assert 3 not in sizes.values()
+
+
+def test_the_example_has_the_sizes_that_the_manifest_gives_it() -> None:
+    dims = {"batch": (1, 2, 7), "seq": (8, 64)}
+    inputs = {"x": InputSpec("float32", ("batch", "seq", 3))}
+    for sizes in example_candidates(inputs, dims, {"seq": 5}):
+        assert sizes["seq"] == 5
+        assert sizes["batch"] != 5
+
+
+def test_the_example_comes_from_a_suite_where_drawn_values_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.arange(6, dtype=np.float32).reshape(2, 3))
+    spec = model(suites={"own": FilesSuite(("*.npz",)), "drawn": RandomSuite("normal")})
+    *drawn, (sizes, arrays) = examples(spec, tmp_path)
+    assert drawn
+    assert sizes == {"batch": 2, "seq": 3}
+    assert arrays["x"].ravel().tolist() == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("pattern", ["edges/large/batch=2", "edges/large/*", "edges/large", "*"])

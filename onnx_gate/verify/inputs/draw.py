@@ -150,6 +150,11 @@ def set_constant_rows(
     return {**arrays, **turned} if turned else None
 
 
+def is_drawable(spec: InputSpec) -> bool:
+    """Return whether values may be drawn: integers without a range come from the user alone."""
+    return spec.range is not None or spec.dtype in (*FLOATS, "bool")
+
+
 def is_mask(spec: InputSpec) -> bool:
     """Return whether an input can only hold yes and no."""
     return spec.dtype == "bool" or (spec.dtype not in FLOATS and spec.range == (0, 1))

@@ -1,0 +1,111 @@
+"""The inputs that a model is exported with: sizes of their own, values drawn or taken from a suite."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from onnx_gate.manifest import FilesSuite, GeneratorSuite, InputSpec, ModelSpec
+from onnx_gate.runtimes.base import Array
+from onnx_gate.verify.inputs.cases import cases
+from onnx_gate.verify.inputs.draw import Source, draw, is_drawable
+from onnx_gate.verify.inputs.sizes import Sizes, concrete
+
+# So many of a suite's own cases are tried where ``forward`` refuses every drawn one.
+_STORED = 3
+_ENOUGH = 64
+
+
+def examples(
+    spec: ModelSpec, workspace: Path, first: Sizes | None = None
+) -> Iterator[tuple[Sizes, Mapping[str, Array]]]:
+    """Yield the sizes and the arrays that may be the export's example, the best first.
+
+    ``first`` is tried before all others. Drawn values come first; a model may refuse all of these
+    (it wants probabilities, or sorted offsets), and then the suites that bring their own values
+    have some that fit. Raises ``GateError`` where such a suite cannot be read.
+    """
+    if all(is_drawable(each) for each in spec.inputs.values()):
+        if first is not None:
+            yield first, example_at(spec, first)
+        for sizes in example_candidates(spec.inputs, spec.dims, spec.export.example):
+            yield sizes, example_at(spec, sizes)
+    own = {n: s for n, s in spec.suites.items() if isinstance(s, FilesSuite | GeneratorSuite)}
+    stored = cases(replace(spec, suites=own), {}, workspace) if own else ()
+    yield from ((case.sizes, case.arrays) for case in itertools.islice(stored, _STORED))
+
+
+def example_at(spec: ModelSpec, sizes: Sizes) -> dict[str, Array]:
+    """Return the values that are drawn for an example of these sizes."""
+    return {
+        name: draw(each, concrete(each, sizes), Source(spec.seed, "example", name))
+        for name, each in spec.inputs.items()
+    }
+
+
+def example_candidates(
+    inputs: Mapping[str, InputSpec],
+    dims: Mapping[str, Sequence[int]],
+    named: Sizes | None = None,
+) -> Iterator[dict[str, int]]:
+    """Yield sizes for the example of the export, the best first; those of the manifest are kept.
+
+    First a prime of its own for every dimension, between its smallest and largest tested size
+    and different from every fixed size, so that two dimensions cannot be confused and neither 0
+    nor 1 is specialised. Models that take only certain sizes refuse that; then come the tested
+    sizes themselves, distinct and above 1 where they can be.
+    """
+    named = {name: size for name, size in (named or {}).items() if name in dims}
+    fixed = {d for spec in inputs.values() for d in spec.shape if isinstance(d, int)}
+    fixed |= set(named.values())
+    free = {name: sizes for name, sizes in dims.items() if name not in named}
+    for sizes in _free_candidates(free, fixed):
+        yield {name: named.get(name, sizes.get(name, 0)) for name in dims}
+
+
+def _free_candidates(dims: Mapping[str, Sequence[int]], fixed: set[int]) -> Iterator[Sizes]:
+    if not dims:
+        yield {}
+        return
+    yield _primes(dims, fixed)
+    usable = {name: [s for s in sizes if s >= 2] or list(sizes) for name, sizes in dims.items()}
+    mixed = list(
+        itertools.islice(itertools.product(*(reversed(sizes) for sizes in usable.values())), 512)
+    )
+    mixed.sort(key=lambda sizes: (-len(set(sizes)), len(fixed & set(sizes))))
+    for sizes in mixed[:8]:
+        yield dict(zip(usable, sizes, strict=True))
+    for name in dims:
+        primes = _primes({name: dims[name]}, fixed)
+        others = {n: max(s) for n, s in dims.items() if n != name}
+        yield {n: primes.get(n, others.get(n, 2)) for n in dims}
+
+
+def _primes(dims: Mapping[str, Sequence[int]], fixed: set[int]) -> dict[str, int]:
+    chosen: dict[str, int] = {}
+    for name, sizes in sorted(dims.items(), key=lambda item: max(item[1])):
+        low, high = min(sizes), max(max(sizes), 2)
+        # There is a prime between n and 2n, and no more of them are taken than there are names.
+        upto = 2 ** (len(dims) + 1) * (high + max(fixed, default=0) + 8)
+        free = [p for p in _primes_between(low, upto) if p not in chosen.values()]
+        within = [p for p in free if low <= p <= high]
+        new = [p for p in within if p not in fixed]
+        larger = [p for p in free if p > high and p not in fixed]
+        chosen[name] = (new or within or larger)[0]
+    return {name: chosen[name] for name in dims}
+
+
+def _primes_between(low: int, high: int) -> Iterator[int]:
+    """Yield the first few primes of the interval, 2 last: a size of 2 is special more often."""
+    yielded = 0
+    for number in range(max(low, 3) | 1, high + 1, 2):
+        if all(number % divisor for divisor in range(3, math.isqrt(number) + 1, 2)):
+            yield number
+            yielded += 1
+            if yielded == _ENOUGH:
+                break
+    if low <= 2:
+        yield 2
