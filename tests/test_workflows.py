@@ -16,8 +16,9 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from onnx_gate.action import environment
-from onnx_gate.action.inputs import Comment, Inputs, Mode, Protect, SandboxChoice, read_inputs
+from onnx_gate.action import allowed_environment
+from onnx_gate.action.inputs import Inputs, Mode, Protect, SandboxChoice, read_inputs
+from onnx_gate.github.comment_policy import CommentPolicy
 from onnx_gate.report.io import to_json, write_text
 from onnx_gate.report.model import Counts, ManifestInfo, ModelResult, Report
 from tests.support.gate import ROOT
@@ -215,7 +216,7 @@ def test_every_input_is_on_the_page_with_its_default_and_its_choices() -> None:
             assert "`" not in default, name
     choices = {
         "mode": Mode,
-        "comment": Comment,
+        "comment": CommentPolicy,
         "sandbox": SandboxChoice,
         "protect-manifest": Protect,
     }
@@ -227,7 +228,7 @@ def test_every_input_is_on_the_page_with_its_default_and_its_choices() -> None:
                 choice,
             )
     assert list(table("Modes")) == list(get_args(Mode))
-    assert list(table("The comment")) == ["comment", *get_args(Comment)]
+    assert list(table("The comment")) == ["comment", *get_args(CommentPolicy)]
 
 
 def test_every_output_is_on_the_page_and_is_written(tmp_path: Path) -> None:
@@ -275,9 +276,11 @@ def test_the_page_on_security_lists_what_models_see_of_the_environment() -> None
     installing = set(listed.pop("while packages are installed"))
     ours = set(listed.pop("set by the gate"))
     always = {name for names in listed.values() for name in names}
-    assert always == environment._NAMES | {f"{prefix}*" for prefix in environment._PREFIXES}
-    assert installing == {name for name in environment._NETWORK if name.isupper()}
-    assert ours == set(environment.for_models({}, Path("/h"), Path("/t")))
+    assert always == allowed_environment._NAMES | {
+        f"{prefix}*" for prefix in allowed_environment._PREFIXES
+    }
+    assert installing == {name for name in allowed_environment._NETWORK if name.isupper()}
+    assert ours == set(allowed_environment.for_models({}, Path("/h"), Path("/t")))
 
 
 # --- The release ---

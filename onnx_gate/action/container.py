@@ -20,10 +20,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from onnx_gate.action import environment, log, requirements
+from onnx_gate.action import allowed_environment, log, requirements
 from onnx_gate.action.inputs import Inputs
 from onnx_gate.action.job import Job
-from onnx_gate.action.refusal import failed_report
+from onnx_gate.action.problems import failed_report
 from onnx_gate.errors import UserError
 from onnx_gate.manifest import ManifestError
 from onnx_gate.manifest.load import load
@@ -60,36 +60,36 @@ def verify(inputs: Inputs, environ: Mapping[str, str], workspace: Path) -> tuple
     cannot be used.
     """
     output = _make_output(inputs)
-    found = credentials(workspace, _path(environ.get("RUNNER_TEMP")))
-    if found is not None:
+    leftover = credentials(workspace, _path(environ.get("RUNNER_TEMP")))
+    if leftover is not None:
         log.warn(
-            f"{found.name} in {found.parent.name}/ holds credentials that a checkout left; "
+            f"{leftover.name} in {leftover.parent.name}/ holds credentials that a checkout left; "
             "add 'persist-credentials: false' to the actions/checkout step"
         )
-    with _place() as place:
-        return _verify(inputs, environ, workspace, output, place)
+    with _run_folders() as folders:
+        return _verify(inputs, environ, workspace, output, folders)
 
 
 def _verify(
-    inputs: Inputs, environ: Mapping[str, str], workspace: Path, output: Path, place: RunFolders
+    inputs: Inputs, environ: Mapping[str, str], workspace: Path, output: Path, folders: RunFolders
 ) -> tuple[Report, int]:
-    policy, level = _policy(inputs, environ, workspace, output, place)
+    policy, level = _policy(inputs, environ, workspace, output, folders)
     log.command(_level_line(level))
     if inputs.sandbox == "require" and level.level != "full":
         lacking = "; ".join(level.missing) or "everything"
         return _end(output, inputs, level, f"sandbox: require, and this machine lacks {lacking}")
     with (
         opened(workspace, inputs.manifest_path.parent, policy.uid),
-        closed(private_paths(environ, workspace), (workspace, output, place.root)) as open_still,
+        closed(private_paths(environ, workspace), (workspace, output, folders.root)) as open_still,
     ):
         if open_still:
             log.warn(f"could not be closed to the models: {', '.join(open_still)}")
-        launch_prefix = policy.command(place.root / "models.json") if level.level != "off" else ()
+        launch_prefix = policy.command(folders.root / "models.json") if level.level != "off" else ()
         _check_readable(inputs, launch_prefix)
         python = None
         wanted = _requirements(inputs)
         if wanted is not None:
-            python, failure = _install(inputs, environ, policy, level, place, wanted)
+            python, failure = _install(inputs, environ, policy, level, folders, wanted)
             if failure is not None:
                 return _end(output, inputs, level, *failure)
         job = Job(
@@ -103,33 +103,33 @@ def _verify(
             environment=policy.environment,
             owner=policy.uid if level.level != "off" else None,
             policy=policy.to_json() if level.level != "off" else None,
-            private=str(place.private),
+            private=str(folders.private),
             sandbox=level,
             image=requirements.versions(),
         )
-        status = _run_gate(job, environ, inputs.directory, place)
+        status = _run_gate(job, environ, inputs.directory, folders)
         _end_all(policy.uid)
     return _result(output, inputs, level, status)
 
 
 def _policy(
-    inputs: Inputs, environ: Mapping[str, str], workspace: Path, output: Path, place: RunFolders
+    inputs: Inputs, environ: Mapping[str, str], workspace: Path, output: Path, folders: RunFolders
 ) -> tuple[Policy, Sandbox]:
     models = output / "models"
     models.mkdir(exist_ok=True)
     devices = (*DEVICES, *sorted(glob.glob("/dev/nvidia*")))
     policy = Policy(
-        environment=environment.for_models(environ, place.home, place.temporary),
+        environment=allowed_environment.for_models(environ, folders.home, folders.temporary),
         listable=(str(workspace),),
-        readable=(*runtime_paths(), *without_git(workspace), str(place.site)),
-        writable=(str(place.home), str(place.temporary), str(place.private), str(models)),
+        readable=(*runtime_paths(), *without_git(workspace), str(folders.site)),
+        writable=(str(folders.home), str(folders.temporary), str(folders.private), str(models)),
         devices=devices,
     )
     if inputs.sandbox == "off":
         return replace(policy, uid=None, landlock=False, seccomp=False), Sandbox(level="off")
-    policy, level = reachable(policy, place.root)
+    policy, level = reachable(policy, folders.root)
     if policy.uid is not None:
-        for folder in (place.home, place.temporary, place.site):
+        for folder in (folders.home, folders.temporary, folders.site):
             os.chown(folder, policy.uid, policy.uid)
     return policy, level
 
@@ -163,7 +163,7 @@ def _install(
     environ: Mapping[str, str],
     policy: Policy,
     level: Sandbox,
-    place: RunFolders,
+    folders: RunFolders,
     file: Path,
 ) -> tuple[str | None, tuple[str, ...] | None]:
     if not file.is_file():
@@ -171,14 +171,16 @@ def _install(
     with_network = replace(
         policy,
         network=True,
-        environment=environment.for_models(environ, place.home, place.temporary, network=True),
-        readable=(*policy.readable, str(place.root / requirements.CONSTRAINTS)),
-        writable=(*policy.writable, str(place.site)),
+        environment=allowed_environment.for_models(
+            environ, folders.home, folders.temporary, network=True
+        ),
+        readable=(*policy.readable, str(folders.root / requirements.CONSTRAINTS)),
+        writable=(*policy.writable, str(folders.site)),
     )
-    prefix = with_network.command(place.root / "install.json")
+    prefix = with_network.command(folders.root / "install.json")
     with log.group(f"requirements: {file.name}"):
         done = requirements.install(
-            file, place.site, prefix, inputs.directory, lambda line: log.say([f"  | {line}"])
+            file, folders.site, prefix, inputs.directory, lambda line: log.say([f"  | {line}"])
         )
     _end_all(policy.uid if level.level != "off" else None)
     if done.problem is not None:
@@ -186,13 +188,13 @@ def _install(
     return str(done.python), None
 
 
-def _run_gate(job: Job, environ: Mapping[str, str], directory: Path, place: RunFolders) -> int:
-    file = place.root / "job.json"
+def _run_gate(job: Job, environ: Mapping[str, str], directory: Path, folders: RunFolders) -> int:
+    file = folders.root / "job.json"
     write_text(file, job.model_dump_json())
     gate = subprocess.Popen(
         [sys.executable, "-I", "-m", "onnx_gate.action.unprivileged", str(file)],
         cwd=directory,
-        env=environment.for_the_gate(environ),
+        env=allowed_environment.for_the_gate(environ),
         stdin=subprocess.DEVNULL,
     )
     try:
@@ -278,15 +280,15 @@ def _level_line(level: Sandbox) -> str:
 
 
 @contextmanager
-def _place() -> Iterator[RunFolders]:
+def _run_folders() -> Iterator[RunFolders]:
     # Not in RUNNER_TEMP or HOME, which are closed; and not guessable.
     root = Path(tempfile.gettempdir(), f"onnx-gate-{secrets.token_hex(8)}")
     root.mkdir(mode=0o711)
-    place = RunFolders(root, root / "home", root / "tmp", root / "site", root / "models")
+    folders = RunFolders(root, root / "home", root / "tmp", root / "site", root / "models")
     try:
-        for folder in (place.home, place.temporary, place.site, place.private):
+        for folder in (folders.home, folders.temporary, folders.site, folders.private):
             folder.mkdir(mode=0o755)
-        yield place
+        yield folders
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
@@ -305,12 +307,12 @@ def _end_all(uid: int | None) -> None:
 
 def _alive(uid: int) -> list[int]:
     table = process_table()
-    found = []
+    alive = []
     for row in table.values():
         with suppress(OSError):
             if row.state != "Z" and os.stat(f"/proc/{row.pid}").st_uid == uid:
-                found.append(row.pid)
-    return found
+                alive.append(row.pid)
+    return alive
 
 
 def _path(text: str | None) -> Path | None:

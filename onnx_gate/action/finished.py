@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onnx_gate.action.inputs import Inputs
-from onnx_gate.action.problems import of_manifest
-from onnx_gate.action.refusal import failed_report
+from onnx_gate.action.problems import failed_report, of_manifest, with_problem
 from onnx_gate.errors import UserError
 from onnx_gate.gate.run import select
+from onnx_gate.github.api_errors import GitHubError
 from onnx_gate.github.artifacts import download_report
 from onnx_gate.github.client import Client
-from onnx_gate.github.context import WorkflowRun
-from onnx_gate.github.errors import GitHubError
+from onnx_gate.github.run_context import WorkflowRun
 from onnx_gate.manifest import ManifestError
 from onnx_gate.manifest.load import load
 from onnx_gate.report.io import parse_report, read_report
@@ -63,8 +62,5 @@ def downloaded(inputs: Inputs, client: Client, repository: str, run: WorkflowRun
     except (GitHubError, UserError) as error:
         return failed_report([Problem(message=f"{ended}: {error}")], inputs.manifest)
     if report.verdict == "pass" and run.conclusion != "success":
-        problem = Problem(message=f"{ended}, and yet its report says 'pass'")
-        return report.model_copy(
-            update={"verdict": "error", "problems": (*report.problems, problem)}
-        )
+        return with_problem(report, f"{ended}, and yet its report says 'pass'")
     return report

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from onnx_gate.errors import UserError
+from onnx_gate.github.comment_policy import CommentPolicy
 from onnx_gate.text import did_you_mean, quote
 
 Mode = Literal["all", "verify", "publish", "plan", "report"]
-Comment = Literal["changes", "always", "on-failure", "never"]
 SandboxChoice = Literal["auto", "require", "off"]
 Protect = Literal["off", "warn", "fail"]
 
@@ -28,7 +28,7 @@ class Inputs:
     models: tuple[str, ...] = ()
     mode: Mode = "all"
     token: str = field(default="", repr=False)
-    comment: Comment = "changes"
+    comment: CommentPolicy = "changes"
     comment_id: str = "default"
     baseline: str = "auto"
     shard: str = ""
@@ -95,7 +95,7 @@ def read_inputs(environ: Mapping[str, str]) -> Inputs:
         )
     values = {
         "mode": one_of("mode", Mode, "all"),
-        "comment": one_of("comment", Comment, "changes"),
+        "comment": one_of("comment", CommentPolicy, "changes"),
         "sandbox": one_of("sandbox", SandboxChoice, "auto"),
         "protect_manifest": one_of("protect-manifest", Protect, "warn"),
     }

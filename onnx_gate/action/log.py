@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -39,3 +40,15 @@ def group(title: str) -> Iterator[None]:
     finally:
         sys.stdout.flush()
         command("::endgroup::")
+
+
+@contextmanager
+def survived(what: str, trouble: list[str]) -> Iterator[None]:
+    """Turn an exception into a line of ``trouble`` that begins with ``what``."""
+    try:
+        yield
+    except OSError as error:
+        trouble.append(f"{what}: {error.strerror or error}")
+    except Exception as error:
+        say(traceback.format_exc().splitlines())
+        trouble.append(f"{what}: onnx-gate itself failed: {type(error).__name__}")

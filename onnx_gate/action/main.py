@@ -1,4 +1,4 @@
-"""The action: one mode of it after another, and an exit status that is the verdict's."""
+"""The action: what its mode asks for, step by step, and an exit status that is the verdict's."""
 
 from __future__ import annotations
 
@@ -14,71 +14,39 @@ from typing import TYPE_CHECKING, NoReturn
 from onnx_gate.action import log
 from onnx_gate.action.harden import harden
 from onnx_gate.action.inputs import Inputs, read_inputs
+from onnx_gate.action.modes import Annotated, Source, work_of
 from onnx_gate.errors import UserError
-from onnx_gate.github.context import Context, PullRequest, read_context, read_pull_request
-from onnx_gate.github.outputs import append_outputs, outputs_of
+from onnx_gate.github.run_context import Context, PullRequest, read_context, read_pull_request
+from onnx_gate.github.step_outputs import append_outputs, outputs_of
 from onnx_gate.report.model import Problem, Report
 
 if TYPE_CHECKING:
     from onnx_gate.github.client import Client
 
-PASSED, FAILED, INVALID = 0, 1, 2
+PASSED, FAILED, INVALID, CANCELLED = 0, 1, 2, 130
 _NOWHERE = Context("", "", "", 0, 0, "", "", "")
 _STATUS = {"pass": PASSED, "diverged": FAILED, "error": FAILED}
 
 
 def main(environ: Mapping[str, str] | None = None) -> int:
-    """Do what the inputs ask for and return the exit status: 0, 1 or 2."""
+    """Do what the inputs ask for and return the exit status: 0, 1 or 2, and 130 if cancelled."""
     harden()
-    signal.signal(signal.SIGTERM, _leave)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _cancel)
     values = dict(os.environ if environ is None else environ)
+    inputs: Inputs | None = None
     try:
-        return _act(read_inputs(values), values)
+        inputs = read_inputs(values)
+        return _act(inputs, values)
     except UserError as error:
-        return _invalid(str(error), values)
+        return _nothing_verified(str(error), values, INVALID)
     except KeyboardInterrupt:
-        log.fail("interrupted")
-        return 130
+        return _cancelled(inputs, values)
     except Exception as error:
-        # A mistake of the gate's own: said as such, and never a pass.
+        # A mistake of the gate's own: reported as such, and never a pass.
         log.say(traceback.format_exc().splitlines())
-        return _invalid(f"onnx-gate itself failed: {type(error).__name__}", values, FAILED)
-
-
-def _act(inputs: Inputs, environ: Mapping[str, str]) -> int:
-    trouble: list[str] = []
-    context = _context(environ, trouble)
-    client = target = None
-    status = PASSED
-    if inputs.mode in ("all", "publish", "report"):
-        client = _client(inputs, context, trouble)
-        context = with_pull_request(context, client)
-        target = _target(context, client, trouble)
-    # Imported late: a mode pays for what it uses, and publishing has to start quickly.
-    if inputs.mode == "plan":
-        from onnx_gate.action.plan import plan
-
-        refusal = plan(inputs, environ)
-        if refusal is None:
-            return PASSED
-        report, status = refusal, INVALID
-    elif inputs.mode in ("all", "verify"):
-        from onnx_gate.action.container import verify
-
-        report, status = verify(inputs, environ, _workspace(environ))
-    else:
-        report = _finished(inputs, context, client)
-    from onnx_gate.action.publish import Publication, complete, publish, store
-
-    publication = Publication(inputs, context, environ, client, target)
-    report, more = complete(report, publication)
-    trouble += more
-    try:
-        store(report, publication)
-    except OSError as error:
-        trouble.append(f"{inputs.output} cannot be written: {error.strerror or error}")
-    publish(report, publication, trouble, annotate=inputs.mode != "publish")
-    return max(status, _STATUS[report.verdict])
+        message = f"onnx-gate itself failed: {type(error).__name__}"
+        return _nothing_verified(message, values, FAILED)
 
 
 def publish_report(report: Report, inputs: Inputs, environ: Mapping[str, str]) -> int:
@@ -86,21 +54,65 @@ def publish_report(report: Report, inputs: Inputs, environ: Mapping[str, str]) -
 
     Raises ``UserError`` outside of GitHub Actions.
     """
-    from onnx_gate.action.publish import Publication, complete, publish
-
     context = read_context(environ)
     trouble: list[str] = []
     client = _client(inputs, context, trouble)
     context = with_pull_request(context, client)
     target = _target(context, client, trouble)
-    publication = Publication(inputs, context, environ, client, target)
-    report, more = complete(report, publication)
-    publish(report, publication, trouble + more, annotate=context.workflow_run is None)
-    return _STATUS[report.verdict]
+    from onnx_gate.action.publish import Publication, deliver
+
+    annotated: Annotated = "everything" if context.workflow_run is None else "nothing"
+    publication = Publication(inputs, context, environ, client, target, annotated)
+    return _STATUS[deliver(report, publication, trouble, store_it=False).verdict]
+
+
+def _act(inputs: Inputs, environ: Mapping[str, str]) -> int:
+    trouble: list[str] = []
+    context = _context(environ, trouble)
+    of_another_run = context.workflow_run is not None and bool(inputs.token and context.repository)
+    work = work_of(inputs.mode, of_another_run=of_another_run)
+    client = _client(inputs, context, trouble) if work.asks_github else None
+    context = with_pull_request(context, client)
+    target = _target(context, client, trouble) if work.asks_github else None
+    report, status = _report(work.source, inputs, environ, context, client)
+    if report is None:
+        return status
+    from onnx_gate.action.publish import Publication, deliver
+
+    publication = Publication(inputs, context, environ, client, target, work.annotated)
+    report = deliver(report, publication, trouble, store_it=True)
+    return max(status, _STATUS[report.verdict])
+
+
+def _report(
+    source: Source,
+    inputs: Inputs,
+    environ: Mapping[str, str],
+    context: Context,
+    client: Client | None,
+) -> tuple[Report | None, int]:
+    """Return the report, none where a plan was made, and the status that it has to end with."""
+    # Imported late: a mode pays for what it uses, and publishing has to start quickly.
+    if source == "none":
+        from onnx_gate.action.plan import plan
+
+        refusal = plan(inputs, environ)
+        return refusal, PASSED if refusal is None else INVALID
+    if source == "models":
+        from onnx_gate.action.container import verify
+
+        return verify(inputs, environ, _workspace(environ))
+    from onnx_gate.action.finished import downloaded, joined, local
+
+    if source == "shards":
+        return joined(inputs), PASSED
+    if source == "artifact" and client is not None and context.workflow_run is not None:
+        return downloaded(inputs, client, context.repository, context.workflow_run), PASSED
+    return local(inputs), PASSED
 
 
 def _context(environ: Mapping[str, str], trouble: list[str]) -> Context:
-    """Where the run stands; nowhere, where that cannot be told: the verdict does not need it."""
+    """Where the run stands; nowhere, where that is not known: the verdict does not need it."""
     try:
         return read_context(environ)
     except UserError as error:
@@ -123,54 +135,44 @@ def _client(inputs: Inputs, context: Context, trouble: list[str]) -> Client | No
 
 
 def with_pull_request(context: Context, client: Client | None) -> Context:
-    """The context with what the event did not tell of its pull request, where GitHub tells it."""
+    """The context with what the event lacks about its pull request, where GitHub knows it."""
     known = context.pull_request
     if client is None or known is None or (known.head_sha and known.base_sha):
         return context
-    from onnx_gate.github.errors import GitHubError
+    from onnx_gate.github.api_errors import GitHubError
 
     try:
         data = client.get(f"/repos/{context.repository}/pulls/{known.number}")
-        found = read_pull_request(data, context.repository)
+        pull = read_pull_request(data, context.repository)
     except (GitHubError, UserError):
         return context
-    return replace(context, pull_request=found, sha=found.head_sha, base_sha=found.base_sha)
+    return replace(context, pull_request=pull, sha=pull.head_sha, base_sha=pull.base_sha)
 
 
 def _target(context: Context, client: Client | None, trouble: list[str]) -> PullRequest | None:
     """The pull request to comment on."""
     if context.workflow_run is None or client is None:
         return context.pull_request
-    from onnx_gate.github.errors import GitHubError
+    from onnx_gate.github.api_errors import GitHubError
     from onnx_gate.github.pulls import Superseded, find_pull_request
 
     try:
-        found = find_pull_request(client, context)
+        pull = find_pull_request(client, context)
     except GitHubError as error:
         trouble.append(f"no comment: the pull request could not be looked up: {error}")
         return None
-    if isinstance(found, Superseded):
-        log.say([found.message])
+    if isinstance(pull, Superseded):
+        log.say([pull.message])
         return None
-    return found
+    return pull
 
 
-def _finished(inputs: Inputs, context: Context, client: Client | None) -> Report:
-    from onnx_gate.action.finished import downloaded, joined, local
-
-    if inputs.mode == "report":
-        return joined(inputs)
-    if context.workflow_run is not None and client is not None:
-        return downloaded(inputs, client, context.repository, context.workflow_run)
-    return local(inputs)
-
-
-def _invalid(message: str, environ: Mapping[str, str], status: int = INVALID) -> int:
-    """Say what is wrong wherever a person or a later step will look."""
+def _nothing_verified(message: str, environ: Mapping[str, str], status: int) -> int:
+    """Report what is wrong wherever a person or a later step will look."""
     for line in message.splitlines():
         log.fail(line)
-    from onnx_gate.action.refusal import failed_report
-    from onnx_gate.github.limits import summary_text
+    from onnx_gate.action.problems import failed_report
+    from onnx_gate.github.fit import summary_text
     from onnx_gate.report.markdown import View
 
     report = failed_report([Problem(message=line) for line in message.splitlines()], "")
@@ -185,11 +187,24 @@ def _invalid(message: str, environ: Mapping[str, str], status: int = INVALID) ->
     return status
 
 
+def _cancelled(inputs: Inputs | None, environ: Mapping[str, str]) -> int:
+    """End as a job that somebody has cancelled: at once, and with no file that the runner cannot delete."""
+    _nothing_verified("cancelled: not all models were verified", environ, CANCELLED)
+    if inputs is not None:
+        from onnx_gate.action.publish import hand_over
+
+        hand_over(inputs, _workspace(environ))
+    return CANCELLED
+
+
 def _workspace(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("GITHUB_WORKSPACE") or Path.cwd()).resolve()
 
 
-def _leave(number: int, frame: object) -> NoReturn:
+def _cancel(number: int, frame: object) -> NoReturn:
+    # A runner sends SIGINT, SIGTERM after 7.5 s and SIGKILL after 10: the first one is enough.
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 

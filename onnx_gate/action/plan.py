@@ -8,12 +8,11 @@ from pathlib import Path
 
 from onnx_gate.action import log
 from onnx_gate.action.inputs import Inputs
-from onnx_gate.action.problems import of_manifest
-from onnx_gate.action.refusal import failed_report
+from onnx_gate.action.problems import failed_report, of_manifest
 from onnx_gate.errors import UserError
 from onnx_gate.gate.run import select
 from onnx_gate.gate.shards import described, matrix
-from onnx_gate.github.outputs import append_outputs
+from onnx_gate.github.step_outputs import append_outputs
 from onnx_gate.manifest import ManifestError
 from onnx_gate.manifest.load import load
 from onnx_gate.report.history import history_of
@@ -40,9 +39,9 @@ def plan(inputs: Inputs, environ: Mapping[str, str]) -> Report | None:
         return failed_report(of_manifest(error), inputs.manifest)
     names = [model.name for model in select(manifest.models, inputs.models)]
     seconds = _durations(inputs)
-    found = matrix(names, "auto" if shards == "auto" else int(shards), seconds)
-    planned = json.dumps(found, separators=(",", ":"))
-    log.say([described(names, found["shard"], seconds), planned])
+    planned_matrix = matrix(names, "auto" if shards == "auto" else int(shards), seconds)
+    planned = json.dumps(planned_matrix, separators=(",", ":"))
+    log.say([described(names, planned_matrix["shard"], seconds), planned])
     if path := environ.get("GITHUB_OUTPUT"):
         append_outputs(Path(path), {"matrix": planned})
     return None

@@ -1,9 +1,11 @@
-"""A manifest's mistakes as problems of a report."""
+"""Why nothing could be verified, as a report: a manifest's mistakes, wrong inputs, a lost process."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from onnx_gate.manifest import ManifestError
-from onnx_gate.report.model import Problem
+from onnx_gate.report.model import Counts, ManifestInfo, Problem, Report, Sandbox
 
 
 def of_manifest(error: ManifestError, file: str | None = None) -> tuple[Problem, ...]:
@@ -12,3 +14,23 @@ def of_manifest(error: ManifestError, file: str | None = None) -> tuple[Problem,
         Problem(message=each.message, file=file, line=each.line, column=each.column, path=each.path)
         for each in error.problems
     )
+
+
+def failed_report(
+    problems: Sequence[Problem], manifest: str, sandbox: Sandbox | None = None
+) -> Report:
+    """Return a report without models, of verdict ``error``, that says why."""
+    return Report(
+        verdict="error",
+        counts=Counts(),
+        manifest=ManifestInfo(path=manifest, sha256=""),
+        models=(),
+        problems=tuple(problems),
+        sandbox=sandbox,
+    )
+
+
+def with_problem(report: Report, message: str) -> Report:
+    """Return the report as an error, for one reason more than its own."""
+    problems = (*report.problems, Problem(message=message))
+    return report.model_copy(update={"verdict": "error", "problems": problems})

@@ -12,23 +12,25 @@ from pathlib import Path
 
 from onnx_gate.action import log
 from onnx_gate.action.inputs import Inputs
+from onnx_gate.action.modes import Annotated
+from onnx_gate.action.problems import with_problem
 from onnx_gate.errors import UserError
 from onnx_gate.github.annotations import annotations as annotation_lines
+from onnx_gate.github.api_errors import GitHubError
 from onnx_gate.github.artifacts import find_baseline
 from onnx_gate.github.client import Client
 from onnx_gate.github.comment import Header, sync_comment
 from onnx_gate.github.contents import read_file
-from onnx_gate.github.context import Context, PullRequest
-from onnx_gate.github.errors import GitHubError
-from onnx_gate.github.limits import COMMENT_LIMIT, comment_text, summary_text
-from onnx_gate.github.outputs import append_outputs, outputs_of
+from onnx_gate.github.fit import COMMENT_LIMIT, comment_text, summary_text
+from onnx_gate.github.run_context import Context, PullRequest
+from onnx_gate.github.step_outputs import append_outputs, outputs_of
 from onnx_gate.guard import loosened
 from onnx_gate.manifest import Manifest, ManifestError
 from onnx_gate.manifest.load import load_bytes
 from onnx_gate.report.baseline import with_baseline
 from onnx_gate.report.io import parse_report, read_report, to_json, write_text
 from onnx_gate.report.markdown import View, render
-from onnx_gate.report.model import Baseline, Problem, Report
+from onnx_gate.report.model import Baseline, Report
 
 _HEADER_ROOM = 512
 _SHORT_SHA = 7
@@ -45,6 +47,7 @@ class Publication:
     environ: Mapping[str, str]
     client: Client | None
     target: PullRequest | None
+    annotated: Annotated
 
     @property
     def workspace(self) -> Path:
@@ -76,6 +79,24 @@ class Publication:
         )
 
 
+def deliver(
+    report: Report, publication: Publication, trouble: list[str], *, store_it: bool
+) -> Report:
+    """Complete a report, store it where that is asked for, publish it, and return it.
+
+    Whatever fails of that is a line in ``trouble``, and the rest is done: what was verified must
+    reach its readers.
+    """
+    with log.survived("the report could not be completed", trouble):
+        report, more = complete(report, publication)
+        trouble += more
+    if store_it:
+        with log.survived(f"{publication.inputs.output} cannot be written", trouble):
+            store(report, publication)
+    publish(report, publication, trouble)
+    return report
+
+
 def complete(report: Report, publication: Publication) -> tuple[Report, list[str]]:
     """Return the report with what only GitHub knows, and what could not be asked of it."""
     trouble: list[str] = []
@@ -89,55 +110,63 @@ def complete(report: Report, publication: Publication) -> tuple[Report, list[str
         try:
             report = step(report, publication)
         except (GitHubError, UserError) as error:
-            said = str(error)
+            message = str(error)
             if isinstance(error, GitHubError):
-                said = _lacking(error, permission, publication)
-            trouble.append(said)
+                message = _lacking(error, permission, publication)
+            trouble.append(message)
             if step is _guarded and publication.inputs.protect_manifest == "fail":
-                report = _failed(
-                    report, f"protect-manifest: fail, and the base's manifest is unknown: {said}"
+                report = with_problem(
+                    report, f"protect-manifest: fail, and the base's manifest is unknown: {message}"
                 )
     return report, trouble
 
 
-def publish(
-    report: Report, publication: Publication, trouble: list[str], *, annotate: bool
-) -> None:
-    """Print annotations, update the comment, write outputs and summary, say all ``trouble``."""
-    environ, inputs = publication.environ, publication.inputs
-    if annotate:
-        # The shards have annotated their models already.
-        new = report.model_copy(update={"models": ()}) if inputs.mode == "report" else report
-        for line in annotation_lines(new, publication.manifest_path):
-            log.command(line)
+def publish(report: Report, publication: Publication, trouble: list[str]) -> None:
+    """Print annotations, update the comment, write outputs and summary, warn of all ``trouble``."""
+    if publication.annotated != "nothing":
+        about = report if publication.annotated == "everything" else _without_models(report)
+        with log.survived("the annotations could not be written", trouble):
+            for line in annotation_lines(about, publication.manifest_path):
+                log.command(line)
     url = ""
     if publication.client is not None and publication.target is not None:
-        try:
-            url = _comment(report, publication, publication.client, publication.target)
-        except GitHubError as error:
-            lacking = _lacking(error, "pull-requests: write", publication)
-            trouble.append(f"the comment could not be written: {lacking}")
+        with log.survived("the comment could not be written", trouble):
+            try:
+                url = _comment(report, publication, publication.client, publication.target)
+            except GitHubError as error:
+                lacking = _lacking(error, "pull-requests: write", publication)
+                trouble.append(f"the comment could not be written: {lacking}")
     outputs = outputs_of(report) | _paths(publication) | {"comment-url": url}
-    _write(environ, "GITHUB_OUTPUT", outputs, trouble)
+    _write(publication.environ, "GITHUB_OUTPUT", outputs, trouble)
     shown = report.model_copy(update={"notes": (*report.notes, *trouble)})
-    _write(environ, "GITHUB_STEP_SUMMARY", summary_text(shown, publication.view), trouble)
+    with log.survived("the summary could not be written", trouble):
+        summary = summary_text(shown, publication.view)
+        _write(publication.environ, "GITHUB_STEP_SUMMARY", summary, trouble)
     for message in dict.fromkeys(trouble):
         log.warn(message)
+
+
+def _without_models(report: Report) -> Report:
+    return report.model_copy(update={"models": ()})
 
 
 def store(report: Report, publication: Publication) -> None:
     """Write the completed report over the one that is there; raises ``OSError``.
 
-    As root the container then gives the folder, and the cache, to the workspace's owner, who has
-    to be able to delete them.
+    The folder, and the cache, then belong to the workspace's owner.
     """
     output = publication.inputs.output_path
     write_text(output / "report.json", to_json(report))
     write_text(output / "report.md", render(report, publication.view))
-    owner = os.stat(publication.workspace)
+    hand_over(publication.inputs, publication.workspace)
+
+
+def hand_over(inputs: Inputs, workspace: Path) -> None:
+    """Give what this run has written, as root, to the workspace's owner, who has to delete it."""
+    owner = os.stat(workspace)
     if os.getuid() != 0 or owner.st_uid == 0:
         return
-    for top in (output, publication.inputs.cache_path):
+    for top in (inputs.output_path, inputs.cache_path):
         for folder, folders, files in os.walk(top) if top is not None else ():
             for name in (".", *folders, *files):
                 path = os.path.join(folder, name)
@@ -167,7 +196,7 @@ def _guarded(report: Report, publication: Publication) -> Report:
     report = report.model_copy(update={"changes": changes})
     if changes and choice == "fail":
         count = f"{len(changes)} change{'s' if len(changes) > 1 else ''}"
-        return _failed(report, f"protect-manifest: fail, and {count} would loosen the gate")
+        return with_problem(report, f"protect-manifest: fail, and {count} would loosen the gate")
     return report
 
 
@@ -184,14 +213,14 @@ def _compared(report: Report, publication: Publication) -> Report:
         return with_baseline(report, base, Baseline())
     if publication.client is None:
         return report
-    found = find_baseline(publication.client, publication.context)
-    if found is None:
+    artifact = find_baseline(publication.client, publication.context)
+    if artifact is None:
         return report
     try:
-        base = parse_report(found.report_bytes, "the baseline's report.json")
+        base = parse_report(artifact.report_bytes, "the baseline's report.json")
     except UserError as error:
         return report.model_copy(update={"notes": (*report.notes, f"no baseline: {error}")})
-    return with_baseline(report, base, Baseline(sha=found.sha, run=found.run))
+    return with_baseline(report, base, Baseline(sha=artifact.sha, run=artifact.run))
 
 
 def _comment(report: Report, publication: Publication, client: Client, target: PullRequest) -> str:
@@ -237,11 +266,6 @@ def _lacking(error: GitHubError, permission: str, publication: Publication) -> s
     else:
         remedy = f"add '{permission}' to the 'permissions:' of the job"
     return f"{error}; {remedy}"
-
-
-def _failed(report: Report, message: str) -> Report:
-    problem = Problem(message=message)
-    return report.model_copy(update={"verdict": "error", "problems": (*report.problems, problem)})
 
 
 def _manifest(content: bytes | None, path: str) -> Manifest | None:

@@ -70,13 +70,13 @@ def gate_requirements() -> list[str]:
 
 def versions() -> dict[str, str]:
     """Return the versions of the packages that decide about numbers, as the image has them."""
-    found = {}
+    installed = {}
     for name in ("torch", "onnx", "onnxruntime", "numpy"):
         try:
-            found[name] = metadata.version(name)
+            installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def _cpu_index(file: Path) -> list[str]:

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from onnx_gate.action.job import Job
 from onnx_gate.action.log import say
-from onnx_gate.action.problems import of_manifest
-from onnx_gate.action.refusal import failed_report
+from onnx_gate.action.problems import failed_report, of_manifest
 from onnx_gate.errors import UserError
 from onnx_gate.gate.deliver import run_and_report
 from onnx_gate.gate.shards import parse_shard

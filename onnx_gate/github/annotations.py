@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from onnx_gate.findings.codes import code_of
-from onnx_gate.report import diagnosed, places, summary
+from onnx_gate.report import diagnosed, locations, summary
 from onnx_gate.report.model import Change, Finding, ModelResult, Problem, Report
 from onnx_gate.report.versus import change_sentence
 from onnx_gate.text import COMMAND_LIMIT as MESSAGE_LIMIT
@@ -34,29 +34,35 @@ def annotations(report: Report, manifest_path: str) -> tuple[str, ...]:
     )
 
 
-def command(level: str, message: str, title: str = "", place: places.Location | None = None) -> str:
-    """Return the workflow command that annotates a place, or the run where there is none."""
-    at = {} if place is None else {"file": place.file, "line": place.line, "col": place.column}
+def command(
+    level: str, message: str, title: str = "", location: locations.Location | None = None
+) -> str:
+    """Return the workflow command that annotates a location, or the run where there is none."""
+    at = (
+        {}
+        if location is None
+        else {"file": location.file, "line": location.line, "col": location.column}
+    )
     return workflow_command(level, message, {**at, "title": plain(title, _TITLE_LIMIT)})
 
 
 def _errors(report: Report, manifest: str) -> Iterator[str]:
     for problem in report.problems:
-        place = places.of_problem(problem, manifest)
-        yield command("error", _problem(problem, place), "onnx-gate", place)
+        location = locations.of_problem(problem, manifest)
+        yield command("error", _problem(problem, location), "onnx-gate", location)
     yield from _models(report, manifest, "error", required=True)
 
 
 def _warnings(report: Report, manifest: str) -> Iterator[str]:
     for change in report.changes:
-        place = places.of_entry(change, manifest)
-        yield command("warning", _change(change), "the manifest asks less", place)
+        location = locations.of_entry(change, manifest)
+        yield command("warning", _change(change), "the manifest asks less", location)
     yield from _models(report, manifest, "warning", required=False)
     for model in summary.ordered(report.models):
-        found = [
+        warned = [
             f for f in model.findings if f.severity == "warning" and not code_of(f.code).advice
         ]
-        yield from _findings("warning", model, found, manifest)
+        yield from _findings("warning", model, warned, manifest)
 
 
 def _models(report: Report, manifest: str, level: str, required: bool) -> Iterator[str]:
@@ -65,23 +71,23 @@ def _models(report: Report, manifest: str, level: str, required: bool) -> Iterat
         m for m in summary.ordered(report.models) if m.verdict != "pass" and m.required == required
     ]
     for model in models:
-        place = places.of_model(model, manifest) or places.of_entry(model, manifest)
+        location = locations.of_model(model, manifest) or locations.of_entry(model, manifest)
         title = f"{plain(model.name, _NAME_LIMIT)} {_ENDS[model.verdict]}"
         message = _failure(model, compared=report.baseline is not None)
-        yield command(level, message, title, place)
+        yield command(level, message, title, location)
     for model in models:
         errors = (f for f in model.findings if f.severity == "error")
-        placed = [f for f in errors if places.of_source(f, manifest) is not None]
-        yield from _findings(level, model, placed[1:], manifest)
+        located = [f for f in errors if locations.of_source(f, manifest) is not None]
+        yield from _findings(level, model, located[1:], manifest)
 
 
 def _findings(
     level: str, model: ModelResult, findings: Iterable[Finding], manifest: str
 ) -> Iterator[str]:
     for finding in findings:
-        place = places.of_source(finding, manifest) or places.of_entry(model, manifest)
+        location = locations.of_source(finding, manifest) or locations.of_entry(model, manifest)
         title = f"{plain(model.name, _NAME_LIMIT)}: {finding.code}"
-        yield command(level, finding.message, title, place)
+        yield command(level, finding.message, title, location)
 
 
 def _failure(model: ModelResult, compared: bool) -> str:
@@ -101,9 +107,9 @@ def _failure(model: ModelResult, compared: bool) -> str:
     return "\n".join(dict.fromkeys(lines))
 
 
-def _problem(problem: Problem, place: places.Location | None) -> str:
+def _problem(problem: Problem, location: locations.Location | None) -> str:
     parts = [problem.path[:MESSAGE_LIMIT], problem.message[:MESSAGE_LIMIT]]
-    if place is None and problem.file:
+    if location is None and problem.file:
         parts.insert(0, problem.file[:MESSAGE_LIMIT])
     return ": ".join(part for part in parts if part)
 

@@ -53,15 +53,15 @@ def _read_member(archive: bytes, name: str, max_bytes: int) -> bytes:
 
 def _find(entries: list[zipfile.ZipInfo], name: str) -> zipfile.ZipInfo:
     for depth in (0, 1):
-        found = [
+        matching = [
             entry
             for entry in entries
             if entry.filename.count("/") == depth and entry.filename.rpartition("/")[2] == name
         ]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise UserError(f"the archive holds {len(found)} files {name}")
+        if len(matching) == 1:
+            return matching[0]
+        if matching:
+            raise UserError(f"the archive holds {len(matching)} files {name}")
     raise UserError(f"the archive holds no {name}")
 
 

@@ -8,10 +8,10 @@ from typing import Any
 from urllib.parse import quote
 
 from onnx_gate.errors import UserError
+from onnx_gate.github.api_errors import GitHubError
 from onnx_gate.github.archive import read_member
 from onnx_gate.github.client import Client
-from onnx_gate.github.context import Context, full_name, is_sha
-from onnx_gate.github.errors import GitHubError
+from onnx_gate.github.run_context import Context, full_name, is_sha
 
 ARTIFACT = "onnx-gate-report"
 REPORT = "report.json"
@@ -114,14 +114,14 @@ def _is_baseline(run: dict[str, Any], context: Context) -> bool:
 
 def _newest(client: Client, repository: str, run_id: int, name: str) -> dict[str, Any] | None:
     path = f"/repos/{repository}/actions/runs/{run_id}/artifacts"
-    found = []
+    artifacts = []
     try:
         for page in client.pages(path, {"name": name}, _NEEDS):
-            found += [a for a in _entries(page, "artifacts") if _is_usable(a, name)]
+            artifacts += [a for a in _entries(page, "artifacts") if _is_usable(a, name)]
     except GitHubError as error:
         if error.kind != "missing":
             raise
-    return max(found, key=lambda artifact: int(artifact["id"]), default=None)
+    return max(artifacts, key=lambda artifact: int(artifact["id"]), default=None)
 
 
 def _is_usable(artifact: dict[str, Any], name: str) -> bool:

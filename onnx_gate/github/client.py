@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from onnx_gate.github.context import graphql_of
-from onnx_gate.github.errors import GitHubError, Kind, refusal
+from onnx_gate.github.api_errors import GitHubError, Kind, refusal
+from onnx_gate.github.run_context import graphql_of
 from onnx_gate.github.transport import Answer, Budget, Transport, Unacceptable, Unanswered
 
 __all__ = ["ACTIONS_LOGIN", "Budget", "Client", "GitHubError"]
@@ -182,8 +182,8 @@ class Client:
             raise GitHubError("invalid", f"{request}: {error}") from None
         if answer.status == expect or (expect is None and 200 <= answer.status < 300):
             return answer
-        said = answer.body.replace(self._token, "***")
-        raise refusal(request, answer.status, answer.headers, said, needs, self._now())
+        text = answer.body.replace(self._token, "***")
+        raise refusal(request, answer.status, answer.headers, text, needs, self._now())
 
     def _fetch(self, path: str, url: str, max_bytes: int) -> bytes:
         try:

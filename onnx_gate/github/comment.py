@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from onnx_gate.github.api_errors import GitHubError
 from onnx_gate.github.client import ACTIONS_LOGIN, Client
-from onnx_gate.github.context import is_repository, is_sha
-from onnx_gate.github.errors import GitHubError
+from onnx_gate.github.comment_policy import CommentPolicy
 from onnx_gate.github.header import Header, parse
+from onnx_gate.github.run_context import is_repository, is_sha
 
-__all__ = ["Action", "CommentResult", "Header", "Policy", "parse", "sync_comment"]
+__all__ = ["Action", "CommentResult", "Header", "parse", "sync_comment"]
 
-Policy = Literal["changes", "always", "on-failure", "never"]
 Action = Literal["created", "updated", "unchanged", "deleted", "superseded", "none"]
 
 _ROUNDS = 3
@@ -50,7 +50,7 @@ def sync_comment(
     number: int,
     header: Header,
     body: str,
-    policy: Policy,
+    policy: CommentPolicy,
     wrong: bool,
     *,
     pause: float = 1.0,
@@ -149,19 +149,19 @@ class _Sync:
 
     def own(self) -> list[_Comment]:
         """Return the comments of this id by this token's user, the lowest id first."""
-        found = []
+        candidates = []
         for page in self.client.pages(f"{self._issue}/comments", needs=_NEEDS):
             for item in page if isinstance(page, list) else ():
                 comment = _read(item)
                 if comment is not None and comment.header.id == self.header.id:
-                    found.append(comment)
-        if not found:
+                    candidates.append(comment)
+        if not candidates:
             return []
         author = self.author or self.client.login()
-        if author is None and any(c.bot and c.login != ACTIONS_LOGIN for c in found):
+        if author is None and any(c.bot and c.login != ACTIONS_LOGIN for c in candidates):
             author = self.client.viewer()
         author = (author or ACTIONS_LOGIN).lower()
-        return sorted((c for c in found if c.login == author), key=lambda c: c.id)
+        return sorted((c for c in candidates if c.login == author), key=lambda c: c.id)
 
     def newer(self, own: list[_Comment]) -> _Comment | None:
         """Return the newest of the comments if it is newer than what is to be written."""

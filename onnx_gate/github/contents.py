@@ -7,8 +7,8 @@ import binascii
 from urllib.parse import quote
 
 from onnx_gate.errors import UserError
+from onnx_gate.github.api_errors import GitHubError
 from onnx_gate.github.client import Client
-from onnx_gate.github.errors import GitHubError
 
 MAX_FILE_BYTES = 2**20
 
@@ -26,19 +26,19 @@ def read_file(
         raise UserError(f"{path!r} is not the path of a file in the repository")
     quoted = "/".join(quote(part, safe="") for part in parts)
     try:
-        found = client.get(f"/repos/{repository}/contents/{quoted}", {"ref": ref}, "contents=read")
+        entry = client.get(f"/repos/{repository}/contents/{quoted}", {"ref": ref}, "contents=read")
     except GitHubError as error:
         if error.kind == "missing":
             return None
         raise
-    if not isinstance(found, dict) or found.get("type") != "file":
+    if not isinstance(entry, dict) or entry.get("type") != "file":
         raise UserError(f"{path} at {ref[:7]} is not a file")
-    size = found.get("size")
+    size = entry.get("size")
     # GitHub leaves out the content of files beyond its own limit of 1 MB.
-    if type(size) is not int or size > max_bytes or found.get("encoding") != "base64":
+    if type(size) is not int or size > max_bytes or entry.get("encoding") != "base64":
         raise UserError(f"{path} at {ref[:7]} is larger than {max_bytes / 2**20:g} MiB")
     try:
-        return base64.b64decode(str(found.get("content")))
+        return base64.b64decode(str(entry.get("content")))
     except (binascii.Error, ValueError):
         pass
     raise GitHubError("server", f"{path} at {ref[:7]}: GitHub's answer cannot be decoded")

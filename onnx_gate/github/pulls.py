@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnx_gate.errors import UserError
+from onnx_gate.github.api_errors import GitHubError
 from onnx_gate.github.client import Client
-from onnx_gate.github.context import (
+from onnx_gate.github.run_context import (
     Context,
     PullRequest,
     WorkflowRun,
     full_name,
     read_pull_request,
 )
-from onnx_gate.github.errors import GitHubError
 
 _NEEDS = "pull_requests=read"
 
@@ -63,19 +63,19 @@ def _searches(repository: str, run: WorkflowRun) -> list[tuple[str, dict[str, st
 def _open_pulls(
     client: Client, path: str, query: dict[str, str], repository: str, run: WorkflowRun
 ) -> list[PullRequest]:
-    found = []
+    pulls = []
     try:
         for page in client.pages(path, query, _NEEDS):
             for item in page if isinstance(page, list) else ():
                 if _is_candidate(item, repository, run):
-                    found.append(read_pull_request(item, repository))
+                    pulls.append(read_pull_request(item, repository))
     except UserError as error:
         raise GitHubError("server", f"GET {path}: {error}") from None
     except GitHubError as error:
         # The base repository need not know a fork's commit.
         if error.status not in (404, 409, 422):
             raise
-    return sorted(found, key=lambda pull: pull.number)
+    return sorted(pulls, key=lambda pull: pull.number)
 
 
 def _is_candidate(item: Any, repository: str, run: WorkflowRun) -> bool:

@@ -26,19 +26,19 @@ def with_baseline(report: Report, base: Report, baseline: Baseline) -> Report:
 
 
 def _with_base(model: ModelResult, base: ModelResult | None) -> ModelResult:
-    found: defaultdict[_Key, list[Check]] = defaultdict(list)
+    earlier: defaultdict[_Key, list[Check]] = defaultdict(list)
     for check in base.checks if base is not None else ():
-        found[_key(check)].append(check)
-    checks = tuple(_checks(model.checks, found))
+        earlier[_key(check)].append(check)
+    checks = tuple(_checks(model.checks, earlier))
     verdict = base.verdict if base is not None else None
     return model.model_copy(update={"base": verdict, "checks": checks})
 
 
-def _checks(checks: Iterable[Check], found: defaultdict[_Key, list[Check]]) -> Iterable[Check]:
+def _checks(checks: Iterable[Check], earlier: defaultdict[_Key, list[Check]]) -> Iterable[Check]:
     seen: Counter[_Key] = Counter()
     for check in checks:
         key = _key(check)
-        same: Sequence[Check] = found.get(key, ())
+        same: Sequence[Check] = earlier.get(key, ())
         base = _base(same[seen[key]]) if seen[key] < len(same) else None
         seen[key] += 1
         yield check.model_copy(update={"base": base})

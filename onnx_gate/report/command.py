@@ -6,8 +6,8 @@ import glob
 import shlex
 from collections.abc import Sequence
 
+from onnx_gate.report.locations import inside
 from onnx_gate.report.model import Check, ModelResult
-from onnx_gate.report.places import inside
 
 _OUTPUT = "onnx-gate-report"
 _DEFAULT = "onnx-gate.yml"

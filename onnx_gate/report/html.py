@@ -7,7 +7,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from onnx_gate import __version__
 from onnx_gate.report import summary, times
 from onnx_gate.report.model import Report
-from onnx_gate.report.versus import change_sentence, tally, versus_check
+from onnx_gate.report.versus import change_sentence, check_change, tally
 from onnx_gate.text import plain, visible
 
 
@@ -28,9 +28,9 @@ def render(report: Report) -> str:
         "plain": plain,
         "counted": summary.counted,
         "mebibytes": summary.mebibytes,
-        "whole": summary.whole,
-        "versus": versus_check,
-        "against": change_sentence,
+        "format_int": summary.format_int,
+        "check_change": check_change,
+        "change_sentence": change_sentence,
         "duration": times.duration,
         "stages": times.stages_line,
         "block": _block,

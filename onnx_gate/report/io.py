@@ -66,9 +66,9 @@ def parse_report(data: bytes, name: str) -> Report:
         return Report.model_validate_json(data)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
+        field = ".".join(str(part) for part in first["loc"])
         raise UserError(
-            f"{name}: not a report of this version of onnx-gate: {place}: {first['msg']}"
+            f"{name}: not a report of this version of onnx-gate: {field}: {first['msg']}"
         ) from error
 
 
@@ -84,11 +84,11 @@ def json_schema() -> dict[str, Any]:
 
 def find_format(name: str) -> Callable[[Report], str]:
     """Return the renderer registered as ``name``; raises ``UserError`` where there is none."""
-    found = entry_points(group=ENTRY_POINT_GROUP, name=name)
-    if not found:
+    renderers = entry_points(group=ENTRY_POINT_GROUP, name=name)
+    if not renderers:
         names = sorted({entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)})
         raise UserError(f"no format is called {name!r}; there are {', '.join(names)}, json")
-    renderer: Callable[[Report], str] = next(iter(found)).load()
+    renderer: Callable[[Report], str] = next(iter(renderers)).load()
     return renderer
 
 

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 from onnx_gate.report import summary, times
 from onnx_gate.report.model import Check, ModelResult, Report
-from onnx_gate.report.versus import change_cell, change_sentence, tally, versus_check
+from onnx_gate.report.versus import change_cell, change_sentence, check_change, tally
 from onnx_gate.text import plain
 
 
@@ -87,11 +87,11 @@ def _properties(values: Mapping[str, str]) -> ET.Element:
 def _check(suite: ET.Element, model: ModelResult, check: Check, compared: bool) -> None:
     case = _case(suite, model, plain(f"{check.case} {check.output} [{check.runtime}]"))
     if compared:
-        case.append(_properties({"vs base": versus_check(check)}))
+        case.append(_properties({"vs base": check_change(check)}))
     if check.verdict == "diverged":
         text = f"{check.reason} ({summary.percent(check.budget)} of the tolerance)"
         if compared:
-            text += f"; against the baseline: {versus_check(check)}"
+            text += f"; against the baseline: {check_change(check)}"
         _problem(case, model, "failure", "diverged", text)
     elif check.verdict in ("waived", "refused"):
         ET.SubElement(case, "skipped", message=plain(check.reason))

@@ -15,11 +15,11 @@ from jinja2.runtime import Context
 from markupsafe import Markup
 
 from onnx_gate import __version__
-from onnx_gate.report import diagnosed, places, shorten, summary, times
+from onnx_gate.report import diagnosed, locations, shorten, summary, times
 from onnx_gate.report.command import check_command, replay_command, run_command
 from onnx_gate.report.escape import code, fence, inline
 from onnx_gate.report.model import Change, Check, Finding, ModelResult, Problem, Report
-from onnx_gate.report.versus import change_cell, is_fixed, versus_check
+from onnx_gate.report.versus import change_cell, check_change, newly_passes
 from onnx_gate.report.view import View, link
 
 __all__ = ["Page", "View", "render"]
@@ -34,7 +34,7 @@ _VALUE_LIMIT = 800
 
 def render(report: Report, view: View = View()) -> str:
     """Return Markdown that GitHub renders: verdict, table, and what is behind each failure."""
-    return Page(report, view).render(view.detail)
+    return Page(report, view).render(view.level)
 
 
 class Page:
@@ -55,7 +55,7 @@ class Page:
             "row": functools.cache(self._row),
             "section": functools.cache(self._section),
             "passing": passing,
-            "fixed": sum(map(is_fixed, passing)),
+            "fixed": sum(map(newly_passes, passing)),
             "warnings": [(m, f) for m in passing for f in m.findings if f.severity == "warning"],
             "footer": self._footer(),
             "links": self._links(),
@@ -65,18 +65,18 @@ class Page:
 
     @property
     def last(self) -> int:
-        """The lowest rung of the ladder: ``render`` takes 0 to this."""
-        return shorten.last(len(self._failing))
+        """The shortest level: ``render`` takes 0 to this."""
+        return shorten.last_level(len(self._failing))
 
-    def render(self, detail: int) -> str:
-        """Return the whole text of one rung."""
-        return "".join(self.parts(detail))
+    def render(self, level: int) -> str:
+        """Return the whole text at one level."""
+        return "".join(self.parts(level))
 
-    def parts(self, detail: int) -> Iterable[str]:
-        """Return the text of one rung piece by piece, for a reader who may have had enough."""
-        rung = shorten.rung(detail, len(self._failing))
-        template = _ENVIRONMENT.get_template("bare.md.j2" if rung.bare else "report.md.j2")
-        return template.generate(rung=rung, **self._shown)
+    def parts(self, level: int) -> Iterable[str]:
+        """Return the text at one level piece by piece, for a reader who may have had enough."""
+        detail = shorten.detail_at(level, len(self._failing))
+        template = _ENVIRONMENT.get_template("bare.md.j2" if detail.bare else "report.md.j2")
+        return template.generate(detail=detail, **self._shown)
 
     def _row(self, number: int) -> Markup:
         model = self._failing[number]
@@ -99,9 +99,9 @@ class Page:
         return Markup("| {} |").format(Markup(" | ").join(cells))
 
     def _where(self, model: ModelResult, check: Check | None) -> Markup | str:
-        source = places.of_model(model, self._manifest)
+        source = locations.of_model(model, self._manifest)
         if source is not None:
-            return self._view.place(source, short=True)
+            return self._view.location(source, short=True)
         if model.error is not None:
             return model.error.code
         return code(check.case, 80) if check is not None else ""
@@ -128,24 +128,24 @@ class Page:
         return Markup(text)
 
     def _diagnosis(self, model: ModelResult) -> Markup | None:
-        found = model.diagnosis
-        if found is None:
+        diagnosis = model.diagnosis
+        if diagnosis is None:
             return None
         where = None
-        if found.source is not None:
-            source = places.of_source(found.source, self._manifest)
-            where = self._view.place(source) if source else code(found.source.file, 120)
-        chart = diagnosed.mermaid(found)
+        if diagnosis.source is not None:
+            source = locations.of_source(diagnosis.source, self._manifest)
+            where = self._view.location(source) if source else code(diagnosis.source.file, 120)
+        chart = diagnosed.mermaid(diagnosis)
         text = _ENVIRONMENT.get_template("diagnosis.md.j2").render(
-            diagnosis=found,
-            node=found.node,
-            title=diagnosed.TITLES[found.blame],
-            meaning=diagnosed.meaning(found),
-            deciding=diagnosed.deciding(found),
-            place=where,
-            around=diagnosed.around(found),
+            diagnosis=diagnosis,
+            node=diagnosis.node,
+            title=diagnosed.TITLES[diagnosis.blame],
+            meaning=diagnosed.meaning(diagnosis),
+            deciding=diagnosed.deciding(diagnosis),
+            where=where,
+            around=diagnosed.around(diagnosis),
             chart=Markup(f"```mermaid\n{chart}\n```") if chart else None,
-            replay=Markup(replay_command(found.repro)),
+            replay=Markup(replay_command(diagnosis.repro)),
         )
         return Markup(text)
 
@@ -155,7 +155,7 @@ class Page:
             view.commit(),
             inline(summary.opsets(report)),
             inline(summary.versions(report)),
-            view.change_sentence(report.baseline),
+            view.baseline(report.baseline),
             inline(summary.shard(report)),
         )
         return Markup(" · ").join(part for part in parts if part)
@@ -191,29 +191,29 @@ def _labelled(label: str, value: str) -> Markup | None:
 
 @pass_context
 def _lead(context: Context, subject: Change | Problem) -> Markup:
-    """Return ``file:line: ``, or nothing where a change or a problem has no place."""
-    shown = _place(context, subject)
+    """Return ``file:line: ``, or nothing where a change or a problem has no location."""
+    shown = _location(context, subject)
     return shown + Markup(": ") if shown else shown
 
 
 @pass_context
 def _aside(context: Context, finding: Finding) -> Markup:
-    """Return `` (file:line)``, or nothing where a finding has no place."""
-    shown = _place(context, finding)
+    """Return `` (file:line)``, or nothing where a finding has no location."""
+    shown = _location(context, finding)
     return Markup(" ({})").format(shown) if shown else shown
 
 
-def _place(context: Context, subject: Finding | Change | Problem) -> Markup:
+def _location(context: Context, subject: Finding | Change | Problem) -> Markup:
     manifest: str = context["manifest"]
     view: View = context["view"]
     if isinstance(subject, Change):
-        place = places.of_entry(subject, manifest)
+        location = locations.of_entry(subject, manifest)
     elif isinstance(subject, Problem):
-        place = places.of_problem(subject, manifest)
+        location = locations.of_problem(subject, manifest)
     else:
-        place = places.of_source(subject, manifest)
-    if place is not None:
-        return view.place(place)
+        location = locations.of_source(subject, manifest)
+    if location is not None:
+        return view.location(location)
     file = None if isinstance(subject, Change) else subject.file
     return code(file, 120) if file else Markup("")
 
@@ -224,7 +224,7 @@ def _finalize(value: Any) -> Any:
     if isinstance(value, Markup):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
-        return summary.whole(value)
+        return summary.format_int(value)
     return inline(value)
 
 
@@ -237,7 +237,7 @@ def _values(check: Check) -> tuple[Markup, ...]:
     worst = check.worst
     if worst is None:
         return (Markup(""),) * 3
-    expected, actual = summary.apart(worst.expected, worst.actual)
+    expected, actual = summary.distinct_digits(worst.expected, worst.actual)
     return code(expected), code(actual), code(summary.indices(worst.index))
 
 
@@ -289,8 +289,8 @@ def _environment() -> Environment:
         "number": _trusted(summary.number),
         "counted": summary.counted,
         "line": summary.model_line,
-        "versus": _trusted(change_cell),
-        "versus_check": _trusted(versus_check),
+        "change_cell": _trusted(change_cell),
+        "check_change": _trusted(check_change),
     }
     environment.globals |= {
         "headline": summary.headline,

@@ -14,7 +14,7 @@ from onnx_gate.gate.run import count, overall
 from onnx_gate.gate.shards import MAX_SHARDS
 from onnx_gate.report.io import read_report
 from onnx_gate.report.model import ManifestInfo, ModelResult, Problem, Report, Sandbox, Verdict
-from onnx_gate.report.summary import whole
+from onnx_gate.report.summary import format_int
 from onnx_gate.text import quote
 
 REPORT = "report.json"
@@ -116,15 +116,15 @@ def _missing_parts(reports: Sequence[Report]) -> Iterator[Problem]:
     counts = _united(shard.count for shard in shards)
     if len(counts) > 1:
         yield Problem(
-            message=f"the reports are of plans of {_few(map(whole, counts))} shards; run all jobs "
+            message=f"the reports are of plans of {_few(map(format_int, counts))} shards; run all jobs "
             "of one plan again"
         )
     for total in counts:
         found = Counter(shard.index for shard in shards if shard.count == total)
         if total > MAX_SHARDS or max(found) > total:
             yield Problem(
-                message=f"shard {whole(max(found))}/{whole(total)} is none of at most {MAX_SHARDS}; "
-                "take the shards from `onnx-gate plan`"
+                message=f"shard {format_int(max(found))}/{format_int(total)} is none of at most "
+                f"{MAX_SHARDS}; take the shards from `onnx-gate plan`"
             )
             continue
         twice = [f"{index}/{total}" for index in sorted(found) if found[index] > 1]
@@ -281,7 +281,11 @@ def _version(name: str, report: Report) -> str | None:
 
 def _label(report: Report) -> str:
     shard = report.shard
-    return f"shard {whole(shard.index)}/{whole(shard.count)}" if shard else "a report of no shard"
+    return (
+        f"shard {format_int(shard.index)}/{format_int(shard.count)}"
+        if shard
+        else "a report of no shard"
+    )
 
 
 def _where(

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from onnx_gate import __version__
 from onnx_gate.findings import CATALOGUE
-from onnx_gate.report import places, summary
+from onnx_gate.report import locations, summary
 from onnx_gate.report.model import ModelResult, Report
 from onnx_gate.report.versus import change_sentence, tally
 from onnx_gate.text import plain
@@ -32,9 +32,9 @@ def render(report: Report) -> str:
         "rules": [_rule(code) for code in used],
     }
     run: dict[str, Any] = {"tool": {"driver": driver}, "results": results}
-    said = [*report.notes, summary.sandbox(report), tally(report)]
-    if any(said):
-        run["properties"] = {"notes": [_text(line) for line in said if line]}
+    remarks = [*report.notes, summary.sandbox(report), tally(report)]
+    if any(remarks):
+        run["properties"] = {"notes": [_text(line) for line in remarks if line]}
     log = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
     return json.dumps(log, indent=1, ensure_ascii=False) + "\n"
 
@@ -43,11 +43,13 @@ def _about(report: Report) -> list[dict[str, Any]]:
     """What is about no model: mistakes in the manifest, and what it asks less."""
     path = report.manifest.path
     problems = [
-        _result(_PROBLEM, "error", each.path, each.message, places.of_problem(each, path))
+        _result(_PROBLEM, "error", each.path, each.message, locations.of_problem(each, path))
         for each in report.problems
     ]
     changes = [
-        _result(_LOOSENED, "warning", each.model or "", each.message, places.of_entry(each, path))
+        _result(
+            _LOOSENED, "warning", each.model or "", each.message, locations.of_entry(each, path)
+        )
         for each in report.changes
     ]
     return problems + changes
@@ -55,13 +57,13 @@ def _about(report: Report) -> list[dict[str, Any]]:
 
 def _results(report: Report, model: ModelResult) -> list[dict[str, Any]]:
     path = report.manifest.path
-    entry = places.of_entry(model, path)
+    entry = locations.of_entry(model, path)
     level = "error" if model.required else "warning"
     results = []
-    for found in model.findings:
-        severity = found.severity if found.severity != "error" else level
-        place = places.of_source(found, path) or entry
-        results.append(_result(found.code, severity, model.name, found.message, place))
+    for finding in model.findings:
+        severity = finding.severity if finding.severity != "error" else level
+        location = locations.of_source(finding, path) or entry
+        results.append(_result(finding.code, severity, model.name, finding.message, location))
     if model.error is not None:
         text = f"{model.error.kind}: {model.error.message}"
         text += _against(report, model)
@@ -69,9 +71,9 @@ def _results(report: Report, model: ModelResult) -> list[dict[str, Any]]:
     bad = summary.failing(model)
     if bad:
         text = f"{len(bad)} checks diverged; {bad[0].case}, {bad[0].output}: {bad[0].reason}"
-        place = places.of_model(model, path) or entry
+        location = locations.of_model(model, path) or entry
         text += _against(report, model)
-        results.append(_result(_DIVERGED, level, model.name, text, place))
+        results.append(_result(_DIVERGED, level, model.name, text, location))
     return results
 
 
@@ -80,7 +82,7 @@ def _against(report: Report, model: ModelResult) -> str:
 
 
 def _result(
-    rule: str, level: str, subject: str, text: str, place: places.Location | None
+    rule: str, level: str, subject: str, text: str, location: locations.Location | None
 ) -> dict[str, Any]:
     result: dict[str, Any] = {
         "ruleId": rule,
@@ -88,12 +90,12 @@ def _result(
         "message": {"text": _text(f"{subject}: {text}" if subject else text)},
         "partialFingerprints": {"model/rule": plain(f"{subject}/{rule}")},
     }
-    if place is not None:
-        region = {"startLine": place.line or 1}
-        if place.column:
-            region["startColumn"] = place.column
-        location = {"artifactLocation": {"uri": quote(place.file)}, "region": region}
-        result["locations"] = [{"physicalLocation": location}]
+    if location is not None:
+        region = {"startLine": location.line or 1}
+        if location.column:
+            region["startColumn"] = location.column
+        physical = {"artifactLocation": {"uri": quote(location.file)}, "region": region}
+        result["locations"] = [{"physicalLocation": physical}]
     return result
 
 

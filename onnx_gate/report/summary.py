@@ -116,8 +116,8 @@ def tally(report: Report) -> str:
     """Return how many models there are of each verdict."""
     counts = report.counts
     return (
-        f"{whole(counts.diverged)} diverged, {whole(counts.error)} could not be verified, "
-        f"{whole(counts.passed)} agree"
+        f"{format_int(counts.diverged)} diverged, {format_int(counts.error)} could not be verified, "
+        f"{format_int(counts.passed)} agree"
     )
 
 
@@ -163,14 +163,14 @@ def number(value: float | None) -> str:
     )
 
 
-def whole(value: int) -> str:
+def format_int(value: int) -> str:
     """Return an integer, which in a report may be of any length."""
     return str(value) if abs(value) < 10**12 else "very many"
 
 
 def indices(index: Sequence[int]) -> str:
     """Return ``[0, 3]``, the first eight of what may be very many."""
-    shown = ", ".join(whole(number) for number in index[:8])
+    shown = ", ".join(format_int(number) for number in index[:8])
     return f"[{shown}, …]" if len(index) > 8 else f"[{shown}]"
 
 
@@ -179,7 +179,7 @@ def mebibytes(size: int) -> str:
     return f"{size / 2**20:.1f}" if abs(size) < 2**60 else "very many"
 
 
-def apart(expected: float, actual: float) -> tuple[str, str]:
+def distinct_digits(expected: float, actual: float) -> tuple[str, str]:
     """Return both numbers with as many digits as it takes to tell them apart, at least four."""
     for digits in range(4, 18):
         shown = f"{expected:.{digits}g}", f"{actual:.{digits}g}"
@@ -218,9 +218,9 @@ def versions(report: Report) -> str:
 
 def opsets(report: Report) -> str:
     """Return ``opset 20``, or all the opsets there are."""
-    found = sorted({m.export.opset for m in report.models if m.export is not None})
-    shown = [whole(opset) for opset in found[:5]] + ["…"] * (len(found) > 5)
-    return f"opset{'s' if len(found) > 1 else ''} {', '.join(shown)}" if found else ""
+    opsets = sorted({m.export.opset for m in report.models if m.export is not None})
+    shown = [format_int(opset) for opset in opsets[:5]] + ["…"] * (len(opsets) > 5)
+    return f"opset{'s' if len(opsets) > 1 else ''} {', '.join(shown)}" if opsets else ""
 
 
 def sandbox(report: Report) -> str:
@@ -239,9 +239,9 @@ def sandbox(report: Report) -> str:
 
 def problem_line(problem: Problem) -> str:
     """Return ``file:line:column: path: message``, as a compiler writes it."""
-    place = [problem.file or ""]
-    place += [whole(part) for part in (problem.line, problem.column) if part is not None]
-    return ": ".join(part for part in (":".join(place), problem.path, problem.message) if part)
+    position = [problem.file or ""]
+    position += [format_int(part) for part in (problem.line, problem.column) if part is not None]
+    return ": ".join(part for part in (":".join(position), problem.path, problem.message) if part)
 
 
 def change_line(change: Change) -> str:
@@ -252,7 +252,7 @@ def change_line(change: Change) -> str:
 def shard(report: Report) -> str:
     """Return ``shard 2 of 4``, or nothing where the report covers the whole manifest."""
     part = report.shard
-    return f"shard {whole(part.index)} of {whole(part.count)}" if part is not None else ""
+    return f"shard {format_int(part.index)} of {format_int(part.count)}" if part is not None else ""
 
 
 def ordered(models: Sequence[ModelResult]) -> list[ModelResult]:
@@ -274,7 +274,7 @@ def ordered(models: Sequence[ModelResult]) -> list[ModelResult]:
 def _share(count: int, total: int, noun: bool = True) -> str:
     if total == 1 and count == 1 and noun:
         return "the model"
-    return f"{whole(count)} of {total}" + (" models" if noun else "")
+    return f"{format_int(count)} of {total}" + (" models" if noun else "")
 
 
 def _other(report: Report) -> str:
@@ -295,11 +295,11 @@ def _word(value: object) -> str:
 
 def _replaced(value: object) -> dict[str, tuple[str, str]]:
     """The versions of the image and of the run, of packages that the requirements replaced."""
-    found = {}
+    pairs = {}
     for name, pair in islice(value.items(), _READ_OTHERS) if isinstance(value, dict) else ():
         if isinstance(pair, list | tuple) and len(pair) == 2 and all(map(_word, pair)):
-            found[plain(name, 40)] = _word(pair[0]), _word(pair[1])
-    return found
+            pairs[plain(name, 40)] = _word(pair[0]), _word(pair[1])
+    return pairs
 
 
 def _version(name: str, version: str, replaced: dict[str, tuple[str, str]]) -> str:

@@ -63,8 +63,8 @@ def _row(model: ModelResult, compared: bool) -> tuple[Text, ...]:
         "cached" if model.cached else summary.seconds(model),
     )
     return tuple(
-        Text(cell, style=_STYLES[model.verdict] if place == 1 else "")
-        for place, cell in enumerate(cells)
+        Text(cell, style=_STYLES[model.verdict] if column == 1 else "")
+        for column, cell in enumerate(cells)
     )
 
 
@@ -91,28 +91,28 @@ def _notes(report: Report) -> list[Text]:
     return notes
 
 
-def _append_diagnosis(text: Text, found: Diagnosis) -> None:
-    text.append(f"\n    {diagnosed.sentence(found)}", style="bold")
-    evidence = diagnosed.deciding(found)
+def _append_diagnosis(text: Text, diagnosis: Diagnosis) -> None:
+    text.append(f"\n    {diagnosed.sentence(diagnosis)}", style="bold")
+    evidence = diagnosed.deciding(diagnosis)
     if evidence is not None:
         text.append(f"\n      {printed(f'{evidence.experiment}: {evidence.outcome}', _LIMIT)}")
-    node = found.node
+    node = diagnosis.node
     if node is not None:
         where = f" in {node.module}" if node.module else ""
         text.append(f"\n    born at {printed(f'{node.op_type} {node.name}{where}', _LIMIT)}")
-    if found.fused_by:
-        text.append(f"\n    the fusion is {printed(found.fused_by, _LIMIT)}")
-    if found.source is not None:
-        line = summary.whole(found.source.line)
-        place = f"{found.source.file}:{line}: {found.source.code}"
-        text.append(f"\n      {printed(place, _LIMIT)}")
-    if found.note:
-        text.append(f"\n    {printed(found.note, _LIMIT)}", style="dim")
-    chart = diagnosed.sparkline(found)
+    if diagnosis.fused_by:
+        text.append(f"\n    the fusion is {printed(diagnosis.fused_by, _LIMIT)}")
+    if diagnosis.source is not None:
+        line = summary.format_int(diagnosis.source.line)
+        source = f"{diagnosis.source.file}:{line}: {diagnosis.source.code}"
+        text.append(f"\n      {printed(source, _LIMIT)}")
+    if diagnosis.note:
+        text.append(f"\n    {printed(diagnosis.note, _LIMIT)}", style="dim")
+    chart = diagnosed.sparkline(diagnosis)
     if chart:
         text.append(f"\n    error along the graph: {chart}", style="dim")
-    if found.repro:
-        text.append(f"\n    repro: {printed(found.repro, _LIMIT)}", style="dim")
+    if diagnosis.repro:
+        text.append(f"\n    repro: {printed(diagnosis.repro, _LIMIT)}", style="dim")
 
 
 def _about(report: Report) -> list[Text]:

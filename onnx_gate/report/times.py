@@ -103,20 +103,20 @@ def timed_line(model: ModelResult) -> str:
 
 def lines(report: Report) -> list[str]:
     """Return where the time went in at most three lines; none where nothing is known."""
-    found = times(report)
-    if found.wall is None or not report.models:
+    spent = times(report)
+    if spent.wall is None or not report.models:
         return []
-    first = f"{duration(found.wall)} on the clock"
-    if found.work > 0:
-        first += f", {duration(found.work)} of work"
-        first += f", {_plain(found.side_by_side)} workers side by side on average"
-    if found.cached:
-        first += f"; {found.cached} of {len(report.models)} from the cache"
+    first = f"{duration(spent.wall)} on the clock"
+    if spent.work > 0:
+        first += f", {duration(spent.work)} of work"
+        first += f", {_plain(spent.side_by_side)} workers side by side on average"
+    if spent.cached:
+        first += f"; {spent.cached} of {len(report.models)} from the cache"
     shown = [first]
-    if found.stages:
-        shown.append(f"stages: {_list(found.stages[:_SHOWN])}")
-    if len(found.slowest) > 1:
-        shown.append(f"slowest: {_list(found.slowest[:3])}")
+    if spent.stages:
+        shown.append(f"stages: {_list(spent.stages[:_SHOWN])}")
+    if len(spent.slowest) > 1:
+        shown.append(f"slowest: {_list(spent.slowest[:3])}")
     return shown
 
 

@@ -30,7 +30,7 @@ def change_cell(model: ModelResult, check: Check | None) -> str:
     return _change(check)
 
 
-def versus_check(check: Check) -> str:
+def check_change(check: Check) -> str:
     """Return how one check stands against the same check of the baseline.
 
     Where it has used another share of its tolerance, that follows: ``🔺 ×1.8 (was 20 %)``.
@@ -46,10 +46,10 @@ def change_sentence(model: ModelResult) -> str:
     if model.base is None:
         return "it is not in the baseline"
     before = f"it {_PAST[model.base]} in the baseline"
-    if is_fixed(model):
+    if newly_passes(model):
         return f"{FIXED}: {before}"
     check = worst(model) if model.error is None else None
-    return f"{before}: {versus_check(check)}" if check is not None else before
+    return f"{before}: {check_change(check)}" if check is not None else before
 
 
 def tally(report: Report) -> str:
@@ -62,13 +62,13 @@ def tally(report: Report) -> str:
         (sum(model.base == "pass" for model in failing), "broken"),
         (sum(model.base not in (None, "pass") for model in failing), "still failing"),
         (sum(model.base is None for model in models), NEW),
-        (sum(is_fixed(model) for model in models), FIXED),
+        (sum(newly_passes(model) for model in models), FIXED),
     )
     shown = ", ".join(f"{count} {word}" for count, word in counts if count)
     return f"against the baseline: {shown or 'no change of any verdict'}"
 
 
-def is_fixed(model: ModelResult) -> bool:
+def newly_passes(model: ModelResult) -> bool:
     """Return whether a model passes that did not in the baseline."""
     return model.verdict == "pass" and model.base in ("diverged", "error")
 

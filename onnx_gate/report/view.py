@@ -13,8 +13,8 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from onnx_gate.report.escape import code, inline
+from onnx_gate.report.locations import Location
 from onnx_gate.report.model import Baseline
-from onnx_gate.report.places import Location
 
 _ADDRESS = re.compile(r"https?://[A-Za-z0-9._~:/?#@!&*+,;=%\[\]-]{1,1000}")
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
@@ -25,7 +25,7 @@ class View:
     """The repository, commit and run that a rendering links to; what is ``None`` is not linked.
 
     ``sha`` is the commit that the verdict is about, ``base`` what it is compared with as text
-    (``main@4f1c2e9``), ``manifest_path`` the manifest's path inside the repository. ``detail`` is
+    (``main@4f1c2e9``), ``manifest_path`` the manifest's path inside the repository. ``level`` is
     the number of steps by which the rendering is shortened, 0 for everything.
     """
 
@@ -36,7 +36,7 @@ class View:
     run_label: str | None = None
     report_url: str | None = None
     manifest_path: str | None = None
-    detail: int = 0
+    level: int = 0
 
     def commit(self) -> Markup | None:
         """Return the commit, linked, or ``None`` where there is none."""
@@ -46,20 +46,20 @@ class View:
         repository = _repository(self)
         return label if repository is None else link(label, f"{repository}/commit/{self.sha}")
 
-    def change_sentence(self, baseline: Baseline | None) -> Markup | None:
+    def baseline(self, baseline: Baseline | None) -> Markup | None:
         """Return what the verdict is compared with, or ``None``."""
         commit = baseline.sha[:7] if baseline is not None and baseline.sha else None
         base = self.base or commit
         return Markup("base {}").format(code(base, 80)) if base else None
 
-    def place(self, place: Location, short: bool = False) -> Markup:
+    def location(self, location: Location, short: bool = False) -> Markup:
         """Return ``file:line``, linked to the line at the commit where that is known."""
         repository = _repository(self)
-        label = code(str(place).rpartition("/")[2] if short else place, 120)
+        label = code(str(location).rpartition("/")[2] if short else location, 120)
         if repository is None:
             return label
-        line = f"#L{place.line}" if place.line else ""
-        return link(label, f"{repository}/blob/{self.sha}/{quote(place.file)}{line}")
+        line = f"#L{location.line}" if location.line else ""
+        return link(label, f"{repository}/blob/{self.sha}/{quote(location.file)}{line}")
 
     def run(self) -> Markup | None:
         """Return the run, linked, or ``None``."""

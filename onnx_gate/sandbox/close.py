@@ -26,14 +26,14 @@ _MOST_FOLDERS = 20_000
 def private_paths(environ: Mapping[str, str], workspace: Path) -> tuple[Path, ...]:
     """Return what no model has any business with: the runner's files and git's folders."""
     files = [Path(environ[name]) for name in COMMAND_FILES if environ.get(name)]
-    found = [*files, *(file.parent for file in files)]
+    paths = [*files, *(file.parent for file in files)]
     if event := environ.get("GITHUB_EVENT_PATH"):
-        found += [Path(event), Path(event).parent]
-    found += [Path(environ[name]) for name in ("RUNNER_TEMP", "HOME") if environ.get(name)]
-    found += [
+        paths += [Path(event), Path(event).parent]
+    paths += [Path(environ[name]) for name in ("RUNNER_TEMP", "HOME") if environ.get(name)]
+    paths += [
         Path("/github") / name for name in ("file_commands", "runner_temp", "workflow", "home")
     ]
-    return tuple(dict.fromkeys([*found, *git_folders(workspace)]))
+    return tuple(dict.fromkeys([*paths, *git_folders(workspace)]))
 
 
 def git_folders(workspace: Path) -> Iterator[Path]:
@@ -61,11 +61,11 @@ def closed(paths: Iterable[Path], keep_open: Iterable[Path]) -> Iterator[tuple[s
     try:
         for path in paths:
             try:
-                found = os.lstat(path)
+                status = os.lstat(path)
             except OSError:
                 continue
-            mode = stat.S_IMODE(found.st_mode)
-            if path in needed or stat.S_ISLNK(found.st_mode) or mode & stat.S_ISVTX:
+            mode = stat.S_IMODE(status.st_mode)
+            if path in needed or stat.S_ISLNK(status.st_mode) or mode & stat.S_ISVTX:
                 continue
             try:
                 os.chmod(path, mode & ~_OTHERS)
@@ -92,29 +92,29 @@ def opened(workspace: Path, folder: Path, gid: int | None) -> Iterator[None]:
     try:
         for path in chain if gid is not None else ():
             with suppress(OSError):
-                found = os.lstat(path)
-                if stat.S_ISDIR(found.st_mode) and found.st_mode & 0o005 != 0o005:
-                    before.append((path, found))
+                status = os.lstat(path)
+                if stat.S_ISDIR(status.st_mode) and status.st_mode & 0o005 != 0o005:
+                    before.append((path, status))
                     os.chown(path, -1, gid if gid is not None else -1)
-                    os.chmod(path, stat.S_IMODE(found.st_mode) | 0o050)
+                    os.chmod(path, stat.S_IMODE(status.st_mode) | 0o050)
         yield
     finally:
-        for path, found in before:
+        for path, status in before:
             with suppress(OSError):
-                os.chown(path, -1, found.st_gid)
-                os.chmod(path, stat.S_IMODE(found.st_mode))
+                os.chown(path, -1, status.st_gid)
+                os.chmod(path, stat.S_IMODE(status.st_mode))
 
 
 def credentials(workspace: Path, runner_temp: Path | None) -> Path | None:
     """Return a file with credentials that a checkout left where the gate can see it."""
-    places = [folder / "config" for folder in git_folders(workspace)]
+    files = [folder / "config" for folder in git_folders(workspace)]
     if runner_temp is not None:
         with suppress(OSError):
-            places += sorted(runner_temp.glob("git-credentials-*.config"))
-    for place in places:
+            files += sorted(runner_temp.glob("git-credentials-*.config"))
+    for file in files:
         with suppress(OSError):
-            if place.is_file() and not place.is_symlink() and _has_secret(place.read_bytes()):
-                return place
+            if file.is_file() and not file.is_symlink() and _has_secret(file.read_bytes()):
+                return file
     return None
 
 

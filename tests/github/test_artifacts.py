@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnx_gate.errors import UserError
+from onnx_gate.github.api_errors import GitHubError
 from onnx_gate.github.archive import read_member
 from onnx_gate.github.artifacts import Artifact, download_report, find_baseline
 from onnx_gate.github.client import Client
-from onnx_gate.github.errors import GitHubError
 from onnx_gate.github.transport import Budget, Transport, Unacceptable
 from tests.support.github.clients import Clock, client_for
 from tests.support.github.contexts import context

@@ -11,10 +11,10 @@ import pytest
 
 from onnx_gate.errors import UserError
 from onnx_gate.github import transport
+from onnx_gate.github.api_errors import GitHubError, refusal
 from onnx_gate.github.artifacts import download_report
 from onnx_gate.github.client import Client
 from onnx_gate.github.contents import read_file
-from onnx_gate.github.errors import GitHubError, refusal
 from tests.support.github.clients import Clock, client_for
 from tests.support.github.handlers import ApiHandler
 from tests.support.github.server import TOKEN, GitHub

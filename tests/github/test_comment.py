@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from onnx_gate.github.api_errors import GitHubError
 from onnx_gate.github.client import Client
-from onnx_gate.github.comment import CommentResult, Policy, sync_comment
-from onnx_gate.github.errors import GitHubError
+from onnx_gate.github.comment import CommentResult, sync_comment
+from onnx_gate.github.comment_policy import CommentPolicy
 from onnx_gate.github.header import Header
 from tests.support.github.clients import Clock, client_for, header
 from tests.support.github.server import BOT, NUMBER, TOKEN, GitHub
@@ -18,7 +19,7 @@ def sync(
     head: Header | None = None,
     *,
     body: str = "new",
-    policy: Policy = "changes",
+    policy: CommentPolicy = "changes",
     wrong: bool = True,
 ) -> CommentResult:
     client = client or client_for(server)
@@ -80,7 +81,7 @@ def test_duplicates_go_and_the_first_stays(github: GitHub) -> None:
     assert bodies(github) == ["new"]
 
 
-POLICIES: list[tuple[Policy, bool, bool, str, list[str]]] = [
+POLICIES: list[tuple[CommentPolicy, bool, bool, str, list[str]]] = [
     # policy, something is wrong, a comment stands: what is done, what stands afterwards
     ("changes", True, False, "created", ["new"]),
     ("changes", True, True, "updated", ["new"]),
@@ -96,7 +97,7 @@ POLICIES: list[tuple[Policy, bool, bool, str, list[str]]] = [
 
 @pytest.mark.parametrize(("policy", "wrong", "stands", "action", "left"), POLICIES)
 def test_policies(
-    github: GitHub, policy: Policy, wrong: bool, stands: bool, action: str, left: list[str]
+    github: GitHub, policy: CommentPolicy, wrong: bool, stands: bool, action: str, left: list[str]
 ) -> None:
     if stands:
         stand(github)
@@ -109,7 +110,7 @@ def test_policies(
 @pytest.mark.parametrize("wrong", [True, False])
 @pytest.mark.parametrize(("run", "attempt"), [(101, 1), (100, 2)])
 def test_a_newer_comment_is_never_overwritten(
-    github: GitHub, policy: Policy, wrong: bool, run: int, attempt: int
+    github: GitHub, policy: CommentPolicy, wrong: bool, run: int, attempt: int
 ) -> None:
     stand(github, run, attempt=attempt)
     result = sync(github, policy=policy, wrong=wrong)

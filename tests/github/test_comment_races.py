@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import pytest
 
 from onnx_gate.github.client import Client
-from onnx_gate.github.comment import CommentResult, Policy, sync_comment
+from onnx_gate.github.comment import CommentResult, sync_comment
+from onnx_gate.github.comment_policy import CommentPolicy
 from onnx_gate.github.transport import Budget
 from tests.support.gate import ROOT
 from tests.support.github.clients import header
@@ -28,7 +29,7 @@ class Publisher:
 
     run: int
     start: float
-    policy: Policy = "changes"
+    policy: CommentPolicy = "changes"
     wrong: bool = True
     sha: str = HEAD
 
@@ -110,7 +111,7 @@ def test_one_comment_with_the_newest_result(block: int) -> None:
 
 
 @pytest.mark.parametrize("policy", ["changes", "on-failure"])
-def test_a_slow_old_failure_never_ends_up_on_a_green_pull_request(policy: Policy) -> None:
+def test_a_slow_old_failure_never_ends_up_on_a_green_pull_request(policy: CommentPolicy) -> None:
     for seed in range(25):
         random_numbers = random.Random(seed)
         with GitHub() as server:

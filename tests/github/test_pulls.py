@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from onnx_gate.github.client import Client
-from onnx_gate.github.context import PullRequest
 from onnx_gate.github.pulls import Superseded, find_pull_request
+from onnx_gate.github.run_context import PullRequest
 from tests.support.github.contexts import context
 from tests.support.github.server import GitHub
 from tests.support.github.state import BASE, HEAD, Reply

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnx_gate.github.annotations import MESSAGE_LIMIT, annotations, command
+from onnx_gate.report.locations import Location
 from onnx_gate.report.model import Change, Finding, ModelError, ModelResult, Problem
-from onnx_gate.report.places import Location
 from tests.support.report.everything import all_replaced, everything, free_paths, replaced
 from tests.support.report.hostile import BLANK, HOSTILE, ids
 from tests.support.report.reports import check

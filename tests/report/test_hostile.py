@@ -108,9 +108,9 @@ def test_any_text_changes_nothing(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", BLANK, ids=ascii)
-@pytest.mark.parametrize("rung", range(8))
-def test_blank_text_breaks_nothing(text: str, rung: int) -> None:
-    shown = page(render(all_replaced(text), replace(VIEW, detail=rung)))
+@pytest.mark.parametrize("level", range(8))
+def test_blank_text_breaks_nothing(text: str, level: int) -> None:
+    shown = page(render(all_replaced(text), replace(VIEW, level=level)))
     assert shown.unbalanced == []
     assert {element[0] for element in shown.elements} <= {
         element[0] for element in page(render(everything(), VIEW)).elements
@@ -118,10 +118,10 @@ def test_blank_text_breaks_nothing(text: str, rung: int) -> None:
 
 
 @pytest.mark.parametrize("text", [SPITE, *HOSTILE[::7]], ids=ids)
-def test_every_rung_is_safe(text: str) -> None:
+def test_every_level_is_safe(text: str) -> None:
     report = all_replaced(text)
-    for rung in range(Page(report, VIEW).last + 1):
-        assert_nothing_but_text(report, replace(VIEW, detail=rung))
+    for level in range(Page(report, VIEW).last + 1):
+        assert_nothing_but_text(report, replace(VIEW, level=level))
 
 
 @pytest.mark.parametrize("text", [SPITE, *HOSTILE[::3]], ids=ids)

@@ -25,9 +25,9 @@ from onnx_gate.report import html, junit, markdown, sarif, terminal
 from onnx_gate.report.command import run_command
 from onnx_gate.report.escape import fence, inline
 from onnx_gate.report.io import json_schema, read_report, to_json, write_text
+from onnx_gate.report.locations import inside
 from onnx_gate.report.model import ModelResult, Report
-from onnx_gate.report.places import inside
-from onnx_gate.report.summary import apart, headline, number, percent
+from onnx_gate.report.summary import distinct_digits, headline, number, percent
 from onnx_gate.report.versus import factor
 from tests.support.report.everything import all_replaced, everything
 from tests.support.report.hostile import HOSTILE, ids
@@ -283,7 +283,7 @@ def test_only_required_models_decide(verdicts: list[tuple[str, bool]]) -> None:
 
 @given(st.floats(), st.floats())
 def test_two_numbers_never_look_alike(expected: float, actual: float) -> None:
-    shown = apart(expected, actual)
+    shown = distinct_digits(expected, actual)
     if expected != actual and not (math.isnan(expected) and math.isnan(actual)):
         assert shown[0] != shown[1]
 

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from onnx_gate.github.context import Context, read_context
+from onnx_gate.github.run_context import Context, read_context
 from tests.support.github.server import REPOSITORY
 from tests.support.github.state import HEAD
 

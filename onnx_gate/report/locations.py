@@ -51,8 +51,8 @@ def of_model(model: ModelResult, manifest: str) -> Location | None:
     sources: list[Finding | Source] = [f for f in model.findings if f.severity == "error"]
     if model.diagnosis is not None and model.diagnosis.source is not None:
         sources.append(model.diagnosis.source)
-    found = (of_source(source, manifest) for source in sources)
-    return next((place for place in found if place is not None), None)
+    candidates = (of_source(source, manifest) for source in sources)
+    return next((location for location in candidates if location is not None), None)
 
 
 def of_entry(model: ModelResult | Change, manifest: str) -> Location | None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnx_gate.errors import UserError
-from onnx_gate.github.context import Context, PullRequest, WorkflowRun, read_context
+from onnx_gate.github.run_context import Context, PullRequest, WorkflowRun, read_context
 from tests.support.github.contexts import EVENTS
 from tests.support.github.state import BASE, HEAD
 from tests.support.github.strategies import JSON
@@ -162,7 +162,7 @@ def test_a_garbled_event_is_a_sentence(
 
 CODE = """
 import sys
-import onnx_gate.github.context
+import onnx_gate.github.run_context
 import onnx_gate.github.comment
 heavy = {"torch", "onnx", "onnxruntime", "numpy", "requests", "urllib3", "github"}
 print(*sorted(heavy & set(sys.modules)))

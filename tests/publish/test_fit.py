@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from onnx_gate.github.limits import COMMENT_LIMIT, SUMMARY_LIMIT, comment_text, summary_text
+from onnx_gate.github.fit import COMMENT_LIMIT, SUMMARY_LIMIT, comment_text, summary_text
 from onnx_gate.report.markdown import Page, View, render
 from onnx_gate.report.model import (
     Change,
@@ -70,28 +70,28 @@ def reports(draw: st.DrawFn) -> Report:
 @given(reports(), st.integers(0, 40), st.integers(-2, 2), st.sampled_from([View(), VIEW]))
 @example(whole(*[failed(WIDE * 50, WIDE * 2000)] * 3), 4, 0, VIEW)
 def test_a_comment_is_the_longest_that_fits(
-    report: Report, rung: int, spare: int, view: View
+    report: Report, level: int, spare: int, view: View
 ) -> None:
-    ladder = [render(report, replace(view, detail=n)) for n in range(Page(report, view).last + 1)]
-    room = max(LEAST, utf16(ladder[min(rung, len(ladder) - 1)]) + spare)
+    levels = [render(report, replace(view, level=n)) for n in range(Page(report, view).last + 1)]
+    room = max(LEAST, utf16(levels[min(level, len(levels) - 1)]) + spare)
     text = comment_text(report, view, room)
     assert utf16(text) <= room
     assert len(text) <= room
-    first = ladder.index(text)
-    assert first == 0 or utf16(ladder[first - 1]) > room, "a longer one would have fitted"
+    first = levels.index(text)
+    assert first == 0 or utf16(levels[first - 1]) > room, "a longer one would have fitted"
     assert text.splitlines()[0].endswith(f" ONNX gate: {headline(report)}")
     assert page(text).unbalanced == []
     for left in range(first):
         assert "see the" in text or "explained in the" in text or "too long" in text, left
 
 
-def test_each_rung_says_what_it_leaves_out() -> None:
+def test_each_level_says_what_it_leaves_out() -> None:
     models = [far_off(f"model-{number}", "text", 99.0 - number) for number in range(12)]
     warned = Finding(code="OG103", severity="warning", message="float64 input")
     report = whole(*models, model("fine", findings=(warned,)), model("well"))
-    ladder = [render(report, replace(VIEW, detail=n)) for n in range(Page(report, VIEW).last + 1)]
-    assert [utf16(text) for text in ladder] == sorted(map(utf16, ladder), reverse=True)
-    for text in ladder:
+    levels = [render(report, replace(VIEW, level=n)) for n in range(Page(report, VIEW).last + 1)]
+    assert [utf16(text) for text in levels] == sorted(map(utf16, levels), reverse=True)
+    for text in levels:
         named = {name for name in (m.name for m in models) if f"{name}</code> |" in shown(text)}
         explained = len(re.findall(r"<details(?: open)?><summary>❌", text))
         assert page(text).unbalanced == []
@@ -100,11 +100,11 @@ def test_each_rung_says_what_it_leaves_out() -> None:
         if 0 < len(named) < 12:
             assert "model-0" in shown(text), "the worst stays longest"
             assert f"{12 - len(named)} more models failed: see the [full report](" in text
-    assert "fine" not in ladder[1]
-    assert "1 warning of models that pass: see the [full report](" in ladder[1]
-    assert "12 diverged, 0 could not be verified, 2 agree" in ladder[-1]
-    assert str(VIEW.report_url) in ladder[-1]
-    assert str(VIEW.run_url) in ladder[-1]
+    assert "fine" not in levels[1]
+    assert "1 warning of models that pass: see the [full report](" in levels[1]
+    assert "12 diverged, 0 could not be verified, 2 agree" in levels[-1]
+    assert str(VIEW.report_url) in levels[-1]
+    assert str(VIEW.run_url) in levels[-1]
 
 
 def shown(markdown: str) -> str:
@@ -140,5 +140,5 @@ def test_thousands_of_models_with_endless_messages() -> None:
 def test_what_fits_is_whole() -> None:
     report = whole(model("a"), verdict="pass")
     assert comment_text(report, VIEW) == summary_text(report, VIEW) == render(report, VIEW)
-    shorter = replace(VIEW, detail=1)
+    shorter = replace(VIEW, level=1)
     assert comment_text(report, shorter) == render(report, shorter)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnx_gate.github.outputs import append_outputs, format_output, outputs_of
+from onnx_gate.github.step_outputs import append_outputs, format_output, outputs_of
 from tests.support.report.scenes import diverged
 
 names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_-]{0,10}", fullmatch=True)

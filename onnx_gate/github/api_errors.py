@@ -48,9 +48,9 @@ def refusal(
     ``request`` is what to call the request, ``headers`` have lower-case names, ``needs`` is the
     permission that the request takes where GitHub does not say, ``now`` is in seconds since 1970.
     """
-    said = _message(body)
-    detail = f": {said}" if said else ""
-    wait = _rate_wait(status, headers, said, now)
+    message = _message(body)
+    detail = f": {message}" if message else ""
+    wait = _rate_wait(status, headers, message, now)
     if wait is not None:
         ends = time.strftime("%H:%M:%S", time.gmtime(now + wait))
         return GitHubError(
@@ -62,7 +62,7 @@ def refusal(
         )
     kind = _kind(status)
     permission = None
-    if kind in ("permission", "missing") and "locked" not in said.lower():
+    if kind in ("permission", "missing") and "locked" not in message.lower():
         permission = plain(headers.get("x-accepted-github-permissions", ""))[:_MAX_MESSAGE] or needs
     hint = f"; the token needs {permission}" if permission and kind == "permission" else ""
     return GitHubError(
@@ -80,19 +80,19 @@ def _kind(status: int) -> Kind:
     return "server" if status >= 500 or status == 408 else "invalid"
 
 
-def _rate_wait(status: int, headers: Mapping[str, str], said: str, now: float) -> float | None:
+def _rate_wait(status: int, headers: Mapping[str, str], message: str, now: float) -> float | None:
     if status not in (403, 429):
         return None
     after = _integer(headers.get("retry-after"))
     if after is not None:
         return max(1, after)
-    if "not accessible by" in said and status == 403:
+    if "not accessible by" in message and status == 403:
         # A lack of permission, even if it was the last request of the hour.
         return None
     reset = _integer(headers.get("x-ratelimit-reset"))
     if headers.get("x-ratelimit-remaining", "").strip() == "0" and reset is not None:
         return max(1, reset - _server_time(headers, now))
-    limited = "secondary rate" in said.lower() or "abuse" in said.lower()
+    limited = "secondary rate" in message.lower() or "abuse" in message.lower()
     return _SECONDARY_SECONDS if limited or status == 429 else None
 
 
@@ -114,5 +114,5 @@ def _message(body: str) -> str:
         data = json.loads(body)
     except (ValueError, RecursionError):
         return ""
-    said = data.get("message") if isinstance(data, dict) else None
-    return plain(said).rstrip(".")[:_MAX_MESSAGE] if isinstance(said, str) else ""
+    message = data.get("message") if isinstance(data, dict) else None
+    return plain(message).rstrip(".")[:_MAX_MESSAGE] if isinstance(message, str) else ""

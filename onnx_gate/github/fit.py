@@ -25,31 +25,31 @@ def summary_text(report: Report, view: View, room: int = SUMMARY_LIMIT) -> str:
 
 
 def _longest(report: Report, view: View, room: int, measure: Callable[[str], int]) -> str:
-    """Search the ladder between a rung that is too long and one that is not."""
+    """Search the levels between one that is too long and one that is not."""
     page = Page(report, view)
-    first = min(max(view.detail, 0), page.last)
+    first = min(max(view.level, 0), page.last)
     text = _within(page, first, room, measure)
     if text is not None:
         return text
     long, short = first, page.last
     text = _within(page, short, room, measure)
     if text is None:
-        # Nothing but the links of the last rung can be long, and they are not what must arrive.
+        # Nothing but the links of the last level can be long, and they are not what must arrive.
         return Page(report, replace(view, run_url=None, report_url=None)).render(page.last)
     while short - long > 1:
         middle = (long + short) // 2
-        found = _within(page, middle, room, measure)
-        if found is None:
+        fitting = _within(page, middle, room, measure)
+        if fitting is None:
             long = middle
         else:
-            short, text = middle, found
+            short, text = middle, fitting
     return text
 
 
-def _within(page: Page, detail: int, room: int, measure: Callable[[str], int]) -> str | None:
-    """Return a rung, or ``None`` as soon as it is longer than ``room``."""
+def _within(page: Page, level: int, room: int, measure: Callable[[str], int]) -> str | None:
+    """Return the text at one level, or ``None`` as soon as it is longer than ``room``."""
     kept = []
-    for part in page.parts(detail):
+    for part in page.parts(level):
         kept.append(part)
         room -= measure(part)
         if room < 0:

@@ -109,10 +109,8 @@ def read_context(environ: Mapping[str, str]) -> Context:
         sha, run = workflow_run.head_sha, (workflow_run.id, workflow_run.attempt)
     elif event == "merge_group":
         group = payload.get("merge_group")
-        found = [
-            group.get(k) if isinstance(group, dict) else None for k in ("head_sha", "base_sha")
-        ]
-        sha, base_sha = (value if is_sha(value) else None for value in found)
+        shas = [group.get(k) if isinstance(group, dict) else None for k in ("head_sha", "base_sha")]
+        sha, base_sha = (value if is_sha(value) else None for value in shas)
     elif event == "push" and is_sha(payload.get("before")):
         base_sha = None if _NO_COMMIT.fullmatch(payload["before"]) else payload["before"]
     return Context(
