@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn, Optional
 import typer
 
 from onnx_gate.errors import UserError
+from onnx_gate.github.comment_policy import CommentPolicy
 
 if TYPE_CHECKING:
     from onnx_gate.manifest import Manifest
@@ -54,15 +55,6 @@ class OptimizationLevel(str, Enum):
     basic = "basic"
     extended = "extended"
     all = "all"
-
-
-class CommentPolicy(str, Enum):
-    """When ``onnx-gate publish`` comments."""
-
-    changes = "changes"
-    always = "always"
-    on_failure = "on-failure"
-    never = "never"
 
 
 @app.command()
@@ -242,7 +234,7 @@ def publish(
     path: Annotated[Path, typer.Argument(metavar="REPORT", help="A report.json.")],
     comment: Annotated[
         CommentPolicy, typer.Option(help="When to comment on the pull request.")
-    ] = CommentPolicy.changes,
+    ] = "changes",
     comment_id: Annotated[
         str, typer.Option(help="Tells the comments of several gates apart.")
     ] = "default",
@@ -252,23 +244,23 @@ def publish(
     manifest: ManifestOption = DEFAULT_MANIFEST,
 ) -> None:
     """Comment, summary, annotations and outputs on GitHub; the token is in GITHUB_TOKEN."""
-    from onnx_gate.action.inputs import read_inputs
+    from onnx_gate.action.inputs import Inputs, checked
     from onnx_gate.action.main import publish_report
     from onnx_gate.report.io import read_report
 
-    given = {
-        "INPUT_MODE": "publish",
-        "INPUT_MANIFEST": str(manifest),
-        "INPUT_OUTPUT": str(path.parent),
-        "INPUT_COMMENT": comment.value,
-        "INPUT_COMMENT-ID": comment_id,
-        "INPUT_BASELINE": baseline,
-        "INPUT_GITHUB-TOKEN": os.environ.get("GITHUB_TOKEN") or os.environ.get("GH_TOKEN") or "",
-    }
+    inputs = Inputs(
+        directory=Path.cwd(),
+        manifest=str(manifest),
+        mode="publish",
+        token=os.environ.get("GITHUB_TOKEN") or os.environ.get("GH_TOKEN") or "",
+        comment=comment,
+        comment_id=comment_id,
+        baseline=baseline,
+        output=str(path.parent),
+    )
+    workspace = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd()).resolve()
     try:
-        status = publish_report(
-            read_report(path), read_inputs({**os.environ, **given}), {**os.environ}
-        )
+        status = publish_report(read_report(path), checked(inputs, workspace), os.environ)
     except UserError as error:
         _refuse(str(error))
     raise typer.Exit(status)

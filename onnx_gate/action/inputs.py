@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -76,23 +76,6 @@ def read_inputs(environ: Mapping[str, str]) -> Inputs:
             return default
         return value
 
-    def inside(name: str, default: str, within: Path) -> str:
-        value = text(name, default)
-        if value and not _inside(within / value, workspace):
-            mistakes.append(
-                f"input '{name}': {quote(value)} leads out of the workspace; "
-                "name a path inside the repository"
-            )
-            return default
-        return value
-
-    directory = workspace / inside("working-directory", ".", workspace)
-    comment_id = text("comment-id", "default")
-    if not _COMMENT_ID.fullmatch(comment_id):
-        mistakes.append(
-            f"input 'comment-id': {quote(comment_id)} is not an id; use at most 64 letters, "
-            "digits, '.', '_' and '-'"
-        )
     values = {
         "mode": one_of("mode", Mode, "all"),
         "comment": one_of("comment", CommentPolicy, "changes"),
@@ -100,52 +83,86 @@ def read_inputs(environ: Mapping[str, str]) -> Inputs:
         "protect_manifest": one_of("protect-manifest", Protect, "warn"),
     }
     inputs = Inputs(
-        directory=directory.resolve(),
-        manifest=inside("manifest", "onnx-gate.yml", directory),
+        directory=workspace / text("working-directory", "."),
+        manifest=text("manifest", "onnx-gate.yml"),
         models=tuple(filter(None, re.split(r"\s*[,\n]\s*", text("models", "")))),
         token=text("github-token", ""),
-        comment_id=comment_id,
-        baseline=_baseline(text("baseline", "auto"), inside, directory),
+        comment_id=text("comment-id", "default"),
+        baseline=text("baseline", "auto"),
         shard=text("shard", ""),
-        requirements=inside("requirements", "", directory),
-        output=inside("output", "onnx-gate-report", directory),
-        cache=inside("cache", "", directory),
+        requirements=text("requirements", ""),
+        output=text("output", "onnx-gate-report"),
+        cache=text("cache", ""),
         **values,  # type: ignore[arg-type]
     )
-    if not inputs.directory.is_dir() and inputs.mode != "publish":
-        mistakes.append(
-            f"input 'working-directory': {quote(text('working-directory', '.'))} is no folder; "
+    return checked(inputs, workspace, mistakes)
+
+
+def checked(inputs: Inputs, workspace: Path, mistakes: Sequence[str] = ()) -> Inputs:
+    """Return inputs whose paths stay in the ``workspace``, the directory resolved.
+
+    Raises ``UserError`` with a line for each mistake, the given ones first.
+    """
+    every = [*mistakes, *_mistakes(inputs, workspace)]
+    if every:
+        raise UserError("\n".join(every))
+    return replace(inputs, directory=inputs.directory.resolve())
+
+
+def _mistakes(inputs: Inputs, workspace: Path) -> Iterator[str]:
+    if not _COMMENT_ID.fullmatch(inputs.comment_id):
+        yield (
+            f"input 'comment-id': {quote(inputs.comment_id)} is not an id; use at most 64 letters, "
+            "digits, '.', '_' and '-'"
+        )
+    if inputs.shard and inputs.mode not in ("verify", "plan"):
+        yield (
+            f"input 'shard': has no meaning with mode: {inputs.mode}; a shard is verified with "
+            "mode: verify, and the shards are joined with mode: report"
+        )
+    outside = [
+        f"input '{name}': {quote(path)} leads out of the workspace; "
+        "name a path inside the repository"
+        for name, path in _paths(inputs)
+        if path and not _inside(inputs.directory / path, workspace)
+    ]
+    yield from outside
+    if not outside:
+        yield from _clashes(inputs)
+
+
+def _paths(inputs: Inputs) -> Iterator[tuple[str, str]]:
+    yield "working-directory", str(inputs.directory)
+    yield "manifest", inputs.manifest
+    yield "baseline", inputs.baseline if inputs.baseline not in ("auto", "off") else ""
+    yield "requirements", inputs.requirements
+    yield "output", inputs.output
+    yield "cache", inputs.cache
+
+
+def _clashes(inputs: Inputs) -> Iterator[str]:
+    """What is wrong with folders that are all inside the workspace."""
+    directory = inputs.directory.resolve()
+    if not directory.is_dir() and inputs.mode != "publish":
+        yield (
+            f"input 'working-directory': {quote(inputs.directory.name)} is no folder; "
             "has the repository been checked out before this step?"
         )
+    above = inputs.manifest_path.resolve().parents
     output = inputs.output_path.resolve()
-    if output == inputs.directory or output in inputs.manifest_path.resolve().parents:
-        mistakes.append(
+    if output == directory or output in above:
+        yield (
             f"input 'output': {quote(inputs.output)} holds the repository's own files, and what is "
             "in it is replaced; give the report a folder of its own"
         )
     cache = inputs.cache_path.resolve() if inputs.cache_path is not None else None
     if cache is not None and (
-        cache in (inputs.directory, *inputs.manifest_path.resolve().parents)
-        or cache == output
-        or output in cache.parents
-        or cache in output.parents
+        cache in (directory, *above, output) or output in cache.parents or cache in output.parents
     ):
-        mistakes.append(
+        yield (
             f"input 'cache': {quote(inputs.cache)} holds other files than the cache's; give the "
             "cache a folder of its own, such as .onnx-gate-cache"
         )
-    if inputs.shard and inputs.mode not in ("verify", "plan"):
-        mistakes.append(
-            f"input 'shard': has no meaning with mode: {inputs.mode}; a shard is verified with "
-            "mode: verify, and the shards are joined with mode: report"
-        )
-    if mistakes:
-        raise UserError("\n".join(mistakes))
-    return inputs
-
-
-def _baseline(value: str, inside: Callable[[str, str, Path], str], directory: Path) -> str:
-    return value if value in ("auto", "off") else inside("baseline", "auto", directory)
 
 
 def _inside(path: Path, workspace: Path) -> bool:

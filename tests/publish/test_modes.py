@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,6 +70,7 @@ def step(
     event: str = "pull_request",
     payload: Mapping[str, object] | None = None,
     run: int = 17301,
+    command: Sequence[str] = ("-I", str(ROOT / "entrypoint.py")),
 ) -> Step:
     files = {n: workspace.parent / n for n in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
     for file in files.values():
@@ -78,13 +79,14 @@ def step(
     told = {"pull_request": PULL} if payload is None else payload
     event_file.write_text(json.dumps({**told, "repository": REPO}))
     done = subprocess.run(
-        [sys.executable, "-I", str(ROOT / "entrypoint.py")],
+        [sys.executable, *command],
         cwd=workspace,
         env={
             **{name: str(file) for name, file in files.items()},
             **{f"INPUT_{name.upper()}": value for name, value in inputs.items()},
             "PATH": os.environ["PATH"],
             "INPUT_GITHUB-TOKEN": TOKEN,
+            "GITHUB_TOKEN": TOKEN,
             "GITHUB_ACTIONS": "true",
             "GITHUB_API_URL": github.url,
             "GITHUB_SERVER_URL": "https://github.example",
@@ -300,3 +302,17 @@ def test_the_plan_of_an_invalid_manifest_is_published_as_an_error(
     assert done.status == 2
     assert done.outputs["verdict"] == "error"
     assert any("file=onnx-gate.yml,line=2" in c.properties for c in done.commands)
+
+
+def test_the_command_line_publishes_what_its_options_say(workspace: Path, github: GitHub) -> None:
+    put(workspace, ".", report())
+    arguments = ("-m", "onnx_gate", "publish", "onnx-gate-report/report.json", "--comment-id")
+    # What a workflow gives the action is none of the command's business.
+    inputs = {"comment": "never", "comment-id": "the-actions"}
+    done = step(workspace, github, inputs, command=(*arguments, "mine", "--comment=always"))
+    assert (done.status, done.outputs["verdict"]) == (1, report().verdict)
+    [comment] = github.comments
+    assert parse(comment.body).id == "mine"  # type: ignore[union-attr]
+    refused = step(workspace, github, {}, command=(*arguments, "a b"))
+    assert refused.status == 2
+    assert "'comment-id'" in refused.log
