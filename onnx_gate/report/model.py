@@ -26,6 +26,11 @@ Number = Annotated[
 
 Verdict = Literal["pass", "diverged", "error"]
 CheckVerdict = Literal["pass", "diverged", "waived", "refused"]
+Side = Literal["pytorch", "runtime"]
+# What PyTorch leaves open: why it has more than one answer on some inputs.
+OpenCause = Literal[
+    "rounding", "attention over nothing", "attention's fast path", "order of equals"
+]
 
 
 class _Frozen(BaseModel):
@@ -183,7 +188,14 @@ class CheckBase(_Frozen):
 
 
 class Check(_Frozen):
-    """One runtime × suite × case × output. ``budget`` is the share of the tolerance used."""
+    """One runtime × suite × case × output. ``budget`` is the share of the tolerance used.
+
+    ``sizes`` are those of the dynamic dimensions. ``refused`` is who raised. ``compared`` is the
+    number of elements that were finite on both sides and of which PyTorch has one answer; the
+    ``open`` ones, of which it has several because of ``causes``, are not among them.
+    ``resolution`` is the smallest relative error of the output that the check would have refused,
+    null where it was not found out.
+    """
 
     runtime: str
     suite: str
@@ -196,6 +208,12 @@ class Check(_Frozen):
     metrics: Metrics | None = None
     worst: Worst | None = None
     reason: str = ""
+    sizes: dict[str, int] = {}
+    refused: tuple[Side, ...] = ()
+    compared: int = 0
+    open: int = 0
+    causes: tuple[OpenCause, ...] = ()
+    resolution: Number | None = None
     base: CheckBase | None = None
 
 
