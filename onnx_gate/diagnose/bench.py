@@ -16,12 +16,11 @@ from typing import Any, TypeVar
 
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.errors import GateError
-from onnx_gate.findings import codes
 from onnx_gate.findings.codes import code_of
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array, Refusal, find_runtime, first_line
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.determinism import call_twice
+from onnx_gate.verify.determinism import call_once, second_difference
 from onnx_gate.verify.inputs.example import examples
 from onnx_gate.verify.sessions import answers_of
 from onnx_gate.workers.forked import run_forked
@@ -138,14 +137,16 @@ class Bench:
 
         def attempt() -> Twice:
             try:
-                outputs, findings = call_twice(self.eager, arrays)
+                call = call_once(self.eager, arrays)
+                difference = second_difference(self.eager, arrays, call)
             except Refusal as error:
                 return Twice(Answer(refused=str(error)))
             except GateError as error:
-                differs = error.message if error.code == codes.OG106.code else ""
-                return Twice(Answer(failed=error.message), difference=differs)
-            noticed = tuple(finding.message for finding in findings)
-            return Twice(self.select(outputs.arrays), noticed=noticed)
+                return Twice(Answer(failed=error.message))
+            if difference:
+                return Twice(Answer(failed=difference), difference=difference)
+            noticed = tuple(finding.message for finding in call.findings())
+            return Twice(self.select(call.outputs.arrays), noticed=noticed)
 
         found, trouble = self.apart(attempt, FORWARD)
         return found if found is not None else Twice(Answer(failed=trouble))
@@ -168,9 +169,9 @@ class Bench:
         def work() -> Sequence[Array]:
             session = find_runtime(spec.name).open(path, spec, self.subject.threads)
             answers, refused = answers_of(session, arrays, inputs)
-            if answers is None:
-                raise Refusal(refused)
-            return answers
+            if refused is not None:
+                raise refused
+            return answers or ()
 
         answer = self.answer(work, seconds)
         if answer.failed.startswith("killed by"):

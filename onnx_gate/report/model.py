@@ -31,6 +31,7 @@ Side = Literal["pytorch", "runtime"]
 OpenCause = Literal[
     "rounding", "attention over nothing", "attention's fast path", "order of equals"
 ]
+Form = Literal["shape", "dtype", "number"]
 
 
 class _Frozen(BaseModel):
@@ -195,6 +196,9 @@ class Check(_Frozen):
     ``open`` ones, of which it has several because of ``causes``, are not among them.
     ``resolution`` is the smallest relative error of the output that the check would have refused,
     null where it was not found out.
+    ``refusal`` is what the runtime's refusal says as values: an input's size, or the node that gave
+    up. ``edge`` is the kind of edge that the case is at, empty where it is at none. ``form`` is
+    what of the output's form is not PyTorch's.
     """
 
     runtime: str
@@ -214,6 +218,9 @@ class Check(_Frozen):
     open: int = 0
     causes: tuple[OpenCause, ...] = ()
     resolution: Number | None = None
+    refusal: dict[str, Any] = {}
+    edge: str = ""
+    form: Form | None = None
     base: CheckBase | None = None
 
 

@@ -20,7 +20,17 @@ ENTRY_POINT_GROUP = "onnx_gate.runtimes"
 
 
 class Refusal(Exception):
-    """An engine will not run this model on these inputs; the message is its own, shortened."""
+    """An engine will not run this model on these inputs; the message is its own, shortened.
+
+    ``data`` holds as values what the message says: ``input``, ``axis`` and ``expected`` of a size
+    that the graph does not take; ``op_type``, ``node`` and ``words`` of a node that gave up, with
+    ``index``, ``low`` and ``high`` where it was given an index that is out of bounds, and ``sizes``
+    where the words are about sizes.
+    """
+
+    def __init__(self, message: str, data: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.data: Mapping[str, Any] = data or {}
 
 
 @dataclass(frozen=True)

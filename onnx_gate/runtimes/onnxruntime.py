@@ -13,7 +13,7 @@ import onnxruntime as ort
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.manifest import RuntimeSpec
-from onnx_gate.runtimes.base import Array, Refusal, ValueInfo, contiguous
+from onnx_gate.runtimes.base import Array, ValueInfo, contiguous
 from onnx_gate.runtimes.onnxruntime_errors import load_problem, refusal
 
 _CPU = "CPUExecutionProvider"
@@ -99,7 +99,7 @@ class OnnxRuntimeSession:
             arrays = {name: contiguous(array) for name, array in feeds.items()}
             return [np.asarray(output) for output in self._session.run(self._names, arrays)]
         except Exception as error:
-            raise Refusal(refusal(error)) from error
+            raise refusal(error) from error
 
     def _run_values(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
         assert self._session is not None

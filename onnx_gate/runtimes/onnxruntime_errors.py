@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import onnx
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from onnx_gate.findings import codes
 from onnx_gate.findings.codes import Code
+from onnx_gate.runtimes.base import Refusal
 
 _LIMIT = 400
 _STATUS = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", re.S)
@@ -28,6 +30,8 @@ _RANK = re.compile(r"Invalid rank for input: (\S+) Got: (\d+) Expected: (\d+)")
 _TYPE = re.compile(
     r"Unexpected input data type\. Actual: \((\w+\(\w+\))\) , expected: \((\w+\(\w+\))\)"
 )
+_BOUNDS = re.compile(r"idx=(-?\d+) must be within the inclusive range \[(-?\d+),(-?\d+)\]")
+_ABOUT_SIZES = re.compile(r"reshape|broadcast|dimension|shape|split size|rank", re.I)
 _NO_KERNEL = re.compile(
     r"Could not find an implementation for (\w+)\((\d+)\) node with name '(.*?)'"
 )
@@ -39,27 +43,46 @@ _MIXED = re.compile(
 )
 
 
-def refusal(error: BaseException) -> str:
+def refusal(error: BaseException) -> Refusal:
     """Return why a run failed: the sizes that the graph insists on, or the node and its words."""
+    message, data = _reason(error)
+    return Refusal(message, data)
+
+
+def _reason(error: BaseException) -> tuple[str, dict[str, Any]]:
     text = _bare(error)
     found = _DIMENSIONS.search(text)
     if found is not None:
-        sizes = [
-            f"{got} on axis {axis}, where the graph is made for {expected} only"
-            for axis, got, expected in _DIMENSION.findall(text)
-        ]
+        sizes = _DIMENSION.findall(text)
         if sizes:
-            return f"the size of {found[1]} is {'; '.join(sizes)}"
+            words = [
+                f"{got} on axis {axis}, where the graph is made for {expected} only"
+                for axis, got, expected in sizes
+            ]
+            axis, _, expected = sizes[0]
+            data = {"input": found[1], "axis": int(axis), "expected": int(expected)}
+            return f"the size of {found[1]} is {'; '.join(words)}", data
     found = _RANK.search(text)
     if found is not None:
-        return f"{found[1]} has {found[2]} axes, where the graph takes {found[3]}"
+        return f"{found[1]} has {found[2]} axes, where the graph takes {found[3]}", {}
     found = _TYPE.search(text)
     if found is not None:
-        return f"an input is a {found[1]}, where the graph takes a {found[2]}"
+        return f"an input is a {found[1]}, where the graph takes a {found[2]}", {}
     found = _RUNNING.match(text)
     if found is not None:
-        return _cut(f"running {found[1]} {found[2]!r}: {_one_line(_CHECK.sub('', found[3]))}")
-    return _cut(_one_line(text))
+        words_of_node = _one_line(_CHECK.sub("", found[3]))
+        message = _cut(f"running {found[1]} {found[2]!r}: {words_of_node}")
+        return message, _given_up(found[1], found[2], words_of_node)
+    return _cut(_one_line(text)), {}
+
+
+def _given_up(op_type: str, node: str, words: str) -> dict[str, Any]:
+    """Return as values what a node says when it gives up."""
+    data: dict[str, Any] = {"op_type": op_type, "node": node, "words": _cut(words)}
+    bounds = _BOUNDS.search(words)
+    if bounds is not None:
+        data |= dict(zip(("index", "low", "high"), map(int, bounds.groups()), strict=True))
+    return data | {"sizes": bool(_ABOUT_SIZES.search(words))}
 
 
 def load_problem(

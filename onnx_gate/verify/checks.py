@@ -24,7 +24,7 @@ from onnx_gate.manifest import (
 )
 from onnx_gate.numerics.compare import compare
 from onnx_gate.report.io import to_message
-from onnx_gate.report.model import Check, CheckVerdict, Finding
+from onnx_gate.report.model import Check, CheckVerdict, Finding, Form
 from onnx_gate.runtimes.base import Array, Refusal, Session, first_line
 from onnx_gate.runtimes.torch_eager import Eager, Outputs
 from onnx_gate.verify.build import load_function
@@ -43,7 +43,7 @@ STORED = "stored"
 KEPT_BYTES = 64 * 2**20
 
 # What PyTorch says about a case, or why it refuses.
-_Said = tuple[CaseOracle | None, str]
+_Said = tuple[CaseOracle | None, Refusal | None]
 
 
 @dataclass
@@ -158,11 +158,11 @@ class Checker:
             with self.clock.of("pytorch"):
                 outputs = self._named(eager.run(case.arrays))
         except Refusal as error:
-            return None, str(error)
+            return None, error
         oracle = CaseOracle(eager, wide, case.arrays, outputs, self._is_edge(case), self.clock)
-        return oracle, ""
+        return oracle, None
 
-    def _answers(self, session: Session, case: Case) -> tuple[list[Array] | None, str]:
+    def _answers(self, session: Session, case: Case) -> tuple[list[Array] | None, Refusal | None]:
         with self.clock.of("runtime"):
             return answers_of(session, case.arrays, self.graph_inputs)
 
@@ -175,7 +175,7 @@ class Checker:
         label: str,
         first: CaseOracle | None,
         answers: list[Array] | None,
-        refused: str,
+        refused: Refusal | None,
         checks: list[Check],
     ) -> list[Check]:
         """Ask PyTorch again with the fast path of attention off: it may disagree with itself."""
@@ -238,20 +238,21 @@ class Checker:
         case: Case,
         label: str,
         oracle: CaseOracle | None,
-        refusal: str,
+        refusal: Refusal | None,
         answers: list[Array] | None,
-        refused: str,
+        refused: Refusal | None,
     ) -> list[Check]:
         if answers is None:
             if oracle is None:
                 reason = f"both refuse; PyTorch: {refusal}; {label}: {refused}"
-                return [_check(case, label, "*", "refused", reason)]
-            return [_check(case, label, "*", "diverged", f"{label} refuses: {refused}")]
+                return [_check(case, label, "*", "refused", reason, refusal, refused)]
+            reason = f"{label} refuses: {refused}"
+            return [_check(case, label, "*", "diverged", reason, refusal, refused)]
         if oracle is None:
             reason = f"PyTorch refuses ({refusal}) and {label} answers"
             if case.advice:
-                return [_check(case, label, "*", "refused", reason)]
-            check = _check(case, label, "*", "diverged", reason)
+                return [_check(case, label, "*", "refused", reason, refusal, refused)]
+            check = _check(case, label, "*", "diverged", reason, refusal, refused)
             # A size or value that nobody asked for need not be one that the model is made for.
             asked = case.named and case.sized
             return [check if asked else check.model_copy(update={"advice": True})]
@@ -259,7 +260,7 @@ class Checker:
         if len(answers) != len(expected.arrays):
             names = ", ".join(expected.names)
             reason = f"{len(answers)} outputs where PyTorch has {len(expected.arrays)} ({names})"
-            return [_check(case, label, "*", "diverged", reason)]
+            return [_check(case, label, "*", "diverged", reason, form="number")]
         return [
             self._judge(case, label, oracle, index, answers[place])
             for index, place in enumerate(self._order(expected.names))
@@ -301,6 +302,7 @@ class Checker:
                 "tolerance": found.tolerance,
                 "metrics": found.metrics,
                 "worst": found.worst,
+                "form": found.form,
             }
         )
 
@@ -408,7 +410,16 @@ class Checker:
                     self._usual[name] = max(self._usual.get(name, 0.0), scale)
 
 
-def _check(case: Case, runtime: str, output: str, verdict: CheckVerdict, reason: str) -> Check:
+def _check(
+    case: Case,
+    runtime: str,
+    output: str,
+    verdict: CheckVerdict,
+    reason: str,
+    torch_refuses: Refusal | None = None,
+    runtime_refuses: Refusal | None = None,
+    form: Form | None = None,
+) -> Check:
     return Check(
         runtime=runtime,
         suite=case.suite,
@@ -417,6 +428,13 @@ def _check(case: Case, runtime: str, output: str, verdict: CheckVerdict, reason:
         verdict=verdict,
         advice=case.advice,
         reason=reason,
+        edge=case.edge,
+        refused=(
+            *(("pytorch",) if torch_refuses else ()),
+            *(("runtime",) if runtime_refuses else ()),
+        ),
+        refusal=dict(runtime_refuses.data) if runtime_refuses else {},
+        form=form,
     )
 
 

@@ -97,6 +97,13 @@ def call_twice(eager: Eager, inputs: Mapping[str, Array]) -> tuple[Outputs, list
 
 def repeat(eager: Eager, inputs: Mapping[str, Array], call: Call) -> None:
     """Call the module again; raises ``GateError`` (OG106) where the result is not the first."""
+    difference = second_difference(eager, inputs, call)
+    if difference:
+        raise codes.OG106.error(difference)
+
+
+def second_difference(eager: Eager, inputs: Mapping[str, Array], call: Call) -> str:
+    """Call the module again; return how the result differs from ``call``'s and why, or ''."""
     difference = disagreement(call.outputs, eager.run(inputs))
     if difference:
         causes = [
@@ -111,11 +118,12 @@ def repeat(eager: Eager, inputs: Mapping[str, Array], call: Call) -> None:
                 else []
             ),
         ]
-        raise codes.OG106.error(
+        return (
             f"the model disagrees with itself: called twice on equal inputs, {difference}; "
             f"{' and '.join(causes) or 'it keeps state between calls, or reads the time or a file'}. "
-            "A graph computes the same thing at every call, so there is nothing to compare it with",
+            "A graph computes the same thing at every call, so there is nothing to compare it with"
         )
+    return ""
 
 
 def _usual(drawn: Sequence[str]) -> str:

@@ -37,13 +37,13 @@ class Sessions(dict[str, Session]):
 
 def answers_of(
     session: Session, arrays: Mapping[str, Array], graph_inputs: Mapping[str, str]
-) -> tuple[list[Array] | None, str]:
-    """Return the runtime's outputs, or ``None`` and why it refuses."""
+) -> tuple[list[Array] | None, Refusal | None]:
+    """Return the runtime's outputs, or ``None`` and its refusal."""
     feeds = {graph: arrays[name].copy() for name, graph in graph_inputs.items()}
     try:
-        return [np.asarray(output) for output in session.run(feeds)], ""
+        return [np.asarray(output) for output in session.run(feeds)], None
     except Refusal as error:
-        return None, str(error)
+        return None, error
 
 
 def without_optimisations(runtimes: Iterable[RuntimeSpec]) -> RuntimeSpec | None:

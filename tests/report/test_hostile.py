@@ -80,7 +80,18 @@ def test_there_are_many_of_them() -> None:
 def test_every_text_field_is_attacked() -> None:
     """Fill a new field of the report in tests/support/report/everything.py, with a harmless text."""
     assert text_fields() - filled_fields() == set()
-    words = {"verdict", "kind", "severity", "code", "level", "base", "blame"}
+    words = {
+        "verdict",
+        "kind",
+        "severity",
+        "code",
+        "level",
+        "base",
+        "blame",
+        "form",
+        "refused",
+        "causes",
+    }
     assert fixed_names() == words | {"members"}
 
 

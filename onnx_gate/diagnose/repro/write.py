@@ -230,7 +230,7 @@ class _Writer:
 
     def _shown(self, results: Sequence[Replayed], part: _Part) -> Replayed | None:
         """Return the worst result if it is the divergence and no other trouble."""
-        refusing = self._subject.check.metrics is None and "refuses" in self._subject.check.reason
+        refusing = bool(self._subject.check.refused)
         wrong = [r for r in results if not r.agrees and (refusing or not r.refused)]
         if not wrong:
             return None

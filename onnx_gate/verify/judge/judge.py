@@ -12,7 +12,7 @@ import numpy as np
 
 from onnx_gate.manifest import Tolerance
 from onnx_gate.numerics.compare import Comparison, ScaledError, compare, scaled_error
-from onnx_gate.report.model import Metrics, Worst
+from onnx_gate.report.model import Form, Metrics, Worst
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.judge.auto import FLOOR, AutoResult, auto, eps_of
 from onnx_gate.verify.judge.criteria import Criterion, Metric, fixed_criteria
@@ -70,6 +70,7 @@ class Judgement:
     tolerance: dict[str, Any] = field(default_factory=dict)
     ill_conditioned: bool = False
     unsteady: bool = False
+    form: Form | None = None
 
 
 def judge(
@@ -81,9 +82,11 @@ def judge(
     same infinity, whatever the tolerance.
     """
     if candidate.shape != expected.shape:
-        return _broken(f"shape {list(candidate.shape)} where PyTorch has {list(expected.shape)}")
+        return _broken(
+            "shape", f"shape {list(candidate.shape)} where PyTorch has {list(expected.shape)}"
+        )
     if candidate.dtype != expected.dtype:
-        return _broken(f"dtype {candidate.dtype} where PyTorch has {expected.dtype}")
+        return _broken("dtype", f"dtype {candidate.dtype} where PyTorch has {expected.dtype}")
     if expected.dtype.kind in "OSU":
         same = bool(np.array_equal(candidate, expected))
         return Judgement(same, 0.0 if same else math.inf, "" if same else "strings differ")
@@ -298,8 +301,8 @@ def _saturated(candidate: Array, expected: Array, anchor: OutputAnchor) -> Array
     return np.where(one_sided, expected, candidate)
 
 
-def _broken(reason: str) -> Judgement:
-    return Judgement(False, math.inf, reason)
+def _broken(form: Form, reason: str) -> Judgement:
+    return Judgement(False, math.inf, reason, form=form)
 
 
 def _metrics(

@@ -57,7 +57,20 @@ def everything() -> Report:
         for severity in ("error", "warning", "note")
     )
     nowhere = Finding(code="OG102", severity="error", message="found")
-    shapeless = check("edges/ones", "diverged", metrics=None, worst=None, reason="shape", budget=1)
+    shapeless = check(
+        "edges/ones",
+        "diverged",
+        metrics=None,
+        worst=None,
+        reason="shape",
+        budget=1,
+        edge="ones",
+        form="shape",
+        sizes={"batch": 2},
+        refused=("runtime",),
+        causes=("rounding",),
+        refusal={"node": "n"},
+    )
     node = {"name": "n", "op_type": "Softmax", "output": "softmax", "module": "blocks.3.attn"}
     diagnosis = Diagnosis.model_validate(
         {
