@@ -2,12 +2,15 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+PYTEST := $(BIN)/python -m pytest
+# How many processes the tests are spread over; each runs models of its own.
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo broken test quick container lint format docs bench clean
+.PHONY: help demo broken unit test e2e container lint format golden docs bench clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 $(STAMP): pyproject.toml constraints.txt tools/install.py
 	$(PYTHON) -m venv .venv
@@ -20,24 +23,32 @@ demo: $(STAMP) ## verify the models in examples/
 broken: $(STAMP) ## verify examples/broken/: every one of them must be caught
 	! $(BIN)/onnx-gate run --manifest examples/broken/onnx-gate.yml
 
-test: lint ## lint, types and all tests
-	$(BIN)/python -m pytest
+unit: $(STAMP) ## the tests without torch, models and processes: seconds
+	$(PYTEST) --unit -n $(WORKERS) -m "not slow and not process and not container"
 
-quick: $(STAMP) ## the tests that take seconds
-	$(BIN)/python -m pytest -m "not slow"
+test: lint ## lint, types and all tests but those of containers: minutes
+	$(PYTEST) -n $(WORKERS)
+
+e2e: $(STAMP) ## the tests that run whole manifests, and those of containers
+	$(PYTEST) -n $(WORKERS) tests/e2e tests/findings tests/cache
+	$(MAKE) container
 
 container: $(STAMP) ## the tests of the action: build the image, run it, run workflows (needs docker)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt -e .[container]
-	$(BIN)/python -m pytest -m container tests/action
+	$(PYTEST) -m container tests/action
 
-lint: $(STAMP) ## ruff, ruff format, mypy --strict
+lint: $(STAMP) ## ruff, the floors of the architecture, mypy (strict on the product)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/mypy
 
 format: $(STAMP) ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+golden: $(STAMP) ## write the golden files of the tests anew; read the difference before you commit it
+	$(PYTEST) -q --unit --update-golden tests/report
 
 docs: $(STAMP) ## write the generated pages and schemas anew
 	$(BIN)/python -m tools.generate

@@ -12,7 +12,48 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import profiles
 from tests.support.gate import ROOT, Run, finished_run, gate
+from tests.support.layers import refuse_torch, without_torch
+
+UNIT = pytest.StashKey[frozenset[Path]]()
+
+profiles.load()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--unit", action="store_true", help="only what needs no torch, in a process without torch"
+    )
+    parser.addoption(
+        "--update-golden", action="store_true", help="write the golden files anew, and pass"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--unit"):
+        refuse_torch()
+        config.stash[UNIT] = without_torch()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    unit = config.stash.get(UNIT, None)
+    if unit is None or not re.fullmatch(r"test_\w+\.py", collection_path.name):
+        return None
+    return collection_path not in unit or None
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
+    """Compare a text with a golden file; with ``--update-golden`` write the file instead."""
+
+    def compare(path: Path, text: str) -> None:
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert text == path.read_text(encoding="utf-8"), f"{path.name} differs: make golden"
+
+    return compare
 
 
 @pytest.fixture(scope="session")

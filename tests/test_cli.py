@@ -10,6 +10,8 @@ from onnx_gate.report.io import to_json, write_text
 from tests.support.gate import gate
 from tests.support.report.reports import report
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def manifest(tmp_path: Path) -> Path:

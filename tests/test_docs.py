@@ -11,6 +11,8 @@ from onnx_gate.findings import CATALOGUE
 from tests.support.gate import ROOT, gate
 from tools.generate import generated
 
+pytestmark = pytest.mark.process
+
 PAGES = sorted(
     page
     for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/**/README.md")]

@@ -25,6 +25,8 @@ from tests.support.gate import ROOT
 from tests.support.runner import parse_outputs
 from tools import release
 
+pytestmark = pytest.mark.process
+
 OWN = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 PAGE = (ROOT / "docs" / "action.md").read_text(encoding="utf-8")

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.gate import ROOT
-from tests.support.runner import CHECKOUT_TOKEN, RUNTIME_TOKEN, TOKEN, Job, docker_works
+from tests.support.runner import BASE_IMAGE, CHECKOUT_TOKEN, RUNTIME_TOKEN, TOKEN, Job, docker_works
 
 HOSTILE = Path(__file__).parent / "hostile"
-BASE = "python:3.11-slim-bookworm"
 IMAGE = "onnx-gate-test"
 UNPROTECTED = "onnx-gate-test-unprotected"
 
@@ -35,11 +34,13 @@ def docker() -> None:
     reason = docker_works()
     if reason is not None:
         pytest.skip(f"needs a container engine: {reason}")
-    known = subprocess.run(["docker", "image", "inspect", BASE], capture_output=True)
+    known = subprocess.run(["docker", "image", "inspect", BASE_IMAGE], capture_output=True)
     if known.returncode != 0:
-        pulled = subprocess.run(["docker", "pull", "-q", BASE], capture_output=True, timeout=600)
+        pulled = subprocess.run(
+            ["docker", "pull", "-q", BASE_IMAGE], capture_output=True, timeout=600
+        )
         if pulled.returncode != 0:
-            pytest.skip(f"needs the image {BASE}, which is neither here nor to be had")
+            pytest.skip(f"needs the image {BASE_IMAGE}, which is neither here nor to be had")
 
 
 @pytest.fixture(scope="session")

@@ -19,10 +19,11 @@ import pytest
 
 from onnx_gate.github.header import parse
 from onnx_gate.report.io import parse_report, to_json
-from tests.action.conftest import BASE, ROOT
+from tests.support.gate import ROOT
 from tests.support.github.server import BASE as BASE_SHA
 from tests.support.github.server import HEAD, REPOSITORY, TOKEN, GitHub
 from tests.support.report.reports import report
+from tests.support.runner import BASE_IMAGE
 
 pytestmark = [pytest.mark.slow, pytest.mark.container, pytest.mark.timeout(600)]
 
@@ -86,7 +87,7 @@ def run(act: str, github: GitHub, tmp_path: Path) -> Callable[..., Ran]:
         file.write_text(json.dumps(values))
         done = subprocess.run(
             [
-                *(act, event, "-e", str(file), "-P", f"ubuntu-latest={BASE}", "--pull=false"),
+                *(act, event, "-e", str(file), "-P", f"ubuntu-latest={BASE_IMAGE}", "--pull=false"),
                 *("--rebuild=false", "--network", "host", "--container-daemon-socket", "-"),
                 *("--env", f"GITHUB_API_URL={github.url}", "-s", f"GITHUB_TOKEN={TOKEN}"),
             ],

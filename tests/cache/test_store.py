@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +23,7 @@ from onnx_gate.cache.places import PathNames, State
 from onnx_gate.cache.record import installed
 from onnx_gate.cache.store import PER_MODEL, Store
 from onnx_gate.cache.watch import Watch
+from tests.support.profiles import tries
 from tests.support.store_writer import entry_of, writer
 
 
@@ -29,7 +31,7 @@ def test_an_entry_comes_back_as_it_was() -> None:
     assert from_bytes(to_bytes(entry_of(7))) == entry_of(7)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(300))
 @given(st.data())
 def test_any_damage_is_seen(data: st.DataObject) -> None:
     whole = to_bytes(entry_of(40))
@@ -45,6 +47,7 @@ def test_any_damage_is_seen(data: st.DataObject) -> None:
     assert damaged == whole or from_bytes(damaged) is None
 
 
+@pytest.mark.process
 def test_many_write_at_once_and_are_killed(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     folder, dice = tmp_path / "cache", random.Random(0)
@@ -89,7 +92,7 @@ def state_of(folder: Path) -> State:
 names = st.sampled_from(["a.py", "b.py", "sub/c.py", "sub/d.txt", "out/report.json", "lib.pyc"])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(150))
 @given(
     before=st.dictionaries(names, st.sampled_from("xyz")),
     after=st.dictionaries(names, st.sampled_from("xyz")),
@@ -134,6 +137,7 @@ def test_what_lies_around_the_workspace_is_not_installed(tmp_path: Path) -> None
     assert not any(f"{inside}/".startswith(f"{folder}/") for folder in installed(inside))
 
 
+@pytest.mark.process
 def test_a_folder_called_importlib_does_not_import(tmp_path: Path) -> None:
     script = tmp_path / "importlib-demo" / "model.py"
     script.parent.mkdir()
@@ -148,6 +152,7 @@ def test_a_folder_called_importlib_does_not_import(tmp_path: Path) -> None:
     assert str(script.parent) in json.loads(done.stdout)["listed"]
 
 
+@pytest.mark.process
 def test_a_package_is_known_by_version_and_files_and_the_first_on_the_path_counts(
     tmp_path: Path,
 ) -> None:
@@ -175,6 +180,7 @@ def test_a_package_is_known_by_version_and_files_and_the_first_on_the_path_count
     assert package("a", "b") != first
 
 
+@pytest.mark.process
 def test_the_kernel_says_what_other_programs_open(tmp_path: Path) -> None:
     for name in ("seen/a", "apart/b", ".git/c", "venv/pyvenv.cfg", "venv/d"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

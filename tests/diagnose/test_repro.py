@@ -24,6 +24,7 @@ from onnx_gate.report.model import GraphNode
 from onnx_gate.runtimes.onnxruntime import OnnxRuntime
 from tests.support.diverging import Of, make, normal, padded
 from tests.support.gate import gate
+from tests.support.profiles import tries
 
 BACKEND_TESTS = Path(onnx.__file__).parent / "backend" / "test" / "data"
 
@@ -235,7 +236,7 @@ def graphs(draw: st.DrawFn) -> tuple[onnx.ModelProto, list[str], list[str]]:
     return model, wanted, [name for name in stop if name not in wanted]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=tries(40))
 @given(graphs())
 def test_a_part_of_a_graph_makes_what_the_whole_makes(tmp_path_factory, drawn) -> None:
     model, wanted, stop = drawn

@@ -11,7 +11,7 @@ import pytest
 
 from onnx_gate.findings import CATALOGUE, codes
 from onnx_gate.findings.finding import Finding
-from tests.conftest import ROOT
+from tests.support.gate import ROOT
 
 PACKAGE = ROOT / "onnx_gate"
 _CODE = re.compile(r"OG\d{3}")

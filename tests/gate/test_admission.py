@@ -25,6 +25,8 @@ from onnx_gate.workers.admission import (
 from onnx_gate.workers.pool import run_tasks
 from onnx_gate.workers.task import Outcome, Task
 
+pytestmark = pytest.mark.process
+
 SIZES = st.integers(0, 100)
 
 

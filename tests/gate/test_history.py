@@ -70,6 +70,7 @@ models:
 """
 
 
+@pytest.mark.slow
 def test_the_next_run_starts_with_what_took_longest_and_reports_in_the_manifests_order(
     tmp_path: Path,
 ) -> None:

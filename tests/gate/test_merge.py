@@ -290,6 +290,7 @@ models:
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [

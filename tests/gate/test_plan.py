@@ -149,6 +149,7 @@ def test_more_shards_than_models_are_refused() -> None:
     assert [part("abcde", Shard(index=i, count=2)) for i in (1, 2)] == [tuple("ace"), tuple("bd")]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("arguments", "shards"),
     [
@@ -166,6 +167,7 @@ def test_plan_prints_a_matrix_on_one_line(
     assert finished.stdout == json.dumps({"shard": shards}) + "\n"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -193,6 +195,7 @@ def test_a_wrong_call_is_a_sentence_before_anything_is_verified(
     assert not (folder / "onnx-gate-report").exists()
 
 
+@pytest.mark.slow
 def test_shards_verify_their_parts_and_merge_into_the_whole(folder: Path) -> None:
     first = gate("run", "--shard", "1/2", "--output", "parts/1", cwd=folder)
     assert first.returncode == 0, first.stdout + first.stderr
@@ -227,6 +230,7 @@ def test_shards_verify_their_parts_and_merge_into_the_whole(folder: Path) -> Non
     assert merged.verdict == "pass"
 
 
+@pytest.mark.slow
 def test_jobs_share_a_plan_by_durations_and_nothing_else(folder: Path) -> None:
     past = {"one": 5.0, "two": 3.0, "three": 4.0}
     models = [ModelResult(name=name, verdict="pass", seconds=past[name]) for name in past]
@@ -264,6 +268,7 @@ def test_the_line_of_a_model_is_the_manifests_whatever_its_worker_says(end: str)
     assert result_of(spec, outcome, "net.log").line == 7
 
 
+@pytest.mark.process
 def test_planning_merging_and_guarding_load_nothing_heavy() -> None:
     code = (
         "import sys, onnx_gate.guard, onnx_gate.report.baseline, onnx_gate.gate.shards, "

@@ -17,6 +17,8 @@ from onnx_gate.workers.forkserver import ForkServer
 from onnx_gate.workers.launch import Launch
 from onnx_gate.workers.pool import Outcome, Task, run_tasks
 
+pytestmark = pytest.mark.process
+
 MIB = 1 << 20
 linux = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
 

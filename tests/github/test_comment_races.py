@@ -193,6 +193,7 @@ print(result.action)
 """
 
 
+@pytest.mark.process
 def test_two_processes_that_both_post(github: GitHub) -> None:
     both = threading.Barrier(2)
 

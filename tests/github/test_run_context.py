@@ -169,6 +169,7 @@ print(*sorted(heavy & set(sys.modules)))
 """
 
 
+@pytest.mark.process
 def test_importing_loads_nothing_heavy() -> None:
     done = subprocess.run(
         [sys.executable, "-c", CODE], check=True, capture_output=True, text=True, timeout=60

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from onnx_gate.manifest import DTYPES, Manifest, ManifestError, load, shapes, source
+from tests.support.profiles import tries
 from tools import manifest_page
 
 KEYS = (
@@ -38,8 +39,7 @@ structures = st.recursive(
     max_leaves=25,
 )
 FUZZ = settings(
-    max_examples=80,
-    deadline=None,
+    max_examples=tries(80),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
@@ -140,7 +140,7 @@ ENDLESS = {
 }
 
 
-@settings(FUZZ, max_examples=120)
+@settings(FUZZ, max_examples=tries(120))
 @given(path=st.sampled_from(places_of(WHOLE)), new=structures)
 @example(path=("models", "resnet18", "kwargs"), new=ENDLESS)
 def test_one_value_of_a_good_manifest_replaced(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 CODE = """
 import sys
 from onnx_gate.manifest import load
@@ -13,6 +15,7 @@ print(*sorted(heavy & set(sys.modules)))
 """
 
 
+@pytest.mark.process
 def test_no_heavy_module_is_imported() -> None:
     done = subprocess.run(
         [sys.executable, "-c", CODE], check=True, capture_output=True, text=True, timeout=60

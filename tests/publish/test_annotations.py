@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from onnx_gate.github.annotations import MESSAGE_LIMIT, annotations, command
 from onnx_gate.report.locations import Location
 from onnx_gate.report.model import Change, Finding, ModelError, ModelResult, Problem
+from tests.support.profiles import tries
 from tests.support.report.everything import all_replaced, everything, free_paths, replaced
 from tests.support.report.hostile import BLANK, HOSTILE, ids
 from tests.support.report.reports import check
@@ -70,7 +71,7 @@ def test_hostile_text_is_only_text(text: str) -> None:
             safe(line)
 
 
-@settings(max_examples=200)
+@settings(max_examples=tries(200))
 @given(st.text(alphabet="%\n\r:,25ADa𝒜é\x1b#[", max_size=50), st.integers(1, 3000))
 def test_a_message_arrives_whole_or_cut_within_no_character(text: str, times: int) -> None:
     line = command("error", text * times)

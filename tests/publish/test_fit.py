@@ -20,6 +20,7 @@ from onnx_gate.report.model import (
     Report,
 )
 from onnx_gate.report.summary import headline
+from tests.support.profiles import tries
 from tests.support.report.everything import all_replaced
 from tests.support.report.page import page
 from tests.support.report.reports import check
@@ -66,7 +67,7 @@ def reports(draw: st.DrawFn) -> Report:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tries(60))
 @given(reports(), st.integers(0, 40), st.integers(-2, 2), st.sampled_from([View(), VIEW]))
 @example(whole(*[failed(WIDE * 50, WIDE * 2000)] * 3), 4, 0, VIEW)
 def test_a_comment_is_the_longest_that_fits(

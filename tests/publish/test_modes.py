@@ -20,6 +20,8 @@ from tests.support.github.server import BASE, HEAD, REPOSITORY, TOKEN, GitHub
 from tests.support.report.reports import report
 from tests.support.runner import Command, obeyed, parse_outputs
 
+pytestmark = pytest.mark.process
+
 REPO = {"full_name": REPOSITORY, "default_branch": "main"}
 PULL = {
     "number": 7,

@@ -14,6 +14,7 @@ from onnx_gate.report.escape import code, fence, inline
 from onnx_gate.report.markdown import Page, View, render
 from onnx_gate.report.model import Report
 from onnx_gate.text import plain
+from tests.support.profiles import tries
 from tests.support.report.everything import (
     HUGE,
     all_replaced,
@@ -112,7 +113,7 @@ def test_keys_are_text_too(text: str) -> None:
     assert_nothing_but_text(rekeyed(text))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(150))
 @given(st.text(max_size=40) | st.text(alphabet="|`<>[]()!-=#*_~@:/\\&; \n\t1a$\u0338", max_size=30))
 def test_any_text_changes_nothing(text: str) -> None:
     assert_nothing_but_text(all_replaced(f"x{text}"))
@@ -168,7 +169,7 @@ CONTEXTS = {
 
 @pytest.mark.parametrize("context", CONTEXTS)
 @pytest.mark.parametrize("escape", [inline, code])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tries(60))
 @given(text=st.text(max_size=60) | st.sampled_from(HOSTILE))
 def test_what_is_written_is_what_is_read(context: str, escape: object, text: str) -> None:
     assert callable(escape)
@@ -180,7 +181,7 @@ def test_what_is_written_is_what_is_read(context: str, escape: object, text: str
     assert " ".join(read.split()) == " ".join(expected.split())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=tries(200))
 @given(st.text(max_size=200) | st.text(alphabet="`~a\n\r\u2028\u1fef|<-!>", max_size=80))
 def test_a_block_holds_all_of_its_text_and_nothing_else(text: str) -> None:
     shown = page(f"{fence(text)}\n\nend")

@@ -8,6 +8,7 @@ import math
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -29,6 +30,7 @@ from onnx_gate.report.locations import inside
 from onnx_gate.report.model import ModelResult, Report
 from onnx_gate.report.summary import distinct_digits, headline, number, percent
 from onnx_gate.report.versus import factor
+from tests.support.profiles import tries
 from tests.support.report.everything import all_replaced, everything
 from tests.support.report.hostile import HOSTILE, ids
 from tests.support.report.page import page
@@ -36,20 +38,19 @@ from tests.support.report.reports import check, report
 from tests.support.report.scenes import SCENES, diverged, invalid, loosened, unsandboxed
 
 HERE = Path(__file__).parent
+Golden = Callable[[Path, str], None]
 
 
-def test_markdown_is_what_it_was() -> None:
-    """Rewrite tests/report/golden.md by hand where the template is meant to change."""
-    assert markdown.render(report()) == (HERE / "golden.md").read_text(encoding="utf-8")
+def test_markdown_is_what_it_was(golden: Golden) -> None:
+    golden(HERE / "golden.md", markdown.render(report()))
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_scenes_are_what_they_were(name: str) -> None:
-    """Rewrite tests/report/golden/ by hand where a template is meant to change."""
+def test_scenes_are_what_they_were(name: str, golden: Golden) -> None:
     make, view = SCENES[name]
-    golden = (HERE / "golden" / f"{name}.md").read_text(encoding="utf-8")
-    assert markdown.render(make(), view) == golden
-    assert page(golden).unbalanced == []
+    rendered = markdown.render(make(), view)
+    assert page(rendered).unbalanced == []
+    golden(HERE / "golden" / f"{name}.md", rendered)
 
 
 FORMATS = {
@@ -63,13 +64,11 @@ FORMATS = {
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("scene", ["compared", "timed"])
-def test_other_formats_are_what_they_were(scene: str, format: str) -> None:
-    """Rewrite tests/report/golden/ by hand where a format is meant to change."""
-    golden = (HERE / "golden" / f"{scene}.{format}").read_text(encoding="utf-8")
-    assert FORMATS[format](SCENES[scene][0]()) == golden
+def test_other_formats_are_what_they_were(scene: str, format: str, golden: Golden) -> None:
+    golden(HERE / "golden" / f"{scene}.{format}", FORMATS[format](SCENES[scene][0]()))
 
 
-@settings(max_examples=60)
+@settings(max_examples=tries(60))
 @given(st.text(max_size=60))
 def test_inline_text_has_no_markup_left(text: str) -> None:
     shown = str(inline(text))
@@ -311,6 +310,7 @@ def test_names_become_file_names_of_their_own(one: str, other: str) -> None:
     assert slug(one) not in ("", ".", "..")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "module", ["onnx_gate.report.markdown", "onnx_gate.manifest", "onnx_gate.gate.deliver"]
 )

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+BASE_IMAGE = "python:3.11-slim-bookworm"
 RUNNER_UID = 1001
 TOKEN = "ghs_canaryTokenOfTheJob0123456789"
 RUNTIME_TOKEN = "canaryRuntimeToken0123456789"

@@ -20,6 +20,7 @@ from hypothesis.extra import numpy as hnp
 from onnx_gate.numerics import stream
 from onnx_gate.numerics.compare import Comparison, ScaledError, compare, max_ulp, scaled_error
 from onnx_gate.numerics.pairs import gather
+from tests.support.profiles import tries
 
 Array = np.ndarray[Any, Any]
 
@@ -276,7 +277,7 @@ TOLERANCES = st.sampled_from([0.0, 1e-3, 0.5, 2.0, 1e300])
 # --- properties ---------------------------------------------------------------------------------
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=tries(500))
 @given(pair=pairs(), atol=TOLERANCES, rtol=TOLERANCES, threads=st.integers(1, 3))
 @example(pair=(np.float64(1e308), np.float64(-1e308)), atol=0.0, rtol=0.0, threads=1)
 @example(pair=OVERFLOWING, atol=1e300, rtol=2.0, threads=1)
@@ -291,7 +292,7 @@ def test_compare_agrees_with_the_oracle(
     assert found == compare(actual, expected, atol=atol, rtol=rtol)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=tries(250))
 @example(pair=OVERFLOWING, scale=1e308, threads=1)
 @given(pair=pairs(), scale=st.sampled_from([0.0, 1e-3, 1.0, 1e308]), threads=st.integers(1, 3))
 def test_scaled_error_agrees_with_the_oracle(
@@ -304,13 +305,13 @@ def test_scaled_error_agrees_with_the_oracle(
     assert found == scaled_error(*pair, scale)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=tries(250))
 @given(pair=pairs(FLOATS, mixed=False))
 def test_max_ulp_agrees_with_the_oracle(pair: tuple[Array, Array]) -> None:
     assert max_ulp(*pair) == ulp_oracle(*pair)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=tries(200))
 @given(data=st.data())
 def test_gather_follows_the_flat_index(data: st.DataObject) -> None:
     shape = data.draw(SHAPES.filter(lambda s: len(s) > 0 and math.prod(s) > 0))

@@ -30,6 +30,7 @@ from onnx_gate.verify.inputs.sizes import combinations, concrete
 from onnx_gate.verify.inputs.suites.base import SuiteContext
 from onnx_gate.verify.inputs.suites.edges import EdgeCases
 from onnx_gate.verify.inputs.suites.random import RandomCases
+from tests.support.profiles import tries
 
 INTEGERS = [dtype for dtype in DTYPES if dtype not in (*FLOATS, "bool")]
 
@@ -98,7 +99,6 @@ def inside(array: np.ndarray, spec: InputSpec, *, special: bool = False) -> bool
     return all(spec.range[0] <= v <= spec.range[1] for v in values)
 
 
-@settings(deadline=None)
 @given(input_specs(), st.sampled_from(["normal", "uniform", "lognormal"]), st.integers(0, 9))
 def test_draws_have_dtype_shape_and_range(spec: InputSpec, law: str, seed: int) -> None:
     shape = concrete(spec, {"batch": 4, "seq": 0})
@@ -115,7 +115,7 @@ def context(inputs: dict[str, InputSpec], spread: bool = False) -> SuiteContext:
     return SuiteContext("s", inputs, combos, Path(), spread)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=tries(60))
 @given(st.lists(input_specs(), min_size=1, max_size=3), st.booleans())
 def test_edges_have_dtype_shape_and_range(specs: list[InputSpec], spread: bool) -> None:
     inputs = {f"x{number}": spec for number, spec in enumerate(specs)}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from onnx_gate.manifest import Tolerance, TopK
@@ -205,7 +205,6 @@ def test_integers_that_rounding_decides_may_go_either_way() -> None:
     assert not verdict(actual, expected, runs=[np.array([4, 8])]).holds
 
 
-@settings(deadline=None)
 @given(
     st.integers(1, 40),
     st.sampled_from(["float32", "float16", "bfloat16"]),

@@ -1,0 +1,51 @@
+"""The layers of the tests: ``pytest --unit`` collects what can do without torch, and does without.
+
+A test file belongs to the unit layer where nothing that it imports leads to torch; nobody has to
+keep a list. That the layer is what it says is seen to by ``refuse_torch``: from then on an import
+of torch fails, wherever it is.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+
+import grimp
+
+from tests.support.gate import ROOT
+
+HEAVY = ("torch", "onnx", "onnxruntime", "onnxscript")
+
+
+class _NoTorch:
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name in HEAVY:
+            raise ImportError(f"{name} is not for the unit layer: see tests/README.md")
+        return None
+
+
+def refuse_torch() -> None:
+    """Let every import of torch fail in this process."""
+    assert not set(HEAVY) & set(sys.modules)
+    sys.meta_path.insert(0, _NoTorch())
+
+
+def without_torch() -> frozenset[Path]:
+    """Return the test files that import nothing which leads to torch."""
+    graph = grimp.build_graph(
+        "onnx_gate",
+        "tests",
+        include_external_packages=True,
+        exclude_type_checking_imports=True,
+        cache_dir=None,
+    )
+    heavy = set().union(
+        *(graph.find_downstream_modules(name) for name in HEAVY if name in graph.modules)
+    )
+    light = (name for name in graph.modules - heavy if name.startswith("tests."))
+    return frozenset(ROOT.joinpath(*name.split(".")).with_suffix(".py") for name in light)

@@ -1,0 +1,67 @@
+"""The floors hold, and the contracts that say so can fail."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import grimp
+import pytest
+
+from tests.support.gate import ROOT
+
+LINT = """
+import sys
+from importlinter.cli import lint_imports
+sys.exit(lint_imports(limit_to_contracts=tuple(sys.argv[1:]), no_cache=True))
+"""
+
+
+def lint(folder: Path, *contracts: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", LINT, *contracts]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.process
+def test_the_floors_hold() -> None:
+    done = lint(ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("module", "forbidden", "contract"),
+    [
+        ("report/html.py", "import torch", "light"),
+        ("github/comment.py", "import onnxruntime", "light"),
+        ("manifest/load.py", "from onnx_gate.runtimes import torch_eager", "light"),
+        ("manifest/load.py", "from onnx_gate import report", "floors"),
+        ("verify/verify.py", "from onnx_gate.diagnose import diagnose", "floors"),
+        ("workers/pool.py", "from onnx_gate.manifest import ModelSpec", "workers"),
+        ("numerics/compare.py", "from onnx_gate import errors", "numerics"),
+        ("numerics/compare.py", "from onnx_gate.verify import judge", "floors"),
+    ],
+)
+def test_one_forbidden_import_is_enough(
+    module: str, forbidden: str, contract: str, tmp_path: Path
+) -> None:
+    shutil.copytree(
+        ROOT / "onnx_gate", tmp_path / "onnx_gate", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    with (tmp_path / "onnx_gate" / module).open("a") as file:
+        file.write(f"\n\ndef later() -> None:\n    {forbidden}\n")
+    done = lint(tmp_path, contract)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "Contracts: 0 kept, 1 broken." in done.stdout
+    assert f"onnx_gate.{module.removesuffix('.py').replace('/', '.')} -> " in done.stdout
+
+
+def test_test_files_are_imported_by_nobody() -> None:
+    graph = grimp.build_graph("tests", cache_dir=None)
+    for name in sorted(graph.modules):
+        imported = graph.find_modules_directly_imported_by(name)
+        strangers = {each for each in imported if not f"{each}.".startswith("tests.support.")}
+        assert strangers == set(), f"{name} imports {strangers}: helpers live in tests/support/"
