@@ -13,7 +13,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.diagnose_cases import CASES, DivergingCase
-from onnx_gate.diagnose.blame.blame import BlameResult, find_blame
+from onnx_gate.diagnose.blame.blame import find_blame
+from onnx_gate.diagnose.blame.result import BlameResult
 
 
 def main(pattern: str = "*") -> None:

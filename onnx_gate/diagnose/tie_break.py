@@ -9,7 +9,7 @@ from onnx.reference import ReferenceEvaluator
 
 from onnx_gate.diagnose.bench import EVALUATOR, Bench
 from onnx_gate.diagnose.blame.agreement import SAME_SHARE
-from onnx_gate.diagnose.blame.blame import BlameResult
+from onnx_gate.diagnose.blame.result import BlameResult
 from onnx_gate.diagnose.graph.graph import read_graph
 from onnx_gate.diagnose.graph.run_node import Runner, node_model, type_of
 from onnx_gate.diagnose.graph.values import Value, agree, distance
@@ -41,6 +41,7 @@ def decide_on_node(
     assert located.node is not None
     node = f"{located.node.op_type} {located.node.name or located.node.output}"
     evidence = Evidence(
+        kind="node",
         experiment=f"{node} alone, on PyTorch's values, in the ONNX reference evaluator",
         outcome=f"{_off(theirs, expected)} from PyTorch, {_off(ours, theirs)} from ONNX Runtime",
         agrees=agree(theirs, expected),
@@ -50,7 +51,7 @@ def decide_on_node(
     if blame is None:
         return found
     note = f"the kernel of {node} is wrong" if blame == "kernel" else ""
-    return replace(found, blame=blame, note=note)
+    return replace(found, blame=blame, decided_by="node", note=note).marked()
 
 
 def _answers(subject: Subject, located: Located) -> tuple[Array, Array, Array] | None:

@@ -28,16 +28,6 @@ MEANINGS: Mapping[Blame, str] = {
     "undecided": "the experiments do not agree on one culprit.",
 }
 
-_TELLING: Mapping[Blame, tuple[str, ...]] = {
-    "model": ("itself",),
-    "capture": ("ExportedProgram", "torch.jit.trace"),
-    "exporter": ("optimisations off, against PyTorch",),
-    "optimiser": ("without", "at level"),
-    "kernel": ("reference evaluator",),
-    "stale artifact": ("fresh",),
-    "ill-conditioned": ("float64", "rounding"),
-    "undecided": (),
-}
 _AROUND = 2
 _BARS = 40
 _LEAST = -9.0
@@ -56,14 +46,13 @@ def meaning(diagnosis: Diagnosis) -> str:
 
 
 def deciding(diagnosis: Diagnosis) -> Evidence | None:
-    """Return the experiment that says most about the blame: the last one of its own kind.
+    """Return the experiment that settled the blame.
 
-    Without one, the last in which two sides disagree, and without that the last.
+    Where none did, the last in which two sides disagree, and without that the last.
     """
-    evidence = diagnosis.evidence
-    telling = [e for e in evidence if any(w in e.experiment for w in _TELLING[diagnosis.blame])]
-    broken = [e for e in evidence if e.agrees is False]
-    return next(reversed(telling or broken or evidence), None)
+    decisive = [each for each in diagnosis.evidence if each.decisive]
+    broken = [each for each in diagnosis.evidence if each.agrees is False]
+    return next(reversed(decisive or broken or diagnosis.evidence), None)
 
 
 def around(diagnosis: Diagnosis) -> list[tuple[NodeError, bool]]:

@@ -97,12 +97,37 @@ class Worst(_Frozen):
     reference: Number | None = None
 
 
+Experiment = Literal[
+    "repeated",
+    "rebuilt",
+    "runtime",
+    "program",
+    "captured again",
+    "traced",
+    "unoptimised",
+    "export's example",
+    "optimised",
+    "without an optimiser",
+    "other provider",
+    "evaluator",
+    "same error",
+    "node",
+    "all nodes",
+    "fresh export",
+    "file",
+    "float64",
+]
+
+
 class Evidence(_Frozen):
     """One experiment of a diagnosis: what was compared, and how it came out.
 
-    ``error`` is the largest difference of the two sides relative to the scale of the output.
+    ``kind`` says which links were compared; ``decisive`` marks the experiment that settled the
+    blame. ``error`` is the largest difference of the two sides relative to the scale of the output.
     """
 
+    kind: Experiment | None = None
+    decisive: bool = False
     experiment: str
     outcome: str
     agrees: bool | None = None

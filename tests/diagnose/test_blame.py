@@ -21,13 +21,15 @@ from hypothesis import strategies as st
 from onnxscript import opset18 as op
 from torch import Tensor, nn
 
-from onnx_gate.diagnose.blame.blame import BlameResult, find_blame
+from onnx_gate.diagnose.blame.blame import find_blame
 from onnx_gate.diagnose.blame.optimisers import MOST, fewest_without
+from onnx_gate.diagnose.blame.result import BlameResult
 from onnx_gate.diagnose.localize.localize import localize
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.tie_break import decide_on_node
 from onnx_gate.manifest import InputSpec, ModelSpec, RuntimeSpec
-from onnx_gate.report.model import Metrics
+from onnx_gate.report import diagnosed
+from onnx_gate.report.model import Diagnosis, Evidence, Metrics
 from onnx_gate.runtimes.torch_eager import Eager, to_tensor
 from onnx_gate.verify.build import build
 from tests.support.diverging import Of, make, normal, padded
@@ -40,6 +42,17 @@ def said(found: BlameResult, experiment: str) -> Any:
     chosen = [e for e in found.evidence if e.experiment.startswith(experiment)]
     assert chosen, [e.experiment for e in found.evidence]
     return chosen[0]
+
+
+def shown(found: BlameResult) -> Evidence:
+    """Return the experiment that the comment, the terminal and the page show beside the blame."""
+    diagnosis = Diagnosis(
+        runtime="onnxruntime", case="c", output="y", blame=found.blame, evidence=found.evidence
+    )
+    deciding = diagnosed.deciding(diagnosis)
+    assert deciding is not None
+    assert deciding.decisive
+    return deciding
 
 
 # -- model
@@ -355,6 +368,8 @@ def test_a_wrong_lowering(tmp_path: Path, name: str) -> None:
     assert found.blame == "exporter"
     assert said(found, "ONNX reference evaluator against PyTorch").agrees is False
     assert said(found, "ONNX reference evaluator against ONNX Runtime").agrees is True
+    # Two engines that share nothing make the same error of the graph: it is not the engine's.
+    assert (shown(found).kind, shown(found).agrees) == ("same error", True)
     if name == "file":
         assert said(found, "a fresh export (dynamo) against the file").agrees is True
 
@@ -366,7 +381,9 @@ def test_a_fusion_that_changes_the_answer_is_named(tmp_path: Path, name: str) ->
     assert (found.blame, found.fused_by) == ("optimiser", optimiser)
     assert found.plain_agrees is True
     assert said(found, "ONNX Runtime at level basic, against").agrees is False
-    assert said(found, f"ONNX Runtime at level basic without {optimiser},").agrees is True
+    healed = said(found, f"ONNX Runtime at level basic without {optimiser},")
+    assert healed.agrees is True
+    assert shown(found) == healed
 
 
 @given(harmful=st.sets(st.integers(0, 22), min_size=1, max_size=5), count=st.integers(1, 23))
@@ -394,11 +411,26 @@ DIFFERENCES = {
 }
 
 
+DECIDING = {
+    "weights": "file",
+    "graph": "file",
+    "constants": "file",
+    "cancellation": "float64",
+    "tight": "runtime",
+    "sorting NaN, unseen": "node",
+    "sorting NaN, a file": "node",
+    "beside a wrong evaluator": "all nodes",
+    "a checked size": "same error",
+    "wrong evaluator": "optimised",
+}
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_verdicts(tmp_path: Path, name: str) -> None:
     blame, make_subject = OTHERS[name]
     found = find_blame(make_subject(tmp_path))
     assert found.blame == blame
+    assert shown(found).kind == DECIDING.get(name, "evaluator")
     if blame == "stale artifact":
         assert DIFFERENCES[name] in found.note
         assert DIFFERENCES[name] in said(found, "the file against a fresh export").outcome

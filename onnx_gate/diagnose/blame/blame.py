@@ -6,7 +6,7 @@ provider or runtime. Each link is an experiment, recorded as it comes out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,10 +21,11 @@ from onnx_gate.diagnose.blame.captures import (
 from onnx_gate.diagnose.blame.chain import Chain
 from onnx_gate.diagnose.blame.kernels import audit
 from onnx_gate.diagnose.blame.optimisers import find_culprit
+from onnx_gate.diagnose.blame.result import BlameResult
 from onnx_gate.diagnose.blame.stale import blame_file, exporter_of
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.manifest import RuntimeSpec
-from onnx_gate.report.model import Blame, Evidence
+from onnx_gate.report.model import Evidence, Experiment
 from onnx_gate.runtimes.base import first_line
 
 SECONDS = 60.0
@@ -33,25 +34,6 @@ _ORT = "ONNX Runtime"
 _PLAIN = f"{_ORT}, optimisations off"
 # A divergence that is this much smaller when it is looked at again is another one.
 _AGAIN_SHARE = 0.5
-
-
-@dataclass(frozen=True)
-class BlameResult:
-    """A verdict and the experiments that it rests on, in the order they were made.
-
-    ``fused_by`` names ONNX Runtime's optimiser where the blame is on one. ``program_agrees`` and
-    ``plain_agrees`` say whether torch.export's program, and ONNX Runtime with optimisations off,
-    agree with PyTorch; ``None`` where that is not known. ``evaluator_agrees`` says the same of
-    ONNX's reference evaluator.
-    """
-
-    blame: Blame
-    evidence: tuple[Evidence, ...] = ()
-    fused_by: str | None = None
-    note: str = ""
-    program_agrees: bool | None = None
-    plain_agrees: bool | None = None
-    evaluator_agrees: bool | None = None
 
 
 def find_blame(subject: Subject, seconds: float = SECONDS) -> BlameResult:
@@ -71,7 +53,7 @@ def find_blame(subject: Subject, seconds: float = SECONDS) -> BlameResult:
         program_agrees=search.program_agrees,
         plain_agrees=search.plain_agrees,
         evaluator_agrees=search.evaluator_agrees,
-    )
+    ).marked()
 
 
 class _Search(Chain):
@@ -86,7 +68,7 @@ class _Search(Chain):
             return said
         arrays, runtime = self.subject.arrays, self.subject.runtime
         final = self.bench.runtime(runtime, arrays)
-        measured = self.ask(f"{runtime.label} against PyTorch", final)
+        measured = self.ask("runtime", f"{runtime.label} against PyTorch", final)
         if measured.error == 0.0 or (measured.agrees and not self._shows_again(final)):
             return BlameResult(
                 "undecided",
@@ -95,13 +77,14 @@ class _Search(Chain):
         if measured.agrees and self.yard.trivial(measured.error):
             return BlameResult(
                 "ill-conditioned",
+                "runtime",
                 note="the two agree to a few units of rounding: the tolerance is tighter than another "
                 "correct implementation can meet",
             )
         self.total, self.explained = measured.error, measured.agrees is True
         program = self._program()
         plain = self.bench.runtime(PLAIN, arrays)
-        self.plain_agrees = self.ask(f"{_PLAIN}, against PyTorch", plain).agrees
+        self.plain_agrees = self.ask("unoptimised", f"{_PLAIN}, against PyTorch", plain).agrees
         if not self.plain_agrees:
             said = self._ill_conditioned(final)
             if said is not None:
@@ -115,7 +98,7 @@ class _Search(Chain):
         self.yard = Agreement(self.bench, self.subject.arrays, twice.answer)
         outcome, agrees, said = "; ".join(["equal both times", *twice.noticed]), True, None
         if twice.difference:
-            outcome, agrees, said = twice.difference, False, BlameResult("model")
+            outcome, agrees, said = twice.difference, False, BlameResult("model", "repeated")
         elif twice.answer.failed:
             outcome = f"could not be run: {twice.answer.failed}"
             said = BlameResult("undecided", note="PyTorch could not be run again")
@@ -123,6 +106,7 @@ class _Search(Chain):
             outcome = f"it refuses: {twice.answer.refused}"
         self.evidence.append(
             Evidence(
+                kind="repeated",
                 experiment="PyTorch against itself, called twice on equal inputs",
                 outcome=outcome,
                 agrees=None if twice.answer.failed and agrees else agrees,
@@ -146,7 +130,7 @@ class _Search(Chain):
         if self.subject.exported.program is None:
             return None
         answer = run_captured(self.bench, self.subject.arrays)
-        self.program_agrees = self.ask("ExportedProgram against PyTorch", answer).agrees
+        self.program_agrees = self.ask("program", "ExportedProgram against PyTorch", answer).agrees
         return answer
 
     # -- after the plain graph: an optimisation, a provider, another runtime
@@ -158,11 +142,12 @@ class _Search(Chain):
         runtime, arrays = self.subject.runtime, self.subject.arrays
         if runtime.name != "onnxruntime":
             default = self.bench.runtime(replace(PLAIN, optimization="all"), arrays)
-            self.ask(f"{_ORT}, optimisations on, against PyTorch", default)
-            return BlameResult("kernel", note=f"{_ORT} runs the same graph rightly")
+            self.ask("optimised", f"{_ORT}, optimisations on, against PyTorch", default)
+            return BlameResult("kernel", "optimised", note=f"{_ORT} runs the same graph rightly")
         if runtime.provider not in (None, "cpu"):
             cpu = replace(runtime, provider=None, provider_options={})
-            if self.ask(f"{cpu.label} against PyTorch", self.bench.runtime(cpu, arrays)).agrees:
+            answer = self.bench.runtime(cpu, arrays)
+            if self.ask("other provider", f"{cpu.label} against PyTorch", answer).agrees:
                 return self._after_cpu(runtime)
             runtime = cpu
         elif runtime.session_options or runtime.provider_options:
@@ -172,11 +157,12 @@ class _Search(Chain):
     def _after_cpu(self, runtime: RuntimeSpec) -> BlameResult:
         """Tell a provider's kernels, or what options make of the CPU's, from its optimisations."""
         off = replace(runtime, optimization="off")
-        own = self.ask(f"{off.label} against PyTorch", self.bench.runtime(off, self.subject.arrays))
+        answer = self.bench.runtime(off, self.subject.arrays)
+        own = self.ask("other provider", f"{off.label} against PyTorch", answer)
         if own.agrees:
             return self._optimiser(runtime)
         note = "the CPU's kernels, without any options, run the same graph rightly"
-        return BlameResult("kernel", note=note)
+        return BlameResult("kernel", "other provider", note=note)
 
     def _optimiser(self, runtime: RuntimeSpec) -> BlameResult:
         culprit = find_culprit(self.bench, runtime, self.against_torch)
@@ -186,14 +172,15 @@ class _Search(Chain):
                 "undecided", note="no level of optimisation shows the divergence again"
             )
         note = "" if culprit.optimiser else "no single optimiser could be found to be at fault"
-        return BlameResult("optimiser", fused_by=culprit.optimiser, note=note)
+        by: Experiment = "without an optimiser" if culprit.optimiser else "optimised"
+        return BlameResult("optimiser", by, fused_by=culprit.optimiser, note=note)
 
     def _ill_conditioned(self, final: Answer) -> BlameResult | None:
         """Return whether PyTorch's own rounding explains the divergence, where it does."""
         share = self.yard.shares(final)
         if share is None:
             said = "runs of PyTorch with moved rounding answer as the runtime does"
-            return BlameResult("ill-conditioned", note=said) if self.explained else None
+            return BlameResult("ill-conditioned", "runtime", note=said) if self.explained else None
         if not (share.explains or self.explained):
             return None
         label = self.subject.runtime.label
@@ -204,13 +191,14 @@ class _Search(Chain):
         )
         self.evidence.append(
             Evidence(
+                kind="float64",
                 experiment=f"PyTorch and {label}, each against PyTorch in {base}",
                 outcome=outcome,
                 agrees=True,
                 error=share.answer,
             )
         )
-        return BlameResult("ill-conditioned")
+        return BlameResult("ill-conditioned", "float64")
 
     # -- before it: capture, lowering, a kernel, an old file
 
@@ -220,25 +208,28 @@ class _Search(Chain):
             return self._capture(program)
         graph_is_wrong = self._evaluator(plain)
         if self.evaluator_agrees:
-            return BlameResult("kernel")
+            return BlameResult("kernel", "evaluator")
+        decided_by: Experiment = "same error"
         if not graph_is_wrong:
             kernels = self._kernels()
             if kernels is not None and kernels.blame == "kernel":
                 return kernels
-            graph_is_wrong = kernels is not None
+            graph_is_wrong, decided_by = kernels is not None, "all nodes"
         if self.subject.exported.exporter == "file":
-            blame, note = blame_file(self, plain)
-            return BlameResult(blame, note=note)
+            return blame_file(self, plain)
         if program is None:
             traced = exporter_of(self.subject.exported.proto) == "torchscript"
             if self.trace(plain, by_tracing=traced).alike:
-                return BlameResult("capture")
+                return BlameResult("capture", "traced")
         if graph_is_wrong:
             lost = bool(self.yard.expected.refused)
-            return BlameResult("exporter", note="the graph has lost a check of the model's" * lost)
+            note = "the graph has lost a check of the model's" * lost
+            return BlameResult("exporter", decided_by, note=note)
         optimised = self.bench.runtime(replace(PLAIN, optimization="all"), self.subject.arrays)
-        if self.ask(f"{_ORT}, optimisations on, against PyTorch", optimised).agrees:
-            return BlameResult("kernel", note="the same graph is right once it is optimised")
+        if self.ask("optimised", f"{_ORT}, optimisations on, against PyTorch", optimised).agrees:
+            return BlameResult(
+                "kernel", "optimised", note="the same graph is right once it is optimised"
+            )
         return BlameResult("undecided", note="nothing decides between the exporter and the runtime")
 
     def _capture(self, program: Answer) -> BlameResult:
@@ -246,37 +237,48 @@ class _Search(Chain):
         arrays = self.subject.arrays
         if program.refused:
             free = run_captured(self.bench, arrays, guards=False)
-            self.ask("ExportedProgram without its guards, against PyTorch", free)
+            self.ask("program", "ExportedProgram without its guards, against PyTorch", free)
         anew = rebuilt(self.bench)
         if not anew.failed and not anew.refused:
-            found = self.ask("the module built anew, against the one that was called before", anew)
+            found = self.ask(
+                "rebuilt", "the module built anew, against the one that was called before", anew
+            )
             if found.agrees is False:
-                return BlameResult("model", note="it keeps state between calls")
+                return BlameResult("model", "rebuilt", note="it keeps state between calls")
         if program.refused:
-            return BlameResult("capture")
+            return BlameResult("capture", "program")
         whole = run_before_decomposition(self.bench, arrays)
         found = self.against_torch(whole)
         if found.agrees is not None:
-            self.record("captured again, before operators are decomposed, against PyTorch", found)
-        if not found.agrees:
-            return BlameResult("capture")
-        again = export_again(self.bench, "dynamo").program
-        found = self.ask("captured again, and decomposed, against PyTorch", again or whole)
-        if found.agrees:
-            return BlameResult(
-                "capture", note="captured now it is right: it reads what has changed since"
+            self.record(
+                "captured again",
+                "captured again, before operators are decomposed, against PyTorch",
+                found,
             )
-        return BlameResult("exporter", note="it is the decomposition of an operator that is wrong")
+        if not found.agrees:
+            decided_by: Experiment = "program" if found.agrees is None else "captured again"
+            return BlameResult("capture", decided_by)
+        again = export_again(self.bench, "dynamo").program
+        found = self.ask(
+            "captured again", "captured again, and decomposed, against PyTorch", again or whole
+        )
+        if found.agrees:
+            note = "captured now it is right: it reads what has changed since"
+            return BlameResult("capture", "captured again", note=note)
+        note = "it is the decomposition of an operator that is wrong"
+        return BlameResult("exporter", "captured again", note=note)
 
     def _evaluator(self, plain: Answer) -> bool:
         """Run the reference evaluator; say that it makes the error that ONNX Runtime makes."""
         answer = self.bench.evaluator(self.subject.arrays)
-        found = self.ask("ONNX reference evaluator against PyTorch", answer)
+        found = self.ask("evaluator", "ONNX reference evaluator against PyTorch", answer)
         self.evaluator_agrees = found.agrees
         if found.agrees is not False or bool(answer.refused) != bool(plain.refused):
             return False
         same = self.record(
-            f"ONNX reference evaluator against {_PLAIN}", self.yard.near(answer, plain)
+            "same error",
+            f"ONNX reference evaluator against {_PLAIN}",
+            self.yard.near(answer, plain),
         )
         return same.agrees is True
 
@@ -287,15 +289,19 @@ class _Search(Chain):
             "each node in the ONNX reference evaluator, on the values that ONNX Runtime had"
         )
         if found is None:
-            self.record(experiment, Measured(None, None, f"could not be run: {trouble}"))
+            self.record(
+                "all nodes", experiment, Measured(None, None, f"could not be run: {trouble}")
+            )
             return None
         for suspect in found.suspects:
             name = f"{suspect.op_type} {suspect.name}"
             healed = self.ask(
-                f"{_PLAIN}, with the evaluator's value for {name}, against PyTorch", suspect.answer
+                "node",
+                f"{_PLAIN}, with the evaluator's value for {name}, against PyTorch",
+                suspect.answer,
             )
             if healed.agrees:
-                return BlameResult("kernel", note=f"the kernel of {name} is wrong")
+                return BlameResult("kernel", "node", note=f"the kernel of {name} is wrong")
         differing = ", ".join(f"{s.op_type} {s.name}" for s in found.suspects)
         outcome = f"{found.checked} of {found.nodes} nodes could be compared" + (
             f"; they differ at {differing}, which is not what is wrong"
@@ -304,8 +310,8 @@ class _Search(Chain):
         )
         if found.refused:
             outcome += f"; it does not run {', '.join(found.refused)}"
-        self.record(experiment, Measured(not differing, None, outcome))
-        return BlameResult("exporter") if found.checked > found.nodes / 2 else None
+        self.record("all nodes", experiment, Measured(not differing, None, outcome))
+        return BlameResult("exporter", "all nodes") if found.checked > found.nodes / 2 else None
 
     def _on_the_example(self) -> None:
         """Record whether the graph is right on the inputs that it was exported with."""
@@ -319,4 +325,5 @@ class _Search(Chain):
             self.bench.runtime(PLAIN, arrays), self.total
         )
         where = f" ({sizes})" if other else ""
-        self.record(f"{_PLAIN}, against PyTorch, on the export's example{where}", found)
+        experiment = f"{_PLAIN}, against PyTorch, on the export's example{where}"
+        self.record("export's example", experiment, found)

@@ -12,7 +12,7 @@ from onnx_gate.diagnose.bench import Answer, Bench
 from onnx_gate.diagnose.blame.agreement import SAME_SHARE, Agreement, Measured
 from onnx_gate.diagnose.blame.captures import traced
 from onnx_gate.diagnose.subject import Subject
-from onnx_gate.report.model import Evidence
+from onnx_gate.report.model import Evidence, Experiment
 from onnx_gate.runtimes.base import Array
 
 # What torch's tracer says of a branch; a number that it bakes in is no other on negated inputs.
@@ -42,9 +42,9 @@ class Chain:
         self.total: float | None = None
         self.explained = False
 
-    def ask(self, experiment: str, answer: Answer) -> Measured:
+    def ask(self, kind: Experiment, experiment: str, answer: Answer) -> Measured:
         """Hold an answer against PyTorch's, weigh the difference and keep it as evidence."""
-        return self.record(experiment, self.against_torch(answer))
+        return self.record(kind, experiment, self.against_torch(answer))
 
     def against_torch(self, answer: Answer) -> Measured:
         """Hold an answer against PyTorch's and weigh the difference."""
@@ -72,6 +72,7 @@ class Chain:
             if alike or inputs is example:
                 warned = f"; torch warns at {answer.noticed[0]}" if answer.noticed else ""
                 self.record(
+                    "traced",
                     f"torch.jit.trace of the module on {other}, against PyTorch",
                     replace(found, outcome=found.outcome + warned),
                 )
@@ -99,11 +100,15 @@ class Chain:
             )
         return found
 
-    def record(self, experiment: str, found: Measured) -> Measured:
+    def record(self, kind: Experiment, experiment: str, found: Measured) -> Measured:
         """Keep an experiment as evidence."""
         self.evidence.append(
             Evidence(
-                experiment=experiment, outcome=found.outcome, agrees=found.agrees, error=found.error
+                kind=kind,
+                experiment=experiment,
+                outcome=found.outcome,
+                agrees=found.agrees,
+                error=found.error,
             )
         )
         return found

@@ -12,7 +12,7 @@ from typing import Literal
 from onnx_gate.diagnose.bench import RUN, Answer, Bench
 from onnx_gate.diagnose.blame.agreement import Measured
 from onnx_gate.manifest import RuntimeSpec
-from onnx_gate.report.model import Evidence
+from onnx_gate.report.model import Evidence, Experiment
 from onnx_gate.runtimes.base import find_runtime
 
 Level = Literal["off", "basic", "extended", "all"]
@@ -74,9 +74,10 @@ def find_culprit(
     """
     evidence: list[Evidence] = []
 
-    def ask(experiment: str, spec: RuntimeSpec) -> Evidence:
+    def ask(kind: Experiment, experiment: str, spec: RuntimeSpec) -> Evidence:
         found = compare(bench.runtime(spec, bench.subject.arrays))
         return Evidence(
+            kind=kind,
             experiment=f"{_engine(runtime)} at level {experiment}, against PyTorch",
             outcome=found.outcome,
             agrees=found.agrees,
@@ -85,7 +86,7 @@ def find_culprit(
 
     highest = LEVELS.index(runtime.optimization) if runtime.optimization in LEVELS else 2
     for level in LEVELS[: highest + 1]:
-        evidence.append(ask(level, replace(runtime, optimization=level)))
+        evidence.append(ask("optimised", level, replace(runtime, optimization=level)))
         if evidence[-1].agrees is False:
             break
     else:
@@ -95,7 +96,7 @@ def find_culprit(
 
     def without(names: Sequence[str]) -> bool:
         shown = " and ".join(names)
-        found = ask(f"{level} without {shown}", switched_off(base, names))
+        found = ask("without an optimiser", f"{level} without {shown}", switched_off(base, names))
         if found.agrees:
             healed[shown] = found
         return found.agrees is True

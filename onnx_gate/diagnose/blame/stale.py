@@ -14,7 +14,8 @@ from onnx import numpy_helper
 from onnx_gate.diagnose.bench import PLAIN, Answer, Fresh
 from onnx_gate.diagnose.blame.captures import export_again
 from onnx_gate.diagnose.blame.chain import Chain, Tracing
-from onnx_gate.report.model import Blame, Evidence
+from onnx_gate.diagnose.blame.result import BlameResult
+from onnx_gate.report.model import Evidence
 from onnx_gate.runtimes.base import Array, first_line
 
 # Larger models are compared by their graphs alone.
@@ -26,10 +27,10 @@ SHOWN = 3
 _BLOCK = 1 << 16
 
 
-def blame_file(chain: Chain, plain: Answer) -> tuple[Blame, str]:
+def blame_file(chain: Chain, plain: Answer) -> BlameResult:
     """Export the module again and hold the result against PyTorch and against the file.
 
-    ``plain`` is the file's answer with optimisations off. Returns the blame and a note.
+    ``plain`` is the file's answer with optimisations off.
     """
     subject = chain.subject
     right: Fresh | None = None
@@ -41,29 +42,33 @@ def blame_file(chain: Chain, plain: Answer) -> tuple[Blame, str]:
         fresh = export_again(chain.bench, exporter, opset)
         name = f"a fresh export ({exporter})"
         if fresh.failed:
-            chain.ask(name, Answer(failed=fresh.failed))
+            chain.ask("fresh export", name, Answer(failed=fresh.failed))
             continue
         answer = chain.bench.runtime(PLAIN, subject.arrays, fresh)
-        found = chain.ask(f"{name}, optimisations off, against PyTorch", answer)
+        found = chain.ask("fresh export", f"{name}, optimisations off, against PyTorch", answer)
         if found.agrees:
             right = right or fresh
             if own is not None:
                 break
         elif found.agrees is False:
-            same = chain.record(f"{name} against the file", chain.yard.near(answer, plain))
+            same = chain.record(
+                "same error", f"{name} against the file", chain.yard.near(answer, plain)
+            )
             if same.agrees:
-                return _fault_of(chain, fresh, plain), "a fresh export makes the same error"
+                return _fault_of(chain, fresh, plain)
     tracing = Tracing()
     if own != "dynamo":
         tracing = chain.trace(plain, by_tracing=own == "torchscript")
     if tracing.alike:
-        return "capture", "tracing the module makes the file's error"
+        return BlameResult("capture", "traced", note="tracing the module makes the file's error")
     changes = _changes(chain, right)
     if right is not None and tracing.bakes and not changes:
-        return "capture", "nothing differs from a fresh export but what tracing bakes in"
+        note = "nothing differs from a fresh export but what tracing bakes in"
+        return BlameResult("capture", "traced", note=note)
     for change in changes:
         chain.evidence.append(
             Evidence(
+                kind="file",
                 experiment="the file against a fresh export"
                 if right
                 else "the file against the module",
@@ -72,17 +77,24 @@ def blame_file(chain: Chain, plain: Answer) -> tuple[Blame, str]:
             )
         )
     if right is not None:
-        return "stale artifact", changes[0] if changes else ""
+        if changes:
+            return BlameResult("stale artifact", "file", note=changes[0])
+        return BlameResult("stale artifact", "fresh export")
     if changes:
-        return "stale artifact", f"no fresh export could be had, but {changes[0]}"
-    return "undecided", "no fresh export is right, and none makes the file's error"
+        note = f"no fresh export could be had, but {changes[0]}"
+        return BlameResult("stale artifact", "file", note=note)
+    note = "no fresh export is right, and none makes the file's error"
+    return BlameResult("undecided", note=note)
 
 
-def _fault_of(chain: Chain, fresh: Fresh, plain: Answer) -> Blame:
+def _fault_of(chain: Chain, fresh: Fresh, plain: Answer) -> BlameResult:
+    note = "a fresh export makes the same error"
     if fresh.program is None:
-        return "capture" if chain.trace(plain, by_tracing=True).alike else "exporter"
-    found = chain.ask("its ExportedProgram against PyTorch", fresh.program)
-    return "capture" if found.agrees is False else "exporter"
+        if chain.trace(plain, by_tracing=True).alike:
+            return BlameResult("capture", "traced", note=note)
+    elif chain.ask("program", "its ExportedProgram against PyTorch", fresh.program).agrees is False:
+        return BlameResult("capture", "program", note=note)
+    return BlameResult("exporter", "same error", note=note)
 
 
 def _changes(chain: Chain, fresh: Fresh | None) -> tuple[str, ...]:
