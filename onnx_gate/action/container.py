@@ -21,10 +21,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from onnx_gate.action import allowed_environment, log, requirements
+from onnx_gate.action.finished import refuse_tracked
 from onnx_gate.action.inputs import Inputs
 from onnx_gate.action.job import Job
 from onnx_gate.action.problems import failed_report
 from onnx_gate.errors import UserError
+from onnx_gate.github.run_context import run_of
 from onnx_gate.manifest import ManifestError
 from onnx_gate.manifest.load import load
 from onnx_gate.report.io import read_report, to_json, write_text
@@ -106,6 +108,7 @@ def _verify(
             private=str(folders.private),
             sandbox=level,
             image=requirements.versions(),
+            run=run_of(environ),
         )
         status = _run_gate(job, environ, inputs.directory, folders)
         _end_all(policy.uid)
@@ -234,6 +237,7 @@ def _end(
 def _make_output(inputs: Inputs) -> Path:
     """Return the folder for the report, in which no link of the repository's leads elsewhere."""
     output = inputs.output_path
+    refuse_tracked(inputs)
     try:
         output.mkdir(parents=True, exist_ok=True)
         for name in _HELD_BY_RUN:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from onnx_gate.action.inputs import Inputs
 from onnx_gate.action.problems import failed_report, of_manifest, with_problem
+from onnx_gate.cache.git_index import tracked
 from onnx_gate.errors import UserError
 from onnx_gate.gate.run import select
 from onnx_gate.github.api_errors import GitHubError
@@ -14,33 +15,53 @@ from onnx_gate.github.client import Client
 from onnx_gate.github.run_context import WorkflowRun
 from onnx_gate.manifest import ManifestError
 from onnx_gate.manifest.load import load
-from onnx_gate.report.io import parse_report, read_report
-from onnx_gate.report.merge import find_reports, merge_files
-from onnx_gate.report.model import ManifestInfo, Problem, Report
+from onnx_gate.report.io import UNTRUSTED_BYTES, parse_report, read_report
+from onnx_gate.report.merge import REPORT, find_reports, merge_files
+from onnx_gate.report.model import ManifestInfo, Problem, Report, Run
 
 ARTIFACT = "onnx-gate-report"
 
 
-def joined(inputs: Inputs) -> Report:
-    """Return the report of all shards that lie below the output folder."""
+def joined(inputs: Inputs, run: Run | None) -> Report:
+    """Return the report of all shards that lie below the output folder, as ``run`` made them."""
     names: Sequence[str] | None = None
     info: ManifestInfo | None = None
-    if inputs.manifest_path.is_file():
-        try:
-            manifest = load(inputs.manifest_path)
-        except ManifestError as error:
-            return failed_report(of_manifest(error), inputs.manifest)
-        names = [model.name for model in select(manifest.models, inputs.models)]
-        info = ManifestInfo(path=manifest.path.name, sha256=manifest.sha256)
-    return merge_files(find_reports([inputs.output_path], inputs.output_path), names, info)
-
-
-def local(inputs: Inputs) -> Report:
-    """Return the report in the output folder; an error where there is none."""
     try:
-        return read_report(inputs.output_path / "report.json")
+        refuse_tracked(inputs)
+        if inputs.manifest_path.is_file():
+            manifest = load(inputs.manifest_path)
+            names = [model.name for model in select(manifest.models, inputs.models)]
+            info = ManifestInfo(path=manifest.path.name, sha256=manifest.sha256)
+    except ManifestError as error:
+        return failed_report(of_manifest(error), inputs.manifest)
     except UserError as error:
         return failed_report([Problem(message=str(error))], inputs.manifest)
+    paths = find_reports([inputs.output_path], inputs.output_path)
+    return merge_files(paths, names, info, run, UNTRUSTED_BYTES)
+
+
+def local(inputs: Inputs, run: Run | None) -> Report:
+    """Return the report in the output folder; an error where there is none, or another run's."""
+    try:
+        refuse_tracked(inputs)
+        report = read_report(inputs.output_path / REPORT)
+    except UserError as error:
+        return failed_report([Problem(message=str(error))], inputs.manifest)
+    if run is not None and report.run is not None and report.run.id != run.id:
+        return with_problem(report, f"the report was made by run {report.run.id}, not by this one")
+    return report
+
+
+def refuse_tracked(inputs: Inputs) -> None:
+    """Raise ``UserError`` where git tracks something in the output folder.
+
+    Such a file is the pull request's own, and could stand in for the report of a job that was lost.
+    """
+    if tracked(inputs.output_path):
+        raise UserError(
+            f"input 'output': git tracks files in {inputs.output}, where only this run's reports "
+            "may lie; remove them from the repository (git rm -r --cached), or name another folder"
+        )
 
 
 def downloaded(inputs: Inputs, client: Client, repository: str, run: WorkflowRun) -> Report:
@@ -61,6 +82,8 @@ def downloaded(inputs: Inputs, client: Client, repository: str, run: WorkflowRun
         report = parse_report(content, "the artifact's report.json")
     except (GitHubError, UserError) as error:
         return failed_report([Problem(message=f"{ended}: {error}")], inputs.manifest)
+    if report.run is not None and (report.run.id, report.run.sha) != (run.id, run.head_sha):
+        return with_problem(report, f"{ended}, and its report is of run {report.run.id}")
     if report.verdict == "pass" and run.conclusion != "success":
         return with_problem(report, f"{ended}, and yet its report says 'pass'")
     return report

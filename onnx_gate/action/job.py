@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict
 
-from onnx_gate.report.model import Sandbox
+from onnx_gate.report.model import Run, Sandbox
 
 
 class Job(BaseModel):
@@ -14,7 +14,7 @@ class Job(BaseModel):
 
     Paths are absolute; ``cache`` is null without one. ``prefix``, ``python``, ``environment``,
     ``owner``, ``policy`` (as JSON) and ``private`` are those of ``gate.launch.Launch``. ``image``
-    has the versions that the image came with.
+    has the versions that the image came with, ``run`` the workflow run that this is part of.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -32,3 +32,4 @@ class Job(BaseModel):
     private: str | None = None
     sandbox: Sandbox
     image: Mapping[str, str] = {}
+    run: Run | None = None

@@ -16,7 +16,13 @@ from onnx_gate.action.harden import harden
 from onnx_gate.action.inputs import Inputs, read_inputs
 from onnx_gate.action.modes import Annotated, Source, work_of
 from onnx_gate.errors import UserError
-from onnx_gate.github.run_context import Context, PullRequest, read_context, read_pull_request
+from onnx_gate.github.run_context import (
+    Context,
+    PullRequest,
+    read_context,
+    read_pull_request,
+    run_of,
+)
 from onnx_gate.github.step_outputs import append_outputs, outputs_of
 from onnx_gate.report.model import Problem, Report
 
@@ -105,10 +111,10 @@ def _report(
     from onnx_gate.action.finished import downloaded, joined, local
 
     if source == "shards":
-        return joined(inputs), PASSED
+        return joined(inputs, run_of(environ)), PASSED
     if source == "artifact" and client is not None and context.workflow_run is not None:
         return downloaded(inputs, client, context.repository, context.workflow_run), PASSED
-    return local(inputs), PASSED
+    return local(inputs, run_of(environ)), PASSED
 
 
 def _context(environ: Mapping[str, str], trouble: list[str]) -> Context:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onnx_gate.manifest import ManifestError
-from onnx_gate.report.model import Counts, ManifestInfo, Problem, Report, Sandbox
+from onnx_gate.report.model import Counts, ManifestInfo, Problem, Report, Run, Sandbox, Shard
 
 
 def of_manifest(error: ManifestError, file: str | None = None) -> tuple[Problem, ...]:
@@ -17,9 +17,17 @@ def of_manifest(error: ManifestError, file: str | None = None) -> tuple[Problem,
 
 
 def failed_report(
-    problems: Sequence[Problem], manifest: str, sandbox: Sandbox | None = None
+    problems: Sequence[Problem],
+    manifest: str,
+    sandbox: Sandbox | None = None,
+    *,
+    run: Run | None = None,
+    shard: Shard | None = None,
 ) -> Report:
-    """Return a report without models, of verdict ``error``, that says why."""
+    """Return a report without models, of verdict ``error``, that says why.
+
+    With ``run`` and ``shard`` it takes its part's place where the parts are joined.
+    """
     return Report(
         verdict="error",
         counts=Counts(),
@@ -27,6 +35,8 @@ def failed_report(
         models=(),
         problems=tuple(problems),
         sandbox=sandbox,
+        run=run,
+        shard=shard,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from onnx_gate.action.job import Job
@@ -72,7 +73,11 @@ def _refuse(job: Job, problems: Sequence[Problem]) -> int:
         f"{name}:{p.line}:{p.column}: {p.path}: {p.message}" if p.line else p.message
         for p in problems
     )
-    write_text(Path(job.output) / REPORT, to_json(failed_report(problems, name, job.sandbox)))
+    shard = None
+    with suppress(UserError):
+        shard = parse_shard(job.shard)
+    report = failed_report(problems, name, job.sandbox, run=job.run, shard=shard)
+    write_text(Path(job.output) / REPORT, to_json(report))
     return 2
 
 
@@ -91,10 +96,9 @@ def _complete(path: Path, job: Job) -> None:
         _DENIED.search("\n".join((error.message, *error.tail))) for error in errors
     ):
         notes = (*notes, _CONFINED)
-    if replaced or notes != report.notes:
-        environment = {**used, **({"replaced": replaced} if replaced else {})}
-        report = report.model_copy(update={"environment": environment, "notes": notes})
-        write_text(path, to_json(report))
+    environment = {**used, **({"replaced": replaced} if replaced else {})}
+    known = {"environment": environment, "notes": notes, "run": job.run}
+    write_text(path, to_json(report.model_copy(update=known)))
 
 
 if __name__ == "__main__":

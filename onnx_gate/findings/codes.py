@@ -162,6 +162,7 @@ OG502 = Code("OG502", kinds=("timeout",))
 OG503 = Code("OG503", kinds=("memory",))
 OG504 = Code("OG504", kinds=("crashed",))
 OG505 = Code("OG505", kinds=("crashed",))
+OG506 = Code("OG506", kinds=("unverified",))
 
 # Waivers.
 OG601 = Code("OG601", ("warning",))

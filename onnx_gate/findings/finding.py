@@ -12,7 +12,8 @@ ErrorKind = Literal[
 ]
 
 
-FROZEN = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings", populate_by_name=True)
+# What a later version has added is left unread: its reports are reports, too.
+FROZEN = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="strings", populate_by_name=True)
 
 
 class Finding(BaseModel):

@@ -12,10 +12,10 @@ from onnx_gate.github.api_errors import GitHubError
 from onnx_gate.github.archive import read_member
 from onnx_gate.github.client import Client
 from onnx_gate.github.run_context import Context, full_name, is_sha
+from onnx_gate.report.io import UNTRUSTED_BYTES
 
 ARTIFACT = "onnx-gate-report"
 REPORT = "report.json"
-MAX_REPORT_BYTES = 64 * 2**20
 
 _NEEDS = "actions=read"
 _BASELINE_RUNS = 5
@@ -35,7 +35,7 @@ def download_report(
     repository: str,
     run_id: int,
     name: str = ARTIFACT,
-    max_bytes: int = MAX_REPORT_BYTES,
+    max_bytes: int = UNTRUSTED_BYTES,
 ) -> bytes | None:
     """Return ``report.json`` of the newest artifact ``name`` of a run, ``None`` without one.
 

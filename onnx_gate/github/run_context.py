@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from onnx_gate.errors import UserError
+from onnx_gate.report.model import Run
 
 _MAX_EVENT_BYTES = 32 * 2**20
 _REPOSITORY = re.compile(r"(?!\.{1,2}/)(?!.*/\.{1,2}$)[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+")
@@ -128,6 +129,20 @@ def read_context(environ: Mapping[str, str]) -> Context:
         workflow_run=workflow_run,
         base_sha=base_sha,
     )
+
+
+def run_of(environ: Mapping[str, str]) -> Run | None:
+    """Return the run that this process is part of; none outside of GitHub Actions.
+
+    Every job of a run has the same answer, in whatever attempt it runs but for that number.
+    """
+    try:
+        context = read_context(environ)
+    except UserError:
+        return None
+    if not context.run_id:
+        return None
+    return Run(id=context.run_id, attempt=context.run_attempt, sha=context.sha)
 
 
 def read_pull_request(data: object, repository: str) -> PullRequest:

@@ -10,10 +10,21 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from onnx_gate.errors import UserError
+from onnx_gate.findings.codes import OG506
 from onnx_gate.gate.run import count, overall
 from onnx_gate.gate.shards import MAX_SHARDS
-from onnx_gate.report.io import read_report
-from onnx_gate.report.model import ManifestInfo, ModelResult, Problem, Report, Sandbox, Verdict
+from onnx_gate.report.io import MAX_BYTES, read_report
+from onnx_gate.report.model import (
+    ManifestInfo,
+    ModelError,
+    ModelResult,
+    Problem,
+    Report,
+    Run,
+    Sandbox,
+    Shard,
+    Verdict,
+)
 from onnx_gate.report.summary import format_int
 from onnx_gate.text import quote
 
@@ -32,19 +43,23 @@ def find_reports(paths: Iterable[Path], output: Path | None = None) -> list[Path
     merge. A folder without any report stays in the list.
     """
     own = os.path.realpath(output / REPORT) if output is not None else None
-    found: dict[str, Path] = {}
+    files_by_path: dict[str, Path] = {}
     for path in paths:
         files = [path]
         if os.path.isdir(path):
             below = sorted(each for each in path.rglob(REPORT) if not os.path.isdir(each))
             files = [each for each in below if os.path.realpath(each) != own] or [path]
         for file in files:
-            found.setdefault(os.path.realpath(file), file)
-    return list(found.values())
+            files_by_path.setdefault(os.path.realpath(file), file)
+    return list(files_by_path.values())
 
 
 def merge_files(
-    paths: Iterable[Path], names: Sequence[str] | None = None, manifest: ManifestInfo | None = None
+    paths: Iterable[Path],
+    names: Sequence[str] | None = None,
+    manifest: ManifestInfo | None = None,
+    run: Run | None = None,
+    max_bytes: int = MAX_BYTES,
 ) -> Report:
     """Read and merge reports; a path without a valid one is a problem of the merged report."""
     reports: list[Report] = []
@@ -53,10 +68,10 @@ def merge_files(
         try:
             if os.path.isdir(path):
                 raise UserError(f"{path}: no {REPORT} in this folder")
-            reports.append(read_report(path))
+            reports.append(read_report(path, max_bytes))
         except UserError as error:
             problems.append(Problem(message=f"{error}; run the job that writes it again"))
-    merged = merge(reports, names, manifest)
+    merged = merge(reports, names, manifest, run)
     if not problems:
         return merged
     return merged.model_copy(update={"verdict": "error", "problems": (*problems, *merged.problems)})
@@ -66,41 +81,137 @@ def merge(
     reports: Sequence[Report],
     names: Sequence[str] | None = None,
     manifest: ManifestInfo | None = None,
+    run: Run | None = None,
 ) -> Report:
     """Return one report of all models in ``reports``, in the manifest's order.
 
-    ``names`` are the models that there should be, in order, and ``manifest`` is what the reports
-    should be of. Whatever is missing, there twice, or of another manifest or environment is a
-    problem, and the verdict then is ``error``; no model's result is ever left out.
+    ``names`` are the models that there should be, in order, ``manifest`` is what the reports
+    should be of, and ``run`` the workflow run that should have made them: what another run has
+    made is not believed. A model without a result is an error by name; of several results the
+    worst counts. Whatever is missing, there twice, or of another manifest, run or environment is a
+    problem, and the verdict then is ``error``.
     """
-    models = _ordered([model for report in reports for model in report.models], names)
+    own = [report for report in reports if run is None or _is_of(report, run)]
+    latest = _latest(own)
+    results = _worst_by_name(model for report in latest for model in report.models)
+    lost = [_lost(name) for name in names or () if name not in results]
+    models = _ordered([*results.values(), *lost], names)
     problems = _united(
         [
-            *(problem for report in reports for problem in report.problems),
-            *_missing_parts(reports),
-            *_uncovered(reports, len(names) if names is not None else None),
-            *_disagreements(reports, manifest),
-            *_missing_models(models, names),
+            *(problem for report in latest for problem in report.problems),
+            *_foreign(reports, run),
+            *_missing_parts(latest),
+            *_uncovered(latest, len(names) if names is not None else None),
+            *_disagreements(latest, manifest),
+            *_doubled(latest),
         ]
     )
-    verdicts = [overall(models), *(report.verdict for report in reports)]
-    baselines = _united(report.baseline for report in reports)
-    notes = _united(note for report in reports for note in report.notes)
+    verdicts = [overall(models), *(report.verdict for report in latest)]
+    baselines = _united(report.baseline for report in latest)
+    notes = _united(note for report in latest for note in report.notes)
     if len(baselines) > 1:
         notes += ("the shards were compared with different baselines",)
     return Report(
         verdict="error" if problems else max(verdicts, key=_VERDICTS.index),
         counts=count(models),
-        environment=_environment(reports),
-        manifest=manifest or (reports[0].manifest if reports else ManifestInfo(path="", sha256="")),
+        environment=_environment(latest),
+        manifest=manifest or (latest[0].manifest if latest else ManifestInfo(path="", sha256="")),
         models=models,
         problems=problems,
-        changes=_united(change for report in reports for change in report.changes),
+        changes=_united(change for report in latest for change in report.changes),
         baseline=baselines[0] if len(baselines) == 1 else None,
-        sandbox=_weakest([report.sandbox for report in reports]),
+        run=run or _latest_run(latest),
+        sandbox=_weakest([report.sandbox for report in latest]),
         notes=notes,
         # The shards run side by side, so that the longest of them is what there was to wait for.
-        seconds=max((each.seconds for each in reports if each.seconds is not None), default=None),
+        seconds=max((each.seconds for each in latest if each.seconds is not None), default=None),
+    )
+
+
+def _is_of(report: Report, run: Run) -> bool:
+    """Return whether this run made a report, in this attempt or before a job was run again."""
+    made = report.run
+    return (
+        made is not None
+        and (made.id, made.sha) == (run.id, run.sha)
+        and made.attempt <= run.attempt
+    )
+
+
+def _latest(reports: Sequence[Report]) -> list[Report]:
+    """Leave out what an earlier attempt of the same run left of a shard that was run again."""
+    attempts: dict[tuple[Shard, int], int] = {}
+    for report in reports:
+        if report.shard is not None and report.run is not None:
+            key = report.shard, report.run.id
+            attempts[key] = max(attempts.get(key, 0), report.run.attempt)
+    return [
+        report
+        for report in reports
+        if report.shard is None
+        or report.run is None
+        or report.run.attempt == attempts[report.shard, report.run.id]
+    ]
+
+
+def _latest_run(reports: Sequence[Report]) -> Run | None:
+    """Return the run that made all of them, in its last attempt; none where they are of several."""
+    runs = [report.run for report in reports if report.run is not None]
+    if len(runs) < len(reports) or len({(run.id, run.sha) for run in runs}) != 1:
+        return None
+    return max(runs, key=lambda run: run.attempt)
+
+
+def _foreign(reports: Sequence[Report], run: Run | None) -> Iterator[Problem]:
+    """Reports of other runs than ``run``, or of several where it is not known which one counts."""
+    if run is not None:
+        others = [each for each in reports if not _is_of(each, run)]
+        if others:
+            made = _united(f"{_label(each)} of {_run_label(each)}" for each in others)
+            yield Problem(
+                message=f"made by another run than this ({_run_label_of(run)}), and therefore not "
+                f"believed: {_few(made)}; let every job of this run upload its report, "
+                "and commit none"
+            )
+        return
+    made_by = _where(reports, lambda report: _run_label(report) if report.run else None)
+    if len(_united((each.run.id, each.run.sha) for each in reports if each.run)) > 1:
+        yield Problem(
+            message=f"the reports are of different runs: {_listed(made_by)}; merge those of one"
+        )
+
+
+def _run_label(report: Report) -> str:
+    return _run_label_of(report.run) if report.run is not None else "no run"
+
+
+def _run_label_of(run: Run) -> str:
+    return f"run {format_int(run.id)} at {quote(run.sha[:7])}"
+
+
+def _worst_by_name(models: Iterable[ModelResult]) -> dict[str, ModelResult]:
+    results: dict[str, ModelResult] = {}
+    for model in models:
+        known = results.get(model.name)
+        if known is None or _severity(known) < _severity(model):
+            results[model.name] = model
+    return results
+
+
+def _severity(model: ModelResult) -> int:
+    return _VERDICTS.index(model.verdict)
+
+
+def _lost(name: str) -> ModelResult:
+    """Return the row of a model that the run was to verify, and no report knows of."""
+    return ModelResult(
+        name=name,
+        verdict="error",
+        error=ModelError(
+            kind="unverified",
+            code=OG506.code,
+            message="no report has a result for it; run the job that was to verify it again",
+        ),
     )
 
 
@@ -120,20 +231,20 @@ def _missing_parts(reports: Sequence[Report]) -> Iterator[Problem]:
             "of one plan again"
         )
     for total in counts:
-        found = Counter(shard.index for shard in shards if shard.count == total)
-        if total > MAX_SHARDS or max(found) > total:
+        indices = Counter(shard.index for shard in shards if shard.count == total)
+        if total > MAX_SHARDS or max(indices) > total:
             yield Problem(
-                message=f"shard {format_int(max(found))}/{format_int(total)} is none of at most "
+                message=f"shard {format_int(max(indices))}/{format_int(total)} is none of at most "
                 f"{MAX_SHARDS}; take the shards from `onnx-gate plan`"
             )
             continue
-        twice = [f"{index}/{total}" for index in sorted(found) if found[index] > 1]
+        twice = [f"{index}/{total}" for index in sorted(indices) if indices[index] > 1]
         if twice:
             yield Problem(
                 message=f"there are several reports of shard {_few(twice)}; give every job a shard "
                 "and every upload a name of its own"
             )
-        absent = [f"{index}/{total}" for index in range(1, total + 1) if index not in found]
+        absent = [f"{index}/{total}" for index in range(1, total + 1) if index not in indices]
         if absent:
             yield Problem(
                 message=f"there is no report of shard {_few(absent)}; run its job again, and let "
@@ -170,13 +281,13 @@ def _uncovered(reports: Sequence[Report], models: int | None) -> Iterator[Proble
         return
     if twice:
         yield Problem(
-            message=f"{_places(twice)} is in several shards; use the shards of one plan only"
+            message=f"{_positions(twice)} is in several shards; use the shards of one plan only"
         )
     total = covered.bit_length() if models is None else models
     gaps = ((1 << total) - 1) & ~covered
     if gaps and len(parts) == max(shard.count for shard in parts):
         yield Problem(
-            message=f"{_places(gaps)} is in no shard of the plan; plan and run all jobs again"
+            message=f"{_positions(gaps)} is in no shard of the plan; plan and run all jobs again"
         )
     if covered >> total:
         yield Problem(
@@ -185,16 +296,16 @@ def _uncovered(reports: Sequence[Report], models: int | None) -> Iterator[Proble
         )
 
 
-def _places(bits: int) -> str:
-    places = [place for place in range(bits.bit_length()) if bits >> place & 1]
-    return f"model {_few(str(place + 1) for place in places)} of the manifest's order"
+def _positions(bits: int) -> str:
+    indices = [index for index in range(bits.bit_length()) if bits >> index & 1]
+    return f"model {_few(str(index + 1) for index in indices)} of the manifest's order"
 
 
 def _disagreements(reports: Sequence[Report], manifest: ManifestInfo | None) -> Iterator[Problem]:
     digests = _where(reports, lambda report: report.manifest.sha256)
     if len(digests) > 1:
         yield Problem(
-            message=f"the reports are of different manifests: {_told(digests)}; run all jobs at "
+            message=f"the reports are of different manifests: {_listed(digests)}; run all jobs at "
             "the same commit"
         )
     others = [
@@ -210,52 +321,44 @@ def _disagreements(reports: Sequence[Report], manifest: ManifestInfo | None) -> 
         versions = _where(reports, partial(_version, name))
         if len(versions) > 1:
             yield Problem(
-                message=f"{name} is not the same everywhere: {_told(versions)}; run all jobs in "
+                message=f"{name} is not the same everywhere: {_listed(versions)}; run all jobs in "
                 "the same image"
             )
 
 
-def _missing_models(
-    models: Sequence[ModelResult], names: Sequence[str] | None
-) -> Iterator[Problem]:
-    found = Counter(model.name for model in models)
-    twice = [quote(name) for name in found if found[name] > 1]
+def _doubled(reports: Sequence[Report]) -> Iterator[Problem]:
+    results = Counter(model.name for report in reports for model in report.models)
+    twice = [quote(name) for name in results if results[name] > 1]
     if twice:
         yield Problem(
-            message=f"there are several results for {_few(twice)}; merge the reports of one plan "
-            "only, each once"
-        )
-    absent = [quote(name) for name in names or () if name not in found]
-    if absent:
-        yield Problem(
-            message=f"there is no result for {_few(absent)}; run the jobs of all shards again, "
-            "with the same models selected"
+            message=f"there are several results for {_few(twice)}, of which the worst counts; "
+            "merge the reports of one plan only, each once"
         )
 
 
 def _ordered(models: Sequence[ModelResult], names: Sequence[str] | None) -> tuple[ModelResult, ...]:
-    places = {name: place for place, name in enumerate(names or ())}
+    order = {name: index for index, name in enumerate(names or ())}
 
     def key(model: ModelResult) -> tuple[int, bool, int, str]:
-        place = places.get(model.name, len(places))
-        return place, model.line is None, model.line or 0, model.name
+        index = order.get(model.name, len(order))
+        return index, model.line is None, model.line or 0, model.name
 
     return tuple(sorted(models, key=key))
 
 
 def _environment(reports: Sequence[Report]) -> dict[str, Any]:
     """Return the first value of each key; words that differ are listed, as the CPUs' may."""
-    found: dict[str, list[Any]] = {}
+    seen: dict[str, list[Any]] = {}
     for report in reports:
         for key, value in report.environment.items():
-            values = found.setdefault(key, [])
+            values = seen.setdefault(key, [])
             if value not in values:
                 values.append(value)
     return {
         key: ", ".join(values)
         if len(values) > 1 and all(isinstance(value, str) for value in values)
         else values[0]
-        for key, values in sorted(found.items())
+        for key, values in sorted(seen.items())
     }
 
 
@@ -292,16 +395,16 @@ def _where(
     reports: Sequence[Report], value: Callable[[Report], str | None]
 ) -> dict[str, list[str]]:
     """Return the reports that say each thing; one that says nothing contradicts nobody."""
-    found: dict[str, list[str]] = {}
+    labels: dict[str, list[str]] = {}
     for report in reports:
-        said = value(report)
-        if said is not None:
-            found.setdefault(said, []).append(_label(report))
-    return found
+        text = value(report)
+        if text is not None:
+            labels.setdefault(text, []).append(_label(report))
+    return labels
 
 
-def _told(found: dict[str, list[str]]) -> str:
-    return "; ".join(f"{quote(said)} in {_few(where)}" for said, where in found.items())
+def _listed(labels: dict[str, list[str]]) -> str:
+    return "; ".join(f"{quote(value)} in {_few(where)}" for value, where in labels.items())
 
 
 def _few(values: Iterable[str]) -> str:

@@ -335,6 +335,14 @@ class Shard(_Frozen):
     members: str | None = Field(default=None, pattern=r"^[0-9a-f]{1,25000}$")
 
 
+class Run(_Frozen):
+    """The workflow run that made a report, and the commit that its verdict is about."""
+
+    id: int = Field(ge=0)
+    attempt: int = Field(ge=0)
+    sha: str = Field(pattern=r"^[0-9A-Za-z]{0,64}$")
+
+
 class Sandbox(_Frozen):
     """What the models' code was kept from.
 
@@ -370,6 +378,7 @@ class Report(_Frozen):
     changes: tuple[Change, ...] = ()
     baseline: Baseline | None = None
     shard: Shard | None = None
+    run: Run | None = None
     sandbox: Sandbox | None = None
     notes: tuple[str, ...] = ()
     seconds: float | None = None

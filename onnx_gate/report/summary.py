@@ -100,10 +100,11 @@ def headline(report: Report) -> str:
     if counts.error:
         parts.append(f"{_share(counts.error, total, noun=not parts)} could not be verified")
     if report.problems:
-        if counts.passed and not parts:
-            agree = "agrees" if counts.passed == 1 else "agree"
-            parts.append(f"{_share(counts.passed, total)} {agree}")
-        parts.append(_other(report))
+        # Not "3 of 3 models agree": nobody knows whether there should have been more.
+        agree = [
+            f"{_plural(counts.passed, 'model')[0]} {'agrees' if counts.passed == 1 else 'agree'}"
+        ]
+        parts = [*parts, _other(report), *(agree if counts.passed and not parts else [])]
     if report.verdict == "pass":
         if counts.diverged or counts.error:
             parts.append("none of them required")
