@@ -100,17 +100,15 @@ def run(
     ] = False,
 ) -> None:
     """Verify every model of the manifest; exit 0 passed, 1 diverged or error, 2 invalid call."""
-    from onnx_gate.gate.deliver import run_and_report
+    from onnx_gate.gate.deliver import deliver, verify_manifest
+    from onnx_gate.gate.run import Options
     from onnx_gate.gate.shards import parse_shard
 
     if changed and (cache is None or no_cache):
         _refuse("--changed says what changed since the verdicts of a cache; name it with --cache")
     loaded = _load(manifest)
     try:
-        verdict = run_and_report(
-            loaded,
-            cache=None if no_cache else cache,
-            changed=changed,
+        options = Options(
             output=output,
             models=tuple(model or ()),
             cases=tuple(case or ()),
@@ -118,11 +116,15 @@ def run(
             baseline=baseline,
             jobs=jobs,
             keep_models=keep_models,
+            cache=None if no_cache else cache,
+            changed=changed,
             traceback=traceback,
         )
+        report = verify_manifest(loaded, options)
+        deliver(report, output)
     except UserError as error:
         _refuse(str(error))
-    raise typer.Exit(PASSED if verdict == "pass" else FAILED)
+    raise typer.Exit(PASSED if report.verdict == "pass" else FAILED)
 
 
 @app.command()
@@ -190,16 +192,17 @@ def merge(
     output: OutputOption = DEFAULT_OUTPUT,
 ) -> None:
     """Join the reports of the shards into one; exit 1 where one of them is missing."""
-    from onnx_gate.gate.deliver import merge_and_report
+    from onnx_gate.gate.deliver import deliver, merge_reports
 
     if model and manifest is None:
         _refuse("--model selects models of a manifest; name it with --manifest")
     loaded = _load(manifest) if manifest is not None else None
     try:
-        verdict = merge_and_report(paths, output=output, manifest=loaded, models=tuple(model or ()))
+        report = merge_reports(paths, output, loaded, tuple(model or ()))
+        deliver(report, output)
     except UserError as error:
         _refuse(str(error))
-    raise typer.Exit(PASSED if verdict == "pass" else FAILED)
+    raise typer.Exit(PASSED if report.verdict == "pass" else FAILED)
 
 
 @app.command()

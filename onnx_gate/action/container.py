@@ -9,7 +9,6 @@ from __future__ import annotations
 import glob
 import os
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
@@ -26,20 +25,20 @@ from onnx_gate.action.inputs import Inputs
 from onnx_gate.action.job import Job
 from onnx_gate.action.problems import failed_report
 from onnx_gate.errors import UserError
+from onnx_gate.files import plain_files_only, remove_tree
 from onnx_gate.github.run_context import run_of
 from onnx_gate.manifest import ManifestError
 from onnx_gate.manifest.load import load
 from onnx_gate.report.io import read_report, to_json, write_text
+from onnx_gate.report.layout import LOGS, MODELS, REPORT, REPRO, SUMMARY
 from onnx_gate.report.model import Problem, Report, Sandbox
 from onnx_gate.sandbox.close import closed, credentials, opened, private_paths
 from onnx_gate.sandbox.level import reachable
 from onnx_gate.sandbox.policy import DEVICES, Policy, runtime_paths, without_git
 from onnx_gate.text import workflow_command
-from onnx_gate.workers.launch import plain_files_only
 from onnx_gate.workers.process import process_table
 
-REPORT = "report.json"
-_HELD_BY_RUN = ("report.json", "report.md", "logs", "models", "repro")
+_HELD_BY_RUN = (REPORT, SUMMARY, LOGS, MODELS, REPRO)
 _END_SECONDS = 10.0
 _STATUS = {"pass": 0, "diverged": 1, "error": 1}
 
@@ -118,7 +117,7 @@ def _verify(
 def _policy(
     inputs: Inputs, environ: Mapping[str, str], workspace: Path, output: Path, folders: RunFolders
 ) -> tuple[Policy, Sandbox]:
-    models = output / "models"
+    models = output / MODELS
     models.mkdir(exist_ok=True)
     devices = (*DEVICES, *sorted(glob.glob("/dev/nvidia*")))
     policy = Policy(
@@ -247,12 +246,12 @@ def _make_output(inputs: Inputs) -> Path:
                     f"input 'output': {inputs.output}/{name} is in the way; remove it from the "
                     "repository, or name another folder"
                 )
-        for name in ("logs", "models", "repro"):
-            shutil.rmtree(output / name, ignore_errors=True)
+        for name in (LOGS, MODELS, REPRO):
+            remove_tree(output / name)
         # An upload of the folder would follow a link that the repository has in it.
         plain_files_only(output)
         # What this run has not written must not be taken for its report.
-        for name in ("report.json", "report.md"):
+        for name in (REPORT, SUMMARY):
             (output / name).unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"input 'output': {inputs.output}: {error.strerror or error}") from error
@@ -294,7 +293,7 @@ def _run_folders() -> Iterator[RunFolders]:
             folder.mkdir(mode=0o755)
         yield folders
     finally:
-        shutil.rmtree(root, ignore_errors=True)
+        remove_tree(root)
 
 
 def _end_all(uid: int | None) -> None:

@@ -16,7 +16,8 @@ from onnx_gate.github.run_context import WorkflowRun
 from onnx_gate.manifest import ManifestError
 from onnx_gate.manifest.load import load
 from onnx_gate.report.io import UNTRUSTED_BYTES, parse_report, read_report
-from onnx_gate.report.merge import REPORT, find_reports, merge_files
+from onnx_gate.report.layout import REPORT
+from onnx_gate.report.merge import find_reports, merge_files
 from onnx_gate.report.model import ManifestInfo, Problem, Report, Run
 
 ARTIFACT = "onnx-gate-report"

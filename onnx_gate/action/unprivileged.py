@@ -16,13 +16,14 @@ from onnx_gate.action.job import Job
 from onnx_gate.action.log import say
 from onnx_gate.action.problems import failed_report, of_manifest
 from onnx_gate.errors import UserError
-from onnx_gate.gate.deliver import run_and_report
+from onnx_gate.gate.deliver import deliver, verify_manifest
+from onnx_gate.gate.run import Options
 from onnx_gate.gate.shards import parse_shard
 from onnx_gate.manifest import ManifestError
 from onnx_gate.manifest.load import load
-from onnx_gate.report.io import read_report, to_json, write_text
-from onnx_gate.report.merge import REPORT
-from onnx_gate.report.model import Problem
+from onnx_gate.report.io import to_json, write_text
+from onnx_gate.report.layout import REPORT
+from onnx_gate.report.model import Problem, Report
 from onnx_gate.sandbox.policy import Policy
 from onnx_gate.workers.launch import Launch
 
@@ -42,8 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     output = Path(job.output)
     try:
         manifest = load(Path(job.manifest))
-        verdict = run_and_report(
-            manifest,
+        options = Options(
             output=output,
             models=job.models,
             shard=parse_shard(job.shard) if job.shard else None,
@@ -59,12 +59,13 @@ def main(arguments: Sequence[str]) -> int:
             cache=Path(job.cache) if job.cache is not None else None,
             changed=job.cache is not None,
         )
+        report = _completed(verify_manifest(manifest, options), job)
+        deliver(report, output)
     except ManifestError as error:
         return _refuse(job, of_manifest(error))
     except UserError as error:
         return _refuse(job, [Problem(message=str(error))])
-    _complete(output / REPORT, job)
-    return 0 if verdict == "pass" else 1
+    return 0 if report.verdict == "pass" else 1
 
 
 def _refuse(job: Job, problems: Sequence[Problem]) -> int:
@@ -81,9 +82,8 @@ def _refuse(job: Job, problems: Sequence[Problem]) -> int:
     return 2
 
 
-def _complete(path: Path, job: Job) -> None:
-    """Add to the report what only this process knows: other versions, and why a model may fail."""
-    report = read_report(path)
+def _completed(report: Report, job: Job) -> Report:
+    """Return the report with what only this process knows: versions, and why a model may fail."""
     used = report.environment
     replaced = {
         name: [version, str(used[name])]
@@ -98,7 +98,7 @@ def _complete(path: Path, job: Job) -> None:
         notes = (*notes, _CONFINED)
     environment = {**used, **({"replaced": replaced} if replaced else {})}
     known = {"environment": environment, "notes": notes, "run": job.run}
-    write_text(path, to_json(report.model_copy(update=known)))
+    return report.model_copy(update=known)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import shutil
 import stat
 import time
 from collections.abc import Iterable, Mapping
@@ -24,6 +23,7 @@ from onnx_gate.cache.record import installed
 from onnx_gate.cache.store import Store, Unusable
 from onnx_gate.cache.watch import Watch
 from onnx_gate.errors import UserError
+from onnx_gate.files import remove_tree, walk
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.model import ModelResult
 from onnx_gate.verify.context import EXPORT_NOTES
@@ -60,7 +60,54 @@ class _Ended:
 
 
 class Cache:
-    """The verdicts of earlier runs for this one; ``notes`` are for the report."""
+    """A cache that knows nothing, and remembers nothing; ``notes`` are for the report.
+
+    With ``records`` models have to report what they read.
+    """
+
+    records = False
+
+    def __init__(self, *notes: str) -> None:
+        self.notes = list(notes)
+
+    def look_up(self, spec: ModelSpec) -> CacheLookup:
+        """Return what holds of a model without running it."""
+        return CacheLookup()
+
+    def restore(self, exported: Mapping[str, str], folder: Path) -> bool:
+        """Copy exported files into ``folder``; false, and none of them, where one is gone."""
+        return False
+
+    def watch(self) -> None:
+        """Watch the repository from now on; models run."""
+
+    def started(self, name: str) -> None:
+        """The process of a model runs."""
+
+    def heard(self) -> None:
+        """Something has happened: a good time to look which files were opened."""
+
+    def ended(
+        self,
+        spec: ModelSpec,
+        result: ModelResult,
+        messages: Iterable[Mapping[str, Any]],
+        exported: Path,
+        repro: Path | None,
+    ) -> None:
+        """Take down what is known of a model; it is written by ``close``.
+
+        ``exported`` is the folder with its ONNX file, ``repro`` that of its reproduction.
+        """
+
+    def close(self) -> None:
+        """Write what is to be remembered, and tidy up; nothing here can fail a run."""
+
+
+class StoredCache(Cache):
+    """The verdicts of earlier runs for this one."""
+
+    records = True
 
     def __init__(
         self,
@@ -70,7 +117,7 @@ class Cache:
         cases: tuple[str, ...],
         today: datetime.date,
     ) -> None:
-        self.notes: list[str] = []
+        super().__init__()
         self._store = store
         self._state = state
         self._environment = environment
@@ -185,10 +232,13 @@ class Cache:
         if self._watch is None:
             return
         self._watch.close()
-        for ended in self._waiting.values():
-            self._write(ended)
+        try:
+            for ended in self._waiting.values():
+                self._write(ended)
+            self._store.prune()
+        except Exception as error:
+            self.notes.append(f"cache: not all is kept: {type(error).__name__}: {error}")
         self._waiting.clear()
-        self._store.prune()
 
     def _write(self, ended: _Ended) -> None:
         # Whatever Python's events of another process explain was not this one's.
@@ -245,7 +295,7 @@ def open_cache(
     cases: tuple[str, ...],
     today: datetime.date,
     variables: Mapping[str, str],
-) -> Cache:
+) -> StoredCache:
     """Open the cache in ``folder`` for the manifest in ``workspace``.
 
     ``own`` are further folders that this run writes to; ``variables`` are those of the gate's
@@ -277,7 +327,7 @@ def open_cache(
         "the number of threads": str(threads),
         "the sandbox": f"{launch.owner is not None} {confined}",
     }
-    return Cache(store, State(places, seen), environment, cases, today)
+    return StoredCache(store, State(places, seen), environment, cases, today)
 
 
 def put_repro(files: Mapping[str, bytes], target: Path) -> None:
@@ -285,7 +335,7 @@ def put_repro(files: Mapping[str, bytes], target: Path) -> None:
 
     Raises ``OSError``.
     """
-    shutil.rmtree(target, ignore_errors=True)
+    remove_tree(target)
     for name, data in files.items():
         path = target / name
         if not path.resolve().is_relative_to(target.resolve()):
@@ -298,9 +348,9 @@ def _files(folder: Path | None) -> dict[str, bytes]:
     if folder is None:
         return {}
     return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and not path.is_symlink()
+        entry.path.as_posix(): (folder / entry.path).read_bytes()
+        for entry in walk(folder)
+        if entry.is_file
     }
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from onnx_gate.cache.cache import Cache, CacheLookup, open_cache, put_repro
 from onnx_gate.cache.store import Unusable
-from onnx_gate.gate.keep_repro import REPRO
 from onnx_gate.manifest import Manifest, ModelSpec
 from onnx_gate.report.history import History, history_of_models
+from onnx_gate.report.layout import REPRO, Layout
 from onnx_gate.report.model import ModelResult
 from onnx_gate.text import MAX_LINE, plain
 from onnx_gate.workers.launch import Launch
@@ -61,10 +61,10 @@ def use_cache(
     threads: int,
     cases: tuple[str, ...],
     today: datetime.date,
-) -> tuple[Cache | None, str]:
-    """Return the cache in ``folder``, or null and a note that says why it is not used."""
+) -> Cache:
+    """Return the cache in ``folder``, or one that knows nothing and notes why that is."""
     try:
-        cache = open_cache(
+        return open_cache(
             folder,
             manifest.path.resolve().parent,
             launch,
@@ -75,22 +75,20 @@ def use_cache(
             variables=dict(os.environ),
         )
     except Unusable as error:
-        return None, f"cache: {folder} is not used: {error}"
-    return cache, ""
+        return Cache(f"cache: {folder} is not used: {error}")
 
 
 def look_up(
     cache: Cache,
     specs: Sequence[ModelSpec],
-    folders: Mapping[str, Path],
-    repros: Mapping[str, Path],
+    layout: Layout,
     *,
     keep_models: bool,
 ) -> CachedResults:
     """Return what the cache knows of each model.
 
-    The reproduction of a known divergence is put in its place among ``repros``, and with
-    ``keep_models`` the exported file in its place among ``folders``.
+    The reproduction of a known divergence is put where ``layout`` has it, and with ``keep_models``
+    the exported file too.
     """
     results: dict[str, ModelResult] = {}
     environment: dict[str, Any] = {}
@@ -98,27 +96,27 @@ def look_up(
     reasons: dict[str, tuple[str, ...]] = {}
     past: list[ModelResult] = []
     for spec in specs:
-        found = cache.look_up(spec)
-        result = _result(spec, found, repros[spec.name])
+        stored = cache.look_up(spec)
+        result = _result(spec, stored, layout.repro(spec.name))
         if result is not None and keep_models and spec.onnx is None:
-            files = found.entry.exported if found.entry is not None else None
-            if not cache.restore(files or {}, folders[spec.name]):
-                result, found = (
+            files = stored.entry.exported if stored.entry is not None else None
+            if not cache.restore(files or {}, layout.model(spec.name)):
+                result, stored = (
                     None,
                     CacheLookup(reasons=("its exported file is not in the cache",)),
                 )
         if result is None:
-            exported[spec.name] = found.exported
-            reasons[spec.name] = found.reasons or ("its entry cannot be read",)
-            past += [found.past] if found.past is not None else []
+            exported[spec.name] = stored.exported
+            reasons[spec.name] = stored.reasons or ("its entry cannot be read",)
+            past += [stored.past] if stored.past is not None else []
         else:
             results[spec.name] = result
-            environment.update((found.entry.environment or {}) if found.entry is not None else {})
+            environment.update((stored.entry.environment or {}) if stored.entry is not None else {})
     return CachedResults(results, environment, exported, reasons, history_of_models(past))
 
 
-def _result(spec: ModelSpec, found: CacheLookup, repro: Path) -> ModelResult | None:
-    entry = found.entry
+def _result(spec: ModelSpec, stored: CacheLookup, repro: Path) -> ModelResult | None:
+    entry = stored.entry
     if entry is None or entry.result is None:
         return None
     if entry.files:

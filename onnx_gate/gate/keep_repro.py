@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 from contextlib import suppress
 from pathlib import Path
 
+from onnx_gate.files import plain_files_only, remove_tree, size
+from onnx_gate.report.layout import REPRO
 from onnx_gate.report.model import ModelResult
-from onnx_gate.workers.launch import plain_files_only
 
-REPRO = "repro"
 MAX_BYTES = 256 << 20
 
 
@@ -28,19 +27,11 @@ def keep_repro(result: ModelResult, folder: Path, target: Path) -> ModelResult:
     known = len(parts) == 3 and parts[0] == REPRO and ".." not in parts
     source, name = folder / REPRO / (parts[1] if known else "_"), parts[-1]
     with suppress(OSError):
-        shutil.rmtree(target, ignore_errors=True)
+        remove_tree(target)
         if source.is_dir() and not source.is_symlink():
             plain_files_only(source)
-            if (source / name).is_dir() and _size(source) <= MAX_BYTES:
+            if (source / name).is_dir() and size(source) <= MAX_BYTES:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 os.replace(source, target)
                 kept = f"{REPRO}/{target.name}/{name}"
     return result.model_copy(update={"diagnosis": diagnosis.model_copy(update={"repro": kept})})
-
-
-def _size(folder: Path) -> int:
-    return sum(
-        os.lstat(os.path.join(top, name)).st_size
-        for top, _, files in os.walk(folder)
-        for name in files
-    )

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import fnmatch
-import hashlib
 import os
-import re
-import shutil
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,27 +17,30 @@ from pydantic import ValidationError
 from onnx_gate.cache.cache import Cache
 from onnx_gate.cache.lookup import CachedResults, look_up, use_cache
 from onnx_gate.errors import UserError
+from onnx_gate.files import plain_files_only, remove_tree
 from onnx_gate.findings import codes
-from onnx_gate.gate.keep_repro import REPRO, keep_repro
+from onnx_gate.gate.keep_repro import keep_repro
 from onnx_gate.gate.progress import Progress
 from onnx_gate.gate.shards import part
 from onnx_gate.manifest import Manifest, ModelSpec
 from onnx_gate.report.history import History
+from onnx_gate.report.layout import Layout, slug
 from onnx_gate.report.model import (
-    Counts,
     ManifestInfo,
     ModelError,
     ModelResult,
+    Problem,
     Report,
+    Sandbox,
     Shard,
-    Verdict,
 )
 from onnx_gate.report.times import timed_line
-from onnx_gate.text import did_you_mean, quote
+from onnx_gate.report.verdict import count, overall
+from onnx_gate.text import did_you_mean, plain, quote
 from onnx_gate.verify.context import Context, today
 from onnx_gate.workers import tracebacks
 from onnx_gate.workers.admission import expectation
-from onnx_gate.workers.launch import Launch, own_folder, plain_files_only
+from onnx_gate.workers.launch import Launch, own_folder
 from onnx_gate.workers.pool import run_tasks
 from onnx_gate.workers.task import Outcome, Task
 
@@ -50,7 +51,7 @@ PRELOAD = (
     "onnxscript",
     "onnxruntime",
     "onnx_gate.gate.worker",
-    "onnx_gate.gate.warm",
+    "onnx_gate.gate.preload",
     "onnx_gate.diagnose.diagnose",
 )
 
@@ -69,128 +70,217 @@ _ENDS: dict[str, codes.Code] = {
 
 @dataclass(frozen=True)
 class Options:
-    """What of the manifest to verify, and how.
+    """What of the manifest to verify, and how: the whole of a call.
 
-    ``models`` and ``cases`` are globs (none: all); of the models, only the part of ``shard`` is
-    verified (none: all of them). ``jobs`` is the number of workers side by
-    side (0: as many as there are cores). ``output`` takes the report, the logs, and with
-    ``keep_models`` the exported files. ``launch`` says how the models' code is started,
-    ``history`` what is known of them from earlier runs. ``cache`` is the folder of a cache of
+    ``output`` takes the report, the logs, and with ``keep_models`` the exported files. ``models``
+    and ``cases`` are globs (none: all); of the models, only the part of ``shard`` is verified
+    (none: all of them). ``baseline`` is a report to compare with. ``jobs`` is the number of
+    workers side by side (0: as many as there are cores). ``cache`` is the folder of a cache of
     verdicts (none: everything is verified); with ``changed`` it is said why each model is verified.
-    With ``traceback`` it is shown where the error of a model came from.
+    With ``traceback`` it is shown where the error of a model came from. ``launch`` says how the
+    models' code is started, and ``sandbox`` what that keeps it from.
     """
 
     output: Path
     models: tuple[str, ...] = ()
     cases: tuple[str, ...] = ()
     shard: Shard | None = None
+    baseline: Path | None = None
     jobs: int = 0
     keep_models: bool = False
-    launch: Launch = Launch()
-    history: History = field(default_factory=History)
     cache: Path | None = None
     changed: bool = False
     traceback: bool = False
+    launch: Launch = Launch()
+    sandbox: Sandbox | None = None
 
 
 def run(
     manifest: Manifest,
     options: Options,
+    history: History,
     progress: Progress,
     say: Callable[[Sequence[str]], None] = lambda _: None,
 ) -> Report:
     """Verify the models that ``options`` select and return the report.
 
-    ``say`` is given the lines on what the cache knows. Raises ``UserError`` as ``select`` does.
+    ``history`` is what is known of them from earlier runs; ``say`` is given the lines on what the
+    cache knows. Raises ``UserError`` as ``select`` does. Should the gate itself fail on the way, the
+    report has what was verified until then, and says of the rest that it was not.
     """
     begin = time.monotonic()
     specs = select(manifest.models, options.models, options.shard)
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    jobs = max(1, min(options.jobs or cores, len(specs)))
-    threads = max(1, cores // jobs)
-    folders = {spec.name: options.output / "models" / slug(spec.name) for spec in specs}
-    logs = {spec.name: options.output / "logs" / f"{slug(spec.name)}.log" for spec in specs}
-    repros = {spec.name: options.output / REPRO / slug(spec.name) for spec in specs}
-    cache, notes, known = _known(manifest, options, specs, threads, folders, repros)
-    if cache is not None:
+    jobs, threads = _share_cores(options.jobs, len(specs))
+    layout = Layout(options.output)
+    cache = _open_cache(manifest, options, threads)
+    known = look_up(cache, specs, layout, keep_models=options.keep_models)
+    if cache.records:
         say(known.lines(every=options.changed))
-    results: dict[str, ModelResult] = dict(known.results)
-    environment: dict[str, Any] = dict(known.environment)
-    for name, result in results.items():
-        progress.finished(name, result.verdict, timed_line(result))
-    tasks = [
-        _task(manifest, spec, options, threads, folders[spec.name], logs[spec.name], cache, known)
-        for spec in specs
-        if spec.name not in results
-    ]
-    traces: dict[str, tuple[str, ...]] = {}
-    by_name = {spec.name: spec for spec in specs}
-
-    def on_start(name: str) -> None:
-        if cache is not None:
-            cache.started(name)
-        progress.started(name)
-
-    def on_event(name: str, message: dict[str, Any]) -> None:
-        if cache is not None:
-            cache.heard()
-        if message.get("kind") == "stage":
-            progress.stage(name, str(message.get("name", ""))[:40])
-        elif message.get("kind") == tracebacks.KIND and options.traceback:
-            traces[name] = tuple(str(message.get("text", "")).splitlines()[-_TRACE_LINES:])
-
-    def on_end(name: str, outcome: Outcome) -> None:
-        log = logs[name].relative_to(options.output).as_posix()
-        results[name] = result_of(by_name[name], outcome, log)
-        for message in outcome.messages:
-            if isinstance(message.get("environment"), dict):
-                environment.update(message["environment"])
-        results[name] = keep_repro(results[name], folders[name], repros[name])
-        if cache is not None:
-            said = outcome.messages if outcome.end == "done" else ()
-            cache.ended(by_name[name], results[name], said, folders[name], repros[name])
-        if not options.keep_models:
-            shutil.rmtree(folders[name], ignore_errors=True)
-        elif options.launch.owner is not None:
-            plain_files_only(folders[name])
-        error = results[name].error
-        tail = traces.get(name, error.tail) if error is not None else ()
-        progress.finished(name, results[name].verdict, timed_line(results[name]), tail)
-
+    models = _Models(specs, options, layout, cache, known, progress)
+    problems: tuple[Problem, ...] = ()
     try:
-        if tasks:
-            if cache is not None:
-                cache.watch()
+        tasks = _Tasks(manifest, options, layout, cache, known, history.or_else(known.history))
+        wanted = []
+        for spec in specs:
+            if spec.name not in models.results:
+                try:
+                    wanted.append(tasks.of(spec, threads))
+                except OSError as error:
+                    models.ended(spec.name, _not_started(error))
+        if wanted:
+            cache.watch()
             run_tasks(
-                tasks,
+                wanted,
                 WORKER,
                 jobs=jobs,
-                on_event=on_event,
+                on_event=models.reported,
                 preload=PRELOAD,
-                on_start=on_start,
-                on_end=on_end,
+                on_start=models.started,
+                on_end=models.ended,
                 launch=options.launch,
             )
+    except Exception as error:
+        traceback.print_exc()
+        message = f"onnx-gate itself failed: {type(error).__name__}: {plain(error, 300)}"
+        problems = (Problem(message=message),)
     finally:
         # After an interrupt as well: these files are as large as the models.
         if not options.keep_models:
-            shutil.rmtree(options.output / "models", ignore_errors=True)
-        if cache is not None:
-            cache.close()
-            notes += cache.notes
-    models = tuple(results[spec.name] for spec in specs)
+            remove_tree(layout.models)
+        cache.close()
+    results = tuple(models.result(spec) for spec in specs)
     return Report(
-        verdict=overall(models),
-        counts=count(models),
-        environment=dict(sorted(environment.items())),
+        verdict="error" if problems else overall(results),
+        counts=count(results),
+        environment=dict(sorted(models.environment.items())),
         manifest=ManifestInfo(path=manifest.path.name, sha256=manifest.sha256),
-        models=models,
+        models=results,
+        problems=problems,
         shard=options.shard,
-        notes=tuple(notes),
+        sandbox=options.sandbox,
+        notes=(*cache.notes, *models.notes),
         seconds=round(time.monotonic() - begin, 3),
     )
+
+
+class _Models:
+    """The models of one run, as their workers come and go."""
+
+    def __init__(
+        self,
+        specs: Sequence[ModelSpec],
+        options: Options,
+        layout: Layout,
+        cache: Cache,
+        known: CachedResults,
+        progress: Progress,
+    ) -> None:
+        self.results: dict[str, ModelResult] = dict(known.results)
+        self.environment: dict[str, Any] = dict(known.environment)
+        self.notes: list[str] = []
+        self._specs = {spec.name: spec for spec in specs}
+        self._options = options
+        self._layout = layout
+        self._cache = cache
+        self._progress = progress
+        self._tracebacks: dict[str, tuple[str, ...]] = {}
+        for result in self.results.values():
+            progress.finished(result.name, result.verdict, timed_line(result))
+
+    def started(self, name: str) -> None:
+        """The worker of a model runs."""
+        self._cache.started(name)
+        self._progress.started(name)
+
+    def reported(self, name: str, message: Mapping[str, Any]) -> None:
+        """The worker of a model has sent a message, which nobody vouches for."""
+        self._cache.heard()
+        if message.get("kind") == "stage":
+            self._progress.stage(name, str(message.get("name", ""))[:40])
+        elif message.get("kind") == tracebacks.KIND and self._options.traceback:
+            lines = str(message.get("text", "")).splitlines()
+            self._tracebacks[name] = tuple(lines[-_TRACE_LINES:])
+
+    def ended(self, name: str, outcome: Outcome) -> None:
+        """The worker of a model is gone: its result stands, whatever tidying up comes to."""
+        log = self._layout.log(name).relative_to(self._layout.output).as_posix()
+        self.results[name] = result_of(self._specs[name], outcome, log)
+        for message in outcome.messages:
+            if isinstance(message.get("environment"), dict):
+                self.environment.update(message["environment"])
+        try:
+            self._keep(name, outcome)
+        except Exception as error:
+            traceback.print_exc()
+            self.notes.append(f"{plain(name, 100)}: what it left could not be kept: {plain(error)}")
+        result = self.results[name]
+        tail = () if result.error is None else self._tracebacks.get(name, result.error.tail)
+        self._progress.finished(name, result.verdict, timed_line(result), tail)
+
+    def result(self, spec: ModelSpec) -> ModelResult:
+        """Return the result of a model; one that was never verified is an error."""
+        if spec.name in self.results:
+            return self.results[spec.name]
+        message = "onnx-gate itself failed before this model was verified"
+        error = ModelError(kind=codes.OG505.kinds[0], code=codes.OG505.code, message=message)
+        return ModelResult(
+            name=spec.name,
+            line=spec.line or None,
+            verdict="error",
+            required=spec.required,
+            error=error,
+        )
+
+    def _keep(self, name: str, outcome: Outcome) -> None:
+        """Keep the reproduction, what the cache wants, and the models where they are asked for."""
+        folder, repro = self._layout.model(name), self._layout.repro(name)
+        self.results[name] = keep_repro(self.results[name], folder, repro)
+        messages = outcome.messages if outcome.end == "done" else ()
+        self._cache.ended(self._specs[name], self.results[name], messages, folder, repro)
+        if not self._options.keep_models:
+            remove_tree(folder)
+        elif self._options.launch.owner is not None:
+            plain_files_only(folder)
+
+
+@dataclass(frozen=True)
+class _Tasks:
+    """What the workers of one run are told."""
+
+    manifest: Manifest
+    options: Options
+    layout: Layout
+    cache: Cache
+    known: CachedResults
+    history: History
+
+    def of(self, spec: ModelSpec, threads: int) -> Task:
+        """Make a model's folders and return its task; raises ``OSError``."""
+        folder, log = self.layout.model(spec.name), self.layout.log(spec.name)
+        launch = self.options.launch
+        log.parent.mkdir(parents=True, exist_ok=True)
+        if launch.owner is not None:
+            own_folder(folder, launch.owner)
+        context = Context(
+            workspace=self.manifest.path.resolve().parent,
+            folder=folder.resolve(),
+            patterns=self.options.cases,
+            threads=threads,
+            confinement=launch.confinement(slug(spec.name), folder.resolve()),
+            record=self.cache.records,
+            reuse=self.cache.restore(self.known.exported.get(spec.name, {}), folder),
+        )
+        return Task(
+            spec.name,
+            (spec, context),
+            spec.timeout,
+            spec.memory,
+            log,
+            expected_seconds=self.history.seconds.get(spec.name),
+            expected_memory=expectation(
+                self.history.memory.get(spec.name), _weights(spec, context.workspace), spec.memory
+            ),
+        )
 
 
 def select(
@@ -218,10 +308,10 @@ def select(
 def result_of(spec: ModelSpec, outcome: Outcome, log: str) -> ModelResult:
     """Return what is known of a model once its worker has ended.
 
-    Only a worker that ended as it should has said everything: any other end is an error, whatever
-    was said before.
+    Only a worker that ended as it should has reported everything: any other end is an error,
+    whatever was reported before.
     """
-    seen: dict[str, Any] = {
+    observed: dict[str, Any] = {
         "line": spec.line or None,
         "required": spec.required,
         "seconds": round(max(0.0, outcome.seconds), 3),
@@ -230,10 +320,9 @@ def result_of(spec: ModelSpec, outcome: Outcome, log: str) -> ModelResult:
     result = _last_result(spec, outcome)
     if result is not None and outcome.end == "done":
         if result.error is not None:
-            result = result.model_copy(
-                update={"error": result.error.model_copy(update={"log": log})}
-            )
-        return result.model_copy(update=seen)
+            error = result.error.model_copy(update={"log": log})
+            result = result.model_copy(update={"error": error})
+        return result.model_copy(update=observed)
     code = _ENDS[outcome.end]
     message = outcome.detail
     if outcome.end == "done":
@@ -244,34 +333,8 @@ def result_of(spec: ModelSpec, outcome: Outcome, log: str) -> ModelResult:
         error=ModelError(
             kind=code.kinds[0], code=code.code, message=message, log=log, tail=outcome.tail
         ),
-        **seen,
+        **observed,
     )
-
-
-def overall(models: Sequence[ModelResult]) -> Verdict:
-    """Return the verdict of a run: of its required models; without any model it is an error."""
-    if not models:
-        return "error"
-    verdicts = {model.verdict for model in models if model.required}
-    if "error" in verdicts:
-        return "error"
-    return "diverged" if "diverged" in verdicts else "pass"
-
-
-def count(models: Sequence[ModelResult]) -> Counts:
-    """Return how many models there are of each verdict."""
-    verdicts = [model.verdict for model in models]
-    return Counts.model_validate(
-        {verdict: verdicts.count(verdict) for verdict in ("pass", "diverged", "error")}
-    )
-
-
-def slug(name: str) -> str:
-    """Return a file name for a model's name; two names never share one."""
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", name)[:60]
-    if plain == name and not name.startswith("."):
-        return name
-    return f"{plain.lstrip('.')}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def _last_result(spec: ModelSpec, outcome: Outcome) -> ModelResult | None:
@@ -284,18 +347,23 @@ def _last_result(spec: ModelSpec, outcome: Outcome) -> ModelResult | None:
     return None
 
 
-def _known(
-    manifest: Manifest,
-    options: Options,
-    specs: Sequence[ModelSpec],
-    threads: int,
-    folders: Mapping[str, Path],
-    repros: Mapping[str, Path],
-) -> tuple[Cache | None, list[str], CachedResults]:
-    """Return the cache, what is to be said of it, and what it knows."""
+def _not_started(error: OSError) -> Outcome:
+    detail = f"its folders could not be made: {error.strerror or error}"
+    return Outcome((), "lost", detail, (), 0.0, 0)
+
+
+def _share_cores(jobs: int, models: int) -> tuple[int, int]:
+    """Return how many workers run side by side, and how many threads each has."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+    jobs = max(1, min(jobs or cores, models))
+    return jobs, max(1, cores // jobs)
+
+
+def _open_cache(manifest: Manifest, options: Options, threads: int) -> Cache:
     if options.cache is None:
-        return None, [], CachedResults()
-    cache, note = use_cache(
+        return Cache()
+    return use_cache(
         options.cache,
         manifest,
         options.launch,
@@ -303,45 +371,6 @@ def _known(
         threads=threads,
         cases=options.cases,
         today=today(),
-    )
-    if cache is None:
-        return None, [note], CachedResults()
-    return cache, [], look_up(cache, specs, folders, repros, keep_models=options.keep_models)
-
-
-def _task(
-    manifest: Manifest,
-    spec: ModelSpec,
-    options: Options,
-    threads: int,
-    folder: Path,
-    log: Path,
-    cache: Cache | None,
-    known: CachedResults,
-) -> Task:
-    log.parent.mkdir(parents=True, exist_ok=True)
-    if options.launch.owner is not None:
-        own_folder(folder, options.launch.owner)
-    context = Context(
-        workspace=manifest.path.resolve().parent,
-        folder=folder.resolve(),
-        patterns=options.cases,
-        threads=threads,
-        confinement=options.launch.confinement(slug(spec.name), folder.resolve()),
-        record=cache is not None,
-        reuse=cache is not None and cache.restore(known.exported.get(spec.name, {}), folder),
-    )
-    history = options.history.or_else(known.history)
-    return Task(
-        spec.name,
-        (spec, context),
-        spec.timeout,
-        spec.memory,
-        log,
-        expected_seconds=history.seconds.get(spec.name),
-        expected_memory=expectation(
-            history.memory.get(spec.name), _weights(spec, context.workspace), spec.memory
-        ),
     )
 
 

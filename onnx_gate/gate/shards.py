@@ -5,22 +5,23 @@ from __future__ import annotations
 import heapq
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Literal
 
 from onnx_gate.errors import UserError
-from onnx_gate.report.model import Shard
+from onnx_gate.report.model import MAX_SHARDS, Shard
 from onnx_gate.text import quote
 
-# GitHub runs no more jobs of one matrix.
-MAX_SHARDS = 256
 BALANCE = 1.3
 """How much longer than the mean the longest shard of ``auto`` may be."""
 
 _PER_SHARD = 4
 _MOST_BY_ITSELF = 20
 _SECONDS_PER_SHARD = 300.0
+# A job's input is a variable of its environment, of which Linux takes 128 KiB at most, and all of
+# them are one output of the plan's job, of which GitHub takes 1 MB.
+_MOST_NAMES = 100_000
 
 
 def partition(
@@ -58,29 +59,27 @@ def matrix(
     There are never more shards than models, nor more than 256. ``auto`` is one for every four
     models, and at most 20.
 
-    Where ``seconds`` knows one of the models, the shards are of about equal time, and each says
-    which models it has (``"1/3.0b"``, see ``Shard``), so that no job has to know the seconds.
-    ``auto`` then is one for every five minutes of work, but fewer where the longest would take
-    more than 1.3 times the mean: more machines would only wait for it.
+    Where ``seconds`` knows one of the models, the shards are of about equal time, and each names
+    its models (``"1/3/bert/resnet18"``), so that no job has to know the seconds. ``auto`` then is
+    one for every five minutes of work, but fewer where the longest would take more than 1.3 times
+    the mean: more machines would only wait for it. Where that many names are more than a job can
+    be given, it is as if nothing were known.
     """
     most = max(1, min(len(names), MAX_SHARDS))
     known = {name: seconds[name] for name in names if name in seconds} if seconds else {}
-    if not known:
-        wanted = (
-            min(math.ceil(len(names) / _PER_SHARD), _MOST_BY_ITSELF) if shards == "auto" else shards
+    if known and sum(len(name.encode()) + 1 for name in names) <= _MOST_NAMES:
+        parts = (
+            _balanced(names, most, known)
+            if shards == "auto"
+            else partition(names, min(shards, most), known)
         )
-        count = max(1, min(wanted, most))
-        return {"shard": [f"{index}/{count}" for index in range(1, count + 1)]}
-    parts = (
-        _balanced(names, most, known)
-        if shards == "auto"
-        else partition(names, min(shards, most), known)
+        named = (Shard(index=i, count=len(parts), members=part) for i, part in enumerate(parts, 1))
+        return {"shard": [shard_text(shard) for shard in named]}
+    wanted = (
+        min(math.ceil(len(names) / _PER_SHARD), _MOST_BY_ITSELF) if shards == "auto" else shards
     )
-    return {
-        "shard": [
-            f"{index}/{len(parts)}.{members(names, part)}" for index, part in enumerate(parts, 1)
-        ]
-    }
+    count = max(1, min(wanted, most))
+    return {"shard": [f"{index}/{count}" for index in range(1, count + 1)]}
 
 
 def balance(parts: Sequence[Sequence[str]], weights: Mapping[str, float]) -> float:
@@ -120,14 +119,9 @@ def _balanced(
     return partition(names, 1, seconds)
 
 
-def members(names: Sequence[str], part: Collection[str]) -> str:
-    """Return which of ``names`` are in ``part``, as ``Shard`` has it."""
-    bits = sum(1 << place for place, name in enumerate(names) if name in part)
-    return f"{bits:0{_digits(len(names))}x}"
-
-
-def _digits(count: int) -> int:
-    return max(1, math.ceil(count / 4))
+def shard_text(shard: Shard) -> str:
+    """Return what ``parse_shard`` reads; no model's name has a slash in it."""
+    return "/".join((str(shard.index), str(shard.count), *(shard.members or ())))
 
 
 def parse_shards(text: str) -> int | Literal["auto"]:
@@ -140,23 +134,27 @@ def parse_shards(text: str) -> int | Literal["auto"]:
 
 
 def parse_shard(text: str) -> Shard:
-    """Read ``2/3`` or ``2/3.0b``; raises ``UserError`` for what is not one of at most 256 shards."""
-    match = re.fullmatch(
-        r"([1-9][0-9]{0,2})/([1-9][0-9]{0,2})(?:\.([0-9a-f]{1,25000}))?", text, re.ASCII
-    )
-    if match is None or not int(match[1]) <= int(match[2]) <= MAX_SHARDS:
+    """Read ``2/3`` or ``2/3/bert/resnet18``; raises ``UserError`` for anything else."""
+    index, _, rest = text.partition("/")
+    count, slash, names = rest.partition("/")
+    members = tuple(names.split("/")) if slash else None
+    if (
+        not all(re.fullmatch(r"[1-9][0-9]{0,2}", each, re.ASCII) for each in (index, count))
+        or not int(index) <= int(count) <= MAX_SHARDS
+        or (members is not None and not all(members))
+    ):
         raise UserError(
             f"shard {quote(text)}: write which one of how many, from 1/1 to "
             f"{MAX_SHARDS}/{MAX_SHARDS}, such as 2/3, or what `onnx-gate plan` has printed"
         )
-    return Shard(index=int(match[1]), count=int(match[2]), members=match[3])
+    return Shard(index=int(index), count=int(count), members=members)
 
 
 def part(names: Sequence[str], shard: Shard) -> tuple[str, ...]:
     """Return the names that a shard covers; every shard computes the same parts by itself.
 
-    Raises ``UserError`` where there are more shards than names, and where the shard says which
-    models it has and that cannot be said of these.
+    Raises ``UserError`` where there are more shards than names, and where the shard has models
+    that are none of them.
     """
     if shard.count > len(names):
         models = "1 model" if len(names) == 1 else f"{len(names)} models"
@@ -166,11 +164,12 @@ def part(names: Sequence[str], shard: Shard) -> tuple[str, ...]:
         )
     if shard.members is None:
         return partition(names, shard.count)[shard.index - 1]
-    bits = int(shard.members, 16)
-    if len(shard.members) != _digits(len(names)) or not 0 < bits < 1 << len(names):
+    unknown = [name for name in shard.members if name not in names]
+    if unknown:
         raise UserError(
             f"shard {shard.index}/{shard.count}: made by a plan for another manifest or other "
-            f"--model, as its list of models does not fit the {len(names)} that are selected; "
+            f"--model, as {quote(unknown[0])} is none of the {len(names)} that are selected; "
             "take the shards from `onnx-gate plan` at the same commit, with the same --model"
         )
-    return tuple(name for place, name in enumerate(names) if bits >> place & 1)
+    own = set(shard.members)
+    return tuple(name for name in names if name in own)

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 from onnx_gate.errors import UserError
 from onnx_gate.findings.codes import OG506
-from onnx_gate.gate.run import count, overall
-from onnx_gate.gate.shards import MAX_SHARDS
 from onnx_gate.report.io import MAX_BYTES, read_report
+from onnx_gate.report.layout import REPORT
 from onnx_gate.report.model import (
+    MAX_SHARDS,
     ManifestInfo,
     ModelError,
     ModelResult,
@@ -23,15 +23,13 @@ from onnx_gate.report.model import (
     Run,
     Sandbox,
     Shard,
-    Verdict,
 )
 from onnx_gate.report.summary import format_int
+from onnx_gate.report.verdict import VERDICTS, count, overall, worst_verdict
 from onnx_gate.text import quote
 
-REPORT = "report.json"
 _VERSIONS = ("python", "torch", "onnx", "onnxruntime")
 _LEVELS = ("full", "partial", "none", "off")
-_VERDICTS: tuple[Verdict, ...] = ("pass", "diverged", "error")
 _SHOWN = 20
 _H = TypeVar("_H", bound=Hashable)
 
@@ -101,7 +99,7 @@ def merge(
             *(problem for report in latest for problem in report.problems),
             *_foreign(reports, run),
             *_missing_parts(latest),
-            *_uncovered(latest, len(names) if names is not None else None),
+            *_uncovered(latest, names),
             *_disagreements(latest, manifest),
             *_doubled(latest),
         ]
@@ -112,7 +110,7 @@ def merge(
     if len(baselines) > 1:
         notes += ("the shards were compared with different baselines",)
     return Report(
-        verdict="error" if problems else max(verdicts, key=_VERDICTS.index),
+        verdict="error" if problems else worst_verdict(verdicts),
         counts=count(models),
         environment=_environment(latest),
         manifest=manifest or (latest[0].manifest if latest else ManifestInfo(path="", sha256="")),
@@ -199,7 +197,7 @@ def _worst_by_name(models: Iterable[ModelResult]) -> dict[str, ModelResult]:
 
 
 def _severity(model: ModelResult) -> int:
-    return _VERDICTS.index(model.verdict)
+    return VERDICTS.index(model.verdict)
 
 
 def _lost(name: str) -> ModelResult:
@@ -252,8 +250,8 @@ def _missing_parts(reports: Sequence[Report]) -> Iterator[Problem]:
             )
 
 
-def _uncovered(reports: Sequence[Report], models: int | None) -> Iterator[Problem]:
-    """What is wrong with shards that say which models they have; ``models`` is how many there are."""
+def _uncovered(reports: Sequence[Report], names: Sequence[str] | None) -> Iterator[Problem]:
+    """What is wrong with shards that name their models; ``names`` are those that there should be."""
     parts = {each.shard: each for each in reports if each.shard and each.shard.members is not None}
     if not parts:
         return
@@ -263,42 +261,32 @@ def _uncovered(reports: Sequence[Report], models: int | None) -> Iterator[Proble
             "plan again"
         )
         return
-    sizes = _united(len(shard.members or "") for shard in parts)
-    covered = twice = 0
     for shard, report in parts.items():
-        bits = int(shard.members or "", 16)
-        covered, twice = covered | bits, twice | (covered & bits)
-        if bits.bit_count() != len(report.models) and not report.problems:
+        lacking = set(shard.members or ()) - {model.name for model in report.models}
+        if lacking and not report.problems:
             yield Problem(
-                message=f"{_label(report)} was to verify {bits.bit_count()} models, and has "
-                f"results of {len(report.models)}; run its job again"
+                message=f"{_label(report)} has no result for {_few(map(quote, sorted(lacking)))}; "
+                "run its job again"
             )
-    if len(sizes) > 1 or (models is not None and sizes[0] != max(1, -(-models // 4))):
-        yield Problem(
-            message="the shards are of plans for other models than these; plan and run all jobs at "
-            "the same commit, with the same models selected"
-        )
-        return
+    covered = Counter(name for shard in parts for name in shard.members or ())
+    twice = [quote(name) for name, times in covered.items() if times > 1]
     if twice:
         yield Problem(
-            message=f"{_positions(twice)} is in several shards; use the shards of one plan only"
+            message=f"{_few(twice)} is in several shards; use the shards of one plan only"
         )
-    total = covered.bit_length() if models is None else models
-    gaps = ((1 << total) - 1) & ~covered
+    if names is None:
+        return
+    gaps = [quote(name) for name in names if name not in covered]
     if gaps and len(parts) == max(shard.count for shard in parts):
         yield Problem(
-            message=f"{_positions(gaps)} is in no shard of the plan; plan and run all jobs again"
+            message=f"{_few(gaps)} is in no shard of the plan; plan and run all jobs again"
         )
-    if covered >> total:
+    unknown = [quote(name) for name in covered if name not in set(names)]
+    if unknown:
         yield Problem(
-            message="the plan has more models than there are; plan and run all jobs at the same "
-            "commit, with the same models selected"
+            message=f"the plan has {_few(unknown)}, which is no model here; plan and run all jobs "
+            "at the same commit, with the same models selected"
         )
-
-
-def _positions(bits: int) -> str:
-    indices = [index for index in range(bits.bit_length()) if bits >> index & 1]
-    return f"model {_few(str(index + 1) for index in indices)} of the manifest's order"
 
 
 def _disagreements(reports: Sequence[Report], manifest: ManifestInfo | None) -> Iterator[Problem]:

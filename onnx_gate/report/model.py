@@ -17,6 +17,9 @@ from onnx_gate.findings.finding import Severity as Severity
 
 SCHEMA_VERSION = 1
 
+MAX_SHARDS = 256
+"""GitHub runs no more jobs of one matrix."""
+
 Number = Annotated[
     float,
     WithJsonSchema(
@@ -325,14 +328,13 @@ class Baseline(_Frozen):
 class Shard(_Frozen):
     """Which part of a manifest's models a report covers: ``index`` of ``count``, from 1.
 
-    ``members`` are the models of a part that was planned by durations, null where all parts are
-    alike: a hexadecimal number of which bit 0 is the first of the models that were selected, in
-    the manifest's order, with one digit for every four of them.
+    ``members`` are the names of the models of a part that was planned by durations, null where all
+    parts are alike.
     """
 
     index: int = Field(ge=1)
     count: int = Field(ge=1)
-    members: str | None = Field(default=None, pattern=r"^[0-9a-f]{1,25000}$")
+    members: tuple[str, ...] | None = Field(default=None, min_length=1)
 
 
 class Run(_Frozen):

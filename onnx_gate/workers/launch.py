@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
-import stat
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from onnx_gate.files import remove_tree
 from onnx_gate.sandbox.confine import Confinement
 from onnx_gate.sandbox.policy import Policy
 
@@ -56,20 +54,6 @@ class Launch:
 
 def own_folder(folder: Path, owner: int) -> None:
     """Make ``folder`` anew, empty, and give it to the uid ``owner``; raises ``OSError``."""
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_tree(folder)
     folder.mkdir(parents=True)
     os.chown(folder, owner, owner, follow_symlinks=False)
-
-
-def plain_files_only(folder: Path) -> None:
-    """Remove from a folder that another uid filled whatever is neither a file nor a folder.
-
-    An upload of the folder would follow a symbolic link, with the rights of whoever uploads.
-    """
-    for top, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            path = Path(top, name)
-            with suppress(OSError):
-                mode = os.lstat(path).st_mode
-                if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                    path.unlink()

@@ -18,12 +18,13 @@ from pathlib import Path
 
 import pytest
 
-from onnx_gate.cache.cache import Cache, open_cache
+from onnx_gate.cache.cache import StoredCache, open_cache
 from onnx_gate.cache.lookup import look_up
 from onnx_gate.cache.store import Unusable
 from onnx_gate.manifest import Manifest
 from onnx_gate.manifest.load import load
 from onnx_gate.report.io import read_report
+from onnx_gate.report.layout import Layout
 from onnx_gate.report.model import Report
 from onnx_gate.workers.launch import Launch
 from tests.support.cache_project import EVERY, write_project
@@ -89,7 +90,7 @@ def repository(original: Repository, tmp_path: Path) -> Repository:
     return Repository(folder, original.first, original.output)
 
 
-def opened(repository: Repository, today: datetime.date = TODAY, **variables: str) -> Cache:
+def opened(repository: Repository, today: datetime.date = TODAY, **variables: str) -> StoredCache:
     return open_cache(
         repository.folder / "cache",
         repository.folder,
@@ -243,7 +244,7 @@ def test_another_machine_or_another_package_verifies_anew(repository: Repository
         "the sandbox",
     ):
         environment = {**cache._environment, part: "9.9 another"}
-        other = Cache(cache._store, cache._state, environment, (), TODAY)
+        other = StoredCache(cache._store, cache._state, environment, (), TODAY)
         found = other.look_up(spec)
         assert found.entry is None
         assert not found.exported
@@ -310,8 +311,8 @@ def test_an_export_is_taken_up_where_only_the_judgement_changed(repository: Repo
 def test_what_a_model_took_is_known_though_its_verdict_is_lost(repository: Repository) -> None:
     edit(repository, "models/plain.py", "tanh", "sin")
     spec = next(spec for spec in repository.manifest.models if spec.name == "plain")
-    folders = {"plain": repository.folder / "nowhere"}
-    known = look_up(opened(repository), [spec], folders, folders, keep_models=False)
+    layout = Layout(repository.folder / "nowhere")
+    known = look_up(opened(repository), [spec], layout, keep_models=False)
     assert not known.results
     before = next(model for model in repository.first.models if model.name == "plain")
     assert known.history.seconds == {"plain": before.seconds}

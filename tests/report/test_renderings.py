@@ -20,15 +20,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnx_gate.errors import UserError
-from onnx_gate.gate.run import count, overall, slug
 from onnx_gate.github.annotations import annotations
 from onnx_gate.report import html, junit, markdown, sarif, terminal
 from onnx_gate.report.command import run_command
 from onnx_gate.report.escape import fence, inline
 from onnx_gate.report.io import json_schema, read_report, to_json, write_text
+from onnx_gate.report.layout import slug
 from onnx_gate.report.locations import inside
 from onnx_gate.report.model import ModelResult, Report
 from onnx_gate.report.summary import distinct_digits, headline, number, percent
+from onnx_gate.report.verdict import count, overall
 from onnx_gate.report.versus import factor
 from tests.support.profiles import tries
 from tests.support.report.everything import all_replaced, everything

@@ -127,7 +127,7 @@ def everything() -> Report:
         ),
         changes=(Change(kind="tolerance", model="bert", message="atol", line=9),),
         baseline=Baseline(sha="4f1c2e9", run=1),
-        shard=Shard(index=1, count=2, members="5"),
+        shard=Shard(index=1, count=2, members=("one", "two")),
         sandbox=Sandbox(level="partial", missing=("seccomp",)),
         notes=("a note", "another"),
         seconds=9.5,

@@ -1,0 +1,56 @@
+"""Where things lie in a run's output folder: one name for each of them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+REPORT = "report.json"
+SUMMARY = "report.md"
+LOGS = "logs"
+MODELS = "models"
+REPRO = "repro"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The paths of one run, in the folder ``output``."""
+
+    output: Path
+
+    @property
+    def report(self) -> Path:
+        """The report."""
+        return self.output / REPORT
+
+    @property
+    def summary(self) -> Path:
+        """The report as Markdown."""
+        return self.output / SUMMARY
+
+    @property
+    def models(self) -> Path:
+        """The folder of the models' own folders; it goes when the run ends."""
+        return self.output / MODELS
+
+    def model(self, name: str) -> Path:
+        """Return the folder that a model's process writes to: exported files, a reproduction."""
+        return self.models / slug(name)
+
+    def log(self, name: str) -> Path:
+        """Return the file with everything that a model's process printed."""
+        return self.output / LOGS / f"{slug(name)}.log"
+
+    def repro(self, name: str) -> Path:
+        """Return the folder of the reproductions of a model's divergence."""
+        return self.output / REPRO / slug(name)
+
+
+def slug(name: str) -> str:
+    """Return a file name for a model's name; two names never share one."""
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "_", name)[:60]
+    if safe == name and not name.startswith("."):
+        return name
+    return f"{safe.lstrip('.')}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
