@@ -15,8 +15,9 @@ import onnxruntime as ort
 import torch
 from torch import nn
 
-from onnx_gate.diagnose.subject import Subject, scale_error
+from onnx_gate.diagnose.subject import Subject
 from onnx_gate.manifest import ExportSpec, InputSpec, ModelSpec, RuntimeSpec
+from onnx_gate.numerics.scaled import scale_error
 from onnx_gate.report.model import Check
 from onnx_gate.runtimes.torch_eager import Eager, seed_everything
 from onnx_gate.verify.export.export import Exported, export

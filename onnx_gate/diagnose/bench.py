@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import pickle
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from onnx_gate.diagnose.deadline import Deadline
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.errors import GateError
 from onnx_gate.findings.codes import code_of
@@ -84,13 +84,13 @@ class Bench:
     def __init__(self, subject: Subject, seconds: float) -> None:
         self.subject = subject
         self.eager = subject.eager.without_fast_path() or subject.eager
-        self._end = time.monotonic() + seconds
+        self._deadline = Deadline(seconds)
         self._example: tuple[tuple[Mapping[str, Array], Answer] | None, ...] = ()
         subject.folder.mkdir(parents=True, exist_ok=True)
 
     def left(self) -> float:
         """Return the seconds that are left."""
-        return max(0.0, self._end - time.monotonic())
+        return self._deadline.left
 
     def apart(self, work: Callable[[], T], seconds: float) -> tuple[T | None, str]:
         """Return what ``work`` returns in a fork, or ``None`` and why there is nothing."""

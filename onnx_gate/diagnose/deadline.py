@@ -1,4 +1,4 @@
-"""A budget of seconds."""
+"""The one budget of seconds that a diagnosis is made of."""
 
 from __future__ import annotations
 
@@ -9,18 +9,22 @@ class OutOfTime(Exception):
     """The budget is spent."""
 
 
-class Clock:
-    """Counts from its making."""
+class Deadline:
+    """So many seconds from its making."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
 
     @property
     def left(self) -> float:
-        """Return the seconds that are left, negative when there are none."""
-        return self._end - time.monotonic()
+        """Return the seconds that are left, 0 when there are none."""
+        return max(0.0, self._end - time.monotonic())
+
+    def passed(self) -> bool:
+        """Return whether there are none left."""
+        return time.monotonic() > self._end
 
     def check(self) -> None:
         """Raise ``OutOfTime`` where the budget is spent."""
-        if self.left < 0:
+        if self.passed():
             raise OutOfTime

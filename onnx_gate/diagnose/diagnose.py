@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import psutil
 
 from onnx_gate.diagnose.blame.blame import find_blame
 from onnx_gate.diagnose.blame.result import BlameResult
+from onnx_gate.diagnose.deadline import Deadline
 from onnx_gate.diagnose.hints.hints import hints
 from onnx_gate.diagnose.localize.localize import Located, localize
 from onnx_gate.diagnose.repro.write import make_repro
@@ -23,6 +23,8 @@ from onnx_gate.verify.context import Context
 from onnx_gate.verify.export.export import Exported
 
 REPRO = Path("repro")
+# What is left of the time is for telling the result.
+_SHARE = 0.9
 _BLAME_SHARE = 0.4
 _LOCALIZE_SHARE = 0.8
 _MEMORY_SHARE = 0.2
@@ -38,7 +40,7 @@ def explain(
 
     The diagnosis is null where the check cannot be run again. ``seconds`` is all the time there is.
     """
-    deadline = time.monotonic() + 0.9 * seconds
+    deadline = Deadline(_SHARE * seconds)
     check = worst(result)
     again = checker.again(check) if check is not None else None
     if check is None or again is None:
@@ -76,15 +78,15 @@ def worst(result: ModelResult) -> Check | None:
     return next((check for check in bad if check.metrics is not None), bad[0] if bad else None)
 
 
-def diagnose(subject: Subject, deadline: float) -> Diagnosis:
-    """Blame, locate and cut out one diverged check, before ``deadline`` of the monotonic clock."""
-    found = find_blame(subject, _BLAME_SHARE * (deadline - time.monotonic()))
+def diagnose(subject: Subject, deadline: Deadline) -> Diagnosis:
+    """Blame, locate and cut out one diverged check, before ``deadline``."""
+    found = find_blame(subject, _BLAME_SHARE * deadline.left)
     located = _located(subject, found, deadline)
-    found = decide_on_node(subject, found, located, deadline - time.monotonic())
+    found = decide_on_node(subject, found, located, deadline.left)
     node = located.node if located is not None else None
     notes = [found.note, located.note if located is not None else ""]
     path = None
-    left = deadline - time.monotonic()
+    left = deadline.left
     if found.blame not in _NOWHERE and left > 1:
         repro = make_repro(
             subject,
@@ -123,8 +125,8 @@ def _place(located: Located | None) -> int | None:
     return names.index(key) if key in names else None
 
 
-def _located(subject: Subject, found: BlameResult, deadline: float) -> Located | None:
-    left = deadline - time.monotonic()
+def _located(subject: Subject, found: BlameResult, deadline: Deadline) -> Located | None:
+    left = deadline.left
     # Where the plain graph agrees there is no node of it to name: only the fusion is.
     if found.blame in _NOWHERE or found.plain_agrees is True or left < 1:
         return None

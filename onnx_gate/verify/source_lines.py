@@ -8,8 +8,9 @@ import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 import onnx
@@ -18,6 +19,7 @@ import torch
 import onnx_gate
 from onnx_gate.findings.codes import Code
 from onnx_gate.findings.finding import Finding, Severity
+from onnx_gate.report.model import Source
 
 # The key under which torch's exporter keeps the stack of each node.
 STACK_TRACE = "pkg.torch.onnx.stack_trace"
@@ -29,6 +31,14 @@ _MACHINERY = tuple(
         Path(torch.__file__).parent,
         Path(onnx_gate.__file__).parent,
         sysconfig.get_path("stdlib"),
+    )
+)
+# Code that is nobody's own, wherever the manifest's folder is.
+_FOREIGN = tuple(
+    str(Path(str(folder)).resolve())
+    for folder in (
+        Path(onnx_gate.__file__).parent,
+        *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
     )
 )
 _PACKAGES = ("site-packages", "dist-packages")
@@ -74,6 +84,23 @@ def of_node(node: onnx.NodeProto, root: Path | None) -> Line | None:
         if entry.key == STACK_TRACE:
             return of_stack(entry.value, root)
     return None
+
+
+def of_frame(frame: FrameType | None, root: Path) -> Line | None:
+    """Return the innermost line of the user's in a running stack."""
+    folder = str(root.resolve())
+    while frame is not None:
+        if _own_path(frame.f_code.co_filename, folder) is not None:
+            return _line(frame.f_code.co_filename, frame.f_lineno, root)
+        frame = frame.f_back
+    return None
+
+
+def own_source(line: Line | None) -> Source | None:
+    """Return a line as a report has it, ``None`` where it is not one of the user's."""
+    if line is None or not line.own:
+        return None
+    return Source(file=line.file, line=line.line, code=line.code)
 
 
 def shown(line: Line | None, otherwise: str) -> str:
@@ -144,13 +171,29 @@ def _choose(frames: Iterable[tuple[str, int]], root: Path | None) -> Line | None
 
 def _line(file: str, number: int, root: Path | None) -> Line:
     code = linecache.getline(file, number).strip()[:_CODE_LENGTH]
-    path = Path(file)
+    own = None if root is None else _own_path(file, str(root.resolve()))
+    if own is not None:
+        return Line(own, number, code, own=True)
     installed = next((f"/{name}/" for name in _PACKAGES if f"/{name}/" in file), None)
     if installed is not None:
         return Line(file.rsplit(installed, 1)[-1], number, code)
-    if root is not None and path.is_relative_to(root):
-        return Line(path.relative_to(root).as_posix(), number, code, own=True)
-    return Line(path.name if root is None else file, number, code)
+    return Line(Path(file).name if root is None else file, number, code)
+
+
+@lru_cache(maxsize=4096)
+def _own_path(file: str, root: str) -> str | None:
+    """Return a file's path relative to ``root``; ``None`` for a file that is not the user's own."""
+    if file.startswith("<"):
+        return None
+    try:
+        path = Path(file).resolve()
+        relative = path.relative_to(root)
+    except (OSError, ValueError):
+        return None
+    foreign = any(str(path).startswith(f"{folder}/") for folder in _FOREIGN)
+    if foreign or set(_PACKAGES) & set(relative.parts) or not path.is_file():
+        return None
+    return relative.as_posix()
 
 
 def _is_machinery(file: str) -> bool:

@@ -20,6 +20,8 @@ from hypothesis.extra import numpy as hnp
 from onnx_gate.numerics import stream
 from onnx_gate.numerics.compare import Comparison, ScaledError, compare, max_ulp, scaled_error
 from onnx_gate.numerics.pairs import gather
+from onnx_gate.numerics.precision import eps_of
+from onnx_gate.numerics.scaled import scale_error
 from tests.support.profiles import tries
 
 Array = np.ndarray[Any, Any]
@@ -303,6 +305,25 @@ def test_scaled_error_agrees_with_the_oracle(
     assert (found.max, found.index) == (wanted.max, wanted.index)
     assert found.rms == pytest.approx(wanted.rms, rel=1e-13, abs=0.0)
     assert found == scaled_error(*pair, scale)
+
+
+@settings(max_examples=tries(250))
+@given(pair=pairs(("float16", "bfloat16", "float32"), mixed=False))
+def test_the_fast_scaled_error_is_the_whole_one(pair: tuple[Array, Array]) -> None:
+    actual, expected = (np.asarray(side) for side in pair)
+    found = compare(actual, expected)
+    if found.nonfinite:
+        assert scale_error(actual, expected) == math.inf
+    else:
+        wanted = scaled_error(actual, expected, found.expected_rms).max
+        assert scale_error(actual, expected) == pytest.approx(wanted, rel=1e-12, abs=0.0)
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_eps_is_the_step_behind_one(name: str) -> None:
+    dtype = np.dtype(getattr(ml_dtypes, name, name))
+    assert eps_of(dtype) == float(ml_dtypes.finfo(dtype).eps)
+    assert eps_of(np.dtype("int32")) == 0.0
 
 
 @settings(max_examples=tries(250))

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 from onnx_gate.diagnose.bench import FORWARD, Answer, Bench
-from onnx_gate.diagnose.subject import scale_error
 from onnx_gate.manifest import DEFAULT_SUITES, EdgesSuite, Tolerance
 from onnx_gate.manifest.spec import DEFAULT_AUTO
 from onnx_gate.numerics.compare import scaled_error
+from onnx_gate.numerics.scaled import scale_error
 from onnx_gate.runtimes.base import Array, first_line
 from onnx_gate.verify.judge.auto import FLOOR, JITTER_SHARE, SCALE_SHARE, eps_of
 from onnx_gate.verify.judge.judge import Rules, is_floating, judge

@@ -6,7 +6,6 @@ it is one if the graph comes right once the evaluator's value is put in its plac
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,9 +20,11 @@ from onnx.helper import np_dtype_to_tensor_dtype
 from onnx.reference import ReferenceEvaluator
 
 from onnx_gate.diagnose.bench import EVALUATOR_BYTES, Answer, Bench
+from onnx_gate.diagnose.deadline import Deadline
 from onnx_gate.diagnose.graph.graph import Graph, Node, read_graph
 from onnx_gate.diagnose.graph.run_node import node_model
-from onnx_gate.diagnose.subject import scale_error
+from onnx_gate.numerics.precision import eps_of
+from onnx_gate.numerics.scaled import scale_error
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.onnxruntime import OnnxRuntimeSession
 
@@ -74,7 +75,7 @@ class _Audit:
     def __init__(self, bench: Bench) -> None:
         subject = bench.subject
         self._subject = subject
-        self._end = time.monotonic() + min(SECONDS, bench.left() / 2)
+        self._deadline = Deadline(min(SECONDS, bench.left() / 2))
         self.model = onnx.load(str(subject.exported.path))
         if self.model.functions:
             self.model = onnx.inliner.inline_local_functions(self.model)
@@ -98,14 +99,14 @@ class _Audit:
         self, nodes: Sequence[Node]
     ) -> Iterator[tuple[Node, float, Mapping[str, Array]]]:
         begin, window = 0, _WINDOW
-        while begin < len(nodes) and time.monotonic() < self._end:
+        while begin < len(nodes) and not self._deadline.passed():
             part = nodes[begin : begin + window]
             values = self._values(part)
             for node in part:
                 found = self._compare(node, values)
                 if found is not None:
                     yield node, *found
-                if time.monotonic() > self._end:
+                if self._deadline.passed():
                     break
             begin += window
             held = sum(v.nbytes for v in values.values() if isinstance(v, np.ndarray))
@@ -144,7 +145,11 @@ class _Audit:
             return None
         self.checked += 1
         error = max(scale_error(ours[n], theirs[n]) for n in node.outputs)
-        return (error, theirs) if error > SUSPECT * _eps(ours.values()) else None
+        return (
+            (error, theirs)
+            if error > SUSPECT * max(eps_of(value.dtype) for value in ours.values())
+            else None
+        )
 
     def _without(self, values: Mapping[str, Array]) -> Answer:
         """Return the diverged output of the graph with these values in place of a node's."""
@@ -193,12 +198,3 @@ class _Audit:
 
 def _type(value: Array) -> onnx.TypeProto:
     return helper.make_tensor_type_proto(np_dtype_to_tensor_dtype(value.dtype), None)
-
-
-def _eps(arrays: Any) -> float:
-    found = [
-        float(ml_dtypes.finfo(a.dtype).eps)
-        for a in arrays
-        if a.dtype.kind == "f" or a.dtype == ml_dtypes.bfloat16
-    ]
-    return max(found, default=0.0)

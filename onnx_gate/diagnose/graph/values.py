@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
-from onnx_gate.diagnose.subject import scale_error
+from onnx_gate.numerics.precision import eps_of
+from onnx_gate.numerics.scaled import scale_error
 from onnx_gate.runtimes.base import Array
 
 # A tensor, a sequence of tensors, or nothing where the node would not run.
@@ -35,11 +35,6 @@ def kind_of(array: Array) -> str:
     return {"b": "b", "i": "i", "u": "i"}.get(array.dtype.kind, "s")
 
 
-def eps_of(array: Array) -> float:
-    """Return the distance from 1 to the next number, 0 for a dtype that is not floating."""
-    return float(ml_dtypes.finfo(array.dtype).eps) if kind_of(array) == "f" else 0.0
-
-
 def distance(actual: Value, expected: Value) -> float:
     """Return ``scale_error``, and 0 or infinity for integers and Booleans; infinite for no value."""
     if not isinstance(actual, np.ndarray) or not isinstance(expected, np.ndarray):
@@ -58,7 +53,7 @@ def distance(actual: Value, expected: Value) -> float:
 
 def allowance(expected: Array, actual: Array | None = None) -> float:
     """Return the distance that rounding explains in one operator."""
-    coarser = max(eps_of(expected), 0.0 if actual is None else eps_of(actual))
+    coarser = max(eps_of(expected.dtype), 0.0 if actual is None else eps_of(actual.dtype))
     return (ROUNDING_NARROW if coarser > _NARROW else ROUNDING) * coarser
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onnx_gate.diagnose.deadline import Clock
+from onnx_gate.diagnose.deadline import Deadline
 from onnx_gate.diagnose.graph.run_graph import run_until
 from onnx_gate.diagnose.graph.run_node import Runner
 from onnx_gate.diagnose.graph.values import Store, Value, agree, distance
@@ -37,7 +37,12 @@ class ReferenceInputs:
 
 
 def substitute_reference(
-    runner: Runner, feeds: Mapping[str, Array], output: str, pool: Trace, store: Store, clock: Clock
+    runner: Runner,
+    feeds: Mapping[str, Array],
+    output: str,
+    pool: Trace,
+    store: Store,
+    deadline: Deadline,
 ) -> ReferenceInputs:
     """Run every node that ``output`` depends on, on PyTorch's values."""
     values: dict[str, Value] = dict(feeds)
@@ -47,7 +52,7 @@ def substitute_reference(
     for node in runner.graph.ancestors([output]):
         if all(runner.graph.is_constant(o) for o in node.outputs):
             continue
-        clock.check()
+        deadline.check()
         for name, value in runner.run(node, values).items():
             moment = pool.named(name) or _recognised(value, pool)
             if moment is None:
@@ -67,7 +72,7 @@ def first_effective(
     expected: Array,
     error: float,
     reference_inputs: ReferenceInputs,
-    clock: Clock,
+    deadline: Deadline,
 ) -> FaultyNode | None:
     """Return the first wrong value whose error alone, all others put right, reaches the output.
 
@@ -77,7 +82,7 @@ def first_effective(
         return reference_inputs.wrong[0] if reference_inputs.wrong else None
 
     def off(right: list[FaultyNode]) -> float:
-        clock.check()
+        deadline.check()
         overrides = {g.value: g.moment.array for g in right}
         return distance(run_until(runner, feeds, [output], overrides).get(output), expected)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onnx_gate.diagnose.deadline import Clock
+from onnx_gate.diagnose.deadline import Deadline
 from onnx_gate.diagnose.graph.graph import Graph, Node
 from onnx_gate.diagnose.graph.run_node import Runner
 from onnx_gate.diagnose.graph.values import Store, Value, agree, distance, is_distinctive, kind_of
@@ -79,13 +79,13 @@ class Search:
         expected_outputs: Mapping[str, Array | None],
         pool: Trace,
         store: Store,
-        clock: Clock,
+        deadline: Deadline,
         nodes: Iterable[Node] | None = None,
         known: Mapping[str, TracedValue] | None = None,
         flat: bool = False,
     ) -> None:
         self.runner, self.graph = runner, runner.graph
-        self.pool, self._store, self._clock, self._flat = pool, store, clock, flat
+        self.pool, self._store, self._deadline, self._flat = pool, store, deadline, flat
         self.expected_outputs = expected_outputs
         chosen = self.graph.ancestors(expected_outputs) if nodes is None else nodes
         self.nodes = [n for n in chosen if not all(self.graph.is_constant(o) for o in n.outputs)]
@@ -108,7 +108,7 @@ class Search:
     def substitute_reference(self) -> None:
         """Run every node on PyTorch's values, and look its outputs up."""
         for node in self.nodes:
-            self._clock.check()
+            self._deadline.check()
             for name, value in self.runner.run(node, self.reference_inputs).items():
                 self._learn(name, value)
         self._taken = {m.number for found in self.matched.values() for m in found}
@@ -162,7 +162,7 @@ class Search:
         chosen = sorted(nodes, key=lambda node: node.index)
         for place, node in enumerate(chosen):
             for name in node.outputs:
-                self._clock.check()
+                self._deadline.check()
                 for moment in self._proposals(node, name):
                     guilty = FaultyNode(node, name, moment)
                     if self._mends(guilty):

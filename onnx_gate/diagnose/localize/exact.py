@@ -8,8 +8,9 @@ import numpy as np
 import torch
 import torch.utils._pytree as pytree
 
-from onnx_gate.diagnose.graph.values import Value, distance, eps_of, kind_of
+from onnx_gate.diagnose.graph.values import Value, distance, kind_of
 from onnx_gate.diagnose.trace.trace import Call, Input, Trace, TracedValue
+from onnx_gate.numerics.precision import eps_of
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import to_array, to_tensor
 from onnx_gate.verify.reference.float64 import Float64Mode
@@ -29,7 +30,7 @@ def explained_by_rounding(value: Value, moment: TracedValue, pool: Trace) -> boo
         return False
     own = distance(moment.array, exact)
     return bool(np.isfinite(own)) and distance(value, exact) <= _FACTOR * max(
-        own, eps_of(moment.array)
+        own, eps_of(moment.array.dtype)
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 
-from onnx_gate.diagnose.deadline import Clock, OutOfTime
+from onnx_gate.diagnose.deadline import Deadline, OutOfTime
 from onnx_gate.diagnose.graph.graph import Node, read_graph
 from onnx_gate.diagnose.graph.run_graph import run_until
 from onnx_gate.diagnose.graph.run_node import Runner
@@ -18,8 +18,8 @@ from onnx_gate.diagnose.localize.by_name import first_effective, substitute_refe
 from onnx_gate.diagnose.localize.by_value import PLUMBING, FaultyNode, Search
 from onnx_gate.diagnose.localize.exact import explained_by_rounding
 from onnx_gate.diagnose.localize.expand import decompose, lower
+from onnx_gate.diagnose.localize.origins import Origins
 from onnx_gate.diagnose.localize.profile import ladder
-from onnx_gate.diagnose.localize.provenance_of import Origins
 from onnx_gate.diagnose.localize.subgraph import search_body
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.trace.record_export import MAX_ERROR_RATIO, add_fresh_export
@@ -76,14 +76,14 @@ def localize(subject: Subject, seconds: float = 120.0) -> Located:
     """
     store = Store(subject.folder / "values", subject.memory)
     try:
-        return _Localizer(subject, store, Clock(seconds)).run()
+        return _Localizer(subject, store, Deadline(seconds)).run()
     finally:
         store.clear()
 
 
 class _Localizer:
-    def __init__(self, subject: Subject, store: Store, clock: Clock) -> None:
-        self.subject, self.store, self.clock = subject, store, clock
+    def __init__(self, subject: Subject, store: Store, deadline: Deadline) -> None:
+        self.subject, self.store, self.deadline = subject, store, deadline
         self.graph = read_graph(subject.exported.proto, subject.exported.path)
         self.runner = Runner(self.graph, _plain(subject), subject.folder, subject.threads)
         self.pool = Trace()
@@ -121,7 +121,7 @@ class _Localizer:
         if len(self.known.lowering_of) > 1:
             self.known.inside = self._within(guilty, self.known.lowering_of)
         inner = search_body(
-            self.runner, self.known.inside, self.known.values, self.pool, self.store, self.clock
+            self.runner, self.known.inside, self.known.values, self.pool, self.store, self.deadline
         )
         self.known.inside = inner or self.known.inside
 
@@ -159,7 +159,7 @@ class _Localizer:
             if place is not None:
                 pool.call(place, name)
         found = substitute_reference(
-            self.runner, self.feeds, self.output, pool, self.store, self.clock
+            self.runner, self.feeds, self.output, pool, self.store, self.deadline
         )
         self.known.values, self.known.moments, self.known.local_error = (
             found.values,
@@ -179,7 +179,7 @@ class _Localizer:
             self.expected,
             self.error,
             found,
-            self.clock,
+            self.deadline,
         )
         assert guilty is not None
         self.known.guilty = guilty
@@ -240,7 +240,9 @@ class _Localizer:
 
     def _new_search(self) -> Search:
         expected_outputs = {self.output: self.expected}
-        return Search(self.runner, self.feeds, expected_outputs, self.pool, self.store, self.clock)
+        return Search(
+            self.runner, self.feeds, expected_outputs, self.pool, self.store, self.deadline
+        )
 
     def _add_fresh_export(self) -> None:
         for exporter in ("torchscript", "dynamo") if self.traced else ("dynamo", "torchscript"):
@@ -311,7 +313,7 @@ class _Localizer:
             {guilty.value: guilty.moment.array},
             self.pool,
             self.store,
-            self.clock,
+            self.deadline,
             lowering_of,
             self.known.moments,
             flat=True,

@@ -8,7 +8,7 @@ from onnx_gate.diagnose.graph.run_graph import run_until
 from onnx_gate.diagnose.graph.run_node import Runner
 from onnx_gate.diagnose.graph.values import Value, distance
 from onnx_gate.diagnose.localize.by_value import FaultyNode
-from onnx_gate.diagnose.localize.provenance_of import Origins
+from onnx_gate.diagnose.localize.origins import Origins
 from onnx_gate.diagnose.trace.trace import TracedValue
 from onnx_gate.report.model import NodeError
 from onnx_gate.runtimes.base import Array

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from onnx_gate.diagnose.deadline import Clock
+from onnx_gate.diagnose.deadline import Deadline
 from onnx_gate.diagnose.graph.graph import Graph
 from onnx_gate.diagnose.graph.run_node import Runner
 from onnx_gate.diagnose.graph.values import Store, Value
@@ -21,7 +21,7 @@ def search_body(
     values: Mapping[str, Value],
     pool: Trace,
     store: Store,
-    clock: Clock,
+    deadline: Deadline,
 ) -> FaultyNode | None:
     """Return the guilty node of the branch taken, or of a loop's first round; ``None`` if unknown.
 
@@ -44,7 +44,7 @@ def search_body(
         feeds = {**read, **dict(zip(body.inputs, first, strict=False))}
     else:
         return None
-    search = Search(runner.inside(body), feeds, _anchors(guilty, body), pool, store, clock)
+    search = Search(runner.inside(body), feeds, _anchors(guilty, body), pool, store, deadline)
     search.substitute_reference()
     return search.find()
 

@@ -7,7 +7,6 @@ differ.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +16,13 @@ import onnx
 
 from onnx_gate.diagnose.bench import PLAIN
 from onnx_gate.diagnose.blame.kernels import SUSPECT
+from onnx_gate.diagnose.deadline import Deadline
 from onnx_gate.diagnose.graph.extract import between, cut, open_ends
 from onnx_gate.diagnose.graph.graph import Graph, Node
-from onnx_gate.diagnose.subject import scale_error
 from onnx_gate.manifest import RuntimeSpec
+from onnx_gate.numerics.precision import eps_of
+from onnx_gate.numerics.scaled import scale_error
 from onnx_gate.runtimes.base import Array, find_runtime
-from onnx_gate.verify.judge.auto import eps_of
 from onnx_gate.verify.judge.judge import is_floating
 
 # Parts of up to this many nodes are tried without each of their nodes.
@@ -55,7 +55,7 @@ class Shrinker:
         self._source, self._graph, self._feeds = source, graph, feeds
         self._runtime = runtime
         self._path = folder / "part.onnx"
-        self._end = time.monotonic() + seconds
+        self._deadline = Deadline(seconds)
 
     def find(self, output: str) -> Part | None:
         """Return the part whose last node is the first to make a difference towards ``output``."""
@@ -63,7 +63,7 @@ class Shrinker:
         if not nodes or not self._differs(nodes, nodes[-1]):
             return None
         low, high = 0, len(nodes) - 1
-        while low < high and time.monotonic() < self._end:
+        while low < high and not self._deadline.passed():
             middle = (low + high) // 2
             prefix = between(self._graph, nodes[middle].outputs, self._feeds)
             if self._differs(prefix, nodes[middle]):
@@ -79,11 +79,11 @@ class Shrinker:
         ordered = self._by_distance(last)
         count = 1
         while count < len(ordered) and not self._differs(_sorted(ordered[:count]), last):
-            if time.monotonic() > self._end:
+            if self._deadline.passed():
                 return list(nodes)
             count *= 2
         low, high = count // 2 + 1, min(count, len(ordered))
-        while low < high and time.monotonic() < self._end:
+        while low < high and not self._deadline.passed():
             middle = (low + high) // 2
             if self._differs(_sorted(ordered[:middle]), last):
                 high = middle
@@ -96,7 +96,7 @@ class Shrinker:
             return nodes
         for node in list(nodes):
             rest = [n for n in nodes if n is not node]
-            if node is not last and time.monotonic() < self._end and self._differs(rest, last):
+            if node is not last and not self._deadline.passed() and self._differs(rest, last):
                 nodes = rest
         return nodes
 

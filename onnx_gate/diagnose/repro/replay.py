@@ -17,8 +17,9 @@ from onnx_gate.errors import GateError, UserError
 from onnx_gate.findings.codes import code_of
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.numerics.compare import compare, scaled_error
+from onnx_gate.numerics.precision import eps_of
 from onnx_gate.runtimes.base import Array, Refusal, Session, find_runtime, first_line
-from onnx_gate.verify.judge.auto import FLOOR, eps_of
+from onnx_gate.verify.judge.auto import FLOOR
 
 MODEL = "model.onnx"
 DATA_SET = "test_data_set_"

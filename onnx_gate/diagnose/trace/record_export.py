@@ -18,13 +18,14 @@ from onnx_gate.diagnose.graph.graph import Graph, read_graph
 from onnx_gate.diagnose.graph.run_node import Runner
 from onnx_gate.diagnose.graph.values import Store, Value, distance
 from onnx_gate.diagnose.subject import Subject
-from onnx_gate.diagnose.trace.module_path import module_of_fx, source_of_props, source_of_trace
+from onnx_gate.diagnose.trace.module_path import module_of_fx
 from onnx_gate.diagnose.trace.record_program import join_program
 from onnx_gate.diagnose.trace.trace import Trace
 from onnx_gate.report.model import Source
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import to_tensor
 from onnx_gate.verify.export.export import _call_order
+from onnx_gate.verify.source_lines import of_node, of_stack, own_source
 
 # Weights of fewer bytes are copied into the graph.
 _SMALL = 1024
@@ -79,9 +80,9 @@ class _Origins:
     def of(self, node: onnx.NodeProto, name: str) -> tuple[str | None, Source | None]:
         found = self._nodes.get(name)
         if found is None:
-            return None, source_of_props(node, self._workspace)
+            return None, own_source(of_node(node, self._workspace))
         trace = found.meta.get("stack_trace") or ""
-        return module_of_fx(found.meta), source_of_trace(trace, self._workspace)
+        return module_of_fx(found.meta), own_source(of_stack(trace, self._workspace))
 
 
 def add_graph(

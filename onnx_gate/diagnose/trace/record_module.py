@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -15,12 +16,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from onnx_gate.diagnose.graph.values import Store
-from onnx_gate.diagnose.trace.module_path import caller, source_of_frame
 from onnx_gate.diagnose.trace.trace import INPUT, Call, Input, Trace
 from onnx_gate.errors import GateError
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import Eager, to_array, to_tensor
 from onnx_gate.verify.determinism import disagreement
+from onnx_gate.verify.source_lines import of_frame, own_source
 
 # What comes of these is no value yet.
 _EMPTY = ("aten.empty", "aten.new_empty", "aten.detach", "aten.lift_fresh")
@@ -87,7 +88,9 @@ class OperatorRecorder(TorchDispatchMode):
             operator,
             parents or (),
             module=self.modules[-1] if self.modules else None,
-            source=source_of_frame(caller(), self._workspace) if self._workspace else None,
+            source=own_source(of_frame(sys._getframe(1), self._workspace))
+            if self._workspace
+            else None,
             call=None if call is None else Call(call.function, call.args, call.kwargs, place),
         )
         self.know(tensor, moment.number)

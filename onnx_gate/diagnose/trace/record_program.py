@@ -15,12 +15,13 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from onnx_gate.diagnose.graph.values import Store
 from onnx_gate.diagnose.subject import Subject
-from onnx_gate.diagnose.trace.module_path import module_of_fx, source_of_trace
+from onnx_gate.diagnose.trace.module_path import module_of_fx
 from onnx_gate.diagnose.trace.trace import INPUT, Call, Input, Trace
 from onnx_gate.errors import GateError
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import Eager, to_array, to_tensor
 from onnx_gate.verify.export.export import _call_order
+from onnx_gate.verify.source_lines import of_stack, own_source
 
 
 class Recorder(fx.Interpreter):
@@ -60,7 +61,7 @@ class Recorder(fx.Interpreter):
             parents,
             name=n.name,
             module=module_of_fx(n.meta),
-            source=source_of_trace(n.meta.get("stack_trace") or "", self._workspace),
+            source=own_source(of_stack(n.meta.get("stack_trace") or "", self._workspace)),
             call=call,
         ).number
 

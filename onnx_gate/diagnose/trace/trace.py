@@ -13,11 +13,11 @@ from onnx_gate.diagnose.graph.values import (
     Value,
     agree,
     distance,
-    eps_of,
     is_distinctive,
     kind_of,
     samples,
 )
+from onnx_gate.numerics.precision import eps_of
 from onnx_gate.report.model import Source
 from onnx_gate.runtimes.base import Array
 
@@ -123,7 +123,7 @@ class Trace:
         found = [
             m
             for m in (self.moments[n] for n in near)
-            if eps_of(m.array) == eps_of(array) and agree(array, m.array)
+            if eps_of(m.array.dtype) == eps_of(array.dtype) and agree(array, m.array)
         ]
         return sorted(found, key=lambda m: (distance(array, m.array), m.number))
 
@@ -189,7 +189,7 @@ class _Shelf:
                 np.abs(self._table - row),
             )
             finite = np.abs(np.where(np.isfinite(self._table), self._table, 0.0))
-            scale = finite.max(axis=1) if eps_of(array) else np.zeros(len(self.numbers))
+            scale = finite.max(axis=1) if eps_of(array.dtype) else np.zeros(len(self.numbers))
             worst = np.where(np.isnan(off), np.inf, off).max(axis=1)
         order = np.argsort(worst, kind="stable")[: 2 * _NEAREST]
         return [self.numbers[i] for i in order if worst[i] <= _COARSE * max(scale[i], 1e-30)][

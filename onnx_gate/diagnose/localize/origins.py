@@ -10,11 +10,10 @@ from onnx_gate.diagnose.trace.module_path import (
     module_of_fx,
     module_of_props,
     module_of_scope,
-    source_of_props,
-    source_of_trace,
 )
 from onnx_gate.diagnose.trace.trace import TracedValue
 from onnx_gate.report.model import Source
+from onnx_gate.verify.source_lines import of_node, of_stack, own_source
 
 
 class Origins:
@@ -51,8 +50,8 @@ class Origins:
         known = self._nodes.get(value)
         trace = "" if known is None else known.meta.get("stack_trace") or ""
         sources = [
-            source_of_trace(trace, self._workspace),
-            source_of_props(node.proto, self._workspace),
+            own_source(of_stack(trace, self._workspace)),
+            own_source(of_node(node.proto, self._workspace)),
             *(moment.source for moment in moments if moment is not None),
         ]
         return next((source for source in sources if source is not None), None)
