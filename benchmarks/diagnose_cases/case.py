@@ -84,7 +84,7 @@ class DivergingCase:
     def build(self) -> tuple[nn.Module, Arrays]:
         """The module in ``eval()`` mode and the case's inputs."""
         sys.path[:0] = [] if str(HERE) in sys.path else [str(HERE)]
-        import models  # as the worker imports a user's file
+        import models  # type: ignore[import-not-found]  # as the worker imports a user's file
 
         arrays = {name: draw.array(7 + i) for i, (name, draw) in enumerate(self.inputs.items())}
         if self.change is not None:
@@ -104,7 +104,7 @@ class DivergingCase:
         joined = join_inputs(spec, exported)
         output = worst_output(eager, exported, joined, arrays) if check else 0
         runtime = RuntimeSpec("onnxruntime")
-        check = Check(
+        made = Check(
             runtime=runtime.label,
             suite="typical",
             case="typical/0",
@@ -119,7 +119,7 @@ class DivergingCase:
             arrays=arrays,
             output=output,
             runtime=runtime,
-            check=check,
+            check=made,
             workspace=HERE,
             folder=folder / "scratch",
             repro=folder / "repro",

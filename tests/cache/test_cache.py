@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,7 +110,7 @@ def holding(repository: Repository, today: datetime.date = TODAY, **variables: s
     return {s.name for s in repository.manifest.models if cache.look_up(s).entry is not None}
 
 
-def reasons(repository: Repository, name: str, **variables: str) -> str:
+def reasons(repository: Repository, name: str, **variables: Any) -> str:
     cache = opened(repository, **variables)
     spec = next(spec for spec in repository.manifest.models if spec.name == name)
     return "; ".join(cache.look_up(spec).reasons)

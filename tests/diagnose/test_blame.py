@@ -177,13 +177,13 @@ def wrong_symbolic(module: nn.Module, x: Tensor, path: Path) -> None:
     def elu(g, x, alpha, scale, input_scale):
         return g.op("Elu", x, alpha_f=0.5)
 
-    torch.onnx.register_custom_op_symbolic("aten::elu", elu, 17)
+    torch.onnx.register_custom_op_symbolic("aten::elu", elu, 17)  # type: ignore[attr-defined]
     try:
         torch.onnx.export(
             module, (x,), str(path), input_names=["x"], dynamo=False, opset_version=17
         )
     finally:
-        torch.onnx.unregister_custom_op_symbolic("aten::elu", 17)
+        torch.onnx.unregister_custom_op_symbolic("aten::elu", 17)  # type: ignore[attr-defined]
 
 
 def averaged(x: Tensor) -> Tensor:
@@ -192,7 +192,7 @@ def averaged(x: Tensor) -> Tensor:
 
 
 def checked(x: Tensor) -> Tensor:
-    if not torch.jit.is_tracing() and x.shape[0] > 5:
+    if not torch.jit.is_tracing() and x.shape[0] > 5:  # type: ignore[attr-defined]
         raise ValueError("five rows at most")
     return x * 2
 
@@ -201,7 +201,7 @@ EXPORTER: dict[str, Callable[[Path], Subject]] = {
     "translation": lambda f: make(f, nn.GELU(), normal(3, 4), exporter=wrong_gelu),
     "symbolic": lambda f: make(f, nn.ELU(), normal(3, 4), exporter=wrong_symbolic),
     "scatter_reduce": lambda f: make(f, Of(averaged), normal(2, 3)),
-    "log1p": lambda f: make(f, Of(torch.log1p), np.float32([1e-8, 1e-5, 1e-4])),
+    "log1p": lambda f: make(f, Of(torch.log1p), np.asarray([1e-8, 1e-5, 1e-4], np.float32)),
     "dropped epsilon": lambda f: make(f, Of(norm), np.full((3, 7), 0.1, np.float32)),
     "file": lambda f: file_of(f, Of(averaged), normal(2, 3)),
 }

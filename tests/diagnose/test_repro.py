@@ -69,6 +69,8 @@ def wrong(
 def test_the_guilty_node_alone(wrong, tmp_path: Path) -> None:
     subject, node, inputs, expected = wrong
     folder = write_repro(subject, node, inputs, expected)
+    assert folder is not None
+    assert subject.repro is not None
     assert folder == subject.repro / "model" / "typical_0"
     files = sorted(f.relative_to(folder).as_posix() for f in folder.rglob("*") if f.is_file())
     assert files == [
@@ -208,7 +210,9 @@ def graphs(draw: st.DrawFn) -> tuple[onnx.ModelProto, list[str], list[str]]:
         kind = draw(st.sampled_from(["Tanh", "Add", "Mul", "Scale", "Split"]))
         first = draw(st.sampled_from(values))
         if kind == "Scale":
-            weights.append(numpy_helper.from_array(np.float32([place + 1]), f"w{place}"))
+            weights.append(
+                numpy_helper.from_array(np.asarray([place + 1], np.float32), f"w{place}")
+            )
             nodes.append(helper.make_node("Div", [first, f"w{place}"], [f"v{place}"]))
         elif kind == "Split":
             nodes.append(
@@ -295,14 +299,14 @@ def write_case(folder: Path, sets: int = 1) -> Path:
         data.mkdir()
         values = {"b": [1, 2], "a": [5, 5 + number], "y": [4, 3 + number]}
         for file, name in (("input_0", "b"), ("input_1", "a"), ("output_0", "y")):
-            tensor = numpy_helper.from_array(np.float32(values[name]), name)
+            tensor = numpy_helper.from_array(np.asarray(values[name], np.float32), name)
             (data / f"{file}.pb").write_bytes(tensor.SerializeToString())
     return folder
 
 
 def test_data_sets_in_order_and_inputs_by_name(tmp_path: Path) -> None:
     folder = write_case(tmp_path / "case", 12)
-    wrong = numpy_helper.from_array(np.float32([4, np.nan]), "y")
+    wrong = numpy_helper.from_array(np.asarray([4, np.nan], np.float32), "y")
     (folder / "test_data_set_10" / "output_0.pb").write_bytes(wrong.SerializeToString())
     finished = gate("replay", str(folder), cwd=tmp_path)
     assert finished.returncode == 1

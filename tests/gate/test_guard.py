@@ -111,7 +111,8 @@ def suites(**changed: Suite) -> Edit:
 
 def without(field: str, *keys: str) -> Edit:
     return lambda model: replace(
-        model, **{field: {k: v for k, v in getattr(model, field).items() if k not in keys}}
+        model,
+        **{field: {k: v for k, v in getattr(model, field).items() if k not in keys}},  # type: ignore[arg-type]
     )
 
 
@@ -261,7 +262,7 @@ TIGHTER: dict[str, Edit] = {
         if m.outputs and "logits" in m.outputs
         else m
     ),
-    "z_outputs_moved": lambda m: fields(outputs=dict(reversed((m.outputs or {}).items())))(m),
+    "z_outputs_moved": lambda m: fields(outputs=dict(reversed(list((m.outputs or {}).items()))))(m),
     "draws": suites(typical=RandomSuite("normal", 4, 9)),
     "edges": suites(edges=EdgesSuite(("inf", "nan", "ones", "zeros"), 3)),
     "globs": suites(real=FilesSuite(("c/*.npz", "b/*.npz", "a/*.npz"))),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -115,8 +116,10 @@ def shown(markdown: str) -> str:
 @pytest.mark.parametrize("text", [WIDE * 2**17, "`" * 2**20, "&" * 2**20, "\n" * 2**20, "\u0301"])
 def test_the_verdict_fits_in_very_little_room(text: str) -> None:
     report = all_replaced(text)
-    huge = View(*[f"https://a.example/{text[:2000]}"] * 6, manifest_path=text)
-    long = View(*["https://a.example/" + "x" * 900] * 6, manifest_path=text)
+    urls: Any = ["https://a.example/" + text[:2000]] * 6
+    huge = View(*urls, manifest_path=text)
+    urls = ["https://a.example/" + "x" * 900] * 6
+    long = View(*urls, manifest_path=text)
     for view in (VIEW, huge, long):
         short = comment_text(report, view, LEAST)
         assert utf16(short) <= LEAST

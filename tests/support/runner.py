@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 BASE_IMAGE = "python:3.11-slim-bookworm"
 RUNNER_UID = 1001
@@ -178,7 +179,7 @@ class Step:
         return self.job.command_file("GITHUB_STEP_SUMMARY").read_text()
 
     @property
-    def report(self) -> dict[str, object]:
+    def report(self) -> dict[str, Any]:
         path = self.job.workspace / "onnx-gate-report" / "report.json"
         return json.loads(path.read_text())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -61,9 +62,7 @@ def test_every_format_holds_the_same_case(tmp_path: Path) -> None:
         ({"x": np.array([None])}, "cannot be read"),
     ],
 )
-def test_a_mistake_names_the_file(
-    tmp_path: Path, arrays: dict[str, np.ndarray], words: str
-) -> None:
+def test_a_mistake_names_the_file(tmp_path: Path, arrays: dict[str, Any], words: str) -> None:
     np.savez(tmp_path / "wrong.npz", **arrays)
     with pytest.raises(GateError, match=r"suites\.real: wrong\.npz") as error:
         read(tmp_path, "*.npz")

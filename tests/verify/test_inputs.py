@@ -78,7 +78,7 @@ def test_exp_is_exp(values: list[float]) -> None:
 def input_specs(draw_from: st.DrawFn) -> InputSpec:
     dtype = draw_from(st.sampled_from(DTYPES))
     shape = tuple(draw_from(st.lists(st.sampled_from([1, 2, 3, "batch", "seq"]), max_size=3)))
-    bounds = None
+    bounds: tuple[float, float] | None = None
     if dtype in INTEGERS:
         info = np.iinfo(dtype)
         pair = st.tuples(*[st.integers(int(info.min), int(info.max))] * 2)
@@ -87,7 +87,7 @@ def input_specs(draw_from: st.DrawFn) -> InputSpec:
     elif dtype in FLOATS and draw_from(st.booleans()):
         low, high = sorted(draw_from(st.tuples(*[st.integers(-100, 100)] * 2)))
         bounds = (float(low), float(high))
-    return InputSpec(dtype, shape, bounds)
+    return InputSpec(dtype, shape, bounds)  # type: ignore[arg-type]
 
 
 def inside(array: np.ndarray, spec: InputSpec, *, special: bool = False) -> bool:

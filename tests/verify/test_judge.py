@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -184,7 +185,7 @@ def traced(values: np.ndarray, shape: tuple[int, ...], distinct: bool = False) -
 def test_indices_of_ties_are_judged_by_the_values_they_point_at() -> None:
     values = f32(3, 1, 3, 1, 2, 2).reshape(2, 3)
     origin = traced(values, (2,))
-    known = {"traced": (origin, None)}
+    known: dict[str, Any] = {"traced": (origin, None)}
     assert verdict(np.array([2, 2]), np.array([0, 1]), **known).holds
     assert not verdict(np.array([1, 2]), np.array([0, 1]), **known).holds
     assert not verdict(np.array([3, 2]), np.array([0, 1]), **known).holds
@@ -194,7 +195,7 @@ def test_indices_of_ties_are_judged_by_the_values_they_point_at() -> None:
 
 def test_an_index_may_not_appear_twice_among_the_largest() -> None:
     values = f32(3, 3, 1).reshape(1, 3)
-    known = {"traced": (traced(values, (1, 2), distinct=True), None)}
+    known: dict[str, Any] = {"traced": (traced(values, (1, 2), distinct=True), None)}
     assert verdict(np.array([[1, 0]]), np.array([[0, 1]]), **known).holds
     assert not verdict(np.array([[1, 1]]), np.array([[0, 1]]), **known).holds
 

@@ -25,6 +25,8 @@ class Tied(nn.Module):
         self.norm = nn.LayerNorm(8)
         self.register_buffer("cache", torch.zeros(4, 8))
 
+    cache: Tensor
+
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         y = self.words(x.abs().long().clamp(max=7).sum(1) % 8) + self.words.weight[: x.shape[0]]
         self.cache[:] = self.norm(y)

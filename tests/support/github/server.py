@@ -146,8 +146,15 @@ class GitHub:
         status: str = "completed",
     ) -> Run:
         run = Run(
-            *(self.state.next_id(), head_sha, head_branch, head_repository),
-            *(event, status, conclusion, workflow, workflow_id),
+            self.state.next_id(),
+            head_sha,
+            head_branch,
+            head_repository,
+            event,
+            status,
+            conclusion,
+            workflow,
+            workflow_id,
         )
         self.state.runs.append(run)
         return run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from onnx_gate.report.markdown import View
 from onnx_gate.report.model import (
@@ -49,7 +50,7 @@ ENVIRONMENT = {
 }
 
 
-def far(error: float, base: float | None, budget: float) -> dict[str, object]:
+def far(error: float, base: float | None, budget: float) -> dict[str, Any]:
     """A check that is ``error`` away, and was ``base`` away."""
     metrics = Metrics(elements=8, max_abs=error, max_rel=error, rms=error)
     before = CheckBase(verdict="pass", max_abs=base, budget=0.1) if base is not None else None
