@@ -1,65 +1,156 @@
-"""What a PyTorch model returns, as a flat list of named tensors in the order of ``torch.export``."""
+"""What a PyTorch model returns, as a flat list of named leaves in the order of ``torch.export``."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
 
+from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
+from onnx_gate.runtimes.base import first_line
 
 SINGLE = "output"
 
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def leaves(value: object) -> list[tuple[str, Any]]:
+    """Return ``(name, leaf)`` for every tensor, number and string in ``value``, in a stable order.
+
+    Names are paths: a dictionary's key, a field, or the index in a tuple, joined with dots
+    (``past.0.key``); a single leaf is called ``output``. ``None`` stands for an output that is not
+    there. Numbers are Python's, or symbolic while ``torch.export`` traces.
+
+    Raises ``GateError`` of kind ``unverified`` where a leaf is something else.
+    """
+    try:
+        return [(name or SINGLE, leaf) for name, leaf in _walk("", value)]
+    except RecursionError as error:
+        raise _opaque("", value, "it holds itself") from error
+
 
 def flatten(value: object) -> list[tuple[str, torch.Tensor]]:
-    """Return ``(name, tensor)`` for every tensor in ``value``, in a stable order.
+    """Return ``(name, tensor)`` for every tensor in ``value``; see ``leaves``."""
+    return [(name, leaf) for name, leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
 
-    Names are paths: a dictionary's key, a field, or the position in a tuple, joined with dots
-    (``past.0.key``); a single tensor is called ``output``. ``None`` stands for an output that is
-    not there, and Python numbers are constants of the graph: both are left out, as exporters do.
 
-    Raises ``GateError`` of kind ``unverified`` where a leaf is no tensor.
+@dataclasses.dataclass(frozen=True)
+class Returned:
+    """What one call has returned beside tensors, and whether exporters can take it apart.
+
+    ``numbers`` and ``strings`` are by name.
     """
-    if isinstance(value, torch.Tensor):
-        return [(SINGLE, value)]
-    return list(_walk("", value))
+
+    plain: bool
+    numbers: Mapping[str, bool | int | float]
+    strings: Mapping[str, str]
 
 
-def unregistered_dataclasses(value: object) -> set[type]:
-    """Return the dataclasses in ``value`` that ``torch.export`` does not know how to flatten."""
-    found: set[type] = set()
-    for leaf in pytree.tree_leaves(value):
-        if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
-            found.add(type(leaf))
-            for field in dataclasses.fields(leaf):
-                found |= unregistered_dataclasses(getattr(leaf, field.name))
-    return found
+def describe(value: object) -> Returned:
+    """Return what ``value`` is made of; raises as ``leaves`` does."""
+    named = leaves(value)
+    parts = pytree.tree_leaves(value)
+    return Returned(
+        all(part is None or isinstance(part, torch.Tensor) for part in parts),
+        {name: leaf for name, leaf in named if _is_number(leaf)},
+        {name: leaf for name, leaf in named if isinstance(leaf, str)},
+    )
 
 
-def _walk(prefix: str, value: object) -> Iterator[tuple[str, torch.Tensor]]:
-    leaves, _ = pytree.tree_flatten_with_path(value)
-    for path, leaf in leaves:
-        name = ".".join([*([prefix] if prefix else []), *(_key(key) for key in path)])
-        if isinstance(leaf, torch.Tensor):
-            yield name or SINGLE, leaf
-        elif leaf is None or isinstance(leaf, (bool, int, float, str)):
-            continue
-        elif dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
-            for field in dataclasses.fields(leaf):
-                inner = f"{name}.{field.name}" if name else field.name
-                yield from _walk(inner, getattr(leaf, field.name))
-        else:
-            remedy = "return tensors, or tuples, dictionaries and dataclasses of them"
-            if type(leaf).__name__.endswith("Cache"):
-                remedy = "switch it off (use_cache=False in the model's configuration)"
-            raise codes.OG107.error(
-                f"the model returns a {type(leaf).__module__}.{type(leaf).__qualname__}"
-                f"{f' at {name}' if name else ''}, which neither the gate nor torch.export can take "
-                f"apart: {remedy}",
-            )
+@contextmanager
+def flat_outputs(
+    module: torch.nn.Module,
+    split: Callable[[Sequence[Any]], tuple[tuple[Any, ...], Mapping[str, Any]]] | None = None,
+) -> Iterator[list[str]]:
+    """Let ``module`` return a tuple of what a graph can hold, which every exporter understands.
+
+    With ``split``, which makes ``(args, kwargs)`` of them, it takes its inputs by position too.
+    Yields the names of what it returned when it was last called.
+    """
+    original, own = module.forward, vars(module).get("forward")
+    kept: list[str] = []
+
+    def answer(value: object) -> Any:
+        named = [(name, leaf) for name, leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
+        kept[:] = [name for name, _ in named]
+        return named[0][1] if kept == [SINGLE] else tuple(leaf for _, leaf in named)
+
+    @functools.wraps(original)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return answer(original(*args, **kwargs))
+
+    def forward_by_position(*tensors: Any) -> Any:
+        args, kwargs = split(tensors) if split is not None else (tensors, {})
+        return answer(original(*args, **kwargs))
+
+    module.forward = forward if split is None else forward_by_position
+    try:
+        yield kept
+    finally:
+        del module.forward
+        if own is not None:
+            module.forward = own
+
+
+def _is_number(leaf: object) -> bool:
+    return isinstance(leaf, (bool, int, float, *_SYMBOLIC))
+
+
+def _walk(prefix: str, value: object) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, (torch.Tensor, str)) or _is_number(value):
+        yield prefix, value
+    elif value is not None:
+        for key, child in _children(prefix, value):
+            yield from _walk(f"{prefix}.{key}" if prefix else key, child)
+
+
+def _children(name: str, value: object) -> list[tuple[str, Any]]:
+    """Return what ``value`` holds: as torch's pytree has it, a dataclass's fields, a cache's layers.
+
+    Raises ``GateError`` where it cannot be taken apart.
+    """
+    try:
+        children = _children_of(value)
+    except Exception as error:  # the class is the user's
+        reason = f"taking it apart raised {type(error).__name__}: {first_line(error)}"
+        raise _opaque(name, value, reason) from error
+    if children is None:
+        raise _opaque(
+            name, value, "return tensors, or tuples, dictionaries and dataclasses of them"
+        )
+    return children
+
+
+def _children_of(value: object) -> list[tuple[str, Any]] | None:
+    if not pytree.tree_is_leaf(value):
+        children = pytree.tree_flatten(value, is_leaf=lambda inner: inner is not value)[0]
+        return list(zip(_keys(value, children), children, strict=True))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = dataclasses.fields(value)
+        return [(field.name, getattr(value, field.name, None)) for field in fields]
+    if isinstance(value, Mapping):
+        return [(str(key), inner) for key, inner in value.items()]
+    return _cached(value)
+
+
+def _keys(value: object, children: list[Any]) -> list[str]:
+    """Return names for the children of a pytree's node: not every registered class gives them keys."""
+    kind = pytree.SUPPORTED_NODES.get(pytree._get_node_type(value))
+    if kind is not None and kind.flatten_with_keys_fn is not None:
+        return [_key(path) for path, _ in kind.flatten_with_keys_fn(value)[0]]
+    if isinstance(value, Mapping) and len(value) == len(children):
+        return [str(key) for key in value]
+    held = vars(value) if hasattr(value, "__dict__") else {}
+    names = {id(inner): str(name) for name, inner in held.items()}
+    if len({id(child) for child in children} & names.keys()) == len(children):
+        return [names[id(child)] for child in children]
+    return [str(index) for index in range(len(children))]
 
 
 def _key(key: Any) -> str:
@@ -67,3 +158,33 @@ def _key(key: Any) -> str:
         if hasattr(key, attribute):
             return str(getattr(key, attribute))
     return str(key)
+
+
+def _cached(value: object) -> list[tuple[str, Any]] | None:
+    """Return the layers of a cache of transformers', ``None`` for anything else.
+
+    Known by its shape, so that every version is served: ``layers`` that hold ``keys`` and
+    ``values``, two lists of tensors, or two caches of an encoder-decoder's.
+    """
+    halves = ("self_attention_cache", "cross_attention_cache")
+    if all(hasattr(value, half) for half in halves):
+        return [(half, getattr(value, half)) for half in halves]
+    layers = getattr(value, "layers", None)
+    if isinstance(layers, (list, tuple)) and all(hasattr(layer, "keys") for layer in layers):
+        return [
+            (str(index), {"key": layer.keys, "value": layer.values})
+            for index, layer in enumerate(layers)
+        ]
+    keys, values = getattr(value, "key_cache", None), getattr(value, "value_cache", None)
+    if isinstance(keys, (list, tuple)) and isinstance(values, (list, tuple)):
+        pairs = enumerate(zip(keys, values, strict=True))
+        return [(str(index), {"key": key, "value": inner}) for index, (key, inner) in pairs]
+    return None
+
+
+def _opaque(name: str, value: object, remedy: str) -> GateError:
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    return codes.OG107.error(
+        f"the model returns a {kind}{f' at {name}' if name else ''}, which neither the gate nor "
+        f"torch.export can take apart: {remedy}",
+    )

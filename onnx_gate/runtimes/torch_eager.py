@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -16,8 +15,10 @@ import torch
 from torch import nn
 
 from onnx_gate.findings import codes
+from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array, Refusal, contiguous, first_line
-from onnx_gate.runtimes.outputs import flatten, unregistered_dataclasses
+from onnx_gate.runtimes.binding import bind
+from onnx_gate.runtimes.outputs import Returned, describe, flatten
 
 TORCH_DTYPES: dict[str, torch.dtype] = {
     "float16": torch.float16,
@@ -44,67 +45,17 @@ class Outputs:
     arrays: tuple[Array, ...]
 
 
-@dataclass(frozen=True)
-class Binding:
-    """How the inputs of a manifest reach ``forward``: some by position, the others by keyword."""
-
-    positional: tuple[str, ...]
-    keyword: tuple[str, ...]
-
-    def split(self, values: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return ``(args, kwargs)`` of a call with these values."""
-        return (
-            tuple(values[name] for name in self.positional),
-            {name: values[name] for name in self.keyword},
-        )
-
-
-def bind(module: torch.nn.Module, names: tuple[str, ...]) -> Binding:
-    """Pass an input by keyword where its name is a parameter of ``forward``, else by position.
-
-    Raises ``GateError`` of kind ``build`` where the two cannot be mixed into one call.
-    """
-    try:
-        parameters = inspect.signature(module.forward).parameters
-    except (TypeError, ValueError):  # forward written in C has no signature
-        return Binding(names, ())
-    named = {
-        name
-        for name, p in parameters.items()
-        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-    }
-    if any(p.kind == p.VAR_KEYWORD for p in parameters.values()) and not any(
-        p.kind == p.VAR_POSITIONAL for p in parameters.values()
-    ):
-        slots = [n for n, p in parameters.items() if p.kind == p.POSITIONAL_OR_KEYWORD]
-        named |= {name for name in names if not slots}
-    positional = tuple(name for name in names if name not in named)
-    keyword = tuple(name for name in names if name in named)
-    try:
-        inspect.signature(module.forward).bind(
-            *(None for _ in positional), **dict.fromkeys(keyword)
-        )
-    except TypeError as error:
-        listed = ", ".join(parameters) or "none"
-        raise codes.OG104.error(
-            f"forward cannot be called with the inputs {', '.join(names) or '(none)'}: {error}; "
-            f"its parameters are {listed}",
-        ) from error
-    return Binding(positional, keyword)
-
-
 class Eager:
     """A module in ``eval()`` mode and the way to call it with NumPy arrays.
 
-    ``unregistered`` are the dataclasses that its first call has returned and torch.export does not
-    know, null before that call.
+    ``returned`` is what its first call has returned, ``None`` before that call.
     """
 
     def __init__(self, module: torch.nn.Module, names: tuple[str, ...]) -> None:
         self.module = module
         self.binding = bind(module, names)
         self.fast_path = True
-        self.unregistered: set[type] | None = None
+        self.returned: Returned | None = None
 
     def without_fast_path(self) -> Eager | None:
         """Return the same model with the fast path of multi-head attention off.
@@ -114,7 +65,7 @@ class Eager:
         exporters see the layer itself.
         """
         kinds = (nn.MultiheadAttention, nn.TransformerEncoder, nn.TransformerEncoderLayer)
-        if not any(isinstance(part, kinds) for part in self.module.modules()):
+        if not any(isinstance(part, kinds) for _, part in state.parts(self.module)):
             return None
         twin = copy.copy(self)
         twin.fast_path = False
@@ -160,8 +111,8 @@ class Eager:
                 value = self.module(*args, **kwargs)
         except Exception as error:
             raise Refusal(f"{type(error).__name__}: {first_line(error)}") from error
-        if self.unregistered is None:
-            self.unregistered = unregistered_dataclasses(value)
+        if self.returned is None:
+            self.returned = describe(value)
         named = flatten(value)
         return tuple(name for name, _ in named), tuple(tensor for _, tensor in named)
 
@@ -205,8 +156,14 @@ def to_array(tensor: torch.Tensor) -> Array:
             f"an output is a {tensor.layout} tensor of {tensor.dtype}, which cannot be compared; "
             "return a dense tensor of real numbers",
         )
-    tensor = tensor.detach().cpu().resolve_neg().contiguous()
-    if tensor.dtype == torch.bfloat16:
-        bits: Array = tensor.view(torch.int16).numpy().copy()
-        return bits.view(ml_dtypes.bfloat16)
-    return np.array(tensor.numpy(), copy=True)
+    try:
+        tensor = tensor.detach().cpu().resolve_neg().contiguous()
+        if tensor.dtype == torch.bfloat16:
+            bits: Array = tensor.view(torch.int16).numpy().copy()
+            return bits.view(ml_dtypes.bfloat16)
+        return np.array(tensor.numpy(), copy=True)
+    except (TypeError, RuntimeError, NotImplementedError) as error:
+        raise codes.OG107.error(
+            f"an output is a tensor of {tensor.dtype} on the device {tensor.device}, which NumPy "
+            f"cannot hold: {first_line(error)}",
+        ) from error

@@ -19,6 +19,7 @@ from torch import nn
 from onnx_gate.findings import codes
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.model import Finding
+from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import first_line
 from onnx_gate.runtimes.torch_eager import seed_everything
 from onnx_gate.verify.source_lines import Line, at, of_error
@@ -52,8 +53,32 @@ def build(spec: ModelSpec, workspace: Path) -> Built:
     findings = [_training(module)] if made_by_user else []
     if spec.weights is not None:
         load_weights(module, workspace / spec.weights, spec.weights)
-    module.eval()
+    _have_values(module, spec)
+    _to_eval(module, spec, workspace)
     return Built(module, tuple(f for f in (*findings, _float64(module)) if f is not None))
+
+
+def _have_values(module: nn.Module, spec: ModelSpec) -> None:
+    """Raise ``GateError`` where parameters are on the device ``meta``, which holds no values."""
+    empty = [name for name, tensor in state.tensors(module) if tensor.is_meta]
+    if empty:
+        raise codes.OG204.error(
+            f"models.{spec.name}.model: {len(empty)} weights are on the device meta ({_some(empty, 3)}), "
+            "where they have no values: build the model on the CPU, or load weights into it",
+        )
+
+
+def _to_eval(module: nn.Module, spec: ModelSpec, workspace: Path) -> None:
+    try:
+        module.eval()
+    except NotImplementedError:
+        # A program of torch.export's is in the mode in which it was captured.
+        if not isinstance(module, torch.fx.GraphModule):
+            raise
+    except Exception as error:
+        raise codes.OG204.error(
+            f"models.{spec.name}.model: eval() raised {_raised(error, workspace)}",
+        ) from error
 
 
 def load_object(reference: str, workspace: Path, where: str) -> Any:
@@ -77,8 +102,11 @@ def load_object(reference: str, workspace: Path, where: str) -> Any:
     for name in attribute.split("."):
         try:
             value = getattr(value, name)
-        except AttributeError as error:
-            names = [n for n in vars(module) if not n.startswith("_")]
+        except Exception as error:
+            if not isinstance(error, AttributeError):
+                raised = _raised(error, workspace)
+                raise codes.OG204.error(f"{where}: {name!r} of {place} raised {raised}") from error
+            names = [str(n) for n in vars(module) if not str(n).startswith("_")]
             raise codes.OG204.error(
                 f"{where}: {place} has no attribute {attribute!r}; it has "
                 f"{', '.join(sorted(names)[:12]) or 'nothing public'}",
@@ -100,14 +128,20 @@ def load_weights(module: nn.Module, path: Path, shown: str) -> None:
 
     Raises ``GateError`` of kind ``build`` that names the missing, unexpected and misshapen keys.
     """
-    state = _read_state(path, shown)
-    own = module.state_dict()
-    missing = sorted(own.keys() - state.keys() - _shared_keys(module, state))
-    unexpected = sorted(state.keys() - own.keys())
+    stored = _read_state(path, shown)
+    try:
+        own = module.state_dict()
+    except Exception as error:
+        raise codes.OG204.error(
+            f"the weights in {shown} cannot be loaded: state_dict() raised "
+            f"{type(error).__name__}: {first_line(error)}",
+        ) from error
+    missing = sorted(own.keys() - stored.keys() - _shared_keys(module, stored))
+    unexpected = sorted(stored.keys() - own.keys())
     shapes = [
-        f"{key} is {tuple(state[key].shape)}, the model has {tuple(own[key].shape)}"
-        for key in sorted(own.keys() & state.keys())
-        if state[key].shape != own[key].shape
+        f"{key} is {tuple(stored[key].shape)}, the model has {size}"
+        for key in sorted(own.keys() & stored.keys())
+        if (size := _shape_to_fill(own[key])) not in (None, tuple(stored[key].shape))
     ]
     problems = [
         *([f"missing {_some(missing)}"] if missing else []),
@@ -117,9 +151,20 @@ def load_weights(module: nn.Module, path: Path, shown: str) -> None:
     if problems:
         raise codes.OG205.error(
             f"the weights in {shown} do not fit the model: {'; '.join(problems)}"
-            + _prefix_hint(own.keys(), state.keys()),
+            + _prefix_hint(own.keys(), stored.keys()),
         )
-    module.load_state_dict(dict(state), strict=False)
+    try:
+        module.load_state_dict(dict(stored), strict=False)
+    except Exception as error:
+        raise codes.OG205.error(
+            f"the weights in {shown} do not fit the model: {type(error).__name__}: "
+            f"{first_line(error)}",
+        ) from error
+
+
+def _shape_to_fill(value: Any) -> tuple[int, ...] | None:
+    """Return the shape that stored weights must have; ``None`` where they decide it."""
+    return state.shape(value) if isinstance(value, torch.Tensor) else None
 
 
 _PREFIXES = {
@@ -155,10 +200,10 @@ def _prefix(short: Collection[str], long: Collection[str]) -> str:
     return ""
 
 
-def _shared_keys(module: nn.Module, state: Mapping[str, torch.Tensor]) -> set[str]:
+def _shared_keys(module: nn.Module, stored: Mapping[str, torch.Tensor]) -> set[str]:
     """Return keys absent from the file whose tensor another, present key holds (tied weights)."""
     tensors = {**dict(module.named_parameters(remove_duplicate=False))}
-    present = {id(tensor) for name, tensor in tensors.items() if name in state}
+    present = {id(tensor) for name, tensor in tensors.items() if name in stored}
     return {name for name, tensor in tensors.items() if id(tensor) in present}
 
 
@@ -213,7 +258,7 @@ def _instantiate(target: Any, spec: ModelSpec, workspace: Path) -> tuple[nn.Modu
             raise codes.OG204.error(
                 f"{where}: {spec.model} is a module, which takes no args or kwargs",
             )
-        return target, True
+        return _unwrapped(target), True
     if not callable(target):
         raise codes.OG204.error(
             f"{where}: {spec.model} is a {type(target).__name__}; name an nn.Module, a class or a "
@@ -229,7 +274,14 @@ def _instantiate(target: Any, spec: ModelSpec, workspace: Path) -> tuple[nn.Modu
         raise codes.OG204.error(
             f"{where}: {spec.model} returned a {type(module).__name__}, not an nn.Module",
         )
-    return module, not isinstance(target, type)
+    return _unwrapped(module), not isinstance(target, type)
+
+
+def _unwrapped(module: nn.Module) -> nn.Module:
+    """Return what is exported of a module that only spreads another over devices."""
+    while isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+        module = module.module
+    return module
 
 
 def _raised(error: Exception, workspace: Path) -> str:
@@ -254,7 +306,7 @@ def _raised(error: Exception, workspace: Path) -> str:
 def _training(module: nn.Module) -> Finding | None:
     live = [
         name or type(part).__name__
-        for name, part in module.named_modules()
+        for name, part in state.parts(module)
         if part.training and isinstance(part, _ACTS_DIFFERENTLY)
     ]
     if not live:
@@ -267,11 +319,7 @@ def _training(module: nn.Module) -> Finding | None:
 
 
 def _float64(module: nn.Module) -> Finding | None:
-    wide = [
-        name
-        for name, tensor in (*module.named_parameters(), *module.named_buffers())
-        if tensor.dtype == torch.float64
-    ]
+    wide = [name for name, tensor in state.tensors(module) if tensor.dtype == torch.float64]
     if not wide:
         return None
     return codes.OG103.finding(

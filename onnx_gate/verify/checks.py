@@ -25,6 +25,7 @@ from onnx_gate.manifest import (
 from onnx_gate.numerics.compare import compare
 from onnx_gate.report.io import to_message
 from onnx_gate.report.model import Check, CheckVerdict, Finding, Form
+from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array, Refusal, Session, first_line
 from onnx_gate.runtimes.torch_eager import Eager, Outputs
 from onnx_gate.verify.build import load_function
@@ -446,7 +447,7 @@ def _widest_eps(module: torch.nn.Module) -> float:
     """Return eps of the widest floating-point dtype among the weights, 0 without any."""
     found = [
         torch.finfo(t.dtype).eps
-        for t in (*module.parameters(), *module.buffers())
+        for _, t in state.tensors(module)
         if t.is_floating_point() and t.dtype.itemsize > 1
     ]
     return min(found, default=0.0)

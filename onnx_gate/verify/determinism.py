@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 from onnx_gate.findings import codes
 from onnx_gate.numerics.compare import compare
 from onnx_gate.report.model import Finding
+from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import Eager, Outputs, to_array, to_tensor
 from onnx_gate.verify.judge.auto import FLOOR, eps_of
@@ -23,32 +24,38 @@ _SMALL = 4096
 
 
 @dataclass(frozen=True)
-class _State:
-    """The parameters and buffers at one moment; only small ones are copied."""
+class _Tensor:
+    """A parameter or buffer at one moment; the values only of a small one."""
 
-    tensors: Mapping[str, tuple[torch.Tensor, int, Array | None]]
+    tensor: torch.Tensor
+    shape: tuple[int, ...] | None
+    version: int
+    values: Array | None
+
+    def changed_since(self, earlier: _Tensor | None) -> bool:
+        if earlier is None:
+            return True
+        if self.values is not None and earlier.values is not None:
+            # Writing the same values again, as some models do at every call, changes nothing.
+            return self.shape != earlier.shape or not state.equal_values(
+                self.values, earlier.values
+            )
+        return self.tensor is not earlier.tensor or self.version != earlier.version
+
+
+@dataclass(frozen=True)
+class _State:
+    """The parameters and buffers at one moment."""
+
+    tensors: Mapping[str, _Tensor]
 
     def changed_since(self, earlier: _State) -> list[str]:
-        names = [name for name in earlier.tensors if name not in self.tensors]
-        for name, (tensor, version, values) in self.tensors.items():
-            before = earlier.tensors.get(name)
-            if before is None or before[0] is not tensor or before[1] != version:
-                same = (
-                    before is not None
-                    and before[0].shape == tensor.shape
-                    and before[2] is not None
-                    and values is not None
-                    and np.array_equal(before[2], values)
-                )
-                if not same:
-                    names.append(name)
-            elif (
-                values is not None
-                and before[2] is not None
-                and not np.array_equal(values, before[2], equal_nan=True)
-            ):
-                names.append(name)
-        return names
+        gone = [name for name in earlier.tensors if name not in self.tensors]
+        return gone + [
+            name
+            for name, tensor in self.tensors.items()
+            if tensor.changed_since(earlier.tensors.get(name))
+        ]
 
 
 @dataclass(frozen=True)
@@ -73,14 +80,15 @@ class Call:
 
 def call_once(eager: Eager, inputs: Mapping[str, Array]) -> Call:
     """Call the module once on copies of ``inputs``; raises ``Refusal`` where ``forward`` raises."""
-    state, generators, attributes = _state(eager.module), _generators(), _attributes(eager.module)
+    before, generators = _state(eager.module), _generators()
+    attributes = state.attributes(eager.module)
     outputs, mutated = _call(eager, inputs)
     return Call(
         outputs,
-        tuple(_state(eager.module).changed_since(state)),
+        tuple(_state(eager.module).changed_since(before)),
         tuple(mutated),
         tuple(_drawn(generators)),
-        _attributes(eager.module) != attributes,
+        state.attributes(eager.module) != attributes,
     )
 
 
@@ -189,24 +197,17 @@ def _findings(
 
 
 def _state(module: torch.nn.Module) -> _State:
-    tensors: dict[str, tuple[torch.Tensor, int, Array | None]] = {}
-    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-        values = None
-        if tensor.numel() <= _SMALL:
-            values = tensor.detach().reshape(-1).to(torch.float64).numpy().copy()
-        tensors[name] = (tensor, tensor._version, values)
-    return _State(tensors)
-
-
-def _attributes(module: torch.nn.Module) -> dict[tuple[int, str], object]:
-    """Return what the parts of a module hold beside tensors: small values, else which object."""
-    found: dict[tuple[int, str], object] = {}
-    for place, part in enumerate(module.modules()):
-        for name, value in vars(part).items():
-            plain = value is None or isinstance(value, (bool, int, float, str))
-            size = len(value) if isinstance(value, Sized) and not plain else 0
-            found[place, name] = value if plain else (id(value), size)
-    return found
+    return _State(
+        {
+            name: _Tensor(
+                tensor,
+                state.shape(tensor),
+                state.version(tensor),
+                state.small_values(tensor, _SMALL),
+            )
+            for name, tensor in state.tensors(module)
+        }
+    )
 
 
 def _generators() -> dict[str, Any]:

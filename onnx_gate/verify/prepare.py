@@ -7,6 +7,7 @@ is not: the model agrees with itself, and exporting has not changed it.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -16,13 +17,15 @@ from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.model import Finding
+from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array, Refusal
-from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.runtimes.torch_eager import Eager, seed_everything
 from onnx_gate.verify.build import build
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.determinism import Call, call_once, call_twice, disagreement, repeat
 from onnx_gate.verify.inputs.example import examples
 from onnx_gate.verify.inputs.sizes import Sizes, sizes_label
+from onnx_gate.verify.source_lines import at, of_error
 
 _CHANGED = codes.OG109.finding(
     "exporting changes the model: called again afterwards it answers differently. The gate "
@@ -58,20 +61,43 @@ def prepare(spec: ModelSpec, context: Context, module: torch.nn.Module) -> Prepa
     the first call has left a trace of that already.
     """
     eager = Eager(module, tuple(spec.inputs))
-    refusals: list[str] = []
+    first: tuple[Sizes, Refusal] | None = None
     for sizes, arrays in examples(spec, context.workspace):
         try:
+            _initialise(eager, arrays, spec.seed)
             call = call_once(eager, arrays)
             if call.leaves_traces:
                 repeat(eager, arrays, call)
         except Refusal as refusal:
-            at = f"at {sizes_label(sizes).replace(',', ', ')}: " if sizes else ""
-            refusals.append(f"{at}{refusal}")
+            first = first or (sizes, refusal)
             continue
         if not call.outputs.arrays:
             raise codes.OG107.error("the model returns no tensor")
         return Prepared(eager, arrays, sizes, call, tuple(call.findings()))
-    raise codes.OG105.error(f"forward raises on example inputs: {refusals[0]}")
+    if first is None:
+        raise codes.OG402.error("no suite holds a case that the model could be exported with")
+    raise _refused(*first, context) from first[1]
+
+
+def _initialise(eager: Eager, arrays: Mapping[str, Array], seed: int) -> None:
+    """Let lazy modules give their weights shapes and values, as a first call does for its owner."""
+    if not state.uninitialized(eager.module):
+        return
+    seed_everything(seed)
+    eager.run(arrays)
+    left = state.uninitialized(eager.module)
+    if left:
+        raise codes.OG204.error(
+            f"forward never uses lazy parts of the model ({', '.join(left[:3])}), so they have no "
+            "shape and cannot be exported: remove them",
+        )
+
+
+def _refused(sizes: Sizes, refusal: Refusal, context: Context) -> GateError:
+    cause = refusal.__cause__
+    line = of_error(cause, context.workspace.resolve()) if cause is not None else None
+    where = f"at {sizes_label(sizes).replace(',', ', ')}: " if sizes else ""
+    return codes.OG105.error(f"forward raises on example inputs: {where}{refusal}{at(line)}")
 
 
 def restore_after_export(spec: ModelSpec, context: Context, before: Prepared) -> Prepared:
@@ -79,7 +105,8 @@ def restore_after_export(spec: ModelSpec, context: Context, before: Prepared) ->
 
     Raises ``GateError`` (OG106) where it is the model that disagrees with itself.
     """
-    before.eager.module.eval()
+    with contextlib.suppress(NotImplementedError):  # a captured program has one mode only
+        before.eager.module.eval()
     difference = before.agrees_still()
     if not difference:
         return before
@@ -91,6 +118,7 @@ def _rebuild(spec: ModelSpec, context: Context, before: Prepared, difference: st
     when = "called again after the export"
     try:
         rebuilt = Eager(build(spec, context.workspace).module, tuple(spec.inputs))
+        _initialise(rebuilt, before.example, spec.seed)
         outputs, _ = call_twice(rebuilt, before.example)
         difference = disagreement(before.call.outputs, outputs)
         if not difference:

@@ -14,6 +14,7 @@ from onnx_gate.manifest import DEFAULT_SUITES, EdgesSuite, Tolerance
 from onnx_gate.manifest.spec import DEFAULT_AUTO
 from onnx_gate.numerics.compare import scaled_error
 from onnx_gate.numerics.scaled import scale_error
+from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array, first_line
 from onnx_gate.verify.judge.auto import FLOOR, JITTER_SHARE, SCALE_SHARE, eps_of
 from onnx_gate.verify.judge.judge import Rules, is_floating, judge
@@ -230,7 +231,7 @@ def _floor(array: Array) -> float:
 def _widest_eps(module: torch.nn.Module) -> float:
     found = [
         torch.finfo(t.dtype).eps
-        for t in (*module.parameters(), *module.buffers())
+        for _, t in state.tensors(module)
         if t.is_floating_point() and t.dtype.itemsize > 1
     ]
     return min(found, default=0.0)

@@ -153,7 +153,7 @@ class _Flat(torch.nn.Module):
         super().__init__()
         self.module = eager.module
         self._binding = eager.binding
-        self._names = (*eager.binding.positional, *eager.binding.keyword)
+        self._names = eager.binding.order
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         args, kwargs = self._binding.split(dict(zip(self._names, tensors, strict=True)))

@@ -24,7 +24,6 @@ from onnx_gate.diagnose.trace.trace import Trace
 from onnx_gate.report.model import Source
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import to_tensor
-from onnx_gate.verify.export.export import _call_order
 from onnx_gate.verify.source_lines import of_node, of_stack, own_source
 
 # Weights of fewer bytes are copied into the graph.
@@ -149,7 +148,7 @@ def _export(subject: Subject, exporter: str, path: Path) -> tuple[Any, Graph]:
                 kwargs=kwargs or None,
                 dynamo=False,
                 verbose=False,
-                input_names=_call_order(subject.eager),
+                input_names=list(subject.eager.binding.order),
             )
             return None, read_graph(onnx.load(str(path), load_external_data=False), path)
         program = torch.onnx.export(

@@ -20,7 +20,6 @@ from onnx_gate.diagnose.trace.trace import INPUT, Call, Input, Trace
 from onnx_gate.errors import GateError
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import Eager, to_array, to_tensor
-from onnx_gate.verify.export.export import _call_order
 from onnx_gate.verify.source_lines import of_stack, own_source
 
 
@@ -178,7 +177,7 @@ def join_program(eager: Eager, program: torch.export.ExportedProgram) -> dict[st
         for spec in program.graph_signature.input_specs
         if spec.kind == InputKind.USER_INPUT
     ]
-    order = _call_order(eager)
+    order = eager.binding.order
     if len(users) == len(order):
         return dict(zip(order, users, strict=True))
     return {name: name for name in order if name in users}

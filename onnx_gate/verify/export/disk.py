@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from onnx_gate.findings import codes
+from onnx_gate.runtimes import state
 
 # The graph itself, names, alignment, and what others write meanwhile.
 MARGIN_BYTES = 32 * 2**20
@@ -27,7 +28,7 @@ _REMEDY = (
 
 def check_room(folder: Path, module: torch.nn.Module) -> None:
     """Raise ``GateError`` (OG210) where ``folder`` has no room for the weights of ``module``."""
-    needed = needed_bytes((*module.parameters(), *module.buffers()))
+    needed = needed_bytes([tensor for _, tensor in state.tensors(module)])
     message = shortage(needed, shutil.disk_usage(folder).free)
     if message:
         raise codes.OG210.error(message)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,9 @@ import torch
 from onnx_gate.findings import codes
 from onnx_gate.manifest import InputSpec, ModelSpec
 from onnx_gate.report.model import ExportInfo
+from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array
-from onnx_gate.runtimes.outputs import flatten
+from onnx_gate.runtimes.outputs import flat_outputs
 from onnx_gate.runtimes.torch_eager import Eager, _fast_path, seed_everything, to_tensor
 from onnx_gate.verify.build import is_lfs_pointer, load_function
 from onnx_gate.verify.export.disk import check_room
@@ -100,20 +100,25 @@ def _dynamo(
     spec: ModelSpec, eager: Eager, tensors: dict[str, torch.Tensor], path: Path
 ) -> Exported:
     args, kwargs = eager.binding.split(tensors)
-    try:
-        _register_dataclasses(eager, tensors)
-        program = torch.onnx.export(
-            eager.module,
-            args,
-            kwargs=kwargs,
-            dynamo=True,
-            verbose=False,
-            opset_version=spec.export.opset,
-            output_names=_output_names(spec),
-            dynamic_shapes=_dynamic_shapes(eager, spec.inputs),
+    if isinstance(eager.module, torch.jit.ScriptModule):
+        raise codes.OG207.error(
+            "the dynamo exporter failed: exporting a ScriptModule is not supported. Return the "
+            "module that it was made from, or export it with export: {exporter: torchscript}",
         )
+    try:
+        with _exportable(eager, tensors):
+            program = torch.onnx.export(
+                eager.module,
+                args,
+                kwargs=kwargs,
+                dynamo=True,
+                verbose=False,
+                opset_version=spec.export.opset,
+                output_names=_output_names(spec),
+                dynamic_shapes=_dynamic_shapes(eager, spec.inputs),
+            )
         assert program is not None
-        weights = sum(p.numel() * p.element_size() for p in eager.module.parameters())
+        weights = sum(p.numel() * p.element_size() for p in state.parameters(eager.module))
         program.save(str(path), external_data=weights > EXTERNAL_DATA_BYTES)
     except Exception as error:
         raise export_error(error, spec) from error
@@ -129,8 +134,7 @@ def _dynamo(
 def _torchscript(
     spec: ModelSpec, eager: Eager, tensors: dict[str, torch.Tensor], path: Path
 ) -> Exported:
-    order = _call_order(eager)
-    args, kwargs = eager.binding.split(tensors)
+    order = list(eager.binding.order)
     axes = {
         name: {axis: dim for axis, dim in enumerate(s.shape) if isinstance(dim, str)}
         for name, s in spec.inputs.items()
@@ -143,12 +147,11 @@ def _torchscript(
         axes[name] = {axis: f"{name}_{axis}" for axis in range(tensor.ndim)}
     try:
         # The fused operators of attention's fast path have no translation.
-        with _flat_outputs(eager.module), _fast_path(False):
+        with _traceable(eager), _fast_path(False):
             torch.onnx.export(
                 eager.module,
-                args,
+                tuple(tensors[name] for name in order),
                 str(path),
-                kwargs=kwargs or None,
                 dynamo=False,
                 verbose=False,
                 opset_version=spec.export.opset,
@@ -161,23 +164,24 @@ def _torchscript(
     return Exported(path, "torchscript", read_graph(path, path.name), spec.export.opset)
 
 
-@contextmanager
-def _flat_outputs(module: torch.nn.Module) -> Iterator[None]:
-    """Let ``module`` return a tuple of tensors, which is all that tracing understands."""
-    original = module.forward
+def _exportable(
+    eager: Eager, tensors: Mapping[str, torch.Tensor]
+) -> AbstractContextManager[list[str] | None]:
+    """Let the module return what torch.export understands, where it does not already."""
+    if eager.returned is None:
+        eager.run_prepared({name: tensor.clone() for name, tensor in tensors.items()})
+    assert eager.returned is not None
+    return nullcontext() if eager.returned.plain else flat_outputs(eager.module)
 
-    @functools.wraps(original)
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        value = original(*args, **kwargs)
-        if isinstance(value, torch.Tensor):
-            return value
-        return tuple(tensor for _, tensor in flatten(value))
 
-    module.forward = forward
-    try:
-        yield
-    finally:
-        del module.forward
+def _traceable(eager: Eager) -> AbstractContextManager[list[str] | None]:
+    """Let the module take and return tuples of tensors, which is all that tracing understands."""
+    if isinstance(eager.module, torch.jit.ScriptModule):  # is translated as it is
+        return nullcontext()
+    binding = eager.binding
+    return flat_outputs(
+        eager.module, lambda tensors: binding.split(dict(zip(binding.order, tensors, strict=True)))
+    )
 
 
 def _custom(
@@ -232,15 +236,6 @@ def _dynamic_shapes(eager: Eager, inputs: Mapping[str, InputSpec]) -> dict[str, 
     return dict(inspect.signature(eager.module.forward).bind(*args, **kwargs).arguments)
 
 
-def _register_dataclasses(eager: Eager, tensors: dict[str, torch.Tensor]) -> None:
-    """Teach torch.export the dataclasses that the model returns."""
-    if eager.unregistered is None:
-        eager.run_prepared({name: t.clone() for name, t in tensors.items()})
-    for kind in eager.unregistered or ():
-        torch.export.register_dataclass(kind)
-    eager.unregistered = set()
-
-
 def _example_outputs(
     eager: Eager, tensors: dict[str, torch.Tensor]
 ) -> list[tuple[str, torch.Tensor]]:
@@ -249,27 +244,11 @@ def _example_outputs(
     return list(zip(names, outputs, strict=True))
 
 
-def _call_order(eager: Eager) -> list[str]:
-    """Return the manifest's inputs in the order of ``forward``'s parameters."""
-    names = {name: name for name in (*eager.binding.positional, *eager.binding.keyword)}
-    args, kwargs = eager.binding.split(names)
-    bound = inspect.signature(eager.module.forward).bind(*args, **kwargs)
-    order: list[str] = []
-    for value in bound.arguments.values():
-        if isinstance(value, tuple):
-            order.extend(value)
-        elif isinstance(value, dict):
-            order.extend(value.values())
-        else:
-            order.append(value)
-    return order
-
-
 def _join_inputs(
     eager: Eager, user_inputs: Sequence[str], graph_inputs: Sequence[str]
 ) -> dict[str, str]:
     """Match the manifest's inputs with the graph's, which the exporter may have renamed."""
-    order = _call_order(eager)
+    order = list(eager.binding.order)
     if len(user_inputs) == len(graph_inputs) == len(order):
         return dict(zip(order, graph_inputs, strict=True))
     return {

@@ -11,6 +11,7 @@ import torch.utils._pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from onnx_gate.errors import GateError
+from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager, to_array
 
@@ -99,7 +100,7 @@ class Float64Reference:
 
     def __init__(self, eager: Eager) -> None:
         self._eager = eager
-        self._lazy = _bytes(eager.module.parameters()) > DOUBLED_BYTES
+        self._lazy = _bytes(state.parameters(eager.module)) > DOUBLED_BYTES
 
     def run_tensors(
         self, inputs: Mapping[str, Array], inner: TorchDispatchMode | None = None
@@ -123,8 +124,8 @@ class Float64Reference:
         try:
             torch.set_default_dtype(torch.float64)
             with ExitStack() as stack:
-                weights = () if lazy else module.parameters()
-                stack.enter_context(_doubled((*weights, *module.buffers())))
+                weights = () if lazy else state.parameters(module)
+                stack.enter_context(_doubled((*weights, *state.buffers(module))))
                 stack.enter_context(Float64Mode(lazy=lazy))
                 if inner is not None:
                     stack.enter_context(inner)

@@ -1,0 +1,113 @@
+"""How the inputs of a manifest reach ``forward``: by name, whatever their order in the manifest."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from inspect import Parameter
+from typing import Any
+
+import torch
+from torch import nn
+
+from onnx_gate.errors import GateError
+from onnx_gate.findings import codes
+
+
+@dataclass(frozen=True)
+class Binding:
+    """Which inputs are passed by position and which by keyword, in the order of ``forward``."""
+
+    positional: tuple[str, ...]
+    keyword: tuple[str, ...]
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The inputs in the order of ``forward``'s parameters, which is the exporters' too."""
+        return (*self.positional, *self.keyword)
+
+    def split(self, values: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return ``(args, kwargs)`` of a call with these values."""
+        return (
+            tuple(values[name] for name in self.positional),
+            {name: values[name] for name in self.keyword},
+        )
+
+
+def bind(module: nn.Module, names: Sequence[str]) -> Binding:
+    """Join the inputs called ``names`` with the parameters of ``forward``.
+
+    By name, always, with two exceptions in which there is nothing to mistake: a single input, and
+    what goes into ``*args``. Raises ``GateError`` of kind ``build`` (OG104) for a name that is no
+    parameter, and where ``forward`` cannot be called with these inputs.
+    """
+    signature = signature_of(module)
+    if signature is None:
+        return Binding(tuple(names), ())
+    binding = _bind(module, signature, names)
+    try:
+        signature.bind(*binding.positional, **dict.fromkeys(binding.keyword))
+    except TypeError as error:
+        raise _mismatch(
+            f"forward cannot be called with the inputs {', '.join(names) or '(none)'}: {error}",
+            signature,
+        ) from error
+    return binding
+
+
+def signature_of(module: nn.Module) -> inspect.Signature | None:
+    """Return the signature of ``forward``, ``None`` where it tells none."""
+    if isinstance(module, torch.jit.ScriptModule):
+        schema: Any = getattr(module.forward, "schema", None)
+        # By position, as the exporter calls it; the first is self.
+        return inspect.Signature([_parameter(each) for each in schema.arguments[1:]])
+    try:
+        return inspect.signature(module.forward)
+    except (TypeError, ValueError):  # forward written in C has no signature
+        return None
+
+
+def _parameter(argument: Any) -> Parameter:
+    default = argument.default_value if argument.has_default_value() else Parameter.empty
+    return Parameter(argument.name, Parameter.POSITIONAL_ONLY, default=default)
+
+
+def _bind(module: nn.Module, signature: inspect.Signature, names: Sequence[str]) -> Binding:
+    parameters = signature.parameters
+    kinds = {parameter.kind for parameter in parameters.values()}
+    named = [
+        name
+        for name, parameter in parameters.items()
+        if name in names and parameter.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    ]
+    others = tuple(name for name in names if name not in named)
+    if len(names) == 1 and others and Parameter.VAR_KEYWORD not in kinds:
+        return Binding(others, ())
+    free = [name for name in parameters if name not in named]
+    for name in others:
+        near = difflib.get_close_matches(name, free, n=1, cutoff=0.6)
+        if near or not kinds & {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}:
+            hint = f" (is it {near[0]!r}?)" if near else ""
+            raise _mismatch(f"forward has no parameter {name!r}{hint}", signature)
+    by_position = [n for n in named if _goes_by_position(module, parameters[n])]
+    if others and Parameter.VAR_POSITIONAL in kinds:
+        # What stands before *args cannot be passed by keyword beside them.
+        by_position = [n for n in named if parameters[n].kind != Parameter.KEYWORD_ONLY]
+        keyword = [name for name in named if name not in by_position]
+        return Binding((*by_position, *others), tuple(keyword))
+    keyword = [name for name in named if name not in by_position]
+    return Binding(tuple(by_position), (*keyword, *others))
+
+
+def _goes_by_position(module: nn.Module, parameter: Parameter) -> bool:
+    if parameter.kind == Parameter.POSITIONAL_ONLY:
+        return True
+    # A captured program wants its arguments as they were given when it was captured.
+    return isinstance(module, torch.fx.GraphModule) and parameter.kind != Parameter.KEYWORD_ONLY
+
+
+def _mismatch(problem: str, signature: inspect.Signature) -> GateError:
+    listed = ", ".join(str(p).split(":")[0].split("=")[0] for p in signature.parameters.values())
+    return codes.OG104.error(f"{problem}; its parameters are {listed or 'none'}")

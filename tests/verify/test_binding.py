@@ -1,0 +1,79 @@
+"""Inputs are joined with the parameters of ``forward`` by name, or not at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from onnx_gate.errors import GateError
+from onnx_gate.runtimes.binding import bind
+
+
+class Two(nn.Module):
+    def forward(self, a: Any, b: Any) -> Any:
+        return a - 2 * b
+
+
+class Optional(nn.Module):
+    def forward(self, a: Any, mask: Any = None, *, b: Any = None, **others: Any) -> Any:
+        return a
+
+
+class Positional(nn.Module):
+    def forward(self, a: Any, b: Any, /) -> Any:
+        return a - 2 * b
+
+
+class Rest(nn.Module):
+    def forward(self, a: Any, *rest: Any) -> Any:
+        return a
+
+
+class Anything(nn.Module):
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return args
+
+
+@pytest.mark.parametrize(
+    ("module", "names", "args", "kwargs"),
+    [
+        (Two(), "ab", [], {"a": "a", "b": "b"}),
+        (Two(), "ba", [], {"a": "a", "b": "b"}),
+        (Positional(), "ba", ["a", "b"], {}),
+        (torch.jit.script(nn.Bilinear(2, 2, 2)), ["input2", "input1"], ["input1", "input2"], {}),
+        (nn.Identity(), ["image"], ["image"], {}),
+        (Optional(), ["b", "a"], [], {"a": "a", "b": "b"}),
+        (Optional(), ["extra", "a"], [], {"a": "a", "extra": "extra"}),
+        (Rest(), ["x", "a", "y"], ["a", "x", "y"], {}),
+        (Anything(), "yx", ["y", "x"], {}),
+    ],
+)
+def test_names_decide_and_not_their_order(
+    module: nn.Module, names: Any, args: list[str], kwargs: dict[str, str]
+) -> None:
+    binding = bind(module, tuple(names))
+    assert binding.split({name: name for name in names}) == (tuple(args), kwargs)
+    assert list(binding.split({name: name for name in names})[1]) == list(kwargs)
+    assert binding.order == (*args, *kwargs)
+
+
+@pytest.mark.parametrize(
+    ("module", "names", "message"),
+    [
+        (Two(), ["a", "bb"], "no parameter 'bb' (is it 'b'?); its parameters are a, b"),
+        (Two(), ["x", "y"], "no parameter 'x'; its parameters are a, b"),
+        (Two(), ["a"], "missing a required argument: 'b'"),
+        (Two(), ["x"], "missing a required argument: 'b'"),
+        (Optional(), ["a", "maks"], "no parameter 'maks' (is it 'mask'?)"),
+    ],
+)
+def test_a_name_that_is_no_parameter_is_an_error(
+    module: nn.Module, names: list[str], message: str
+) -> None:
+    with pytest.raises(GateError) as caught:
+        bind(module, tuple(names))
+    assert caught.value.code == "OG104"
+    assert message in caught.value.message
