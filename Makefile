@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo broken unit test e2e container lint format golden docs bench clean
+.PHONY: help demo broken unit test pytest e2e container lint format golden docs bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -26,7 +26,9 @@ broken: $(STAMP) ## verify examples/broken/: every one of them must be caught
 unit: $(STAMP) ## the tests without torch, models and processes: seconds
 	$(PYTEST) --unit -n $(WORKERS) -m "not slow and not process and not container"
 
-test: lint ## lint, types and all tests but those of containers: minutes
+test: lint pytest ## lint, types and all tests but those of containers: minutes
+
+pytest: $(STAMP) ## all tests but those of containers
 	$(PYTEST) -n $(WORKERS)
 
 e2e: $(STAMP) ## the tests that run whole manifests, and those of containers
