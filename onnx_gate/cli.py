@@ -13,9 +13,10 @@ import typer
 
 from onnx_gate.errors import UserError
 from onnx_gate.github.comment_policy import CommentPolicy
+from onnx_gate.text import did_you_mean, quote
 
 if TYPE_CHECKING:
-    from onnx_gate.manifest import Manifest
+    from onnx_gate.manifest import Manifest, Optimization
 
 PASSED, FAILED, INVALID = 0, 1, 2
 
@@ -46,15 +47,6 @@ class SchemaKind(str, Enum):
 
     manifest = "manifest"
     report = "report"
-
-
-class OptimizationLevel(str, Enum):
-    """Levels of ``onnx-gate replay``."""
-
-    off = "off"
-    basic = "basic"
-    extended = "extended"
-    all = "all"
 
 
 @app.command()
@@ -278,8 +270,11 @@ def replay(
         "onnxruntime"
     ),
     optimization: Annotated[
-        Optional[OptimizationLevel],  # noqa: UP045
-        typer.Option(help="ONNX Runtime's level; its own default where none is given."),
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="LEVEL",
+            help="ONNX Runtime's level: off, basic, extended or all (none: its own default).",
+        ),
     ] = None,
     provider: Annotated[
         Optional[str],  # noqa: UP045
@@ -307,7 +302,7 @@ def replay(
         spec = RuntimeSpec(
             runtime,
             provider=provider,
-            optimization=optimization.value if optimization is not None else None,
+            optimization=_level(optimization),
             session_options=parse_options(option or ()),
         )
         results = run_folder(folder, spec, Limits(atol, rtol))
@@ -375,15 +370,30 @@ def _load(path: Path) -> Manifest:
         raise typer.Exit(INVALID) from None
 
 
+def _level(text: str | None) -> Optimization | None:
+    from onnx_gate.manifest import OPTIMIZATIONS
+
+    for level in OPTIMIZATIONS:
+        if level == text:
+            return level
+    if text is not None:
+        _refuse(f"--optimization: unknown level {quote(text)}{did_you_mean(text, OPTIMIZATIONS)}")
+    return None
+
+
 def _refuse(message: str) -> NoReturn:
     typer.echo(f"onnx-gate: {message}", err=True)
     raise typer.Exit(INVALID)
 
 
+def _interrupt(number: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """Run the command line."""
     # Whoever is told to stop tidies up first, as after Ctrl-C.
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         app()
     except KeyboardInterrupt:

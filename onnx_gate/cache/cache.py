@@ -18,7 +18,7 @@ from onnx_gate.cache.entry import Entry
 from onnx_gate.cache.environment import fingerprint_of, variables_that_matter
 from onnx_gate.cache.git_index import tracked
 from onnx_gate.cache.key import Key, key_changes, key_of
-from onnx_gate.cache.places import State, find_places
+from onnx_gate.cache.path_names import State, find_places
 from onnx_gate.cache.record import installed
 from onnx_gate.cache.store import Store, Unusable
 from onnx_gate.cache.watch import Watch

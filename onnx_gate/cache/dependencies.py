@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from onnx_gate.cache.places import ABSENT, CLOSED, FOLDER, PathNames, State
+from onnx_gate.cache.path_names import ABSENT, CLOSED, FOLDER, PathNames, State
 
 MOST_PATHS = 200_000
 

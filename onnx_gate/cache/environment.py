@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import onnx_gate
-from onnx_gate.cache.places import digest
+from onnx_gate.cache.path_names import digest
 from onnx_gate.errors import UserError
 
 # Read by native code, which nobody sees do so, or before any model's code runs.

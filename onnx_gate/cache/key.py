@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from onnx_gate.cache.places import digest
+from onnx_gate.cache.path_names import digest
 from onnx_gate.manifest import ModelSpec
 
 # Taken from the manifest at hand whatever the verdict is.

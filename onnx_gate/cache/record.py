@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from onnx_gate.cache.places import KERNEL, within
+from onnx_gate.cache.path_names import KERNEL, within
 
 _NETWORK = ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto")
 # Where a folder is listed from to find a module, or the metadata of a package.

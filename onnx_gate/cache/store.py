@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from onnx_gate.cache.entry import MOST_BYTES, Entry, Head, from_bytes, read_head, to_bytes
-from onnx_gate.cache.places import digest
+from onnx_gate.cache.path_names import digest
 from onnx_gate.report.io import write_bytes
 
 MARKER = "CACHEDIR.TAG"

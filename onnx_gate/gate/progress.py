@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol
+from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -16,9 +16,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from onnx_gate.report.model import Verdict
 from onnx_gate.text import MAX_LINE, fenced, plain, unobeyed, workflow_command
-
-Verdict = Literal["pass", "diverged", "error"]
 
 _STYLES: dict[Verdict, str] = {"pass": "green", "diverged": "red", "error": "bold red"}
 _WIDTH = max(map(len, _STYLES))

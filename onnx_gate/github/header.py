@@ -7,11 +7,11 @@ import re
 from dataclasses import asdict, dataclass, field, fields
 
 from onnx_gate.errors import UserError
+from onnx_gate.report.verdict import VERDICTS
 
 VERSION = 1
 MAX_ID = 64
 
-_VERDICTS = ("pass", "diverged", "error")
 _LINE = re.compile(r"<!-- onnx-gate (\{[^\r\n<>]{0,1200}\}) -->(?=[\r\n]|\Z)")
 _SHA = re.compile(r"[0-9A-Za-z]{0,64}")
 _MAX_NUMBER = 2**63
@@ -41,7 +41,7 @@ class Header:
             raise ValueError("a header's version, run and attempt are whole numbers")
         if not (isinstance(self.sha, str) and _SHA.fullmatch(self.sha)):
             raise ValueError("a header's commit is letters and digits")
-        if self.verdict not in _VERDICTS:
+        if self.verdict not in VERDICTS:
             raise ValueError("a header's verdict is one of the report's")
 
     @property

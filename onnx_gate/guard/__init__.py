@@ -1,5 +1,5 @@
 """What a pull request's manifest asks less of its models than its base's does."""
 
-from onnx_gate.guard.models import loosened
+from onnx_gate.guard.loosened import loosened
 
 __all__ = ["loosened"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnx_gate.guard.text import listed, number
+from onnx_gate.guard.wording import listed, number
 from onnx_gate.manifest import ModelSpec, Tolerance
 from onnx_gate.text import quote
 

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterator
 
-from onnx_gate.guard.text import number
+from onnx_gate.guard.wording import number
 from onnx_gate.manifest import ModelSpec, Waiver
 from onnx_gate.text import quote
 

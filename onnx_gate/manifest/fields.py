@@ -12,7 +12,7 @@ from typing import Annotated, TypeVar
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
 
 from onnx_gate.manifest import readers, shapes
-from onnx_gate.manifest.spec import DTYPES, EDGE_KINDS
+from onnx_gate.manifest.spec import DTYPES, EDGE_KINDS, OPTIMIZATIONS
 
 
 def _schema(title: str, **schema: object) -> WithJsonSchema:
@@ -145,9 +145,7 @@ Memory = Annotated[
 ]
 Day = Annotated[datetime.date, PlainValidator(readers.read_date), _schema("date", format="date")]
 Flag = Annotated[bool, PlainValidator(readers.read_flag), WithJsonSchema({"type": "boolean"})]
-Level = Annotated[
-    str, PlainValidator(readers.read_optimization), _choice(("off", "basic", "extended", "all"))
-]
+Level = Annotated[str, PlainValidator(readers.read_optimization), _choice(OPTIMIZATIONS)]
 Option = Annotated[
     str,
     PlainValidator(readers.read_option),

@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from onnx_gate.manifest import shapes
 from onnx_gate.manifest.problems import describe
-from onnx_gate.manifest.spec import EDGE_KINDS
+from onnx_gate.manifest.spec import EDGE_KINDS, OPTIMIZATIONS
 from onnx_gate.text import did_you_mean, quote
 
 MAX_TEXT = 1000
@@ -246,11 +246,10 @@ def read_flag(value: Any) -> bool:
 
 def read_optimization(value: Any) -> Any:
     """One of the levels; YAML 1.1 reads ``off`` as false."""
-    levels = ("off", "basic", "extended", "all")
     if value is False:
         return "off"
-    if not isinstance(value, str) or value not in levels:
-        likeness = did_you_mean(value, levels) if isinstance(value, str) else ""
+    if not isinstance(value, str) or value not in OPTIMIZATIONS:
+        likeness = did_you_mean(value, OPTIMIZATIONS) if isinstance(value, str) else ""
         raise mistake(
             f"unknown optimization level {quote(value)}{likeness or '; write off or all'}"
         )

@@ -10,7 +10,7 @@ import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 DTYPES = (
     "float16",
@@ -48,6 +48,8 @@ DEFAULT_AUTO = 10.0
 DEFAULT_TIMEOUT = 600.0
 
 Optimization = Literal["off", "basic", "extended", "all"]
+OPTIMIZATIONS: tuple[Optimization, ...] = get_args(Optimization)
+"""ONNX Runtime's levels, each with all that those before it do."""
 Distribution = Literal["normal", "uniform", "lognormal"]
 
 

@@ -25,8 +25,8 @@ from onnx_gate.workers.admission import QueuedTask, RunningMemory
 from onnx_gate.workers.forkserver import ForkServer, ServerLost, WorkerEvent
 from onnx_gate.workers.launch import Launch
 from onnx_gate.workers.outcome import judge
+from onnx_gate.workers.running import Running
 from onnx_gate.workers.task import End, Outcome, Task
-from onnx_gate.workers.worker import Running
 
 __all__ = ["Outcome", "Task", "run_tasks"]
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from onnx_gate.cache.dependencies import Dependencies, Recorded, depend, differences
 from onnx_gate.cache.entry import from_bytes, to_bytes
-from onnx_gate.cache.places import PathNames, State
+from onnx_gate.cache.path_names import PathNames, State
 from onnx_gate.cache.record import installed
 from onnx_gate.cache.store import PER_MODEL, Store
 from onnx_gate.cache.watch import Watch

@@ -7,16 +7,14 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from onnx_gate.diagnose.bench import RUN, Answer, Bench
 from onnx_gate.diagnose.blame.agreement import Measured
-from onnx_gate.manifest import RuntimeSpec
+from onnx_gate.manifest import OPTIMIZATIONS, Optimization, RuntimeSpec
 from onnx_gate.report.model import Evidence, Experiment
 from onnx_gate.runtimes.base import find_runtime
 
-Level = Literal["off", "basic", "extended", "all"]
-LEVELS: tuple[Level, ...] = ("basic", "extended", "all")
+LEVELS = OPTIMIZATIONS[1:]
 
 # ONNX Runtime's session option that takes names of optimisers, joined with semicolons.
 SWITCH_OFF = "optimization.disable_specified_optimizers"
@@ -60,7 +58,7 @@ class Culprit:
     Where several change it, each alone, all of them, joined with "and".
     """
 
-    level: Level | None
+    level: Optimization | None
     optimiser: str | None
     evidence: tuple[Evidence, ...]
 

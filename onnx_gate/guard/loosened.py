@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from onnx_gate.guard import cases
-from onnx_gate.guard.text import listed
+from onnx_gate.guard import tried
 from onnx_gate.guard.tolerance import tolerances
 from onnx_gate.guard.waivers import waivers
-from onnx_gate.manifest import Manifest, ModelSpec, RuntimeSpec
+from onnx_gate.guard.wording import listed
+from onnx_gate.manifest import OPTIMIZATIONS, Manifest, ModelSpec, RuntimeSpec
 from onnx_gate.report.model import Change
 from onnx_gate.text import quote
 
 _Kind = Literal["required", "tolerance", "suites", "dims", "waiver", "other"]
-_LEVELS = (None, "all", "extended", "basic", "off")
+_LEVELS = (None, *reversed(OPTIMIZATIONS))
 
 
 def loosened(base: Manifest, head: Manifest) -> tuple[Change, ...]:
@@ -135,9 +135,9 @@ _ASPECTS: tuple[tuple[_Kind, Callable[[ModelSpec, ModelSpec], Iterator[str]]], .
     ("required", _required),
     ("tolerance", tolerances),
     ("other", _outputs),
-    ("suites", cases.suites),
-    ("dims", cases.dims),
-    ("other", cases.inputs),
+    ("suites", tried.suites),
+    ("dims", tried.dims),
+    ("other", tried.inputs),
     ("other", _runtimes),
     ("waiver", waivers),
     ("other", _source),

@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from onnx_gate.guard.text import listed, number
+from onnx_gate.guard.wording import listed, number
 from onnx_gate.manifest import (
     DEFAULT_SUITES,
     EdgesSuite,
