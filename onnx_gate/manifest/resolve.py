@@ -10,6 +10,7 @@ from onnx_gate.manifest import paths, shapes, spec
 from onnx_gate.manifest.entries import InputEntry, RuntimeEntry, ToleranceEntry
 from onnx_gate.manifest.problems import Keys, Mistake
 from onnx_gate.manifest.schema import DefaultsEntry, ManifestFile, ModelEntry
+from onnx_gate.manifest.sizes import default_sizes
 from onnx_gate.manifest.source import Source
 from onnx_gate.manifest.suites import (
     BUILT_IN_KINDS,
@@ -96,6 +97,11 @@ class Resolver:
             self._unused_dims((*here, "dims"), model.dims or {}, used)
         sizes = {**dims, **(defaults.dims or {}), **(model.dims or {})}
         timeout, memory = merged["timeout"], merged["memory"]
+        inputs = {
+            key: spec.InputSpec(each.dtype, each.shape, each.range)
+            for key, each in model.inputs.items()
+        }
+        usual = default_sizes(inputs)
         return spec.ModelSpec(
             name=name,
             model=model.model,
@@ -103,13 +109,10 @@ class Resolver:
             kwargs=merged["kwargs"] or {},
             weights=model.weights,
             onnx=model.onnx,
-            inputs={
-                key: spec.InputSpec(each.dtype, each.shape, each.range)
-                for key, each in model.inputs.items()
-            },
+            inputs=inputs,
             outputs=self._outputs((*origin["outputs"], "outputs"), merged["outputs"]),
             export=self._export(here, model, defaults, used),
-            dims={dim: sizes.get(dim, spec.DEFAULT_SIZES) for dim in sorted(used)},
+            dims={dim: sizes.get(dim, usual[dim]) for dim in sorted(used)},
             named_dims=frozenset(used & sizes.keys()),
             runtimes=self._runtimes((*origin["runtimes"], "runtimes"), merged["runtimes"]),
             suites={key: suite for key, suite in suites.items() if suite is not None},

@@ -191,8 +191,9 @@ class ManifestFile(Entry):
     )
     dims: fields.Maybe[Dims] = Field(
         default=None,
-        description="The sizes at which dynamic dimensions are tested, for all models. A dimension "
-        "that is named nowhere is tested at 1, 2 and 7.",
+        description="The sizes at which dynamic dimensions are tested, for all models. One that is "
+        "named nowhere is tested at 1, 2 and 7, or at sizes of images, frames or audio where it is "
+        "one of theirs.",
         json_schema_extra={"default": {}},
     )
     suites: fields.Maybe[dict[fields.Name, Suite]] = Field(

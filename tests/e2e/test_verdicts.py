@@ -90,7 +90,7 @@ def test_a_run_of_right_models_exits_0(good: Run) -> None:
 def test_every_size_and_seed_of_the_default_suites_is_tried(good: Run) -> None:
     cases = {check.case for check in good.model("factory").checks if not check.advice}
     assert {f"typical/batch={size}/0" for size in (1, 2, 7)} < cases
-    assert {f"typical/batch=3/{seed}" for seed in (0, 1, 2)} < cases
+    assert {f"typical/batch=7/{seed}" for seed in (0, 1)} < cases
     assert {case.split("/")[1] for case in cases if case.startswith("edges/")} == {
         *("zeros", "ones", "negative", "ties", "sweep")
     }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from onnx_gate.manifest import (
     DTYPES,
     EDGE_KINDS,
     EdgesSuite,
+    ExportSpec,
     FilesSuite,
     GeneratorSuite,
     InputSpec,
@@ -25,7 +28,7 @@ from onnx_gate.manifest import (
 )
 from onnx_gate.verify.inputs.cases import cases, matches
 from onnx_gate.verify.inputs.draw import FLOATS, Source, draw, exp, numpy_dtype
-from onnx_gate.verify.inputs.example import example_candidates, examples
+from onnx_gate.verify.inputs.example import example_sizes, examples
 from onnx_gate.verify.inputs.sizes import combinations, concrete
 from onnx_gate.verify.inputs.suites.base import SuiteContext
 from onnx_gate.verify.inputs.suites.edges import EdgeCases
@@ -110,16 +113,16 @@ def test_draws_have_dtype_shape_and_range(spec: InputSpec, law: str, seed: int) 
         assert np.isfinite(array.astype(np.float64)).all()
 
 
-def context(inputs: dict[str, InputSpec], spread: bool = False) -> SuiteContext:
+def context(inputs: dict[str, InputSpec], focused: bool = False) -> SuiteContext:
     combos = combinations({"batch": (1, 2), "seq": (1, 5)})
-    return SuiteContext("s", inputs, combos, Path(), spread)
+    return SuiteContext("s", inputs, combos, Path(), focus=combos[-1] if focused else None)
 
 
 @settings(max_examples=tries(60))
 @given(st.lists(input_specs(), min_size=1, max_size=3), st.booleans())
-def test_edges_have_dtype_shape_and_range(specs: list[InputSpec], spread: bool) -> None:
+def test_edges_have_dtype_shape_and_range(specs: list[InputSpec], focused: bool) -> None:
     inputs = {f"x{number}": spec for number, spec in enumerate(specs)}
-    for draft in EdgeCases().cases(EdgesSuite(EDGE_KINDS), context(inputs, spread)):
+    for draft in EdgeCases().cases(EdgesSuite(EDGE_KINDS), context(inputs, focused)):
         for name, spec in inputs.items():
             array = draft.arrays[name]
             assert array.dtype == numpy_dtype(spec.dtype)
@@ -185,6 +188,17 @@ def test_each_size_of_each_dimension_appears(dims: dict[str, list[int]]) -> None
         assert {combo[name] for combo in combos} == set(sizes)
     assert len(combos) == len({tuple(c.items()) for c in combos})
     assert len(combos) <= 9
+    for a, b in itertools.combinations(dims, 2):
+        assert not set.intersection(*map(set, dims.values())) or any(c[a] == c[b] for c in combos)
+
+
+def shaped(
+    shape: tuple[int | str, ...], dims: Mapping[str, Sequence[int]], **fields: Any
+) -> ModelSpec:
+    """A model of one input whose sizes the manifest gives."""
+    sizes = {name: tuple(each) for name, each in dims.items()}
+    inputs = {"x": InputSpec("float32", shape)}
+    return ModelSpec("m", "m.py:m", inputs, dims=sizes, named_dims=frozenset(sizes), **fields)
 
 
 @given(
@@ -195,16 +209,14 @@ def test_each_size_of_each_dimension_appears(dims: dict[str, list[int]]) -> None
     )
 )
 def test_the_example_has_distinct_sizes_that_are_not_0_or_1(dims: dict[str, list[int]]) -> None:
-    inputs = {"x": InputSpec("float32", (*dims, 3))}
-    sizes = next(iter(example_candidates(inputs, dims)))
+    sizes = next(example_sizes(shaped((*dims, 3), dims)))
     assert len(set(sizes.values())) == len(sizes)
     assert all(size >= 2 and all(size % d for d in range(2, size)) for size in sizes.values())
 
 
 def test_the_example_stays_within_the_tested_sizes_where_it_can() -> None:
     dims = {"batch": (1, 2, 7), "seq": (1, 16, 128)}
-    inputs = {"x": InputSpec("float32", ("batch", "seq", 3))}
-    sizes = next(iter(example_candidates(inputs, dims)))
+    sizes = next(example_sizes(shaped(("batch", "seq", 3), dims)))
     assert 2 <= sizes["batch"] <= 7
     assert 2 <= sizes["seq"] <= 128
     assert 3 not in sizes.values()
@@ -212,8 +224,8 @@ def test_the_example_stays_within_the_tested_sizes_where_it_can() -> None:
 
 def test_the_example_has_the_sizes_that_the_manifest_gives_it() -> None:
     dims = {"batch": (1, 2, 7), "seq": (8, 64)}
-    inputs = {"x": InputSpec("float32", ("batch", "seq", 3))}
-    for sizes in example_candidates(inputs, dims, {"seq": 5}):
+    spec = shaped(("batch", "seq", 3), dims, export=ExportSpec(example={"seq": 5}))
+    for sizes in example_sizes(spec):
         assert sizes["seq"] == 5
         assert sizes["batch"] != 5
 
@@ -234,8 +246,7 @@ def test_patterns_select_cases(pattern: str) -> None:
 
 
 def model(**fields: Any) -> ModelSpec:
-    inputs = {"x": InputSpec("float32", ("batch", "seq"))}
-    return ModelSpec("m", "m.py:m", inputs, dims={"batch": (1, 2), "seq": (3,)}, **fields)
+    return shaped(("batch", "seq"), {"batch": (1, 2), "seq": (3,)}, **fields)
 
 
 def test_cases_carry_their_kind_and_sizes_as_data(tmp_path: Path) -> None:
@@ -279,3 +290,53 @@ def test_suites_and_edges_that_make_no_case_are_known(tmp_path: Path) -> None:
         ("idle", "int_extremes"): 0,
         ("own", ""): 0,
     }
+
+
+def padded(mask: np.ndarray) -> str:
+    """How a mask that is 1 at what counts is padded."""
+    rises, falls = (np.diff(mask.astype(int), axis=-1) == step for step in (1, -1))
+    if not (rises.any() or falls.any()):
+        return "none" if mask.all() else "all"
+    if rises.any() and falls.any():
+        return "bits"
+    return "in front" if rises.any() else "behind"
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "keeps"),
+    [
+        ("attention_mask", InputSpec("int64", ("batch", "seq"), (0, 1)), 1),
+        ("mask", InputSpec("float32", ("batch", "seq"), (0.0, 1.0)), 1),
+        ("src_key_padding_mask", InputSpec("bool", ("batch", "seq")), 0),
+        ("valid", InputSpec("bool", ("batch", 1, "seq")), 1),
+    ],
+)
+def test_masks_are_padded_in_front_behind_and_not_at_all(
+    name: str, spec: InputSpec, keeps: int
+) -> None:
+    inputs = {"x": InputSpec("float32", ("batch", "seq", 8)), name: spec}
+    dims = {"batch": (1, 2, 7), "seq": (1, 2, 7)}
+    drawn = list(cases(ModelSpec("m", "m:m", inputs, dims=dims), {"batch": 2, "seq": 7}, Path()))
+    long = [case.arrays[name] for case in drawn if case.sizes["seq"] >= 7 and not case.edge]
+    ways = [padded(mask == keeps) for mask in long]
+    assert {"behind", "in front", "bits", "none"} <= set(ways)
+    for mask, way in zip(long, ways, strict=True):
+        kept = (mask == keeps).reshape(-1, mask.shape[-1])
+        assert kept.any(axis=-1).all()
+        if way in ("behind", "in front") and len(kept) > 1:
+            assert kept[0].all()
+            assert not kept[1:].all()
+
+
+def test_what_is_no_mask_along_a_sequence_is_drawn_at_random() -> None:
+    inputs = {
+        "flags": InputSpec("bool", ("batch",)),
+        "features": InputSpec("int64", ("batch", 12), (0, 1)),
+        "share": InputSpec("float32", ("batch", "seq"), (0.0, 1.0)),
+    }
+    drawn = RandomCases().cases(RandomSuite("normal", count=8), context(inputs))
+    for draft in drawn:
+        key = (0, "s", draft.parts[0], draft.parts[1])
+        for name, spec in inputs.items():
+            plain = draw(spec, concrete(spec, draft.sizes), Source(*key, name))
+            assert np.array_equal(draft.arrays[name], plain)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from onnx_gate.manifest import (
     Suite,
 )
 from onnx_gate.runtimes.base import Array
-from onnx_gate.verify.inputs.sizes import Sizes, combinations
+from onnx_gate.verify.inputs.sizes import Sizes, cheapest, combinations, larger
 from onnx_gate.verify.inputs.suites.base import ENTRY_POINT_GROUP, SuiteContext, SuiteKind
 
 
@@ -61,15 +61,13 @@ class Cases(Iterator[Case]):
         self,
         spec: ModelSpec,
         suites: Mapping[str, Suite],
-        combos: tuple[Sizes, ...],
-        workspace: Path,
+        context: SuiteContext,
         patterns: tuple[str, ...],
         advice: bool,
     ) -> None:
         self._spec = spec
         self._suites = suites
-        self._combos = combos
-        self._workspace = workspace
+        self._context = context
         self._patterns = patterns
         self._advice = advice
         self._cases = self._all()
@@ -95,9 +93,7 @@ class Cases(Iterator[Case]):
         own_sizes = spec.dims.keys() <= spec.named_dims
         for name, suite in self._suites.items():
             kind = kind_of(suite)
-            context = SuiteContext(
-                name, spec.inputs, self._combos, self._workspace, spread=not named
-            )
+            context = replace(self._context, name=name)
             for draft in suite_reader(kind).cases(suite, context):
                 self.counts[name, draft.edge] += 1
                 case_id = "/".join((name, *draft.parts))
@@ -131,14 +127,17 @@ def cases(
     model that names its suites. Asking for the next case raises ``GateError`` of kind
     ``unverified`` where a suite cannot be read.
     """
-    default = not spec.suites
-    suites = (ADVICE_SUITES if default else {}) if advice else (spec.suites or DEFAULT_SUITES)
-    combos: tuple[Sizes, ...] = combinations(spec.dims)
+    if spec.suites:
+        context = SuiteContext("", spec.inputs, combinations(spec.dims), workspace, larger(spec))
+        return Cases(spec, {} if advice else spec.suites, context, patterns, advice)
+    focus = cheapest(spec, example)
+    context = SuiteContext("", spec.inputs, (focus,), workspace, focus=focus)
     if advice:
-        combos = (example,)
-    elif default:
-        combos = (example, *(c for c in combos if c != example))
-    return Cases(spec, suites, combos, workspace, patterns, advice)
+        return Cases(spec, ADVICE_SUITES, context, patterns, advice)
+    sizes = [example, focus, *combinations(spec.dims)]
+    distinct = tuple(each for index, each in enumerate(sizes) if each not in sizes[:index])
+    context = replace(context, combinations=distinct, once=larger(spec))
+    return Cases(spec, DEFAULT_SUITES, context, patterns, advice)
 
 
 def selected(case_id: str, patterns: tuple[str, ...]) -> bool:

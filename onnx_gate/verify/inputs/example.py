@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from onnx_gate.manifest import FilesSuite, GeneratorSuite, InputSpec, ModelSpec
+from onnx_gate.manifest import FilesSuite, GeneratorSuite, ModelSpec
+from onnx_gate.manifest.sizes import roles
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inputs.cases import cases
 from onnx_gate.verify.inputs.draw import Source, draw, is_drawable
-from onnx_gate.verify.inputs.sizes import Sizes, concrete
+from onnx_gate.verify.inputs.sizes import Sizes, concrete, larger
 
 # So many of a suite's own cases are tried where ``forward`` refuses every drawn one.
 _STORED = 3
@@ -31,7 +32,7 @@ def examples(
     if all(is_drawable(each) for each in spec.inputs.values()):
         if first is not None:
             yield first, example_at(spec, first)
-        for sizes in example_candidates(spec.inputs, spec.dims, spec.export.example):
+        for sizes in example_sizes(spec):
             yield sizes, example_at(spec, sizes)
     own = {n: s for n, s in spec.suites.items() if isinstance(s, FilesSuite | GeneratorSuite)}
     stored = cases(replace(spec, suites=own), {}, workspace) if own else ()
@@ -46,31 +47,30 @@ def example_at(spec: ModelSpec, sizes: Sizes) -> dict[str, Array]:
     }
 
 
-def example_candidates(
-    inputs: Mapping[str, InputSpec],
-    dims: Mapping[str, Sequence[int]],
-    named: Sizes | None = None,
-) -> Iterator[dict[str, int]]:
-    """Yield sizes for the example of the export, the best first; those of the manifest are kept.
+def example_sizes(spec: ModelSpec) -> Iterator[Sizes]:
+    """Yield sizes for the export's example, the best first; those of the manifest are kept.
 
-    First a prime of its own for every dimension, between its smallest and largest tested size
-    and different from every fixed size, so that two dimensions cannot be confused and neither 0
-    nor 1 is specialised. Models that take only certain sizes refuse that; then come the tested
-    sizes themselves, distinct and above 1 where they can be.
+    First a prime of its own for every dimension, different from every fixed size, so that two
+    dimensions cannot be confused and neither 0 nor 1 is specialised. Models that take only certain
+    sizes refuse that; then come the tested sizes themselves, distinct and above 1 where they can
+    be, and the larger ones.
     """
-    named = {name: size for name, size in (named or {}).items() if name in dims}
-    fixed = {d for spec in inputs.values() for d in spec.shape if isinstance(d, int)}
+    named = spec.export.example
+    fixed = {d for each in spec.inputs.values() for d in each.shape if isinstance(d, int)}
     fixed |= set(named.values())
-    free = {name: sizes for name, sizes in dims.items() if name not in named}
-    for sizes in _free_candidates(free, fixed):
-        yield {name: named.get(name, sizes.get(name, 0)) for name in dims}
+    free = {name: sizes for name, sizes in spec.dims.items() if name not in named}
+    batch = {name for name, role in roles(spec.inputs).items() if role == "batch"}
+    for sizes in (*_free_sizes(free, fixed, batch), *larger(spec)):
+        yield {name: named.get(name, sizes.get(name, 0)) for name in spec.dims}
 
 
-def _free_candidates(dims: Mapping[str, Sequence[int]], fixed: set[int]) -> Iterator[Sizes]:
+def _free_sizes(
+    dims: Mapping[str, Sequence[int]], fixed: set[int], batch: set[str]
+) -> Iterator[Sizes]:
     if not dims:
         yield {}
         return
-    yield _primes(dims, fixed)
+    yield _primes(dims, fixed, batch)
     usable = {name: [s for s in sizes if s >= 2] or list(sizes) for name, sizes in dims.items()}
     mixed = list(
         itertools.islice(itertools.product(*(reversed(sizes) for sizes in usable.values())), 512)
@@ -79,22 +79,31 @@ def _free_candidates(dims: Mapping[str, Sequence[int]], fixed: set[int]) -> Iter
     for sizes in mixed[:8]:
         yield dict(zip(usable, sizes, strict=True))
     for name in dims:
-        primes = _primes({name: dims[name]}, fixed)
+        primes = _primes({name: dims[name]}, fixed, batch)
         others = {n: max(s) for n, s in dims.items() if n != name}
         yield {n: primes.get(n, others.get(n, 2)) for n in dims}
 
 
-def _primes(dims: Mapping[str, Sequence[int]], fixed: set[int]) -> dict[str, int]:
+def _primes(dims: Mapping[str, Sequence[int]], fixed: set[int], batch: set[str]) -> dict[str, int]:
+    """Return a prime for each dimension: a tested size where one is, else one among them or above.
+
+    The smallest, since the example is run more often than any other input; but 2 for nothing but a
+    batch where there is another: what is computed along two elements is degenerate.
+    """
     chosen: dict[str, int] = {}
-    for name, sizes in sorted(dims.items(), key=lambda item: max(item[1])):
+    order = sorted(dims.items(), key=lambda item: (item[0] not in batch, max(item[1])))
+    for name, sizes in order:
         low, high = min(sizes), max(max(sizes), 2)
         # There is a prime between n and 2n, and no more of them are taken than there are names.
         upto = 2 ** (len(dims) + 1) * (high + max(fixed, default=0) + 8)
         free = [p for p in _primes_between(low, upto) if p not in chosen.values()]
-        within = [p for p in free if low <= p <= high]
+        if name in batch:
+            free.sort()
+        within = [p for p in free if p <= high]
         new = [p for p in within if p not in fixed]
-        larger = [p for p in free if p > high and p not in fixed]
-        chosen[name] = (new or within or larger)[0]
+        tested = [p for p in new if p in sizes and (p > 2 or name in batch)]
+        beyond = [p for p in free if p > high and p not in fixed]
+        chosen[name] = (tested or new or within or beyond)[0]
     return {name: chosen[name] for name in dims}
 
 

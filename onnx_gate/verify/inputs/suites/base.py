@@ -37,15 +37,17 @@ class Draft:
 class SuiteContext:
     """What a suite may know of the model that it feeds.
 
-    ``combinations`` are the sizes of the dynamic dimensions to test. ``spread`` asks a suite of
-    many kinds of case to go through the combinations in turn instead of crossing with them all.
+    ``combinations`` are the sizes of the dynamic dimensions to test, ``once`` those at which one
+    case is enough. With a ``focus`` nobody has asked for the cases: then each combination gets one,
+    and everything else is tried at the sizes of ``focus`` alone.
     """
 
     name: str
     inputs: Mapping[str, InputSpec]
     combinations: tuple[Sizes, ...]
     workspace: Path
-    spread: bool = False
+    once: tuple[Sizes, ...] = ()
+    focus: Sizes | None = None
 
 
 class SuiteKind(Protocol):

@@ -11,7 +11,8 @@ import numpy as np
 
 from onnx_gate.manifest import EdgesSuite, InputSpec
 from onnx_gate.runtimes.base import Array
-from onnx_gate.verify.inputs.draw import Float64, Source, draw, numpy_dtype, to_dtype
+from onnx_gate.verify.inputs.draw import Float64, Source, numpy_dtype, to_dtype
+from onnx_gate.verify.inputs.masks import draw_inputs
 from onnx_gate.verify.inputs.sizes import Sizes, concrete, sizes_label
 from onnx_gate.verify.inputs.suites.base import Draft, SuiteContext, is_float
 
@@ -40,25 +41,24 @@ class EdgeCases:
     def cases(self, suite: EdgesSuite, context: SuiteContext) -> Iterator[Draft]:
         """Yield ``kind/sizes`` for every kind that fits some input."""
         edges = [edge for kind in suite.edges for edge in _edges(kind, context.inputs)]
-        for edge, sizes in _pairs(edges, context.combinations, context.spread):
+        for number, (edge, sizes) in enumerate(_pairs(edges, context)):
             label = sizes_label(sizes)
-            arrays = {}
-            for name, spec in context.inputs.items():
-                source = Source(suite.seed, context.name, edge.label, label, name)
-                make = edge.makers.get(name, draw)
-                arrays[name] = make(spec, concrete(spec, sizes), source)
+            key = (suite.seed, context.name, edge.label, label)
+            others = {n: s for n, s in context.inputs.items() if n not in edge.makers}
+            drawn = draw_inputs(others, sizes, key, "normal", number)
+            arrays = {
+                name: drawn[name]
+                if name in drawn
+                else edge.makers[name](spec, concrete(spec, sizes), Source(*key, name))
+                for name, spec in context.inputs.items()
+            }
             parts = (edge.label, *([label] if label else []))
             yield Draft(parts, arrays, sizes, edge=edge.kind)
 
 
-def _pairs(
-    edges: list[_Edge], combinations: tuple[Sizes, ...], spread: bool
-) -> Iterator[tuple[_Edge, Sizes]]:
-    filled = [edge for edge in edges if edge.empty is None]
-    if spread:
-        yield from zip(filled, itertools.cycle(combinations))
-    else:
-        yield from itertools.product(filled, combinations)
+def _pairs(edges: list[_Edge], context: SuiteContext) -> Iterator[tuple[_Edge, Sizes]]:
+    combinations = context.combinations if context.focus is None else (context.focus,)
+    yield from itertools.product((edge for edge in edges if edge.empty is None), combinations)
     for edge in edges:
         if edge.empty is not None:
             widest = max(combinations, key=lambda sizes: sum(sizes.values()))
