@@ -195,7 +195,9 @@ class Bench:
         return self._example[0]
 
     def _draw_example(self) -> tuple[Mapping[str, Array], Answer] | None:
-        for _, arrays in examples(self.subject.spec, self.subject.workspace):
+        subject = self.subject
+        first = subject.exported.example or None
+        for _, arrays in examples(subject.spec, subject.workspace, first):
             try:
                 return arrays, self.select(self.eager.run(arrays).arrays)
             except Refusal:

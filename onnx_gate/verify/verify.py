@@ -27,10 +27,11 @@ from onnx_gate.verify.build import build
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.conclude import conclude
 from onnx_gate.verify.context import Context
-from onnx_gate.verify.export.export import Exported, export
+from onnx_gate.verify.export.export import Exported
 from onnx_gate.verify.export.reuse import delete_export, load_export, save_export_metadata
+from onnx_gate.verify.exporting import export_prepared
 from onnx_gate.verify.inspect.inspect import inspect_graph, join_inputs
-from onnx_gate.verify.prepare import Prepared, prepare, restore_after_export
+from onnx_gate.verify.prepare import Prepared, prepare
 from onnx_gate.verify.stopwatch import Clock
 from onnx_gate.workers import tracebacks
 from onnx_gate.workers.forked import run_forked
@@ -219,11 +220,10 @@ def _verify(
         progress.findings += found
     else:
         with progress.stage("export"):
-            exported, after = _exported(spec, context, prepared)
+            exported, after = export_prepared(spec, context, prepared)
             progress.export = exported.info()
-        changed, prepared = after is not prepared, after
-        if changed:
-            progress.findings += prepared.findings
+        changed, prepared = after.eager.module is not prepared.eager.module, after
+        progress.findings += prepared.findings
         with progress.stage("inspect"):
             found = tuple(inspect_graph(spec, exported))
             progress.findings += found
@@ -236,20 +236,9 @@ def _verify(
             _must_agree(prepared, "called again on equal inputs after other calls")
     progress.findings += checker.findings
     verdict, checks, findings = conclude(
-        spec, checks, progress.findings, prepared.sizes, context.today
+        spec, checks, progress.findings, exported.example, context.today
     )
     return _result(spec, progress, verdict, checks, findings), checker, exported
-
-
-def _exported(spec: ModelSpec, context: Context, prepared: Prepared) -> tuple[Exported, Prepared]:
-    """Export; return the graph, and the module as it was before."""
-    try:
-        exported = export(spec, prepared.eager, prepared.example, context.workspace, context.folder)
-    except GateError:
-        # A model that disagrees with itself is that before anything else.
-        restore_after_export(spec, context, prepared)
-        raise
-    return exported, restore_after_export(spec, context, prepared)
 
 
 def _must_agree(prepared: Prepared, when: str) -> None:
@@ -268,7 +257,7 @@ def _checker(spec: ModelSpec, context: Context, prepared: Prepared, exported: Ex
         path=exported.path,
         graph_inputs=join_inputs(spec, exported),
         graph_outputs=tuple(value.name for value in exported.proto.graph.output),
-        example=prepared.sizes,
+        example=exported.example,
         workspace=context.workspace,
         patterns=context.patterns,
         threads=context.threads,

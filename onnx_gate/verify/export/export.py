@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 from collections.abc import Mapping, Sequence
@@ -21,8 +22,10 @@ from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.outputs import flat_outputs
 from onnx_gate.runtimes.torch_eager import Eager, _fast_path, seed_everything, to_tensor
 from onnx_gate.verify.build import is_lfs_pointer, load_function
+from onnx_gate.verify.export.assumptions import Assumption, assumptions
 from onnx_gate.verify.export.disk import check_room
 from onnx_gate.verify.export.errors import export_error
+from onnx_gate.verify.source_lines import workspace_of
 
 # Above this the weights go beside the graph, which halves the memory that a session takes to load.
 EXTERNAL_DATA_BYTES = 256 * 2**20
@@ -34,8 +37,10 @@ class Exported:
 
     ``input_names`` maps the manifest's inputs to the graph's, as far as the exporter knows;
     ``ranges`` maps dynamic dimensions to the sizes for which the exporter vouches (both ends
-    inclusive, ``None`` without end). ``opset_asked`` is what the manifest asks for. ``program``
-    is torch.export's, decomposed as the graph was translated from it, ``None`` without one.
+    inclusive, ``None`` without end), ``conditions`` are further ones on sizes that it relies on.
+    ``opset_asked`` is what the manifest asks for, ``example`` the sizes of the inputs that the
+    model was exported with. ``program`` is torch.export's, decomposed as the graph was translated
+    from it, ``None`` without one. ``first`` is the export that this one was made in place of.
     """
 
     path: Path
@@ -45,6 +50,18 @@ class Exported:
     input_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
     ranges: Mapping[str, tuple[int, int | None]] = dataclasses.field(default_factory=dict)
     program: torch.export.ExportedProgram | None = None
+    conditions: tuple[Assumption, ...] = ()
+    example: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    first: Exported | None = None
+
+    @property
+    def placeholders(self) -> dict[str, str]:
+        """The placeholder of the program for each of the manifest's inputs that is in the graph."""
+        users = self.program.graph_signature.user_inputs if self.program is not None else ()
+        of_graph = dict(
+            zip((v.name for v in self.proto.graph.input), map(str, users), strict=False)
+        )
+        return {n: of_graph[g] for n, g in self.input_names.items() if g in of_graph}
 
     @property
     def opset(self) -> int:
@@ -128,7 +145,8 @@ def _dynamo(
     graph_inputs = [value.name for value in proto.graph.input]
     names = _join_inputs(eager, user_inputs, graph_inputs)
     ranges = _ranges(exported_program, spec.inputs, names, graph_inputs) if exported_program else {}
-    return Exported(path, "dynamo", proto, spec.export.opset, names, ranges, exported_program)
+    exported = Exported(path, "dynamo", proto, spec.export.opset, names, ranges, exported_program)
+    return dataclasses.replace(exported, conditions=_conditions(spec, exported))
 
 
 def _torchscript(
@@ -254,6 +272,21 @@ def _join_inputs(
     return {
         name: graph for name in order for graph in graph_inputs if graph in (name, f"{name}_orig")
     }
+
+
+def shapes_of(spec: ModelSpec, exported: Exported) -> dict[str, tuple[int | str, ...]]:
+    """Return the declared shape of each placeholder of the program."""
+    return {p: spec.inputs[name].shape for name, p in exported.placeholders.items()}
+
+
+def _conditions(spec: ModelSpec, exported: Exported) -> tuple[Assumption, ...]:
+    if exported.program is None:
+        return ()
+    # What torch keeps of a trace is private to it, and a model has its verdict without.
+    with contextlib.suppress(Exception):
+        shapes, root = shapes_of(spec, exported), workspace_of(spec.model)
+        return tuple(assumptions(exported.program.graph_module, shapes, root))
+    return ()
 
 
 def _ranges(

@@ -24,6 +24,7 @@ class Notes(BaseModel):
     opset_asked: int | None
     input_names: Mapping[str, str]
     ranges: Mapping[str, tuple[int, int | None]]
+    example: Mapping[str, int]
     findings: tuple[Finding, ...]
 
 
@@ -35,6 +36,7 @@ def save_export_metadata(exported: Exported, findings: Sequence[Finding]) -> Non
         opset_asked=exported.opset_asked,
         input_names=dict(exported.input_names),
         ranges=dict(exported.ranges),
+        example=dict(exported.example),
         findings=tuple(findings),
     )
     write_text(exported.path.parent / EXPORT_NOTES, notes.model_dump_json())
@@ -58,6 +60,7 @@ def load_export(folder: Path) -> tuple[Exported, tuple[Finding, ...]] | None:
         opset_asked=notes.opset_asked,
         input_names=notes.input_names,
         ranges=notes.ranges,
+        example=notes.example,
     )
     return exported, notes.findings
 

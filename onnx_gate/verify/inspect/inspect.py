@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,14 +15,13 @@ from onnx_gate.findings import codes
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.model import Finding
 from onnx_gate.runtimes.base import first_line
-from onnx_gate.verify.export.assumptions import assumptions, bounded_by
 from onnx_gate.verify.export.export import Exported
 from onnx_gate.verify.inputs.draw import numpy_dtype
-from onnx_gate.verify.inputs.sizes import combinations, sizes_label
 from onnx_gate.verify.inspect.checker import check_file
 from onnx_gate.verify.inspect.lowering import deleted_constants, float64_inside, log_of_sigmoid
 from onnx_gate.verify.inspect.opsets import changed_between, introduced_after
-from onnx_gate.verify.source_lines import at, finding_at, of_node, shown, workspace_of
+from onnx_gate.verify.inspect.sizes import inspect_sizes
+from onnx_gate.verify.source_lines import at, finding_at, of_node, workspace_of
 
 _SMALL_BYTES = 1024
 
@@ -50,7 +48,7 @@ def inspect_graph(spec: ModelSpec, exported: Exported) -> list[Finding]:
         *_shapes(exported.path, exported.proto),
         *_opset(exported),
         *_inputs(spec, exported),
-        *_ranges(spec, exported, root),
+        *inspect_sizes(spec, exported, root),
         *_nodes(exported.proto, root),
         *log_of_sigmoid(exported.proto, root),
         *_program(spec, exported, root),
@@ -157,85 +155,11 @@ def _inputs(spec: ModelSpec, exported: Exported) -> Iterator[Finding]:
                 )
 
 
-def _ranges(spec: ModelSpec, exported: Exported, root: Path | None) -> Iterator[Finding]:
-    for dim, (low, high) in exported.ranges.items():
-        outside = [s for s in spec.dims.get(dim, ()) if s < low or (high is not None and s > high)]
-        if low in (1, 2):
-            # torch.export never vouches for 0 and 1; whether they work is seen by running them.
-            outside = [size for size in outside if size > 1]
-        if low == high:
-            text = f"the size {low}"
-        elif high is not None:
-            text = f"sizes from {low} to {high}"
-        elif outside:
-            text = f"sizes of at least {low}"
-        else:
-            continue
-        source = None
-        if exported.program is not None:
-            with contextlib.suppress(Exception):  # private to torch, as in _program
-                graph, shapes = exported.program.graph_module, _shapes_of(spec, exported)
-                source = bounded_by(graph, shapes, dim, high is not None, root)
-        yield finding_at(
-            codes.OG116,
-            f"torch.export vouches for {text} of the dynamic dimension {dim!r} only: "
-            f"{shown(source, 'forward')} has a condition on it, and the graph has no trace of the "
-            "other branch"
-            + (f"; tested outside it: {', '.join(map(str, outside))}" if outside else ""),
-            source,
-        )
-
-
-def _shapes_of(spec: ModelSpec, exported: Exported) -> dict[str, tuple[int | str, ...]]:
-    """Return the declared shape of each placeholder of the program."""
-    assert exported.program is not None
-    graph_inputs = [value.name for value in exported.proto.graph.input]
-    placeholders = [str(name) for name in exported.program.graph_signature.user_inputs]
-    return {
-        placeholders[place]: spec.inputs[name].shape
-        for name, graph in exported.input_names.items()
-        if graph in graph_inputs and (place := graph_inputs.index(graph)) < len(placeholders)
-    }
-
-
 def _program(spec: ModelSpec, exported: Exported, root: Path | None) -> Iterator[Finding]:
     program = exported.program
-    if program is None:
-        return
-    yield from deleted_constants(program, exported.proto, root)
-    yield from float64_inside(program, {s.dtype for s in spec.inputs.values()}, root)
-    # What torch keeps of a trace is private to it, and a note is not worth a model's verdict.
-    with contextlib.suppress(Exception):
-        yield from _assumed(spec, exported, root)
-
-
-def _assumed(spec: ModelSpec, exported: Exported, root: Path | None) -> Iterator[Finding]:
-    """Name the conditions on sizes that torch.export relied on and some tested size breaks."""
-    assert exported.program is not None
-    tested = combinations(spec.dims)
-    for assumption in assumptions(exported.program.graph_module, _shapes_of(spec, exported), root):
-        broken = [sizes for sizes in tested if not assumption.holds(sizes)]
-        if not broken:
-            continue
-        remedy, data = "", None
-        fitting = assumption.sizes()[:2] if len(assumption.dims) == 1 else []
-        if fitting:
-            remedy = (
-                f". Sizes for which it holds: dims: {{{assumption.dims[0]}: "
-                f"[{', '.join(map(str, fitting))}]}}"
-            )
-            data = {"dimension": assumption.dims[0], "sizes": fitting}
-        own = {sizes_label({d: sizes[d] for d in assumption.dims}): None for sizes in broken}
-        source = assumption.source
-        yield finding_at(
-            codes.OG116,
-            f"torch.export took for granted that {assumption.text}, by "
-            f"{shown(source, 'forward')}, and the graph does not check it; tested as well: "
-            f"{'; '.join(list(own)[:4])}{remedy}",
-            source,
-            severity="note",
-            data=data,
-        )
+    if program is not None:
+        yield from deleted_constants(program, exported.proto, root)
+        yield from float64_inside(program, {s.dtype for s in spec.inputs.values()}, root)
 
 
 def _nodes(proto: onnx.ModelProto, root: Path | None) -> Iterator[Finding]:

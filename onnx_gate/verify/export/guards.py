@@ -1,0 +1,44 @@
+"""At which tested sizes an export holds, as far as torch.export says, and where another would."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from onnx_gate.manifest import ModelSpec
+from onnx_gate.verify.export.export import Exported
+from onnx_gate.verify.inputs.example import example_sizes
+from onnx_gate.verify.inputs.sizes import Sizes, tried_sizes
+
+
+def answers(exported: Exported, sizes: Sizes) -> tuple[bool, ...]:
+    """Return whether each range and each condition that an export relies on holds at some sizes."""
+    return (
+        *(within(bounds, sizes.get(dim)) for dim, bounds in exported.ranges.items()),
+        *(condition.holds(sizes) for condition in exported.conditions),
+    )
+
+
+def holding(spec: ModelSpec, exported: Exported) -> int:
+    """Return at how many of the tested combinations of sizes all of it holds."""
+    return sum(all(answers(exported, sizes)) for sizes in tried_sizes(spec))
+
+
+def within(bounds: tuple[int, int | None], size: int | None) -> bool:
+    """Return whether torch.export vouches for a size, or leaves it open as it does 0 and 1."""
+    low, high = bounds
+    if size is None or (low in (1, 2) and size < low):
+        return True
+    return low <= size and (high is None or size <= high)
+
+
+def better_example(spec: ModelSpec, exported: Exported) -> Sizes | None:
+    """Return sizes for an example whose export would hold at more of the tested sizes.
+
+    ``None`` where there are none. An export takes for granted what is so at its example, so it
+    holds at those sizes at which each condition has the answer that it has there.
+    """
+    numbers = Counter(answers(exported, sizes) for sizes in tried_sizes(spec))
+    wanted, number = max(numbers.items(), key=lambda item: (item[1], all(item[0])))
+    if all(wanted) or number <= holding(spec, exported):
+        return None
+    return next((s for s in example_sizes(spec) if answers(exported, s) == wanted), None)
