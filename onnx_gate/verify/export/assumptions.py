@@ -58,7 +58,7 @@ def assumptions(
     than the declared dynamic ones are left out.
     """
     names = dict(_symbols(graph, shapes))
-    found: dict[str, Assumption] = {}
+    known: dict[str, Assumption] = {}
     for node in itertools.islice(_conditions(graph), 16 * _MOST):
         expression = _expression(node)
         if expression is None or not expression.free_symbols <= names.keys():
@@ -69,12 +69,12 @@ def assumptions(
         if not dims or renamed in (sympy.true, sympy.false):
             continue
         text = describe(renamed, dims)
-        if text and text not in found:
+        if text and text not in known:
             source = of_stack(node.meta.get("stack_trace") or "", root)
-            found[text] = Assumption(dims, text, source, renamed)
-            if len(found) == _MOST:
+            known[text] = Assumption(dims, text, source, renamed)
+            if len(known) == _MOST:
                 break
-    return list(found.values())
+    return list(known.values())
 
 
 def describe(expression: sympy.Basic, dims: tuple[str, ...]) -> str:
@@ -148,8 +148,8 @@ def bounded_by(
             continue
         for size, declared in zip(_sizes(value), shapes.get(str(node.name), ()), strict=False):
             if declared == dim and isinstance(size, torch.SymInt):
-                places = size.node.shape_env.var_to_range_sloc[size.node.expr]
-                frame = (places.upper if upper else places.lower).framework_loc
+                bounds = size.node.shape_env.var_to_range_sloc[size.node.expr]
+                frame = (bounds.upper if upper else bounds.lower).framework_loc
                 if hasattr(frame, "filename"):
                     return of_stack(f'File "{frame.filename}", line {frame.lineno}', root)
     return None

@@ -36,9 +36,9 @@ def constraint_message(
         return _static(int(static[1]), static[2], int(static[3]), spec, graphs, root)
     if _VIOLATED.search(text) is None and "conflicts between user-specified ranges" not in text:
         return ""
-    said = [*_fixed(text, spec, source), *_fixes(text, source)]
-    if said:
-        return "\n".join(dict.fromkeys(said))
+    sentences = [*_fixed(text, spec, source), *_fixes(text, source)]
+    if sentences:
+        return "\n".join(dict.fromkeys(sentences))
     rules = [line.strip(" -") for line in text.splitlines() if line.startswith(("  - ", "- "))]
     return (
         f"the model does not work at every size that is declared{at(source)}: "
@@ -49,7 +49,7 @@ def constraint_message(
 
 def declared_fixed(name: str, axis: int, size: int, declared: InputSpec) -> str:
     """Return the manifest's entry of an input with one axis fixed: ``x: float32[3, 8]``."""
-    shape = [str(size) if place == axis else str(dim) for place, dim in enumerate(declared.shape)]
+    shape = [str(size) if index == axis else str(dim) for index, dim in enumerate(declared.shape)]
     return f'{name}: "{declared.dtype}[{", ".join(shape)}]"'
 
 
@@ -84,19 +84,19 @@ def _cause(
     # What torch keeps of a trace is private to it: without it the sentence is shorter.
     with contextlib.suppress(Exception):
         for graph in graphs:
-            found = specialised(graph, name, axis, root)
-            if found is not None:
-                return found
+            cause = specialised(graph, name, axis, root)
+            if cause is not None:
+                return cause
     return "", None
 
 
 def _fixed(text: str, spec: ModelSpec, source: Line | None) -> Iterator[str]:
     """Speak of dimensions without a name of their own that became constants."""
     for which, size in _CONSTANT.findall(text):
-        place = _SHAPE_OF.match(which)
-        if place is None:
+        match = _SHAPE_OF.match(which)
+        if match is None:
             continue
-        name, axis = place[1], int(place[2])
+        name, axis = match[1], int(match[2])
         declared = spec.inputs.get(name)
         remedy = f"write {size} in its shape"
         if declared is not None and axis < len(declared.shape):
@@ -109,8 +109,8 @@ def _fixed(text: str, spec: ModelSpec, source: Line | None) -> Iterator[str]:
 
 def _fixes(text: str, source: Line | None) -> Iterator[str]:
     """Put what torch.export suggests into the words of a manifest."""
-    found = text.partition("Suggested fixes:")[2]
-    for dim, fix in _FIX.findall(found):
+    fixes = text.partition("Suggested fixes:")[2]
+    for dim, fix in _FIX.findall(fixes):
         if dim.startswith("_"):
             continue
         multiple = re.fullmatch(r"(\d+)\*_?\w+", fix)

@@ -86,24 +86,25 @@ def export_error(error: BaseException, spec: ModelSpec) -> GateError:
     if isinstance(error, GateError):
         return error
     chain = tuple(_chain(error))
-    full = next((said for each in chain if (said := disk_full(each))), "")
+    full = next((message for each in chain if (message := disk_full(each))), "")
     if full:
         return codes.OG210.error(full)
     root = workspace_of(spec.model)
-    found = (of_error(each, root) for each in reversed(chain))
+    sources = (of_error(each, root) for each in reversed(chain))
     failure = _Failure(
         text="\n".join(without_escapes(str(each)) for each in chain),
         last=chain[-1],
         chain=chain,
-        source=_translated(chain, root) or next((s for s in found if s is not None), None),
+        source=_translated(chain, root)
+        or next((each for each in sources if each is not None), None),
         spec=spec,
         root=root,
     )
     for code, recognise, lines in _RECOGNISERS:
-        said = recognise(failure)
-        if said:
+        message = recognise(failure)
+        if message:
             own_words = f"\n{_essential(failure.last, lines)}" if lines else ""
-            return code.error(said + own_words, kind="export")
+            return code.error(message + own_words, kind="export")
     return codes.OG207.error(
         f"the {failure.exporter} exporter failed{at(failure.source)}: "
         f"{_essential(failure.last, _LINES)}",

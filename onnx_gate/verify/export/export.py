@@ -299,19 +299,19 @@ def _ranges(
     placeholders = [n for n in program.graph.nodes if n.op == "placeholder"]
     tensors = {n.name: n.meta.get("val") for n in placeholders}
     users = list(program.graph_signature.user_inputs)
-    found: dict[str, tuple[int, int | None]] = {}
+    ranges: dict[str, tuple[int, int | None]] = {}
     for name, graph_name in names.items():
-        place = graph_inputs.index(graph_name)
-        value = tensors.get(users[place]) if place < len(users) else None
+        index = graph_inputs.index(graph_name)
+        value = tensors.get(users[index]) if index < len(users) else None
         if not isinstance(value, torch.Tensor):
             continue
         for size, dim in zip(value.shape, inputs[name].shape, strict=False):
             if isinstance(dim, str):
                 low, high = _range_of(size, program.range_constraints)
-                before = found.get(dim, (0, None))
+                before = ranges.get(dim, (0, None))
                 ends = [end for end in (before[1], high) if end is not None]
-                found[dim] = (max(before[0], low), min(ends) if ends else None)
-    return found
+                ranges[dim] = (max(before[0], low), min(ends) if ends else None)
+    return ranges
 
 
 def _range_of(size: Any, constraints: Mapping[Any, Any]) -> tuple[int, int | None]:

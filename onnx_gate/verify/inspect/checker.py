@@ -43,45 +43,45 @@ def _explained(text: str, inputs: Collection[str]) -> tuple[Code, str]:
             "there: commit that file too (git lfs pull where it is in LFS), or save the model in one "
             "piece, onnx.save(model, path, save_as_external_data=False)"
         )
-    said = next((line.strip() for line in text.splitlines() if line.strip()), text)[:300]
-    return codes.OG117, f"onnx.checker rejects the file: {_cause(text, inputs) or said}"
+    first_line = next((line.strip() for line in text.splitlines() if line.strip()), text)[:300]
+    return codes.OG117, f"onnx.checker rejects the file: {_cause(text, inputs) or first_line}"
 
 
 def _cause(text: str, inputs: Collection[str]) -> str:
     node = _NODE.search(text)
     where = f"the node {node[1]!r} ({node[2]})" if node is not None else "a node"
-    found = _UNSORTED.search(text)
-    if found is not None:
+    match = _UNSORTED.search(text)
+    if match is not None:
         return (
-            f"{where} reads {found[1]!r}, which no node before it computes. What edits the graph "
+            f"{where} reads {match[1]!r}, which no node before it computes. What edits the graph "
             "after the export has removed, renamed or moved what makes that value"
         )
-    found = _TWICE.search(text)
-    if found is not None:
+    match = _TWICE.search(text)
+    if match is not None:
         rename = "rename that input, in forward and in the manifest"
-        remedy = rename if found[1] in inputs else "rename one of them where the graph is made"
-        return f"two values are called {found[1]!r} ({found[2]}): {remedy}"
-    found = _UNKNOWN.search(text)
-    if found is not None:
-        first = first_opset(found[1])
-        if first is not None and first > int(found[2]):
+        remedy = rename if match[1] in inputs else "rename one of them where the graph is made"
+        return f"two values are called {match[1]!r} ({match[2]}): {remedy}"
+    match = _UNKNOWN.search(text)
+    if match is not None:
+        first = first_opset(match[1])
+        if first is not None and first > int(match[2]):
             return (
-                f"{where}: {found[1]} exists from opset {first} on, and the file says opset "
-                f"{found[2]}. Export with opset {first}, or with the operators that it is made of"
+                f"{where}: {match[1]} exists from opset {first} on, and the file says opset "
+                f"{match[2]}. Export with opset {first}, or with the operators that it is made of"
             )
         return (
-            f"{where}: ONNX has no operator {found[1]} at opset {found[2]}. Give it a domain of its "
+            f"{where}: ONNX has no operator {match[1]} at opset {match[2]}. Give it a domain of its "
             "own and define it as a function of the model, or write it with other operators"
         )
-    found = _DOMAIN.search(text)
-    if found is not None:
+    match = _DOMAIN.search(text)
+    if match is not None:
         return (
-            f"{where} is of the domain {found[1]!r}, which the file does not import: add "
-            f"onnx.helper.make_opsetid({found[1]!r}, 1) to its opset_import"
+            f"{where} is of the domain {match[1]!r}, which the file does not import: add "
+            f"onnx.helper.make_opsetid({match[1]!r}, 1) to its opset_import"
         )
-    found = _NO_OUTPUT.search(text)
-    if found is not None:
-        return f"no node computes the graph's output {found[1]!r}: it was removed or renamed"
+    match = _NO_OUTPUT.search(text)
+    if match is not None:
+        return f"no node computes the graph's output {match[1]!r}: it was removed or renamed"
     if node is not None:
         return f"{where}: {text.strip().splitlines()[0].strip()}"
     return ""

@@ -201,19 +201,19 @@ def _all_nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
 
 
 def _constants(proto: onnx.ModelProto) -> Mapping[str, onnx.TensorProto]:
-    found = {tensor.name: tensor for tensor in proto.graph.initializer}
+    constants = {tensor.name: tensor for tensor in proto.graph.initializer}
     for node in _all_nodes(proto):
         if node.op_type == "Constant":
             for attribute in node.attribute:
                 if attribute.name == "value":
-                    found[node.output[0]] = attribute.t
-    return found
+                    constants[node.output[0]] = attribute.t
+    return constants
 
 
-def _true(node: onnx.NodeProto, place: int, constants: Mapping[str, onnx.TensorProto]) -> bool:
-    if len(node.input) <= place or node.input[place] not in constants:
+def _true(node: onnx.NodeProto, index: int, constants: Mapping[str, onnx.TensorProto]) -> bool:
+    if len(node.input) <= index or node.input[index] not in constants:
         return False
-    return bool(np.all(numpy_helper.to_array(constants[node.input[place]])))
+    return bool(np.all(numpy_helper.to_array(constants[node.input[index]])))
 
 
 def _named(node: onnx.NodeProto) -> str:

@@ -11,11 +11,11 @@ import onnx
 @functools.cache
 def _versions() -> Mapping[str, tuple[int, ...]]:
     """Return the opsets at which each operator of ONNX's own domain appeared or changed."""
-    found: dict[str, list[int]] = {}
+    since: dict[str, list[int]] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
         if schema.domain == "" and not schema.deprecated:
-            found.setdefault(schema.name, []).append(schema.since_version)
-    return {name: tuple(sorted(versions)) for name, versions in found.items()}
+            since.setdefault(schema.name, []).append(schema.since_version)
+    return {name: tuple(sorted(versions)) for name, versions in since.items()}
 
 
 def newest() -> int:

@@ -20,7 +20,7 @@ ENTRY_POINT_GROUP = "onnx_gate.suites"
 
 @dataclass(frozen=True)
 class Draft:
-    """One case before it has a place: ``parts`` becomes its id behind the suite's name.
+    """One case before it has an id: ``parts`` stand in it behind the suite's name.
 
     ``expected`` holds stored outputs by name or position, where the suite has them. ``edge`` is
     the kind of edge, for a suite of edges.

@@ -84,9 +84,9 @@ def _edges(kind: str, inputs: Mapping[str, InputSpec]) -> Iterator[_Edge]:
                     yield _Edge(kind, f"int_extremes.{end}.{name}", {name: _constant(value)})
     elif kind == "bounds":
         ranged = {n: s for n, s in inputs.items() if s.range is not None and is_float(s)}
-        for place, end in enumerate(("low", "high")):
+        for index, end in enumerate(("low", "high")):
             if ranged:
-                makers = {n: _constant(s.range[place]) for n, s in ranged.items() if s.range}
+                makers = {n: _constant(s.range[index]) for n, s in ranged.items() if s.range}
                 yield _Edge(kind, f"bounds.{end}", makers)
     else:
         make, applies = _KINDS[kind]
@@ -149,8 +149,8 @@ def _sprinkled(values: tuple[float, ...]) -> Maker:
         if count:
             chosen = source.words(count) % np.uint64(8) == 0
             chosen[int(source.words(1)[0] % np.uint64(count))] = True
-            places = np.flatnonzero(chosen)
-            array[places] = np.resize(np.asarray(values), places.size)
+            special = np.flatnonzero(chosen)
+            array[special] = np.resize(np.asarray(values), special.size)
         return to_dtype(array, spec, shape)
 
     return make

@@ -25,13 +25,13 @@ class FileCases:
         """Yield one case a file, in the order of their paths."""
         where = f"suites.{context.name}"
         for path in _find(suite.files, context.workspace, where):
-            place = f"{where}: {path.relative_to(context.workspace)}"
+            shown = f"{where}: {path.relative_to(context.workspace)}"
             try:
-                values = _read(path, context.inputs, place)
+                values = _read(path, context.inputs, shown)
             except GateError:
                 raise
             except Exception as error:
-                raise codes.OG108.error(f"{place} cannot be read: {first_line(error)}") from error
+                raise codes.OG108.error(f"{shown} cannot be read: {first_line(error)}") from error
             arrays = {k: v for k, v in values.items() if k in context.inputs}
             expected = {
                 k.removeprefix(_STORED): v
@@ -41,14 +41,14 @@ class FileCases:
             unknown = {
                 k: v for k, v in values.items() if k not in arrays and not k.startswith(_STORED)
             }
-            sizes = check_arrays({**arrays, **unknown}, context.inputs, place)
+            sizes = check_arrays({**arrays, **unknown}, context.inputs, shown)
             name = path.relative_to(context.workspace).with_suffix("").as_posix().replace("/", ".")
             yield Draft((name,), arrays, sizes, expected)
 
 
 def _find(patterns: tuple[str, ...], workspace: Path, where: str) -> list[Path]:
     root = workspace.resolve()
-    found: list[Path] = []
+    chosen: list[Path] = []
     for pattern in patterns:
         paths = sorted(path for path in root.glob(pattern))
         usable = [
@@ -66,11 +66,11 @@ def _find(patterns: tuple[str, ...], workspace: Path, where: str) -> list[Path]:
                 f"{where}: no file matches {pattern!r} below the manifest's folder "
                 f"(readable are {kinds} and folders called test_data_set_*)",
             )
-        found += [Path(workspace / path.relative_to(root)) for path in usable]
-    return list(dict.fromkeys(found))
+        chosen += [Path(workspace / path.relative_to(root)) for path in usable]
+    return list(dict.fromkeys(chosen))
 
 
-def _read(path: Path, inputs: Mapping[str, InputSpec], place: str) -> dict[str, Array]:
+def _read(path: Path, inputs: Mapping[str, InputSpec], shown: str) -> dict[str, Array]:
     if path.is_dir():
         return _read_test_data(path, inputs)
     if path.suffix == ".npz":
@@ -79,22 +79,22 @@ def _read(path: Path, inputs: Mapping[str, InputSpec], place: str) -> dict[str, 
     if path.suffix == ".npy":
         if len(inputs) != 1:
             raise codes.OG108.error(
-                f"{place}: a .npy file holds one array and the model has {len(inputs)} inputs; "
+                f"{shown}: a .npy file holds one array and the model has {len(inputs)} inputs; "
                 "store them by name in a .npz",
             )
         return {next(iter(inputs)): np.load(path, allow_pickle=False)}
     if path.suffix == ".safetensors":
         from safetensors.torch import load_file
 
-        return {name: as_array(value, place) for name, value in load_file(str(path)).items()}
+        return {name: as_array(value, shown) for name, value in load_file(str(path)).items()}
     import torch
 
     loaded: Any = torch.load(str(path), map_location="cpu", weights_only=True)
     if isinstance(loaded, torch.Tensor) and len(inputs) == 1:
         loaded = {next(iter(inputs)): loaded}
     if not isinstance(loaded, Mapping):
-        raise codes.OG108.error(f"{place}: not a dictionary from input names to tensors")
-    return {str(name): as_array(value, f"{place}: {name}") for name, value in loaded.items()}
+        raise codes.OG108.error(f"{shown}: not a dictionary from input names to tensors")
+    return {str(name): as_array(value, f"{shown}: {name}") for name, value in loaded.items()}
 
 
 def _read_test_data(folder: Path, inputs: Mapping[str, InputSpec]) -> dict[str, Array]:

@@ -39,9 +39,9 @@ class GeneratorCases:
                     f"{where}: {suite.generator} yielded a {type(item).__name__}; "
                     "each case is a dictionary from input names to arrays",
                 )
-            place = f"{where}: case {number} of {suite.generator}"
-            arrays = {str(k): as_array(v, f"{place}: {k}") for k, v in item.items()}
-            yield Draft((str(number),), arrays, check_arrays(arrays, context.inputs, place))
+            shown = f"{where}: case {number} of {suite.generator}"
+            arrays = {str(k): as_array(v, f"{shown}: {k}") for k, v in item.items()}
+            yield Draft((str(number),), arrays, check_arrays(arrays, context.inputs, shown))
             number += 1
 
 
