@@ -57,7 +57,7 @@ docs: $(STAMP) ## write the generated pages and schemas anew
 	$(BIN)/python -m tools.generate
 
 bench: $(STAMP) ## the benchmarks that need no other package
-	$(BIN)/python benchmarks/compare.py
+	$(BIN)/python benchmarks/cost/compare.py
 
 clean: ## remove the virtual environment and what runs leave
 	rm -rf .venv onnx-gate-report build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

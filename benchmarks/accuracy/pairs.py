@@ -31,11 +31,13 @@ import onnxruntime
 import torch
 import yaml
 
+from benchmarks.support import results
+from benchmarks.support.gate import read_report, run_gate
+
 HERE = Path(__file__).resolve().parent
 FOLDER = HERE / "pairs"
-sys.path[:0] = [str(HERE.parent), str(FOLDER)]
-
-from _gate import environment, read_report, run_gate, write_results  # noqa: E402
+# The classes are files of a workspace, and import one another as a model's files do.
+sys.path.insert(0, str(FOLDER))
 
 if TYPE_CHECKING:
     from pairs.pair import Pair
@@ -84,7 +86,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="only show that the faults are faults")
     parser.add_argument("--report", type=Path, help="a report.json to read instead of running")
     parser.add_argument("--jobs", type=int, default=1, help="models side by side (1)")
-    parser.add_argument("--results", type=Path, help="where to write the results as JSON")
+    results.add_option(parser)
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     output: Path = options.output.resolve()
@@ -103,9 +105,9 @@ def main() -> None:
     models = {model["name"]: model for model in report["models"]}
     rows = [judge(category, pair, models) for category, pair in chosen]
     print_table(rows)
-    complete = not options.only and not options.pair
-    results = options.results or (HERE / "pairs.json" if complete else output / "pairs.json")
-    write_results(results, [asdict(row) for row in rows], environment(report))
+    results.write(output / "pairs.json", "pairs", [asdict(row) for row in rows])
+    if options.save:
+        results.save(__file__, "pairs", [asdict(row) for row in rows])
 
 
 def pairs(categories: Sequence[str], names: Sequence[str]) -> Iterator[tuple[str, Pair]]:

@@ -1,4 +1,4 @@
-"""Where an error is born: one case of each kind of those that ``benchmarks/localize.py`` measures."""
+"""Where an error is born: one case of each kind of those that ``benchmarks/accuracy/localize.py`` measures."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.diagnose_cases import CASES
-from benchmarks.diagnose_cases import graphs as g
+from benchmarks.accuracy.diagnose_cases import CASES
+from benchmarks.accuracy.diagnose_cases import graphs as g
 from onnx_gate.diagnose.localize.localize import localize
 from onnx_gate.diagnose.repro.replay import Limits, replay
 from onnx_gate.diagnose.repro.write import make_repro

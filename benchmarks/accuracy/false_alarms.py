@@ -1,9 +1,9 @@
 """Run the gate on correct models and count what it calls wrong.
 
-    python benchmarks/false_alarms.py --output DIR [--model GLOB ...] [--report REPORT]
+    python benchmarks/accuracy/false_alarms.py --output DIR [--model GLOB ...] [--report REPORT]
 
-The models of ``benchmarks/correct`` export and run; whatever diverges there is a false alarm unless
-its cause says otherwise. ``--report`` reads a report that exists instead of running the gate.
+The models of ``benchmarks/accuracy/correct`` export and run; whatever diverges there is a false
+alarm unless its cause says otherwise. ``--report`` reads a report that exists instead of running the gate.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _gate import number, read_report, run_gate
+
+from benchmarks.support import results
+from benchmarks.support.gate import number, read_report, run_gate
 
 MANIFEST = Path(__file__).resolve().parent / "correct" / "onnx-gate.yml"
 
@@ -51,6 +53,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="a folder for the report")
     parser.add_argument("--report", type=Path, help="a report.json to read instead")
     parser.add_argument("--model", action="append", default=[], help="only these (a glob)")
+    results.add_option(parser)
     options = parser.parse_args()
     if options.report:
         report = read_report(options.report)
@@ -59,7 +62,10 @@ def main() -> None:
         report = run_gate(MANIFEST, options.output, *chosen)
     else:
         parser.error("--output or --report is needed")
-    print_summary(report["models"], list(judged(report["models"], dtypes(MANIFEST))))
+    checks = list(judged(report["models"], dtypes(MANIFEST)))
+    print_summary(report["models"], checks)
+    if options.save:
+        results.save(__file__, "summary", [summary(report["models"], checks)])
 
 
 def dtypes(manifest: Path) -> dict[str, str]:
@@ -96,6 +102,37 @@ def judged(models: Iterable[dict[str, Any]], dtype: dict[str, str]) -> Iterable[
                 scaled,
                 torch,
             )
+
+
+def summary(models: Sequence[dict[str, Any]], checks: Sequence[Judged]) -> dict[str, object]:
+    """The figures of a run that are worth keeping."""
+    own = [check for check in checks if not check.advice]
+    single = [check for check in own if check.dtype == "float32"]
+    quotients = [c.quotient for c in single if c.quotient is not None]
+    return {
+        "models": len(models),
+        "checks": len(own),
+        "false alarms": sorted(m["name"] for m in models if m["verdict"] == "diverged"),
+        "errors": {m["name"]: m["error"]["kind"] for m in models if m["verdict"] == "error"},
+        "float32 checks": len(single),
+        "by basis": {
+            basis: spread([c.budget for c in single if c.basis == basis])
+            for basis in sorted({c.basis for c in single})
+        },
+        "quotient": spread(quotients),
+        "models with advice": len(
+            {c.model for c in checks if c.advice and c.verdict == "diverged"}
+        ),
+    }
+
+
+def spread(values: Iterable[float | None]) -> dict[str, float]:
+    """How many, the median, the 90th percentile and the largest."""
+    known = np.array([value for value in values if value is not None and np.isfinite(value)])
+    if not known.size:
+        return {"of": 0}
+    median, high = np.percentile(known, [50, 90])
+    return {"of": int(known.size), "median": median, "p90": high, "max": float(known.max())}
 
 
 def print_summary(models: Sequence[dict[str, Any]], checks: Sequence[Judged]) -> None:

@@ -1,7 +1,7 @@
 """How long ``docker run`` of ``mode: publish`` takes on a ready report, the container's start included.
 
     docker build -t onnx-gate . && docker build --target publish -t onnx-gate-publish .
-    python -m benchmarks.cold_start onnx-gate-publish onnx-gate
+    python -m benchmarks.cost.cold_start onnx-gate-publish onnx-gate
 
 Each run comments on a pull request of a server on 127.0.0.1. For comparison, the same container with
 nothing to do but ``python -I -c pass``.
@@ -9,13 +9,14 @@ nothing to do but ``python -I -c pass``.
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.support import results
 from onnx_gate.report.io import to_json
 from tests.support.github.server import BASE, HEAD, REPOSITORY, TOKEN, GitHub
 from tests.support.report.reports import report
@@ -53,11 +54,19 @@ def nothing(image: str) -> float:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("images", nargs="+")
+    results.add_option(parser)
+    options = parser.parse_args()
     print(f"{'image':<24} {'publish':>8} {'nothing':>8}   seconds, medians of {RUNS}")
-    for image in sys.argv[1:]:
+    kept = []
+    for image in options.images:
         pairs = [(publish(image), nothing(image)) for _ in range(RUNS)]
         medians = [statistics.median(values) for values in zip(*pairs, strict=True)]
         print(f"{image:<24} {medians[0]:>8.2f} {medians[1]:>8.2f}")
+        kept.append({"image": image, "publish": medians[0], "nothing": medians[1]})
+    if options.save:
+        results.save(__file__, "cold start", kept)
 
 
 if __name__ == "__main__":

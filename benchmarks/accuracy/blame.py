@@ -1,43 +1,49 @@
-"""How often the blame is right: ``python benchmarks/blame.py [GLOB]`` over the diverging cases."""
+"""How often the blame is right: ``python benchmarks/accuracy/blame.py [GLOB]`` over the diverging cases."""
 
 from __future__ import annotations
 
+import argparse
 import fnmatch
 import logging
-import sys
 import tempfile
 import time
 import warnings
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from benchmarks.diagnose_cases import CASES, DivergingCase
+from benchmarks.accuracy.diagnose_cases import CASES, DivergingCase
+from benchmarks.support import results
 from onnx_gate.diagnose.blame.blame import find_blame
 from onnx_gate.diagnose.blame.result import BlameResult
 
 
-def main(pattern: str = "*") -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("pattern", nargs="?", default="*", help="cases of these names (a glob)")
+    results.add_option(parser)
+    options = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
-    right = total = 0
-    slowest = 0.0
+    rows = []
     print(f"{'case':38} {'expected':16} {'found':16} seconds")
     for case in CASES:
-        if not fnmatch.fnmatchcase(case.name, pattern):
+        if not fnmatch.fnmatchcase(case.name, options.pattern):
             continue
         with tempfile.TemporaryDirectory() as folder:
             found, seconds = diagnose(case, Path(folder))
-        total += 1
-        right += found.blame == case.blame
-        slowest = max(slowest, seconds)
-        mark = "" if found.blame == case.blame else "  <-- wrong"
+        right = found.blame == case.blame
+        rows.append({"case": case.name, "expected": case.blame, "blame": found.blame})
+        rows[-1] |= {"right": right, "seconds": round(seconds, 2)}
+        mark = "" if right else "  <-- wrong"
         print(f"{case.name:38} {case.blame:16} {found.blame:16} {seconds:5.1f}{mark}", flush=True)
         if mark:
             for evidence in found.evidence:
                 print(f"    {evidence.agrees!s:5} {evidence.experiment}: {evidence.outcome}")
             print(f"    note: {found.note}")
+    right, total = sum(row["right"] for row in rows), len(rows)
+    slowest = max((row["seconds"] for row in rows), default=0.0)
     print(f"{right} of {total} right ({right / max(total, 1):.1%}), the slowest {slowest:.1f} s")
+    if options.save:
+        results.save(__file__, "blame", rows)
 
 
 def diagnose(case: DivergingCase, folder: Path) -> tuple[BlameResult, float]:
@@ -48,4 +54,4 @@ def diagnose(case: DivergingCase, folder: Path) -> tuple[BlameResult, float]:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2])
+    main()

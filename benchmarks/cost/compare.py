@@ -1,6 +1,6 @@
 """How long comparing two arrays takes, against reading them once and against what others do.
 
-    python benchmarks/compare.py --elements 1e8
+    python benchmarks/cost/compare.py --elements 1e8
 
 Every round times every row once, so that a busy machine slows all rows alike; the table gives
 medians over the rounds, and ratios to the read pass of the same round. Memory is measured in runs
@@ -23,6 +23,7 @@ import psutil
 import torch
 from numpy.typing import NDArray
 
+from benchmarks.support import results
 from onnx_gate.numerics.compare import compare, max_ulp, scaled_error
 
 Floats = NDArray[np.float32]
@@ -145,6 +146,7 @@ def main() -> None:
     parser.add_argument("--elements", type=float, default=1e8, help="elements of each array")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
+    results.add_option(parser)
     arguments = parser.parse_args()
     actual, expected = arrays(int(arguments.elements))
     with ThreadPoolExecutor(arguments.threads) as pool:
@@ -160,11 +162,15 @@ def main() -> None:
     print(f"two float32 arrays of {actual.size:.0e} elements, {arguments.rounds} rounds\n")
     print("| | seconds, median | of the read pass | RSS growth, MiB | tracemalloc, MiB |")
     print("| --- | --- | --- | --- | --- |")
+    kept = []
     for name, measured in times.items():
         ratio = statistics.median(t / r for t, r in zip(measured, reads, strict=True))
         resident, traced = (value / 2**20 for value in memory[name])
         median = statistics.median(measured)
         print(f"| {name} | {median:.3f} | {ratio:.1f} | {resident:.1f} | {traced:.1f} |")
+        kept.append({"what": name, "seconds": median, "of a read pass": ratio, "MiB": resident})
+    if arguments.save:
+        results.save(__file__, "compare", kept)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ same cache, some are killed (SIGKILL to all of their processes), and every repor
 compared with what its own files demand. Between them, readers and writers of the store itself run,
 and are killed, too; each checks every entry that it reads.
 
-    python benchmarks/cache_chaos.py --processes 100
+    python benchmarks/scale/cache_chaos.py --processes 100
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from _gate import ROOT, read_report
+from benchmarks.support import results
+from benchmarks.support.gate import ROOT, read_report
 
 MODEL = """
 from pathlib import Path
@@ -134,6 +135,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=100)
     parser.add_argument("--at-once", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0)
+    results.add_option(parser)
     arguments = parser.parse_args()
     dice = random.Random(arguments.seed)
     counts = {"finished": 0, "from the cache": 0, "killed": 0, "store writers killed": 0}
@@ -186,6 +188,8 @@ def main() -> None:
     print(f"{len(wrong)} wrong verdicts or crashes")
     for problem in wrong:
         print(problem)
+    if arguments.save:
+        results.save(__file__, "chaos", [{**counts, "wrong": len(wrong)}])
     sys.exit(bool(wrong))
 
 

@@ -1,6 +1,6 @@
 """Seed faults into exported graphs and see which of them the gate catches.
 
-    python benchmarks/faults.py --output DIR [--quick]
+    python benchmarks/accuracy/faults.py --output DIR [--quick]
 
 Every network of ``subjects.py`` is exported once; each fault of ``fault_kinds.py`` that fits is
 seeded into a copy of its graph; one manifest names all of them with ``onnx:`` and nothing else but
@@ -26,9 +26,11 @@ import onnx
 import onnxruntime
 import torch
 import yaml
-from _gate import number, run_gate
-from fault_graph import Array, DoesNotApply, Graph
-from fault_kinds import Fault, all_faults, change_element
+
+from benchmarks.accuracy.fault_graph import Array, DoesNotApply, Graph
+from benchmarks.accuracy.fault_kinds import Fault, all_faults, change_element
+from benchmarks.support import results
+from benchmarks.support.gate import number, run_gate
 
 HERE = Path(__file__).resolve().parent
 CLEAN = "unchanged"
@@ -98,6 +100,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--output", type=Path, required=True, help="a folder for graphs and report")
     parser.add_argument("--quick", action="store_true", help="five elements of the sweep, not 30")
+    results.add_option(parser)
     options = parser.parse_args()
     output: Path = options.output.resolve()
     output.mkdir(parents=True, exist_ok=True)
@@ -107,8 +110,11 @@ def main() -> None:
     (output / "seeded.json").write_text(json.dumps([asdict(item) for item in seeded], indent=1))
     write_manifest(output / "onnx-gate.yml", seeded)
     report = run_gate(output / "onnx-gate.yml", output / "report")
-    results = {model["name"]: model for model in report["models"]}
-    print_table([judge(item, results[item.model]) for item in seeded])
+    models = {model["name"]: model for model in report["models"]}
+    rows = [judge(item, models[item.model]) for item in seeded]
+    print_table(rows)
+    if options.save:
+        results.save(__file__, "quick" if options.quick else "faults", map(asdict, rows))
 
 
 def seed_all(subject: Subject, output: Path, sweep: int) -> Iterator[Seeded]:

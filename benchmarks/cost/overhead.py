@@ -1,8 +1,8 @@
 """What the gate costs for one model, beside the bare work and beside a script that compares.
 
-    python benchmarks/overhead.py                       # five rounds of everything
-    python benchmarks/overhead.py --rounds 1 --only resnet18
-    python benchmarks/overhead.py --overlap             # would it help to run both sides at once?
+    python benchmarks/cost/overhead.py                       # five rounds of everything
+    python benchmarks/cost/overhead.py --rounds 1 --only resnet18
+    python benchmarks/cost/overhead.py --overlap             # would it help to run both sides at once?
 
 Three programs do the same model in turn, each in an interpreter of its own, in every round:
 
@@ -33,7 +33,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
+from benchmarks.support import results
+from benchmarks.support.gate import NETWORKS_FILE
 
 NETWORKS = {
     "resnet18": {
@@ -138,6 +139,7 @@ def main() -> None:
     parser.add_argument("--suite", choices=["sizes", "default"])
     parser.add_argument("--overlap", action="store_true", help="only: both sides at once")
     parser.add_argument("--spin", action="store_true", help="with --overlap: threads wait in loops")
+    results.add_option(parser)
     arguments = parser.parse_args()
     if not arguments.spin:  # as the gate's workers do; before anything loads OpenMP
         os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
@@ -150,15 +152,16 @@ def main() -> None:
     for name in NETWORKS:
         if arguments.only in (None, name):
             with tempfile.TemporaryDirectory() as folder:
-                measure(name, Path(folder), arguments.rounds, arguments.suite)
+                measure(name, Path(folder), arguments)
     print("\nwhat each does")
     for name, work in WORK.items():
         print(f"  {name:8s} {work}")
 
 
-def measure(name: str, folder: Path, rounds: int, only: str | None) -> None:
+def measure(name: str, folder: Path, arguments: argparse.Namespace) -> None:
+    rounds, only = arguments.rounds, arguments.suite
     network = NETWORKS[name]
-    (folder / "networks.py").write_text((HERE / "networks.py").read_text())
+    (folder / "networks.py").write_text(NETWORKS_FILE.read_text())
     plain = MANIFEST.format(name=name, **network)
     (folder / "default.yml").write_text(plain)
     (folder / "sizes.yml").write_text(plain + "    suites: [sizes]\n")
@@ -195,6 +198,8 @@ def measure(name: str, folder: Path, rounds: int, only: str | None) -> None:
                 stages.setdefault(stage["name"], []).append(stage["seconds"])
             spent += took["gate"][-1].wall
         show(name, suite, sizes, took, stages)
+        if arguments.save:
+            results.save(__file__, f"{name}, {suite}", rows(took, sizes, stages))
 
 
 def overlap(rounds: int, *, spin: bool) -> None:
@@ -202,7 +207,8 @@ def overlap(rounds: int, *, spin: bool) -> None:
     import numpy as np
     import onnxruntime
     import torch
-    from networks import ResNet18
+
+    from benchmarks.support.networks import ResNet18
 
     module = ResNet18().eval()
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
@@ -267,6 +273,24 @@ def run(command: list[str], folder: Path) -> Took:
     if done.returncode:
         raise SystemExit(done.stdout.decode(errors="replace"))
     return Took(wall, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+
+
+def rows(
+    took: dict[str, list[Took]], sizes: list[str], stages: dict[str, list[float]]
+) -> list[dict[str, object]]:
+    """What to keep of a network and a suite: medians, and ratios of the same round."""
+    gate, bare, naive = took["gate"], took["bare"], took["naive"]
+    return [
+        {
+            "cases": len(sizes),
+            **{name: median(t.wall for t in all_took) for name, all_took in took.items()},
+            "gate / bare": median(g.wall / b.wall for g, b in zip(gate, bare, strict=True)),
+            "gate / naive": median(g.wall / n.wall for g, n in zip(gate, naive, strict=True)),
+            "cpu, gate / bare": median(g.cpu / b.cpu for g, b in zip(gate, bare, strict=True)),
+            "rounds": len(gate),
+            "stages": {stage: median(seconds) for stage, seconds in stages.items()},
+        }
+    ]
 
 
 def show(

@@ -1,7 +1,7 @@
 """How often the first-named node of a diverged export is the one that is wrong.
 
-    python benchmarks/localize.py [--only TEXT] [--verbose]
-    python benchmarks/localize.py --sweep 100 [--seed 0]
+    python benchmarks/accuracy/localize.py [--only TEXT] [--verbose]
+    python benchmarks/accuracy/localize.py --sweep 100 [--seed 0]
 
 Every case of ``diagnose_cases`` is exported, gets its fault and is localised in this process. The
 module is asked for where the case names one, the user's line where it names a piece of it.
@@ -21,9 +21,9 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from diagnose_cases import CASES, DivergingCase
-from diagnose_cases.sweep import Sweep
-
+from benchmarks.accuracy.diagnose_cases import CASES, DivergingCase
+from benchmarks.accuracy.diagnose_cases.sweep import Sweep
+from benchmarks.support import results
 from onnx_gate.diagnose.localize.localize import Located, localize
 from onnx_gate.diagnose.trace.record_export import silence_exporters
 
@@ -58,6 +58,7 @@ def main() -> int:
     parser.add_argument("--verbose", action="store_true", help="notes and errors along the graph")
     parser.add_argument("--sweep", type=int, default=0, help="this many faults drawn at random")
     parser.add_argument("--seed", type=int, default=0, help="of the faults drawn at random")
+    results.add_option(parser)
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
@@ -81,6 +82,21 @@ def main() -> int:
     print("operator by form:", ", ".join(f"{f} {good[f]}/{n}" for f, n in forms.items()))
     print(f"lines known: {sum(r.located.source is not None for r in rows)} of {len(rows)}")
     print(f"seconds in localize: {sum(r.seconds for r in rows):.1f}")
+    if options.save:
+        results.save(
+            __file__,
+            "localize",
+            [
+                {
+                    "case": r.case.name,
+                    "operator": r.operator,
+                    "module": r.module,
+                    "line": r.line,
+                    "seconds": round(r.seconds, 2),
+                }
+                for r in rows
+            ],
+        )
     return 0 if all(r.operator and r.module and r.line for r in rows) else 1
 
 

@@ -1,7 +1,7 @@
 """Twenty small models: the gate, beside scripts that do them one after the other.
 
-    python benchmarks/many.py                            # five rounds; takes long
-    python benchmarks/many.py --rounds 1 --models 8
+    python benchmarks/scale/many.py                            # five rounds; takes long
+    python benchmarks/scale/many.py --rounds 1 --models 8
 
 In every round, one after the other:
 
@@ -33,7 +33,9 @@ import tempfile
 import time
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
+from benchmarks.support import results
+from benchmarks.support.gate import NETWORKS_FILE
+
 SIZES = (1, 2, 7)
 
 # Class, features of the input; four widths of each.
@@ -107,11 +109,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--models", type=int, default=len(MODELS))
+    results.add_option(parser)
     arguments = parser.parse_args()
     models = MODELS[: arguments.models]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "networks.py").write_text((HERE / "networks.py").read_text())
+        (folder / "networks.py").write_text(NETWORKS_FILE.read_text())
         (folder / "onnx-gate.yml").write_text(manifest(models))
         scripts = {"naive": NAIVE, "verify=True": VERIFY}
         library = folder / "polygraphy"
@@ -139,9 +142,13 @@ def main() -> None:
         f"{len(models)} models ({passed} pass, {checks} checks), medians of {arguments.rounds} "
         f"rounds, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
     )
+    kept = []
     for row, times in took.items():
         ratio = statistics.median(g / t for g, t in zip(took["gate"], times, strict=True))
         print(f"  {row:12s} {statistics.median(times):7.1f} s   gate / this {ratio:5.2f}")
+        kept.append({"what": row, "seconds": statistics.median(times), "gate / this": ratio})
+    if arguments.save:
+        results.save(__file__, "many", kept)
     print("target: gate / naive at most 0.35, and below 1 against the others")
 
 

@@ -5,8 +5,8 @@ changed by itself, and takes the wall time of ``onnx-gate run --cache``, a proce
 cache), with one file changed, and with none. One round after the other; the medians and their ratios
 are printed. For each run it is seen whether any process of it imported torch.
 
-    python benchmarks/cached.py --rounds 5
-    python benchmarks/cached.py --rounds 5 --small     # networks of a few layers
+    python benchmarks/scale/cached.py --rounds 5
+    python benchmarks/scale/cached.py --rounds 5 --small     # networks of a few layers
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import time
 from pathlib import Path
 from statistics import median
 
-from _gate import ROOT, read_report
+from benchmarks.support import results
+from benchmarks.support.gate import NETWORKS_FILE, read_report
 
 MANIFEST_ENTRY = """
   m{number}:
@@ -53,7 +54,7 @@ def write(folder: Path, count: int, *, small: bool) -> None:
     """Write a repository of ``count`` models."""
     (folder / "models").mkdir()
     inputs, dims = SMALL_INPUTS if small else LARGE_INPUTS
-    networks = (ROOT / "benchmarks" / "networks.py").read_text()
+    networks = NETWORKS_FILE.read_text()
     entries = []
     for number in range(count):
         text = SMALL.replace("{depth}", str(2 + number % 4))
@@ -91,6 +92,7 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--small", action="store_true", help="networks of a few layers")
+    results.add_option(parser)
     arguments = parser.parse_args()
     taken: dict[str, list[float]] = {"cold": [], "one changed": [], "none changed": []}
     with tempfile.TemporaryDirectory() as top:
@@ -119,6 +121,11 @@ def main() -> None:
     print(f"\nmedians of {arguments.rounds}, {arguments.models} models:")
     for name, values in taken.items():
         print(f"  {name:12} {median(values):7.2f} s  {median(values) / cold:.3f} of cold")
+    if arguments.save:
+        kept = [
+            {"what": n, "seconds": median(v), "of cold": median(v) / cold} for n, v in taken.items()
+        ]
+        results.save(__file__, "small" if arguments.small else "cached", kept)
 
 
 if __name__ == "__main__":

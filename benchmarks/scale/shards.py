@@ -5,7 +5,7 @@ which is held to a tolerance that it cannot meet), verifies them all at once, pl
 that took, verifies the shards one after another on this machine, merges their reports, and compares
 the result with the first. Exits 1 where they differ in more than times.
 
-    python benchmarks/shards.py --models 200 --shards 8
+    python benchmarks/scale/shards.py --models 200 --shards 8
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from _gate import ROOT, read_report, run_gate
+from benchmarks.support import results
+from benchmarks.support.gate import ROOT, read_report, run_gate
 
 SOURCE = """
 import torch
@@ -77,11 +78,12 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=200)
     parser.add_argument("--shards", type=int, default=8)
     parser.add_argument("--output", type=Path, help="keep the reports in this folder")
+    results.add_option(parser)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="onnx-gate-shards-") as temporary:
         folder = given.output or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        sys.exit(0 if measure(write(folder, given.models), folder, given.shards) else 1)
+        sys.exit(0 if measure(write(folder, given.models), folder, given) else 1)
 
 
 def write(folder: Path, count: int) -> Path:
@@ -105,8 +107,9 @@ def write(folder: Path, count: int) -> Path:
     return manifest
 
 
-def measure(manifest: Path, folder: Path, shards: int) -> bool:
+def measure(manifest: Path, folder: Path, given: argparse.Namespace) -> bool:
     """Verify all at once and in shards, print what came out; say whether it is the same."""
+    shards = given.shards
     whole = run_gate(manifest, folder / "whole")
     durations = ("--durations", str(folder / "whole/report.json"))
     planned = command("plan", "--manifest", str(manifest), "--shards", str(shards), *durations)
@@ -147,6 +150,13 @@ def measure(manifest: Path, folder: Path, shards: int) -> bool:
         print(f"differs: {line}")
     checks = sum(len(model["checks"]) for model in merged["models"])
     print(f"merged against unsharded: {len(differences)} differences in {checks} checks")
+    if given.save:
+        row = {"models": len(expected), "shards": len(parts), "checks": checks}
+        row |= {"seconds at once": whole["seconds"], "seconds of work": sum(expected.values())}
+        row |= {"longest / mean, planned": max(plan) / mean(plan)}
+        row |= {"longest / mean, measured": max(work) / mean(work)}
+        row |= {"longest / mean, CPU": max(cpu) / mean(cpu), "differences": len(differences)}
+        results.save(__file__, "shards", [row])
     return not differences
 
 

@@ -15,8 +15,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import onnx
-from fault_graph import DoesNotApply, Graph, attribute, middle, set_attribute
 from onnx import helper
+
+from benchmarks.accuracy.fault_graph import DoesNotApply, Graph, attribute, middle, set_attribute
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,13 @@ root of epsilon. The jitter of repetitive inputs (onnx_gate/verify/reference/per
 
 from __future__ import annotations
 
+import argparse
+
 import numpy as np
 import onnxruntime as ort
 from onnx import TensorProto, helper
+
+from benchmarks.support import results
 
 CHANNELS = 64
 EPSILON = 1e-5
@@ -35,6 +39,16 @@ def units_off(side: int) -> float:
     return float(np.max(np.abs(output) * np.sqrt(EPSILON) / unit))
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    results.add_option(parser)
+    options = parser.parse_args()
+    rows = [{"n": side * side, "units": units_off(side)} for side in (8, 32, 64, 128, 224)]
+    for row in rows:
+        print(f"n = {row['n']:6}: {row['units']:6.1f} units")
+    if options.save:
+        results.save(__file__, "instance norm", rows)
+
+
 if __name__ == "__main__":
-    for side in (8, 32, 64, 128, 224):
-        print(f"n = {side * side:6}: {units_off(side):6.1f} units")
+    main()

@@ -1,7 +1,7 @@
 """What localising costs: time at BERT-base's size, memory at a gigabyte of weights.
 
-    python benchmarks/localize_cost.py time [--rounds 5] [--torch] [--polygraphy FOLDER]
-    python benchmarks/localize_cost.py memory [--gibibytes 1] [--limit-gibibytes 6] [--file]
+    python benchmarks/cost/localize_cost.py time [--rounds 5] [--torch] [--polygraphy FOLDER]
+    python benchmarks/cost/localize_cost.py memory [--gibibytes 1] [--limit-gibibytes 6] [--file]
 
 ``time``: *one verification* exports the module, opens a session in ONNX Runtime, runs both sides on
 the case's inputs and compares every output; the gate's own does more (several cases, a float64
@@ -36,9 +36,10 @@ import numpy as np
 import onnx
 import psutil
 import torch
-from diagnose_cases import graphs, large
 from torch.onnx import verification
 
+from benchmarks.accuracy.diagnose_cases import graphs, large
+from benchmarks.support import results
 from onnx_gate.diagnose.diagnose import diagnose, explain
 from onnx_gate.diagnose.localize.localize import localize
 from onnx_gate.diagnose.subject import Subject
@@ -292,6 +293,14 @@ def measure_time(options: argparse.Namespace) -> None:
                 rounds[-1].update({key: tuple(value) for key, value in found.items()})
                 print(number, row, found, flush=True)
     print_table(rounds, troubles)
+    if options.save:
+        kept = [
+            {"row": row, "what": text, "seconds": [r[row] for r in rounds if row in r]}
+            for row, text in ROWS.items()
+        ]
+        results.save(
+            __file__, "time", [{**row, "trouble": troubles.get(row["row"])} for row in kept]
+        )
 
 
 ROWS = {
@@ -363,6 +372,9 @@ def measure_memory(options: argparse.Namespace) -> None:
             shown = ", ".join(f"{stage} {size:.2f}" for stage, size in stages.items())
             print(f"| {how}: {said} | {total:.2f} | {shown} |", flush=True)
         print(f"\n{peaks[1] / peaks[0]:.2f} times the memory; limit {options.limit_gibibytes} GiB")
+        if options.save:
+            row = {"plain GiB": peaks[0], "diagnosed GiB": peaks[1]}
+            results.save(__file__, "memory, file" if options.file else "memory", [row])
 
 
 def write_wide(path: Path, layers: int) -> dict[str, Any]:
@@ -438,6 +450,8 @@ def main() -> None:
     memory.add_argument("--gibibytes", type=float, default=1.0, help="of weights")
     memory.add_argument("--limit-gibibytes", type=int, default=6, help="the model's memory:")
     memory.add_argument("--file", action="store_true", help="a committed file")
+    results.add_option(timing)
+    results.add_option(memory)
     alone = commands.add_parser("one")
     for name in ("manifest", "folder", "how"):
         alone.add_argument(name)

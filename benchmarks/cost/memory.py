@@ -1,7 +1,7 @@
 """What a model of 1 GB takes at its peak in the gate, beside the bare sequence.
 
-    python benchmarks/memory.py                    # weights of 1 GB, three rounds
-    python benchmarks/memory.py --layers 64        # 4 GB
+    python benchmarks/cost/memory.py                    # weights of 1 GB, three rounds
+    python benchmarks/cost/memory.py --layers 64        # 4 GB
 
 *Bare* is a fresh interpreter: import, build, export with external data, a session from the file, two
 forward passes of each side. Its peak is the sum of the proportional set size (PSS, pages that
@@ -29,7 +29,9 @@ from pathlib import Path
 
 import psutil
 
-HERE = Path(__file__).resolve().parent
+from benchmarks.support import results
+from benchmarks.support.gate import NETWORKS_FILE
+
 MEBIBYTE = 2**20
 TARGET = 1.35
 
@@ -86,11 +88,12 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=16, help="of 64 MiB each")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--elements", type=float, default=1e8)
+    results.add_option(parser)
     arguments = parser.parse_args()
     rows: dict[str, list[Peak]] = {"bare": [], "gate": [], "gate, with advice": []}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "networks.py").write_text((HERE / "networks.py").read_text())
+        (folder / "networks.py").write_text(NETWORKS_FILE.read_text())
         (folder / "bare.py").write_text(BARE)
         for file, suites in (("sizes.yml", "    suites: [sizes]\n"), ("default.yml", "")):
             (folder / file).write_text(MANIFEST.format(layers=arguments.layers, suites=suites))
@@ -112,12 +115,17 @@ def main() -> None:
         f"{'':18s} {'PSS':>6s} {'/ bare':>7s} {'VmHWM':>6s} {'/ bare':>7s} {'beside':>7s} {'s':>6s}"
     )
     base = Peak(*(median(getattr(p, f) for p in rows["bare"]) for f in ("pss", "hwm")))
+    kept = []
     for row, peaks in rows.items():
         pss, hwm = median(p.pss for p in peaks), median(p.hwm for p in peaks)
         print(
             f"{row:18s} {pss:6.0f} {pss / base.pss:7.2f} {hwm:6.0f} {hwm / base.hwm:7.2f}"
             f" {median(p.beside for p in peaks):7.0f} {median(p.seconds for p in peaks):6.1f}"
         )
+        kept.append({"what": row, "PSS": pss, "PSS / bare": pss / base.pss, "VmHWM": hwm})
+        kept[-1] |= {"VmHWM / bare": hwm / base.hwm, "beside": median(p.beside for p in peaks)}
+    if arguments.save:
+        results.save(__file__, "memory", kept)
     print(f"target: PSS at most {TARGET} times bare")
     print(f"advisory checks of the last run: {advised}; left in its folder: {', '.join(left)}")
     compared(int(arguments.elements))

@@ -1,0 +1,37 @@
+"""Run onnx-gate as a user does and read its report."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+NETWORKS_FILE = Path(__file__).resolve().parent / "networks.py"
+
+
+def run_gate(manifest: Path, output: Path, *arguments: str) -> dict[str, Any]:
+    """The report of ``onnx-gate run`` on ``manifest``; its words go to the terminal.
+
+    Raises ``SystemExit`` where the gate wrote no report.
+    """
+    command = [sys.executable, "-m", "onnx_gate", "run"]
+    command += ["--manifest", str(manifest.resolve()), "--output", str(output.resolve())]
+    subprocess.run([*command, *arguments], cwd=ROOT, check=False)
+    path = output / "report.json"
+    if not path.exists():
+        raise SystemExit(f"the gate wrote no {path}")
+    return read_report(path)
+
+
+def read_report(path: Path) -> dict[str, Any]:
+    """A report as plain data; ``number`` reads its floats."""
+    report: dict[str, Any] = json.loads(path.read_text())
+    return report
+
+
+def number(value: object) -> float | None:
+    """A float of a report, where infinities and NaN are written as strings."""
+    return None if value is None else float(value)  # type: ignore[arg-type]
