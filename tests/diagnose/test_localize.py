@@ -1,4 +1,4 @@
-"""Where an error is born: one case of each kind of those that ``benchmarks/accuracy/localize.py`` measures."""
+"""Where an error is born: one case of each kind of those that ``accuracy/localize.py`` measures."""
 
 from __future__ import annotations
 
