@@ -6,7 +6,7 @@ COPY constraints.txt ./
 COPY tools/image.py tools/
 COPY pyproject.toml ./
 RUN ["python", "-I", "tools/image.py", "publish"]
-COPY README.md ./
+COPY README.md LICENSE ./
 COPY onnx_gate onnx_gate
 RUN ["python", "-I", "tools/image.py", "gate"]
 COPY entrypoint.py ./
@@ -23,7 +23,7 @@ COPY tools/image.py tools/
 COPY pyproject.toml ./
 RUN ["python", "-I", "tools/image.py", "torch"]
 RUN ["python", "-I", "tools/image.py", "verify"]
-COPY README.md ./
+COPY README.md LICENSE ./
 COPY onnx_gate onnx_gate
 RUN ["python", "-I", "tools/image.py", "gate"]
 COPY entrypoint.py ./
