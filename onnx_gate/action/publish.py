@@ -210,7 +210,8 @@ def _compared(report: Report, publication: Publication) -> Report:
             base = read_report(publication.inputs.directory / choice)
         except UserError as error:
             return report.model_copy(update={"notes": (*report.notes, f"no baseline: {error}")})
-        return with_baseline(report, base, Baseline())
+        sha, run = (base.run.sha, base.run.id) if base.run is not None else (None, None)
+        return with_baseline(report, base, Baseline(sha=sha, run=run, verdict=base.verdict))
     if publication.client is None:
         return report
     artifact = find_baseline(publication.client, publication.context)
@@ -220,7 +221,9 @@ def _compared(report: Report, publication: Publication) -> Report:
         base = parse_report(artifact.report_bytes, "the baseline's report.json")
     except UserError as error:
         return report.model_copy(update={"notes": (*report.notes, f"no baseline: {error}")})
-    return with_baseline(report, base, Baseline(sha=artifact.sha, run=artifact.run))
+    return with_baseline(
+        report, base, Baseline(sha=artifact.sha, run=artifact.run, verdict=base.verdict)
+    )
 
 
 def _comment(report: Report, publication: Publication, client: Client, target: PullRequest) -> str:

@@ -57,10 +57,12 @@ def download_report(
 
 
 def find_baseline(client: Client, context: Context, name: str = ARTIFACT) -> Artifact | None:
-    """Return the report of the last successful push to the default branch, if there is one.
+    """Return the report of the last completed push to the default branch, if there is one.
 
-    Only runs of the same workflow in the same repository count: whoever opens a pull request can
-    make any other run upload what they like. Raises ``GitHubError``, never for mere absence.
+    One that failed has verdicts and errors to compare with, too: where the branch is broken, what
+    a pull request breaks beside that is news. Only runs of the same workflow in the same repository
+    count: whoever opens a pull request can make any other run upload what they like. Raises
+    ``GitHubError``, never for mere absence.
     """
     workflow: object = context.workflow
     if context.workflow_run is not None:
@@ -82,7 +84,7 @@ def _pushes(client: Client, context: Context, workflow: str) -> Iterator[dict[st
     query = {
         "branch": context.default_branch,
         "event": "push",
-        "status": "success",
+        "status": "completed",
         "per_page": 2 * _BASELINE_RUNS,
     }
     try:
@@ -104,7 +106,7 @@ def _is_baseline(run: dict[str, Any], context: Context) -> bool:
         type(run.get("id")) is int
         and run["id"] not in current
         and run.get("event") == "push"
-        and run.get("conclusion") == "success"
+        and run.get("conclusion") in ("success", "failure")
         and run.get("head_branch") == context.default_branch
         and (full_name(run.get("head_repository")) or "").lower() == repository
         and (full_name(run.get("repository")) or "").lower() == repository

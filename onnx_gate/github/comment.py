@@ -92,6 +92,7 @@ class _Sync:
         self.text = text
         self.pause = pause
         self.author: str | None = None
+        self.known: dict[tuple[int, int], bool] = {}
         self.written = False
         self.troubles = 0
         self.rounds = 0
@@ -164,11 +165,31 @@ class _Sync:
         return sorted((c for c in candidates if c.login == author), key=lambda c: c.id)
 
     def newer(self, own: list[_Comment]) -> _Comment | None:
-        """Return the newest of the comments if it is newer than what is to be written."""
-        newest = max(own, key=lambda c: c.header.order, default=None)
-        if newest is not None and newest.header.order > self.header.order:
-            return newest
+        """Return the newest of the comments if it is newer than what is to be written.
+
+        A header is text, and whoever gets this token to write may have made it up: one of a run
+        that GitHub does not know would silence the comment for good.
+        """
+        for comment in sorted(own, key=lambda c: c.header.order, reverse=True):
+            if comment.header.order <= self.header.order:
+                return None
+            if self.has_been(comment.header):
+                return comment
         return None
+
+    def has_been(self, header: Header) -> bool:
+        """Return whether the run of a header exists; where the token may not ask, it is believed."""
+        if header.order not in self.known:
+            path = f"/repos/{self.repository}/actions/runs/{header.run}"
+            try:
+                run = self.client.get(path, needs="actions=read")
+                attempt = run.get("run_attempt", 1) if isinstance(run, dict) else None
+                self.known[header.order] = isinstance(attempt, int) and header.attempt <= attempt
+            except GitHubError as error:
+                if error.kind not in ("permission", "missing", "invalid"):
+                    raise
+                self.known[header.order] = error.kind == "permission"
+        return self.known[header.order]
 
     def stands(self, comment: _Comment) -> bool:
         """Return whether a comment has the content that is to be written."""

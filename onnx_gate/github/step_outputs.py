@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from onnx_gate.report.model import Report
 
+# An environment variable, which a step makes of it, has 128 KiB on Linux.
+_MAX_LIST = 100_000
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
@@ -44,11 +47,24 @@ def append_outputs(path: str | os.PathLike[str], outputs: Mapping[str, str]) -> 
 
 
 def outputs_of(report: Report) -> dict[str, str]:
-    """Return the outputs that say how the models did: the verdict, and the models by verdict."""
+    """Return the outputs on how the models did: the verdict, the counts, and who did not pass."""
     counts = report.counts
+    failing = [model.name for model in report.models if model.verdict != "pass"]
     return {
         "verdict": report.verdict,
         "passed": str(counts.passed),
         "diverged": str(counts.diverged),
         "errors": str(counts.error),
+        "failing": _short_list(failing),
     }
+
+
+def _short_list(names: Sequence[str]) -> str:
+    """Return names as JSON, as many as a later step can take."""
+    kept, room = [], _MAX_LIST
+    for name in names:
+        room -= len(json.dumps(name)) + 1
+        if room < 0:
+            break
+        kept.append(name)
+    return json.dumps(kept, separators=(",", ":"))

@@ -319,10 +319,11 @@ class Change(_Frozen):
 
 
 class Baseline(_Frozen):
-    """The run that the report is compared with: a commit, and the id of its workflow run."""
+    """The run that the report is compared with: its commit, its workflow run's id, its verdict."""
 
     sha: str | None = None
     run: int | None = None
+    verdict: Verdict | None = None
 
 
 class Shard(_Frozen):

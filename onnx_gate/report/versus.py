@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from onnx_gate.report.model import Check, ModelResult, Report, Verdict
-from onnx_gate.report.summary import error_of, group_digits, percent, worst
+from onnx_gate.report.model import Baseline, Check, ModelResult, Report, Verdict
+from onnx_gate.report.summary import error_of, format_int, group_digits, percent, worst
 
 SAME, NEW, FIXED = "±0", "new", "fixed"
 _UP, _DOWN = "🔺", "🔻"
@@ -65,7 +65,17 @@ def tally(report: Report) -> str:
         (sum(newly_passes(model) for model in models), FIXED),
     )
     shown = ", ".join(f"{count} {word}" for count, word in counts if count)
-    return f"against the baseline: {shown or 'no change of any verdict'}"
+    return f"against the baseline{_named(report.baseline)}: {shown or 'no change of any verdict'}"
+
+
+def _named(baseline: Baseline) -> str:
+    """Return `` (4f1c2e9, run 17, diverged)``, of which what is not known is left out."""
+    known = (
+        baseline.sha[:7] if baseline.sha else "",
+        f"run {format_int(baseline.run)}" if baseline.run is not None else "",
+        baseline.verdict or "",
+    )
+    return f" ({', '.join(part for part in known if part)})" if any(known) else ""
 
 
 def newly_passes(model: ModelResult) -> bool:

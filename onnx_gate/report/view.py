@@ -18,6 +18,7 @@ from onnx_gate.report.model import Baseline
 
 _ADDRESS = re.compile(r"https?://[A-Za-z0-9._~:/?#@!&*+,;=%\[\]-]{1,1000}")
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
+_MAX_RUN = 2**63
 
 
 @dataclass(frozen=True)
@@ -40,17 +41,33 @@ class View:
 
     def commit(self) -> Markup | None:
         """Return the commit, linked, or ``None`` where there is none."""
-        if not self.sha:
-            return None
-        label = code(self.sha[:7])
-        repository = _repository(self)
-        return label if repository is None else link(label, f"{repository}/commit/{self.sha}")
+        return self._commit(self.sha)
 
     def baseline(self, baseline: Baseline | None) -> Markup | None:
-        """Return what the verdict is compared with, or ``None``."""
-        commit = baseline.sha[:7] if baseline is not None and baseline.sha else None
-        base = self.base or commit
-        return Markup("base {}").format(code(base, 80)) if base else None
+        """Return which commit and run the numbers of *vs base* are of, linked, or ``None``.
+
+        Without a baseline it is the pull request's base, to which nothing is compared.
+        """
+        if baseline is None:
+            return Markup("base {}").format(code(self.base, 80)) if self.base else None
+        parts = [self._commit(baseline.sha), self._run(baseline.run)]
+        verdict = Markup(f"({baseline.verdict})") if baseline.verdict else None
+        named = Markup(" ").join(part for part in (*parts, verdict) if part)
+        return Markup("vs base: {}").format(named) if named else None
+
+    def _commit(self, sha: str | None) -> Markup | None:
+        if not sha:
+            return None
+        label = code(sha[:7])
+        repository = _address(self) if _COMMIT.fullmatch(sha) else None
+        return label if repository is None else link(label, f"{repository}/commit/{sha}")
+
+    def _run(self, number: int | None) -> Markup | None:
+        if number is None or not 0 < number < _MAX_RUN:
+            return None
+        repository = _address(self)
+        address = f"{repository}/actions/runs/{number}" if repository is not None else None
+        return link(inline(f"run #{number}"), address)
 
     def location(self, location: Location, short: bool = False) -> Markup:
         """Return ``file:line``, linked to the line at the commit where that is known."""
@@ -80,7 +97,12 @@ def link(label: Markup, address: str | None) -> Markup:
 
 
 def _repository(view: View) -> str | None:
-    if not view.repository_url or not view.sha or not _COMMIT.fullmatch(view.sha):
+    """Return the repository's address where the commit is one that can be linked into."""
+    return _address(view) if view.sha and _COMMIT.fullmatch(view.sha) else None
+
+
+def _address(view: View) -> str | None:
+    if not view.repository_url:
         return None
     address = view.repository_url.rstrip("/")
     return address if _ADDRESS.fullmatch(address) else None

@@ -165,6 +165,7 @@ def test_the_baseline_is_the_last_push_to_the_default_branch(
     github.add_run()
     github.add_artifact(github.add_run().id, {"report.json": b"expired"}, expired=True)
     github.add_artifact(github.add_run().id, b"no archive")
+    github.add_artifact(github.add_run(conclusion="cancelled").id, {"report.json": b"half"})
     found = Artifact(REPORT, BASE, good.id)
     assert find_baseline(client, context()) == found
     assert find_baseline(client, context("workflow_run")) == found
@@ -182,7 +183,7 @@ def test_the_baseline_is_the_last_push_to_the_default_branch(
         {"event": "pull_request", "head_repository": "mallory/models"},
         {"head_branch": "feature"},
         {"head_branch": None},
-        {"conclusion": "failure"},
+        {"conclusion": "cancelled"},
         {"conclusion": None, "status": "in_progress"},
         {"workflow": "other.yml", "workflow_id": 56},
     ],
@@ -196,6 +197,13 @@ def test_no_other_run_is_a_baseline(
     assert find_baseline(client, context()) is None
     assert find_baseline(client, context("workflow_run")) is None
     assert not any("artifacts" in r.path for r in github.requests)
+
+
+def test_a_red_branch_is_a_baseline_too(github: GitHub, client: Client) -> None:
+    github.add_artifact(github.add_run().id, {"report.json": b"the last one that was green"})
+    red = github.add_run(head_sha=HEAD, conclusion="failure")
+    github.add_artifact(red.id, {"report.json": REPORT})
+    assert find_baseline(client, context()) == Artifact(REPORT, HEAD, red.id)
 
 
 def test_a_run_is_not_its_own_baseline(github: GitHub, client: Client) -> None:

@@ -119,6 +119,26 @@ def test_a_newer_comment_is_never_overwritten(
     assert bodies(github) == ["old"]
 
 
+@pytest.mark.parametrize(("run", "attempt"), [(10**12, 1), (101, 10)])
+def test_a_run_that_has_never_been_is_not_given_way_to(
+    github: GitHub, run: int, attempt: int
+) -> None:
+    forged = stand(github, run, attempt=attempt)
+    assert sync(github).action == "updated"
+    assert [c.id for c in github.comments] == [forged]
+    assert bodies(github) == ["new"]
+    # Nor is it deleted for being newer, or left for it.
+    stand(github, run, attempt=attempt)
+    assert sync(github, policy="on-failure", wrong=False).action == "deleted"
+    assert bodies(github) == []
+
+
+def test_a_token_that_may_not_look_up_runs_believes_the_header(github: GitHub) -> None:
+    stand(github, 10**12)
+    github.fail("GET", "/actions/runs/", times=99, kind="read-only")
+    assert sync(github).action == "superseded"
+
+
 def test_no_comment_about_a_commit_that_is_no_longer_the_head(github: GitHub) -> None:
     result = sync(github, head=header(sha="0123abcd"))
     assert (result.action, result.url) == ("superseded", None)

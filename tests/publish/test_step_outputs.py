@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -79,4 +80,7 @@ def test_a_file_that_is_not_there_is_not_made(tmp_path: Path) -> None:
 
 def test_the_verdict_and_the_counts() -> None:
     found = outputs_of(diverged())
+    failing = json.loads(found.pop("failing"))
+    assert failing == [m.name for m in diverged().models if m.verdict != "pass"]
+    assert len(failing) == 4
     assert found == {"verdict": "error", "passed": "2", "diverged": "3", "errors": "1"}

@@ -251,6 +251,7 @@ class GitHub:
             ),
             ("GET", "/pulls"): lambda: state.list_pulls(query),
             ("GET", "/pulls/{pull_number}"): lambda: state.pull(int(arguments["pull_number"])),
+            ("GET", "/actions/runs/{run_id}"): lambda: state.run(int(arguments["run_id"])),
             ("GET", "/actions/runs/{run_id}/artifacts"): lambda: state.list_artifacts(
                 int(arguments["run_id"]), query
             ),

@@ -81,6 +81,7 @@ class State:
         self.artifacts: list[Artifact] = []
         self.files: dict[tuple[str, str], bytes] = {}
         self.filters = True
+        self.last_run = 10**9
         self._ids = 1000
 
     def next_id(self) -> int:
@@ -139,6 +140,16 @@ class State:
             if state in ("all", pull.state) or not self.filters:
                 found.append(self._pull(pull))
         return Reply(200, items=found)
+
+    def run(self, run_id: int) -> Reply:
+        """A run by its id: runs are numbered in order, so that every id up to the last has one."""
+        for run in self.runs:
+            if run.id == run_id:
+                return Reply(200, self._run(run))
+        if run_id > self.last_run:
+            return refuse(404, "Not Found")
+        other = Run(run_id, HEAD, "x", self.repository, "push", "completed", "success", "o.yml", 9)
+        return Reply(200, {**self._run(other), "run_attempt": 9})
 
     def list_artifacts(self, run: int, query: Mapping[str, str]) -> Reply:
         if not any(known.id == run for known in self.runs):

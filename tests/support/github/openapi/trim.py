@@ -25,6 +25,7 @@ OPERATIONS = {
     f"{REPOSITORY}/commits/{{commit_sha}}/pulls": ("get",),
     f"{REPOSITORY}/pulls": ("get",),
     f"{REPOSITORY}/pulls/{{pull_number}}": ("get",),
+    f"{REPOSITORY}/actions/runs/{{run_id}}": ("get",),
     f"{REPOSITORY}/actions/runs/{{run_id}}/artifacts": ("get",),
     f"{REPOSITORY}/actions/artifacts/{{artifact_id}}/{{archive_format}}": ("get",),
     f"{REPOSITORY}/actions/workflows/{{workflow_id}}/runs": ("get",),
