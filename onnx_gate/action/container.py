@@ -13,86 +13,112 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from onnx_gate.action import allowed_environment, log, requirements
-from onnx_gate.action.finished import refuse_tracked
+from onnx_gate.action import allowed_environment, log, requirements, survivors
 from onnx_gate.action.inputs import Inputs
 from onnx_gate.action.job import Job
+from onnx_gate.action.output_folder import make_output
 from onnx_gate.action.problems import failed_report
 from onnx_gate.errors import UserError
-from onnx_gate.files import plain_files_only, remove_tree
+from onnx_gate.files import remove_tree
+from onnx_gate.gate.shards import parse_shard
 from onnx_gate.github.run_context import run_of
 from onnx_gate.manifest import ManifestError
 from onnx_gate.manifest.load import load
-from onnx_gate.report.io import read_report, to_json, write_text
-from onnx_gate.report.layout import LOGS, MODELS, REPORT, REPRO, SUMMARY
-from onnx_gate.report.model import Problem, Report, Sandbox
+from onnx_gate.report.io import read_report, write_text
+from onnx_gate.report.layout import MODELS, REPORT
+from onnx_gate.report.model import Problem, Report, Sandbox, Shard
 from onnx_gate.sandbox.close import closed, credentials, opened, private_paths
+from onnx_gate.sandbox.git_folders import Survey, survey
 from onnx_gate.sandbox.level import reachable
-from onnx_gate.sandbox.policy import DEVICES, Policy, runtime_paths, without_git
+from onnx_gate.sandbox.policy import DEVICES, INSTALLER, Policy, runtime_paths
 from onnx_gate.text import workflow_command
-from onnx_gate.workers.process import process_table
 
-_HELD_BY_RUN = (REPORT, SUMMARY, LOGS, MODELS, REPRO)
-_END_SECONDS = 10.0
 _STATUS = {"pass": 0, "diverged": 1, "error": 1}
+_CANCEL_SECONDS = 4.0  # of the 7.5 that a runner waits after SIGINT
 
 
 @dataclass(frozen=True)
 class RunFolders:
-    """Folders of this run: ``root`` is the gate's, the others the models' to write to."""
+    """Folders of this run: ``root`` is the gate's, the others the models' or pip's to write to."""
 
     root: Path
     home: Path
     temporary: Path
     site: Path
     private: Path
+    pip_home: Path
+    pip_temporary: Path
+
+
+class _Stopped(Exception):
+    """Nothing can be verified: the message, what a program printed last, the sandbox by then."""
+
+    def __init__(self, message: str, level: Sandbox, tail: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.level = level
+        self.tail = tail
 
 
 def verify(inputs: Inputs, environ: Mapping[str, str], workspace: Path) -> tuple[Report, int]:
     """Verify the manifest's models; return the report and the exit status.
 
-    The report is on disk in ``inputs.output_path``. Raises ``UserError`` where the folder for it
-    cannot be used.
+    Raises ``UserError`` where the folder for the report cannot be used.
     """
-    output = _make_output(inputs)
-    leftover = credentials(workspace, _path(environ.get("RUNNER_TEMP")))
+    output = make_output(inputs)
+    survivors.adopt_orphans()
+    surveyed = survey(workspace)
+    leftover = credentials(surveyed, _path(environ.get("RUNNER_TEMP")))
     if leftover is not None:
         log.warn(
             f"{leftover.name} in {leftover.parent.name}/ holds credentials that a checkout left; "
             "add 'persist-credentials: false' to the actions/checkout step"
         )
-    with _run_folders() as folders:
-        return _verify(inputs, environ, workspace, output, folders)
+    if surveyed.unknown:
+        log.warn(
+            f"not looked into for .git folders, and therefore closed to the models: "
+            f"{len(surveyed.unknown)} folders, {surveyed.unknown[0].relative_to(workspace)} first"
+        )
+    try:
+        with _run_folders() as folders:
+            return _verify(inputs, environ, workspace, surveyed, output, folders)
+    except _Stopped as stop:
+        log.fail(str(stop))
+        problem = Problem(message=str(stop), tail=stop.tail)
+        run, shard = run_of(environ), _shard(inputs.shard)
+        return failed_report([problem], inputs.manifest, stop.level, run=run, shard=shard), 1
 
 
 def _verify(
-    inputs: Inputs, environ: Mapping[str, str], workspace: Path, output: Path, folders: RunFolders
+    inputs: Inputs,
+    environ: Mapping[str, str],
+    workspace: Path,
+    surveyed: Survey,
+    output: Path,
+    folders: RunFolders,
 ) -> tuple[Report, int]:
-    policy, level = _policy(inputs, environ, workspace, output, folders)
+    policy, level = _policy(inputs, environ, workspace, surveyed, output, folders)
     log.command(_level_line(level))
-    if inputs.sandbox == "require" and level.level != "full":
-        lacking = "; ".join(level.missing) or "everything"
-        return _end(output, inputs, level, f"sandbox: require, and this machine lacks {lacking}")
+    _require(inputs, level)
+    private = private_paths(environ, surveyed)
     with (
         opened(workspace, inputs.manifest_path.parent, policy.uid),
-        closed(private_paths(environ, workspace), (workspace, output, folders.root)) as open_still,
+        closed(private, (workspace, output, folders.root)) as open_still,
     ):
         if open_still:
             log.warn(f"could not be closed to the models: {', '.join(open_still)}")
         launch_prefix = policy.command(folders.root / "models.json") if level.level != "off" else ()
         _check_readable(inputs, launch_prefix)
         python = None
-        wanted = _requirements(inputs)
-        if wanted is not None:
-            python, failure = _install(inputs, environ, policy, level, folders, wanted)
-            if failure is not None:
-                return _end(output, inputs, level, *failure)
+        file = _requirements(inputs)
+        if file is not None:
+            python = _install(inputs, environ, policy, level, folders, file)
+            level = _without_survivors(level, "what pip started", INSTALLER)
+            _require(inputs, level)
         job = Job(
             manifest=str(inputs.manifest_path),
             models=inputs.models,
@@ -110,12 +136,39 @@ def _verify(
             run=run_of(environ),
         )
         status = _run_gate(job, environ, inputs.directory, folders)
-        _end_all(policy.uid)
-    return _result(output, inputs, level, status)
+        # Before what is closed to the models is given back.
+        level = _without_survivors(level, "what the models started", policy.uid)
+    return _result(output, level, status)
+
+
+def _require(inputs: Inputs, level: Sandbox) -> None:
+    if inputs.sandbox == "require" and level.level != "full":
+        lacking = "; ".join(level.missing) or "everything"
+        raise _Stopped(f"sandbox: require, and this machine lacks {lacking}", level)
+
+
+def _without_survivors(level: Sandbox, whose: str, uid: int | None) -> Sandbox:
+    """End all that was started below this process; what lives on lowers the level."""
+    alive = survivors.end_all(uid if level.uid is not None else None)
+    if not alive:
+        return level
+    lowered = level.model_copy(
+        update={
+            "level": "partial" if level.level == "full" else level.level,
+            "missing": (*level.missing, f"an end to {whose} ({alive} processes live on)"),
+        }
+    )
+    log.command(_level_line(lowered))
+    return lowered
 
 
 def _policy(
-    inputs: Inputs, environ: Mapping[str, str], workspace: Path, output: Path, folders: RunFolders
+    inputs: Inputs,
+    environ: Mapping[str, str],
+    workspace: Path,
+    surveyed: Survey,
+    output: Path,
+    folders: RunFolders,
 ) -> tuple[Policy, Sandbox]:
     models = output / MODELS
     models.mkdir(exist_ok=True)
@@ -123,7 +176,7 @@ def _policy(
     policy = Policy(
         environment=allowed_environment.for_models(environ, folders.home, folders.temporary),
         listable=(str(workspace),),
-        readable=(*runtime_paths(), *without_git(workspace), str(folders.site)),
+        readable=(*runtime_paths(), *surveyed.rest, str(folders.site)),
         writable=(str(folders.home), str(folders.temporary), str(folders.private), str(models)),
         devices=devices,
     )
@@ -131,8 +184,10 @@ def _policy(
         return replace(policy, uid=None, landlock=False, seccomp=False), Sandbox(level="off")
     policy, level = reachable(policy, folders.root)
     if policy.uid is not None:
-        for folder in (folders.home, folders.temporary, folders.site):
+        for folder in (folders.home, folders.temporary):
             os.chown(folder, policy.uid, policy.uid)
+        for folder in (folders.pip_home, folders.pip_temporary, folders.site):
+            os.chown(folder, INSTALLER, policy.uid)
     return policy, level
 
 
@@ -167,27 +222,29 @@ def _install(
     level: Sandbox,
     folders: RunFolders,
     file: Path,
-) -> tuple[str | None, tuple[str, ...] | None]:
+) -> str:
+    """Install the requirements as a user that is not the models'; return the interpreter."""
     if not file.is_file():
-        return None, (f"{file.name}: no such file; the requirements are a file in the repository",)
+        message = f"{file.name}: no such file; the requirements are a file in the repository"
+        raise _Stopped(message, level)
+    home, temporary = folders.pip_home, folders.pip_temporary
     with_network = replace(
         policy,
+        uid=INSTALLER if policy.uid is not None else None,
+        gid=policy.uid,
         network=True,
-        environment=allowed_environment.for_models(
-            environ, folders.home, folders.temporary, network=True
-        ),
+        environment=allowed_environment.for_models(environ, home, temporary, network=True),
         readable=(*policy.readable, str(folders.root / requirements.CONSTRAINTS)),
-        writable=(*policy.writable, str(folders.site)),
+        writable=(str(home), str(temporary), str(folders.site)),
     )
     prefix = with_network.command(folders.root / "install.json")
     with log.group(f"requirements: {file.name}"):
         done = requirements.install(
             file, folders.site, prefix, inputs.directory, lambda line: log.say([f"  | {line}"])
         )
-    _end_all(policy.uid if level.level != "off" else None)
     if done.problem is not None:
-        return None, (done.problem, *done.tail)
-    return str(done.python), None
+        raise _Stopped(done.problem, level, done.tail)
+    return str(done.python)
 
 
 def _run_gate(job: Job, environ: Mapping[str, str], directory: Path, folders: RunFolders) -> int:
@@ -204,58 +261,28 @@ def _run_gate(job: Job, environ: Mapping[str, str], directory: Path, folders: Ru
     except BaseException:
         gate.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
-            gate.wait(20)
+            gate.wait(_CANCEL_SECONDS)
         gate.kill()
+        survivors.end_all(None, 1.0)
         raise
 
 
-def _result(output: Path, inputs: Inputs, level: Sandbox, status: int) -> tuple[Report, int]:
+def _result(output: Path, level: Sandbox, status: int) -> tuple[Report, int]:
     """Believe the report only where the process that wrote it ended as its verdict says."""
     try:
         report = read_report(output / REPORT)
     except UserError as error:
-        return _end(output, inputs, level, f"the gate ended with status {status}: {error}")
+        raise _Stopped(f"the gate ended with status {status}: {error}", level) from error
     expected = 2 if report.problems and not report.models else _STATUS[report.verdict]
     if status != expected:
-        return _end(
-            output, inputs, level, f"the gate ended with status {status} instead of {expected}"
-        )
-    return report, status
+        raise _Stopped(f"the gate ended with status {status} instead of {expected}", level)
+    return report.model_copy(update={"sandbox": level}), status
 
 
-def _end(
-    output: Path, inputs: Inputs, level: Sandbox, message: str, *tail: str
-) -> tuple[Report, int]:
-    """Report that nothing could be verified, and why."""
-    log.fail(message)
-    report = failed_report([Problem(message="\n".join((message, *tail)))], inputs.manifest, level)
-    write_text(output / REPORT, to_json(report))
-    return report, 1
-
-
-def _make_output(inputs: Inputs) -> Path:
-    """Return the folder for the report, in which no link of the repository's leads elsewhere."""
-    output = inputs.output_path
-    refuse_tracked(inputs)
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        for name in _HELD_BY_RUN:
-            path = output / name
-            if path.is_symlink() or (path.is_dir() and name.startswith("report.")):
-                raise UserError(
-                    f"input 'output': {inputs.output}/{name} is in the way; remove it from the "
-                    "repository, or name another folder"
-                )
-        for name in (LOGS, MODELS, REPRO):
-            remove_tree(output / name)
-        # An upload of the folder would follow a link that the repository has in it.
-        plain_files_only(output)
-        # What this run has not written must not be taken for its report.
-        for name in (REPORT, SUMMARY):
-            (output / name).unlink(missing_ok=True)
-    except OSError as error:
-        raise UserError(f"input 'output': {inputs.output}: {error.strerror or error}") from error
-    return output.resolve()
+def _shard(text: str) -> Shard | None:
+    with suppress(UserError):
+        return parse_shard(text)
+    return None
 
 
 def _check_readable(inputs: Inputs, prefix: tuple[str, ...]) -> None:
@@ -287,35 +314,14 @@ def _run_folders() -> Iterator[RunFolders]:
     # Not in RUNNER_TEMP or HOME, which are closed; and not guessable.
     root = Path(tempfile.gettempdir(), f"onnx-gate-{secrets.token_hex(8)}")
     root.mkdir(mode=0o711)
-    folders = RunFolders(root, root / "home", root / "tmp", root / "site", root / "models")
+    names = ("home", "tmp", "site", "models", "pip-home", "pip-tmp")
+    folders = RunFolders(root, *(root / name for name in names))
     try:
-        for folder in (folders.home, folders.temporary, folders.site, folders.private):
-            folder.mkdir(mode=0o755)
+        for name in names:
+            (root / name).mkdir(mode=0o755)
         yield folders
     finally:
         remove_tree(root)
-
-
-def _end_all(uid: int | None) -> None:
-    """Kill whatever the models' user still runs; as the first process there is only this job."""
-    if uid is None or os.getpid() != 1:
-        return
-    deadline = time.monotonic() + _END_SECONDS
-    while (pids := _alive(uid)) and time.monotonic() < deadline:
-        for pid in pids:
-            with suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.01)
-
-
-def _alive(uid: int) -> list[int]:
-    table = process_table()
-    alive = []
-    for row in table.values():
-        with suppress(OSError):
-            if row.state != "Z" and os.stat(f"/proc/{row.pid}").st_uid == uid:
-                alive.append(row.pid)
-    return alive
 
 
 def _path(text: str | None) -> Path | None:

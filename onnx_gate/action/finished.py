@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onnx_gate.action.inputs import Inputs
+from onnx_gate.action.output_folder import refuse_tracked
 from onnx_gate.action.problems import failed_report, of_manifest, with_problem
-from onnx_gate.cache.git_index import tracked
 from onnx_gate.errors import UserError
 from onnx_gate.gate.run import select
 from onnx_gate.github.api_errors import GitHubError
@@ -51,18 +51,6 @@ def local(inputs: Inputs, run: Run | None) -> Report:
     if run is not None and report.run is not None and report.run.id != run.id:
         return with_problem(report, f"the report was made by run {report.run.id}, not by this one")
     return report
-
-
-def refuse_tracked(inputs: Inputs) -> None:
-    """Raise ``UserError`` where git tracks something in the output folder.
-
-    Such a file is the pull request's own, and could stand in for the report of a job that was lost.
-    """
-    if tracked(inputs.output_path):
-        raise UserError(
-            f"input 'output': git tracks files in {inputs.output}, where only this run's reports "
-            "may lie; remove them from the repository (git rm -r --cached), or name another folder"
-        )
 
 
 def downloaded(inputs: Inputs, client: Client, repository: str, run: WorkflowRun) -> Report:

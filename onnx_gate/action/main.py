@@ -197,7 +197,7 @@ def _cancelled(inputs: Inputs | None, environ: Mapping[str, str]) -> int:
     """End as a job that somebody has cancelled: at once, and with no file that the runner cannot delete."""
     _nothing_verified("cancelled: not all models were verified", environ, CANCELLED)
     if inputs is not None:
-        from onnx_gate.action.publish import hand_over
+        from onnx_gate.action.output_folder import hand_over
 
         hand_over(inputs, _workspace(environ))
     return CANCELLED

@@ -13,6 +13,7 @@ from pathlib import Path
 from onnx_gate.action import log
 from onnx_gate.action.inputs import Inputs
 from onnx_gate.action.modes import Annotated
+from onnx_gate.action.output_folder import hand_over
 from onnx_gate.action.problems import with_problem
 from onnx_gate.errors import UserError
 from onnx_gate.github.annotations import annotations as annotation_lines
@@ -159,18 +160,6 @@ def store(report: Report, publication: Publication) -> None:
     write_text(output / "report.json", to_json(report))
     write_text(output / "report.md", render(report, publication.view))
     hand_over(publication.inputs, publication.workspace)
-
-
-def hand_over(inputs: Inputs, workspace: Path) -> None:
-    """Give what this run has written, as root, to the workspace's owner, who has to delete it."""
-    owner = os.stat(workspace)
-    if os.getuid() != 0 or owner.st_uid == 0:
-        return
-    for top in (inputs.output_path, inputs.cache_path):
-        for folder, folders, files in os.walk(top) if top is not None else ():
-            for name in (".", *folders, *files):
-                path = os.path.join(folder, name)
-                os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
 def _guarded(report: Report, publication: Publication) -> Report:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -57,9 +57,19 @@ def install(
     for step in steps:
         status, tail = _run(step, directory, say)
         if status != 0:
-            why = "it took too long" if status is None else f"pip ended with status {status}"
-            return Installed(python, f"{file.name} could not be installed: {why}", tail)
+            return Installed(
+                python, f"{file.name} could not be installed: {_why(status, tail)}", tail
+            )
     return Installed(python)
+
+
+def _why(status: int | None, tail: Sequence[str]) -> str:
+    """Return what pip gives as its reason, else how it ended."""
+    if status is None:
+        return f"it took longer than {SECONDS // 60} minutes"
+    reasons = [line.removeprefix("ERROR: ") for line in tail if line.startswith("ERROR: ")]
+    ended = f"pip ended with status {status}"
+    return f"{ended}: {reasons[-1]}" if reasons else ended
 
 
 def gate_requirements() -> list[str]:

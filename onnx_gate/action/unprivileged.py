@@ -65,6 +65,8 @@ def main(arguments: Sequence[str]) -> int:
         return _refuse(job, of_manifest(error))
     except UserError as error:
         return _refuse(job, [Problem(message=str(error))])
+    except KeyboardInterrupt:
+        return 130  # the process that sent it has the word
     return 0 if report.verdict == "pass" else 1
 
 

@@ -31,7 +31,8 @@ def _run(report: Report) -> ET.Element:
     case = ET.SubElement(suite, "testcase", classname="manifest", name="manifest")
     for problem in report.problems:
         text = plain(summary.problem_line(problem))
-        ET.SubElement(case, "error", type="problem", message=text[:500]).text = text
+        element = ET.SubElement(case, "error", type="problem", message=text[:500])
+        element.text = "\n".join([text, *(plain(line) for line in problem.tail)])
     lines = [
         *(f"the manifest asks less: {summary.change_line(each)}" for each in report.changes),
         *report.notes,

@@ -296,7 +296,7 @@ class Problem(_Frozen):
     """A mistake in the manifest, or a word on why nothing could be verified.
 
     ``path`` is the dotted key; ``line`` and ``column`` start at 1 and are null where the mistake
-    has no place in a file.
+    has no place in a file. ``tail`` are the last lines that a program printed before it failed.
     """
 
     message: str
@@ -304,6 +304,7 @@ class Problem(_Frozen):
     line: int | None = None
     column: int | None = None
     path: str = ""
+    tail: tuple[str, ...] = ()
 
 
 class Change(_Frozen):

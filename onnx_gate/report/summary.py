@@ -102,9 +102,11 @@ def headline(report: Report) -> str:
     if report.problems:
         # Not "3 of 3 models agree": nobody knows whether there should have been more.
         agree = [
-            f"{_plural(counts.passed, 'model')[0]} {'agrees' if counts.passed == 1 else 'agree'}"
+            f"{word} {'agrees' if counts.passed == 1 else 'agree'}"
+            for word in _plural(counts.passed, "model")
+            if not parts
         ]
-        parts = [*parts, _other(report), *(agree if counts.passed and not parts else [])]
+        parts += [_other(report), *agree]
     if report.verdict == "pass":
         if counts.diverged or counts.error:
             parts.append("none of them required")

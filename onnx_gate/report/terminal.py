@@ -118,7 +118,9 @@ def _append_diagnosis(text: Text, diagnosis: Diagnosis) -> None:
 def _about(report: Report) -> list[Text]:
     """What is about the run and not about a model: problems, changes, notes, the sandbox."""
     lines: list[tuple[str, str]] = []
-    lines += [("red", f"problem: {summary.problem_line(each)}") for each in report.problems]
+    for each in report.problems:
+        lines.append(("red", f"problem: {summary.problem_line(each)}"))
+        lines += [("dim", f"| {line}") for line in each.tail[-_LINES:]]
     lines += [
         ("yellow", f"the manifest asks less: {summary.change_line(each)}")
         for each in report.changes

@@ -67,7 +67,7 @@ class View:
             return None
         repository = _address(self)
         address = f"{repository}/actions/runs/{number}" if repository is not None else None
-        return link(inline(f"run #{number}"), address)
+        return link(inline(f"run {number}"), address)
 
     def location(self, location: Location, short: bool = False) -> Markup:
         """Return ``file:line``, linked to the line at the commit where that is known."""

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from onnx_gate.sandbox.git_folders import Survey
+
 COMMAND_FILES = (
     "GITHUB_ENV",
     "GITHUB_PATH",
@@ -20,10 +22,9 @@ COMMAND_FILES = (
     "GITHUB_STEP_SUMMARY",
 )
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
-_MOST_FOLDERS = 20_000
 
 
-def private_paths(environ: Mapping[str, str], workspace: Path) -> tuple[Path, ...]:
+def private_paths(environ: Mapping[str, str], survey: Survey) -> tuple[Path, ...]:
     """Return what no model has any business with: the runner's files and git's folders."""
     files = [Path(environ[name]) for name in COMMAND_FILES if environ.get(name)]
     paths = [*files, *(file.parent for file in files)]
@@ -33,19 +34,7 @@ def private_paths(environ: Mapping[str, str], workspace: Path) -> tuple[Path, ..
     paths += [
         Path("/github") / name for name in ("file_commands", "runner_temp", "workflow", "home")
     ]
-    return tuple(dict.fromkeys([*paths, *git_folders(workspace)]))
-
-
-def git_folders(workspace: Path) -> Iterator[Path]:
-    """Yield every ``.git`` of the workspace, without following links."""
-    for count, (folder, folders, files) in enumerate(os.walk(workspace)):
-        if count > _MOST_FOLDERS:
-            return
-        if ".git" in folders:
-            folders.remove(".git")
-            yield Path(folder, ".git")
-        elif ".git" in files:
-            yield Path(folder, ".git")
+    return tuple(dict.fromkeys([*paths, *survey.git, *survey.unknown]))
 
 
 @contextmanager
@@ -105,9 +94,9 @@ def opened(workspace: Path, folder: Path, gid: int | None) -> Iterator[None]:
                 os.chmod(path, stat.S_IMODE(status.st_mode))
 
 
-def credentials(workspace: Path, runner_temp: Path | None) -> Path | None:
+def credentials(survey: Survey, runner_temp: Path | None) -> Path | None:
     """Return a file with credentials that a checkout left where the gate can see it."""
-    files = [folder / "config" for folder in git_folders(workspace)]
+    files = [folder / "config" for folder in survey.git]
     if runner_temp is not None:
         with suppress(OSError):
             files += sorted(runner_temp.glob("git-credentials-*.config"))

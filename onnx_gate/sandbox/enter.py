@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from onnx_gate.sandbox import landlock, seccomp
-from onnx_gate.sandbox.policy import Policy
+from onnx_gate.sandbox.policy import PROCESSES, Policy
 
 REFUSED = 125
 _PR_SET_NO_NEW_PRIVS = 38
@@ -24,8 +24,13 @@ def enter(policy: Policy) -> None:
     """Give up what ``policy`` does not allow; raises ``OSError`` where the kernel refuses."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if policy.uid is not None:
+        most = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+        most = PROCESSES if most == resource.RLIM_INFINITY else min(PROCESSES, most)
+        resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+    if policy.uid is not None:
+        gid = policy.gid if policy.gid is not None else policy.uid
         os.setgroups([])
-        os.setresgid(policy.uid, policy.uid, policy.uid)
+        os.setresgid(gid, gid, gid)
         os.setresuid(policy.uid, policy.uid, policy.uid)
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "no_new_privs was refused")

@@ -5,25 +5,29 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 NOBODY = 65534
+INSTALLER = 65533
+"""Who pip runs as: what it starts can open nothing of the models', nor be mistaken for one."""
+
+PROCESSES = 4096
+"""Processes and threads of one user: where nothing else stops a fork bomb, the machine lives on."""
 
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/shm")
-_MOST_FOLDERS = 20_000
 
 
 @dataclass(frozen=True)
 class Policy:
     """Who a process becomes and what it may open.
 
-    ``uid`` is null where it stays who it is. ``listable``, ``readable`` and ``writable`` are
-    paths; a folder stands for all beneath it. ``devices`` are writable, too. ``landlock`` and
-    ``seccomp`` say what to install; ``network`` whether sockets to the internet stay possible.
-    ``environment`` is the whole of it.
+    ``uid`` is null where it stays who it is, ``gid`` its group (null: of the uid's number).
+    ``listable``, ``readable`` and ``writable`` are paths; a folder stands for all beneath it.
+    ``devices`` are writable, too. ``landlock`` and ``seccomp`` say what to install; ``network``
+    whether sockets to the internet stay possible. ``environment`` is the whole of it.
     """
 
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -32,6 +36,7 @@ class Policy:
     writable: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     uid: int | None = NOBODY
+    gid: int | None = None
     landlock: bool = True
     seccomp: bool = True
     network: bool = False
@@ -60,37 +65,3 @@ def runtime_paths() -> tuple[str, ...]:
     # A dangling or cyclic link must not stop the list.
     prefixes = {os.path.realpath(p) for p in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
     return (*SYSTEM, *sorted(prefixes), str(ours))
-
-
-def without_git(folder: Path) -> tuple[str, ...]:
-    """Return paths that cover ``folder`` but for every ``.git`` in it, and no symbolic link.
-
-    Where there are too many folders to look through, only the top ``.git`` is left out.
-    """
-    budget = iter(range(_MOST_FOLDERS))
-    covered = _covered(str(folder), budget)
-    return (str(folder),) if covered is None else tuple(covered)
-
-
-def _covered(folder: str, budget: Iterator[int]) -> list[str] | None:
-    """Paths that cover the folder; null where the folder itself does, having no ``.git``."""
-    if next(budget, None) is None:
-        return None
-    try:
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except OSError:
-        return None
-    parts: list[str] = []
-    split = False
-    for entry in entries:
-        if entry.name == ".git":
-            split = True
-        elif entry.is_symlink():
-            continue
-        elif entry.is_dir(follow_symlinks=False):
-            below = _covered(entry.path, budget)
-            split = split or below is not None
-            parts += [entry.path] if below is None else below
-        else:
-            parts.append(entry.path)
-    return parts if split else None

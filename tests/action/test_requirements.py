@@ -118,7 +118,7 @@ def test_a_setup_script_gets_no_secret_and_issues_no_command(image: str, job: Jo
     (job.workspace / ".git" / "config").write_text(f"x-access-token:{TOKEN}")
     step = run(image, job, "./package\n")
     assert step.status == 1
-    assert "uid 65534" in step.log
+    assert "uid 65533" in step.log
     assert "READ" not in step.log
     assert TOKEN not in step.log
     assert not any(c.data.startswith("setup.py") for c in step.commands)

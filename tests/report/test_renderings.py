@@ -180,7 +180,7 @@ LOST = {"problems": [{"message": "lost"}], "verdict": "error"}
             {"counts": {"pass": 2, "diverged": 1}, "verdict": "pass"},
             "1 of 3 models diverged, none of them required",
         ),
-        ({"counts": {"pass": 3}, **LOST}, "3 of 3 models agree, 1 problem with the run"),
+        ({"counts": {"pass": 3}, **LOST}, "1 problem with the run, 3 models agree"),
         ({"models": (), "counts": {}, "verdict": "error"}, "no model was verified"),
         ({"models": (), "counts": {}, **LOST}, "nothing was verified"),
         ({"counts": {}, "verdict": "error"}, "the run failed"),

@@ -102,6 +102,18 @@ class Job:
         timeout: float = 600,
         docker: tuple[str, ...] = (),
     ) -> Step:
+        """Run one step to its end."""
+        process = self.start(image, inputs, docker=docker)
+        try:
+            log, _ = process.communicate(timeout=timeout)
+        finally:
+            process.kill()
+        return Step(self, process.returncode, log)
+
+    def start(
+        self, image: str, inputs: Mapping[str, str], *, docker: tuple[str, ...] = ()
+    ) -> subprocess.Popen[str]:
+        """Start one step; its standard error goes where its output goes."""
         for name in _COMMAND_FILES:
             self.command_file(name).write_text("")
         (self.temp / "_github_workflow" / "event.json").write_text(json.dumps(self.payload))
@@ -119,15 +131,14 @@ class Job:
             *docker,
             image,
         ]
-        done = subprocess.run(
+        return subprocess.Popen(
             command,
             env={"PATH": os.environ["PATH"], **variables},
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
-            timeout=timeout,
             stdin=subprocess.DEVNULL,
         )
-        return Step(self, done.returncode, done.stdout + done.stderr)
 
     def _variables(self) -> dict[str, str]:
         files = {name: f"/github/file_commands/{name.lower()}" for name in _COMMAND_FILES}

@@ -123,7 +123,7 @@ def everything() -> Report:
         },
         problems=(
             Problem(message="bad", file="onnx-gate.yml", line=12, column=7, path="models.bert"),
-            Problem(message="lost", file="elsewhere.yml", line=3, path="dims"),
+            Problem(message="lost", file="elsewhere.yml", line=3, path="dims", tail=("pip", "!")),
         ),
         changes=(Change(kind="tolerance", model="bert", message="atol", line=9),),
         baseline=Baseline(sha="4f1c2e9", run=1),
