@@ -102,6 +102,10 @@ def test_the_schemas_are_met(copied: Path) -> None:
     run(*check, "vendor.github-workflows", *OWN, *samples)
     run(*check, "vendor.github-actions", ROOT / "action.yml")
     run(*check, "vendor.dependabot", ROOT / ".github" / "dependabot.yml")
+    forms = ROOT / ".github" / "ISSUE_TEMPLATE"
+    config = forms / "config.yml"
+    run(*check, "vendor.github-issue-config", config)
+    run(*check, "vendor.github-issue-forms", *sorted({*forms.glob("*.yml")} - {config}))
 
 
 def test_there_are_samples_and_one_of_them_alone_overrules_the_tools() -> None:
