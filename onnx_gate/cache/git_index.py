@@ -13,16 +13,21 @@ _EXTENDED = 0x4000
 
 
 def tracked(folder: Path) -> bool:
-    """Return whether the index of the repository around ``folder`` has a file below it.
+    """Return whether a commit can bring anything into ``folder``.
 
-    True, too, where there is an index that cannot be read.
+    It can where the index of the repository around it has a file below it. A submodule is an entry
+    without anything below it, whose files another repository has: it counts where it is the folder
+    itself, or one around it. So does a folder that is a repository of its own, as a submodule is
+    that has been checked out, and an index that cannot be read.
     """
     folder = folder.resolve()
+    if os.path.lexists(folder / ".git"):
+        return True
     for root in folder.parents:
         git = root / ".git"
         if git.exists():
             index = _directory(git) / "index"
-            start = os.fsencode(folder.relative_to(root).as_posix()) + b"/"
+            name = os.fsencode(folder.relative_to(root).as_posix()) + b"/"
             try:
                 data = index.read_bytes()
             except FileNotFoundError:
@@ -30,10 +35,14 @@ def tracked(folder: Path) -> bool:
             except OSError:
                 return True
             try:
-                return any(path.startswith(start) for path in _paths(data))
+                return any(_overlap(path + b"/", name) for path in _paths(data))
             except (struct.error, ValueError):
                 return True
     return False
+
+
+def _overlap(one: bytes, other: bytes) -> bool:
+    return one.startswith(other) or other.startswith(one)
 
 
 def _directory(git: Path) -> Path:

@@ -42,7 +42,8 @@ class PathNames:
             return None
         if within(path, (self.root,)):
             return os.path.relpath(path, self.workspace)
-        if within(path, (os.path.realpath(tempfile.gettempdir()), tempfile.gettempdir())):
+        # Whoever makes a temporary file looks at the folder, in which names come and go.
+        if path in (tempfile.gettempdir(), os.path.realpath(tempfile.gettempdir())):
             return None
         if within(path, KERNEL):
             return None

@@ -19,6 +19,9 @@ from typing import Any
 
 from onnx_gate.cache.path_names import KERNEL, within
 
+# Before it is replaced by one that notes what is asked for.
+_lstat = os.lstat
+
 _NETWORK = ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto")
 # Where a folder is listed from to find a module, or the metadata of a package.
 _IMPORT_SYSTEM = (
@@ -40,6 +43,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self._opened: set[str] = set()
+        self._made: set[str] = set()
         self._listed: set[str] = set()
         self._searched: set[str] = set()
         self._modules: set[str] = set()
@@ -56,6 +60,8 @@ class Recorder:
             "os.scandir": self._list,
             "import": self._import,
             "ctypes.dlopen": self._open,
+            "os.mkdir": self._make,
+            "os.rename": self._move,
             "sqlite3.connect": self._open,
             **dict.fromkeys(_NETWORK, self._connect),
         }
@@ -81,7 +87,8 @@ class Recorder:
         """Return what was seen, as JSON data; every path is absolute.
 
         Left out is what lies in the interpreter's folders, whose packages are known by version,
-        and in the folders ``own`` of this run.
+        and in the folders ``own`` of this run. So is what this process has made outside of the
+        ``workspace``: in a temporary folder, say, where what others have made does count.
         """
         for module in list(sys.modules.values()):
             with suppress(Exception):
@@ -90,6 +97,7 @@ class Recorder:
                     self._opened.add(_source(os.path.normpath(file)))
         self._searched.update(os.path.abspath(path or ".") for path in sys.path)
         passed = (*installed(workspace), *map(os.path.abspath, own), *KERNEL)
+        inside = (workspace, os.path.realpath(workspace))
         groups = {
             "opened": self._opened,
             "listed": self._listed,
@@ -98,7 +106,14 @@ class Recorder:
         }
         return {
             **{
-                name: sorted(_text(path for path in paths if not within(path, passed)))
+                name: sorted(
+                    _text(
+                        path
+                        for path in paths
+                        if not within(path, passed)
+                        and (within(path, inside) or not self._is_made(path))
+                    )
+                )
                 for name, paths in groups.items()
             },
             "modules": sorted(_text(self._modules)),
@@ -112,9 +127,32 @@ class Recorder:
         if path is None:
             return
         flags = arguments[2] if len(arguments) > 2 else 0
-        if isinstance(flags, int) and flags & os.O_ACCMODE == os.O_WRONLY:
-            return
+        if isinstance(flags, int):
+            if flags & os.O_TRUNC or (flags & os.O_CREAT and not _is_there(path)):
+                self._made.add(path)
+            if flags & os.O_ACCMODE == os.O_WRONLY:
+                return
         self._opened.add(_source(path))
+
+    def _make(self, arguments: tuple[Any, ...]) -> None:
+        path = _path(arguments[0])
+        # An error follows where the folder is there already, and it is not this process's.
+        if path is not None and not _is_there(path):
+            self._made.add(path)
+
+    def _move(self, arguments: tuple[Any, ...]) -> None:
+        source, target = _path(arguments[0]), _path(arguments[1])
+        if source is not None and target is not None and self._is_made(source):
+            self._made.add(target)
+
+    def _is_made(self, path: str) -> bool:
+        """Return whether this process has made a file, or a folder around it."""
+        while path not in self._made:
+            above = os.path.dirname(path)
+            if above == path:
+                return False
+            path = above
+        return True
 
     def _list(self, arguments: tuple[Any, ...]) -> None:
         path = _path("." if arguments[0] is None else arguments[0])
@@ -211,6 +249,14 @@ def installed(workspace: str) -> set[str]:
     folders |= set(map(os.path.realpath, folders))
     inner = os.path.realpath(workspace)
     return {folder for folder in folders if folder and not within(inner, (folder,))}
+
+
+def _is_there(path: str) -> bool:
+    try:
+        _lstat(path)
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _path(value: Any) -> str | None:

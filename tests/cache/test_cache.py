@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,13 +29,15 @@ from onnx_gate.report.io import read_report
 from onnx_gate.report.layout import Layout
 from onnx_gate.report.model import Report
 from onnx_gate.workers.launch import Launch
-from tests.support.cache_project import EVERY, write_project
+from tests.support.cache_project import EVERY, outside, write_project
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 TODAY = datetime.date(2026, 11, 21)
 THREADS = max(1, len(os.sched_getaffinity(0)) // 2)
-READERS = {"native", "other", "configured", "switched", "counted", "declared"}
+READERS = {
+    *("native", "other", "configured", "switched", "counted", "declared", "outside", "scratching"),
+}
 
 # Writes down that torch was imported, in whatever process.
 WITNESS = """
@@ -127,7 +130,7 @@ def test_the_first_run_verifies_everything(original: Repository) -> None:
     assert not any(model.cached for model in original.first.models)
     verdicts = {model.name: model.verdict for model in original.first.models}
     assert {name for name, verdict in verdicts.items() if verdict != "pass"} == {"diverging"}
-    assert "cache: 0 of 14 verdicts still hold" in original.output
+    assert "cache: 0 of 16 verdicts still hold" in original.output
 
 
 def test_what_has_not_changed_holds_in_another_checkout(repository: Repository) -> None:
@@ -220,6 +223,21 @@ def test_a_file_that_nobody_saw_opened_counts_for_all_that_ran(repository: Repos
     assert "other" not in holding(repository)
     assert "weights/raw.bin changed" in reasons(repository, "other")
     assert "plain" in holding(repository)
+
+
+def test_a_file_of_others_in_the_temporary_folder_counts(
+    original: Repository, repository: Repository
+) -> None:
+    file = outside(original.folder)
+    assert file.is_relative_to(tempfile.gettempdir())
+    whole = file.read_bytes()
+    try:
+        # Another number in it: the one of an altered file is read as weights, too.
+        file.write_bytes(whole.replace(b"\x00\x00\x00@", b"\x00\x00@@"))
+        assert holding(repository) == EVERY - {"outside"}
+        assert f"{file} changed" in reasons(repository, "outside")
+    finally:
+        file.write_bytes(whole)
 
 
 def test_variables_that_a_model_asks_for_count(repository: Repository) -> None:

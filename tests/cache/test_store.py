@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from onnx_gate.cache.dependencies import Dependencies, Recorded, depend, differences
 from onnx_gate.cache.entry import from_bytes, to_bytes
+from onnx_gate.cache.git_index import tracked
 from onnx_gate.cache.path_names import PathNames, State
 from onnx_gate.cache.record import installed
 from onnx_gate.cache.store import PER_MODEL, Store
@@ -209,3 +210,31 @@ def test_the_kernel_says_what_other_programs_open(tmp_path: Path) -> None:
     assert watch.lost("flooded")
     assert not watch.lost("late")
     watch.close()
+
+
+def test_a_submodule_is_no_place_for_a_cache(tmp_path: Path) -> None:
+    git = [
+        *("git", "-c", "user.name=a", "-c", "user.email=a@b"),
+        *("-c", "protocol.file.allow=always"),
+    ]
+
+    def run(*arguments: str, cwd: Path) -> None:
+        subprocess.run([*git, *arguments], cwd=cwd, check=True, capture_output=True)
+
+    inner, outer = tmp_path / "inner", tmp_path / "outer"
+    for repository in (inner, outer):
+        repository.mkdir()
+        (repository / "kept.txt").touch()
+        run("init", "-q", cwd=repository)
+        run("add", "-A", cwd=repository)
+        run("commit", "-qm", "one", cwd=repository)
+    run("submodule", "add", "-q", str(inner), "caches/one", cwd=outer)
+    assert tracked(outer / "caches/one")
+    assert tracked(outer / "caches")
+    assert not tracked(outer / "caches/two")
+    # An ignored folder of the submodule's is nobody's.
+    assert not tracked(outer / "caches/one/ignored")
+    # Checked out without its .git, as by an archive.
+    (outer / "caches/one/.git").unlink()
+    assert tracked(outer / "caches/one")
+    assert tracked(outer / "caches/one/below")

@@ -70,6 +70,18 @@ def switched():
 def counted():
     return Scaled(float(len(glob.glob(str(HERE / "parts" / "*.txt")))))
 
+def outside():
+    # Not in the repository but in the temporary folder, which others may write to.
+    path = (HERE / "outside.txt").read_text()
+    return Scaled(torch.load(path, weights_only=True)["scale"])
+
+def scratching():
+    import tempfile
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "scale.txt"
+        path.write_text("2")
+        return Scaled(float(path.read_text()))
+
 def chatty():
     import socket
     try:
@@ -88,6 +100,7 @@ def restless():
 import numpy as np, torch
 from safetensors.torch import save_file
 save_file({"scale": torch.tensor(2.0)}, "weights/native.safetensors")
+torch.save({"scale": torch.tensor(2.0)}, open("outside.txt").read())
 save_file({"scale": torch.tensor(2.0)}, "weights/declared.safetensors")
 np.savez("data/case.npz", x=np.ones((2, 5), np.float32))
 """,
@@ -106,6 +119,8 @@ models:
   configured: {model: "models/readers.py:configured", inputs: {x: "float32[batch, 5]"}}
   switched: {model: "models/readers.py:switched", inputs: {x: "float32[batch, 5]"}}
   counted: {model: "models/readers.py:counted", inputs: {x: "float32[batch, 5]"}}
+  outside: {model: "models/readers.py:outside", inputs: {x: "float32[batch, 5]"}}
+  scratching: {model: "models/readers.py:scratching", inputs: {x: "float32[batch, 5]"}}
   declared:
     model: "models/readers.py:Scaled"
     args: [1.0]
@@ -135,9 +150,14 @@ models:
 
 EVERY = {
     *("plain", "alone", "native", "other", "configured", "switched", "counted", "declared"),
-    *("filed", "measured", "waived", "diverging"),
+    *("filed", "measured", "waived", "diverging", "outside", "scratching"),
 }
 """The models of which a verdict can be kept."""
+
+
+def outside(folder: Path) -> Path:
+    """Return the file beside the repository that one of its models reads."""
+    return folder.parent / f"{folder.name}-outside.pt"
 
 
 def write_project(folder: Path) -> None:
@@ -146,5 +166,6 @@ def write_project(folder: Path) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+    (folder / "outside.txt").write_text(str(outside(folder)))
     subprocess.run([sys.executable, "make.py"], cwd=folder, check=True, timeout=300)
     (folder / "make.py").unlink()
