@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from onnx_gate.diagnose.deadline import Deadline
+from onnx_gate.deadline import Deadline
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.errors import GateError
 from onnx_gate.findings.codes import code_of

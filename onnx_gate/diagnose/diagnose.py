@@ -7,9 +7,9 @@ from typing import Any
 
 import psutil
 
+from onnx_gate.deadline import Deadline
 from onnx_gate.diagnose.blame.blame import find_blame
 from onnx_gate.diagnose.blame.result import BlameResult
-from onnx_gate.diagnose.deadline import Deadline
 from onnx_gate.diagnose.hints.hints import hints
 from onnx_gate.diagnose.localize.localize import Located, localize
 from onnx_gate.diagnose.repro.write import make_repro

@@ -19,8 +19,8 @@ from onnx import helper
 from onnx.helper import np_dtype_to_tensor_dtype
 from onnx.reference import ReferenceEvaluator
 
+from onnx_gate.deadline import Deadline
 from onnx_gate.diagnose.bench import EVALUATOR_BYTES, Answer, Bench
-from onnx_gate.diagnose.deadline import Deadline
 from onnx_gate.diagnose.graph.graph import Graph, Node, read_graph
 from onnx_gate.diagnose.graph.run_node import node_model
 from onnx_gate.numerics.precision import eps_of

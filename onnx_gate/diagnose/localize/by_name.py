@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onnx_gate.diagnose.deadline import Deadline
+from onnx_gate.deadline import Deadline
 from onnx_gate.diagnose.graph.run_graph import run_until
 from onnx_gate.diagnose.graph.run_node import Runner
 from onnx_gate.diagnose.graph.values import Store, Value, agree, distance

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onnx_gate.diagnose.deadline import Deadline
+from onnx_gate.deadline import Deadline
 from onnx_gate.diagnose.graph.graph import Graph, Node
 from onnx_gate.diagnose.graph.run_node import Runner
 from onnx_gate.diagnose.graph.values import Store, Value, agree, distance, is_distinctive, kind_of

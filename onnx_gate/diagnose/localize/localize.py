@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 
-from onnx_gate.diagnose.deadline import Deadline, OutOfTime
+from onnx_gate.deadline import Deadline, OutOfTime
 from onnx_gate.diagnose.graph.graph import Node, read_graph
 from onnx_gate.diagnose.graph.run_graph import run_until
 from onnx_gate.diagnose.graph.run_node import Runner

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from onnx_gate.diagnose.deadline import Deadline
+from onnx_gate.deadline import Deadline
 from onnx_gate.diagnose.graph.graph import Graph
 from onnx_gate.diagnose.graph.run_node import Runner
 from onnx_gate.diagnose.graph.values import Store, Value

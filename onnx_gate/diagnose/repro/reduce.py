@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from onnx_gate.deadline import Deadline
 from onnx_gate.diagnose.bench import PLAIN
 from onnx_gate.diagnose.blame.kernels import SUSPECT
-from onnx_gate.diagnose.deadline import Deadline
 from onnx_gate.diagnose.graph.extract import between, cut, open_ends
 from onnx_gate.diagnose.graph.graph import Graph, Node
 from onnx_gate.manifest import RuntimeSpec

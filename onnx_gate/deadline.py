@@ -1,4 +1,4 @@
-"""The one budget of seconds that a diagnosis is made of."""
+"""A budget of seconds: the only way to count down here."""
 
 from __future__ import annotations
 
