@@ -1,4 +1,4 @@
-"""Write what is generated from the code: the pages of findings and manifest, and the schemas."""
+"""Write what is generated: the pages of findings and manifest, schemas, tables of benchmarks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from onnx_gate.findings import CATALOGUE, Entry
 from onnx_gate.manifest import jsonschema
 from onnx_gate.report.io import schema_text
-from tools import manifest_page
+from tools import benchmark_tables, manifest_page
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXTS = "onnx_gate/findings/texts"
@@ -96,6 +96,7 @@ def generated() -> dict[Path, str]:
             for entry in CATALOGUE.values()
         },
         ROOT / "docs" / "manifest.md": manifest_page.render(),
+        **benchmark_tables.pages(),
         ROOT / "schema" / "onnx-gate.schema.json": jsonschema.render(),
         ROOT / "schema" / "onnx-gate-report.schema.json": schema_text(),
     }

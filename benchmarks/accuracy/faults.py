@@ -114,7 +114,7 @@ def main() -> None:
     rows = [judge(item, models[item.model]) for item in seeded]
     print_table(rows)
     if options.save:
-        results.save(__file__, "quick" if options.quick else "faults", map(asdict, rows))
+        results.save(__file__, "quick" if options.quick else "faults", rates(rows))
 
 
 def seed_all(subject: Subject, output: Path, sweep: int) -> Iterator[Seeded]:
@@ -222,22 +222,48 @@ def print_table(rows: list[Row]) -> None:
             f"{row.seeded.what}; {row.check}{mark}"
         )
     print()
+    for rate in rates(rows):
+        named, percent, doubled = rate["named"], rate["one per cent"], rate["doubled"]
+        print(
+            f"{rate['subject']}: {named[0]} of {named[1]} named faults caught "
+            f"({rate['without effect']} more without any effect on the probes), one element off by "
+            f"1 % {percent[0]} of {percent[1]}, doubled {doubled[0]} of {doubled[1]}; "
+            f"unchanged graph: {rate['unchanged']}"
+        )
+
+
+def rates(rows: list[Row]) -> list[dict[str, Any]]:
+    """Of each subject how many faults of each kind are caught, and which named ones are not."""
+    all_rates = []
     for subject in SUBJECTS:
         own = [row for row in rows if row.seeded.subject == subject.name]
-        parts = []
-        for label, prefix in (("one_percent", "one_percent_"), ("doubled", "doubled_")):
-            group = [row for row in own if row.seeded.fault.startswith(prefix)]
-            parts.append(f"{label} {sum(r.caught for r in group)}/{len(group)}")
-        rest = [
-            r for r in own if not r.seeded.fault.startswith(("one_percent_", "doubled_", CLEAN))
-        ]
-        real = [row for row in rest if row.seeded.size > 0]
-        clean = next(row for row in own if row.seeded.fault == CLEAN)
-        print(
-            f"{subject.name}: faults {sum(r.caught for r in real)}/{len(real)} caught "
-            f"({len(rest) - len(real)} more without any effect on the probes), {', '.join(parts)}; "
-            f"unchanged graph: {clean.verdict}, budget {clean.budget:.3g}"
+        percent = [row for row in own if row.seeded.fault.startswith("one_percent_")]
+        doubled = [row for row in own if row.seeded.fault.startswith("doubled_")]
+        rest = [row for row in own if row not in percent and row not in doubled]
+        named = [row for row in rest if row.seeded.fault != CLEAN]
+        real = [row for row in named if row.seeded.size > 0]
+        clean = next(row for row in rest if row.seeded.fault == CLEAN)
+        all_rates.append(
+            {
+                "subject": subject.name,
+                "named": share(real),
+                "without effect": len(named) - len(real),
+                "one per cent": share(percent),
+                "doubled": share(doubled),
+                "unchanged": clean.verdict,
+                "missed": [
+                    f"{row.seeded.fault}: {row.seeded.what}, {row.seeded.size:.1e}"
+                    for row in [*real, *percent, *doubled]
+                    if not row.caught
+                ],
+            }
         )
+    return all_rates
+
+
+def share(rows: list[Row]) -> list[int]:
+    """How many are caught, of how many."""
+    return [sum(row.caught for row in rows), len(rows)]
 
 
 if __name__ == "__main__":

@@ -1,0 +1,295 @@
+"""The tables of the documentation that come from benchmarks, written from their stored results.
+
+A page holds them between two comments, ``<!-- results: NAME -->`` and ``<!-- end of results -->``;
+what lies between is replaced. NAME is a function of ``TABLES``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = ("docs/performance.md", "docs/tolerances.md", "benchmarks/README.md")
+_BLOCK = re.compile(r"(<!-- results: ([\w-]+) -->\n).*?(<!-- end of results -->)", re.S)
+
+Table = dict[str, Any]
+
+
+def pages() -> dict[Path, str]:
+    """Return the text of every page that holds such tables."""
+    return {ROOT / page: fill((ROOT / page).read_text(encoding="utf-8")) for page in PAGES}
+
+
+def fill(text: str) -> str:
+    """Return a page with its tables written anew."""
+    return _BLOCK.sub(lambda block: f"{block[1]}\n{TABLES[block[2]]()}\n\n{block[3]}", text)
+
+
+def overhead() -> str:
+    """What one model costs beside scripts that do the same."""
+    networks = {"resnet18": "ResNet-18 at 224 px", "bert": "BERT-base size"}
+    suites = {
+        "sizes": "one case for each of three sizes",
+        "default": "the default suites, {cases:.0f} cases on all sides",
+        "three": "the default suites, against one case for each of three sizes",
+    }
+    lines = []
+    for name, table in _load("cost/overhead").items():
+        network, _, suite = name.partition(", ")
+        row = table["rows"][0]
+        ratios = [row["gate / bare"], row["gate / naive"], row["cpu, gate / bare"]]
+        lines.append(
+            [
+                f"{networks[network]}, {suites[suite].format(**row)}",
+                *(f"{row[program]:.1f}" for program in ("bare", "naive", "gate")),
+                *(f"{ratio:.2f}" for ratio in ratios),
+                _made(table),
+            ]
+        )
+    head = "|bare|naive|gate|gate / bare|gate / naive|processor time, gate / bare|measured"
+    return _markdown(head, lines)
+
+
+def self_test() -> str:
+    """What the judges' self-test costs."""
+    table = _load("cost/self_test").get("self-test")
+    if table is None:
+        return "Not measured yet."
+    lines = [
+        [
+            row["model"],
+            f"{row['checks']:.0f}",
+            f"{row['self-test']:.3f}",
+            f"{row['all']:.1f}",
+            f"{row['share']:.1%}".replace("%", " %"),
+        ]
+        for row in table["rows"]
+    ]
+    return _markdown("|checks|self-test, s|all, s|share", lines) + _source(table)
+
+
+def memory() -> str:
+    """Peaks of a model of one gigabyte."""
+    table = _load("cost/memory")["memory"]
+    names = {
+        "bare": "bare: export with external data, session, two passes",
+        "gate": "the worker and its forks",
+        "gate, with advice": "the same, default suites and advice",
+    }
+    lines = [
+        [
+            names[row["what"]],
+            f"{row['PSS']:.0f}",
+            f"{row['PSS / bare']:.2f}",
+            f"{row['VmHWM']:.0f}",
+            f"{row['VmHWM / bare']:.2f}",
+        ]
+        for row in table["rows"]
+    ]
+    return _markdown("|PSS|/ bare|largest process (VmHWM)|/ bare", lines) + _source(table)
+
+
+def many() -> str:
+    """Twenty small models beside scripts."""
+    table = _load("scale/many")["many"]
+    names = {
+        "gate": "gate",
+        "naive": "naive, an interpreter per model",
+        "verify=True": "`torch.onnx.export(..., verify=True)`, an interpreter per model",
+        "Polygraphy": "Polygraphy, an interpreter per model",
+        "one process": "naive, all models in one process",
+    }
+    lines = [
+        [
+            names[row["what"]],
+            f"{row['seconds']:.1f}",
+            "" if row["what"] == "gate" else f"{row['gate / this']:.2f}",
+        ]
+        for row in table["rows"]
+    ]
+    return _markdown("|seconds|gate / this", lines) + _source(table)
+
+
+def compare() -> str:
+    """The speed and the memory of comparing."""
+    table = _load("cost/compare")["compare"]
+    lines = [
+        [
+            row["what"],
+            f"{row['seconds']:.3f}",
+            f"{row['of a read pass']:.3g}",
+            f"{row['MiB']:.0f} MiB",
+        ]
+        for row in table["rows"]
+    ]
+    head = "10^8 float32 pairs|seconds|times a read pass|extra memory"
+    return _markdown(head, lines) + _source(table)
+
+
+def false_alarms() -> str:
+    """What the corpus of correct models says."""
+    table = _load("accuracy/false_alarms")["summary"]
+    (row,) = table["rows"]
+    basis, quotient = row["by basis"], row["quotient"]
+    names = {
+        "float64": "judged by float64",
+        "rounding": "judged after moving PyTorch's rounding",
+        "variants": "judged with variants",
+        "testing": "judged without float64",
+    }
+    lines = [
+        ["models, checks that count", f"{row['models']}, {row['checks']}"],
+        ["false alarms", ", ".join(row["false alarms"]) or "none"],
+        ["errors", ", ".join(f"{k} ({v})" for k, v in row["errors"].items()) or "none"],
+    ]
+    floor = basis.get("floor", {"of": 0})
+    lines.append(
+        [
+            "float32: within the floor, float64 not needed",
+            f"{floor['of']} of {row['float32 checks']} checks",
+        ]
+    )
+    lines += [
+        [
+            f"{names.get(key, key)}: share of the tolerance used, median / p90 / largest, "
+            f"of {spread['of']} checks",
+            _spread(spread),
+        ]
+        for key, spread in basis.items()
+        if key not in ("", "floor") and spread.get("of") and "median" in spread
+    ]
+    if quotient.get("of"):
+        lines.append(
+            [
+                "error / PyTorch's own (at least eps) where float64 was run, "
+                "median / p90 / largest",
+                _spread(quotient),
+            ]
+        )
+    lines.append(["models with a warning from an advisory case", str(row["models with advice"])])
+    return _markdown("|", lines, align="--:") + _source(table)
+
+
+def faults() -> str:
+    """How many seeded faults are caught."""
+    tables = _load("accuracy/faults")
+    names = {"resnet18": "ResNet-18", "encoder": "encoder", "upscaler": "resizing network"}
+    parts = []
+    for name, table in tables.items():
+        lines = [
+            [
+                names[row["subject"]],
+                *(f"{row[k][0]} of {row[k][1]}" for k in ("named", "one per cent", "doubled")),
+                {"pass": "passes"}.get(row["unchanged"], row["unchanged"]),
+            ]
+            for row in table["rows"]
+        ]
+        head = "|named faults caught|one random element changed by 1 %|one doubled|unchanged graph"
+        missed = [
+            f"{names[row['subject']]}, {fault}" for row in table["rows"] for fault in row["missed"]
+        ]
+        note = f" Missed: {'; '.join(missed)}." if missed else ""
+        kind = "A shorter sweep" if name == "quick" else "The whole sweep"
+        parts.append(f"{kind}:\n\n{_markdown(head, lines)}{_source(table)}{note}")
+    return "\n\n".join(parts)
+
+
+def pairs() -> str:
+    """Of every class of pairs how many faulty ones are caught and twins are green."""
+    tables = _load("accuracy/pairs")
+    if "pairs" not in tables:
+        return "Not measured yet."
+    after, before = tables["pairs"], tables.get("before", {"rows": []})
+    old = {row["name"]: row for row in before["rows"]}
+    lines = []
+    rows = after["rows"]
+    for category, group in groupby(rows, key=lambda row: row["category"]):
+        lines.append([category.replace("_", " "), *_caught(list(group), old)])
+    lines.append(["all", *_caught(rows, old)])
+    head = "class|faulty not green|twin green|before: faulty not green|before: twin green"
+    missed = [f"`{row['name']}` ({row['what']})" for row in rows if not row["caught"]]
+    alarms = [f"`{row['name']}`" for row in rows if not row["green"]]
+    notes = f" Missed: {'; '.join(missed) or 'none'}. Alarms: {', '.join(alarms) or 'none'}."
+    return _markdown(head, lines) + _source(after) + notes
+
+
+def _caught(rows: Sequence[Table], old: dict[str, Table]) -> list[str]:
+    known = [old[row["name"]] for row in rows if row["name"] in old]
+    return [
+        f"{sum(row['caught'] for row in rows)} of {len(rows)}",
+        f"{sum(row['green'] for row in rows)} of {len(rows)}",
+        f"{sum(row['caught'] for row in known)} of {len(known)}",
+        f"{sum(row['green'] for row in known)} of {len(known)}",
+    ]
+
+
+def decoders() -> str:
+    """What the gate says of decoders."""
+    table = _load("accuracy/decoders").get("decoders")
+    if table is None:
+        return "Not measured yet."
+    lines = [
+        [
+            row["name"],
+            row["verdict"].partition(":")[0],
+            "yes" if row["right"] else "**no**",
+            f"{row['compared']:,}",
+            f"{row['open']:,}",
+        ]
+        for row in table["rows"]
+    ]
+    return _markdown("model|verdict|right|compared|open", lines) + _source(table)
+
+
+def _load(name: str) -> dict[str, Table]:
+    path = ROOT / "benchmarks" / f"{name}.json"
+    tables: dict[str, Table] = json.loads(path.read_text()) if path.exists() else {}
+    return tables
+
+
+def _markdown(head: str, lines: Iterable[Sequence[str]], align: str = "---") -> str:
+    cells = head.split("|")
+    rule = ["---", *[align] * (len(cells) - 1)]
+    rows = [cells, rule, *lines]
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows
+    )
+
+
+def _spread(spread: dict[str, float]) -> str:
+    return " / ".join(f"{spread[key]:.2g}" for key in ("median", "p90", "max"))
+
+
+def _made(table: Table) -> str:
+    made = table["environment"]
+    load = made["load"]
+    noise = f", load {load}" if isinstance(load, float) else f", {load}" if load else ""
+    return f"{made['date']}{noise}"
+
+
+def _source(table: Table) -> str:
+    made = table["environment"]
+    versions = made["versions"]
+    packages = ", ".join(f"{k} {versions[k]}" for k in ("torch", "onnxruntime") if k in versions)
+    return (
+        f"\n\n(`{table['command']}`; {packages}, {made['cores']} cores, {_made(table)}, "
+        f"revision {made['revision']}.)"
+    )
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "overhead": overhead,
+    "self-test": self_test,
+    "memory": memory,
+    "many": many,
+    "compare": compare,
+    "false-alarms": false_alarms,
+    "faults": faults,
+    "pairs": pairs,
+    "decoders": decoders,
+}
