@@ -153,8 +153,12 @@ OG306 = Code("OG306", ("note",), about_file=True)
 OG401 = Code("OG401", ("warning",))
 OG402 = Code("OG402", ("error",), kinds=("unverified",))
 OG403 = Code("OG403", ("warning",), advice=True)
+OG404 = Code("OG404", ("note",))
 OG405 = Code("OG405", kinds=("unverified",))
 OG406 = Code("OG406", ("warning",), advice=True)
+OG407 = Code("OG407", ("warning",))
+OG408 = Code("OG408", ("warning",))
+OG409 = Code("OG409", ("warning",))
 
 # Workers.
 OG501 = Code("OG501", kinds=("crashed",))

@@ -4,67 +4,204 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from onnx_gate.findings import codes
 from onnx_gate.manifest import ModelSpec, Waiver
+from onnx_gate.report.coverage import COMPARED
 from onnx_gate.report.model import Check, Finding, Verdict
+from onnx_gate.verify.experience import Experience
 from onnx_gate.verify.inputs.cases import matches
 from onnx_gate.verify.inputs.sizes import Sizes, sizes_label
+from onnx_gate.verify.judge.judge import ILL_CONDITIONED
+from onnx_gate.verify.judge.selftest import VISIBLE
 
-_COMPARED = ("pass", "diverged", "waived")
+
+@dataclass(frozen=True)
+class Tried:
+    """What was tried beside the checks: ``outputs`` by name, ``empty`` the suites without a case.
+
+    ``example`` is the sizes of the example of the export. ``selected``: the user asked for some of
+    the cases only, so what was left out is no omission.
+    """
+
+    example: Sizes
+    outputs: Mapping[str, Experience]
+    empty: tuple[str, ...] = ()
+    selected: bool = False
 
 
 def conclude(
     spec: ModelSpec,
     checks: Sequence[Check],
     findings: Sequence[Finding],
-    example: Sizes,
+    tried: Tried,
     today: datetime.date,
 ) -> tuple[Verdict, tuple[Check, ...], tuple[Finding, ...]]:
     """Apply the waivers and return the verdict, the checks and all findings, each once.
 
-    ``error`` where nothing was compared, ``diverged`` where a check diverged or a finding is an
-    error, else ``pass``.
+    ``diverged`` where a check diverged or a finding is an error, ``error`` where something that
+    had to be compared was not (the findings of OG402 say what), else ``pass``.
     """
     judged, notes = _waive(spec, checks, today)
-    every = list(dict.fromkeys([*findings, *_baked_size(judged, example, findings), *notes]))
-    if not any(check.verdict in _COMPARED for check in judged):
-        return "error", judged, tuple(every)
-    untried = _untested_dimension(spec, judged, findings)
-    if untried:
-        every.append(untried)
-        return "error", judged, tuple(every)
+    every = list(dict.fromkeys([*findings, *_baked_size(judged, tried.example, findings), *notes]))
     failed = any(check.verdict == "diverged" and not check.advice for check in judged)
     failed = failed or any(finding.severity == "error" for finding in every)
-    return ("diverged" if failed else "pass"), judged, tuple(every)
+    unverified = list(_not_compared(spec, judged, every, tried))
+    every += [*unverified, *_remarks(judged, tried)]
+    if not any(check.verdict in COMPARED for check in judged):
+        return "error", judged, tuple(every)
+    if failed:
+        return "diverged", judged, tuple(every)
+    return ("error" if unverified else "pass"), judged, tuple(every)
 
 
-def _untested_dimension(
-    spec: ModelSpec, checks: Sequence[Check], findings: Sequence[Finding]
-) -> Finding | None:
-    """Return which dynamic dimension was compared at none of the sizes that it is tested at."""
-    sizes: dict[str, set[int]] = {}
-    for check in checks:
-        label = next((part for part in check.case.split("/") if "=" in part), None)
-        if check.verdict in _COMPARED and not check.advice:
-            if label is None:
-                return None
-            for pair in label.split(","):
-                name, _, size = pair.partition("=")
-                sizes.setdefault(name, set()).add(int(size))
-    tried = {label for check in checks for label in check.case.split("/") if "=" in label}
+def _not_compared(
+    spec: ModelSpec, checks: Sequence[Check], findings: Sequence[Finding], tried: Tried
+) -> Iterator[Finding]:
+    """Yield what had to be compared and was not: dimensions, suites, sizes, outputs, and judges."""
+    counting = [check for check in checks if not check.advice]
+    compared = [check for check in counting if check.verdict in COMPARED]
+    yield from _untested_dimensions(spec, counting, compared, findings)
+    if not tried.selected:
+        yield from _untested_suites(spec, counting, tried)
+    yield from _uncompared_outputs(compared)
+    for name, experience in tried.outputs.items():
+        if experience.accepted and not experience.refused:
+            yield codes.OG402.finding(
+                f"the tolerance of {name} takes the answer of another case for the right one "
+                f"({experience.accepted}), so it cannot fail: name one that can see the difference"
+            )
+
+
+def _untested_dimensions(
+    spec: ModelSpec,
+    counting: Sequence[Check],
+    compared: Sequence[Check],
+    findings: Sequence[Finding],
+) -> Iterator[Finding]:
+    """Yield dynamic dimensions compared at none of their sizes, and declared sizes never compared."""
     for name, tested in spec.dims.items():
-        wanted = {s for s in tested if any(f"{name}={s}" in t.split(",") for t in tried)}
-        if wanted and not wanted & sizes.get(name, set()):
-            listed = ", ".join(map(str, sorted(wanted)))
+        tried = {c.sizes[name] for c in counting if name in c.sizes} & set(tested)
+        missing = tried - {c.sizes[name] for c in compared if name in c.sizes}
+        if not missing:
+            continue
+        listed = ", ".join(map(str, sorted(missing)))
+        if missing == tried:
             fitting = next((f.data for f in findings if f.data.get("dimension") == name), None)
             known = f", such as dims: {{{name}: {fitting['sizes']}}}" if fitting else ""
-            return codes.OG402.finding(
+            yield codes.OG402.finding(
                 f"PyTorch refuses every size of {name!r} that was tested ({listed}), so it is "
                 f"verified at none: name sizes under dims that the model is made for{known}",
             )
-    return None
+        elif name in spec.named_dims:
+            yield codes.OG402.finding(
+                f"the manifest declares {name}={listed} under dims, and no case of that size was "
+                "compared: both sides refuse it. Name sizes that the model is made for",
+            )
+
+
+def _untested_suites(spec: ModelSpec, counting: Sequence[Check], tried: Tried) -> Iterator[Finding]:
+    """Yield the suites that the manifest names and of which no case was compared."""
+    for name in spec.suites:
+        own = [check for check in counting if check.suite == name]
+        if name in tried.empty:
+            why = "it made no case, or none that fits the inputs"
+        elif own and all(check.verdict == "refused" for check in own):
+            why = f"both sides refuse all of its {len({c.case for c in own})} cases"
+        elif own and not any(check.compared or check.open for check in own):
+            why = "in none of its cases was an element finite on both sides"
+        else:
+            continue
+        yield codes.OG402.finding(f"nothing was compared in the suite {name}: {why}")
+
+
+def _uncompared_outputs(compared: Sequence[Check]) -> Iterator[Finding]:
+    """Yield the outputs of which no element was ever compared."""
+    by_output: dict[str, list[Check]] = {}
+    for check in compared:
+        if check.output != "*":
+            by_output.setdefault(check.output, []).append(check)
+    for name, checks in by_output.items():
+        if any(check.compared or check.verdict == "diverged" for check in checks):
+            continue
+        if any(check.open for check in checks):
+            causes = ", ".join(dict.fromkeys(c for check in checks for c in check.causes))
+            why = f"PyTorch leaves all of it open ({causes})"
+        elif all(check.metrics is not None and not check.metrics.elements for check in checks):
+            why = "it was empty in every case"
+        else:
+            why = "it was NaN or infinite throughout, on both sides, in every case"
+        yield codes.OG402.finding(
+            f"no element of the output {name} was compared: {why}. Give the inputs ranges or sizes, "
+            "or a generator, that make it mean something"
+        )
+
+
+def _remarks(checks: Sequence[Check], tried: Tried) -> Iterator[Finding]:
+    """Yield what a reader has to know of the checks, once for each output and not for each case."""
+    counting = [check for check in checks if not check.advice]
+    by_output: dict[str, list[Check]] = {}
+    for check in counting:
+        by_output.setdefault(check.output, []).append(check)
+    for name, own in by_output.items():
+        opened = [check for check in own if check.open and check.verdict == "pass"]
+        if opened:
+            causes = ", ".join(dict.fromkeys(c for check in opened for c in check.causes))
+            elements = sum(check.open for check in opened)
+            of = elements + sum(check.compared for check in opened)
+            yield codes.OG404.finding(
+                f"{elements} of {of} elements of {name} are open: {causes}. PyTorch has more than one "
+                f"answer there, and each is one of them ({_cases(opened)})",
+                data={"output": name, "open": elements, "of": of},
+            )
+        shaky = [c for c in own if c.metrics and (c.metrics.scaled_torch or 0) > ILL_CONDITIONED]
+        if shaky:
+            yield codes.OG401.finding(
+                f"{name} is ill-conditioned in {_cases(shaky)}: rounding moves PyTorch's own answer "
+                "by a visible part of the output's scale, so faults of that size cannot be seen "
+                "there",
+            )
+        finest = [c.resolution for c in own if c.verdict == "pass" and c.resolution is not None]
+        if finest and min(finest) > VISIBLE:
+            seen = f"{min(finest):.0%}" if math.isfinite(min(finest)) else "100%"
+            yield codes.OG407.finding(
+                f"the checks of {name} cannot see an error of 1%: its varying part could have been "
+                f"off by up to {seen} and passed",
+                data={"output": name, "resolution": min(finest)},
+            )
+    for name, experience in tried.outputs.items():
+        if experience.is_constant and name in by_output:
+            yield codes.OG408.finding(
+                f"the output {name} was {experience.low:g} in every element of every case: whatever "
+                "it should depend on was not tried",
+                data={"output": name},
+            )
+    refused = [check for check in counting if check.verdict == "refused"]
+    cases = {check.case for check in counting}
+    if refused and len(refused) < len(counting):
+        never = _never_compared_sizes(counting)
+        at = f"; at {', '.join(never)} nothing was compared" if never else ""
+        yield codes.OG409.finding(
+            f"{len({c.case for c in refused})} of {len(cases)} cases compare nothing, because both "
+            f"sides refuse them ({_cases(refused)}){at}",
+        )
+
+
+def _never_compared_sizes(counting: Sequence[Check]) -> list[str]:
+    tried: dict[str, bool] = {}
+    for check in counting:
+        for name, size in check.sizes.items():
+            label = f"{name}={size}"
+            tried[label] = tried.get(label, False) or check.verdict in COMPARED
+    return [label for label, was in tried.items() if not was]
+
+
+def _cases(checks: Sequence[Check]) -> str:
+    ids = list(dict.fromkeys(check.case for check in checks))
+    more = f" and {len(ids) - 1} more" if len(ids) > 1 else ""
+    return f"{ids[0]}{more}"
 
 
 def _waive(
@@ -119,27 +256,25 @@ def _waiver_notes(
 def _baked_size(
     checks: Sequence[Check], example: Sizes, findings: Sequence[Finding]
 ) -> Iterable[Finding]:
-    """Return whether a size is baked in where the graph agrees at the example's sizes and only there.
+    """Yield a finding where the graph agrees at the example's sizes and only there.
 
     At the line whose condition torch.export took for granted, where ``findings`` has one.
     """
-    if not example:
+    if not example or any(codes.OG102.among(findings)):
         return
     here = sizes_label(example)
     verdicts: dict[str, set[str]] = {}
     for check in checks:
-        if not check.advice and check.verdict != "refused":
-            for part in check.case.split("/")[1:]:
-                if "=" in part:
-                    verdicts.setdefault(part, set()).add(check.verdict)
-    places = [place for place, found in verdicts.items() if found == {"diverged"}]
-    said = any(codes.OG102.among(findings))
-    if verdicts.get(here) == {"pass"} and places and not said:
+        if not check.advice and check.verdict != "refused" and check.sizes.keys() == example.keys():
+            sizes = {name: check.sizes[name] for name in example}
+            verdicts.setdefault(sizes_label(sizes), set()).add(check.verdict)
+    elsewhere = [sizes for sizes, seen in verdicts.items() if seen == {"diverged"}]
+    if verdicts.get(here) == {"pass"} and elsewhere:
         cause = next((f for f in codes.OG116.among(findings) if f.file), None)
         where = f" by {cause.file}:{cause.line}" if cause is not None else ""
         yield codes.OG102.finding(
             f"the graph agrees with PyTorch in every case at the sizes it was exported with "
-            f"({here}) and in none at {', '.join(places[:4])}: a size is baked into it{where}",
+            f"({here}) and in none at {', '.join(elsewhere[:4])}: a size is baked into it{where}",
             file=cause.file if cause is not None else None,
             line=cause.line if cause is not None else None,
         )

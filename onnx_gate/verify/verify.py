@@ -25,7 +25,7 @@ from onnx_gate.report.model import (
 )
 from onnx_gate.verify.build import build
 from onnx_gate.verify.checks import Checker
-from onnx_gate.verify.conclude import conclude
+from onnx_gate.verify.conclude import Tried, conclude
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.export.export import Exported
 from onnx_gate.verify.export.reuse import delete_export, load_export, save_export_metadata
@@ -235,9 +235,8 @@ def _verify(
         with checker.clock.of("pytorch"):
             _must_agree(prepared, "called again on equal inputs after other calls")
     progress.findings += checker.findings
-    verdict, checks, findings = conclude(
-        spec, checks, progress.findings, exported.example, context.today
-    )
+    tried = Tried(exported.example, checker.experience, checker.without_any, bool(context.patterns))
+    verdict, checks, findings = conclude(spec, checks, progress.findings, tried, context.today)
     return _result(spec, progress, verdict, checks, findings), checker, exported
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from onnx_gate.manifest import InputSpec, ModelSpec, Waiver
 from onnx_gate.report.model import Check, Finding, Metrics
-from onnx_gate.verify.conclude import conclude
+from onnx_gate.verify.conclude import Tried, conclude
 
 TODAY = datetime.date(2026, 6, 1)
 SPEC = ModelSpec(
@@ -18,17 +18,31 @@ SPEC = ModelSpec(
     inputs={"x": InputSpec("float32", ("batch", 3))},
     dims={"batch": (1, 2)},
 )
-HOME = {"batch": 5}
+TRIED = Tried({"batch": 5}, {})
 
 
-def check(case: str, verdict: str = "pass", *, advice: bool = False, error: float = 0.5) -> Check:
+def check(
+    case: str,
+    verdict: str = "pass",
+    *,
+    advice: bool = False,
+    error: float = 0.5,
+    compared: int = 1,
+    opened: int = 0,
+    output: str = "y",
+) -> Check:
+    sizes = [part.split("=") for part in case.split("/") if "=" in part]
     metrics = Metrics(elements=1, max_abs=error, max_rel=0.0, rms=0.0)
     return Check.model_validate(
         {
             "runtime": "onnxruntime",
             "suite": case.split("/")[0],
             "case": case,
-            "output": "y",
+            "output": output,
+            "sizes": {name: int(size) for name, size in sizes},
+            "compared": compared,
+            "open": opened,
+            "causes": ["rounding"] if opened else [],
             "verdict": verdict,
             "advice": advice,
             "metrics": metrics,
@@ -58,14 +72,14 @@ GOOD = [*HERE, check("typical/batch=1/0"), check("typical/batch=2/0")]
     ],
 )
 def test_verdicts(checks: list[Check], verdict: str) -> None:
-    assert conclude(SPEC, checks, [], HOME, TODAY)[0] == verdict
+    assert conclude(SPEC, checks, [], TRIED, TODAY)[0] == verdict
 
 
 @pytest.mark.parametrize(("severity", "verdict"), [("error", "diverged"), ("warning", "pass")])
 def test_a_finding_of_severity_error_fails(severity: str, verdict: str) -> None:
     finding = Finding.model_validate({"code": "OG114", "severity": severity, "message": "random"})
-    assert conclude(SPEC, GOOD, [finding, finding], HOME, TODAY)[0] == verdict
-    assert conclude(SPEC, GOOD, [finding, finding], HOME, TODAY)[2] == (finding,)
+    assert conclude(SPEC, GOOD, [finding, finding], TRIED, TODAY)[0] == verdict
+    assert conclude(SPEC, GOOD, [finding, finding], TRIED, TODAY)[2] == (finding,)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +97,7 @@ def test_waivers(
 ) -> None:
     spec = replace(SPEC, waivers=(Waiver(glob, until, "known", ceiling),))
     checks = [*GOOD, check("edges/x/batch=2", "diverged")]
-    found, judged, findings = conclude(spec, checks, [], HOME, TODAY)
+    found, judged, findings = conclude(spec, checks, [], TRIED, TODAY)
     assert found == verdict
     assert (judged[-1].verdict == "waived") == (verdict == "pass")
     assert {finding.code for finding in findings} == codes
@@ -91,7 +105,7 @@ def test_waivers(
 
 def test_a_baked_size_is_one_that_is_wrong_in_every_case() -> None:
     wrong = check("typical/batch=2/0", "diverged")
-    baked = conclude(SPEC, [*HERE, check("typical/batch=1/0"), wrong], [], HOME, TODAY)
+    baked = conclude(SPEC, [*HERE, check("typical/batch=1/0"), wrong], [], TRIED, TODAY)
     assert {finding.code for finding in baked[2]} == {"OG102"}
     data = [*HERE, check("typical/batch=1/0"), wrong, check("edges/ones/batch=2")]
-    assert conclude(SPEC, data, [], HOME, TODAY)[2] == ()
+    assert conclude(SPEC, data, [], TRIED, TODAY)[2] == ()

@@ -14,38 +14,57 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnx_gate.manifest import Tolerance, TopK
-from onnx_gate.verify.judge.judge import Judgement, Rules, judge
-from onnx_gate.verify.reference.index_source import Origin
+from onnx_gate.verify.judge.judge import Judgement, Rules, is_floating, judge
+from onnx_gate.verify.judge.scale import Kinds, Stratum
+from onnx_gate.verify.reference.index_source import IndexSource, Searched
+from onnx_gate.verify.reference.oracle import OtherAnswer
 
 AUTO = Tolerance(auto=10.0)
 
 
 @dataclass
 class Known:
-    """What PyTorch would say, given outright; ``asked`` counts how often float64 was run."""
+    """What PyTorch would say, given outright; ``asked`` is what was asked of it."""
 
-    float64: np.ndarray | None = None
+    in_float64: np.ndarray | None = None
     runs: Sequence[np.ndarray] = ()
-    traced: tuple[Origin, Origin | None] | None = None
+    others: Sequence[OtherAnswer] = ()
+    traced: Searched | None = None
     asked: list[str] = field(default_factory=list)
 
-    def reference(self) -> np.ndarray | None:
-        self.asked.append("reference")
-        return self.float64
+    def float64(self) -> np.ndarray | None:
+        self.asked.append("float64")
+        return self.in_float64
 
-    def samples(self) -> Sequence[np.ndarray]:
-        self.asked.append("samples")
+    def rounding(self, more: bool = False) -> Sequence[np.ndarray]:
+        self.asked.append("rounding")
         return self.runs
 
-    def origin(self) -> tuple[Origin, Origin | None] | None:
+    def variants(self) -> Sequence[OtherAnswer]:
+        self.asked.append("variants")
+        return self.others
+
+    def searched(self) -> Searched | None:
         return self.traced
 
 
 def verdict(
-    actual: np.ndarray, expected: np.ndarray, tolerance: Tolerance = AUTO, **known: object
+    actual: np.ndarray,
+    expected: np.ndarray,
+    tolerance: Tolerance = AUTO,
+    *,
+    own: bool = False,
+    kinds: Kinds | None = None,
+    **known: object,
 ) -> Judgement:
-    rules = Rules(tolerance, own_tolerance=bool(known.pop("own", False)))
-    return judge(actual, expected, rules, 0.0, Known(**known))  # type: ignore[arg-type]
+    reference = Known(**known)  # type: ignore[arg-type]
+    return judge(actual, expected, Rules(tolerance, own), strata(expected, kinds), reference)
+
+
+def strata(expected: np.ndarray, kinds: Kinds | None = None) -> tuple[Stratum, ...]:
+    if not is_floating(expected.dtype):
+        return (Stratum(None),)
+    return (kinds or Kinds()).strata(expected)
 
 
 def f32(*values: float) -> np.ndarray:
@@ -89,7 +108,9 @@ def test_rounding_is_accepted_without_asking_float64() -> None:
     rng = np.random.default_rng(0)
     expected = rng.normal(size=100).astype(np.float32)
     known = Known()
-    found = judge(np.nextafter(expected, np.float32(9)), expected, Rules(AUTO), 0.0, known)
+    found = judge(
+        np.nextafter(expected, np.float32(9)), expected, Rules(AUTO), strata(expected), known
+    )
     assert found.holds
     assert known.asked == []
 
@@ -97,41 +118,46 @@ def test_rounding_is_accepted_without_asking_float64() -> None:
 def test_a_candidate_closer_to_float64_than_pytorch_passes() -> None:
     exact = np.linspace(1, 2, 50)
     expected = (exact * 1.01).astype(np.float32)
-    assert verdict(exact.astype(np.float32), expected, float64=exact).holds
-    assert not verdict((exact * 1.2).astype(np.float32), expected, float64=exact).holds
+    assert verdict(exact.astype(np.float32), expected, in_float64=exact).holds
+    assert not verdict((exact * 1.2).astype(np.float32), expected, in_float64=exact).holds
 
 
 def test_a_lucky_pytorch_is_measured_again_with_moved_rounding() -> None:
     exact = np.array([1.0])
     expected, actual = f32(1.0), f32(1.0001)
     noisy = [f32(1.00005), f32(0.99995)]
-    assert not verdict(actual, expected, float64=exact, runs=[f32(1.0)]).holds
-    assert verdict(actual, expected, float64=exact, runs=noisy).holds
+    assert not verdict(actual, expected, in_float64=exact, runs=[f32(1.0)]).holds
+    assert verdict(actual, expected, in_float64=exact, runs=noisy).holds
 
 
 def test_noise_without_bound_does_not_allow_everything() -> None:
     exact = np.linspace(1, 2, 50)
     wild = [(exact * 3).astype(np.float32)]
     found = verdict(
-        (exact * 2).astype(np.float32), exact.astype(np.float32), float64=exact, runs=wild
+        (exact * 2).astype(np.float32), exact.astype(np.float32), in_float64=exact, runs=wild
     )
     assert not found.holds
-    assert found.unsteady
+    assert found.uncapped
 
 
-def test_without_float64_pytorchs_own_table_decides() -> None:
-    expected = np.linspace(1, 2, 50).astype(np.float32)
-    assert verdict(expected * np.float32(1 + 3e-6), expected).holds
-    assert not verdict(expected * np.float32(1 + 3e-5), expected).holds
+@pytest.mark.parametrize("size", [1e-9, 1.0, 1e6])
+def test_without_float64_moved_rounding_decides_on_the_outputs_own_scale(size: float) -> None:
+    rng = np.random.default_rng(0)
+    exact = np.linspace(1, 2, 50) * size
+    expected = exact.astype(np.float32)
+    runs = [(exact * (1 + 2e-6 * rng.uniform(-1, 1, 50))).astype(np.float32) for _ in range(4)]
+    rounded = (exact * (1 + 2e-6 * rng.uniform(-1, 1, 50))).astype(np.float32)
+    assert verdict(rounded, expected, runs=runs).holds
+    assert not verdict((exact * (1 + 3e-5)).astype(np.float32), expected, runs=runs).holds
 
 
 def test_overflow_by_rounding_is_judged_against_float64() -> None:
     expected = np.array([np.inf, 1], np.float16)
     actual = np.array([65504, 1], np.float16)
-    assert verdict(actual, expected, float64=np.array([65519.0, 1.0])).holds
-    assert not verdict(actual, expected, float64=np.array([100.0, 1.0])).holds
+    assert verdict(actual, expected, in_float64=np.array([65519.0, 1.0])).holds
+    assert not verdict(actual, expected, in_float64=np.array([100.0, 1.0])).holds
     assert not verdict(
-        np.array([100, 1], np.float16), expected, float64=np.array([65519.0, 1])
+        np.array([100, 1], np.float16), expected, in_float64=np.array([65519.0, 1])
     ).holds
 
 
@@ -177,15 +203,17 @@ def test_integers_are_equal_unless_their_own_tolerance_says_otherwise() -> None:
     assert verdict(actual, expected, loose, own=True).holds
 
 
-def traced(values: np.ndarray, shape: tuple[int, ...], distinct: bool = False) -> Origin:
-    count = int(np.prod(shape))
-    return Origin(values, values.ndim - 1, np.arange(count).reshape(shape), shape, distinct)
+def traced(
+    values: np.ndarray, shape: tuple[int, ...], *, distinct: bool = False, first: bool = False
+) -> IndexSource:
+    slots = np.arange(int(np.prod(shape))).reshape(shape)
+    return IndexSource(values, values.ndim - 1, slots, shape, distinct, first)
 
 
 def test_indices_of_ties_are_judged_by_the_values_they_point_at() -> None:
     values = f32(3, 1, 3, 1, 2, 2).reshape(2, 3)
     origin = traced(values, (2,))
-    known: dict[str, Any] = {"traced": (origin, None)}
+    known: dict[str, Any] = {"traced": Searched(origin)}
     assert verdict(np.array([2, 2]), np.array([0, 1]), **known).holds
     assert not verdict(np.array([1, 2]), np.array([0, 1]), **known).holds
     assert not verdict(np.array([3, 2]), np.array([0, 1]), **known).holds
@@ -195,7 +223,7 @@ def test_indices_of_ties_are_judged_by_the_values_they_point_at() -> None:
 
 def test_an_index_may_not_appear_twice_among_the_largest() -> None:
     values = f32(3, 3, 1).reshape(1, 3)
-    known: dict[str, Any] = {"traced": (traced(values, (1, 2), distinct=True), None)}
+    known: dict[str, Any] = {"traced": Searched(traced(values, (1, 2), distinct=True))}
     assert verdict(np.array([[1, 0]]), np.array([[0, 1]]), **known).holds
     assert not verdict(np.array([[1, 1]]), np.array([[0, 1]]), **known).holds
 
@@ -218,5 +246,5 @@ def test_auto_is_free_of_scale(count: int, dtype: str, scale: float, seed: int) 
     eps = float(ml_dtypes.finfo(kind).eps)
     exact = np.random.default_rng(seed).uniform(0.5, 1, count) * scale
     expected = exact.astype(kind)
-    assert verdict((exact * (1 + eps)).astype(kind), expected, float64=exact).holds
-    assert not verdict((exact * (1 + 60 * eps)).astype(kind), expected, float64=exact).holds
+    assert verdict((exact * (1 + eps)).astype(kind), expected, in_float64=exact).holds
+    assert not verdict((exact * (1 + 60 * eps)).astype(kind), expected, in_float64=exact).holds

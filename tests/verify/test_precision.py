@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.reference.float64 import Float64Reference
-from onnx_gate.verify.reference.oracle import CaseOracle
-from onnx_gate.verify.reference.perturb import jittered
+from onnx_gate.verify.reference.oracle import CaseReference
+from onnx_gate.verify.reference.perturb import run_moved
 from onnx_gate.workers.forked import run_forked
 from tests.support.modules import MODULES
 
@@ -58,12 +58,12 @@ def test_float64_is_float64_all_the_way() -> None:
 def test_moved_rounding_is_of_the_size_of_rounding(name: str) -> None:
     model, inputs = eager(name)
     own = model.run(inputs).arrays[0]
-    runs = [jittered(model, inputs, seed) for seed in range(3)]
+    runs = [run_moved(model, inputs, seed) for seed in range(3)]
     for run in runs:
         assert run is not None
         assert 0 < np.abs(run[0] - own).max() < 3e-6
     assert not np.array_equal(runs[0][0], runs[1][0])  # type: ignore[index]
-    again = jittered(model, inputs, 0)
+    again = run_moved(model, inputs, 0)
     assert again is not None
     assert np.array_equal(again[0], runs[0][0])  # type: ignore[index]
 
@@ -80,7 +80,7 @@ class Positions(nn.Module):
 def test_exact_arithmetic_is_not_moved() -> None:
     model = Eager(Positions(), ("x",))
     inputs = {"x": np.arange(12, dtype=np.float32).reshape(4, 3)}
-    run = jittered(model, inputs, 0)
+    run = run_moved(model, inputs, 0)
     assert run is not None
     assert np.array_equal(run[0], inputs["x"])
 
@@ -95,15 +95,15 @@ def test_indices_are_traced_to_what_they_point_at() -> None:
     model = Eager(Choice(), ("x",))
     x = np.random.default_rng(0).permutation(20).reshape(4, 5).astype(np.float32)
     outputs = model.run({"x": x})
-    oracle = CaseOracle(model, Float64Reference(model), {"x": x}, outputs)
+    oracle = CaseReference(model, Float64Reference(model), {"x": x}, outputs)
     for index, expected in enumerate([np.sort(x, -1)[:, 1:3][None], x.max(), x.max(0)[None]]):
-        traced = oracle.output(index).origin()
+        traced = oracle.output(index).searched()
         assert traced is not None
-        picked = traced[0].gather(outputs.arrays[index])
+        picked = traced.own.gather(outputs.arrays[index])
         assert picked is not None
         assert np.array_equal(picked, expected)
-        assert traced[1] is not None
-        assert traced[1].values.dtype == np.float64
+        assert traced.float64 is not None
+        assert traced.float64.values.dtype == np.float64
 
 
 def test_work_aside_may_die() -> None:

@@ -7,20 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from onnx_gate.diagnose.bench import FORWARD, Answer, Bench
-from onnx_gate.manifest import DEFAULT_SUITES, EdgesSuite, Tolerance
+from onnx_gate.manifest import Tolerance
 from onnx_gate.manifest.spec import DEFAULT_AUTO
 from onnx_gate.numerics.compare import scaled_error
 from onnx_gate.numerics.scaled import scale_error
-from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array, first_line
-from onnx_gate.verify.judge.auto import FLOOR, JITTER_SHARE, SCALE_SHARE, eps_of
+from onnx_gate.verify.judge.auto import FLOOR, MOVED_SHARE, eps_of
 from onnx_gate.verify.judge.judge import Rules, is_floating, judge
+from onnx_gate.verify.judge.scale import Kinds, Stratum
+from onnx_gate.verify.pairing import widest_eps
 from onnx_gate.verify.reference.float64 import Float64Reference
-from onnx_gate.verify.reference.index_source import Origin
-from onnx_gate.verify.reference.oracle import CaseOracle
+from onnx_gate.verify.reference.index_source import Searched
+from onnx_gate.verify.reference.oracle import CaseReference, OtherAnswer
 
 # Two wrong answers are the same one where they differ by this share of how wrong they are.
 SAME_SHARE = 0.1
@@ -51,7 +51,7 @@ class Share:
     @property
     def explains(self) -> bool:
         """Return whether rounding explains the answer's error, however large it is."""
-        return self.answer <= DEFAULT_AUTO * max(self.torch, JITTER_SHARE * self.moved)
+        return self.answer <= DEFAULT_AUTO * max(self.torch, MOVED_SHARE * self.moved)
 
 
 class Agreement:
@@ -62,12 +62,10 @@ class Agreement:
         self._bench, self._arrays = bench, arrays
         self._wide: tuple[Array | None] | None = None
         self._samples: list[Array] | None = None
-        self._origin: tuple[tuple[Origin, Origin | None] | None] | None = None
-        suite = bench.subject.check.suite
-        kind = bench.subject.spec.suites.get(suite) or DEFAULT_SUITES.get(suite)
-        self._repetitive = isinstance(kind, EdgesSuite)
+        self._searched: tuple[Searched | None] | None = None
+        self._variants: Sequence[OtherAnswer] | None = None
 
-    def reference(self) -> Array | None:
+    def float64(self) -> Array | None:
         """Return the output in float64, or ``None``."""
         if self._wide is None:
             place = self._bench.subject.output
@@ -82,24 +80,34 @@ class Agreement:
             self._wide = (found,)
         return self._wide[0]
 
-    def samples(self) -> Sequence[Array]:
+    def rounding(self, more: bool = False) -> Sequence[Array]:
         """Return the output of runs of PyTorch whose operators' rounding was moved."""
         if self._samples is None:
-            found, _ = self._bench.apart(
-                lambda: list(self._oracle().output(self._bench.subject.output).samples()),
+            runs, _ = self._bench.apart(
+                lambda: list(self._oracle().output(self._bench.subject.output).rounding()),
                 2 * FORWARD,
             )
-            self._samples = found or []
+            self._samples = runs or []
         return self._samples
 
-    def origin(self) -> tuple[Origin, Origin | None] | None:
-        """Return what an integer output points into."""
-        if self._origin is None:
-            found, _ = self._bench.apart(
-                lambda: self._oracle().output(self._bench.subject.output).origin(), 2 * FORWARD
+    def variants(self) -> Sequence[OtherAnswer]:
+        """Return the other answers that PyTorch leaves open here."""
+        if self._variants is None:
+            answers, _ = self._bench.apart(
+                lambda: list(self._oracle().output(self._bench.subject.output).variants()),
+                2 * FORWARD,
             )
-            self._origin = (found,)
-        return self._origin[0]
+            self._variants = answers or []
+        return self._variants
+
+    def searched(self) -> Searched | None:
+        """Return what an integer output points into."""
+        if self._searched is None:
+            searched, _ = self._bench.apart(
+                lambda: self._oracle().output(self._bench.subject.output).searched(), 2 * FORWARD
+            )
+            self._searched = (searched,)
+        return self._searched[0]
 
     def compare(self, actual: Answer) -> Measured:
         """Compare an answer with PyTorch's."""
@@ -155,14 +163,14 @@ class Agreement:
             return None
         if not is_floating(expected.dtype):
             return None
-        reference = self.reference()
+        reference = self.float64()
         base = expected if reference is None else reference
         if not np.array_equal(np.isfinite(array), np.isfinite(expected)):
             return None
-        samples = [s for s in self.samples() if s.shape == expected.shape]
+        samples = [s for s in self.rounding() if s.shape == expected.shape]
         if reference is None and not samples:
             return None
-        scale = max(_rms(base), SCALE_SHARE * self._usual()) or 1.0
+        scale = Stratum(None, self._usual()).scale(_rms(base))
         errors = [scaled_error(x, base, scale).max for x in (array, expected, *samples)]
         return Share(errors[0], errors[1], max(errors[2:], default=0.0))
 
@@ -171,9 +179,9 @@ class Agreement:
         return error is not None and error <= _floor(self._array())
 
     def _judge(self, actual: Array, expected: Array) -> Measured:
-        rules = Rules(Tolerance(auto=DEFAULT_AUTO), eps=_widest_eps(self._bench.eager.module))
+        rules = Rules(Tolerance(auto=DEFAULT_AUTO), eps=widest_eps(self._bench.eager.module))
         try:
-            found = judge(actual, expected, rules, self._usual(), self)
+            found = judge(actual, expected, rules, self._strata(expected), self)
         except (ValueError, TypeError) as problem:
             return Measured(None, None, f"could not be compared: {first_line(problem)}")
         if actual.shape != expected.shape or actual.dtype != expected.dtype:
@@ -192,6 +200,11 @@ class Agreement:
             text += f"; rounding explains {found.tolerance['allowed']:.1e}"
         return Measured(found.holds, error, text)
 
+    def _strata(self, expected: Array) -> tuple[Stratum, ...]:
+        if not is_floating(expected.dtype):
+            return (Stratum(None),)
+        return Kinds(self._usual()).strata(expected)
+
     def _usual(self) -> float:
         """Return the scale of the output on the export's example, 0 where there is none."""
         example = self._bench.example()
@@ -200,10 +213,9 @@ class Agreement:
             return 0.0
         return _rms(array)
 
-    def _oracle(self) -> CaseOracle:
+    def _oracle(self) -> CaseReference:
         eager = self._bench.eager
-        outputs = eager.run(self._arrays)
-        return CaseOracle(eager, Float64Reference(eager), self._arrays, outputs, self._repetitive)
+        return CaseReference(eager, Float64Reference(eager), self._arrays, eager.run(self._arrays))
 
     def _array(self) -> Array:
         array = self.expected.array
@@ -226,12 +238,3 @@ def _size(error: float) -> str:
 
 def _floor(array: Array) -> float:
     return FLOOR[str(array.dtype)] * eps_of(array.dtype) if is_floating(array.dtype) else 0.0
-
-
-def _widest_eps(module: torch.nn.Module) -> float:
-    found = [
-        torch.finfo(t.dtype).eps
-        for _, t in state.tensors(module)
-        if t.is_floating_point() and t.dtype.itemsize > 1
-    ]
-    return min(found, default=0.0)

@@ -184,7 +184,7 @@ class _Search(Chain):
         if not (share.explains or self.explained):
             return None
         label = self.subject.runtime.label
-        base = "float64" if self.yard.reference() is not None else "itself, without float64"
+        base = "float64" if self.yard.float64() is not None else "itself, without float64"
         outcome = (
             f"PyTorch is {share.torch:.1e} of the output's scale off, and {share.moved:.1e} where its "
             f"rounding is moved by a unit; {label} is {share.answer:.1e} off"

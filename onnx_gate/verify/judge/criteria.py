@@ -19,7 +19,8 @@ Metric = Callable[[Array, Array], float]
 class Criterion:
     """One criterion, judged: ``budget`` is the share of what is allowed that was used.
 
-    ``index`` is the flat index of the element that decided, -1 where none did.
+    ``index`` is the flat index of the element that decided, -1 where none did. ``why`` is a reason
+    beside the numbers.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Criterion:
     allowed: float
     budget: float
     index: int = -1
+    why: str = ""
 
     @property
     def holds(self) -> bool:
@@ -35,7 +37,7 @@ class Criterion:
 
     def describe(self) -> str:
         """Return ``cosine 0.98 where 0.995 is allowed``."""
-        return f"{self.name} {self.value:.3g} where {self.allowed:.3g} is allowed"
+        return self.why or f"{self.name} {self.value:.3g} where {self.allowed:.3g} is allowed"
 
 
 def fixed_criteria(

@@ -1,41 +1,35 @@
-"""One output of one case on one runtime: the comparison, the tolerance, and the verdict."""
+"""One output of one case on one runtime: the comparison, the tolerance, and the verdict.
+
+The candidate is held against PyTorch's answer first. Only where that would be a divergence are
+PyTorch's *other* answers asked for (``reference.variants``): runs in which what PyTorch leaves
+open was decided the other way. Element by element, the answer that is nearest to the candidate
+then stands for PyTorch's. Where all of PyTorch's answers agree that changes nothing; where they do
+not, the element is *open*, is counted, and says nothing about the elements beside it.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from onnx_gate.manifest import Tolerance
-from onnx_gate.numerics.compare import Comparison, ScaledError, compare, scaled_error
-from onnx_gate.report.model import Form, Metrics, Worst
+from onnx_gate.numerics.compare import Comparison, compare
+from onnx_gate.report.model import Form, Metrics, OpenCause, Worst
 from onnx_gate.runtimes.base import Array
-from onnx_gate.verify.judge.auto import FLOOR, AutoResult, auto, eps_of
+from onnx_gate.verify.judge.auto import FLOOR, AutoResult, against, auto, eps_of
 from onnx_gate.verify.judge.criteria import Criterion, Metric, fixed_criteria
-from onnx_gate.verify.reference.index_source import Origin
+from onnx_gate.verify.judge.indices import point_at_equals
+from onnx_gate.verify.judge.scale import Mask, Stratum
+from onnx_gate.verify.judge.selftest import resolution_of
+from onnx_gate.verify.reference.oracle import OtherAnswer, Reference
 
 # PyTorch's own error from which on a check is worth a word, on the scale of E.
 ILL_CONDITIONED = 0.02
-
-
-class OutputAnchor(Protocol):
-    """What PyTorch can say about one output of one case, computed when it is first asked for."""
-
-    def reference(self) -> Array | None:
-        """Return the output in float64, ``None`` where the model cannot run in it."""
-        ...
-
-    def samples(self) -> Sequence[Array]:
-        """Return the output of runs whose operators' rounding was moved."""
-        ...
-
-    def origin(self) -> tuple[Origin, Origin | None] | None:
-        """Return where an integer output comes from, as PyTorch and as float64 compute it."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -53,13 +47,26 @@ class Rules:
     eps: float = 0.0
     threads: int = 1
 
+    def equality(self, dtype: np.dtype[np.generic]) -> bool:
+        """Return whether values of ``dtype`` have to be equal."""
+        return not is_floating(dtype) and not (self.own_tolerance and self.fixed)
+
+    @property
+    def fixed(self) -> bool:
+        """Whether the tolerance names a criterion that integers can be judged by."""
+        t = self.tolerance
+        named = (t.atol, t.rtol, t.cosine, t.snr_db, self.metric)
+        return any(value is not None for value in named)
+
 
 @dataclass(frozen=True)
 class Judgement:
     """The verdict on one output, with everything that the report says about it.
 
-    ``ill_conditioned``: PyTorch's own error is large enough to hide faults. ``unsteady``: it is so
-    large on these inputs that one run of PyTorch says little about the next.
+    ``ill_conditioned``: PyTorch's own error is large enough to hide faults. ``uncapped``: the
+    error is within K times PyTorch's own, and more than is ever allowed. ``compared`` and ``open``
+    are numbers of elements, ``causes`` why some are open. ``resolution`` is the smallest relative
+    error that would have been refused. ``form`` is what of the output's form is not PyTorch's.
     """
 
     holds: bool
@@ -69,30 +76,41 @@ class Judgement:
     worst: Worst | None = None
     tolerance: dict[str, Any] = field(default_factory=dict)
     ill_conditioned: bool = False
-    unsteady: bool = False
+    uncapped: bool = False
+    compared: int = 0
+    open: int = 0
+    causes: tuple[OpenCause, ...] = ()
+    resolution: float | None = None
     form: Form | None = None
 
 
 def judge(
-    candidate: Array, expected: Array, rules: Rules, usual_scale: float, anchor: OutputAnchor
+    candidate: Array,
+    expected: Array,
+    rules: Rules,
+    strata: Sequence[Stratum],
+    reference: Reference,
 ) -> Judgement:
     """Compare ``candidate`` with PyTorch's ``expected`` and say whether the difference is allowed.
 
     Shape and dtype must be equal, without broadcasting. NaN must meet NaN and an infinity the
-    same infinity, whatever the tolerance.
+    same infinity, whatever the tolerance. ``strata`` part the elements of ``expected``.
     """
-    if candidate.shape != expected.shape:
-        return _broken(
-            "shape", f"shape {list(candidate.shape)} where PyTorch has {list(expected.shape)}"
-        )
     if candidate.dtype != expected.dtype:
         return _broken("dtype", f"dtype {candidate.dtype} where PyTorch has {expected.dtype}")
+    if candidate.shape != expected.shape:
+        return _other_shape(candidate, expected, rules, reference)
     if expected.dtype.kind in "OSU":
         same = bool(np.array_equal(candidate, expected))
-        return Judgement(same, 0.0 if same else math.inf, "" if same else "strings differ")
+        return Judgement(
+            same,
+            0.0 if same else math.inf,
+            "" if same else "strings differ",
+            compared=expected.size,
+        )
     if is_floating(expected.dtype):
-        return _judge_floats(candidate, expected, rules, usual_scale, anchor)
-    return _judge_integers(candidate, expected, rules, anchor)
+        return _judge_floats(candidate, expected, rules, strata, reference)
+    return _judge_integers(candidate, expected, rules, reference)
 
 
 def is_floating(dtype: np.dtype[np.generic]) -> bool:
@@ -100,56 +118,167 @@ def is_floating(dtype: np.dtype[np.generic]) -> bool:
     return dtype.kind == "f" or dtype == ml_dtypes.bfloat16
 
 
+@dataclass(frozen=True)
+class _Nearest:
+    """Of PyTorch's answers, at each element, the one nearest to the candidate.
+
+    ``open`` are the elements at which the answers differ by more than is allowed.
+    """
+
+    expected: Array
+    float64: Array | None
+    open: Mask
+    causes: tuple[OpenCause, ...]
+
+
 def _judge_floats(
-    candidate: Array, expected: Array, rules: Rules, usual_scale: float, anchor: OutputAnchor
+    candidate: Array,
+    expected: Array,
+    rules: Rules,
+    strata: Sequence[Stratum],
+    reference: Reference,
 ) -> Judgement:
-    found = compare(candidate, expected, threads=rules.threads)
+    plain, automatic = _hold_against(candidate, expected, None, None, rules, strata, reference)
+    if plain.holds:
+        return plain
+    others = [o for o in reference.variants() if o.array.shape == expected.shape]
+    if not others:
+        return plain
+    nearest = _nearest(candidate, expected, reference.float64(), others, automatic, strata)
+    if not nearest.open.any():
+        return plain
+    if automatic is None and rules.tolerance.auto is not None:
+        # NaN on one side only: what the other elements may be wrong by is not known yet.
+        aligned = np.where(np.isfinite(candidate), candidate, expected).astype(expected.dtype)
+        _, automatic = _hold_against(aligned, expected, None, None, rules, strata, reference)
+    judged, _ = _hold_against(candidate, expected, nearest, automatic, rules, strata, reference)
+    return judged
+
+
+def _hold_against(
+    candidate: Array,
+    expected: Array,
+    nearest: _Nearest | None,
+    before: AutoResult | None,
+    rules: Rules,
+    strata: Sequence[Stratum],
+    reference: Reference,
+) -> tuple[Judgement, AutoResult | None]:
+    """Judge against PyTorch's answer, or against the ``nearest`` of its answers.
+
+    ``before`` is how ``auto`` measured PyTorch's own error in its first answer.
+    """
+    answer = expected if nearest is None else nearest.expected
+    opened = 0 if nearest is None else int(np.count_nonzero(nearest.open))
+    causes: tuple[OpenCause, ...] = () if nearest is None else nearest.causes
+    found = compare(candidate, answer, threads=rules.threads)
     if found.nonfinite:
-        candidate = _saturated(candidate, expected, anchor)
-        found = compare(candidate, expected, threads=rules.threads)
-    if found.nonfinite:
-        index = found.nonfinite_index
-        shape_index = _unravel(index, expected.shape)
-        values = _float(candidate, index), _float(expected, index)
-        return Judgement(
-            False,
-            math.inf,
-            f"{_shown(values[0])} at {list(shape_index)} where PyTorch has {_shown(values[1])} "
-            f"({found.nonfinite} of {found.elements} elements)",
-            _metrics(found),
-            Worst(index=shape_index, expected=values[1], actual=values[0]),
-            _describe(rules.tolerance),
-        )
+        candidate, answer = _saturated(candidate, answer, reference)
+        found = compare(candidate, answer, threads=rules.threads)
     described = _describe(rules.tolerance)
+    if found.nonfinite:
+        return _nonfinite(candidate, answer, found, described), None
     criteria: list[Criterion] = []
     automatic: AutoResult | None = None
     if rules.tolerance.auto is not None:
-        eps = max(eps_of(expected.dtype), rules.eps if expected.dtype == np.float64 else 0.0)
-        automatic = auto(
-            candidate,
-            expected,
-            found,
-            rules.tolerance.auto,
-            usual_scale,
-            eps,
-            FLOOR[str(expected.dtype)],
-            anchor,
-            rules.threads,
-        )
-        described |= {"basis": automatic.basis, "allowed": automatic.allowed}
-        criteria.append(
-            Criterion(
-                "E(c)" if automatic.error is not None else "E(c, t)",
-                automatic.budget * automatic.allowed,
-                automatic.allowed,
-                automatic.budget,
-                automatic.index,
+        if nearest is not None and before is not None and before.yard is not None:
+            base = answer if nearest.float64 is None else nearest.float64
+            automatic = against(candidate, before.yard, rules.threads, base)
+        else:
+            eps = max(eps_of(expected.dtype), rules.eps if expected.dtype == np.float64 else 0.0)
+            automatic = auto(
+                candidate,
+                answer,
+                strata,
+                rules.tolerance.auto,
+                eps,
+                FLOOR[str(expected.dtype)],
+                reference,
+                rules.threads,
             )
-        )
+        if automatic.yard is not None and automatic.yard.open is not None:
+            opened += int(np.count_nonzero(automatic.yard.open))
+            causes = (*causes, "rounding")
+        described |= {"basis": automatic.basis, "allowed": automatic.allowed}
+        criteria.append(_criterion(automatic))
     criteria += fixed_criteria(
-        candidate, expected, found, rules.tolerance, rules.metric, rules.threads
+        candidate, answer, found, rules.tolerance, rules.metric, rules.threads
     )
-    return _conclude(candidate, expected, found, criteria, automatic, described)
+    judged = _conclude(candidate, answer, found, criteria, automatic, described)
+    opened = min(opened, found.finite)
+    judged = replace(judged, compared=found.finite - opened, open=opened, causes=causes)
+    if judged.holds:
+        finest = resolution_of(answer, rules.tolerance, rules.metric, automatic, strata)
+        judged = replace(judged, resolution=finest)
+    return judged, automatic
+
+
+def _criterion(automatic: AutoResult) -> Criterion:
+    return Criterion(
+        "error",
+        automatic.budget * automatic.allowed,
+        automatic.allowed,
+        automatic.budget,
+        automatic.index,
+        automatic.systematic,
+    )
+
+
+def _nearest(
+    candidate: Array,
+    expected: Array,
+    in_float64: Array | None,
+    others: Sequence[OtherAnswer],
+    automatic: AutoResult | None,
+    strata: Sequence[Stratum],
+) -> _Nearest:
+    """Choose PyTorch's answer for each element; ``automatic`` knows what rounding may move."""
+    c, best = candidate.astype(np.float64), expected.copy()
+    base = None if in_float64 is None else in_float64.astype(np.float64)
+    limits = _limits(expected, automatic, strata)
+    distance = _distance(c, expected.astype(np.float64))
+    opened = np.zeros(expected.shape, np.bool_)
+    causes: list[OpenCause] = []
+    for other in others:
+        value = other.array.astype(np.float64)
+        moved = _distance(value, expected.astype(np.float64)) > limits
+        if moved.any():
+            opened |= moved
+            causes.append(other.cause)
+        near = _distance(c, value)
+        closer = near < distance
+        distance = np.where(closer, near, distance)
+        best[closer] = other.array[closer]
+        if base is not None:
+            base[closer] = (other.array if other.float64 is None else other.float64)[closer]
+    return _Nearest(best, base, opened, tuple(dict.fromkeys(causes)))
+
+
+def _distance(a: Array, b: Array) -> Array:
+    """Return |a - b|, 0 where both are NaN or the same infinity, infinite where one is."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        d = np.abs(a - b)
+    d[(a == b) | (np.isnan(a) & np.isnan(b))] = 0.0
+    distance: Array = np.nan_to_num(d, nan=np.inf, posinf=np.inf)
+    return distance
+
+
+def _limits(expected: Array, automatic: AutoResult | None, strata: Sequence[Stratum]) -> Array:
+    """Return the difference, element by element, from which on two answers are two."""
+    size = np.abs(np.nan_to_num(expected.astype(np.float64), posinf=0.0, neginf=0.0))
+    if automatic is not None and automatic.yard is not None:
+        limits = np.zeros(expected.shape)
+        for noise in automatic.yard.noise:
+            part = ... if noise.whole.mask is None else noise.whole.mask
+            limits[part] = noise.allowed * (size[part] + noise.scale)
+        return limits
+    limit = FLOOR[str(expected.dtype)] * eps_of(expected.dtype)
+    limits = np.zeros(expected.shape)
+    for stratum in strata:
+        part = ... if stratum.mask is None else stratum.mask
+        scale = stratum.scale(float(np.sqrt(np.mean(np.square(size[part])))) if size.size else 0.0)
+        limits[part] = limit * (size[part] + scale)
+    return limits
 
 
 def _conclude(
@@ -163,11 +292,13 @@ def _conclude(
     decisive = max(criteria, key=lambda c: math.inf if math.isnan(c.budget) else c.budget)
     holds = all(criterion.holds for criterion in criteria)
     index = decisive.index if decisive.index >= 0 else found.max_abs_index
-    reference = automatic.reference if automatic is not None else None
+    reference = None
+    if automatic is not None and automatic.yard is not None and automatic.basis != "floor":
+        reference = automatic.yard.base
     reason = "" if holds else "; ".join(c.describe() for c in criteria if not c.holds)
     torch_error = automatic.torch_error if automatic is not None else None
-    if not holds and torch_error is not None and automatic is not None:
-        reason += f" (PyTorch's own error is {torch_error:.2g})"
+    if not holds and torch_error is not None:
+        reason += f" (PyTorch's own rounding is {torch_error:.2g})"
     return Judgement(
         holds,
         decisive.budget,
@@ -176,39 +307,46 @@ def _conclude(
         _worst(candidate, expected, reference, index),
         described,
         ill_conditioned=torch_error is not None and torch_error > ILL_CONDITIONED,
-        unsteady=automatic is not None and automatic.unsteady,
+        uncapped=automatic is not None
+        and automatic.uncapped
+        and all(c.holds for c in criteria[1:]),
     )
 
 
 def _judge_integers(
-    candidate: Array, expected: Array, rules: Rules, anchor: OutputAnchor
+    candidate: Array, expected: Array, rules: Rules, reference: Reference
 ) -> Judgement:
     found = compare(candidate, expected, threads=rules.threads)
     described = _describe(rules.tolerance)
     if not found.exceeding:
-        return Judgement(True, 0.0, "", _metrics(found), None, {"equal": True})
+        return Judgement(
+            True, 0.0, "", _metrics(found), None, {"equal": True}, compared=expected.size
+        )
     worst = _worst(candidate, expected, None, found.exceeding_index)
-    fixed = rules.own_tolerance and any(
-        value is not None
-        for value in (
-            rules.tolerance.atol,
-            rules.tolerance.rtol,
-            rules.tolerance.cosine,
-            rules.tolerance.snr_db,
-            rules.metric,
-        )
-    )
-    if fixed:
+    tolerance = rules.tolerance
+    if not rules.equality(expected.dtype):
         criteria = list(
-            fixed_criteria(candidate, expected, found, rules.tolerance, rules.metric, rules.threads)
+            fixed_criteria(candidate, expected, found, tolerance, rules.metric, rules.threads)
         )
-        return _conclude(candidate, expected, found, criteria, None, described)
-    if rules.tolerance.indices == "values":
-        excuse = _same_values(candidate, expected, anchor) or _undecided(
-            candidate, expected, anchor
-        )
-        if excuse:
-            return Judgement(True, 0.0, excuse, _metrics(found), worst, {"indices": "values"})
+        judged = _conclude(candidate, expected, found, criteria, None, described)
+        finest = resolution_of(expected, tolerance, rules.metric, None, (Stratum(None),))
+        return replace(judged, compared=expected.size, resolution=finest)
+    if tolerance.indices == "values":
+        opened, causes = _open_integers(candidate, expected, rules, reference)
+        if not np.any((candidate != expected) & ~opened):
+            count = int(np.count_nonzero(opened))
+            return Judgement(
+                True,
+                0.0,
+                f"{found.exceeding} of {found.elements} elements differ where PyTorch's answer is "
+                f"open: {', '.join(causes)}",
+                _metrics(found),
+                worst,
+                {"indices": "values"},
+                compared=expected.size - count,
+                open=count,
+                causes=causes,
+            )
     return Judgement(
         False,
         math.inf,
@@ -216,89 +354,124 @@ def _judge_integers(
         _metrics(found),
         worst,
         {"equal": True},
+        compared=expected.size,
     )
 
 
-def _same_values(candidate: Array, expected: Array, anchor: OutputAnchor) -> str:
-    """Say that both sides' indices point at equal values, or return an empty string.
-
-    Equal means: no further apart in float64 than ten times PyTorch's own error on the values
-    that were searched, on each side of the comparison.
-    """
-    if candidate.dtype.kind not in "iu":
-        return ""
-    traced = anchor.origin()
-    if traced is None:
-        return ""
-    own, wide = traced
-    if not is_floating(own.values.dtype) and own.values.dtype.kind not in "iub":
-        return ""
-    source = own.values.astype(np.float64)
-    eps = eps_of(own.values.dtype) if is_floating(own.values.dtype) else 0.0
-    reference = source
-    error = ScaledError(0.0, -1, 0.0)
-    if wide is not None and wide.values.shape == own.values.shape:
-        reference = wide.values.astype(np.float64)
-        finite = reference[np.isfinite(reference)]
-        scale = float(np.sqrt(np.mean(finite**2))) if finite.size else 0.0
-        error = scaled_error(source, reference, scale or 1.0)
-    finite = reference[np.isfinite(reference)]
-    scale = float(np.sqrt(np.mean(finite**2))) if finite.size else 0.0
-    picked_c = own.gather(candidate, reference)
-    picked_t = own.gather(expected, reference)
-    if picked_c is None or picked_t is None:
-        return ""
-    allowed = 2 * max(10 * error.max, 10 * eps) * (np.abs(picked_t) + scale)
-    with np.errstate(invalid="ignore"):
-        close = (np.abs(picked_c - picked_t) <= allowed) | (picked_c == picked_t)
-    close |= np.isnan(picked_c) & np.isnan(picked_t)
-    if not bool(np.all(close)):
-        return ""
-    return "the indices differ and point at equal values"
-
-
-def _undecided(candidate: Array, expected: Array, anchor: OutputAnchor) -> str:
-    """Return whether PyTorch itself does not decide the elements that differ, or return ''.
-
-    An element is undecided where runs of PyTorch in float64, or with moved rounding, answer
-    differently; the candidate has to give one of their answers there.
-    """
+def _open_integers(
+    candidate: Array, expected: Array, rules: Rules, reference: Reference
+) -> tuple[Mask, tuple[OpenCause, ...]]:
+    """Return the elements that differ and are one of PyTorch's answers, and why."""
     differs = candidate != expected
-    explained = np.zeros_like(differs)
-    reference = anchor.reference()
-    answers = [*([reference] if reference is not None else []), *anchor.samples()]
-    for answer in answers:
-        if answer.shape == candidate.shape:
-            explained |= differs & (answer == candidate)
-    if not bool(np.all(explained[differs])):
-        return ""
-    return (
-        f"{int(np.count_nonzero(differs))} elements differ where rounding decides them in "
-        "PyTorch as well"
+    opened = np.zeros_like(differs)
+    causes: list[OpenCause] = []
+
+    def take(cause: OpenCause, part: Mask) -> None:
+        part = part & differs
+        if part.any():
+            causes.append(cause)
+            np.logical_or(opened, part, out=opened)
+
+    searched = reference.searched()
+    if searched is not None:
+        equal = point_at_equals(candidate, expected, searched, rules.tolerance.auto or 10.0)
+        if equal is not None:
+            take("order of equals", equal)
+        if searched.own.promises_first:
+            # Its other answers are judged by what they point at, and by nothing else.
+            return opened, tuple(dict.fromkeys(causes))
+    for other in reference.variants() if np.any(differs & ~opened) else ():
+        if other.array.shape == expected.shape:
+            take(other.cause, other.array == candidate)
+    if np.any(differs & ~opened):
+        in_float64 = reference.float64()
+        runs = [*reference.rounding(more=True), *([] if in_float64 is None else [in_float64])]
+        for run in runs:
+            if run.shape == expected.shape:
+                take("rounding", run == candidate)
+    return opened, tuple(dict.fromkeys(causes))
+
+
+class _Settled:
+    """An answer with nothing more to ask about, but for the runs with moved rounding like it."""
+
+    def __init__(self, samples: Sequence[Array]) -> None:
+        self._samples = samples
+
+    def float64(self) -> None:
+        return None
+
+    def rounding(self, more: bool = False) -> Sequence[Array]:
+        return self._samples
+
+    def variants(self) -> Sequence[OtherAnswer]:
+        return ()
+
+    def searched(self) -> None:
+        return None
+
+
+def _other_shape(
+    candidate: Array, expected: Array, rules: Rules, reference: Reference
+) -> Judgement:
+    """Judge an output of another shape: right where rounding, or equals, decide the shape."""
+    if len(candidate.shape) == len(expected.shape):
+        runs: list[tuple[OpenCause, Array]] = [("rounding", r) for r in reference.rounding()]
+        if any(run.shape != expected.shape for _, run in runs):
+            runs += [("rounding", r) for r in reference.rounding(more=True)]
+            runs += [(o.cause, o.array) for o in reference.variants()]
+        like = [(cause, run) for cause, run in runs if run.shape == candidate.shape]
+        for cause, run in like:
+            settled = _Settled([other for _, other in like])
+            judged = judge(candidate, run, rules, (Stratum(None),), settled)
+            if judged.holds:
+                opened = max(candidate.size, 1)
+                return replace(judged, compared=0, open=opened, causes=(cause,), resolution=None)
+    return _broken(
+        "shape", f"shape {list(candidate.shape)} where PyTorch has {list(expected.shape)}"
     )
 
 
-def _saturated(candidate: Array, expected: Array, anchor: OutputAnchor) -> Array:
-    """Take an infinity for the value beside it where only rounding decides about overflow.
+def _saturated(candidate: Array, expected: Array, reference: Reference) -> tuple[Array, Array]:
+    """Take an infinity for the dtype's largest number where rounding decides about overflow.
 
     That is: one side is infinite, the other finite and within rounding of the dtype's largest
-    number, and float64 is finite and as large.
+    number, and float64 is finite and as large. What is left of the difference is judged.
     """
     info = ml_dtypes.finfo(expected.dtype)
-    near = float(info.max) * (1 - 100 * float(info.eps))
-    a, e = candidate.astype(np.float64), expected.astype(np.float64)
-    one_sided = (np.isinf(a) & np.isfinite(e) & (np.abs(e) >= near)) | (
-        np.isinf(e) & np.isfinite(a) & (np.abs(a) >= near)
-    )
-    one_sided &= np.sign(a) == np.sign(e)
+    largest = float(info.max)
+    near = largest * (1 - 100 * float(info.eps))
+    c, t = candidate.astype(np.float64), expected.astype(np.float64)
+    one_sided = (np.isinf(c) != np.isinf(t)) & (np.sign(c) == np.sign(t))
+    one_sided &= (np.abs(c) >= near) & (np.abs(t) >= near)
     if not bool(np.any(one_sided)):
-        return candidate
-    reference = anchor.reference()
-    if reference is None or reference.shape != candidate.shape:
-        return candidate
-    r = reference.astype(np.float64)
-    one_sided &= np.isfinite(r) & (np.abs(r) >= near) & (np.sign(r) == np.sign(e))
-    return np.where(one_sided, expected, candidate)
+        return candidate, expected
+    in_float64 = reference.float64()
+    if in_float64 is None or in_float64.shape != candidate.shape:
+        return candidate, expected
+    r = in_float64.astype(np.float64)
+    one_sided &= np.isfinite(r) & (np.abs(r) >= near) & (np.sign(r) == np.sign(t))
+    both = (np.where(one_sided & np.isinf(x), np.sign(x) * largest, x) for x in (c, t))
+    first, second = (x.astype(expected.dtype) for x in both)
+    return first, second
+
+
+def _nonfinite(
+    candidate: Array, expected: Array, found: Comparison, described: dict[str, Any]
+) -> Judgement:
+    index = found.nonfinite_index
+    at = _unravel(index, expected.shape)
+    actual, wanted = _float(candidate, index), _float(expected, index)
+    return Judgement(
+        False,
+        math.inf,
+        f"{_shown(actual)} at {list(at)} where PyTorch has {_shown(wanted)} "
+        f"({found.nonfinite} of {found.elements} elements)",
+        _metrics(found),
+        Worst(index=at, expected=wanted, actual=actual),
+        described,
+        compared=found.finite,
+    )
 
 
 def _broken(form: Form, reason: str) -> Judgement:
@@ -319,9 +492,9 @@ def _metrics(
         snr_db=found.snr_db,
         exceeding=found.exceeding,
         nonfinite=found.nonfinite,
-        scaled=automatic.error if automatic else None,
+        scaled=automatic.error if automatic and automatic.basis != "floor" else None,
         scaled_torch=automatic.torch_error if automatic else None,
-        criteria={c.name: c.value for c in criteria if not c.name.startswith("E(")},
+        criteria={c.name: c.value for c in criteria if c.name != "error"},
     )
 
 

@@ -29,6 +29,7 @@ _INDEX_OUTPUT = {
     "cummin": 1,
 }
 _SEVERAL = frozenset({"topk", "sort"})
+_FIRST_OF_EQUALS = frozenset({"argmax", "argmin", "max", "min"})
 # Operators that move integers about without changing them.
 _MOVES = frozenset(
     [
@@ -58,12 +59,13 @@ _MOVES = frozenset(
 
 
 @dataclass(frozen=True)
-class Origin:
+class IndexSource:
     """An integer output, traced to the reduction that made it.
 
     ``values`` is what was searched, along ``axis`` (``None``: all of it, flattened). ``slots`` has
     the output's shape and says which element of the reduction's own index tensor, of shape
     ``index_shape``, each element of the output is. ``distinct``: no index may appear twice.
+    ``promises_first``: of equals it is the first.
     """
 
     values: Array
@@ -71,6 +73,7 @@ class Origin:
     slots: Array
     index_shape: tuple[int, ...]
     distinct: bool
+    promises_first: bool
 
     def gather(self, indices: Array, values: Array | None = None) -> Array | None:
         """Return the values that ``indices`` (of the output's shape) point at.
@@ -109,6 +112,23 @@ class Origin:
         return picked
 
 
+@dataclass(frozen=True)
+class Searched:
+    """What an integer output points into as PyTorch computes it, in float64, and moved.
+
+    ``moved`` is what a run with moved rounding has searched: equals that are equal there too are
+    so by what they are, and not by how they were rounded.
+    """
+
+    own: IndexSource
+    float64: IndexSource | None = None
+    moved: IndexSource | None = None
+
+    def others(self) -> list[IndexSource]:
+        """Return what was searched in the runs beside PyTorch's own."""
+        return [source for source in (self.float64, self.moved) if source is not None]
+
+
 class Tracker(TorchDispatchMode):
     """Remembers, for every tensor of indices, what it points into."""
 
@@ -129,17 +149,26 @@ class Tracker(TorchDispatchMode):
             self._note_move(name, func, args, kwargs, result)
         return result
 
-    def origins(self, outputs: Sequence[torch.Tensor]) -> list[Origin | None]:
+    def origins(self, outputs: Sequence[torch.Tensor]) -> list[IndexSource | None]:
         """Return the origin of each output, ``None`` where it is no known index."""
-        found: list[Origin | None] = []
+        sources: list[IndexSource | None] = []
         for tensor in outputs:
             entry = self._known.get(id(tensor))
             if entry is None:
-                found.append(None)
+                sources.append(None)
                 continue
-            source, axis, slots, shape, distinct = entry[1]
-            found.append(Origin(to_array(source), axis, to_array(slots), shape, distinct))
-        return found
+            source, axis, slots, shape, name = entry[1]
+            sources.append(
+                IndexSource(
+                    to_array(source),
+                    axis,
+                    to_array(slots),
+                    shape,
+                    name in _SEVERAL,
+                    name in _FIRST_OF_EQUALS,
+                )
+            )
+        return sources
 
     def _note_reduction(
         self, name: str, func: Any, args: Any, kwargs: dict[str, Any], result: Any
@@ -160,13 +189,13 @@ class Tracker(TorchDispatchMode):
         if axis is not None and source.ndim:
             axis %= source.ndim
         slots = torch.arange(index.numel()).reshape(index.shape)
-        entry = (source.detach().clone(), axis, slots, tuple(index.shape), name in _SEVERAL)
+        entry = (source.detach().clone(), axis, slots, tuple(index.shape), name)
         self._known[id(index)] = (index, entry)
 
     def _note_move(
         self, name: str, func: Any, args: Any, kwargs: dict[str, Any], result: Any
     ) -> None:
-        source, axis, slots, shape, distinct = self._known[id(args[0])][1]
+        source, axis, slots, shape, made_by = self._known[id(args[0])][1]
         if name == "_to_copy":
             moved: Any = slots
             if result.is_floating_point():
@@ -176,4 +205,4 @@ class Tracker(TorchDispatchMode):
         for tensor, where in zip(
             pytree.tree_leaves(result), pytree.tree_leaves(moved), strict=True
         ):
-            self._known[id(tensor)] = (tensor, (source, axis, where, shape, distinct))
+            self._known[id(tensor)] = (tensor, (source, axis, where, shape, made_by))

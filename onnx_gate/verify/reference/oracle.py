@@ -3,77 +3,116 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
+from onnx_gate.report.model import OpenCause
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager, Outputs
 from onnx_gate.verify.reference.float64 import Float64Reference
-from onnx_gate.verify.reference.index_source import Origin, Tracker
-from onnx_gate.verify.reference.perturb import jittered
+from onnx_gate.verify.reference.index_source import IndexSource, Searched, Tracker
+from onnx_gate.verify.reference.perturb import MovedRounding, run_moved
+from onnx_gate.verify.reference.variants import Variant, variants
 from onnx_gate.verify.stopwatch import Clock
 
-# Runs under jitter: few, because each is a forward pass, and only made before a check diverges.
-SAMPLES = 4
+# Runs with moved rounding: few, because each is a forward pass, and only made before a check
+# diverges. Where rounding decides elements, more of them see more of the decisions.
+SAMPLES, MORE_SAMPLES = 4, 16
 # The name under which all of these are timed.
 FLOAT64 = "float64"
 
 
-class CaseOracle:
-    """The outputs of one case; the float64 run and the jittered ones are made once, if at all."""
+@dataclass(frozen=True)
+class OtherAnswer:
+    """One output of a variant: what PyTorch says where ``cause`` is decided the other way."""
+
+    cause: OpenCause
+    array: Array
+    float64: Array | None = None
+
+
+class Reference(Protocol):
+    """What can be asked of PyTorch about one output of one case, computed when first asked for."""
+
+    def float64(self) -> Array | None:
+        """Return the output in float64; ``None`` where the model cannot run in it."""
+        ...
+
+    def rounding(self, more: bool = False) -> Sequence[Array]:
+        """Return the output of runs whose operators' rounding was moved; ``more`` makes more."""
+        ...
+
+    def variants(self) -> Sequence[OtherAnswer]:
+        """Return the other answers that PyTorch leaves open here, without those of rounding."""
+        ...
+
+    def searched(self) -> Searched | None:
+        """Return what an integer output points into."""
+        ...
+
+
+class CaseReference:
+    """The outputs of one case; every other run is made once, if at all."""
 
     def __init__(
         self,
         eager: Eager,
-        wide: Float64Reference,
+        float64: Float64Reference,
         inputs: Mapping[str, Array],
         outputs: Outputs,
-        repetitive: bool = False,
         clock: Clock | None = None,
     ) -> None:
         self.outputs = outputs
         self._clock = clock or Clock()
-        self._repetitive = repetitive
-        self._eager, self._wide, self._inputs = eager, wide, inputs
-        self._reference: tuple[Array, ...] | None = None
-        self._reference_tried = False
-        self._samples: list[tuple[Array, ...]] | None = None
-        self._origins: list[tuple[Origin, Origin | None] | None] | None = None
+        self._eager, self._float64, self._inputs = eager, float64, inputs
+        self._in_float64: tuple[tuple[Array, ...] | None] | None = None
+        self._samples: list[tuple[Array, ...]] = []
+        self._seeds = 0
+        self._variants: tuple[Variant, ...] | None = None
+        self._searched: list[Searched | None] | None = None
 
-    def output(self, index: int) -> OutputOracle:
+    def output(self, index: int) -> OutputReference:
         """Return what can be asked about one output."""
-        return OutputOracle(self, index)
+        return OutputReference(self, index)
 
-    def references(self) -> tuple[Array, ...] | None:
+    def float64(self) -> tuple[Array, ...] | None:
         """Return all outputs in float64, or ``None``."""
-        if not self._reference_tried:
-            self._reference_tried = True
+        if self._in_float64 is None:
             with self._clock.of(FLOAT64):
-                found = self._wide.run(self._inputs)
-            shapes = [array.shape for array in self.outputs.arrays]
-            if found is not None and [array.shape for array in found] == shapes:
-                self._reference = found
-        return self._reference
+                arrays = self._float64.run(self._inputs)
+            if arrays is not None and len(arrays) != len(self.outputs.arrays):
+                arrays = None
+            self._in_float64 = (arrays,)
+        return self._in_float64[0]
 
-    def samples(self) -> list[tuple[Array, ...]]:
-        """Return the outputs of every jittered run that worked."""
-        if self._samples is None:
-            runs = (
-                jittered(self._eager, self._inputs, seed, self._repetitive)
-                for seed in range(SAMPLES)
-            )
-            count = len(self.outputs.arrays)
-            with self._clock.of(FLOAT64):
-                self._samples = [run for run in runs if run is not None and len(run) == count]
+    def rounding(self, count: int) -> list[tuple[Array, ...]]:
+        """Return the outputs of every one of ``count`` runs with moved rounding that worked."""
+        with self._clock.of(FLOAT64):
+            while self._seeds < count:
+                arrays = run_moved(self._eager, self._inputs, self._seeds)
+                self._seeds += 1
+                if arrays is not None and len(arrays) == len(self.outputs.arrays):
+                    self._samples.append(arrays)
         return self._samples
 
-    def origins(self) -> list[tuple[Origin, Origin | None] | None]:
-        """Return, for each output, what it points into."""
-        if self._origins is None:
+    def variants(self) -> tuple[Variant, ...]:
+        """Return PyTorch's other answers on these inputs."""
+        if self._variants is None:
             with self._clock.of(FLOAT64):
-                self._origins = self._trace()
-        return self._origins
+                made = variants(self._eager, self._float64, self._inputs)
+                count = len(self.outputs.arrays)
+                self._variants = tuple(v for v in made if len(v.arrays) == count)
+        return self._variants
 
-    def _trace(self) -> list[tuple[Origin, Origin | None] | None]:
-        nothing: list[tuple[Origin, Origin | None] | None] = [None] * len(self.outputs.arrays)
+    def searched(self) -> list[Searched | None]:
+        """Return, for each output, what it points into."""
+        if self._searched is None:
+            with self._clock.of(FLOAT64):
+                self._searched = self._trace()
+        return self._searched
+
+    def _trace(self) -> list[Searched | None]:
+        nothing: list[Searched | None] = [None] * len(self.outputs.arrays)
         tracker = Tracker()
         try:
             _, tensors = self._eager.run_tensors(self._inputs, mode=tracker)
@@ -82,29 +121,53 @@ class CaseOracle:
         own = tracker.origins(tensors)
         if not any(own):
             return nothing
-        wide_tracker = Tracker()
-        wide_outputs = self._wide.run_tensors(self._inputs, inner=wide_tracker)
-        wide: Sequence[Origin | None] = [None] * len(own)
-        if wide_outputs is not None:
-            wide = wide_tracker.origins(wide_outputs[1])
-        return [None if o is None else (o, w) for o, w in zip(own, wide, strict=False)]
+        count = len(own)
+        in_float64: Sequence[IndexSource | None] = [None] * count
+        tracker = Tracker()
+        wide = self._float64.run_tensors(self._inputs, inner=tracker)
+        if wide is not None and len(wide[1]) == count:
+            in_float64 = tracker.origins(wide[1])
+        moved: Sequence[IndexSource | None] = [None] * count
+        tracker = Tracker()
+        try:
+            with MovedRounding(0):
+                _, tensors = self._eager.run_tensors(self._inputs, mode=tracker)
+            moved = tracker.origins(tensors) if len(tensors) == count else moved
+        except Refusal:
+            pass
+        return [
+            None if o is None else Searched(o, w, m)
+            for o, w, m in zip(own, in_float64, moved, strict=True)
+        ]
 
 
-class OutputOracle:
-    """One output of a ``CaseOracle``, as ``judge`` asks about it."""
+class OutputReference:
+    """One output of a ``CaseReference``, as ``judge`` asks about it."""
 
-    def __init__(self, case: CaseOracle, index: int) -> None:
+    def __init__(self, case: CaseReference, index: int) -> None:
         self._case, self._index = case, index
 
-    def reference(self) -> Array | None:
+    def float64(self) -> Array | None:
         """Return the output in float64, or ``None``."""
-        references = self._case.references()
-        return None if references is None else references[self._index]
+        arrays = self._case.float64()
+        return None if arrays is None else arrays[self._index]
 
-    def samples(self) -> Sequence[Array]:
-        """Return the output of every jittered run."""
-        return [run[self._index] for run in self._case.samples()]
+    def rounding(self, more: bool = False) -> Sequence[Array]:
+        """Return the output of every run with moved rounding."""
+        count = MORE_SAMPLES if more else SAMPLES
+        return [arrays[self._index] for arrays in self._case.rounding(count)]
 
-    def origin(self) -> tuple[Origin, Origin | None] | None:
-        """Return what the output points into, as PyTorch and as float64 compute it."""
-        return self._case.origins()[self._index]
+    def variants(self) -> Sequence[OtherAnswer]:
+        """Return the output in every variant."""
+        return [
+            OtherAnswer(
+                v.cause,
+                v.arrays[self._index],
+                None if v.float64 is None else v.float64[self._index],
+            )
+            for v in self._case.variants()
+        ]
+
+    def searched(self) -> Searched | None:
+        """Return what the output points into."""
+        return self._case.searched()[self._index]

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from onnx_gate.errors import GateError
 from onnx_gate.runtimes.base import Array, Refusal
-from onnx_gate.runtimes.torch_eager import Eager, to_array, to_tensor
+from onnx_gate.runtimes.torch_eager import Eager
 
 # Operators that only move, select or compare values: they do not round, so nothing is moved there.
 _EXACT = frozenset(
@@ -145,40 +145,45 @@ _NORMALISATIONS = frozenset(
 )
 _REDUCTIONS = frozenset(
     {
-        *("mean", "sum", "var", "var_mean", "std", "std_mean", "norm", "linalg_vector_norm"),
-        *(
-            "cumsum",
-            "logsumexp",
-            "avg_pool2d",
-            "avg_pool3d",
-            "_adaptive_avg_pool2d",
-            "_adaptive_avg_pool3d",
-        ),
+        *("mean", "sum", "cumsum", "logcumsumexp", "logsumexp", "norm", "linalg_vector_norm"),
+        *("var", "var_mean", "std", "std_mean", "avg_pool2d", "avg_pool3d"),
+        *("_adaptive_avg_pool2d", "_adaptive_avg_pool3d"),
     }
 )
-_SUMS = frozenset({"mean", "sum", "cumsum"})
-_TAILS = frozenset({"sigmoid", "tanh", "erf", "log_sigmoid_forward"})
+# Of these the result is itself the sum of the terms (or their mean), signs and all.
+_SIGNED_SUMS = frozenset({"mean", "sum", "cumsum"})
+_TAILS = frozenset({"sigmoid", "tanh", "erf"})
+# Vector lanes that add side by side: a sum of n terms is chains of n / 8.
 _LANES = 8
-_PARTIAL = 16
+# The standard deviation of one rounded addition, in units of eps times the partial sum: a uniform
+# error of half a unit has 0.29 of a unit, and a mantissa between 1 and 2 makes it three quarters.
+_ADDITION = 0.22
 
 
 class MovedRounding(TorchDispatchMode):
-    """Move every rounded result of every operator by at most one unit in the last place.
+    """Move every rounded result of every operator by what another implementation may round it to.
 
-    What comes out is what another correct implementation of the same model could have computed
-    (Monte Carlo arithmetic, Parker 1997, at the granularity of operators). Values with few
-    significant bits, such as whole numbers, are left alone: they are results of exact arithmetic
-    on sizes and positions more often than of rounding.
+    The idea is Monte Carlo arithmetic (Parker 1997) at the granularity of operators: what comes
+    out is what another correct implementation of the same model could have computed. The
+    invariant: an operator whose result is exact (it moves, selects or compares values, or its
+    result has few significant bits, as whole numbers have) is never moved; those are positions
+    and sizes, which are the same everywhere. The inputs are exact, too.
 
-    ``repetitive`` says that the inputs hold few different numbers, as zeros, ones and ties do.
-    Adding n equal numbers in sequence rounds in one direction every time: the mean is off by n/64
-    units in ONNX Runtime's InstanceNormalization (docs/tolerances.md). Sums, means and
-    normalisations are then moved by n/8 units.
+    By how much:
+
+    - every other result by one unit in its last place, up or down or not at all;
+    - sums of n terms by what adding them one after the other loses: the error of n additions
+      walks to sqrt(n) times that of one, which is of the size of the partial sums. Terms that are
+      all alike round in one direction every time, and lose n / 8 units (ONNX Runtime's
+      InstanceNormalization over n equal numbers is off by n / 64 units of the mean, measured);
+    - sigmoid, tanh and erf by a unit of 1: their approximations are that good, and not relatively
+      better far out.
+
+    The cost is one pass over each result beside the operator itself.
     """
 
-    def __init__(self, seed: int, repetitive: bool = False) -> None:
+    def __init__(self, seed: int) -> None:
         super().__init__()
-        self._repetitive = repetitive
         self._generator = torch.Generator().manual_seed(seed)
 
     def __torch_dispatch__(  # type: ignore[no-untyped-def]
@@ -192,63 +197,77 @@ class MovedRounding(TorchDispatchMode):
             r.alias_info is not None and not r.alias_info.is_write for r in returns
         ):
             return result
+        if name in _REDUCTIONS:
+            self._move_reduction(name, args, result)
+            return result
         for leaf in pytree.tree_leaves(result):
             if isinstance(leaf, torch.Tensor) and leaf.is_floating_point():
                 self.move(leaf)
         if name in _NORMALISATIONS:
-            if self._repetitive:
-                self._move_normalised(name, args, result)
-        elif name in _REDUCTIONS:
-            self._move_reduction(name, args, result)
+            self._move_normalised(name, args, result)
         elif name in _TAILS:
-            self._move_tail(name, args, result)
+            self._move_tail(result)
         return result
 
+    def _signs(self, like: torch.Tensor) -> torch.Tensor:
+        signs = torch.randint(0, 2, like.shape, generator=self._generator) * 2 - 1
+        return signs.to(like.dtype)
+
     def _move_reduction(self, name: str, args: Any, result: Any) -> None:
-        """Move sums by what adding their terms one after the other can lose.
-
-        The partial sums of n terms grow to sqrt(n) times a term, and each of them is rounded.
-        """
+        """Move sums by what adding their terms one after the other can lose."""
         x = args[0]
+        if not isinstance(x, torch.Tensor) or not x.is_floating_point() or not x.numel():
+            return
+        eps = torch.finfo(torch.float64 if x.dtype == torch.float64 else torch.float32).eps
+        alike = _alike(x)
         for leaf in pytree.tree_leaves(result):
-            if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.numel():
-                count = (
-                    x.shape[args[1]] if name == "cumsum" and x.ndim else x.numel() / leaf.numel()
-                )
-                sign = torch.randint(0, 2, leaf.shape, generator=self._generator) * 2 - 1
-                if self._repetitive:
-                    leaf.mul_((1 + sign * _lost(count)).to(leaf.dtype))
-                if name in _SUMS and x.is_floating_point():
-                    term = float(x.to(torch.float32).square().mean().sqrt())
-                    share = 1.0 if name == "mean" else float(count)
-                    lost = torch.finfo(torch.float32).eps / _PARTIAL * share * term
-                    leaf.add_((sign * lost).to(leaf.dtype))
+            if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point():
+                continue
+            if not leaf.numel():
+                continue
+            keep = _few_bits(leaf) & _few_bits(x).all()
+            before = leaf.clone()
+            self.move(leaf)
+            count = x.shape[args[1]] if name == "cumsum" and x.ndim else x.numel() / leaf.numel()
+            walk = _ADDITION * count**0.5
+            if alike:
+                walk = max(walk, count / _LANES)
+            size = before.abs().to(torch.float32 if eps > 1e-10 else torch.float64)
+            if name in _SIGNED_SUMS:
+                # Partial sums of terms of both signs are larger than what they end at.
+                terms = x.detach().abs().to(size.dtype)
+                terms = terms.clamp(max=float(torch.finfo(size.dtype).max) ** 0.5)
+                typical = float(terms.square().mean().sqrt())
+                share = count**-0.5 if name == "mean" else count**0.5
+                size = size.clamp(min=typical * share)
+            lost = (self._signs(size) * walk * eps * size).to(leaf.dtype)
+            leaf.copy_(torch.where(keep | ~torch.isfinite(lost), before, leaf + lost))
 
-    def _move_tail(self, name: str, args: Any, result: Any) -> None:
+    def _move_tail(self, output: torch.Tensor) -> None:
         """Move functions bounded by 1 by a unit of 1: approximations of them are no better.
 
         Far out, where they are next to nothing, that is a large part of them, and a logarithm or
-        a quotient behind them shows it.
+        a quotient behind them shows it. (A ``logsigmoid`` is no sigmoid: who computes it as the
+        logarithm of one loses what the operator is there to keep.)
         """
-        output = result[0] if isinstance(result, tuple) else result
         sign = torch.randint(-1, 2, output.shape, generator=self._generator)
         shift = torch.finfo(output.dtype).eps * sign.to(output.dtype)
-        if name == "log_sigmoid_forward":
-            shift = shift / torch.sigmoid(args[0])
         output.copy_(torch.where(_few_bits(output), output, output + shift))
 
     def _move_normalised(self, name: str, args: Any, result: Any) -> None:
         """Move the mean and the standard deviation that a normalisation has used.
 
-        Both are sums. Dividing by a standard deviation of nearly zero, as constant inputs have,
-        makes an error of the mean large.
+        Both are sums. Dividing by a standard deviation of nearly zero, as inputs that are all
+        alike have, makes an error of the mean large.
         """
         output, mean, rstd = result[0], result[1], result[2]
         x, weight = args[0], args[1]
         if mean.numel() == 0 or output.numel() == 0:
             return
-        lost = _lost(output.numel() / mean.numel())
-        sign = torch.randint(0, 2, mean.shape, generator=self._generator) * 2 - 1
+        count = output.numel() / mean.numel()
+        eps = torch.finfo(torch.float64 if x.dtype == torch.float64 else torch.float32).eps
+        lost = eps * (count / _LANES if _alike(x) else _ADDITION * (count / _LANES) ** 0.5)
+        sign = self._signs(mean)
         shift = (mean.abs() * rstd) * sign * lost
         scale = 1 + sign * lost
         if name == "native_layer_norm":
@@ -277,9 +296,12 @@ class MovedRounding(TorchDispatchMode):
         tensor.copy_(torch.where(keep, tensor, moved.to(tensor.dtype)))
 
 
-def _lost(count: float) -> float:
-    """Return the relative error of a sum of ``count`` equal numbers; sums are made in float32."""
-    return count / _LANES * torch.finfo(torch.float32).eps
+def _alike(x: torch.Tensor) -> bool:
+    """Return whether most neighbours in ``x`` are equal, as in zeros, ones and ties."""
+    flat = x.detach().reshape(-1)
+    if flat.numel() < 2:
+        return False
+    return bool((flat[1:] == flat[:-1]).to(torch.float32).mean() > 0.5)
 
 
 def _few_bits(tensor: torch.Tensor) -> torch.Tensor:
@@ -292,17 +314,9 @@ def _few_bits(tensor: torch.Tensor) -> torch.Tensor:
     return (scaled == scaled.round()) & (tensor.abs() <= limit)
 
 
-def jittered(
-    eager: Eager, inputs: Mapping[str, Array], seed: int, repetitive: bool = False
-) -> tuple[Array, ...] | None:
+def run_moved(eager: Eager, inputs: Mapping[str, Array], seed: int) -> tuple[Array, ...] | None:
     """Return the outputs of one run of the module in its own precision under ``MovedRounding``."""
-    mode = MovedRounding(seed, repetitive)
-    tensors = {name: to_tensor(array) for name, array in inputs.items()}
-    for tensor in tensors.values():
-        if tensor.is_floating_point():
-            mode.move(tensor)
     try:
-        _, outputs = eager.run_prepared(tensors, mode=mode)
-        return tuple(to_array(tensor) for tensor in outputs)
+        return eager.run(inputs, mode=MovedRounding(seed)).arrays
     except (Refusal, GateError):
         return None

@@ -1,0 +1,74 @@
+"""What one output of a model has been over the cases: its scale, whether it varies, and more."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from onnx_gate.runtimes.base import Array
+from onnx_gate.verify.judge.judge import Judgement, Rules, is_floating
+from onnx_gate.verify.judge.scale import Kinds, Stratum
+from onnx_gate.verify.judge.selftest import accepts
+
+# The answer of an earlier case is kept to try the judge with, up to this size.
+KEPT_BYTES = 64 * 2**20
+
+
+@dataclass
+class Experience:
+    """What PyTorch answered for one output in the cases so far.
+
+    ``low`` and ``high`` are the smallest and largest finite value. ``accepted`` is the id of a case
+    whose judge took another case's answer for the right one, ``refused`` whether some judge did not.
+    """
+
+    kinds: Kinds = field(default_factory=Kinds)
+    low: float = math.inf
+    high: float = -math.inf
+    accepted: str = ""
+    refused: bool = False
+    _earlier: dict[tuple[int, ...], Array] = field(default_factory=dict)
+
+    def strata(self, expected: Array) -> tuple[Stratum, ...]:
+        """Part the elements of an answer by what they are."""
+        if not is_floating(expected.dtype) or not expected.size:
+            return (Stratum(None),)
+        return self.kinds.strata(expected)
+
+    def learn(self, expected: Array, *, at_edge: bool) -> None:
+        """Take in PyTorch's answer in a case that counts."""
+        if expected.dtype.kind in "OSU" or not expected.size:
+            return
+        if is_floating(expected.dtype):
+            if not at_edge:
+                self.kinds.take(expected)
+            finite = expected[np.isfinite(expected)]
+        else:
+            finite = expected
+        if finite.size:
+            self.low = min(self.low, float(finite.min()))
+            self.high = max(self.high, float(finite.max()))
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether every finite value was the same in every case."""
+        return self.low == self.high
+
+    def try_judge(self, case: str, expected: Array, rules: Rules, judgement: Judgement) -> None:
+        """Give the judge of a passing check the answer of an earlier case, which it has to refuse."""
+        earlier = self._earlier.get(expected.shape)
+        if earlier is None:
+            if expected.nbytes <= KEPT_BYTES and not self._earlier:
+                self._earlier[expected.shape] = expected
+            return
+        if self.refused or rules.equality(expected.dtype):
+            return
+        limit = judgement.tolerance.get("allowed")
+        allowed = math.inf if limit is None else float(limit)
+        verdict = accepts(earlier, expected, allowed, rules.tolerance, rules.metric)
+        if verdict:
+            self.accepted = self.accepted or case
+        elif verdict is False:
+            self.refused = True

@@ -1,0 +1,111 @@
+"""Which output of the graph is which of PyTorch's, and what each of them is judged by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from onnx_gate.findings import codes
+from onnx_gate.manifest import ModelSpec, Tolerance
+from onnx_gate.report.model import Finding
+from onnx_gate.runtimes import state
+from onnx_gate.runtimes.base import Array, first_line
+from onnx_gate.runtimes.torch_eager import Outputs
+from onnx_gate.verify.build import load_function
+from onnx_gate.verify.judge.criteria import Metric
+from onnx_gate.verify.judge.judge import Rules, is_floating
+
+
+def with_declared_names(outputs: Outputs, declared: Mapping[str, object] | None) -> Outputs:
+    """Give the outputs the manifest's names, in order; raises ``GateError`` (OG115) where it can't."""
+    if declared is None or set(declared) == set(outputs.names):
+        return outputs
+    if len(declared) != len(outputs.names):
+        raise codes.OG115.error(
+            f"the manifest names {len(declared)} outputs ({', '.join(declared)}) and the model "
+            f"returns {len(outputs.names)}: {', '.join(outputs.names)}",
+        )
+    return replace(outputs, names=tuple(declared))
+
+
+def order_of(
+    names: tuple[str, ...], graph: tuple[str, ...], declared: Mapping[str, object] | None
+) -> tuple[list[int], Finding | None]:
+    """Return, for each output of the model, its index among the graph's, and a finding.
+
+    By name where the manifest names them and the graph has the same names in another order, which
+    is a finding; by position otherwise.
+    """
+    positions = list(range(len(names)))
+    if declared is None or graph == names:
+        return positions, None
+    listed = ", ".join(graph)
+    if set(graph) == set(names):
+        text = f"in the order {listed}, PyTorch returns"
+        positions = [graph.index(name) for name in names]
+    else:
+        text = f"called {listed}, the manifest says"
+    return positions, codes.OG115.finding(
+        f"the graph's outputs are {text} {', '.join(names)}: whoever reads them by name or by "
+        "position gets something else",
+    )
+
+
+class RuleBook:
+    """The rules of every output of a model: its own tolerance, or the model's."""
+
+    def __init__(
+        self, spec: ModelSpec, module: torch.nn.Module, workspace: Path, threads: int
+    ) -> None:
+        self._spec, self._workspace, self.threads = spec, workspace, threads
+        self._eps = widest_eps(module)
+        self._metrics: dict[str, Metric] = {}
+
+    def of(self, name: str, dtype: np.dtype[np.generic]) -> Rules:
+        """Return the rules for the output ``name``."""
+        own = (self._spec.outputs or {}).get(name)
+        tolerance = own or self._spec.tolerance
+        if own is None and not is_floating(dtype):
+            tolerance = Tolerance(auto=tolerance.auto, indices=tolerance.indices)
+        return Rules(
+            tolerance=tolerance,
+            own_tolerance=own is not None,
+            metric=self._metric(tolerance.metric),
+            eps=self._eps,
+            threads=self.threads,
+        )
+
+    def _metric(self, reference: str | None) -> Metric | None:
+        if reference is None:
+            return None
+        if reference not in self._metrics:
+            function = load_function(
+                reference, self._workspace, f"models.{self._spec.name}.tolerance"
+            )
+
+            def metric(expected: Array, actual: Array) -> float:
+                try:
+                    return float(function(expected.copy(), actual.copy()))
+                except Exception as error:
+                    raise codes.OG405.error(
+                        f"the metric {reference} raised {type(error).__name__}: {first_line(error)}",
+                    ) from error
+
+            self._metrics[reference] = metric
+        return self._metrics[reference]
+
+
+def widest_eps(module: torch.nn.Module) -> float:
+    """Return eps of the widest floating-point dtype among the weights, 0 without any."""
+    return min(
+        (
+            torch.finfo(t.dtype).eps
+            for _, t in state.tensors(module)
+            if t.is_floating_point() and t.dtype.itemsize > 1
+        ),
+        default=0.0,
+    )

@@ -1,0 +1,256 @@
+"""The other answers that PyTorch could give: what it leaves open, recognised where it happens.
+
+On some inputs PyTorch has more than one answer, and a graph that gives another of them is not
+wrong. Each cause is seen by watching the operators of the module while it runs, and never
+guessed from an input's shape or name. A *variant* is one more run of the module in which one
+cause was decided the other way. Where no operator had anything to decide there is no variant.
+
+=========================  ====================================================================
+cause                      what is done the other way
+=========================  ====================================================================
+attention over nothing     a row of a softmax, or of scaled-dot-product attention, whose keys
+                           are all masked (-inf, or at or below half the dtype's minimum) is 0,
+                           the mean over the keys, or NaN, as 0/0 is
+attention's fast path      the layers' own code instead of the fused kernel, and the above in it
+order of equals            topk, unstable sort, kthvalue, median and mode take the first, or the
+                           last, of equal values
+=========================  ====================================================================
+
+Rounding, the fourth cause, is in ``perturb``. A variant costs one forward pass, one more in
+float64 where that is asked for, and none is made unless a check would otherwise diverge.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from onnx_gate.errors import GateError
+from onnx_gate.report.model import OpenCause
+from onnx_gate.runtimes.base import Array, Refusal
+from onnx_gate.runtimes.torch_eager import Eager, to_array
+from onnx_gate.verify.reference.float64 import Float64Reference
+
+_ATTENTION = frozenset(
+    {
+        "_scaled_dot_product_flash_attention_for_cpu",
+        "_scaled_dot_product_flash_attention",
+        "_scaled_dot_product_efficient_attention",
+        "_scaled_dot_product_cudnn_attention",
+        "_scaled_dot_product_fused_attention_overrideable",
+        "_scaled_dot_product_attention_math",
+    }
+)
+_SOFTMAX = frozenset({"_softmax", "_safe_softmax", "softmax"})
+_FAST_PATH = frozenset({"_transformer_encoder_layer_fwd", "_native_multi_head_attention"})
+_EQUALS = frozenset({"sort", "topk", "kthvalue", "median", "nanmedian", "mode"})
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One run in which ``cause`` was decided the other way.
+
+    ``arrays`` are all outputs; ``float64`` the same run in float64, null where there is none.
+    """
+
+    cause: OpenCause
+    arrays: tuple[Array, ...]
+    float64: tuple[Array, ...] | None = None
+
+
+class _Watch(TorchDispatchMode):
+    """A mode that knows whether it had anything to decide."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.decided = False
+
+    def __torch_dispatch__(  # type: ignore[no-untyped-def]
+        self, func, types, args=(), kwargs=None
+    ):
+        """Run the operator, or what takes its place."""
+        name = func._schema.name.split("::")[-1]
+        return self.run(name, func, args, kwargs or {})
+
+    def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Return the operator's result; ``name`` is without its namespace and overload."""
+        return func(*args, **kwargs)
+
+
+class FastPath(_Watch):
+    """Sees whether attention took the fused kernel that has rules of its own."""
+
+    def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Look at the name only."""
+        self.decided |= name in _FAST_PATH
+        return func(*args, **kwargs)
+
+
+class MaskedAttention(_Watch):
+    """Attention over nothing is ``fill``, or the mean over the keys where that is ``None``."""
+
+    def __init__(self, *, fill: float | None) -> None:
+        super().__init__()
+        self._fill = fill
+
+    def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Put the other answer in place of rows whose keys are all masked."""
+        result = func(*args, **kwargs)
+        if name in _SOFTMAX:
+            self._softmax(func, args, kwargs, result)
+        elif name in _ATTENTION:
+            self._attention(func, args, kwargs, result)
+        return result
+
+    def _softmax(self, func: Any, args: Any, kwargs: dict[str, Any], result: torch.Tensor) -> None:
+        scores, dim = args[0], _given(func, args, kwargs)["dim"]
+        if not scores.ndim or not scores.is_floating_point() or not scores.shape[dim]:
+            return
+        nothing = (scores <= _masked(scores.dtype)).all(dim=dim, keepdim=True)
+        if nothing.any():
+            self.decided = True
+            share = 1.0 / scores.shape[dim] if self._fill is None else self._fill
+            result.copy_(torch.where(nothing, torch.full_like(result, share), result))
+
+    def _attention(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+        given = _given(func, args, kwargs)
+        query, key, value = args[0], args[1], args[2]
+        mask = given.get("attn_mask", given.get("attn_bias"))
+        if mask is None or not key.shape[-2]:
+            return
+        seen = mask if mask.dtype == torch.bool else mask > _masked(mask.dtype)
+        shape = (query.shape[-2], key.shape[-2])
+        seen = seen.expand(*seen.shape[:-2], *shape) if seen.ndim >= 2 else seen.expand(shape)
+        if given.get("is_causal"):
+            seen = seen & torch.ones(shape, dtype=torch.bool).tril()
+        nothing = ~seen.any(dim=-1, keepdim=True)
+        if nothing.any():
+            self.decided = True
+            output = result[0] if isinstance(result, tuple) else result
+            other = torch.full_like(output, self._fill or 0.0)
+            if self._fill is None:
+                mean = value.mean(dim=-2, keepdim=True)
+                if mean.ndim > 2 and mean.shape[-3] != output.shape[-3]:  # grouped queries
+                    mean = mean.repeat_interleave(output.shape[-3] // mean.shape[-3], dim=-3)
+                other = mean.expand_as(output)
+            output.copy_(torch.where(nothing, other, output))
+
+
+class OrderOfEquals(_Watch):
+    """Of equal values the first is taken, or the last, where PyTorch promises neither."""
+
+    def __init__(self, *, first: bool) -> None:
+        super().__init__()
+        self._first = first
+
+    def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Choose among equals."""
+        result = func(*args, **kwargs)
+        if name not in _EQUALS or not isinstance(result, tuple) or len(result) != 2:
+            return result
+        values, indices = result
+        given = _given(func, args, kwargs)
+        source = args[0]
+        if given.get("stable") or not source.ndim or not source.numel():
+            return result
+        dim = given.get("dim", -1)
+        if name in ("sort", "topk"):
+            descending = bool(given.get("descending", given.get("largest", False)))
+            other = self._order(source, dim, descending).narrow(dim, 0, indices.shape[dim])
+        else:
+            keep = bool(given.get("keepdim"))
+            wanted = values if keep else values.unsqueeze(dim)
+            equal = (source == wanted) | (source.isnan() & wanted.isnan())
+            other = self._end(equal.to(torch.int8), dim, keep)
+        # Unsorted results of topk keep their own order of values.
+        same = (
+            torch.equal(torch.gather(source, dim, other), values)
+            if other.ndim == values.ndim
+            else True
+        )
+        if same and not torch.equal(other, indices):
+            self.decided = True
+            indices.copy_(other)
+        return result
+
+    def _order(self, source: torch.Tensor, dim: int, descending: bool) -> torch.Tensor:
+        if self._first:
+            return torch.sort(source, stable=True, dim=dim, descending=descending).indices
+        flipped = torch.sort(source.flip(dim), stable=True, dim=dim, descending=descending).indices
+        return source.shape[dim] - 1 - flipped
+
+    def _end(self, equal: torch.Tensor, dim: int, keep: bool) -> torch.Tensor:
+        if self._first:
+            return equal.argmax(dim=dim, keepdim=keep)
+        return equal.shape[dim] - 1 - equal.flip(dim).argmax(dim=dim, keepdim=keep)
+
+
+def variants(
+    eager: Eager, float64: Float64Reference, inputs: Mapping[str, Array]
+) -> Iterator[Variant]:
+    """Yield PyTorch's other answers on ``inputs``, those that are open for a reason."""
+    nothing = [partial(MaskedAttention, fill=fill) for fill in (0.0, None, math.nan)]
+    slow = eager.without_fast_path()
+    watch = FastPath()
+    if slow is not None and _run(eager, inputs, watch) is not None and watch.decided:
+        slow64 = Float64Reference(slow)
+        yield from _variant("attention's fast path", slow, slow64, inputs, None)
+        for make in nothing:
+            yield from _variant("attention over nothing", slow, slow64, inputs, make)
+    for make in nothing:
+        yield from _variant("attention over nothing", eager, float64, inputs, make)
+    for first in (True, False):
+        order = partial(OrderOfEquals, first=first)
+        yield from _variant("order of equals", eager, float64, inputs, order)
+
+
+def _variant(
+    cause: OpenCause,
+    eager: Eager,
+    float64: Float64Reference,
+    inputs: Mapping[str, Array],
+    make: Callable[[], _Watch] | None,
+) -> Iterator[Variant]:
+    mode = make() if make else None
+    arrays = _run(eager, inputs, mode)
+    if arrays is None or (mode is not None and not mode.decided):
+        return
+    wide = float64.run_tensors(inputs, inner=make() if make else None)
+    try:
+        in_float64 = None if wide is None else tuple(to_array(tensor) for tensor in wide[1])
+    except GateError:
+        in_float64 = None
+    if in_float64 is not None and [a.shape for a in in_float64] != [a.shape for a in arrays]:
+        in_float64 = None
+    yield Variant(cause, arrays, in_float64)
+
+
+def _run(
+    eager: Eager, inputs: Mapping[str, Array], mode: _Watch | None
+) -> tuple[Array, ...] | None:
+    try:
+        return eager.run(inputs, mode=mode).arrays
+    except (Refusal, GateError):
+        return None
+
+
+def _given(func: Any, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call by name, defaults included."""
+    arguments = func._schema.arguments
+    given = {a.name: a.default_value for a in arguments if a.has_default_value()}
+    given.update(zip((a.name for a in arguments), args, strict=False))
+    return {**given, **kwargs}
+
+
+def _masked(dtype: torch.dtype) -> float:
+    """Return the score at or below which a key is masked: half the dtype's minimum.
+
+    Masks made with ``torch.finfo(torch.float32).min`` mean the same in a model run in float64.
+    """
+    return max(torch.finfo(dtype).min, torch.finfo(torch.float32).min) / 2
