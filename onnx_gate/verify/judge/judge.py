@@ -169,7 +169,7 @@ def _hold_against(
     ``before`` is how ``auto`` measured PyTorch's own error in its first answer.
     """
     answer = expected if nearest is None else nearest.expected
-    opened = 0 if nearest is None else int(np.count_nonzero(nearest.open))
+    opened = None if nearest is None else nearest.open
     causes: tuple[OpenCause, ...] = () if nearest is None else nearest.causes
     found = compare(candidate, answer, threads=rules.threads)
     if found.nonfinite:
@@ -197,7 +197,8 @@ def _hold_against(
                 rules.threads,
             )
         if automatic.yard is not None and automatic.yard.open is not None:
-            opened += int(np.count_nonzero(automatic.yard.open))
+            decided = automatic.yard.open
+            opened = decided if opened is None else opened | decided
             causes = (*causes, "rounding")
         described |= {"basis": automatic.basis, "allowed": automatic.allowed}
         criteria.append(_criterion(automatic))
@@ -205,8 +206,16 @@ def _hold_against(
         candidate, answer, found, rules.tolerance, rules.metric, rules.threads
     )
     judged = _conclude(candidate, answer, found, criteria, automatic, described)
-    opened = min(opened, found.finite)
-    judged = replace(judged, compared=found.finite - opened, open=opened, causes=causes)
+    if opened is None:
+        judged = replace(judged, compared=found.finite)
+    else:
+        compared = np.isfinite(candidate.astype(np.float64)) & ~opened
+        judged = replace(
+            judged,
+            compared=int(np.count_nonzero(compared)),
+            open=int(np.count_nonzero(opened)),
+            causes=causes,
+        )
     if judged.holds:
         finest = resolution_of(answer, rules.tolerance, rules.metric, automatic, strata)
         judged = replace(judged, resolution=finest)

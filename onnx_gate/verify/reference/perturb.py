@@ -228,7 +228,13 @@ class MovedRounding(TorchDispatchMode):
             keep = _few_bits(leaf) & _few_bits(x).all()
             before = leaf.clone()
             self.move(leaf)
-            count = x.shape[args[1]] if name == "cumsum" and x.ndim else x.numel() / leaf.numel()
+            if name == "cumsum" and x.ndim:
+                # Every partial sum carries the errors of all before it.
+                steps = torch.randn(leaf.shape, generator=self._generator).to(leaf.dtype)
+                lost = (steps * (2 * _ADDITION * eps) * before.abs()).cumsum(args[1])
+                leaf.copy_(torch.where(keep | ~torch.isfinite(lost), before, leaf + lost))
+                continue
+            count = x.numel() / leaf.numel()
             walk = _ADDITION * count**0.5
             if alike:
                 walk = max(walk, count / _LANES)

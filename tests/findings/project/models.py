@@ -72,6 +72,26 @@ class Offset(nn.Module):
         return F.layer_norm(x + 1e6, [64])
 
 
+class Unseen(nn.Module):
+    """The first query has no key that it may see."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril(-1)
+        return F.scaled_dot_product_attention(x, x, x, attn_mask=mask)
+
+
+class Threshold(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x > 100).to(x.dtype)
+
+
+class Couples(nn.Module):
+    """Takes an even number of rows."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.reshape(-1, 2, 8).sum(1)
+
+
 class Wide(nn.Module):
     """A NumPy array without a dtype makes everything behind it float64."""
 

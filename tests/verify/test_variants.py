@@ -1,0 +1,226 @@
+"""What PyTorch leaves open, on real modules: seen where it happens, and nothing beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from onnx_gate.manifest import Tolerance
+from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.judge.judge import Judgement, Rules, is_floating, judge
+from onnx_gate.verify.judge.scale import Kinds, Stratum
+from onnx_gate.verify.reference.float64 import Float64Reference
+from onnx_gate.verify.reference.oracle import CaseReference
+
+RULES = Rules(Tolerance(auto=10.0))
+RNG = np.random.default_rng(0)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def reference_of(module: nn.Module, **inputs: np.ndarray) -> CaseReference:
+    torch.manual_seed(0)
+    eager = Eager(module.eval(), tuple(inputs))
+    return CaseReference(eager, Float64Reference(eager), inputs, eager.run(inputs))
+
+
+def verdict(reference: CaseReference, candidate: np.ndarray, index: int = 0) -> Judgement:
+    expected = reference.outputs.arrays[index]
+    strata = Kinds().strata(expected) if is_floating(expected.dtype) else (Stratum(None),)
+    return judge(candidate, expected, RULES, strata, reference.output(index))
+
+
+class Attention(nn.Module):
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(x, x, x, attn_mask=mask)
+
+
+class Softmax(nn.Module):
+    """What older code writes: scores masked with the dtype's minimum."""
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        scores = x @ x.transpose(-1, -2) / 3
+        return torch.softmax(scores.masked_fill(~mask, torch.finfo(x.dtype).min), -1) @ x
+
+
+def masks(rows: int) -> np.ndarray:
+    """Query 0 sees no key, as the padding and the causal mask together may have it."""
+    mask = np.tril(np.ones((rows, rows), bool))
+    mask[:, 0] = False
+    return mask
+
+
+@pytest.mark.parametrize("module", [Attention, Softmax])
+@pytest.mark.parametrize("answer", ["zero", "mean", "nan"])
+def test_attention_over_nothing_is_open_and_nothing_else_is(
+    module: type[nn.Module], answer: str
+) -> None:
+    x, mask = floats(2, 5, 9), masks(5)
+    reference = reference_of(module(), x=x, mask=mask)
+    right = reference.outputs.arrays[0].copy()
+    right[:, 0] = {"zero": 0.0, "mean": x.mean(1), "nan": np.nan}[answer]
+    judged = verdict(reference, right)
+    assert judged.holds, judged.reason
+    assert judged.open in (0, 18)
+    assert judged.compared == 90 - judged.open
+    for wrong in (right.copy(), right.copy()):
+        wrong[1, 3, 3] += 1e-3
+        assert not verdict(reference, wrong).holds
+    third = right.copy()
+    third[:, 0] = 0.5
+    assert not verdict(reference, third).holds
+
+
+def test_a_mask_that_leaves_a_key_opens_nothing() -> None:
+    mask = masks(5)
+    mask[0, 0] = True
+    reference = reference_of(Attention(), x=floats(2, 5, 9), mask=mask)
+    other = reference.outputs.arrays[0].copy()
+    other[:, 0] = 0
+    assert not verdict(reference, other).holds
+    assert reference.variants() == ()
+
+
+class Switch(nn.Module):
+    """A flag that chooses between two layers is no mask, whatever it looks like."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 4), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor, flag: Tensor) -> Tensor:
+        return torch.where(flag, self.a(x), self.b(x))
+
+
+def test_a_flag_is_not_forgiven() -> None:
+    module, x = Switch(), floats(3, 8)
+    reference = reference_of(module, x=x, flag=np.array([True]))
+    other = Eager(module, ("x", "flag")).run({"x": x, "flag": np.array([False])}).arrays[0]
+    assert not verdict(reference, other).holds
+
+
+class Encoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2)
+
+    def forward(self, x: Tensor, padding: Tensor) -> Tensor:
+        return self.encoder(x, src_key_padding_mask=padding)
+
+
+def test_the_fast_path_opens_padded_positions_only() -> None:
+    torch.manual_seed(0)
+    module, x = Encoder(), floats(2, 6, 16)
+    padding = np.zeros((2, 6), bool)
+    padding[1, 4:] = True
+    reference = reference_of(module, x=x, padding=padding)
+    slow = reference._eager.without_fast_path()
+    assert slow is not None
+    own = slow.run({"x": x, "padding": padding}).arrays[0]
+    judged = verdict(reference, own)
+    assert judged.holds
+    assert judged.open == 32
+    assert "attention's fast path" in judged.causes
+    ignored = slow.run({"x": x, "padding": np.zeros((2, 6), bool)}).arrays[0]
+    assert not verdict(reference, ignored).holds
+
+
+class Pruned(nn.Module):
+    """Keeps the best tokens: equal scores may come in any order, and what is kept with them."""
+
+    def forward(self, scores: Tensor, x: Tensor) -> Tensor:
+        best = scores.topk(2, dim=-1).indices
+        return x.gather(1, best.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
+
+
+def test_the_order_of_equals_is_open_behind_a_gather() -> None:
+    scores = np.array([[1, 3, 3, 3]], np.float32)
+    x = floats(1, 4, 8)
+    reference = reference_of(Pruned(), scores=scores, x=x)
+    assert verdict(reference, x[:, [1, 2]]).holds
+    assert verdict(reference, x[:, [3, 2]]).holds
+    assert not verdict(reference, x[:, [0, 2]]).holds
+
+
+class First(nn.Module):
+    def __init__(self, compute: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.compute = compute
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.compute(x).argmax(-1)
+
+
+def test_argmax_promises_the_first_of_equals_that_are_exact() -> None:
+    x = np.array([[1, 2, 2, 0]], np.float32)
+    assert not verdict(reference_of(First(lambda x: x), x=x), np.array([2])).holds
+    # Rounding made these equal: another implementation may find the second one larger.
+    rounded = reference_of(First(lambda x: torch.exp(x / 3) * 0.1), x=x)
+    assert verdict(rounded, np.array([2])).holds
+    assert not verdict(rounded, np.array([3])).holds
+
+
+class Buckets(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.floor(torch.exp(x) * 3) * 100
+
+
+def test_a_decision_of_rounding_may_go_either_way_and_no_other() -> None:
+    thirds = np.concatenate([np.arange(1, 31), np.arange(1, 31) + 0.5]) / 3
+    x = np.log(thirds).astype(np.float32)[None]
+    reference = reference_of(Buckets(), x=x)
+    own = reference.outputs.arrays[0]
+    runs = np.stack([run[0] for run in reference.rounding(16)])
+    decided = np.any(runs != own, axis=0)[0]
+    assert decided.any()
+    assert not decided.all()
+    other = np.where(decided, runs.min(0), own).astype(np.float32)
+    judged = verdict(reference, other)
+    assert judged.holds or not np.any(other != own)
+    wrong = own.copy()
+    wrong[0, 40] += 100
+    assert not verdict(reference, wrong).holds
+
+
+class Epsilon(nn.Module):
+    """Computes another function in float64."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x / (x.abs() * 0 + torch.finfo(x.dtype).eps) * 1e-7
+
+
+def test_float64_that_computes_another_function_is_no_reference() -> None:
+    reference = reference_of(Epsilon(), x=floats(4, 16))
+    own = reference.outputs.arrays[0]
+    assert verdict(reference, own * np.float32(1 + 3e-7)).holds
+    assert not verdict(reference, own * np.float32(1 + 1e-4)).holds
+
+
+class Sums(nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x.cumsum(-1), torch.linalg.vector_norm(x, dim=-1)
+
+
+@pytest.mark.parametrize("shift", [0.0, 3.0])
+def test_long_sums_may_be_added_one_after_the_other(shift: float) -> None:
+    x = floats(2, 20000) + np.float32(shift)
+    reference = reference_of(Sums(), x=x)
+    naive = np.cumsum(x, axis=-1, dtype=np.float32)
+    assert verdict(reference, naive).holds
+    squares = np.cumsum(np.square(x), axis=-1, dtype=np.float32)[:, -1]
+    assert verdict(reference, np.sqrt(squares), 1).holds
+    assert not verdict(reference, naive * np.float32(1 + 3e-3)).holds
+
+
+def test_no_variant_is_made_where_nothing_diverges() -> None:
+    reference = reference_of(Attention(), x=floats(2, 5, 9), mask=masks(5))
+    assert verdict(reference, reference.outputs.arrays[0].copy()).holds
+    assert reference._variants is None
