@@ -44,7 +44,7 @@ BAD = {
     "no_case": ("error", "unverified", "OG108", "data/nothing*.npz"),
     "broken_metric": ("error", "unverified", "OG405", "KeyError"),
     "named_outputs": ("error", "unverified", "OG115", "names 2 outputs"),
-    "static_batch": ("diverged", None, "OG102", "fixed size 3"),
+    "static_batch": ("diverged", None, "OG102", "fixed size 2"),
     "rounded": ("diverged", None, None, "E(c)"),
     "wrong_epsilon": ("diverged", None, None, "E(c)"),
     "swapped": ("diverged", None, None, "E(c)"),

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -260,10 +261,10 @@ def test_cases_carry_their_kind_and_sizes_as_data(tmp_path: Path) -> None:
         "own": GeneratorSuite("own.py:cases"),
         "drawn": RandomSuite("normal", count=1),
     }
-    made = [
-        (case.suite, case.kind, case.edge, dict(case.sizes))
-        for case in cases(model(suites=suites), {}, tmp_path)
-    ]
+    spec = replace(model(suites=suites), named_dims=frozenset(["seq"]))
+    drawn = list(cases(spec, {}, tmp_path))
+    assert {case.kind for case in drawn if case.sized} == {"files", "generator"}
+    made = [(case.suite, case.kind, case.edge, dict(case.sizes)) for case in drawn]
     assert made == [
         ("run=1", "files", "", {"batch": 4, "seq": 9}),
         ("edges", "edges", "ones", {"batch": 1, "seq": 3}),
@@ -271,6 +272,7 @@ def test_cases_carry_their_kind_and_sizes_as_data(tmp_path: Path) -> None:
         ("own", "generator", "", {"batch": 2, "seq": 5}),
         ("drawn", "random", "", {"batch": 1, "seq": 3}),
         ("drawn", "random", "", {"batch": 2, "seq": 3}),
+        ("drawn", "random", "", {"batch": 17, "seq": 3}),
     ]
 
 
@@ -340,3 +342,9 @@ def test_what_is_no_mask_along_a_sequence_is_drawn_at_random() -> None:
         for name, spec in inputs.items():
             plain = draw(spec, concrete(spec, draft.sizes), Source(*key, name))
             assert np.array_equal(draft.arrays[name], plain)
+
+
+def test_sizes_that_are_not_tested_are_tried_for_the_example_as_well() -> None:
+    tried = [sizes["batch"] for sizes in example_sizes(shaped(("batch", 8), {"batch": (1, 2, 7)}))]
+    assert tried[0] == 2
+    assert {2, 7, 3} <= set(tried)

@@ -33,7 +33,7 @@ class Case:
     ``kind`` is the suite's (``random``, ``edges``, ``files``, ``generator``, or a plugin's own),
     ``edge`` the kind of edge (one of ``EDGE_KINDS``), empty for other cases. ``sizes`` has the
     size of every dynamic dimension that the arrays have, wherever they come from. ``advice`` cases
-    never fail a model. ``named``: the manifest names the suite. ``sized``: the manifest gives every
+    never fail a model. ``named``: the manifest names the suite. ``sized``: the user gives every
     size in it.
     """
 
@@ -108,7 +108,7 @@ class Cases(Iterator[Case]):
                         expected=draft.expected,
                         advice=self._advice,
                         named=named,
-                        sized=own_sizes or not draft.sizes,
+                        sized=own_sizes or kind in _OWN_SIZES,
                     )
 
 
@@ -168,6 +168,8 @@ def suite_reader(kind: str) -> SuiteKind:
     return reader
 
 
+# What these hold is the user's, its sizes too.
+_OWN_SIZES = ("files", "generator")
 _KIND_NAMES: Mapping[type, str] = {
     RandomSuite: "random",
     EdgesSuite: "edges",

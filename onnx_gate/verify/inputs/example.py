@@ -53,7 +53,7 @@ def example_sizes(spec: ModelSpec) -> Iterator[Sizes]:
     First a prime of its own for every dimension, different from every fixed size, so that two
     dimensions cannot be confused and neither 0 nor 1 is specialised. Models that take only certain
     sizes refuse that; then come the tested sizes themselves, distinct and above 1 where they can
-    be, and the larger ones.
+    be, the larger ones, and primes that are not tested.
     """
     named = spec.export.example
     fixed = {d for each in spec.inputs.values() for d in each.shape if isinstance(d, int)}
@@ -82,6 +82,8 @@ def _free_sizes(
         primes = _primes({name: dims[name]}, fixed, batch)
         others = {n: max(s) for n, s in dims.items() if n != name}
         yield {n: primes.get(n, others.get(n, 2)) for n in dims}
+    # A model that is made for none of the tested sizes can still say which ones it is made for.
+    yield _primes(dims, fixed | {size for sizes in dims.values() for size in sizes}, batch)
 
 
 def _primes(dims: Mapping[str, Sequence[int]], fixed: set[int], batch: set[str]) -> dict[str, int]:
