@@ -1,21 +1,5 @@
-# Two images: the last one verifies; `--target publish` has no torch and only publishes.
-FROM python:3.11-slim-bookworm AS publish
-ENV PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
-WORKDIR /opt/onnx-gate
-COPY constraints.txt ./
-COPY tools/image.py tools/
-COPY pyproject.toml ./
-RUN ["python", "-I", "tools/image.py", "publish"]
-COPY README.md LICENSE ./
-COPY onnx_gate onnx_gate
-RUN ["python", "-I", "tools/image.py", "gate"]
-COPY entrypoint.py ./
-WORKDIR /github/workspace
-# No shell before Python: dash drops variables with a hyphen, such as INPUT_GITHUB-TOKEN. -I: the
-# job's PYTHONPATH and the workspace add no module to the process that holds the token.
-ENTRYPOINT ["python", "-I", "/opt/onnx-gate/entrypoint.py"]
-
-FROM python:3.11-slim-bookworm AS gate
+# The image that verifies. Dockerfile.publish makes one without torch, which only publishes.
+FROM python:3.11-slim-bookworm
 ENV PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 WORKDIR /opt/onnx-gate
 COPY constraints.txt ./
@@ -28,4 +12,6 @@ COPY onnx_gate onnx_gate
 RUN ["python", "-I", "tools/image.py", "gate"]
 COPY entrypoint.py ./
 WORKDIR /github/workspace
+# No shell before Python: dash drops variables with a hyphen, such as INPUT_GITHUB-TOKEN. -I: the
+# job's PYTHONPATH and the workspace add no module to the process that holds the token.
 ENTRYPOINT ["python", "-I", "/opt/onnx-gate/entrypoint.py"]

@@ -29,6 +29,7 @@ pytestmark = pytest.mark.process
 
 OWN = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+PUBLISH: dict[str, Any] = yaml.safe_load((ROOT / "publish/action.yml").read_text(encoding="utf-8"))
 PAGE = (ROOT / "docs" / "action.md").read_text(encoding="utf-8")
 GATE = "onnx-gate/onnx-gate"
 
@@ -92,7 +93,7 @@ def test_actionlint_finds_nothing(copied: Path) -> None:
 
 def test_zizmor_finds_nothing(copied: Path) -> None:
     zizmor = [tool("zizmor"), "--offline", "--pedantic", "--no-progress", "--quiet"]
-    run(*zizmor, "action.yml", ".github")
+    run(*zizmor, "action.yml", "publish/action.yml", ".github")
     run(*zizmor, "--config", copied / "zizmor.yml", copied / ".github", cwd=copied)
 
 
@@ -100,7 +101,7 @@ def test_the_schemas_are_met(copied: Path) -> None:
     check = [tool("check-jsonschema"), "--builtin-schema"]
     samples = sorted((copied / ".github" / "workflows").iterdir())
     run(*check, "vendor.github-workflows", *OWN, *samples)
-    run(*check, "vendor.github-actions", ROOT / "action.yml")
+    run(*check, "vendor.github-actions", ROOT / "action.yml", ROOT / "publish" / "action.yml")
     run(*check, "vendor.dependabot", ROOT / ".github" / "dependabot.yml")
     forms = ROOT / ".github" / "ISSUE_TEMPLATE"
     config = forms / "config.yml"
@@ -121,7 +122,9 @@ def test_there_are_samples_and_one_of_them_alone_overrules_the_tools() -> None:
 def pins(text: str) -> Iterator[tuple[str, str, str | None]]:
     """Every action of somebody else's: its name, what it is pinned to, the comment's version."""
     for match in _USES.finditer(text):
-        if match["action"] != GATE and not match["action"].startswith("docker:"):
+        if match["action"] not in (GATE, f"{GATE}/publish") and not match["action"].startswith(
+            "docker:"
+        ):
             yield match["action"], match["ref"], match["version"]
 
 
@@ -154,10 +157,13 @@ def test_a_sample_gives_the_gate_what_it_takes(name: str, tmp_path: Path) -> Non
         uses = str(step.get("uses"))
         if uses.startswith("actions/checkout@"):
             assert step["with"]["persist-credentials"] is False
-        if not uses.startswith((f"{GATE}@", "docker://")):
+        if not uses.startswith(GATE):
             continue
+        action = PUBLISH if uses.startswith(f"{GATE}/publish@") else ACTION
         given = {key: str(value) for key, value in step.get("with", {}).items()}
-        assert set(given) <= set(ACTION["inputs"])
+        assert set(given) <= set(action["inputs"])
+        mode = given.get("mode", action["inputs"]["mode"]["default"])
+        assert (mode in ("all", "verify")) == (action is ACTION), "torch where it is needed, only"
         given = {k: re.sub(r"\$\{\{ matrix\.shard \}\}", "2/3", v) for k, v in given.items()}
         (tmp_path / given.get("working-directory", ".")).mkdir(parents=True, exist_ok=True)
         inputs_from(given, tmp_path)
@@ -237,6 +243,16 @@ def test_every_input_is_on_the_page_with_its_default_and_its_choices() -> None:
     assert list(table("The comment")) == ["comment", *get_args(CommentPolicy)]
 
 
+def test_the_action_that_publishes_is_a_part_of_the_other() -> None:
+    of_its_own = ("mode", "shard")
+    for name, entry in PUBLISH["inputs"].items():
+        assert entry == ACTION["inputs"][name] or name in of_its_own
+    left_out = set(ACTION["inputs"]) - set(PUBLISH["inputs"])
+    assert left_out == {"requirements", "cache", "sandbox"}
+    assert PUBLISH["outputs"] == ACTION["outputs"]
+    assert PUBLISH["inputs"]["mode"]["default"] == "publish"
+
+
 def test_every_output_is_on_the_page_and_is_written(tmp_path: Path) -> None:
     assert list(table("Outputs")) == list(ACTION["outputs"])
     model = ModelResult(name="m", verdict="pass")
@@ -292,14 +308,16 @@ def test_the_page_on_security_lists_what_models_see_of_the_environment() -> None
 # --- The release ---
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4
+PUBLISH_DIGEST = "sha256:" + "fedcba9876543210" * 4
 IMAGE = "ghcr.io/onnx-gate/onnx-gate:v1.2.3"
 
 
-def test_pinning_changes_the_image_alone() -> None:
-    before = (ROOT / "action.yml").read_text(encoding="utf-8")
+@pytest.mark.parametrize("action", ["action.yml", "publish/action.yml"])
+def test_pinning_changes_the_image_alone(action: str) -> None:
+    before = (ROOT / action).read_text(encoding="utf-8")
     after = release.pin(before, IMAGE, DIGEST)
     runs = {"using": "docker", "image": f"docker://{IMAGE}@{DIGEST}"}
-    assert yaml.safe_load(after) == {**ACTION, "runs": runs}
+    assert yaml.safe_load(after) == {**yaml.safe_load(before), "runs": runs}
     changed = set(before.splitlines()) ^ set(after.splitlines())
     assert len(changed) == 2
     with pytest.raises(ValueError, match="0 times"):
@@ -370,6 +388,7 @@ def origin(tmp_path: Path) -> Path:
     work, bare = tmp_path / "work", tmp_path / "origin.git"
     (work / "tools").mkdir(parents=True)
     shutil.copy(ROOT / "action.yml", work)
+    shutil.copytree(ROOT / "publish", work / "publish")
     shutil.copy(ROOT / "tools" / "release.py", work / "tools")
     (work / "pyproject.toml").write_text('[project]\nversion = "1.2.3"\n')
     git("init", "--quiet", "--initial-branch=main", cwd=work)
@@ -418,7 +437,8 @@ def step(job: str, name: str, clone: Path, **values: str) -> subprocess.Complete
 
 
 def release_step(clone: Path) -> subprocess.CompletedProcess[str]:
-    values = {"VERSION": "v1.2.3", "MAJOR": "v1", "DIGEST": DIGEST, "IMAGE": IMAGE.split(":")[0]}
+    values = {"VERSION": "v1.2.3", "MAJOR": "v1", "IMAGE": IMAGE.split(":")[0]}
+    values |= {"DIGEST": DIGEST, "PUBLISH": PUBLISH_DIGEST}
     return step("release", "A commit that names the image, and its tags", clone, **values)
 
 
@@ -436,7 +456,10 @@ def test_a_release_is_a_commit_on_no_branch_that_both_tags_name(
     assert git("rev-parse", "v1^{commit}", cwd=origin) == commit
     assert git("rev-parse", f"{commit}^", cwd=origin) == main
     assert git("rev-parse", "main", cwd=origin) == main
-    assert git("diff", "--name-only", main, commit, cwd=origin) == "action.yml"
+    files = git("diff", "--name-only", main, commit, cwd=origin).split()
+    assert files == ["action.yml", "publish/action.yml"]
+    light = f"image: docker://{IMAGE}-publish@{PUBLISH_DIGEST}"
+    assert light in git("show", f"{commit}:publish/action.yml", cwd=origin)
     assert f"image: docker://{IMAGE}@{DIGEST}" in git("show", f"{commit}:action.yml", cwd=origin)
 
 

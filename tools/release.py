@@ -2,6 +2,7 @@
 
 python tools/release.py check v0.1.0            version and major, as outputs of a step
 python tools/release.py pin IMAGE:TAG DIGEST    have action.yml use this very image
+python tools/release.py pin IMAGE:TAG DIGEST publish/action.yml
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 _VERSION = re.compile(r"v(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})")
 _PROJECT = re.compile(r'^version = "([^"]+)"$', re.M)
-_SOURCE = re.compile(r"^  image: Dockerfile$", re.M)
+_SOURCE = re.compile(r"^  image: (?:\.\./)?Dockerfile(?:\.publish)?(?: #.*)?$", re.M)
 _IMAGE = re.compile(
     r"[a-z0-9]+(?:[.-][a-z0-9]+)*(?::[0-9]{1,5})?"
     r"(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)+"
@@ -39,10 +40,10 @@ def check(tag: str, project: str) -> str:
 
 
 def pin(action: str, image: str, digest: str) -> str:
-    """Return the text of action.yml with an image by its digest in place of the Dockerfile.
+    """Return the text of an action.yml with an image by its digest in place of the Dockerfile.
 
     Raises ``ValueError`` for anything but registry/name:tag, sha256 and 64 digits, and an action
-    that is built from the Dockerfile.
+    that is built from a Dockerfile.
     """
     if not _IMAGE.fullmatch(image):
         raise ValueError(f"{image!r} is not an image such as ghcr.io/owner/name:v1.2.3")
@@ -50,7 +51,7 @@ def pin(action: str, image: str, digest: str) -> str:
         raise ValueError(f"{digest!r} is not sha256: and 64 hexadecimal digits")
     pinned, count = _SOURCE.subn(f"  image: docker://{image}@{digest}", action)
     if count != 1:
-        raise ValueError(f"action.yml has the line 'image: Dockerfile' {count} times, not once")
+        raise ValueError(f"the action has the line 'image: Dockerfile' {count} times, not once")
     return pinned
 
 
@@ -60,8 +61,8 @@ def main(arguments: list[str]) -> None:
         match arguments:
             case ["check", tag]:
                 print(check(tag, (ROOT / "pyproject.toml").read_text(encoding="utf-8")), end="")
-            case ["pin", image, digest]:
-                path = ROOT / "action.yml"
+            case ["pin", image, digest, *file] if len(file) < 2:
+                path = ROOT / (file[0] if file else "action.yml")
                 pinned = pin(path.read_text(encoding="utf-8"), image, digest)
                 path.write_text(pinned, encoding="utf-8")
             case _:

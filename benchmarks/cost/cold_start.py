@@ -1,6 +1,6 @@
 """How long ``docker run`` of ``mode: publish`` takes on a ready report, the container's start included.
 
-    docker build -t onnx-gate . && docker build --target publish -t onnx-gate-publish .
+    docker build -t onnx-gate . && docker build -f Dockerfile.publish -t onnx-gate-publish .
     python -m benchmarks.cost.cold_start onnx-gate-publish onnx-gate
 
 Each run comments on a pull request of a server on 127.0.0.1. For comparison, the same container with

@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -105,6 +106,11 @@ def _report(
         refusal = plan(inputs, environ)
         return refusal, PASSED if refusal is None else INVALID
     if source == "models":
+        if find_spec("torch") is None:
+            raise UserError(
+                f"mode: {inputs.mode} verifies, for which this image has no torch; use the action "
+                "onnx-gate/onnx-gate, not its publish"
+            )
         from onnx_gate.action.container import verify
 
         return verify(inputs, environ, _workspace(environ))

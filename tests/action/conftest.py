@@ -58,7 +58,7 @@ def image(docker: None) -> str:
 @pytest.fixture(scope="session")
 def publish_image(docker: None) -> str:
     """The image without torch."""
-    return build(f"{IMAGE}-publish", "--target", "publish")
+    return build(f"{IMAGE}-publish", "--file", str(ROOT / "Dockerfile.publish"))
 
 
 @pytest.fixture(scope="session")
