@@ -39,12 +39,12 @@ container: $(STAMP) ## the tests of the action: build the image, run it, run wor
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt -e .[container]
 	$(PYTEST) -m container tests/action
 
-lint: $(STAMP) ## ruff, the floors of the architecture, mypy (strict on the product, milder on tests)
+lint: $(STAMP) ## ruff, the floors of the architecture, mypy (strict on the product, milder beside it)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/mypy
-	$(BIN)/mypy tests tools
+	$(BIN)/mypy tests tools benchmarks
 
 format: $(STAMP) ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .

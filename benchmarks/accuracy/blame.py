@@ -9,6 +9,7 @@ import tempfile
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 from benchmarks.accuracy.diagnose_cases import CASES, DivergingCase
 from benchmarks.support import results
@@ -23,7 +24,7 @@ def main() -> None:
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
-    rows = []
+    rows: list[dict[str, Any]] = []
     print(f"{'case':38} {'expected':16} {'found':16} seconds")
     for case in CASES:
         if not fnmatch.fnmatchcase(case.name, options.pattern):

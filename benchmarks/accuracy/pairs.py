@@ -224,9 +224,9 @@ def draw(pair: Pair, rng: np.random.Generator, sizes: dict[str, int]) -> Feed:
         if dtype == "bool":
             feed[name] = rng.random(size) < 0.6
         elif dtype.startswith(("int", "uint")):
-            feed[name] = rng.integers(low, high + 1, size).astype(dtype)
+            feed[name] = rng.integers(low, high + 1, size).astype(dtype)  # type: ignore[arg-type]
         elif low is not None:
-            feed[name] = rng.uniform(low, high, size).astype(dtype)
+            feed[name] = rng.uniform(low, high, size).astype(dtype)  # type: ignore[arg-type]
         else:
             feed[name] = rng.standard_normal(size).astype(dtype)
     return feed

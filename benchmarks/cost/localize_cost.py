@@ -40,6 +40,7 @@ from torch.onnx import verification
 
 from benchmarks.accuracy.diagnose_cases import graphs, large
 from benchmarks.support import results
+from onnx_gate.diagnose.deadline import Deadline
 from onnx_gate.diagnose.diagnose import diagnose, explain
 from onnx_gate.diagnose.localize.localize import localize
 from onnx_gate.diagnose.subject import Subject
@@ -190,7 +191,7 @@ class Bench:
     def diagnosed(self) -> Seconds:
         subject, watch = self.known(self.custom, "large.py:one_gelu_tanh"), Watch()
         subject.folder.mkdir(parents=True)
-        found = watch.time("diagnosis", lambda: diagnose(subject, time.monotonic() + 180))
+        found = watch.time("diagnosis", lambda: diagnose(subject, Deadline(180)))
         must_name(found.node, "Gelu")
         assert (found.blame, bool(found.repro)) == ("exporter", True), found
         return watch.rows
@@ -299,7 +300,7 @@ def measure_time(options: argparse.Namespace) -> None:
             for row, text in ROWS.items()
         ]
         results.save(
-            __file__, "time", [{**row, "trouble": troubles.get(row["row"])} for row in kept]
+            __file__, "time", [{**row, "trouble": troubles.get(str(row["row"]))} for row in kept]
         )
 
 
@@ -384,7 +385,7 @@ def write_wide(path: Path, layers: int) -> dict[str, Any]:
     torch.manual_seed(0)
     x = torch.zeros(8, 4096)
     with silence_exporters(), torch.no_grad():
-        large.one_gelu_tanh(large.Float64Reference(layers).eval(), {"x": x}, scratch / path.name)
+        large.one_gelu_tanh(large.Wide(layers).eval(), {"x": x}, scratch / path.name)
     right = graphs.attribute("Gelu", layers // 2, approximate=None)
     wrong = graphs.weight(f"layers.{layers // 2}.weight", lambda a: a * np.float32(1.01))
     renamed = graphs.several(right, wrong, graphs.strip, graphs.rename)

@@ -82,7 +82,7 @@ def prepare(folder: Path) -> None:
     (folder / "model.py").write_text(MODEL)
     (folder / "onnx-gate.yml").write_text(MANIFEST)
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 3]) for n in "xy")
-    two = numpy_helper.from_array(np.float32(2), "two")
+    two = numpy_helper.from_array(np.asarray(2, np.float32), "two")
     graph = helper.make_graph([helper.make_node("Mul", ["x", "two"], ["y"])], "g", [x], [y], [two])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
     model.ir_version = 10

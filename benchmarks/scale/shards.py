@@ -151,7 +151,7 @@ def measure(manifest: Path, folder: Path, given: argparse.Namespace) -> bool:
     checks = sum(len(model["checks"]) for model in merged["models"])
     print(f"merged against unsharded: {len(differences)} differences in {checks} checks")
     if given.save:
-        row = {"models": len(expected), "shards": len(parts), "checks": checks}
+        row: dict[str, float] = {"models": len(expected), "shards": len(parts), "checks": checks}
         row |= {"seconds at once": whole["seconds"], "seconds of work": sum(expected.values())}
         row |= {"longest / mean, planned": max(plan) / mean(plan)}
         row |= {"longest / mean, measured": max(work) / mean(work)}

@@ -63,7 +63,7 @@ def test_what_a_dimension_is_shows_in_shapes_and_dtypes(
 
 
 def test_sizes_that_the_manifest_names_are_the_only_ones() -> None:
-    dims = {"batch": (1, 4), "h": (24, 48), "w": (24, 40)}
+    dims: dict[str, tuple[int, ...]] = {"batch": (1, 4), "h": (24, 48), "w": (24, 40)}
     spec = spec_of(dims, image="float32[batch, 3, h, w]")
     assert {name: {sizes[name] for sizes in tried_sizes(spec)} for name in dims} == {
         name: set(sizes) for name, sizes in dims.items()

@@ -29,9 +29,9 @@ def _rsqrt(x: Any) -> Any:
 def _layer_norm(
     x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn: bool = True
 ) -> Any:
-    mean = op.ReduceMean(x, op.Constant(value_ints=[-1]), keepdims=1)
+    mean = op.ReduceMean(x, op.Constant(value_ints=[-1]), keepdims=1)  # type: ignore[arg-type]
     centred = op.Sub(x, mean)
-    variance = op.ReduceMean(op.Mul(centred, centred), op.Constant(value_ints=[-1]), keepdims=1)
+    variance = op.ReduceMean(op.Mul(centred, centred), op.Constant(value_ints=[-1]), keepdims=1)  # type: ignore[arg-type]
     deviation = op.Sqrt(op.Add(variance, op.Constant(value_float=1e-3)))
     return op.Add(op.Mul(op.Div(centred, deviation), weight), bias)
 
@@ -70,11 +70,11 @@ def dynamo(name: str, module: nn.Module, example: dict[str, Tensor], path: Path)
 
 @contextmanager
 def _symbolic(name: str, function: Callable[..., Any]) -> Iterator[None]:
-    torch.onnx.register_custom_op_symbolic(name, function, OPSET)
+    torch.onnx.register_custom_op_symbolic(name, function, OPSET)  # type: ignore[attr-defined]
     try:
         yield
     finally:
-        torch.onnx.unregister_custom_op_symbolic(name, OPSET)
+        torch.onnx.unregister_custom_op_symbolic(name, OPSET)  # type: ignore[attr-defined]
 
 
 def _hardswish(g: Any, x: Any) -> Any:

@@ -351,7 +351,7 @@ class BakedLength(nn.Module):
         self.inner = nn.Linear(4, 4)
 
     def forward(self, frames: Tensor) -> Tensor:
-        length = float(frames.numpy().shape[1]) if not torch.jit.is_tracing() else _length(frames)
+        length = float(frames.numpy().shape[1]) if not torch.jit.is_tracing() else _length(frames)  # type: ignore[attr-defined]
         return self.inner(frames).sum(dim=1) / length
 
 
