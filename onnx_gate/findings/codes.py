@@ -93,7 +93,7 @@ OG111 = Code("OG111", ("warning",))
 OG112 = Code("OG112", ("warning",), kinds=("inspect",))
 OG113 = Code("OG113", ("error", "note"))
 OG114 = Code("OG114", ("error", "note"))
-OG115 = Code("OG115", ("error",), kinds=("unverified",))
+OG115 = Code("OG115", ("error", "note"), kinds=("unverified",))
 OG116 = Code(
     "OG116",
     (

@@ -18,15 +18,26 @@ from onnx_gate.findings import codes
 
 @dataclass(frozen=True)
 class Binding:
-    """Which inputs are passed by position and which by keyword, in the order of ``forward``."""
+    """Which inputs are passed by position and which by keyword, in the order of ``forward``.
+
+    ``extra`` are those of the keywords that ``forward`` takes as ``**kwargs``.
+    """
 
     positional: tuple[str, ...]
     keyword: tuple[str, ...]
+    extra: tuple[str, ...] = ()
 
     @property
     def order(self) -> tuple[str, ...]:
         """The inputs in the order of ``forward``'s parameters, which is the exporters' too."""
         return (*self.positional, *self.keyword)
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """What a function has that takes these inputs, and no others, by position or by name."""
+        return inspect.Signature(
+            [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in self.order]
+        )
 
     def split(self, values: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return ``(args, kwargs)`` of a call with these values."""
@@ -98,7 +109,7 @@ def _bind(module: nn.Module, signature: inspect.Signature, names: Sequence[str])
         keyword = [name for name in named if name not in by_position]
         return Binding((*by_position, *others), tuple(keyword))
     keyword = [name for name in named if name not in by_position]
-    return Binding(tuple(by_position), (*keyword, *others))
+    return Binding(tuple(by_position), (*keyword, *others), others)
 
 
 def _goes_by_position(module: nn.Module, parameter: Parameter) -> bool:

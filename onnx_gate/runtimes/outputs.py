@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch.utils._pytree as pytree
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.runtimes.base import first_line
+from onnx_gate.runtimes.binding import Binding
 
 SINGLE = "output"
 
@@ -36,60 +37,90 @@ def leaves(value: object) -> list[tuple[str, Any]]:
 
 
 def flatten(value: object) -> list[tuple[str, torch.Tensor]]:
-    """Return ``(name, tensor)`` for every tensor in ``value``; see ``leaves``."""
-    return [(name, leaf) for name, leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
+    """Return ``(name, tensor)`` for every tensor and number in ``value``; see ``leaves``.
+
+    A number is a scalar tensor, as it is in a graph. Strings are left out: no graph has any.
+    """
+    return [
+        (name, leaf if isinstance(leaf, torch.Tensor) else torch.tensor(leaf))
+        for name, leaf in leaves(value)
+        if not isinstance(leaf, str)
+    ]
+
+
+def in_graph(value: object) -> list[tuple[str, Any]]:
+    """Return what a graph holds of ``value``, which was returned while the module was traced.
+
+    A number that depends on a size is symbolic then, or a tensor; any other is a constant, which
+    exporters have no output for.
+    """
+    kinds = (torch.Tensor, *_SYMBOLIC)
+    return [(name, leaf) for name, leaf in leaves(value) if isinstance(leaf, kinds)]
 
 
 @dataclasses.dataclass(frozen=True)
 class Returned:
-    """What one call has returned beside tensors, and whether exporters can take it apart.
+    """What a first call has returned.
 
-    ``numbers`` and ``strings`` are by name.
+    ``names`` are those of its tensors and numbers, each with the manifest's name for it, ``numbers``
+    those of the numbers (the manifest's). ``strings`` are by their own names. ``plain`` says that
+    exporters can take it apart, and find nothing but tensors in it.
     """
 
-    plain: bool
-    numbers: Mapping[str, bool | int | float]
+    names: Mapping[str, str]
+    numbers: frozenset[str]
     strings: Mapping[str, str]
+    plain: bool
 
 
-def describe(value: object) -> Returned:
-    """Return what ``value`` is made of; raises as ``leaves`` does."""
-    named = leaves(value)
+def describe(value: object, declared: Sequence[str] | None) -> Returned:
+    """Return what ``value`` is made of, by the names that the manifest has for its outputs.
+
+    The manifest may leave out the numbers. Raises ``GateError`` (OG115) where it names another
+    number of outputs, and as ``leaves`` does.
+    """
+    every = leaves(value)
+    names = [name for name, leaf in every if not isinstance(leaf, str)]
+    tensors = [name for name, leaf in every if isinstance(leaf, torch.Tensor)]
+    renamed = {name: name for name in names}
+    if declared is not None and set(declared) not in (set(names), set(tensors)):
+        named = next((n for n in (names, tensors) if len(n) == len(declared)), None)
+        if named is None:
+            raise codes.OG115.error(
+                f"the manifest names {len(declared)} outputs ({', '.join(declared)}) and the model "
+                f"returns {len(names)}: {', '.join(names)}"
+            )
+        renamed |= zip(named, declared, strict=True)
     parts = pytree.tree_leaves(value)
     return Returned(
+        renamed,
+        frozenset(renamed[name] for name in names if name not in tensors),
+        {name: leaf for name, leaf in every if isinstance(leaf, str)},
         all(part is None or isinstance(part, torch.Tensor) for part in parts),
-        {name: leaf for name, leaf in named if _is_number(leaf)},
-        {name: leaf for name, leaf in named if isinstance(leaf, str)},
     )
 
 
 @contextmanager
-def flat_outputs(
-    module: torch.nn.Module,
-    split: Callable[[Sequence[Any]], tuple[tuple[Any, ...], Mapping[str, Any]]] | None = None,
-) -> Iterator[list[str]]:
+def flat_outputs(module: torch.nn.Module, binding: Binding | None = None) -> Iterator[list[str]]:
     """Let ``module`` return a tuple of what a graph can hold, which every exporter understands.
 
-    With ``split``, which makes ``(args, kwargs)`` of them, it takes its inputs by position too.
-    Yields the names of what it returned when it was last called.
+    With ``binding`` it takes its inputs by position too, in that order, or by their names. Yields
+    the names of what it returned when it was last called.
     """
     original, own = module.forward, vars(module).get("forward")
     kept: list[str] = []
 
-    def answer(value: object) -> Any:
-        named = [(name, leaf) for name, leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
+    @functools.wraps(original)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        if binding is not None:
+            args, kwargs = binding.split(dict(zip(binding.order, args, strict=False)) | kwargs)
+        named = in_graph(original(*args, **kwargs))
         kept[:] = [name for name, _ in named]
         return named[0][1] if kept == [SINGLE] else tuple(leaf for _, leaf in named)
 
-    @functools.wraps(original)
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        return answer(original(*args, **kwargs))
-
-    def forward_by_position(*tensors: Any) -> Any:
-        args, kwargs = split(tensors) if split is not None else (tensors, {})
-        return answer(original(*args, **kwargs))
-
-    module.forward = forward if split is None else forward_by_position
+    if binding is not None:
+        forward.__signature__ = binding.signature  # type: ignore[attr-defined]
+    module.forward = forward
     try:
         yield kept
     finally:
@@ -117,6 +148,8 @@ def _children(name: str, value: object) -> list[tuple[str, Any]]:
     """
     try:
         children = _children_of(value)
+    except RecursionError:
+        raise
     except Exception as error:  # the class is the user's
         reason = f"taking it apart raised {type(error).__name__}: {first_line(error)}"
         raise _opaque(name, value, reason) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -44,18 +44,30 @@ class Outputs:
     names: tuple[str, ...]
     arrays: tuple[Array, ...]
 
+    def without(self, names: Collection[str]) -> Outputs:
+        """Return these outputs but those of the given names."""
+        kept = [(n, a) for n, a in zip(self.names, self.arrays, strict=True) if n not in names]
+        return Outputs(tuple(name for name, _ in kept), tuple(array for _, array in kept))
+
 
 class Eager:
     """A module in ``eval()`` mode and the way to call it with NumPy arrays.
 
-    ``returned`` is what its first call has returned, ``None`` before that call.
+    ``inputs`` and ``outputs`` are the manifest's names. ``returned`` is what its first call has
+    returned, ``None`` before that call. ``left_out`` are numbers among the outputs that the graph
+    does not have, and ``numbers`` the values that these were seen to have.
     """
 
-    def __init__(self, module: torch.nn.Module, names: tuple[str, ...]) -> None:
+    def __init__(
+        self, module: torch.nn.Module, inputs: Sequence[str], outputs: Iterable[str] | None = None
+    ) -> None:
         self.module = module
-        self.binding = bind(module, names)
+        self.binding = bind(module, inputs)
         self.fast_path = True
         self.returned: Returned | None = None
+        self.left_out: frozenset[str] = frozenset()
+        self.numbers: dict[str, list[Any]] = {}
+        self._declared = None if outputs is None else tuple(outputs)
 
     def without_fast_path(self) -> Eager | None:
         """Return the same model with the fast path of multi-head attention off.
@@ -83,8 +95,16 @@ class Eager:
         ``dtype`` converts the floating-point inputs first; ``mode`` is entered around the call.
         Raises ``Refusal`` with the exception's type and first line where ``forward`` raises.
         """
-        names, tensors = self.run_tensors(inputs, dtype=dtype, mode=mode)
-        return Outputs(names, tuple(to_array(tensor) for tensor in tensors))
+        tensors = {name: to_tensor(array, dtype) for name, array in inputs.items()}
+        named = self._named(self._call(tensors, mode))
+        for name, tensor in named:
+            seen = self.numbers.setdefault(name, []) if name in self.left_out else None
+            if seen is not None and tensor.item() not in seen:
+                seen.append(tensor.item())
+        kept = [(name, tensor) for name, tensor in named if name not in self.left_out]
+        return Outputs(
+            tuple(name for name, _ in kept), tuple(to_array(tensor) for _, tensor in kept)
+        )
 
     def run_tensors(
         self,
@@ -105,16 +125,25 @@ class Eager:
         mode: AbstractContextManager[Any] | None = None,
     ) -> tuple[tuple[str, ...], tuple[torch.Tensor, ...]]:
         """Call the module on exactly these tensors."""
+        named = self._named(self._call(tensors, mode))
+        kept = [(name, tensor) for name, tensor in named if name not in self.left_out]
+        return tuple(name for name, _ in kept), tuple(tensor for _, tensor in kept)
+
+    def _call(
+        self, tensors: Mapping[str, torch.Tensor], mode: AbstractContextManager[Any] | None
+    ) -> object:
         args, kwargs = self.binding.split(tensors)
         try:
             with torch.no_grad(), mode or nullcontext(), _fast_path(self.fast_path):
-                value = self.module(*args, **kwargs)
+                return self.module(*args, **kwargs)
         except Exception as error:
             raise Refusal(f"{type(error).__name__}: {first_line(error)}") from error
+
+    def _named(self, value: object) -> list[tuple[str, torch.Tensor]]:
         if self.returned is None:
-            self.returned = describe(value)
-        named = flatten(value)
-        return tuple(name for name, _ in named), tuple(tensor for _, tensor in named)
+            self.returned = describe(value, self._declared)
+        names = self.returned.names
+        return [(names.get(name, name), tensor) for name, tensor in flatten(value)]
 
 
 @contextmanager

@@ -14,12 +14,12 @@ from onnx_gate.manifest import ModelSpec, RuntimeSpec
 from onnx_gate.report.io import to_message
 from onnx_gate.report.model import Check, CheckVerdict, Finding, Form
 from onnx_gate.runtimes.base import Array, Refusal, Session, first_line
-from onnx_gate.runtimes.torch_eager import Eager, Outputs
+from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.experience import KEPT_BYTES, Experience
 from onnx_gate.verify.inputs.cases import Case, Cases, cases
 from onnx_gate.verify.judge.judge import Judgement, judge
 from onnx_gate.verify.judge.scale import Stratum
-from onnx_gate.verify.pairing import RuleBook, order_of, with_declared_names
+from onnx_gate.verify.pairing import RuleBook, order_of
 from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.sessions import Sessions, answers_of, without_optimisations
@@ -100,7 +100,7 @@ class Checker:
         runtime = next((spec for spec in known if spec.label == check.runtime), None)
         for case in self._cases((glob.escape(check.case),)):
             if case.id == check.case and runtime is not None:
-                names = self._run(self.eager, case).names
+                names = self.eager.run(case.arrays).names
                 index = names.index(check.output) if check.output in names else 0
                 if order_of(names, self.graph_outputs, self.spec.outputs)[0][index] == index:
                     return case, index, runtime
@@ -145,20 +145,17 @@ class Checker:
             )
             return []
 
-    def _run(self, eager: Eager, case: Case) -> Outputs:
-        return with_declared_names(eager.run(case.arrays), self.spec.outputs)
-
     def _ask(self, case: Case) -> _Asked:
         """Run the module, and where it refuses its slow path; return what it says."""
         eager, float64, slow = self.eager, self._float64, False
         try:
             with self.clock.of("pytorch"):
-                outputs = self._run(eager, case)
+                outputs = eager.run(case.arrays)
         except Refusal as refusal:
             if self._slow is None:
                 return _Asked(None, refusal)
             try:
-                outputs = self._run(self._slow, case)
+                outputs = self._slow.run(case.arrays)
             except Refusal:
                 return _Asked(None, refusal)
             eager, float64, slow = self._slow, Float64Reference(self._slow), True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,22 +13,9 @@ from onnx_gate.manifest import ModelSpec, Tolerance
 from onnx_gate.report.model import Finding
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array, first_line
-from onnx_gate.runtimes.torch_eager import Outputs
 from onnx_gate.verify.build import load_function
 from onnx_gate.verify.judge.criteria import Metric
 from onnx_gate.verify.judge.judge import Rules, is_floating
-
-
-def with_declared_names(outputs: Outputs, declared: Mapping[str, object] | None) -> Outputs:
-    """Give the outputs the manifest's names, in order; raises ``GateError`` (OG115) where it can't."""
-    if declared is None or set(declared) == set(outputs.names):
-        return outputs
-    if len(declared) != len(outputs.names):
-        raise codes.OG115.error(
-            f"the manifest names {len(declared)} outputs ({', '.join(declared)}) and the model "
-            f"returns {len(outputs.names)}: {', '.join(outputs.names)}",
-        )
-    return replace(outputs, names=tuple(declared))
 
 
 def order_of(

@@ -60,7 +60,7 @@ def prepare(spec: ModelSpec, context: Context, module: torch.nn.Module) -> Prepa
     Raises ``GateError``: OG105 where it accepts none, OG106 where it disagrees with itself and
     the first call has left a trace of that already.
     """
-    eager = Eager(module, tuple(spec.inputs))
+    eager = Eager(module, tuple(spec.inputs), spec.outputs)
     first: tuple[Sizes, Refusal] | None = None
     for sizes, arrays in examples(spec, context.workspace):
         try:
@@ -117,7 +117,8 @@ def _rebuild(spec: ModelSpec, context: Context, before: Prepared, difference: st
     """Build the model again; raises ``GateError`` (OG106) unless it is now what it was at first."""
     when = "called again after the export"
     try:
-        rebuilt = Eager(build(spec, context.workspace).module, tuple(spec.inputs))
+        module = build(spec, context.workspace).module
+        rebuilt = Eager(module, tuple(spec.inputs), spec.outputs)
         _initialise(rebuilt, before.example, spec.seed)
         outputs, _ = call_twice(rebuilt, before.example)
         difference = disagreement(before.call.outputs, outputs)

@@ -23,6 +23,7 @@ from onnx_gate.report.model import (
     Stage,
     Verdict,
 )
+from onnx_gate.verify import left_out
 from onnx_gate.verify.build import build
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.conclude import Tried, conclude
@@ -31,6 +32,7 @@ from onnx_gate.verify.export.export import Exported
 from onnx_gate.verify.export.reuse import delete_export, load_export, save_export_metadata
 from onnx_gate.verify.exporting import export_prepared
 from onnx_gate.verify.inspect.inspect import inspect_graph, join_inputs
+from onnx_gate.verify.left_out import leave_out
 from onnx_gate.verify.prepare import Prepared, prepare
 from onnx_gate.verify.stopwatch import Clock
 from onnx_gate.workers import tracebacks
@@ -229,12 +231,13 @@ def _verify(
             progress.findings += found
         if context.record and not changed and exported.exporter != "file":
             save_export_metadata(exported, found)
+    prepared = leave_out(prepared, exported)
     checker = _checker(spec, context, prepared, exported)
     with progress.split("verify", checker.clock):
         checks = checker.run()
         with checker.clock.of("pytorch"):
             _must_agree(prepared, "called again on equal inputs after other calls")
-    progress.findings += checker.findings
+    progress.findings += (*checker.findings, *left_out.findings(prepared.eager))
     tried = Tried(exported.example, checker.experience, checker.without_any, bool(context.patterns))
     verdict, checks, findings = conclude(spec, checks, progress.findings, tried, context.today)
     return _result(spec, progress, verdict, checks, findings), checker, exported

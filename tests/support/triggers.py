@@ -20,7 +20,7 @@ TRIGGERS: dict[str, tuple[tuple[str, str], ...]] = {
     "OG112": (("findings", "unused"), ("findings", "renamed_input")),
     "OG113": (("findings", "live_dropout"), ("hints", "standardising")),
     "OG114": (("bad", "random_noise"), ("hints", "scattering")),
-    "OG115": (("bad", "named_outputs"), ("hints", "renamed")),
+    "OG115": (("bad", "named_outputs"), ("hints", "renamed"), ("findings", "counted")),
     "OG116": (
         ("bad", "guarded"),
         ("bad", "fixed"),

@@ -16,10 +16,10 @@ from onnx_gate.diagnose.bench import EXPORT, FORWARD, Answer, Bench, Fresh
 from onnx_gate.findings import codes
 from onnx_gate.manifest import ExportSpec
 from onnx_gate.runtimes.base import Array, Refusal, first_line
-from onnx_gate.runtimes.outputs import flatten
+from onnx_gate.runtimes.outputs import flatten, in_graph
 from onnx_gate.runtimes.torch_eager import Eager, to_array, to_tensor
 from onnx_gate.verify.build import build
-from onnx_gate.verify.export.export import export
+from onnx_gate.verify.export.export import export, exportable
 from onnx_gate.verify.inspect.inspect import join_inputs
 
 
@@ -45,7 +45,7 @@ def run_before_decomposition(bench: Bench, arrays: Mapping[str, Array]) -> Answe
         }
         positional, keyword = names.split(axes)
         dynamic = _bind(bench.eager, positional, keyword)
-        with torch.no_grad():
+        with torch.no_grad(), exportable(bench.eager, {}):
             program = torch.export.export(
                 bench.eager.module, args, kwargs, dynamic_shapes=dynamic, strict=False
             )
@@ -95,7 +95,8 @@ def rebuilt(bench: Bench) -> Answer:
         new = dict(module.named_parameters())
         if own.keys() != new.keys() or not all(torch.equal(own[k], new[k]) for k in own):
             raise codes.OG204.error("built anew, it has other parameters")
-        eager = Eager(module, tuple(spec.inputs))
+        eager = Eager(module, tuple(spec.inputs), spec.outputs)
+        eager.left_out = bench.eager.left_out
         return (eager.without_fast_path() or eager).run(bench.subject.arrays).arrays
 
     return bench.answer(work, EXPORT)
@@ -157,7 +158,7 @@ class _Flat(torch.nn.Module):
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         args, kwargs = self._binding.split(dict(zip(self._names, tensors, strict=True)))
-        return tuple(tensor for _, tensor in flatten(self.module(*args, **kwargs)))
+        return tuple(leaf for _, leaf in in_graph(self.module(*args, **kwargs)))
 
     def tensors(self, arrays: Mapping[str, Array]) -> tuple[torch.Tensor, ...]:
         return tuple(to_tensor(arrays[name]) for name in self._names)

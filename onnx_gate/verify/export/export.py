@@ -40,7 +40,8 @@ class Exported:
     inclusive, ``None`` without end), ``conditions`` are further ones on sizes that it relies on.
     ``opset_asked`` is what the manifest asks for, ``example`` the sizes of the inputs that the
     model was exported with. ``program`` is torch.export's, decomposed as the graph was translated
-    from it, ``None`` without one. ``first`` is the export that this one was made in place of.
+    from it, ``None`` without one. ``outputs`` are the model's names for the graph's outputs, as far
+    as the exporter knows. ``first`` is the export that this one was made in place of.
     """
 
     path: Path
@@ -53,6 +54,7 @@ class Exported:
     conditions: tuple[Assumption, ...] = ()
     example: Mapping[str, int] = dataclasses.field(default_factory=dict)
     first: Exported | None = None
+    outputs: tuple[str, ...] | None = None
 
     @property
     def placeholders(self) -> dict[str, str]:
@@ -123,7 +125,7 @@ def _dynamo(
             "module that it was made from, or export it with export: {exporter: torchscript}",
         )
     try:
-        with _exportable(eager, tensors):
+        with exportable(eager, tensors) as kept:
             program = torch.onnx.export(
                 eager.module,
                 args,
@@ -131,10 +133,15 @@ def _dynamo(
                 dynamo=True,
                 verbose=False,
                 opset_version=spec.export.opset,
-                output_names=_output_names(spec),
+                output_names=_output_names(spec, eager) if kept is None else None,
                 dynamic_shapes=_dynamic_shapes(eager, spec.inputs),
             )
         assert program is not None
+        outputs = _known_names(eager, kept)
+        if spec.outputs and outputs is not None:
+            # Which of them are in the graph is known only now.
+            for value, name in zip(program.model.graph.outputs, outputs, strict=True):
+                value.name = name
         weights = sum(p.numel() * p.element_size() for p in state.parameters(eager.module))
         program.save(str(path), external_data=weights > EXTERNAL_DATA_BYTES)
     except Exception as error:
@@ -146,7 +153,8 @@ def _dynamo(
     names = _join_inputs(eager, user_inputs, graph_inputs)
     ranges = _ranges(exported_program, spec.inputs, names, graph_inputs) if exported_program else {}
     exported = Exported(path, "dynamo", proto, spec.export.opset, names, ranges, exported_program)
-    return dataclasses.replace(exported, conditions=_conditions(spec, exported))
+    conditions = _conditions(spec, exported)
+    return dataclasses.replace(exported, conditions=conditions, outputs=outputs)
 
 
 def _torchscript(
@@ -157,10 +165,13 @@ def _torchscript(
         name: {axis: dim for axis, dim in enumerate(s.shape) if isinstance(dim, str)}
         for name, s in spec.inputs.items()
     }
-    returned = _example_outputs(eager, tensors)
+    try:
+        returned = _traced_outputs(eager, tensors)
+    except Exception as error:
+        raise export_error(error, spec) from error
     # A value of a trace cannot be called by a number, as the outputs in a tuple are.
-    names = _output_names(spec) or [f"output_{n}" if n.isdecimal() else n for n, _ in returned]
-    for name, (_, tensor) in zip(names, returned, strict=False):
+    names = [f"output_{n}" if n.isdecimal() else n for n, _ in returned]
+    for name, (_, tensor) in zip(names, returned, strict=True):
         # Without this the exporter writes the example's sizes into the outputs' declared shapes.
         axes[name] = {axis: f"{name}_{axis}" for axis in range(tensor.ndim)}
     try:
@@ -179,16 +190,24 @@ def _torchscript(
             )
     except Exception as error:
         raise export_error(error, spec) from error
-    return Exported(path, "torchscript", read_graph(path, path.name), spec.export.opset)
+    outputs = tuple(name for name, _ in returned)
+    return Exported(
+        path, "torchscript", read_graph(path, path.name), spec.export.opset, outputs=outputs
+    )
 
 
-def _exportable(
+def exportable(
     eager: Eager, tensors: Mapping[str, torch.Tensor]
 ) -> AbstractContextManager[list[str] | None]:
-    """Let the module return what torch.export understands, where it does not already."""
+    """Let the module take and return what torch.export understands, where it does not already.
+
+    Yields the names of the outputs that it returned when it was traced, ``None`` where it was let be.
+    """
     if eager.returned is None:
         eager.run_prepared({name: tensor.clone() for name, tensor in tensors.items()})
     assert eager.returned is not None
+    if eager.binding.extra:  # torch.export takes no dynamic shapes for what goes into **kwargs
+        return flat_outputs(eager.module, eager.binding)
     return nullcontext() if eager.returned.plain else flat_outputs(eager.module)
 
 
@@ -196,10 +215,7 @@ def _traceable(eager: Eager) -> AbstractContextManager[list[str] | None]:
     """Let the module take and return tuples of tensors, which is all that tracing understands."""
     if isinstance(eager.module, torch.jit.ScriptModule):  # is translated as it is
         return nullcontext()
-    binding = eager.binding
-    return flat_outputs(
-        eager.module, lambda tensors: binding.split(dict(zip(binding.order, tensors, strict=True)))
-    )
+    return flat_outputs(eager.module, eager.binding)
 
 
 def _custom(
@@ -238,8 +254,10 @@ def read_graph(path: Path, shown: str) -> onnx.ModelProto:
     return proto
 
 
-def _output_names(spec: ModelSpec) -> list[str] | None:
-    return list(spec.outputs) if spec.outputs else None
+def _output_names(spec: ModelSpec, eager: Eager) -> list[str] | None:
+    """Return the manifest's names in the order of the model's outputs, which may be another."""
+    named = spec.outputs and eager.returned
+    return list(named.names.values()) if named else None
 
 
 def _dynamic_shapes(eager: Eager, inputs: Mapping[str, InputSpec]) -> dict[str, Any] | None:
@@ -250,16 +268,35 @@ def _dynamic_shapes(eager: Eager, inputs: Mapping[str, InputSpec]) -> dict[str, 
         name: {axis: dim for axis, dim in enumerate(spec.shape) if isinstance(dim, str)}
         for name, spec in inputs.items()
     }
+    if eager.binding.extra:
+        return axes
     args, kwargs = eager.binding.split(axes)
     return dict(inspect.signature(eager.module.forward).bind(*args, **kwargs).arguments)
 
 
-def _example_outputs(
-    eager: Eager, tensors: dict[str, torch.Tensor]
+def _known_names(eager: Eager, kept: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return the manifest's names for the outputs called ``kept`` by the model."""
+    if kept is None or eager.returned is None:
+        return None
+    return tuple(eager.returned.names.get(name, name) for name in kept)
+
+
+def _traced_outputs(
+    eager: Eager, tensors: Mapping[str, torch.Tensor]
 ) -> list[tuple[str, torch.Tensor]]:
+    """Return the names and values, on the example, of the outputs that a trace has."""
     copies = {name: tensor.clone() for name, tensor in tensors.items()}
-    names, outputs = eager.run_prepared(copies)
-    return list(zip(names, outputs, strict=True))
+    returned = list(zip(*eager.run_prepared(copies), strict=True))
+    if eager.returned is None or not eager.returned.numbers:
+        return returned
+    with _traceable(eager) as kept, _fast_path(False):
+        if kept is None:
+            return returned
+        # Only tracing tells the numbers that depend on a size from constants.
+        order = tuple(tensors[name].clone() for name in eager.binding.order)
+        torch.jit.trace(eager.module, order, check_trace=False, strict=False)
+    known = _known_names(eager, kept) or ()
+    return [(name, tensor) for name, tensor in returned if name in known]
 
 
 def _join_inputs(

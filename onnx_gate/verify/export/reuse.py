@@ -25,6 +25,7 @@ class Notes(BaseModel):
     input_names: Mapping[str, str]
     ranges: Mapping[str, tuple[int, int | None]]
     example: Mapping[str, int]
+    outputs: tuple[str, ...] | None
     findings: tuple[Finding, ...]
 
 
@@ -37,6 +38,7 @@ def save_export_metadata(exported: Exported, findings: Sequence[Finding]) -> Non
         input_names=dict(exported.input_names),
         ranges=dict(exported.ranges),
         example=dict(exported.example),
+        outputs=exported.outputs,
         findings=tuple(findings),
     )
     write_text(exported.path.parent / EXPORT_NOTES, notes.model_dump_json())
@@ -61,6 +63,7 @@ def load_export(folder: Path) -> tuple[Exported, tuple[Finding, ...]] | None:
         input_names=notes.input_names,
         ranges=notes.ranges,
         example=notes.example,
+        outputs=notes.outputs,
     )
     return exported, notes.findings
 

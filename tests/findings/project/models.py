@@ -357,6 +357,13 @@ class SmoothGelu(nn.Module):
         return x
 
 
+class Counted(nn.Module):
+    """A number that is a constant of the graph."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, int]:
+        return x * 2, 2
+
+
 class Oversized(nn.Module):
     """Says that it has 400 TB of weights; all of them are one number."""
 
