@@ -8,7 +8,6 @@ is made from Philox's raw 64-bit words by integer arithmetic and IEEE additions 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 
 import ml_dtypes
 import numpy as np
@@ -130,24 +129,6 @@ def _mixed(array: Array) -> Array:
     alike = np.all(array == array[..., :1], axis=-1)
     array[..., -1] = np.where(alike, 1 - array[..., 0].astype(np.int8), array[..., -1])
     return array
-
-
-def set_constant_rows(
-    arrays: Mapping[str, Array], inputs: Mapping[str, InputSpec], value: bool
-) -> dict[str, Array] | None:
-    """Return ``arrays`` with every row of a mask that is one value throughout made all ``value``.
-
-    A mask is a boolean input, or an integer one of range [0, 1]. ``None`` where nothing changes.
-    """
-    turned: dict[str, Array] = {}
-    for name, spec in inputs.items():
-        array = arrays[name]
-        if is_mask(spec) and array.ndim and array.size:
-            alike = np.all(array == array[..., :1], axis=-1, keepdims=True)
-            rows = np.where(alike, value, array).astype(array.dtype)
-            if not np.array_equal(rows, array):
-                turned[name] = rows
-    return {**arrays, **turned} if turned else None
 
 
 def is_drawable(spec: InputSpec) -> bool:
