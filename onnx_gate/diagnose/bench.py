@@ -23,7 +23,7 @@ from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.determinism import call_once, second_difference
 from onnx_gate.verify.inputs.example import examples
 from onnx_gate.verify.sessions import answers_of
-from onnx_gate.workers.forked import run_forked
+from onnx_gate.workers.forked import Trouble, run_forked
 
 T = TypeVar("T")
 
@@ -45,13 +45,15 @@ class Answer:
     """What one link says: the diverged output, and how many outputs there are.
 
     ``refused`` is its own sentence where it raises on these inputs, ``failed`` says why the
-    experiment could not be made at all; ``array`` is then ``None``. ``noticed`` are warnings.
+    experiment could not be made at all; ``array`` is then ``None``. ``crashed``: it failed because
+    its process was killed by a signal. ``noticed`` are warnings.
     """
 
     array: Array | None = None
     count: int = 0
     refused: str = ""
     failed: str = ""
+    crashed: bool = False
     noticed: tuple[str, ...] = ()
 
 
@@ -92,27 +94,27 @@ class Bench:
         """Return the seconds that are left."""
         return self._deadline.left
 
-    def apart(self, work: Callable[[], T], seconds: float) -> tuple[T | None, str]:
+    def apart(self, work: Callable[[], T], seconds: float) -> tuple[T | None, Trouble]:
         """Return what ``work`` returns in a fork, or ``None`` and why there is nothing."""
         seconds = min(seconds, self.left())
         if seconds < SHORTEST:
-            return None, "no time was left for it"
+            return None, Trouble("no time was left for it")
         with tempfile.TemporaryDirectory(dir=self.subject.folder) as folder:
             path = Path(folder) / "result"
 
             def attempt() -> dict[str, Any]:
                 try:
-                    found: tuple[T | None, str] = work(), ""
+                    outcome: tuple[T | None, Trouble] = work(), Trouble()
                 except Exception as error:
-                    found = None, f"{type(error).__name__}: {first_line(error)}"
-                path.write_bytes(pickle.dumps(found))
+                    outcome = None, Trouble(f"{type(error).__name__}: {first_line(error)}")
+                path.write_bytes(pickle.dumps(outcome))
                 return {}
 
             _, trouble = run_forked(attempt, seconds)
             if trouble:
                 return None, trouble
             # Written by our own fork a moment ago.
-            result: tuple[T | None, str] = pickle.loads(path.read_bytes())
+            result: tuple[T | None, Trouble] = pickle.loads(path.read_bytes())
             return result
 
     def answer(self, work: Callable[[], Sequence[Array]], seconds: float) -> Answer:
@@ -128,8 +130,8 @@ class Bench:
                     return Answer(refused=error.message)
                 return Answer(failed=error.message)
 
-        found, trouble = self.apart(attempt, seconds)
-        return found if found is not None else Answer(failed=trouble)
+        answer, trouble = self.apart(attempt, seconds)
+        return answer or Answer(failed=trouble, crashed=trouble.killed)
 
     def twice(self) -> Twice:
         """Call the module twice on the case's inputs."""
@@ -148,8 +150,8 @@ class Bench:
             noticed = tuple(finding.message for finding in call.findings())
             return Twice(self.select(call.outputs.arrays), noticed=noticed)
 
-        found, trouble = self.apart(attempt, FORWARD)
-        return found if found is not None else Twice(Answer(failed=trouble))
+        twice, trouble = self.apart(attempt, FORWARD)
+        return twice if twice is not None else Twice(Answer(failed=trouble))
 
     def eager_answer(self, eager: Eager, arrays: Mapping[str, Array]) -> Answer:
         """Call ``eager`` once."""
@@ -174,7 +176,7 @@ class Bench:
             return answers or ()
 
         answer = self.answer(work, seconds)
-        if answer.failed.startswith("killed by"):
+        if answer.crashed:
             return Answer(refused=f"it takes its process down: {answer.failed}")
         return answer
 
@@ -206,5 +208,5 @@ class Bench:
 
     def select(self, arrays: Sequence[Array]) -> Answer:
         """Return the diverged one of the outputs of the model."""
-        place = self.subject.output
-        return Answer(arrays[place] if place < len(arrays) else None, len(arrays))
+        index = self.subject.output
+        return Answer(arrays[index] if index < len(arrays) else None, len(arrays))

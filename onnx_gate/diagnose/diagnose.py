@@ -80,20 +80,20 @@ def worst(result: ModelResult) -> Check | None:
 
 def diagnose(subject: Subject, deadline: Deadline) -> Diagnosis:
     """Blame, locate and cut out one diverged check, before ``deadline``."""
-    found = find_blame(subject, _BLAME_SHARE * deadline.left)
-    located = _located(subject, found, deadline)
-    found = decide_on_node(subject, found, located, deadline.left)
+    blamed = find_blame(subject, _BLAME_SHARE * deadline.left)
+    located = _located(subject, blamed, deadline)
+    blamed = decide_on_node(subject, blamed, located, deadline.left)
     node = located.node if located is not None else None
-    notes = [found.note, located.note if located is not None else ""]
+    notes = [blamed.note, located.note if located is not None else ""]
     path = None
     left = deadline.left
-    if found.blame not in _NOWHERE and left > 1:
+    if blamed.blame not in _NOWHERE and left > 1:
         repro = make_repro(
             subject,
             node,
             located.inputs if located is not None else None,
             located.expected if located is not None else None,
-            plain_agrees=found.plain_agrees,
+            plain_agrees=blamed.plain_agrees,
             seconds=left,
         )
         notes.append(repro.reason)
@@ -103,10 +103,10 @@ def diagnose(subject: Subject, deadline: Deadline) -> Diagnosis:
         runtime=subject.check.runtime,
         case=subject.check.case,
         output=subject.check.output,
-        blame=found.blame,
-        evidence=found.evidence,
+        blame=blamed.blame,
+        evidence=blamed.evidence,
         node=node,
-        fused_by=found.fused_by,
+        fused_by=blamed.fused_by,
         source=located.source if located is not None else None,
         nodes=located.nodes if located is not None else (),
         guilty=_place(located),
@@ -125,10 +125,10 @@ def _place(located: Located | None) -> int | None:
     return names.index(key) if key in names else None
 
 
-def _located(subject: Subject, found: BlameResult, deadline: Deadline) -> Located | None:
+def _located(subject: Subject, blamed: BlameResult, deadline: Deadline) -> Located | None:
     left = deadline.left
     # Where the plain graph agrees there is no node of it to name: only the fusion is.
-    if found.blame in _NOWHERE or found.plain_agrees is True or left < 1:
+    if blamed.blame in _NOWHERE or blamed.plain_agrees is True or left < 1:
         return None
     return localize(subject, _LOCALIZE_SHARE * left)
 

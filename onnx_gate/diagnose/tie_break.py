@@ -20,20 +20,20 @@ from onnx_gate.runtimes.base import Array
 
 
 def decide_on_node(
-    subject: Subject, found: BlameResult, located: Located | None, seconds: float = EVALUATOR
+    subject: Subject, blamed: BlameResult, located: Located | None, seconds: float = EVALUATOR
 ) -> BlameResult:
     """Decide an undecided blame at the guilty node, held against the reference evaluator.
 
     For models that are too large for it as a whole. Anything but an undecided blame of the plain
     graph is returned as it is, and so is one that this cannot decide either.
     """
-    if found.blame != "undecided" or found.plain_agrees is not False or located is None:
-        return found
+    if blamed.blame != "undecided" or blamed.plain_agrees is not False or located is None:
+        return blamed
     bench = Bench(subject, seconds)
-    said, _ = bench.apart(lambda: _answers(subject, located), EVALUATOR)
-    if said is None:
-        return found
-    ours, theirs, expected = said
+    answers, _ = bench.apart(lambda: _answers(subject, located), EVALUATOR)
+    if answers is None:
+        return blamed
+    ours, theirs, expected = answers
     blame = _blame(ours, theirs, expected)
     # The graph of a committed file may be old as well as wrong.
     if blame == "exporter" and subject.exported.exporter == "file":
@@ -47,11 +47,11 @@ def decide_on_node(
         agrees=agree(theirs, expected),
         error=distance(theirs, expected),
     )
-    found = replace(found, evidence=(*found.evidence, evidence))
+    blamed = replace(blamed, evidence=(*blamed.evidence, evidence))
     if blame is None:
-        return found
+        return blamed
     note = f"the kernel of {node} is wrong" if blame == "kernel" else ""
-    return replace(found, blame=blame, decided_by="node", note=note).marked()
+    return replace(blamed, blame=blame, decided_by="node", note=note).marked()
 
 
 def _answers(subject: Subject, located: Located) -> tuple[Array, Array, Array] | None:

@@ -14,9 +14,21 @@ from typing import Any
 import torch
 
 
+class Trouble(str):
+    """A sentence on how a fork ended without an answer; ``killed`` where a signal ended it."""
+
+    killed: bool
+
+    def __new__(cls, text: str = "", *, killed: bool = False) -> Trouble:
+        """Make a sentence; none is no trouble."""
+        trouble = super().__new__(cls, text)
+        trouble.killed = killed
+        return trouble
+
+
 def run_forked(
     function: Callable[[], dict[str, Any]], seconds: float
-) -> tuple[dict[str, Any], str]:
+) -> tuple[dict[str, Any], Trouble]:
     """Return what ``function`` returns in a fork of this process (JSON data), and why not.
 
     Exactly one of the two says something: an empty dictionary comes with a sentence on how the
@@ -34,16 +46,18 @@ def run_forked(
         os.kill(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
     if late:
-        return {}, f"no answer after {seconds:.0f} s"
+        return {}, Trouble(f"no answer after {seconds:.0f} s")
     if os.WIFSIGNALED(status):
-        return {}, f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
+        name = signal.Signals(os.WTERMSIG(status)).name
+        return {}, Trouble(f"killed by {name}", killed=True)
     try:
         found = json.loads(data)
         if status == 0 and isinstance(found, dict):
-            return found, ""
+            return found, Trouble()
     except ValueError:
         pass
-    return {}, f"ended with exit status {os.waitstatus_to_exitcode(status)} and no answer"
+    code = os.waitstatus_to_exitcode(status)
+    return {}, Trouble(f"ended with exit status {code} and no answer")
 
 
 def _work(function: Callable[[], dict[str, Any]], writing: int) -> None:

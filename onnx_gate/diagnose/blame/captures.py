@@ -78,8 +78,8 @@ def traced(bench: Bench, example: Mapping[str, Array], arrays: Mapping[str, Arra
             return Answer(refused=_last_line(error), noticed=noticed)
         return replace(bench.select([to_array(t) for t in outputs]), noticed=noticed)
 
-    found, trouble = bench.apart(work, EXPORT)
-    return found if found is not None else Answer(failed=trouble)
+    answer, trouble = bench.apart(work, EXPORT)
+    return answer if answer is not None else Answer(failed=trouble)
 
 
 def rebuilt(bench: Bench) -> Answer:
@@ -126,8 +126,8 @@ def export_again(bench: Bench, exporter: str, opset: int | None = None) -> Fresh
                 program = Answer(refused=str(error))
         return Fresh(exporter, exported.path, joined, program)
 
-    found, trouble = bench.apart(work, EXPORT)
-    return found if found is not None else Fresh(exporter, failed=trouble)
+    fresh, trouble = bench.apart(work, EXPORT)
+    return fresh if fresh is not None else Fresh(exporter, failed=trouble)
 
 
 def run_program(

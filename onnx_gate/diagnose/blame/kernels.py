@@ -87,10 +87,10 @@ class _Audit:
     def run(self) -> Audit:
         """Compare, and try the worst."""
         nodes = [node for node in self.graph.nodes if node.op_type != "Constant"]
-        found = sorted(self._differing(nodes), key=lambda item: -item[1])
+        differing = sorted(self._differing(nodes), key=lambda item: -item[1])
         suspects = [
             Suspect(node.proto.name or node.outputs[0], node.op_type, error, self._without(values))
-            for node, error, values in found[:TRIED]
+            for node, error, values in differing[:TRIED]
         ]
         kinds = tuple(sorted(set(self.refused)))
         return Audit(self.checked, len(nodes), kinds, tuple(suspects))
@@ -103,9 +103,9 @@ class _Audit:
             part = nodes[begin : begin + window]
             values = self._values(part)
             for node in part:
-                found = self._compare(node, values)
-                if found is not None:
-                    yield node, *found
+                difference = self._compare(node, values)
+                if difference is not None:
+                    yield node, *difference
                 if self._deadline.passed():
                     break
             begin += window
@@ -163,15 +163,15 @@ class _Audit:
         fed = {n: v for n, v in values.items() if n in read and n not in produced}
         for name, value in fed.items():
             model.graph.input.append(onnx.ValueInfoProto(name=name, type=_type(value)))
-        place = self._subject.output
-        name = self.graph.outputs[place]
+        index = self._subject.output
+        name = self.graph.outputs[index]
         if name in fed:
             return Answer(fed[name], len(self.graph.outputs))
         try:
-            found = self._run(model, [name], {**self.feeds, **fed})[0]
+            output = self._run(model, [name], {**self.feeds, **fed})[0]
         except Exception as error:
             return Answer(failed=str(error)[:200])
-        return Answer(found, len(self.graph.outputs))
+        return Answer(output, len(self.graph.outputs))
 
     def _run(
         self, model: onnx.ModelProto, names: Sequence[str], feeds: Mapping[str, Array]
@@ -192,8 +192,8 @@ class _Audit:
         given = {name: array for name, array in feeds.items() if name in declared}
         if any(value.dtype == ml_dtypes.bfloat16 for value in given.values()):
             return OnnxRuntimeSession(session).run(given)
-        found: Sequence[Any] = session.run(None, given)
-        return found
+        values: Sequence[Any] = session.run(None, given)
+        return values
 
 
 def _type(value: Array) -> onnx.TypeProto:

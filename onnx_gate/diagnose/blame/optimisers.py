@@ -73,13 +73,13 @@ def find_culprit(
     evidence: list[Evidence] = []
 
     def ask(kind: Experiment, experiment: str, spec: RuntimeSpec) -> Evidence:
-        found = compare(bench.runtime(spec, bench.subject.arrays))
+        measured = compare(bench.runtime(spec, bench.subject.arrays))
         return Evidence(
             kind=kind,
             experiment=f"{_engine(runtime)} at level {experiment}, against PyTorch",
-            outcome=found.outcome,
-            agrees=found.agrees,
-            error=found.error,
+            outcome=measured.outcome,
+            agrees=measured.agrees,
+            error=measured.error,
         )
 
     highest = LEVELS.index(runtime.optimization) if runtime.optimization in LEVELS else 2
@@ -94,10 +94,10 @@ def find_culprit(
 
     def without(names: Sequence[str]) -> bool:
         shown = " and ".join(names)
-        found = ask("without an optimiser", f"{level} without {shown}", switched_off(base, names))
-        if found.agrees:
-            healed[shown] = found
-        return found.agrees is True
+        healthy = ask("without an optimiser", f"{level} without {shown}", switched_off(base, names))
+        if healthy.agrees:
+            healed[shown] = healthy
+        return healthy.agrees is True
 
     names = fewest_without(list(_candidates(bench, base)), without, bench.left)
     group = next((name for name in names if name.endswith(_GROUP)), None)
@@ -143,11 +143,11 @@ def fewest_without(
     if not names or not without(names):
         return []
     try:
-        found = fewest([], True, names)
+        fewest_names = fewest([], True, names)
     except TimeoutError:
         return []
     # What is named is what was tried, in that order and with nothing else.
-    return found if len(found) <= MOST and without(found) else []
+    return fewest_names if len(fewest_names) <= MOST and without(fewest_names) else []
 
 
 def _candidates(bench: Bench, spec: RuntimeSpec) -> Iterator[str]:
@@ -160,8 +160,8 @@ def _candidates(bench: Bench, spec: RuntimeSpec) -> Iterator[str]:
             os.dup2(log.fileno(), 2)
             find_runtime(spec.name).open(subject.exported.path, loud, subject.threads)
             log.seek(0)
-            found = [name.decode() for name in _CHANGED.findall(log.read())]
-        return list(dict.fromkeys(found))
+            names = [name.decode() for name in _CHANGED.findall(log.read())]
+        return list(dict.fromkeys(names))
 
     yield from bench.apart(work, RUN)[0] or ()
 

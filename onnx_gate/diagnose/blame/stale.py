@@ -45,12 +45,12 @@ def blame_file(chain: Chain, plain: Answer) -> BlameResult:
             chain.ask("fresh export", name, Answer(failed=fresh.failed))
             continue
         answer = chain.bench.runtime(PLAIN, subject.arrays, fresh)
-        found = chain.ask("fresh export", f"{name}, optimisations off, against PyTorch", answer)
-        if found.agrees:
+        measured = chain.ask("fresh export", f"{name}, optimisations off, against PyTorch", answer)
+        if measured.agrees:
             right = right or fresh
             if own is not None:
                 break
-        elif found.agrees is False:
+        elif measured.agrees is False:
             same = chain.record(
                 "same error", f"{name} against the file", chain.yard.near(answer, plain)
             )
@@ -233,12 +233,12 @@ def _opset(old: onnx.ModelProto, new: onnx.ModelProto) -> Iterator[str]:
 
 
 def _tensors(model: onnx.ModelProto) -> dict[str, Array]:
-    found: dict[str, Array] = {}
+    tensors: dict[str, Array] = {}
     for tensor in model.graph.initializer:
         array = numpy_helper.to_array(tensor)
         if array.size >= SMALLEST_WEIGHT:
-            found[tensor.name] = array
-    return found
+            tensors[tensor.name] = array
+    return tensors
 
 
 def _close(a: Array, b: Array) -> bool:

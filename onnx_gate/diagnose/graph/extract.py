@@ -15,16 +15,16 @@ from onnx_gate.runtimes.base import Array
 
 def between(graph: Graph, outputs: Iterable[str], stop: Collection[str]) -> list[Node]:
     """Return the nodes that make ``outputs`` from the values ``stop``, in topological order."""
-    found: dict[int, Node] = {}
+    nodes: dict[int, Node] = {}
     pending = list(outputs)
     while pending:
         name = pending.pop()
         node = graph.producer.get(name)
-        if name in stop or node is None or node.index in found:
+        if name in stop or node is None or node.index in nodes:
             continue
-        found[node.index] = node
+        nodes[node.index] = node
         pending.extend(node.inputs)
-    return [found[index] for index in sorted(found)]
+    return [nodes[index] for index in sorted(nodes)]
 
 
 def open_ends(graph: Graph, nodes: Sequence[Node]) -> list[str]:

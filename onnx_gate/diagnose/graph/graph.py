@@ -121,13 +121,13 @@ class Graph:
     @functools.cached_property
     def fixed(self) -> frozenset[str]:
         """The values that depend on no input of the graph: constants, and what is made of them."""
-        found: set[str] = set()
+        fixed: set[str] = set()
         for node in self.nodes:
             if node.op_type not in _RANDOM and all(
-                name in self.constants or name in found for name in node.inputs
+                name in self.constants or name in fixed for name in node.inputs
             ):
-                found.update(node.outputs)
-        return frozenset(found)
+                fixed.update(node.outputs)
+        return frozenset(fixed)
 
     def is_constant(self, name: str) -> bool:
         """Return whether a value is the same for all inputs."""
@@ -139,14 +139,14 @@ class Graph:
 
     def ancestors(self, names: Iterable[str]) -> list[Node]:
         """Return the nodes that these values depend on, in topological order."""
-        found: dict[int, Node] = {}
+        nodes: dict[int, Node] = {}
         pending = list(names)
         while pending:
             node = self.producer.get(pending.pop())
-            if node is not None and node.index not in found:
-                found[node.index] = node
+            if node is not None and node.index not in nodes:
+                nodes[node.index] = node
                 pending.extend(node.inputs)
-        return [found[index] for index in sorted(found)]
+        return [nodes[index] for index in sorted(nodes)]
 
     def bodies(self, node: Node) -> Iterator[tuple[str, Graph]]:
         """Return the subgraphs of a node by the name of their attribute."""
@@ -189,11 +189,11 @@ def _reads(node: onnx.NodeProto) -> tuple[str, ...]:
 def _free(graph: onnx.GraphProto) -> list[str]:
     """Return the names that a subgraph takes from outside."""
     own = {v.name for v in graph.input} | {t.name for t in graph.initializer}
-    found = []
+    names = []
     for node in graph.node:
-        found += [name for name in _reads(node) if name not in own]
+        names += [name for name in _reads(node) if name not in own]
         own.update(node.output)
-    return found + [v.name for v in graph.output if v.name not in own]
+    return names + [v.name for v in graph.output if v.name not in own]
 
 
 def _embedded(tensor: onnx.TensorProto) -> Array:

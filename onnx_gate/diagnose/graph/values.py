@@ -64,8 +64,8 @@ def agree(actual: Value, expected: Value) -> bool:
     )
 
 
-def places(size: int) -> Array:
-    """Return where to look at an array of ``size`` elements: the same places for the same size."""
+def sampled_indices(size: int) -> Array:
+    """Return where to look at an array of ``size`` elements: the same sampled_indices for the same size."""
     if size <= SAMPLES:
         return np.arange(size)
     return np.unique(np.random.default_rng(size).integers(0, size, SAMPLES))
@@ -74,7 +74,7 @@ def places(size: int) -> Array:
 def samples(array: Array) -> Array:
     """Return some elements as float64."""
     with np.errstate(all="ignore"):
-        return np.asarray(array.reshape(-1)[places(array.size)], np.float64)
+        return np.asarray(array.reshape(-1)[sampled_indices(array.size)], np.float64)
 
 
 def is_distinctive(array: Value) -> bool:
@@ -84,7 +84,7 @@ def is_distinctive(array: Value) -> bool:
     """
     if not isinstance(array, np.ndarray) or array.size == 0 or kind_of(array) in "bs":
         return False
-    some = array.reshape(-1)[places(array.size)]
+    some = array.reshape(-1)[sampled_indices(array.size)]
     if kind_of(array) == "i":
         return array.size >= 64 and len(np.unique(some)) >= 12
     with np.errstate(all="ignore"):

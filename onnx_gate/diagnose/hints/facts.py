@@ -30,8 +30,8 @@ class DivergenceFacts:
         named = self.diagnosis.node
         if named is None:
             return onnx.NodeProto()
-        found = self.find(named.name, named.op_type, named.output)
-        return found if found is not None else onnx.NodeProto(op_type=named.op_type)
+        node = self.find(named.name, named.op_type, named.output)
+        return node if node is not None else onnx.NodeProto(op_type=named.op_type)
 
     @cached_property
     def maker(self) -> onnx.NodeProto:
@@ -112,9 +112,9 @@ class DivergenceFacts:
                 )
         return ", ".join(shown)
 
-    def made_by(self, place: int) -> str:
+    def made_by(self, index: int) -> str:
         """Return the operator that makes an input of the guilty node."""
-        name = self.node.input[place] if place < len(self.node.input) else ""
+        name = self.node.input[index] if index < len(self.node.input) else ""
         return next((str(n.op_type) for n in self.nodes() if name and name in n.output), "")
 
     def read_by(self) -> set[str]:
@@ -122,15 +122,15 @@ class DivergenceFacts:
         made = set(self.node.output)
         return {str(node.op_type) for node in self.nodes() if made & set(node.input)}
 
-    def dtype(self, place: int = 0) -> str:
+    def dtype(self, index: int = 0) -> str:
         """Return the NumPy name of an input's dtype, empty where the file does not declare it."""
-        name = self.node.input[place] if place < len(self.node.input) else ""
+        name = self.node.input[index] if index < len(self.node.input) else ""
         kind = self._kinds.get(name, 0)
         return np.dtype(tensor_dtype_to_np_dtype(kind)).name if kind else ""
 
-    def constant(self, place: int) -> Array | None:
+    def constant(self, index: int) -> Array | None:
         """Return an input that is a small constant of the graph."""
-        name = self.node.input[place] if place < len(self.node.input) else ""
+        name = self.node.input[index] if index < len(self.node.input) else ""
         tensor = self._constants.get(name)
         if tensor is None or tensor.external_data or math.prod(tensor.dims) > _FEW:
             return None
@@ -171,10 +171,10 @@ class DivergenceFacts:
 
     @cached_property
     def _constants(self) -> Mapping[str, onnx.TensorProto]:
-        found = {tensor.name: tensor for tensor in self.proto.graph.initializer}
+        tensors = {tensor.name: tensor for tensor in self.proto.graph.initializer}
         for node in self.nodes():
             if node.op_type == "Constant":
                 for attribute in node.attribute:
                     if attribute.name == "value":
-                        found[node.output[0]] = attribute.t
-        return found
+                        tensors[node.output[0]] = attribute.t
+        return tensors

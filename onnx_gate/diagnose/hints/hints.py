@@ -6,7 +6,7 @@ import onnx
 
 from onnx_gate.diagnose.hints.facts import DivergenceFacts
 from onnx_gate.diagnose.hints.operator_rules import OPERATOR_RULES
-from onnx_gate.diagnose.hints.value_rules import DECISIVE_RULES, Rule, Said, converted
+from onnx_gate.diagnose.hints.value_rules import DECISIVE_RULES, Hint, Rule, converted
 from onnx_gate.findings.codes import Code
 from onnx_gate.report.model import Check, Diagnosis, Finding
 
@@ -20,24 +20,23 @@ def hints(diagnosis: Diagnosis, proto: onnx.ModelProto, check: Check) -> tuple[F
     ``proto`` is the graph that diverged, ``check`` the check that the diagnosis is about. What the
     numbers of the worst element say comes before what the operator alone says.
     """
-    scene = DivergenceFacts(diagnosis, proto, check)
-    said = next((each for rule in DECISIVE_RULES if (each := _ask(rule, scene))), None)
-    if said is not None:
-        return (_finding(said, diagnosis),)
-    rules = (converted, *OPERATOR_RULES.get(scene.op, ()))
-    found = {each[0]: each for rule in rules if (each := _ask(rule, scene)) is not None}
-    return tuple(_finding(each, diagnosis) for each in found.values())[:_MOST]
+    facts = DivergenceFacts(diagnosis, proto, check)
+    decisive = next((hint for rule in DECISIVE_RULES if (hint := _ask(rule, facts))), None)
+    if decisive is not None:
+        return (_finding(*decisive, diagnosis),)
+    rules = (converted, *OPERATOR_RULES.get(facts.op, ()))
+    by_code = {hint[0]: hint for rule in rules if (hint := _ask(rule, facts)) is not None}
+    return tuple(_finding(*hint, diagnosis) for hint in by_code.values())[:_MOST]
 
 
-def _ask(rule: Rule, scene: DivergenceFacts) -> Said:
+def _ask(rule: Rule, facts: DivergenceFacts) -> Hint:
     try:
-        return rule(scene)
+        return rule(facts)
     except Exception:  # a graph that no rule has seen the like of must not cost the diagnosis
         return None
 
 
-def _finding(said: tuple[Code, str], diagnosis: Diagnosis) -> Finding:
-    code, message = said
+def _finding(code: Code, message: str, diagnosis: Diagnosis) -> Finding:
     source = None if code.about_file else diagnosis.source
     return code.finding(
         message,

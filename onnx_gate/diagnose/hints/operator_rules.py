@@ -5,77 +5,77 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from onnx_gate.diagnose.hints.facts import DivergenceFacts
-from onnx_gate.diagnose.hints.value_rules import CHOOSERS, Rule, Said
+from onnx_gate.diagnose.hints.value_rules import CHOOSERS, Hint, Rule
 from onnx_gate.findings import codes
 
 
-def integer_division(scene: DivergenceFacts) -> Said:
+def integer_division(facts: DivergenceFacts) -> Hint:
     """Quotients and remainders of integers, and whole quotients of floats."""
-    kind = scene.dtype()
-    if scene.op == "Mod":
-        sign = "dividend" if scene.attribute("fmod", 0) else "divisor"
+    kind = facts.dtype()
+    if facts.op == "Mod":
+        sign = "dividend" if facts.attribute("fmod", 0) else "divisor"
         return codes.OG701, (
-            f"Mod with fmod={scene.attribute('fmod', 0)} takes the sign of the {sign}: torch.remainder "
+            f"Mod with fmod={facts.attribute('fmod', 0)} takes the sign of the {sign}: torch.remainder "
             "and % take that of the divisor (fmod=0), torch.fmod that of the dividend (fmod=1)"
         )
-    if scene.op == "Div" and "int" in kind:
+    if facts.op == "Div" and "int" in kind:
         return codes.OG701, (
             f"Div of {kind} cuts towards zero: torch.div(rounding_mode='trunc') does too, // and "
             "rounding_mode='floor' go down, so that -7 // 2 is -4 and the graph has -3"
         )
-    if scene.op in ("Floor", "Trunc") and scene.made_by(0) == "Div":
+    if facts.op in ("Floor", "Trunc") and facts.made_by(0) == "Div":
         return codes.OG701, (
-            f"x // y of floats is {scene.op}(x / y) in the graph, and PyTorch corrects the quotient: "
+            f"x // y of floats is {facts.op}(x / y) in the graph, and PyTorch corrects the quotient: "
             "1.0 // 0.1 is 9 in PyTorch and 10 in the graph. Divide integers, or stay off the boundaries"
         )
     return None
 
 
-def rounding(scene: DivergenceFacts) -> Said:
+def rounding(facts: DivergenceFacts) -> Hint:
     """Halves."""
     return codes.OG702, (
-        f"{scene.op} rounds halves to the even neighbour, as torch.round does: 0.5 to 0, 2.5 to 2. "
+        f"{facts.op} rounds halves to the even neighbour, as torch.round does: 0.5 to 0, 2.5 to 2. "
         "floor(x + 0.5) and C's round() go up or away from zero"
     )
 
 
-def resizing(scene: DivergenceFacts) -> Said:
+def resizing(facts: DivergenceFacts) -> Hint:
     """Where the pixels of an enlarged image lie."""
-    shown = scene.attributes(
+    shown = facts.attributes(
         *("mode", "coordinate_transformation_mode", "nearest_mode", "antialias", "cubic_coeff_a"),
         *("exclude_outside", "align_corners", "padding_mode"),
     )
     return codes.OG703, (
-        f"{scene.op} has {shown or 'its defaults'}: PyTorch's interpolate is half_pixel (align_corners "
+        f"{facts.op} has {shown or 'its defaults'}: PyTorch's interpolate is half_pixel (align_corners "
         "where asked for), asymmetric with floor for nearest, cubic_coeff_a=-0.75. Each of them moves "
         "every pixel a little"
     )
 
 
-def normalisation(scene: DivergenceFacts) -> Said:
+def normalisation(facts: DivergenceFacts) -> Hint:
     """The constant beside the variance, and what is normalised over."""
-    if scene.attribute("training_mode", 0):
+    if facts.attribute("training_mode", 0):
         return codes.OG113, (
             "BatchNormalization uses the statistics of the batch: it was exported in training mode"
         )
-    shown = scene.attributes("epsilon", "axis", "num_groups", "stash_type")
+    shown = facts.attributes("epsilon", "axis", "num_groups", "stash_type")
     return codes.OG706, (
-        f"{scene.op} has {shown or 'its defaults'}: hold that against the module's eps and "
+        f"{facts.op} has {shown or 'its defaults'}: hold that against the module's eps and "
         "normalized_shape. It shows most where the variance is small"
     )
 
 
-def gelu(scene: DivergenceFacts) -> Said:
+def gelu(facts: DivergenceFacts) -> Hint:
     """Which of the two functions called GELU."""
-    kind = scene.attribute("approximate", "none")
-    if scene.op == "Gelu":
+    kind = facts.attribute("approximate", "none")
+    if facts.op == "Gelu":
         return codes.OG707, (
             f"Gelu has approximate={kind!r}: nn.GELU() is 'none' (by erf), nn.GELU('tanh') is 'tanh'; "
             "they are up to 5e-4 apart"
         )
-    if scene.op in ("FastGelu", "QuickGelu") or (
-        scene.op in ("Tanh", "Erf", "Mul", "Add", "Pow", "BiasGelu")
-        and scene.has_constant(0.044715)
+    if facts.op in ("FastGelu", "QuickGelu") or (
+        facts.op in ("Tanh", "Erf", "Mul", "Add", "Pow", "BiasGelu")
+        and facts.has_constant(0.044715)
     ):
         return codes.OG707, (
             "the graph has GELU's approximation by tanh (0.044715), which is up to 5e-4 from GELU by "
@@ -84,99 +84,99 @@ def gelu(scene: DivergenceFacts) -> Said:
     return None
 
 
-def ties(scene: DivergenceFacts) -> Said:
+def ties(facts: DivergenceFacts) -> Hint:
     """Equal values, of which one has to be chosen."""
-    shown = scene.attributes("select_last_index", "largest", "sorted", "axis")
+    shown = facts.attributes("select_last_index", "largest", "sorted", "axis")
     return codes.OG708, (
-        f"{scene.op} ({shown or 'its defaults'}) chooses among equal values: which one is first is not "
+        f"{facts.op} ({shown or 'its defaults'}) chooses among equal values: which one is first is not "
         "specified. Make the values distinct, or give the values and not the places"
     )
 
 
-def window(scene: DivergenceFacts) -> Said:
+def window(facts: DivergenceFacts) -> Hint:
     """How a window slides over its input."""
-    shown = scene.attributes(
+    shown = facts.attributes(
         *("kernel_shape", "strides", "pads", "dilations", "auto_pad", "ceil_mode"),
         *("count_include_pad", "output_padding", "group"),
     )
     return codes.OG710, (
-        f"{scene.op} has {shown or 'its defaults'}: PyTorch pads both sides alike, rounds sizes down "
+        f"{facts.op} has {shown or 'its defaults'}: PyTorch pads both sides alike, rounds sizes down "
         "(ceil_mode=0) and counts the padding in an average (count_include_pad=1)"
     )
 
 
-def cumulative(scene: DivergenceFacts) -> Said:
+def cumulative(facts: DivergenceFacts) -> Hint:
     """Where a running sum begins."""
-    exclusive, reverse = scene.attribute("exclusive", 0), scene.attribute("reverse", 0)
+    exclusive, reverse = facts.attribute("exclusive", 0), facts.attribute("reverse", 0)
     return codes.OG711, (
-        f"{scene.op} has exclusive={exclusive}, reverse={reverse}: torch.cumsum includes the element "
+        f"{facts.op} has exclusive={exclusive}, reverse={reverse}: torch.cumsum includes the element "
         "itself (exclusive=0) and runs forwards. Long sums in float32 also drift by rounding"
     )
 
 
-def indices(scene: DivergenceFacts) -> Said:
+def indices(facts: DivergenceFacts) -> Hint:
     """Which element an index means."""
-    axis = scene.attributes("axis", "batch_dims", "reduction")
+    axis = facts.attributes("axis", "batch_dims", "reduction")
     return codes.OG713, (
-        f"{scene.op} ({axis or 'its defaults'}) counts negative indices from the end, and what is out "
+        f"{facts.op} ({axis or 'its defaults'}) counts negative indices from the end, and what is out "
         "of range is undefined. Hold the axis and the indices against the module's, and declare the "
         "input's range in the manifest"
     )
 
 
-def cast(scene: DivergenceFacts) -> Said:
+def cast(facts: DivergenceFacts) -> Hint:
     """Numbers that the other dtype does not have."""
-    source = scene.dtype()
+    source = facts.dtype()
     return codes.OG714, (
         f"Cast from {source or 'another dtype'}: NaN, infinities and numbers beyond the new dtype's "
         "range become whatever the processor makes of them. Clamp first; floats are cut towards zero"
     )
 
 
-def recurrent(scene: DivergenceFacts) -> Said:
+def recurrent(facts: DivergenceFacts) -> Hint:
     """The order of gates, and what is reset before what."""
-    shown = scene.attributes("direction", "linear_before_reset", "hidden_size", "clip", "layout")
+    shown = facts.attributes("direction", "linear_before_reset", "hidden_size", "clip", "layout")
     gates = {
         "LSTM": "ONNX orders the gates i, o, f, c and PyTorch i, f, g, o",
         "GRU": "PyTorch is linear_before_reset=1, and ONNX orders the gates z, r, h, PyTorch r, z, n",
-    }.get(scene.op, "PyTorch adds two biases, ONNX takes them one behind the other")
+    }.get(facts.op, "PyTorch adds two biases, ONNX takes them one behind the other")
     return codes.OG715, (
-        f"{scene.op} has {shown or 'its defaults'}: {gates}. Look also at the initial state and at "
+        f"{facts.op} has {shown or 'its defaults'}: {gates}. Look also at the initial state and at "
         "sequence_lens"
     )
 
 
-def axes(scene: DivergenceFacts) -> Said:
+def axes(facts: DivergenceFacts) -> Hint:
     """Along which axis."""
-    shown = scene.attributes("axis", "axes", "keepdims", "noop_with_empty_axes")
-    given = scene.constant(1) if scene.op.startswith("Reduce") else None
+    shown = facts.attributes("axis", "axes", "keepdims", "noop_with_empty_axes")
+    given = facts.constant(1) if facts.op.startswith("Reduce") else None
     if given is not None:
         shown = ", ".join([*([shown] if shown else []), f"axes={given.tolist()}"])
-    flat = " Before opset 13 it flattened everything from that axis on." if scene.opset < 13 else ""
+    flat = " Before opset 13 it flattened everything from that axis on." if facts.opset < 13 else ""
     return codes.OG716, (
-        f"{scene.op} has {shown or 'its defaults'}: hold that against dim in the module.{flat}"
+        f"{facts.op} has {shown or 'its defaults'}: hold that against dim in the module.{flat}"
     )
 
 
-def quantisation(scene: DivergenceFacts) -> Said:
+def quantisation(facts: DivergenceFacts) -> Hint:
     """What quantising rounds and cuts."""
-    zero = scene.dtype(2)
+    zero = facts.dtype(2)
     return codes.OG717, (
-        f"{scene.op}{f' to {zero}' if zero else ''}: halves go to the even neighbour, what is beyond "
+        f"{facts.op}{f' to {zero}' if zero else ''}: halves go to the even neighbour, what is beyond "
         "the range is cut, and a processor without VNNI saturates sums of u8 by s8 products (use "
         "reduce_range). Compare scale, zero point and axis with the observer's"
     )
 
 
-def random(scene: DivergenceFacts) -> Said:
+def random(facts: DivergenceFacts) -> Hint:
     """Numbers that nobody can repeat."""
     return (
         codes.OG114,
-        f"{scene.op} draws random numbers: no two runs agree. Pass them in as an input",
+        f"{facts.op} draws random numbers: no two runs agree. Pass them in as an input",
     )
 
 
-def dropout(scene: DivergenceFacts) -> Said:
+def dropout(facts: DivergenceFacts) -> Hint:
     """Dropout that is still alive."""
     return codes.OG113, "Dropout is alive in the graph: call model.eval() before exporting"
 
@@ -212,10 +212,10 @@ _PAIRS = (
 
 
 def _by_operator() -> Mapping[str, tuple[Rule, ...]]:
-    found: dict[str, tuple[Rule, ...]] = {}
+    rules: dict[str, tuple[Rule, ...]] = {}
     for operator, rule in _PAIRS:
-        found[operator] = (*found.get(operator, ()), rule)
-    return found
+        rules[operator] = (*rules.get(operator, ()), rule)
+    return rules
 
 
 OPERATOR_RULES: Mapping[str, tuple[Rule, ...]] = _by_operator()

@@ -14,8 +14,8 @@ from onnx_gate.findings.codes import Code
 from onnx_gate.verify.inspect.opsets import changed_between
 from onnx_gate.verify.source_lines import at, of_node
 
-Said = tuple[Code, str] | None
-Rule = Callable[[DivergenceFacts], Said]
+Hint = tuple[Code, str] | None
+Rule = Callable[[DivergenceFacts], Hint]
 
 _TINY = re.compile(r"(?<![\w.])(\d+(?:\.\d*)?e-(?:9|[1-9]\d+))\b", re.I)
 _HALF = 65504.0
@@ -41,11 +41,11 @@ _PARTIAL = frozenset(
 )
 
 
-def refused(scene: DivergenceFacts) -> Said:
+def refused(facts: DivergenceFacts) -> Hint:
     """One side does not run at all."""
-    if not scene.check.refused:
+    if not facts.check.refused:
         return None
-    details = scene.check.refusal
+    details = facts.check.refusal
     if "expected" in details:
         return codes.OG102, (
             f"the file declares axis {details['axis']} of its input {details['input']} as "
@@ -54,7 +54,7 @@ def refused(scene: DivergenceFacts) -> Said:
         )
     if "op_type" in details:
         op_type, name, words = details["op_type"], details["node"], details["words"]
-        node = scene.find(name, op_type, "")
+        node = facts.find(name, op_type, "")
         where = at(of_node(node, None)) if node is not None else ""
         if "index" in details:
             return codes.OG713, (
@@ -66,23 +66,23 @@ def refused(scene: DivergenceFacts) -> Said:
             return codes.OG102, (
                 f"{op_type} {name!r}{where} is made for the sizes of the example: {words}"
             )
-    return codes.OG305, f"one side refuses what the other takes: {scene.check.reason}"
+    return codes.OG305, f"one side refuses what the other takes: {facts.check.reason}"
 
 
-def another_form(scene: DivergenceFacts) -> Said:
+def another_form(facts: DivergenceFacts) -> Hint:
     """An output is there and has another dtype, shape or number."""
-    if scene.check.form is None:
+    if facts.check.form is None:
         return None
     return codes.OG122, (
-        f"{scene.check.output}: {scene.check.reason}. Whoever reads the output gets another type "
+        f"{facts.check.output}: {facts.check.reason}. Whoever reads the output gets another type "
         "than from PyTorch: look at what the export script adds behind the model, and for a .half(), "
         ".float() or squeeze() on one side only"
     )
 
 
-def stale(scene: DivergenceFacts) -> Said:
+def stale(facts: DivergenceFacts) -> Hint:
     """The committed file was made from something else."""
-    if scene.diagnosis.blame != "stale artifact":
+    if facts.diagnosis.blame != "stale artifact":
         return None
     return codes.OG125, (
         "the committed file was not made from this model and these weights: export it anew with "
@@ -90,9 +90,9 @@ def stale(scene: DivergenceFacts) -> Said:
     )
 
 
-def fused(scene: DivergenceFacts) -> Said:
+def fused(facts: DivergenceFacts) -> Hint:
     """ONNX Runtime's optimiser changes the numbers."""
-    diagnosis = scene.diagnosis
+    diagnosis = facts.diagnosis
     if diagnosis.blame != "optimiser":
         return None
     name = diagnosis.fused_by
@@ -108,26 +108,26 @@ def fused(scene: DivergenceFacts) -> Said:
     )
 
 
-def masked(scene: DivergenceFacts) -> Said:
+def masked(facts: DivergenceFacts) -> Hint:
     """Attention over a row that is masked from end to end."""
-    inputs = scene.check.edge == "masks" and scene.op in _ATTENTION | _AROUND_ATTENTION
-    meaningless = scene.one_nan or 0.0 in (scene.expected, scene.actual)
-    if not inputs and not (scene.op in _ATTENTION and meaningless):
+    inputs = facts.check.edge == "masks" and facts.op in _ATTENTION | _AROUND_ATTENTION
+    meaningless = facts.one_nan or 0.0 in (facts.expected, facts.actual)
+    if not inputs and not (facts.op in _ATTENTION and meaningless):
         return None
     return codes.OG705, (
-        f"PyTorch has {scene.expected:.4g} and {scene.check.runtime} {scene.actual:.4g} where a row "
+        f"PyTorch has {facts.expected:.4g} and {facts.check.runtime} {facts.actual:.4g} where a row "
         "of the mask lets nothing through: Softmax over -inf alone is NaN, over the smallest number "
         "that exporters write for it the mean, and scaled_dot_product_attention of PyTorch returns 0. "
         "Let every row see one position at least"
     )
 
 
-def not_a_number(scene: DivergenceFacts) -> Said:
+def not_a_number(facts: DivergenceFacts) -> Hint:
     """NaN on one side only, behind an operator that chooses."""
-    if not scene.one_nan or not (scene.op in _CHOOSE or scene.check.edge == "nan"):
+    if not facts.one_nan or not (facts.op in _CHOOSE or facts.check.edge == "nan"):
         return None
-    who = "PyTorch" if math.isnan(scene.expected) else scene.check.runtime
-    operator = scene.op or "an operator"
+    who = "PyTorch" if math.isnan(facts.expected) else facts.check.runtime
+    operator = facts.op or "an operator"
     return codes.OG709, (
         f"NaN is handed on by {who} only, at {operator}: comparisons with NaN are false, and the "
         "runtimes do not agree on what a maximum, a clip or a sign of it is. Replace NaN before the "
@@ -135,14 +135,14 @@ def not_a_number(scene: DivergenceFacts) -> Said:
     )
 
 
-def overflow(scene: DivergenceFacts) -> Said:
+def overflow(facts: DivergenceFacts) -> Hint:
     """A number too large for the dtype on one side."""
-    worst = [abs(v) for v in (scene.expected, scene.actual) if math.isfinite(v)]
-    infinite = math.isinf(scene.expected) != math.isinf(scene.actual)
-    half = scene.uses(onnx.TensorProto.FLOAT16)
+    worst = [abs(v) for v in (facts.expected, facts.actual) if math.isfinite(v)]
+    infinite = math.isinf(facts.expected) != math.isinf(facts.actual)
+    half = facts.uses(onnx.TensorProto.FLOAT16)
     limit = _HALF if half else _FLOAT
     beyond = any(0.5 * limit <= v for v in worst)
-    born_in_half = half and scene.one_finite and scene.dtype() in ("float16", "")
+    born_in_half = half and facts.one_finite and facts.dtype() in ("float16", "")
     if (
         not (infinite and beyond)
         and not born_in_half
@@ -158,10 +158,10 @@ def overflow(scene: DivergenceFacts) -> Said:
     )
 
 
-def log_of_sigmoid(scene: DivergenceFacts) -> Said:
+def log_of_sigmoid(facts: DivergenceFacts) -> Hint:
     """A logarithm of what is 0 too early."""
-    before = scene.op == "Sigmoid" and "Log" in scene.read_by()
-    if not before and not (scene.op == "Log" and scene.made_by(0) == "Sigmoid"):
+    before = facts.op == "Sigmoid" and "Log" in facts.read_by()
+    if not before and not (facts.op == "Log" and facts.made_by(0) == "Sigmoid"):
         return None
     return codes.OG126, (
         "the graph takes Log(Sigmoid(x)): ONNX Runtime's Sigmoid is 0 below -18, so the result is "
@@ -169,26 +169,26 @@ def log_of_sigmoid(scene: DivergenceFacts) -> Said:
     )
 
 
-def domain(scene: DivergenceFacts) -> Said:
+def domain(facts: DivergenceFacts) -> Hint:
     """A root, logarithm or quotient at the end of where it is defined."""
-    if scene.op not in _PARTIAL or not scene.one_finite:
+    if facts.op not in _PARTIAL or not facts.one_finite:
         return None
-    where = "zero" if scene.op in ("Div", "Reciprocal") else "zero or a negative number"
-    constant = tiny_constant(scene)
+    where = "zero" if facts.op in ("Div", "Reciprocal") else "zero or a negative number"
+    constant = tiny_constant(facts)
     if constant is not None:
         return constant
     return codes.OG712, (
-        f"{scene.op} meets {where} on one side: PyTorch has {scene.expected:.4g}, "
-        f"{scene.check.runtime} {scene.actual:.4g}. Rounding of 1e-7 before it is enough; clamp its "
+        f"{facts.op} meets {where} on one side: PyTorch has {facts.expected:.4g}, "
+        f"{facts.check.runtime} {facts.actual:.4g}. Rounding of 1e-7 before it is enough; clamp its "
         "argument, x.clamp(min=1e-6)"
     )
 
 
-def tiny_constant(scene: DivergenceFacts) -> Said:
+def tiny_constant(facts: DivergenceFacts) -> Hint:
     """The line adds a constant that the exporter takes for zero."""
-    source = scene.diagnosis.source
+    source = facts.diagnosis.source
     tiny = _TINY.search(source.code) if source is not None else None
-    if tiny is None or not 0 < float(tiny[1]) <= 1e-8 or scene.has_constant(float(tiny[1])):
+    if tiny is None or not 0 < float(tiny[1]) <= 1e-8 or facts.has_constant(float(tiny[1])):
         return None
     return codes.OG124, (
         f"the graph has no constant {tiny[1]}, and `{source.code if source else ''}` does: the "
@@ -196,24 +196,24 @@ def tiny_constant(scene: DivergenceFacts) -> Said:
     )
 
 
-def converted(scene: DivergenceFacts) -> Said:
+def converted(facts: DivergenceFacts) -> Hint:
     """The file was converted from another opset, and the operator changed in between."""
-    if scene.proto.producer_name != "pytorch" or not 0 < scene.opset < _TRANSLATED_AT:
+    if facts.proto.producer_name != "pytorch" or not 0 < facts.opset < _TRANSLATED_AT:
         return None
-    changes = changed_between(scene.op, scene.opset, _TRANSLATED_AT)
+    changes = changed_between(facts.op, facts.opset, _TRANSLATED_AT)
     if not changes:
         return None
     return codes.OG119, (
-        f"{scene.op} changed at opset {' and '.join(map(str, changes))}, and the file was converted "
-        f"down to {scene.opset}: export at opset {_TRANSLATED_AT} or later to see whether the "
+        f"{facts.op} changed at opset {' and '.join(map(str, changes))}, and the file was converted "
+        f"down to {facts.opset}: export at opset {_TRANSLATED_AT} or later to see whether the "
         "conversion is to blame"
     )
 
 
-def undecided(scene: DivergenceFacts) -> Said:
+def undecided(facts: DivergenceFacts) -> Hint:
     """Places among equal values, which PyTorch itself does not decide."""
-    node = scene.maker
-    if scene.diagnosis.blame != "ill-conditioned" or node.op_type not in CHOOSERS:
+    node = facts.maker
+    if facts.diagnosis.blame != "ill-conditioned" or node.op_type not in CHOOSERS:
         return None
     return codes.OG708, (
         f"{node.op_type} chooses among values that are equal, or within rounding of it, and PyTorch "

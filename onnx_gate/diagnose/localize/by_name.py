@@ -1,18 +1,28 @@
-"""Find the first wrong node of a graph whose values have the names of the program's it came from."""
+"""Find the first wrong node of a graph whose values have the names of the program's it came from.
+
+torch.export's program is run once and every value kept; the dynamo exporter calls the values of the
+graph as the program does. So every node can be held against PyTorch alone: it is run on PyTorch's
+own values, and what it makes is wrong or it is not. That takes one run of each node.
+
+Several nodes may be wrong at once (an infinity where PyTorch writes -1e4 for a mask, a name that
+means another layout), and only some of them matter: all are overridden with PyTorch's values but
+one, and the first whose error then still reaches the output is to blame.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import dataclasses
 
 import numpy as np
 
-from onnx_gate.deadline import Deadline
+from onnx_gate.diagnose.divergence import Divergence
+from onnx_gate.diagnose.graph.graph import Graph, Node
 from onnx_gate.diagnose.graph.run_graph import run_until
-from onnx_gate.diagnose.graph.run_node import Runner
-from onnx_gate.diagnose.graph.values import Store, Value, agree, distance
-from onnx_gate.diagnose.localize.by_value import FaultyNode
+from onnx_gate.diagnose.graph.values import Value, agree, distance
 from onnx_gate.diagnose.localize.exact import explained_by_rounding
+from onnx_gate.diagnose.localize.faulty import FaultyNode, SearchResult
+from onnx_gate.diagnose.trace.record_export import MAX_ERROR_RATIO
+from onnx_gate.diagnose.trace.record_program import record_program
 from onnx_gate.diagnose.trace.trace import Trace, TracedValue
 from onnx_gate.runtimes.base import Array
 
@@ -20,93 +30,114 @@ from onnx_gate.runtimes.base import Array
 _MOST = 8
 # A node whose error moves the output by less than this share of its divergence is not to blame.
 _SHARE = 0.02
+# A program as near as this to PyTorch is right, however small the error that is looked for.
+_RIGHT = 1e-6
 
 
-@dataclass(frozen=True)
-class ReferenceInputs:
-    """What running every node on PyTorch's values says.
+def search_by_name(divergence: Divergence) -> SearchResult | None:
+    """Run every node on the values of the exported program, and return the first wrong one.
 
-    ``values`` are those that nodes read (PyTorch's where it has them), ``moments`` PyTorch's by
-    name, ``local_error`` the errors of single nodes, ``wrong`` the values that disagree, in order.
+    ``None`` where there is no program, or it does not compute what PyTorch does.
     """
+    program = divergence.subject.exported.program
+    if program is None:
+        return None
+    trace = Trace()
+    numbers = record_program(divergence.subject, program, trace, divergence.store)
+    if numbers is None or divergence.index >= len(numbers):
+        return None
+    number = numbers[divergence.index]
+    computed = None if number is None else trace[number].array
+    limit = max(MAX_ERROR_RATIO * divergence.error, _RIGHT)
+    if not distance(computed, divergence.expected) <= limit:
+        return None
+    for name, number in zip(divergence.graph.outputs, numbers, strict=False):
+        if number is not None:
+            trace.call(number, name)
+    result = _substitute_reference(divergence, trace)
+    if not result.candidates:
+        return result.noting(
+            "no node alone is wrong: the error is that of many roundings, or of the inputs"
+        )
+    return dataclasses.replace(result, faulty=result.candidates[0])
 
-    values: Mapping[str, Value]
-    moments: Mapping[str, TracedValue]
-    local_error: Mapping[str, float]
-    wrong: tuple[FaultyNode, ...]
 
-
-def substitute_reference(
-    runner: Runner,
-    feeds: Mapping[str, Array],
-    output: str,
-    pool: Trace,
-    store: Store,
-    deadline: Deadline,
-) -> ReferenceInputs:
-    """Run every node that ``output`` depends on, on PyTorch's values."""
-    values: dict[str, Value] = dict(feeds)
-    moments: dict[str, TracedValue] = {}
+def _substitute_reference(divergence: Divergence, trace: Trace) -> SearchResult:
+    """Run every node that the output depends on, on PyTorch's values."""
+    runner, store = divergence.runner, divergence.store
+    values: dict[str, Value] = dict(divergence.feeds)
+    by_name: dict[str, TracedValue] = {}
     local_error: dict[str, float] = {}
     wrong: list[FaultyNode] = []
-    for node in runner.graph.ancestors([output]):
+    for node in runner.graph.ancestors([divergence.output]):
         if all(runner.graph.is_constant(o) for o in node.outputs):
             continue
-        deadline.check()
+        divergence.deadline.check()
         for name, value in runner.run(node, values).items():
-            moment = pool.named(name) or _recognised(value, pool)
-            if moment is None:
+            traced = trace.named(name) or _recognised(value, trace)
+            if traced is None:
                 values[name] = store.put(value) if isinstance(value, np.ndarray) else value
                 continue
-            moments[name], local_error[name] = moment, distance(value, moment.array)
-            values[name] = _lesson(value, moment.array)
-            if not agree(value, moment.array) and not explained_by_rounding(value, moment, pool):
-                wrong.append(FaultyNode(node, name, moment))
-    return ReferenceInputs(values, moments, local_error, tuple(wrong))
+            by_name[name], local_error[name] = traced, distance(value, traced.array)
+            values[name] = _read_behind(value, traced.array)
+            if not agree(value, traced.array) and not explained_by_rounding(value, traced, trace):
+                wrong.append(FaultyNode(node, name, traced))
+    return SearchResult(
+        trace, candidates=tuple(wrong), values=values, traced=by_name, local_error=local_error
+    )
 
 
-def first_effective(
-    runner: Runner,
-    feeds: Mapping[str, Array],
-    output: str,
-    expected: Array,
-    error: float,
-    reference_inputs: ReferenceInputs,
-    deadline: Deadline,
-) -> FaultyNode | None:
-    """Return the first wrong value whose error alone, all others put right, reaches the output.
+def first_effective(divergence: Divergence, result: SearchResult) -> SearchResult:
+    """Blame the first candidate whose error alone, all others put right, reaches the output."""
+    if not result.candidates:
+        return result
+    faulty = _first_effective(divergence, result)
+    lowering = tuple(_lowering_of(divergence.graph, faulty.node, set(result.traced)))
+    return dataclasses.replace(result, faulty=faulty, lowering=lowering)
 
-    An infinity for a mask's -1e4, or a value whose name means another layout, does not.
-    """
-    if len(reference_inputs.wrong) < 2:
-        return reference_inputs.wrong[0] if reference_inputs.wrong else None
 
-    def off(right: list[FaultyNode]) -> float:
-        deadline.check()
-        overrides = {g.value: g.moment.array for g in right}
-        return distance(run_until(runner, feeds, [output], overrides).get(output), expected)
+def _first_effective(divergence: Divergence, result: SearchResult) -> FaultyNode:
+    wrong = result.candidates
+    if len(wrong) < 2:
+        return wrong[0]
 
-    repairs = list(reference_inputs.wrong)
-    limit = _SHARE * error if np.isfinite(error) else 1e-4
+    def off(overridden: list[FaultyNode]) -> float:
+        divergence.deadline.check()
+        overrides = {f.value: f.traced.array for f in overridden}
+        outputs = run_until(divergence.runner, divergence.feeds, [divergence.output], overrides)
+        return distance(outputs.get(divergence.output), divergence.expected)
+
+    repairs = list(wrong)
+    limit = _SHARE * divergence.error if np.isfinite(divergence.error) else 1e-4
     if off(repairs) > limit:
-        repairs = [
-            g for g in repairs if _same_shape(reference_inputs.values.get(g.value), g.moment.array)
-        ]
+        repairs = [f for f in repairs if _same_shape(result.values.get(f.value), f.traced.array)]
         if off(repairs) > limit:
-            return reference_inputs.wrong[0]
-    for guilty in reference_inputs.wrong[:_MOST]:
-        if off([g for g in repairs if g is not guilty]) > limit:
-            return guilty
-    return reference_inputs.wrong[0]
+            return wrong[0]
+    for faulty in wrong[:_MOST]:
+        if off([f for f in repairs if f is not faulty]) > limit:
+            return faulty
+    return wrong[0]
 
 
-def _recognised(value: Value, pool: Trace) -> TracedValue | None:
-    """Return the moment that an unnamed value is beyond chance."""
-    found = pool.find(value)
-    return found[0] if found and found[0].distinctive else None
+def _lowering_of(graph: Graph, node: Node, named: set[str]) -> list[Node]:
+    """Return a node and those before it that belong to the lowering of the same operator."""
+    nodes, pending = {node.index: node}, list(graph.depends_on_input(node))
+    while pending:
+        name = pending.pop()
+        before = graph.producer.get(name)
+        if name not in named and before is not None and before.index not in nodes:
+            nodes[before.index] = before
+            pending.extend(graph.depends_on_input(before))
+    return [nodes[index] for index in sorted(nodes)]
 
 
-def _lesson(value: Value, expected: Array) -> Value:
+def _recognised(value: Value, trace: Trace) -> TracedValue | None:
+    """Return the traced value that one without a name is beyond chance."""
+    equal = trace.find(value)
+    return equal[0] if equal and equal[0].distinctive else None
+
+
+def _read_behind(value: Value, expected: Array) -> Value:
     """Return what the nodes behind read: PyTorch's value, in the graph's layout and dtype."""
     if not isinstance(value, np.ndarray):
         return expected

@@ -19,40 +19,40 @@ from onnx_gate.verify.reference.float64 import Float64Mode
 _FACTOR = 10.0
 
 
-def explained_by_rounding(value: Value, moment: TracedValue, pool: Trace) -> bool:
+def explained_by_rounding(value: Value, traced: TracedValue, trace: Trace) -> bool:
     """Return whether a value is as near to the operator's result in float64 as PyTorch's is."""
-    if not isinstance(value, np.ndarray) or value.shape != moment.array.shape:
+    if not isinstance(value, np.ndarray) or value.shape != traced.array.shape:
         return False
-    if kind_of(value) != "f" or kind_of(moment.array) != "f" or moment.call is None:
+    if kind_of(value) != "f" or kind_of(traced.array) != "f" or traced.call is None:
         return False
-    exact = in_float64(moment.call, pool)
+    exact = in_float64(traced.call, trace)
     if exact is None or exact.shape != value.shape:
         return False
-    own = distance(moment.array, exact)
+    own = distance(traced.array, exact)
     return bool(np.isfinite(own)) and distance(value, exact) <= _FACTOR * max(
-        own, eps_of(moment.array.dtype)
+        own, eps_of(traced.array.dtype)
     )
 
 
-def in_float64(call: Call, pool: Trace) -> Array | None:
+def in_float64(call: Call, trace: Trace) -> Array | None:
     """Return what the operator makes of the same inputs in float64, ``None`` where it cannot."""
     try:
-        args, kwargs = arguments(call, pool)
+        args, kwargs = arguments(call, trace)
         with torch.no_grad(), Float64Mode():
             result = call.function(*args, **kwargs)
-        if call.place is not None:
-            result = pytree.tree_leaves(result)[call.place]
+        if call.index is not None:
+            result = pytree.tree_leaves(result)[call.index]
         return to_array(result) if isinstance(result, torch.Tensor) else None
     except Exception:
         return None
 
 
-def arguments(call: Call, pool: Trace) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def arguments(call: Call, trace: Trace) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return an operator's arguments, tensors with memory of their own."""
 
     def tensor(value: Any) -> Any:
         if isinstance(value, Input):
-            return to_tensor(np.asarray(pool[value.number].array))
+            return to_tensor(np.asarray(trace[value.number].array))
         return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
     args = pytree.tree_map(tensor, call.args, is_leaf=lambda x: isinstance(x, Input))

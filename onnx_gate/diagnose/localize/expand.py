@@ -36,28 +36,28 @@ class _Deep(OperatorRecorder):
             return apart(*args, **kwargs)
 
 
-def decompose(moment: TracedValue, pool: Trace, store: Store) -> bool:
-    """Add what an operator computes on its way to ``pool``; return whether there is anything."""
-    call = moment.call
+def decompose(traced: TracedValue, trace: Trace, store: Store) -> bool:
+    """Add what an operator computes on its way to ``trace``; return whether there is anything."""
+    call = traced.call
     if call is None:
         return False
-    before = len(pool.moments)
+    before = len(trace.values)
     try:
-        args, kwargs = arguments(call, pool)
-        deep = _Deep(pool, store, None)
-        for place, tensor in _inputs(call, (args, kwargs)):
-            deep.know(tensor, place)
+        args, kwargs = arguments(call, trace)
+        deep = _Deep(trace, store, None)
+        for number, tensor in _inputs(call, (args, kwargs)):
+            deep.know(tensor, number)
         with torch.no_grad(), deep:
             call.function(*args, **kwargs)
     except MemoryError:
         raise
     except Exception:
-        return len(pool.moments) > before
-    return len(pool.moments) > before
+        return len(trace.values) > before
+    return len(trace.values) > before
 
 
 def _inputs(call: Call, filled: Any) -> list[tuple[int, torch.Tensor]]:
-    """Return the moments among the arguments, with the tensors that stand for them."""
+    """Return the traced values among the arguments, with the tensors that stand for them."""
     before = pytree.tree_leaves((call.args, call.kwargs), is_leaf=lambda x: isinstance(x, Input))
     after = pytree.tree_leaves(filled)
     return [(a.number, b) for a, b in zip(before, after, strict=False) if isinstance(a, Input)]
@@ -66,35 +66,35 @@ def _inputs(call: Call, filled: Any) -> list[tuple[int, torch.Tensor]]:
 class _Alone(nn.Module):
     """One operator as a module of its tensors."""
 
-    def __init__(self, call: Call, places: list[int], leaves: list[Any], spec: Any) -> None:
+    def __init__(self, call: Call, indices: list[int], leaves: list[Any], spec: Any) -> None:
         super().__init__()
-        self._call, self._places = call, places
+        self._call, self._indices = call, indices
         self._leaves, self._spec = leaves, spec
 
     def forward(self, *tensors: torch.Tensor) -> Any:
         leaves = list(self._leaves)
-        for place, tensor in zip(self._places, tensors, strict=True):
-            leaves[place] = tensor
+        for index, tensor in zip(self._indices, tensors, strict=True):
+            leaves[index] = tensor
         args, kwargs = pytree.tree_unflatten(leaves, self._spec)
         result = self._call.function(*args, **kwargs)
         return tuple(x for x in pytree.tree_leaves(result) if isinstance(x, torch.Tensor))
 
 
-def lower(moment: TracedValue, exporter: str, subject: Subject, pool: Trace, store: Store) -> bool:
+def lower(traced: TracedValue, exporter: str, subject: Subject, trace: Trace, store: Store) -> bool:
     """Export an operator alone and add its nodes' values; return whether the result is right."""
-    call = moment.call
+    call = traced.call
     if call is None:
         return False
     path = subject.folder / "operator.onnx"
     subject.folder.mkdir(parents=True, exist_ok=True)
     try:
-        filled = arguments(call, pool)
+        filled = arguments(call, trace)
         leaves, spec = pytree.tree_flatten(filled)
         known = {id(tensor): number for number, tensor in _inputs(call, filled)}
-        places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-        tensors = tuple(leaves[i] for i in places)
+        indices = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+        tensors = tuple(leaves[i] for i in indices)
         with silence_exporters(), torch.no_grad():
-            _export(_Alone(call, places, leaves, spec), tensors, exporter, path)
+            _export(_Alone(call, indices, leaves, spec), tensors, exporter, path)
         graph = read_graph(onnx.load(str(path), load_external_data=False), path)
     except Exception:
         return False
@@ -104,10 +104,10 @@ def lower(moment: TracedValue, exporter: str, subject: Subject, pool: Trace, sto
         return False
     runner = Runner(graph, subject.runtime, subject.folder, subject.threads)
     values, made = run_all(runner, feeds, store)
-    if not any(agree(values.get(output), moment.array) for output in graph.outputs):
+    if not any(agree(values.get(output), traced.array) for output in graph.outputs):
         return False
     sources = {n: known[id(t)] for n, t in zip(names, tensors, strict=True) if id(t) in known}
-    add_graph(graph, values, made, pool, None, sources)
+    add_graph(graph, values, made, trace, None, sources)
     return True
 
 

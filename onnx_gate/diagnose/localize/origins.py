@@ -1,4 +1,4 @@
-"""What is known of a guilty node's origin, from the surest source to the least sure."""
+"""What is known of a faulty node's origin, from the surest source to the least sure."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ class Origins:
         self._modules = {name for name, _ in subject.eager.module.named_modules()}
         self._workspace = subject.workspace
 
-    def module(self, node: Node, value: str, *moments: TracedValue | None) -> str | None:
+    def module(self, node: Node, value: str, *traced: TracedValue | None) -> str | None:
         """Return the path of the module that a node belongs to."""
         known = self._nodes.get(value)
         names = [
             None if known is None else module_of_fx(known.meta),
             module_of_props(node.proto),
             module_of_scope(node.proto.name, self._modules),
-            *(moment.module for moment in moments if moment is not None),
+            *(traced.module for traced in traced if traced is not None),
         ]
         return next((name for name in names if name is not None), None)
 
-    def source(self, node: Node, value: str, *moments: TracedValue | None) -> Source | None:
+    def source(self, node: Node, value: str, *traced: TracedValue | None) -> Source | None:
         """Return the user's line that a node comes from."""
         known = self._nodes.get(value)
         trace = "" if known is None else known.meta.get("stack_trace") or ""
         sources = [
             own_source(of_stack(trace, self._workspace)),
             own_source(of_node(node.proto, self._workspace)),
-            *(moment.source for moment in moments if moment is not None),
+            *(traced.source for traced in traced if traced is not None),
         ]
         return next((source for source in sources if source is not None), None)

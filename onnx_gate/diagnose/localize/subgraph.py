@@ -1,58 +1,66 @@
-"""Inside a guilty If, Loop or Scan: the node of its body that is wrong."""
+"""Inside a faulty If, Loop or Scan: the node of its body that is wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
 
 import numpy as np
 
-from onnx_gate.deadline import Deadline
+from onnx_gate.diagnose.divergence import Divergence
 from onnx_gate.diagnose.graph.graph import Graph
-from onnx_gate.diagnose.graph.run_node import Runner
-from onnx_gate.diagnose.graph.values import Store, Value
-from onnx_gate.diagnose.localize.by_value import FaultyNode, Search
-from onnx_gate.diagnose.trace.trace import Trace
+from onnx_gate.diagnose.localize.faulty import FaultyNode, SearchResult
+from onnx_gate.diagnose.localize.matching import Scope
+from onnx_gate.diagnose.localize.search import Search
 from onnx_gate.runtimes.base import Array
 
 
-def search_body(
-    runner: Runner,
-    guilty: FaultyNode,
-    values: Mapping[str, Value],
-    pool: Trace,
-    store: Store,
-    deadline: Deadline,
-) -> FaultyNode | None:
-    """Return the guilty node of the branch taken, or of a loop's first round; ``None`` if unknown.
+def search_body(divergence: Divergence, result: SearchResult) -> SearchResult:
+    """Return the result with the faulty node of the branch taken, or of a loop's first round."""
+    faulty = result.inside
+    if faulty is None:
+        return result
+    inner = _search_body(divergence, result, faulty)
+    return result if inner is None else dataclasses.replace(result, inside=inner)
 
-    ``values`` are those that the node reads.
-    """
-    bodies = dict(runner.graph.bodies(guilty.node))
+
+def _search_body(
+    divergence: Divergence, result: SearchResult, faulty: FaultyNode
+) -> FaultyNode | None:
+    runner = divergence.runner
+    bodies = dict(runner.graph.bodies(faulty.node))
     if not bodies:
         return None
-    read = {name: runner.value(name, values) for name in guilty.node.inputs}
-    if guilty.node.op_type == "If":
-        condition = read.get(guilty.node.proto.input[0])
+    read = {name: runner.value(name, result.values) for name in faulty.node.inputs}
+    if faulty.node.op_type == "If":
+        condition = read.get(faulty.node.proto.input[0])
         if not isinstance(condition, np.ndarray):
             return None
         body = bodies["then_branch" if bool(condition.item()) else "else_branch"]
         feeds = dict(read)
-    elif guilty.node.op_type == "Loop":
+    elif faulty.node.op_type == "Loop":
         body = bodies["body"]
-        state = [read.get(name) for name in guilty.node.proto.input[2:]]
+        state = [read.get(name) for name in faulty.node.proto.input[2:]]
         first = [np.array(0, np.int64), np.array(True), *state]
         feeds = {**read, **dict(zip(body.inputs, first, strict=False))}
     else:
         return None
-    search = Search(runner.inside(body), feeds, _anchors(guilty, body), pool, store, deadline)
-    search.substitute_reference()
+    search = Search(
+        Scope(
+            runner.inside(body),
+            feeds,
+            _expected_outputs(faulty, body),
+            result.trace,
+            divergence.store,
+            divergence.deadline,
+        )
+    )
+    search.matching.substitute_reference()
     return search.find()
 
 
-def _anchors(guilty: FaultyNode, body: Graph) -> dict[str, Array | None]:
+def _expected_outputs(faulty: FaultyNode, body: Graph) -> dict[str, Array | None]:
     """Return what the body's outputs have to be: known for a branch, not for one round of many."""
-    expected_outputs: dict[str, Array | None] = dict.fromkeys(body.outputs)
-    if guilty.node.op_type == "If":
-        place = list(guilty.node.proto.output).index(guilty.value)
-        expected_outputs = {body.outputs[place]: guilty.moment.array}
-    return expected_outputs
+    if faulty.node.op_type != "If":
+        return dict.fromkeys(body.outputs)
+    index = list(faulty.node.proto.output).index(faulty.value)
+    return {body.outputs[index]: faulty.traced.array}

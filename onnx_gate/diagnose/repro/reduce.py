@@ -1,8 +1,34 @@
 """The smallest part of a graph that an optimiser makes wrong.
 
-What an optimiser fuses cannot be seen by looking at the values in between, which would stop it from
-fusing them. So parts of the graph are run optimised and not, and made smaller as long as the two
-differ.
+The idea
+    What an optimiser fuses cannot be seen by looking at the values in between: a value that is
+    asked for is an output, and ends the fusion that was looked for. So whole parts of the graph are
+    cut out and run twice, optimised and not, on the values that go into them, and made smaller for
+    as long as the two answers differ. That is delta debugging (Zeller and Hildebrandt, "Simplifying
+    and isolating failure-inducing input", IEEE TSE 2002) on a graph, and as graphs have an order
+    and a distance, most of it is bisection.
+
+The invariant
+    The part that is kept always differs, was run to see it, and ends in the same node. Each of the
+    three passes only replaces it by a smaller one that differs too, so whatever cuts the search
+    short, what is returned is a reproduction.
+
+The passes
+    1. *Where it ends.* By bisection over the topological order: the first node of which the graph
+       up to it, as optimised, makes something else. This takes for granted that a difference stays
+       once it is there. Where one is healed further on, another node is found than the first, and
+       it differs as well.
+    2. *How far back it reaches.* The nodes nearest to the last, in steps through the graph: twice
+       as many until they differ, then by bisection. A fusion is a pattern around a node, so this
+       ends after a handful.
+    3. *What of it is needed.* Each node left out once. The result is not the smallest part there
+       is, but one of which no single node can be left out (1-minimal, as in the paper).
+
+What it costs
+    For a graph of n nodes and a part of k, log2 n + 2 log2 k + k pairs of runs. A run cuts out,
+    saves and opens a model, so the first pass is the dearest: its parts are half the graph. The
+    values that go into a part are computed anew each time, which is one run more, and keeps no
+    value of the graph in memory.
 """
 
 from __future__ import annotations
@@ -25,7 +51,8 @@ from onnx_gate.numerics.scaled import scale_error
 from onnx_gate.runtimes.base import Array, find_runtime
 from onnx_gate.verify.judge.judge import is_floating
 
-# Parts of up to this many nodes are tried without each of their nodes.
+# Parts of up to this many nodes are tried without each of their nodes: of more, the repro's limit of
+# seconds is spent on the third pass alone, and nobody reads what is left either.
 _FEW = 24
 # Half precision rounds to a part in a thousand; a tenth of the scale is no rounding in any.
 _MOST = 0.1
@@ -101,15 +128,15 @@ class Shrinker:
         return nodes
 
     def _by_distance(self, last: Node) -> list[Node]:
-        found, pending = {last.index: last}, [last]
+        nodes, pending = {last.index: last}, [last]
         while pending:
             node = pending.pop(0)
             for name in node.inputs:
                 before = self._graph.producer.get(name)
-                if before is not None and before.index not in found:
-                    found[before.index] = before
+                if before is not None and before.index not in nodes:
+                    nodes[before.index] = before
                     pending.append(before)
-        return list(found.values())
+        return list(nodes.values())
 
     def _differs(self, nodes: Sequence[Node], last: Node) -> bool:
         try:

@@ -126,19 +126,19 @@ def read_folder(folder: Path) -> tuple[Path, onnx.ModelProto, tuple[DataSet, ...
                 f"{value.name} of {path} is a {kind.removesuffix('_type').replace('_', ' ')}; only "
                 "tensors can be replayed"
             )
-    found = [f for f in folder.iterdir() if f.name.startswith(DATA_SET) and f.is_dir()]
-    if not found:
+    folders = [f for f in folder.iterdir() if f.name.startswith(DATA_SET) and f.is_dir()]
+    if not folders:
         raise UserError(f"{folder} holds no {DATA_SET}0 with inputs and outputs")
-    ordered = sorted(found, key=lambda f: (_number(f.name), f.name))
+    ordered = sorted(folders, key=lambda f: (_number(f.name), f.name))
     return path, model, tuple(_data_set(f) for f in ordered)
 
 
 def _data_set(folder: Path) -> DataSet:
     numbered: dict[str, dict[int, Path]] = {"input": {}, "output": {}}
     for file in folder.iterdir():
-        found = _NUMBERED.fullmatch(file.name)
-        if found:
-            numbered[found[1]][int(found[2])] = file
+        number = _NUMBERED.fullmatch(file.name)
+        if number:
+            numbered[number[1]][int(number[2])] = file
     for kind, files in numbered.items():
         missing = [i for i in range(len(files)) if i not in files]
         if missing:
@@ -230,19 +230,19 @@ def _compare_numbers(
     data: str, name: str, actual: Array, expected: Array, limits: Limits
 ) -> Replayed:
     own = limits.atol is not None or limits.rtol is not None
-    found = compare(actual, expected, atol=limits.atol or 0.0, rtol=limits.rtol or 0.0)
-    scaled = scaled_error(actual, expected, found.expected_rms or 1.0)
-    error, place = scaled.max, scaled.index
-    if found.nonfinite:
-        error, place = math.inf, found.nonfinite_index
+    comparison = compare(actual, expected, atol=limits.atol or 0.0, rtol=limits.rtol or 0.0)
+    scaled = scaled_error(actual, expected, comparison.expected_rms or 1.0)
+    error, flat = scaled.max, scaled.index
+    if comparison.nonfinite:
+        error, flat = math.inf, comparison.nonfinite_index
     floating = expected.dtype.name in _FLOATING
     floor = FLOOR[expected.dtype.name] * eps_of(expected.dtype) if floating else 0.0
-    index = np.unravel_index(max(place, 0), expected.shape) if expected.size else ()
+    index = np.unravel_index(max(flat, 0), expected.shape) if expected.size else ()
     at = tuple(int(i) for i in index)
     return Replayed(
         data,
         name,
-        agrees=not found.exceeding if own else error <= floor,
+        agrees=not comparison.exceeding if own else error <= floor,
         error=error,
         index=at,
         expected=expected[at].item() if expected.size else None,
@@ -261,10 +261,10 @@ def _shown(value: Any) -> str:
 
 def parse_options(texts: Sequence[str]) -> dict[str, str]:
     """Return ``KEY=VALUE`` texts as a mapping; raises ``UserError`` for any other text."""
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not key or not equals:
             raise UserError(f"--option takes KEY=VALUE, not {text!r}")
-        found[key] = value
-    return found
+        options[key] = value
+    return options

@@ -163,7 +163,7 @@ class _Writer:
 
         def work() -> tuple[list[int], Mapping[str, Array], Mapping[str, Array]] | None:
             with tempfile.TemporaryDirectory(dir=subject.folder) as folder:
-                found = Shrinker(
+                part = Shrinker(
                     self._source,
                     self._graph,
                     self._feeds,
@@ -171,15 +171,15 @@ class _Writer:
                     Path(folder),
                     self._bench.left() / 3,
                 ).find(output)
-            if found is None:
+            if part is None:
                 return None
-            return [node.index for node in found.nodes], found.inputs, found.outputs
+            return [node.index for node in part.nodes], part.inputs, part.outputs
 
-        found, _ = self._bench.apart(work, self._bench.left() / 2)
-        if found is None:
+        smallest, _ = self._bench.apart(work, self._bench.left() / 2)
+        if smallest is None:
             return None
-        places, inputs, outputs = found
-        nodes = [self._graph.nodes[place] for place in places]
+        indices, inputs, outputs = smallest
+        nodes = [self._graph.nodes[index] for index in indices]
         return _Part(
             nodes, inputs, outputs, "what they make without optimisations, as PyTorch does"
         )
@@ -303,9 +303,9 @@ def _write(folder: Path, model: onnx.ModelProto, part: _Part) -> None:
     data = folder / f"{DATA_SET}0"
     data.mkdir()
     for kind, values in (("input", part.inputs), ("output", part.outputs)):
-        for place, (name, array) in enumerate(values.items()):
+        for index, (name, array) in enumerate(values.items()):
             tensor = numpy_helper.from_array(contiguous(array), name)
-            (data / f"{kind}_{place}.pb").write_bytes(tensor.SerializeToString())
+            (data / f"{kind}_{index}.pb").write_bytes(tensor.SerializeToString())
 
 
 def _safe(name: str) -> str:

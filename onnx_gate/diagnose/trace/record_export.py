@@ -14,6 +14,7 @@ import onnx
 import onnx_ir as ir
 import torch
 
+from onnx_gate.diagnose.divergence import Divergence
 from onnx_gate.diagnose.graph.graph import Graph, read_graph
 from onnx_gate.diagnose.graph.run_node import Runner
 from onnx_gate.diagnose.graph.values import Store, Value, distance
@@ -32,21 +33,12 @@ _SMALL = 1024
 MAX_ERROR_RATIO = 0.1
 
 
-def add_fresh_export(
-    subject: Subject,
-    exporter: str,
-    place: int,
-    expected: Array,
-    error: float,
-    pool: Trace,
-    store: Store,
-) -> bool:
-    """Export the module at the case's own sizes, and add the values of every node to ``pool``.
+def add_fresh_export(divergence: Divergence, exporter: str, trace: Trace) -> bool:
+    """Export the module at the case's own sizes, and add the values of every node to ``trace``.
 
-    ``expected`` is PyTorch's value of the output with this place, ``error`` the file's distance
-    from it.
     Returns whether the export works and agrees; otherwise nothing is added.
     """
+    subject = divergence.subject
     subject.folder.mkdir(parents=True, exist_ok=True)
     path = subject.folder / "fresh.onnx"
     try:
@@ -58,14 +50,16 @@ def add_fresh_export(
     feeds = _feeds(subject, program, graph)
     if feeds is None:
         return False
-    values, made = run_all(runner, feeds, store)
-    if subject.output >= len(graph.outputs):
+    values, made = run_all(runner, feeds, divergence.store)
+    if divergence.index >= len(graph.outputs):
         return False
-    apart = distance(values.get(graph.outputs[subject.output]), expected)
-    if not apart <= max(MAX_ERROR_RATIO * error, 1e-6):
+    error = distance(values.get(graph.outputs[divergence.index]), divergence.expected)
+    if not error <= max(MAX_ERROR_RATIO * divergence.error, 1e-6):
         return False
-    inputs = {name: found[0].number for name, array in feeds.items() if (found := pool.find(array))}
-    add_graph(graph, values, made, pool, _Origins(program, subject.workspace), inputs)
+    inputs = {
+        name: equal[0].number for name, array in feeds.items() if (equal := trace.find(array))
+    }
+    add_graph(graph, values, made, trace, _Origins(program, subject.workspace), inputs)
     return True
 
 
@@ -77,24 +71,24 @@ class _Origins:
         self._workspace = workspace
 
     def of(self, node: onnx.NodeProto, name: str) -> tuple[str | None, Source | None]:
-        found = self._nodes.get(name)
-        if found is None:
+        known = self._nodes.get(name)
+        if known is None:
             return None, own_source(of_node(node, self._workspace))
-        trace = found.meta.get("stack_trace") or ""
-        return module_of_fx(found.meta), own_source(of_stack(trace, self._workspace))
+        trace = known.meta.get("stack_trace") or ""
+        return module_of_fx(known.meta), own_source(of_stack(trace, self._workspace))
 
 
 def add_graph(
     graph: Graph,
     values: Mapping[str, Value],
     made: Mapping[str, tuple[str, ...]],
-    pool: Trace,
+    trace: Trace,
     origins: Any = None,
     sources: Mapping[str, int] | None = None,
 ) -> dict[str, int]:
-    """Add the values of a graph that was run to ``pool``; return their numbers.
+    """Add the values of a graph that was run to ``trace``; return their numbers.
 
-    ``sources`` are moments that the graph's inputs are.
+    ``sources`` are the traced values that the graph's inputs are.
     """
     numbers: dict[str, int] = dict(sources or {})
     for name, value in values.items():
@@ -102,7 +96,7 @@ def add_graph(
             continue
         node = graph.producer[name]
         module, source = origins.of(node.proto, name) if origins is not None else (None, None)
-        numbers[name] = pool.add(
+        numbers[name] = trace.add(
             value,
             node.op_type,
             [numbers[i] for i in node.inputs if i in numbers],

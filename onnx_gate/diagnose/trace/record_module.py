@@ -30,12 +30,12 @@ MOST = 20_000
 
 
 class OperatorRecorder(TorchDispatchMode):
-    """Adds what every operator returns to a pool."""
+    """Adds what every operator returns to a trace."""
 
-    def __init__(self, pool: Trace, store: Store, workspace: Path | None) -> None:
+    def __init__(self, trace: Trace, store: Store, workspace: Path | None) -> None:
         super().__init__()
         self.modules: list[str] = []
-        self._pool, self._store, self._workspace = pool, store, workspace
+        self._trace, self._store, self._workspace = trace, store, workspace
         self._numbers: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
         self._storages: dict[int, list[weakref.ref[torch.Tensor]]] = {}
 
@@ -51,23 +51,23 @@ class OperatorRecorder(TorchDispatchMode):
         )
         result = func(*args, **kwargs)
         name = str(func)
-        if name.startswith(_EMPTY) or len(self._pool.moments) > MOST:
+        if name.startswith(_EMPTY) or len(self._trace.values) > MOST:
             return result
         written = func._schema.is_mutable if hasattr(func, "_schema") else False
-        for place, tensor in enumerate(pytree.tree_leaves(result)):
+        for index, tensor in enumerate(pytree.tree_leaves(result)):
             if isinstance(tensor, torch.Tensor):
-                number = self.record(tensor, name, parents, call, place)
+                number = self.record(tensor, name, parents, call, index)
                 if written and number is not None:
                     self._spread(tensor, number)
         return result
 
     def number(self, tensor: torch.Tensor) -> int | None:
-        """Return the moment that a tensor is, ``None`` for one that was there before."""
-        found = self._numbers.get(id(tensor))
-        return found[1] if found is not None and found[0]() is tensor else None
+        """Return the traced value that a tensor is, ``None`` for one that was there before."""
+        known = self._numbers.get(id(tensor))
+        return known[1] if known is not None and known[0]() is tensor else None
 
     def know(self, tensor: torch.Tensor, number: int) -> None:
-        """Take a tensor for a moment that the pool has already."""
+        """Take a tensor for a traced value that the trace has already."""
         self._numbers[id(tensor)] = (weakref.ref(tensor), number)
 
     def record(
@@ -76,14 +76,14 @@ class OperatorRecorder(TorchDispatchMode):
         operator: str,
         parents: list[int] | None = None,
         call: Call | None = None,
-        place: int | None = None,
+        index: int | None = None,
     ) -> int | None:
         """Add a tensor's value; return its number, ``None`` where it has no value to keep."""
         try:
             array: Array = self._store.put(to_array(tensor))
         except (GateError, RuntimeError, NotImplementedError):
             return None
-        moment = self._pool.add(
+        traced = self._trace.add(
             array,
             operator,
             parents or (),
@@ -91,11 +91,11 @@ class OperatorRecorder(TorchDispatchMode):
             source=own_source(of_frame(sys._getframe(1), self._workspace))
             if self._workspace
             else None,
-            call=None if call is None else Call(call.function, call.args, call.kwargs, place),
+            call=None if call is None else Call(call.function, call.args, call.kwargs, index),
         )
-        self.know(tensor, moment.number)
+        self.know(tensor, traced.number)
         self._storages.setdefault(_storage(tensor), []).append(weakref.ref(tensor))
-        return moment.number
+        return traced.number
 
     def _reference(self, value: Any) -> Any:
         number = self.number(value) if isinstance(value, torch.Tensor) else None
@@ -117,9 +117,9 @@ def _storage(tensor: torch.Tensor) -> int:
 
 
 def record_module(
-    eager: Eager, inputs: Mapping[str, Array], pool: Trace, store: Store, workspace: Path
+    eager: Eager, inputs: Mapping[str, Array], trace: Trace, store: Store, workspace: Path
 ) -> tuple[int | None, ...]:
-    """Run the module once and add every value to ``pool``; return the numbers of its outputs.
+    """Run the module once and add every value to ``trace``; return the numbers of its outputs.
 
     Attention is taken apart into its products where that does not change what the module says.
     Raises ``Refusal`` where the module cannot be run so.
@@ -127,17 +127,17 @@ def record_module(
     slow = eager.without_fast_path()
     if slow is not None and disagreement(eager.run(inputs), slow.run(inputs)):
         slow = None
-    tape = OperatorRecorder(pool, store, workspace)
+    recorder = OperatorRecorder(trace, store, workspace)
     eager = slow or eager
     with ExitStack() as stack:
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
-        stack.enter_context(_paths(eager.module, tape.modules))
+        stack.enter_context(_paths(eager.module, recorder.modules))
         tensors = {name: to_tensor(array) for name, array in inputs.items()}
         for name, tensor in tensors.items():
-            tape.record(tensor, f"{INPUT}{name}")
-        _, outputs = eager.run_prepared(tensors, mode=tape)
-        return tuple(tape.number(tensor) for tensor in outputs)
+            recorder.record(tensor, f"{INPUT}{name}")
+        _, outputs = eager.run_prepared(tensors, mode=recorder)
+        return tuple(recorder.number(tensor) for tensor in outputs)
 
 
 @contextmanager

@@ -24,18 +24,18 @@ from onnx_gate.verify.source_lines import of_stack, own_source
 
 
 class Recorder(fx.Interpreter):
-    """Runs a graph module and adds what its nodes return to a pool."""
+    """Runs a graph module and adds what its nodes return to a trace."""
 
     def __init__(
         self,
         module: fx.GraphModule,
-        pool: Trace,
+        trace: Trace,
         store: Store,
         workspace: Path,
         inputs: Collection[str] = (),
     ) -> None:
         super().__init__(module)
-        self._pool, self._store, self._workspace = pool, store, workspace
+        self._trace, self._store, self._workspace = trace, store, workspace
         self._inputs = inputs
         self.numbers: dict[fx.Node, int] = {}
         self._calls: dict[fx.Node, Call] = {}
@@ -54,7 +54,7 @@ class Recorder(fx.Interpreter):
 
     def _add(self, n: fx.Node, array: Array, call: Call | None) -> None:
         parents = [p for i in n.all_input_nodes for p in self._origins(i)]
-        self.numbers[n] = self._pool.add(
+        self.numbers[n] = self._trace.add(
             self._store.put(array),
             str(n.target) if n.op == "call_function" else f"{INPUT}{n.name}",
             parents,
@@ -75,7 +75,7 @@ class Recorder(fx.Interpreter):
         return None
 
     def _origins(self, n: fx.Node) -> list[int]:
-        """Return the moments behind a node, through nodes that have none (tuples)."""
+        """Return the traced values behind a node, through nodes that have none (tuples)."""
         if n in self.numbers:
             return [self.numbers[n]]
         return [p for i in n.all_input_nodes for p in self._origins(i)]
@@ -101,11 +101,11 @@ class Recorder(fx.Interpreter):
         given: Any = fx.map_arg(n.args[:4], lambda node: self.env[node])
         predicate, when_true, when_false, operands = given
         module = when_true if bool(predicate) else when_false
-        inner = Recorder(module, self._pool, self._store, self._workspace)
-        places = [node for node in module.graph.nodes if node.op == "placeholder"]
-        for place, outer in zip(places, pytree.tree_leaves(n.args[3]), strict=False):
+        inner = Recorder(module, self._trace, self._store, self._workspace)
+        placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+        for placeholder, outer in zip(placeholders, pytree.tree_leaves(n.args[3]), strict=False):
             if isinstance(outer, fx.Node) and outer in self.numbers:
-                inner.numbers[place] = self.numbers[outer]
+                inner.numbers[placeholder] = self.numbers[outer]
         result = inner.run(*operands)
         last = next(node for node in module.graph.nodes if node.op == "output")
         self.numbers[n] = max((inner.numbers.get(i, 0) for i in last.all_input_nodes), default=0)
@@ -121,9 +121,9 @@ def _is_branch(n: fx.Node) -> bool:
 
 
 def record_program(
-    subject: Subject, program: torch.export.ExportedProgram, pool: Trace, store: Store
+    subject: Subject, program: torch.export.ExportedProgram, trace: Trace, store: Store
 ) -> list[int | None] | None:
-    """Run ``program`` once and add every value to ``pool``; return the numbers of its outputs.
+    """Run ``program`` once and add every value to ``trace``; return the numbers of its outputs.
 
     ``None`` where the program cannot be run on these inputs.
     """
@@ -132,7 +132,7 @@ def record_program(
     try:
         values = [_argument(spec, program, subject, joined) for spec in specs]
         recorder = Recorder(
-            program.graph_module, pool, store, subject.workspace, set(joined.values())
+            program.graph_module, trace, store, subject.workspace, set(joined.values())
         )
         with torch.no_grad():
             recorder.run(*values)

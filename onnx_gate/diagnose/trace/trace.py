@@ -21,7 +21,7 @@ from onnx_gate.numerics.precision import eps_of
 from onnx_gate.report.model import Source
 from onnx_gate.runtimes.base import Array
 
-# How the operator of a moment begins that is an input of the model.
+# How the operator of a traced value begins that is an input of the model.
 INPUT = "input "
 # Arrays of the same shape compared in full, nearest first.
 _NEAREST = 6
@@ -31,19 +31,19 @@ _COARSE = 1e-2
 
 @dataclass(frozen=True)
 class Input:
-    """In the arguments of an operator: the moment with this number."""
+    """In the arguments of an operator: the traced value with this number."""
 
     number: int
 
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """An operator's call: tensors that are moments are ``Input``, others (weights) themselves."""
+    """An operator's call: tensors that are values are ``Input``, others (weights) themselves."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    place: int | None = None
+    index: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class TracedValue:
     """A value as PyTorch computed it, or as a graph that agrees with PyTorch did.
 
     ``operator`` is the one that made it, ``name`` what an exporter calls it, ``parents`` the
-    numbers of the moments that it was made of. ``distinctive``: no other value is equal by chance;
+    numbers of the values that it was made of. ``distinctive``: no other value is equal by chance;
     ``depends_on_input``: it depends on the model's inputs.
     """
 
@@ -68,103 +68,103 @@ class TracedValue:
 
 
 class Trace:
-    """All moments, of one run or of several."""
+    """All values, of one run or of several."""
 
     def __init__(self) -> None:
-        self.moments: list[TracedValue] = []
+        self.values: list[TracedValue] = []
         self._named: dict[str, int] = {}
         self._shelves: dict[tuple[str, tuple[int, ...]], _Shelf] = {}
         self._children: list[list[int]] = []
 
     def __iter__(self) -> Iterator[TracedValue]:
-        return iter(self.moments)
+        return iter(self.values)
 
     def __getitem__(self, number: int) -> TracedValue:
-        return self.moments[number]
+        return self.values[number]
 
     def add(
         self, array: Array, operator: str, parents: Sequence[int] = (), **more: Any
     ) -> TracedValue:
-        """Append a moment; ``more`` are its other fields."""
-        moment = TracedValue(
-            len(self.moments),
+        """Append a traced value; ``more`` are its other fields."""
+        traced = TracedValue(
+            len(self.values),
             array,
             operator,
             tuple(parents),
             distinctive=is_distinctive(array),
             depends_on_input=operator.startswith(INPUT)
-            or any(self.moments[p].depends_on_input for p in parents),
+            or any(self.values[p].depends_on_input for p in parents),
             **more,
         )
-        self.moments.append(moment)
+        self.values.append(traced)
         self._children.append([])
-        for parent in moment.parents:
-            self._children[parent].append(moment.number)
-        if moment.name is not None:
-            self._named.setdefault(moment.name, moment.number)
-        self._shelves.setdefault(_shelf_of(array), _Shelf()).add(moment.number, array)
-        return moment
+        for parent in traced.parents:
+            self._children[parent].append(traced.number)
+        if traced.name is not None:
+            self._named.setdefault(traced.name, traced.number)
+        self._shelves.setdefault(_shelf_of(array), _Shelf()).add(traced.number, array)
+        return traced
 
     def named(self, name: str) -> TracedValue | None:
-        """Return the first moment of this name."""
+        """Return the first traced value of this name."""
         number = self._named.get(name)
-        return None if number is None else self.moments[number]
+        return None if number is None else self.values[number]
 
     def call(self, number: int, name: str) -> None:
-        """Give a moment another name."""
+        """Give a traced value another name."""
         self._named[name] = number
 
     def find(self, array: Value) -> list[TracedValue]:
-        """Return the moments with this value, nearest first."""
+        """Return the values with this value, nearest first."""
         if not isinstance(array, np.ndarray):
             return []
         shelf = self._shelves.get(_shelf_of(array))
         near = shelf.near(array) if shelf is not None else []
-        found = [
+        equal = [
             m
-            for m in (self.moments[n] for n in near)
+            for m in (self.values[n] for n in near)
             if eps_of(m.array.dtype) == eps_of(array.dtype) and agree(array, m.array)
         ]
-        return sorted(found, key=lambda m: (distance(array, m.array), m.number))
+        return sorted(equal, key=lambda m: (distance(array, m.array), m.number))
 
     def find_flat(self, array: Array) -> list[TracedValue]:
-        """Return the moments with these elements in this order, whatever their shape."""
+        """Return the values with these elements in this order, whatever their shape."""
         flat = array.reshape(-1)
         return [
             m
             for (kind, shape), shelf in self._shelves.items()
             if kind == kind_of(array) and math.prod(shape) == array.size
-            for m in (self.moments[n] for n in shelf.near(array.reshape(shape)))
+            for m in (self.values[n] for n in shelf.near(array.reshape(shape)))
             if agree(flat, m.array.reshape(-1))
         ]
 
     def alike(self, array: Array) -> list[TracedValue]:
-        """Return the moments of this shape and kind, in order."""
+        """Return the values of this shape and kind, in order."""
         shelf = self._shelves.get(_shelf_of(array))
-        return [self.moments[n] for n in shelf.numbers] if shelf is not None else []
+        return [self.values[n] for n in shelf.numbers] if shelf is not None else []
 
     def children(self, number: int, depth: int) -> list[int]:
-        """Return the moments made of this one in at most ``depth`` steps, in order."""
-        found: set[int] = set()
+        """Return the values made of this one in at most ``depth`` steps, in order."""
+        heirs: set[int] = set()
         level = {number}
         for _ in range(depth):
-            level = {child for parent in level for child in self._children[parent]} - found
-            found |= level
-        return sorted(found)
+            level = {child for parent in level for child in self._children[parent]} - heirs
+            heirs |= level
+        return sorted(heirs)
 
     def descendants(self, number: int) -> set[int]:
-        """Return every moment that depends on this one, itself included."""
-        found, pending = {number}, [number]
+        """Return every traced value that depends on this one, itself included."""
+        heirs, pending = {number}, [number]
         while pending:
             for child in self._children[pending.pop()]:
-                if child not in found:
-                    found.add(child)
+                if child not in heirs:
+                    heirs.add(child)
                     pending.append(child)
-        return found
+        return heirs
 
 
 class _Shelf:
-    """The moments of one shape and kind, with some elements of each."""
+    """The values of one shape and kind, with some elements of each."""
 
     def __init__(self) -> None:
         self.numbers: list[int] = []

@@ -1,0 +1,85 @@
+"""What is looked for, and with what: one output of the graph that is not PyTorch's."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from onnx_gate.deadline import Deadline
+from onnx_gate.diagnose.graph.graph import Graph, read_graph
+from onnx_gate.diagnose.graph.run_graph import run_until
+from onnx_gate.diagnose.graph.run_node import Runner
+from onnx_gate.diagnose.graph.values import Store, agree, distance
+from onnx_gate.diagnose.subject import Subject
+from onnx_gate.manifest import RuntimeSpec
+from onnx_gate.runtimes.base import Array
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """One output of a graph, run node by node, beside what PyTorch says it should be.
+
+    ``output`` is its name in the graph and ``index`` its place among the outputs. ``feeds`` are the
+    case's inputs by the graph's names, ``expected`` is PyTorch's value of the output and ``error``
+    the graph's distance from it, 0 where they agree.
+    """
+
+    subject: Subject
+    runner: Runner
+    feeds: Mapping[str, Array]
+    output: str
+    index: int
+    expected: Array
+    error: float
+    store: Store
+    deadline: Deadline
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that is looked through."""
+        return self.runner.graph
+
+    @property
+    def exporters(self) -> tuple[str, str]:
+        """The exporters that a fresh export is tried with, the file's own first."""
+        return ("torchscript", "dynamo") if _is_traced(self.subject) else ("dynamo", "torchscript")
+
+
+def find_divergence(subject: Subject, store: Store, deadline: Deadline) -> Divergence:
+    """Run the graph and take the output that diverged, or another that does where this one agrees.
+
+    A runtime that refuses to run a model refuses all outputs, over one node behind one. Raises
+    ``Refusal`` where PyTorch does not take the inputs.
+    """
+    graph = read_graph(subject.exported.proto, subject.exported.path)
+    runner = Runner(graph, _plain(subject), subject.folder, subject.threads)
+    feeds = {name: subject.arrays[own] for own, name in subject.graph_inputs.items()}
+    expected = subject.eager.run(subject.arrays).arrays
+    names = graph.outputs[: len(expected)]
+    actual = run_until(runner, feeds, names)
+    others = (i for i in range(len(names)) if i != subject.output)
+    wrong = (i for i in (subject.output, *others) if not agree(actual[names[i]], expected[i]))
+    index = next(wrong, None)
+    chosen = subject.output if index is None else index
+    error = 0.0 if index is None else distance(actual[names[index]], expected[index])
+    return Divergence(
+        subject, runner, feeds, names[chosen], chosen, expected[chosen], error, store, deadline
+    )
+
+
+def _plain(subject: Subject) -> RuntimeSpec:
+    """Return the runtime that diverged, ONNX Runtime with optimisations off."""
+    runtime = subject.runtime
+    if runtime.name == "onnxruntime":
+        return dataclasses.replace(runtime, optimization="off", session_options={})
+    return runtime
+
+
+def _is_traced(subject: Subject) -> bool:
+    """Return whether a file comes from the TorchScript exporter, which leaves Constant nodes."""
+    exported = subject.exported
+    if exported.exporter in ("torchscript", "dynamo"):
+        return exported.exporter == "torchscript"
+    own = exported.proto.producer_name == "pytorch"
+    return own and any(node.op_type == "Constant" for node in exported.proto.graph.node)

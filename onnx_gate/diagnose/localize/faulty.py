@@ -1,0 +1,55 @@
+"""What a search for the node at fault comes to."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from onnx_gate.diagnose.graph.graph import Node
+from onnx_gate.diagnose.graph.values import Value
+from onnx_gate.diagnose.trace.trace import Trace, TracedValue
+
+
+@dataclass(frozen=True)
+class FaultyNode:
+    """A node, the output that is wrong and the value that PyTorch has for it."""
+
+    node: Node
+    value: str
+    traced: TracedValue
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What is known of the node at fault; each step of the search knows more.
+
+    ``faulty`` is a node of the graph itself, ``lowering`` the nodes that compute its value together
+    of what PyTorch has, and ``inside`` the one that it comes down to: among these, or in the body
+    of a loop or a branch. ``candidates`` are all the values that disagree, in order. ``values`` are
+    those that nodes read (PyTorch's where it has them), ``traced`` PyTorch's by the graph's names
+    and ``local_error`` the errors of single nodes. ``notes`` say what could not be found out.
+    """
+
+    trace: Trace = field(default_factory=Trace)
+    faulty: FaultyNode | None = None
+    lowering: tuple[Node, ...] = ()
+    inside: FaultyNode | None = None
+    candidates: tuple[FaultyNode, ...] = ()
+    values: Mapping[str, Value] = field(default_factory=dict)
+    traced: Mapping[str, TracedValue] = field(default_factory=dict)
+    local_error: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def noting(self, note: str) -> SearchResult:
+        """Return the same with one more note."""
+        return dataclasses.replace(self, notes=(*self.notes, note))
+
+
+def without_value(traced: TracedValue | None = None) -> TracedValue:
+    """Return a traced value of which there is no array, of the same origin as ``traced``."""
+    if traced is None:
+        return TracedValue(-1, np.zeros(0), "")
+    return dataclasses.replace(traced, number=-1, array=np.zeros(0))
