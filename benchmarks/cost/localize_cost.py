@@ -40,7 +40,7 @@ from torch.onnx import verification
 
 from benchmarks.accuracy.diagnose_cases import graphs, large
 from benchmarks.support import results
-from onnx_gate.diagnose.deadline import Deadline
+from onnx_gate.deadline import Deadline
 from onnx_gate.diagnose.diagnose import diagnose, explain
 from onnx_gate.diagnose.localize.localize import localize
 from onnx_gate.diagnose.subject import Subject
