@@ -14,6 +14,7 @@ from tools import benchmark_tables, manifest_page
 ROOT = Path(__file__).resolve().parent.parent
 TEXTS = "onnx_gate/findings/texts"
 WIDTH = 100
+WORKFLOW = "<!-- The workflow is written by tools/generate.py from docs/workflows.md. -->"
 _GROUPS = {
     "OG1": "The model and its graph",
     "OG2": "Building and exporting",
@@ -87,9 +88,24 @@ def _message(fence: re.Match[str]) -> str:
     return "\n".join(["onnx-gate says:", "", "```text", *filled, "```"])
 
 
+def readme(text: str, workflows: str) -> str:
+    """Return README.md with the workflow of docs/workflows.md's first section, which is tested."""
+    workflow = _section_fence(workflows, "## One job")
+    begin = text.index(WORKFLOW)
+    shown = _section_fence(text[begin:], WORKFLOW)
+    return text[:begin] + text[begin:].replace(shown, workflow, 1)
+
+
+def _section_fence(text: str, heading: str) -> str:
+    match = re.search(r"^```yaml\n.*?^```$", text[text.index(heading) :], re.M | re.S)
+    if match is None:
+        raise ValueError(f"no workflow below {heading!r}")
+    return match[0]
+
+
 def generated() -> dict[Path, str]:
     """Return the text of every generated file."""
-    return {
+    files = {
         ROOT / "docs" / "findings.md": findings_index(),
         **{
             ROOT / "docs" / "findings" / f"{entry.code}.md": finding_page(entry)
@@ -100,6 +116,9 @@ def generated() -> dict[Path, str]:
         ROOT / "schema" / "onnx-gate.schema.json": jsonschema.render(),
         ROOT / "schema" / "onnx-gate-report.schema.json": schema_text(),
     }
+    page, workflows = ROOT / "README.md", ROOT / "docs" / "workflows.md"
+    text = files.get(page) or page.read_text(encoding="utf-8")
+    return {**files, page: readme(text, workflows.read_text(encoding="utf-8"))}
 
 
 def main() -> None:

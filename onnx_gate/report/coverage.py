@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from onnx_gate.report.model import Check, ModelResult, OpenCause
+from onnx_gate.report.summary import format_int, number
+from onnx_gate.text import plain
 
 COMPARED = ("pass", "diverged", "waived")
+_NAME = 40
+_SIZES = 6
+_DIMENSIONS = 8
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,40 @@ def coverage(model: ModelResult) -> Coverage:
         sizes={name: tuple(sorted(values)) for name, values in sizes.items()},
         resolution=_resolution([c for c in compared if c.verdict == "pass"]),
     )
+
+
+def describe(model: ModelResult) -> str:
+    """Return what was compared in one line; empty where there are no checks.
+
+    ``13 compared, 1 refused, 4 advice; 12 of 640 elements open (order of equals); batch=1,2,7; would
+    have caught a relative error of 0.01 %``
+    """
+    if not model.checks:
+        return ""
+    numbers = coverage(model)
+    counts = [
+        f"{format_int(numbers.compared)} compared",
+        *([f"{format_int(numbers.refused)} refused"] if numbers.refused else []),
+        *([f"{format_int(numbers.advice)} advice"] if numbers.advice else []),
+    ]
+    parts = [", ".join(counts)]
+    if numbers.open:
+        of = f"{format_int(numbers.open)} of {format_int(numbers.open_of)} elements open"
+        parts.append(f"{of} ({', '.join(numbers.causes)})" if numbers.causes else of)
+    if numbers.sizes:
+        shown = [f"{plain(name, _NAME)}={_few(each)}" for name, each in numbers.sizes.items()]
+        parts.append(" ".join([*shown[:_DIMENSIONS], *["…"] * (len(shown) > _DIMENSIONS)]))
+    if model.verdict == "pass" and numbers.resolution is not None:
+        parts.append(f"would have caught a relative error of {_relative(numbers.resolution)}")
+    return "; ".join(parts)
+
+
+def _few(sizes: Sequence[int]) -> str:
+    return ",".join([*map(format_int, sizes[:_SIZES]), *["…"] * (len(sizes) > _SIZES)])
+
+
+def _relative(error: float) -> str:
+    return f"{error * 100:.2g} %" if 1e-5 <= error < 10 else number(error)
 
 
 def _resolution(passed: list[Check]) -> float | None:

@@ -6,6 +6,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from onnx_gate import __version__
 from onnx_gate.report import summary, times
+from onnx_gate.report.coverage import describe
 from onnx_gate.report.model import Report
 from onnx_gate.report.versus import change_sentence, check_change, tally
 from onnx_gate.text import plain, visible
@@ -26,7 +27,7 @@ def render(report: Report) -> str:
         "used": summary.used,
         "error_of": summary.error_of,
         "plain": plain,
-        "counted": summary.counted,
+        "described": describe,
         "mebibytes": summary.mebibytes,
         "format_int": summary.format_int,
         "check_change": check_change,

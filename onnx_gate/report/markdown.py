@@ -17,6 +17,7 @@ from markupsafe import Markup
 from onnx_gate import __version__
 from onnx_gate.report import diagnosed, locations, shorten, summary, times
 from onnx_gate.report.command import check_command, replay_command, run_command
+from onnx_gate.report.coverage import describe
 from onnx_gate.report.escape import code, fence, inline
 from onnx_gate.report.model import Change, Check, Finding, ModelResult, Problem, Report
 from onnx_gate.report.versus import change_cell, check_change, newly_passes
@@ -287,7 +288,7 @@ def _environment() -> Environment:
         "duration": _trusted(times.duration),
         "used": _trusted(summary.used),
         "number": _trusted(summary.number),
-        "counted": summary.counted,
+        "described": describe,
         "line": summary.model_line,
         "change_cell": _trusted(change_cell),
         "check_change": _trusted(check_change),

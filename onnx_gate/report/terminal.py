@@ -10,6 +10,7 @@ from rich.text import Text
 
 from onnx_gate.findings.codes import code_of
 from onnx_gate.report import diagnosed, summary, times
+from onnx_gate.report.coverage import describe
 from onnx_gate.report.model import Diagnosis, ModelResult, Report
 from onnx_gate.report.versus import change_cell, change_sentence, tally
 from onnx_gate.text import printed
@@ -44,7 +45,14 @@ def renderable(report: Report) -> RenderableType:
     for model in report.models:
         table.add_row(*_row(model, compared=report.baseline is not None))
     shown: list[RenderableType] = [table] if report.models else []
-    return Group(*shown, *_notes(report), *_about(report), *_times(report), _verdict(report))
+    return Group(
+        *shown,
+        *_compared(report),
+        *_notes(report),
+        *_about(report),
+        *_times(report),
+        _verdict(report),
+    )
 
 
 def _row(model: ModelResult, compared: bool) -> tuple[Text, ...]:
@@ -66,6 +74,15 @@ def _row(model: ModelResult, compared: bool) -> tuple[Text, ...]:
         Text(cell, style=_STYLES[model.verdict] if column == 1 else "")
         for column, cell in enumerate(cells)
     )
+
+
+def _compared(report: Report) -> list[Text]:
+    """A line for each model: what was compared, what was left open, at which sizes, how sharply."""
+    described = [(model.name, describe(model)) for model in report.models]
+    lines = [
+        f"{printed(name, _LIMIT)}: {printed(line, _LIMIT)}" for name, line in described if line
+    ]
+    return [Text("\n" + "\n".join(lines), "dim")] if lines else []
 
 
 def _notes(report: Report) -> list[Text]:

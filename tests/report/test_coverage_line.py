@@ -1,0 +1,31 @@
+"""What was compared, in one line: each number apart, none of them passed off as another."""
+
+from __future__ import annotations
+
+from onnx_gate.report.coverage import describe
+from tests.support.report.reports import check
+from tests.support.report.scenes import model
+
+
+def test_each_number_stands_apart() -> None:
+    checks = [
+        check("typical/0", sizes={"batch": 2}, compared=600, resolution=1e-4),
+        check("typical/1", sizes={"batch": 7}, compared=28, open=12, causes=["order of equals"]),
+        check("edges/0", "refused", sizes={"batch": 32}, refused=["pytorch", "runtime"]),
+        check("edges/nan", advice=True, sizes={"batch": 64}, resolution=1e-9),
+    ]
+    assert describe(model("m", *checks)) == (
+        "2 compared, 1 refused, 1 advice; 12 of 40 elements open (order of equals); batch=2,7; "
+        "would have caught a relative error of 0.01 %"
+    )
+
+
+def test_a_divergence_has_no_resolution_to_boast_of() -> None:
+    bad = check("typical/0", "diverged", resolution=1e-4)
+    assert describe(model("m", bad, verdict="diverged")) == "1 compared"
+    assert describe(model("m").model_copy(update={"checks": ()})) == ""
+
+
+def test_a_hostile_report_makes_no_long_line() -> None:
+    many = [check(f"x/{n}", sizes={"d" * 500 + str(n): 10**5000}) for n in range(100)]
+    assert len(describe(model("m", *many))) < 1000
