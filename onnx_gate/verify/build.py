@@ -32,6 +32,16 @@ _ACTS_DIFFERENTLY = (
 )
 
 
+# What is installed under another name than it is imported by.
+_DISTRIBUTIONS = {
+    "PIL": "pillow",
+    "cv2": "opencv-python-headless",
+    "sklearn": "scikit-learn",
+    "skimage": "scikit-image",
+    "yaml": "pyyaml",
+}
+
+
 @dataclass(frozen=True)
 class Built:
     """A module ready to be called, and what building it brought to light."""
@@ -294,7 +304,8 @@ def _raised(error: Exception, workspace: Path) -> str:
         where = Line(file=shown, line=error.lineno)
     text = f"{type(error).__name__}: {first_line(error)}{at(where)}"
     if isinstance(error, ModuleNotFoundError) and error.name:
-        package = error.name.partition(".")[0]
+        name = error.name.partition(".")[0]
+        package = _DISTRIBUTIONS.get(name, name)
         text += f"; install {package}: list it in the file that the manifest's requirements name"
     elif isinstance(error, FileNotFoundError) and error.filename:
         text += (

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 import torch
+from onnx import TensorProto, helper
 from torch import nn
 
 from onnx_gate.errors import GateError
+from onnx_gate.manifest import InputSpec, ModelSpec
 from onnx_gate.runtimes.binding import bind
+from onnx_gate.verify.export.export import Exported
+from onnx_gate.verify.inspect.inspect import inspect_graph, join_inputs
 
 
 class Two(nn.Module):
@@ -77,3 +83,36 @@ def test_a_name_that_is_no_parameter_is_an_error(
         bind(module, tuple(names))
     assert caught.value.code == "OG104"
     assert message in caught.value.message
+
+
+def _file(path: Path, names: list[str]) -> Exported:
+    """A graph that subtracts twice its second input from its first."""
+    inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch"]) for n in names]
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch"])
+    nodes = [
+        helper.make_node("Add", [names[1], names[1]], ["twice"]),
+        helper.make_node("Sub", [names[0], "twice"], ["y"]),
+    ]
+    graph = helper.make_graph(nodes, "g", inputs, [output])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    onnx.save(model, str(path))
+    return Exported(path, "file", model, order=("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("names", "joined", "warned"),
+    [
+        (["a", "b"], {"a": "a", "b": "b"}, False),
+        (["b", "a"], {"a": "a", "b": "b"}, False),
+        (["input.1", "input.2"], {"a": "input.1", "b": "input.2"}, True),
+    ],
+)
+def test_a_file_of_other_names_is_joined_in_the_order_of_forward(
+    names: list[str], joined: dict[str, str], warned: bool, tmp_path: Path
+) -> None:
+    shape = InputSpec("float32", ("batch",))
+    spec = ModelSpec("net", "models.py:Two", {"b": shape, "a": shape})
+    exported = _file(tmp_path / "two.onnx", names)
+    assert join_inputs(spec, exported) == joined
+    findings = [f for f in inspect_graph(spec, exported) if f.code == "OG112"]
+    assert len(findings) == warned

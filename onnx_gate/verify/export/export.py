@@ -35,7 +35,8 @@ EXTERNAL_DATA_BYTES = 256 * 2**20
 class Exported:
     """An ONNX file and how it came to be.
 
-    ``input_names`` maps the manifest's inputs to the graph's, as far as the exporter knows;
+    ``input_names`` maps the manifest's inputs to the graph's, as far as the exporter knows, and
+    ``order`` are the manifest's inputs in the order of ``forward``;
     ``ranges`` maps dynamic dimensions to the sizes for which the exporter vouches (both ends
     inclusive, ``None`` without end), ``conditions`` are further ones on sizes that it relies on.
     ``opset_asked`` is what the manifest asks for, ``example`` the sizes of the inputs that the
@@ -55,6 +56,7 @@ class Exported:
     example: Mapping[str, int] = dataclasses.field(default_factory=dict)
     first: Exported | None = None
     outputs: tuple[str, ...] | None = None
+    order: tuple[str, ...] = ()
 
     @property
     def placeholders(self) -> dict[str, str]:
@@ -98,6 +100,13 @@ def export(
     ``example`` holds one array per input. Raises ``GateError`` of kind ``export`` with the
     exporter's essential lines.
     """
+    exported = _export(spec, eager, example, workspace, folder)
+    return dataclasses.replace(exported, order=eager.binding.order)
+
+
+def _export(
+    spec: ModelSpec, eager: Eager, example: Mapping[str, Array], workspace: Path, folder: Path
+) -> Exported:
     exporter = spec.export.exporter
     if spec.onnx is not None:
         path = workspace / spec.onnx

@@ -26,6 +26,7 @@ class Notes(BaseModel):
     ranges: Mapping[str, tuple[int, int | None]]
     example: Mapping[str, int]
     outputs: tuple[str, ...] | None
+    order: tuple[str, ...]
     findings: tuple[Finding, ...]
 
 
@@ -39,6 +40,7 @@ def save_export_metadata(exported: Exported, findings: Sequence[Finding]) -> Non
         ranges=dict(exported.ranges),
         example=dict(exported.example),
         outputs=exported.outputs,
+        order=exported.order,
         findings=tuple(findings),
     )
     write_text(exported.path.parent / EXPORT_NOTES, notes.model_dump_json())
@@ -64,6 +66,7 @@ def load_export(folder: Path) -> tuple[Exported, tuple[Finding, ...]] | None:
         ranges=notes.ranges,
         example=notes.example,
         outputs=notes.outputs,
+        order=notes.order,
     )
     return exported, notes.findings
 

@@ -56,17 +56,18 @@ def inspect_graph(spec: ModelSpec, exported: Exported) -> list[Finding]:
 
 
 def join_inputs(spec: ModelSpec, exported: Exported) -> dict[str, str]:
-    """Map the manifest's inputs to the graph's: by what the exporter says, by name, by place.
+    """Map the manifest's inputs to the graph's: by what the exporter says, by name, by position.
 
-    By place only where the graph has as many inputs as the manifest and no name in common with
-    it. Raises ``GateError`` of kind ``inspect`` where an input of the graph stays without values.
+    By position, in the order of ``forward``, only where the graph has as many inputs as the
+    manifest and no name in common with it. Raises ``GateError`` of kind ``inspect`` where an input
+    of the graph stays without values.
     """
     stored = {t.name for t in exported.proto.graph.initializer}
     wanted = [v.name for v in exported.proto.graph.input if v.name not in stored]
     joined = {name: g for name, g in exported.input_names.items() if g in wanted}
     joined |= {n: n for n in spec.inputs if n in wanted and n not in joined}
     if not joined and len(wanted) == len(spec.inputs):
-        joined = dict(zip(spec.inputs, wanted, strict=True))
+        joined = dict(zip(exported.order or spec.inputs, wanted, strict=True))
     lacking = [name for name in wanted if name not in joined.values()]
     if lacking:
         free = [name for name in spec.inputs if name not in joined]
@@ -128,6 +129,12 @@ def _opset(exported: Exported) -> Iterator[Finding]:
 def _inputs(spec: ModelSpec, exported: Exported) -> Iterator[Finding]:
     graph = {value.name: value for value in exported.proto.graph.input}
     joined = join_inputs(spec, exported)
+    if len(joined) > 1 and not exported.input_names and not set(joined) & set(joined.values()):
+        yield codes.OG112.finding(
+            f"the graph calls its inputs {', '.join(joined.values())}, none of which the manifest "
+            f"names: they were taken to be {', '.join(joined)}, by their order. Give both the same "
+            "names (input_names of torch.onnx.export)"
+        )
     for name, declared in spec.inputs.items():
         if name not in joined:
             yield codes.OG112.finding(
