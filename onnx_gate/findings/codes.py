@@ -167,6 +167,7 @@ OG503 = Code("OG503", kinds=("memory",))
 OG504 = Code("OG504", kinds=("crashed",))
 OG505 = Code("OG505", kinds=("crashed",))
 OG506 = Code("OG506", kinds=("unverified",))
+OG507 = Code("OG507", kinds=("crashed",))
 
 # Waivers.
 OG601 = Code("OG601", ("warning",))

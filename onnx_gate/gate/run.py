@@ -56,6 +56,9 @@ PRELOAD = (
 )
 
 _TRACE_LINES = 200
+# How many times its share of the processors a model may use up, all of its timeout long: the
+# export's compilers and loaders of data do not keep to the number of threads.
+_PROCESSORS = 2.0
 
 _ENDS: dict[str, codes.Code] = {
     "exit": codes.OG501,
@@ -65,6 +68,7 @@ _ENDS: dict[str, codes.Code] = {
     "done": codes.OG504,
     "timeout": codes.OG502,
     "memory": codes.OG503,
+    "processes": codes.OG507,
 }
 
 
@@ -276,6 +280,7 @@ class _Tasks:
             spec.timeout,
             spec.memory,
             log,
+            processor=_PROCESSORS * threads * spec.timeout,
             expected_seconds=self.history.seconds.get(spec.name),
             expected_memory=expectation(
                 self.history.memory.get(spec.name), _weights(spec, context.workspace), spec.memory

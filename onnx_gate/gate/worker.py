@@ -26,7 +26,7 @@ from onnx_gate.text import last_lines, plain
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.verify import verify
 from onnx_gate.workers import child, tracebacks
-from onnx_gate.workers.limits import TAIL_LINES
+from onnx_gate.workers.worker_log import TAIL_LINES
 
 
 def work(payload: tuple[ModelSpec, Context], emit: Callable[[dict[str, Any]], None]) -> None:

@@ -11,8 +11,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from io import TextIOWrapper
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from onnx_gate.workers import channel, process
 
@@ -67,11 +66,15 @@ def _redirect(log: int) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
+    # New ones: those of the server think that they write to a file, in which they can seek.
+    sys.stdout, sys.stderr = _stream(1), _stream(2)
+    vars(sys).update(__stdout__=sys.stdout, __stderr__=sys.stderr)
     process.line_buffer_c_stdout()
     faulthandler.enable(2)
+
+
+def _stream(fd: int) -> TextIO:
+    return open(fd, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
 def _status(leaving: SystemExit) -> int:

@@ -6,12 +6,13 @@ import json
 import os
 import select
 import signal
-import time
 import traceback
 from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from onnx_gate.deadline import Deadline
 
 
 class Trouble(str):
@@ -40,7 +41,7 @@ def run_forked(
     if pid == 0:
         _work(function, writing)
     os.close(writing)
-    data, late = _collect(reading, time.monotonic() + seconds)
+    data, late = _collect(reading, Deadline(seconds))
     os.close(reading)
     if late:
         os.kill(pid, signal.SIGKILL)
@@ -74,11 +75,10 @@ def _work(function: Callable[[], dict[str, Any]], writing: int) -> None:
         os._exit(status)
 
 
-def _collect(reading: int, deadline: float) -> tuple[bytes, bool]:
+def _collect(reading: int, deadline: Deadline) -> tuple[bytes, bool]:
     parts: list[bytes] = []
     while True:
-        left = deadline - time.monotonic()
-        if left <= 0 or not select.select([reading], [], [], left)[0]:
+        if not select.select([reading], [], [], deadline.left)[0]:
             return b"", True
         part = os.read(reading, 1 << 20)
         if not part:

@@ -1,22 +1,16 @@
-"""Limits on a worker: how much memory it may hold, how long its log may grow."""
+"""What a worker may hold: of memory, by what the machine and its cgroups have, and of processes."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
-from onnx_gate.text import last_lines
+MAX_PROCESSES = 256
+"""Processes of one worker's family at once: loaders of data and compilers start some dozens."""
 
-LOG_CAP = 64 << 20
-"""Bytes of log at which it is emptied: much output is no fault of a model, a full disk is."""
-
-TAIL_LINES = 20
-
-_TAIL_BYTES = 64 << 10
 _SHARE = 0.85
 
 
@@ -94,31 +88,6 @@ def _reclaimable(stat: Path) -> int:
 
         return value("inactive_file") + value("active_file") // 2
     return 0
-
-
-def create_log(path: Path) -> int:
-    """A new, empty log at ``path``, opened for appending and reading.
-
-    Whatever lay there before is removed, never followed or written to.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    return os.open(path, flags, 0o644)
-
-
-def cap_log(fd: int, cap: int = LOG_CAP) -> None:
-    """Empty a log that has outgrown ``cap`` bytes, and say so in it."""
-    if os.fstat(fd).st_size > cap:
-        os.ftruncate(fd, 0)
-        with suppress(OSError):  # a full disk
-            os.write(fd, f"[the log was emptied at {cap} bytes]\n".encode())
-
-
-def log_tail(fd: int) -> tuple[str, ...]:
-    """The last ``TAIL_LINES`` lines of a log, cleaned, each of at most 500 characters."""
-    size = os.fstat(fd).st_size
-    return last_lines(os.pread(fd, _TAIL_BYTES, max(0, size - _TAIL_BYTES)), TAIL_LINES)
 
 
 def gibibytes(size: int) -> str:

@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from onnx_gate.workers import admission, channel, forkserver, limits, process
@@ -27,6 +28,7 @@ from onnx_gate.workers.launch import Launch
 from onnx_gate.workers.outcome import judge
 from onnx_gate.workers.running import Running
 from onnx_gate.workers.task import End, Outcome, Task
+from onnx_gate.workers.worker_log import WorkerLog
 
 __all__ = ["Outcome", "Task", "run_tasks"]
 
@@ -36,7 +38,7 @@ TICK = 0.05
 GRACE = 30.0
 """Seconds in which the fork server must have started, or ended, a worker it was told to."""
 
-_WATCH_SHARE = 0.05  # of the gate's time, that looking at all processes may take
+_WATCH_SHARE = 0.05  # of a processor, that looking at all processes may take
 _READ = 1 << 20
 
 
@@ -140,10 +142,8 @@ class _Pool:
                     passed.update(task.name for task in queue[:place])
                     self._spawn(queue.pop(place))
                 for key, _ in self._selector.select(TICK):
-                    if isinstance(key.data, Running):
-                        self._read(key.data, _READ)
-                    else:
-                        self._receive()
+                    receive: Callable[[], None] = key.data
+                    receive()
                 if time.monotonic() >= self._next_watch:
                     self._watch()
             except ServerLost:
@@ -195,14 +195,14 @@ class _Pool:
                 self._settle(task, Outcome((), "lost", str(error), (), 0.0, 0))
             return False
         self._shared = process.anonymous_bytes(self._server.pid)
-        self._selector.register(self._server, selectors.EVENT_READ)
+        self._selector.register(self._server, selectors.EVENT_READ, self._receive)
         return True
 
     def _spawn(self, task: Task) -> None:
         assert self._server is not None
         token = channel.new_token()
         try:
-            log = limits.create_log(task.log)
+            log = WorkerLog(task.log)
         except OSError as error:
             # An earlier worker may have put something in the way: no reason to lose the others.
             detail = f"its log could not be created: {error.strerror}"
@@ -223,15 +223,17 @@ class _Pool:
         self._active[worker.number] = worker
         for each in self._active.values():
             each.ran_beside_others = each.ran_beside_others or len(self._active) > 1
-        self._selector.register(reader, selectors.EVENT_READ, worker)
+        self._selector.register(reader, selectors.EVENT_READ, partial(self._read, worker, _READ))
+        self._selector.register(log, selectors.EVENT_READ, partial(self._read_log, worker))
         # Not by way of the server, whose memory every later worker inherits.
         with tempfile.TemporaryFile() as job:
             try:
                 job.write(token + pickle.dumps(task.payload))
                 job.seek(0)
-                self._server.spawn(worker.number, job.fileno(), writer, log)
+                self._server.spawn(worker.number, job.fileno(), writer, log.writer)
             finally:
                 os.close(writer)
+                log.release()
 
     def _read(self, worker: Running, most: int) -> None:
         """Take in what the worker sent, at most ``most`` bytes of it."""
@@ -252,6 +254,16 @@ class _Pool:
             except channel.ProtocolError as error:
                 self._stop_reading(worker)
                 self._terminate(worker, "protocol", str(error))
+
+    def _read_log(self, worker: Running) -> None:
+        # It may have been dropped since the selector saw it.
+        if worker.printing and not worker.log.read(_READ):
+            self._stop_logging(worker)
+
+    def _stop_logging(self, worker: Running) -> None:
+        if worker.printing:
+            worker.printing = False
+            self._selector.unregister(worker.log)
 
     def _stop_reading(self, worker: Running) -> None:
         if worker.listening:
@@ -285,6 +297,7 @@ class _Pool:
         """The worker and its family are gone; what is in the pipe now is all there is."""
         with suppress(ServerLost):
             self._read(worker, _readable(worker.pipe))
+        worker.log.read(_readable(worker.log.fileno()))
         worker.peak = max(worker.peak, report.peak)
         end, detail = worker.doom or judge(
             report,
@@ -307,7 +320,7 @@ class _Pool:
             messages=tuple(worker.messages),
             end=end,
             detail=detail,
-            tail=limits.log_tail(worker.log),
+            tail=worker.log.last_lines(),
             seconds=time.monotonic() - (worker.started or worker.asked),
             peak_memory=worker.peak,
         )
@@ -322,14 +335,15 @@ class _Pool:
 
     def _drop(self, worker: Running) -> None:
         self._stop_reading(worker)
+        self._stop_logging(worker)
         os.close(worker.pipe)
-        os.close(worker.log)
+        worker.log.close()
 
     def _watch(self) -> None:
         """Hold the server and every worker to their limits."""
         if self._server is None:
             return
-        begin = time.monotonic()
+        begin, spent = time.monotonic(), time.thread_time()
         table = process.process_table()
         server = table.get(self._server.pid)
         # A server that a worker has stopped or traces is as lost as one that it has killed.
@@ -337,16 +351,21 @@ class _Pool:
             raise ServerLost("the fork server does not run")
         families = process.families(table, {w.pid for w in self._active.values() if w.pid})
         for worker in list(self._active.values()):
-            limits.cap_log(worker.log)
             if begin - (worker.terminated_at or worker.asked) > GRACE and (
                 worker.doom or not worker.pid
             ):
                 raise ServerLost("the fork server does not answer")
             if not worker.pid:
                 continue
-            worker.used = sum(row.rss for row in families[worker.pid])
+            family = families[worker.pid]
+            worker.used = sum(row.rss for row in family)
             worker.peak = max(worker.peak, worker.used)
-            if worker.used > worker.limit:
+            processor = sum(row.seconds for row in family)
+            if len(family) > limits.MAX_PROCESSES:
+                self._terminate(
+                    worker, "processes", f"more than {limits.MAX_PROCESSES} processes at once"
+                )
+            elif worker.used > worker.limit:
                 self._terminate(
                     worker,
                     "memory",
@@ -357,9 +376,16 @@ class _Pool:
                 self._terminate(
                     worker, "timeout", f"over its time limit of {worker.task.timeout:g} s"
                 )
+            elif worker.task.processor is not None and processor > worker.task.processor:
+                self._terminate(
+                    worker,
+                    "timeout",
+                    f"over its limit of {worker.task.processor:g} s of processor time",
+                )
         self._make_room()
-        now = time.monotonic()
-        self._next_watch = now + max(TICK, (now - begin) / _WATCH_SHARE)
+        # By the processor's time: a machine that is kept busy is no reason to look less often.
+        spent = time.thread_time() - spent
+        self._next_watch = time.monotonic() + max(TICK, spent / _WATCH_SHARE)
 
     def _make_room(self) -> None:
         """Where memory is short, end a worker that is then run again alone."""

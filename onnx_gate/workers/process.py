@@ -10,11 +10,16 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
 import psutil
+
+from onnx_gate.deadline import Deadline
+
+KILL_SECONDS = 10.0
+"""How long a family may take to be killed, before whoever asked goes on to the next one."""
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -23,20 +28,24 @@ _PR_GET_CHILD_SUBREAPER = 37
 
 @dataclass(frozen=True)
 class Row:
-    """One process: ``state`` is the kernel's letter (R, S, D, T, t, Z), ``rss`` is in bytes."""
+    """One process: ``state`` is the kernel's letter (R, S, D, T, t, Z), ``rss`` is in bytes.
+
+    ``seconds`` are those of a processor, its own and those of the children that it has waited for.
+    """
 
     pid: int
     ppid: int
     sid: int
     state: str
     rss: int
+    seconds: float
 
 
 def process_table() -> dict[int, Row]:
     """Every process that is visible now, by pid."""
     if sys.platform != "linux":
         return _psutil_table()
-    page = os.sysconf("SC_PAGESIZE")
+    page, ticks = os.sysconf("SC_PAGESIZE"), os.sysconf("SC_CLK_TCK")
     table = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -51,6 +60,7 @@ def process_table() -> dict[int, Row]:
                 sid=int(fields[3]),
                 state=fields[0].decode(),
                 rss=int(fields[21]) * page,
+                seconds=sum(map(int, fields[11:15])) / ticks,
             )
         except (OSError, IndexError, ValueError):
             continue
@@ -60,7 +70,7 @@ def process_table() -> dict[int, Row]:
 def _psutil_table() -> dict[int, Row]:
     letters = {psutil.STATUS_STOPPED: "T", psutil.STATUS_ZOMBIE: "Z"}
     table = {}
-    for process in psutil.process_iter(["ppid", "status", "memory_info"]):
+    for process in psutil.process_iter(["ppid", "status", "memory_info", "cpu_times"]):
         memory = process.info["memory_info"]
         with suppress(OSError):
             table[process.pid] = Row(
@@ -69,6 +79,7 @@ def _psutil_table() -> dict[int, Row]:
                 sid=os.getsid(process.pid),
                 state=letters.get(process.info["status"], "S"),
                 rss=memory.rss if memory else 0,
+                seconds=sum(process.info["cpu_times"] or ()),
             )
     return table
 
@@ -110,8 +121,8 @@ def end_orphans(foreign_children: Collection[int], seconds: float) -> None:
 
     ``foreign_children`` are children that are none of theirs; after ``seconds`` it gives up.
     """
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+    deadline = Deadline(seconds)
+    while not deadline.passed():
         orphans = [row for row in children_elsewhere() if row.pid not in foreign_children]
         if not orphans:
             return
@@ -135,12 +146,28 @@ def anonymous_bytes(pid: int) -> int:
 
 
 def kill_family(root: int) -> None:
-    """SIGKILL to the worker's process group, then to all of its family that the table shows."""
+    """SIGKILL to the worker's process group, then to all of its family."""
     with suppress(OSError):
         os.killpg(root, signal.SIGKILL)
-    for row in families(process_table(), {root})[root]:
-        with suppress(OSError):
-            os.kill(row.pid, signal.SIGKILL)
+    kill_until_none(lambda table: families(table, {root})[root])
+
+
+def kill_until_none(select: Callable[[Mapping[int, Row]], Iterable[Row]]) -> None:
+    """SIGKILL to every process that ``select`` picks from the table, until it picks no new one.
+
+    Those that fork while the table is read leave children that it does not show. Whoever has been
+    killed forks no more, so there are fewer at every look.
+    """
+    killed: set[int] = set()
+    deadline = Deadline(KILL_SECONDS)
+    while not deadline.passed():
+        alive = {row.pid for row in select(process_table()) if row.state != "Z"} - killed
+        if not alive:
+            return
+        for pid in alive:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        killed |= alive
 
 
 def die_with_parent(parent: int) -> None:

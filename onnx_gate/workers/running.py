@@ -7,6 +7,7 @@ from typing import Any
 
 from onnx_gate.workers import channel
 from onnx_gate.workers.task import End, Task
+from onnx_gate.workers.worker_log import WorkerLog
 
 
 @dataclass
@@ -23,12 +24,13 @@ class Running:
     number: int
     limit: int
     pipe: int
-    log: int
+    log: WorkerLog
     decoder: channel.Decoder
     asked: float
     pid: int = 0
     started: float = 0.0
     listening: bool = True
+    printing: bool = True
     used: int = 0
     peak: int = 0
     oom_kills: int = 0

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-End = Literal["done", "exit", "signal", "timeout", "memory", "protocol", "lost"]
+End = Literal["done", "exit", "signal", "timeout", "memory", "processes", "protocol", "lost"]
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,7 @@ class Task:
     ``payload`` is pickled for the worker. ``timeout`` is in seconds from the worker's start,
     ``memory`` in bytes of resident memory of the worker and all its descendants together (pages
     that they share count for each; None: 85 % of what is available at the start of the run).
+    ``processor`` is a limit on their seconds of processor time together (None: no limit).
     ``log`` is the file for everything printed; what lay there is replaced. What is expected of
     it (None: unknown) decides on order and company only: ``expected_seconds`` of life, and
     ``expected_memory`` in bytes, counted as for ``memory``.
@@ -26,6 +27,7 @@ class Task:
     timeout: float
     memory: int | None
     log: Path
+    processor: float | None = None
     expected_seconds: float | None = None
     expected_memory: int | None = None
 

@@ -24,6 +24,7 @@ HARMFUL = {
     "stops": "timeout",
     "dies_later": "crashed",
     "sabotages": "crashed",
+    "multiplies": "crashed",
 }
 HARMLESS = ("first", "last", "prints", "closes_stdout", "leaves_threads")
 

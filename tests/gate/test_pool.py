@@ -4,18 +4,25 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from onnx_gate.workers import channel, forkserver, limits, pool, process
+from onnx_gate.workers import channel, forkserver, limits, pool, process, worker_log
 from onnx_gate.workers.forkserver import ForkServer
 from onnx_gate.workers.launch import Launch
 from onnx_gate.workers.pool import Outcome, Task, run_tasks
+from onnx_gate.workers.worker_log import WorkerLog
+from tests.support.profiles import tries
 
 pytestmark = pytest.mark.process
 
@@ -128,8 +135,10 @@ def test_a_worker_has_no_descriptor_but_its_own(make: Callable[..., Task]) -> No
         os.close(other)
     fds = dict(outcome.messages[0]["fds"])
     assert fds.pop("0") == os.devnull
-    assert [fds.pop("1"), fds.pop("2")] == [str(task.log)] * 2
-    assert [link.partition(":")[0] for link in fds.values()] == ["pipe"]
+    printed = fds.pop("1")
+    assert fds.pop("2") == printed
+    # One for what it prints, another for what it sends.
+    assert [link.partition(":")[0] for link in (printed, *fds.values())] == ["pipe", "pipe"]
 
 
 def test_sys_exit(beside: Callable[..., Outcome]) -> None:
@@ -247,24 +256,78 @@ def test_log_that_cannot_be_created_is_the_trouble_of_one(make: Callable[..., Ta
     assert outcomes["reports_and_returns"].end == "done"
 
 
-def test_log_is_emptied_at_its_cap(
-    make: Callable[..., Task], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written, emptied = tmp_path / "written", tmp_path / "emptied"
-    cap_log = limits.cap_log
-
-    def cap_at_two(fd: int) -> None:
-        full = written.exists()
-        cap_log(fd, 2 * MIB)
-        if full:
-            emptied.touch()
-
-    monkeypatch.setattr(limits, "cap_log", cap_at_two)
-    task = make("fills_log", mib=5, touch=str(written), until=str(emptied))
+def test_a_log_keeps_its_beginning_and_its_end(make: Callable[..., Task]) -> None:
+    task = make("fills_log", lines=200_000)
     outcome = run([task])["fills_log"]
     assert outcome.end == "done"
-    assert task.log.stat().st_size <= 4 * MIB
-    assert f"[the log was emptied at {2 * MIB} bytes]" in task.log.read_text()
+    text = task.log.read_text()
+    assert len(text) < worker_log.HEAD_BYTES + worker_log.TAIL_BYTES + 100
+    assert text.startswith("line 0 ")
+    assert " bytes are left out here]\n" in text
+    assert text.rstrip().endswith("line 199999 " + "z" * 50)
+    assert outcome.tail[-1] == "line 199999 " + "z" * 50
+
+
+def test_what_a_log_never_grows_beyond_is_never_on_the_disk(
+    make: Callable[..., Task], tmp_path: Path
+) -> None:
+    """While it prints for seconds, whenever anyone looks."""
+    task = make("prints_for_ever", timeout=3)
+    sizes: list[int] = []
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.01):
+            with suppress(OSError):
+                sizes.append(task.log.stat().st_size)
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        outcome = run([task])["prints_for_ever"]
+    finally:
+        over.set()
+        watcher.join()
+    assert outcome.end == "timeout"
+    assert 0 < max(sizes) <= worker_log.HEAD_BYTES + worker_log.TAIL_BYTES + 100
+
+
+@settings(max_examples=tries(100))
+@given(st.lists(st.binary(max_size=30)), st.integers(0, 20), st.integers(1, 20))
+def test_a_log_is_whole_or_says_how_much_is_not(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[bytes], head: int, tail: int
+) -> None:
+    path = tmp_path_factory.mktemp("log") / "log"
+    log = WorkerLog(path, head, tail)
+    for part in parts:
+        os.write(log.writer, part)
+        log.read(1 << 20)
+    log.close()
+    whole, kept = b"".join(parts), path.read_bytes()
+    if len(whole) <= head + tail:
+        assert kept == whole
+    else:
+        lost = len(whole) - head - tail
+        between = f"\n[{lost} bytes are left out here]\n".encode()
+        assert kept == whole[:head] + between + whole[-tail:]
+
+
+@linux
+def test_too_many_processes_end_their_worker(
+    beside: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    note = tmp_path / "pids"
+    outcome = beside("starts_many", count=limits.MAX_PROCESSES + 40, note=str(note))
+    assert (outcome.end, outcome.detail) == ("processes", "more than 256 processes at once")
+    assert len(note.read_text().split()) >= limits.MAX_PROCESSES
+    assert alive(note) == []
+
+
+@linux
+def test_processor_time_is_that_of_the_whole_family(make: Callable[..., Task]) -> None:
+    task = replace(make("keeps_busy", processes=3), processor=1.0)
+    outcome = run([task])["keeps_busy"]
+    assert (outcome.end, outcome.detail) == ("timeout", "over its limit of 1 s of processor time")
 
 
 def test_closed_output_is_no_fault(beside: Callable[..., Outcome]) -> None:

@@ -270,13 +270,32 @@ def comes_back_twice(payload: dict[str, Any], emit: Any) -> None:
 
 
 def fills_log(payload: dict[str, Any], emit: Any) -> None:
-    block = b"z" * MIB
-    for _ in range(payload["mib"]):
-        os.write(1, block)
-    Path(payload["touch"]).touch()
-    while not Path(payload["until"]).exists():
-        time.sleep(0.01)
+    for number in range(payload["lines"]):
+        print(f"line {number} {'z' * 50}")
     emit({"kind": "result", "value": 7})
+
+
+def prints_for_ever(payload: dict[str, Any], emit: Any) -> None:
+    block = b"z" * MIB
+    while True:
+        os.write(1, block)
+
+
+def starts_many(payload: dict[str, Any], emit: Any) -> None:
+    """Half of them in sessions of their own, all of them with a parent that lives."""
+    with open(payload["note"], "a") as note:
+        for number in range(payload["count"]):
+            child = subprocess.Popen(["sleep", "3600"], start_new_session=number % 2 == 0)
+            note.write(f"{child.pid}\n")
+            note.flush()
+    time.sleep(3600)
+
+
+def keeps_busy(payload: dict[str, Any], emit: Any) -> None:
+    for _ in range(payload["processes"]):
+        if os.fork() == 0:
+            endless_loop(payload, emit)
+    time.sleep(3600)
 
 
 def _start_daemon(note: str) -> None:

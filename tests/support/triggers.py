@@ -70,6 +70,7 @@ TRIGGERS: dict[str, tuple[tuple[str, str], ...]] = {
     "OG503": (("hostile", "allocates"),),
     "OG504": (("hostile", "corrupts"),),
     "OG505": (("hostile", "sabotages"),),
+    "OG507": (("hostile", "multiplies"),),
     "OG601": (("bad", "expired_waiver"),),
     "OG602": (("findings", "unneeded_waiver"),),
     "OG701": (("hints", "remainder"), ("hints", "quotient")),

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -104,6 +105,13 @@ class DiesLater(Innocent):
     def wait() -> None:
         time.sleep(0.3)
         os._exit(0)
+
+
+class Multiplies(Harmful):
+    def harm(self) -> None:
+        workers = [subprocess.Popen(["sleep", "60"]) for _ in range(300)]
+        for worker in workers:
+            worker.wait()
 
 
 class Sabotages(Harmful):
