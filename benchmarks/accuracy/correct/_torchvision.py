@@ -5,7 +5,8 @@ and importing the package then fails while it registers shape functions for ``nm
 Defining the two schemas first is enough: no model of this corpus calls them. Models that do need
 compiled operators (``nms``, ``roi_align``, ``deform_conv2d``: every detector) are left out.
 
-Import this module before anything that imports torchvision, timm and transformers included.
+Import this module before anything that imports torchvision, timm and transformers included. Where
+there is no torchvision, transformers does without, and the models of ``vision.py`` cannot be built.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ _SCHEMAS = (
 
 try:
     import torchvision
+except ModuleNotFoundError:
+    torchvision = None
 except RuntimeError:
     # A half-imported package stays out of sys.modules, so that importing again starts afresh.
     _library = torch.library.Library("torchvision", "FRAGMENT")
