@@ -17,7 +17,8 @@ from onnx_gate.runtimes.base import Array, Refusal, Session, first_line
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.experience import KEPT_BYTES, Experience
 from onnx_gate.verify.inputs.cases import Case, Cases, cases
-from onnx_gate.verify.judge.judge import Judgement, judge
+from onnx_gate.verify.judge.judge import judge
+from onnx_gate.verify.judge.judgement import Judgement
 from onnx_gate.verify.judge.scale import Stratum
 from onnx_gate.verify.pairing import RuleBook, order_of
 from onnx_gate.verify.reference.float64 import Float64Reference

@@ -14,7 +14,7 @@ from onnx_gate.report.model import Check, Finding, Verdict
 from onnx_gate.verify.experience import Experience
 from onnx_gate.verify.inputs.cases import matches
 from onnx_gate.verify.inputs.sizes import Sizes, sizes_label
-from onnx_gate.verify.judge.judge import ILL_CONDITIONED
+from onnx_gate.verify.judge.judgement import ILL_CONDITIONED
 from onnx_gate.verify.judge.selftest import VISIBLE
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from onnx_gate.runtimes.base import Array
-from onnx_gate.verify.judge.judge import Judgement, Rules, is_floating
+from onnx_gate.verify.judge.judgement import Judgement, Rules, is_floating
 from onnx_gate.verify.judge.scale import Kinds, Stratum
 from onnx_gate.verify.judge.selftest import accepts
 

@@ -15,7 +15,7 @@ from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array, first_line
 from onnx_gate.verify.build import load_function
 from onnx_gate.verify.judge.criteria import Metric
-from onnx_gate.verify.judge.judge import Rules, is_floating
+from onnx_gate.verify.judge.judgement import Rules, is_floating
 
 
 def order_of(

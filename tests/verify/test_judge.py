@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnx_gate.manifest import Tolerance, TopK
-from onnx_gate.verify.judge.judge import Judgement, Rules, is_floating, judge
+from onnx_gate.verify.judge.judge import judge
+from onnx_gate.verify.judge.judgement import Judgement, Rules, is_floating
 from onnx_gate.verify.judge.scale import Kinds, Stratum
 from onnx_gate.verify.reference.index_source import IndexSource, Searched
 from onnx_gate.verify.reference.oracle import OtherAnswer

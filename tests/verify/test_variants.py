@@ -12,7 +12,8 @@ from torch.nn import functional as F
 
 from onnx_gate.manifest import Tolerance
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.judge.judge import Judgement, Rules, is_floating, judge
+from onnx_gate.verify.judge.judge import judge
+from onnx_gate.verify.judge.judgement import Judgement, Rules, is_floating
 from onnx_gate.verify.judge.scale import Kinds, Stratum
 from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.oracle import CaseReference

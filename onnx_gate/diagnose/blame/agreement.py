@@ -14,8 +14,9 @@ from onnx_gate.manifest.spec import DEFAULT_AUTO
 from onnx_gate.numerics.compare import scaled_error
 from onnx_gate.numerics.scaled import scale_error
 from onnx_gate.runtimes.base import Array, first_line
-from onnx_gate.verify.judge.auto import FLOOR, MOVED_SHARE, eps_of
-from onnx_gate.verify.judge.judge import Rules, is_floating, judge
+from onnx_gate.verify.judge.judge import judge
+from onnx_gate.verify.judge.judgement import Rules, is_floating
+from onnx_gate.verify.judge.noise import FLOOR, MOVED_SHARE, eps_of
 from onnx_gate.verify.judge.scale import Kinds, Stratum
 from onnx_gate.verify.pairing import widest_eps
 from onnx_gate.verify.reference.float64 import Float64Reference

@@ -49,7 +49,7 @@ from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.numerics.precision import eps_of
 from onnx_gate.numerics.scaled import scale_error
 from onnx_gate.runtimes.base import Array, find_runtime
-from onnx_gate.verify.judge.judge import is_floating
+from onnx_gate.verify.judge.judgement import is_floating
 
 # Parts of up to this many nodes are tried without each of their nodes: of more, the repro's limit of
 # seconds is spent on the third pass alone, and nobody reads what is left either.

@@ -19,7 +19,7 @@ from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.numerics.compare import compare, scaled_error
 from onnx_gate.numerics.precision import eps_of
 from onnx_gate.runtimes.base import Array, Refusal, Session, find_runtime, first_line
-from onnx_gate.verify.judge.auto import FLOOR
+from onnx_gate.verify.judge.noise import FLOOR
 
 MODEL = "model.onnx"
 DATA_SET = "test_data_set_"

@@ -13,7 +13,7 @@ import numpy as np
 
 from onnx_gate.numerics.compare import scaled_error
 from onnx_gate.runtimes.base import Array
-from onnx_gate.verify.judge.auto import FLOOR, allowed_error, eps_of
+from onnx_gate.verify.judge.noise import FLOOR, Terms, eps_of
 from onnx_gate.verify.judge.scale import Kinds, Mask
 from onnx_gate.verify.reference.index_source import IndexSource, Searched
 
@@ -62,7 +62,7 @@ def _exactly_equal(candidate: Array, expected: Array, sources: Sequence[IndexSou
 
 def _allowed(own: IndexSource, reference: Array, factor: float) -> tuple[Array, Array]:
     """Return the error that is allowed where each index points, and the scale it is taken on."""
-    limit = FLOOR[str(own.values.dtype)] * eps_of(own.values.dtype)
+    terms = Terms(factor, FLOOR[str(own.values.dtype)] * eps_of(own.values.dtype))
     allowed, scales = np.empty(reference.shape), np.empty(reference.shape)
     base = reference.astype(np.float64)
     for stratum in Kinds().strata(own.values):
@@ -71,7 +71,7 @@ def _allowed(own: IndexSource, reference: Array, factor: float) -> tuple[Array, 
         scale = stratum.scale(float(np.sqrt(np.mean(np.square(finite)))) if finite.size else 0.0)
         error = scaled_error(stratum.of(own.values), elements, scale)
         part = ... if stratum.mask is None else stratum.mask
-        allowed[part], scales[part] = allowed_error(error.max, limit, factor), scale
+        allowed[part], scales[part] = terms.allowed(error.max), scale
     # The scale is that of the row that was searched, where the row has one of its own.
     if own.axis is not None and base.ndim:
         finite = np.where(np.isfinite(base) & (np.abs(base) <= 1e3 * scales), base, 0.0)

@@ -148,9 +148,12 @@ class OutputReference:
         self._case, self._index = case, index
 
     def float64(self) -> Array | None:
-        """Return the output in float64, or ``None``."""
+        """Return the output in float64, or ``None``; also where it has another shape there."""
         arrays = self._case.float64()
-        return None if arrays is None else arrays[self._index]
+        own = self._case.outputs.arrays[self._index]
+        if arrays is None or arrays[self._index].shape != own.shape:
+            return None
+        return arrays[self._index]
 
     def rounding(self, more: bool = False) -> Sequence[Array]:
         """Return the output of every run with moved rounding."""

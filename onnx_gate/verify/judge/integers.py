@@ -1,0 +1,106 @@
+"""Integer and boolean outputs: equal, or one of PyTorch's answers where it has several."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from onnx_gate.manifest.spec import DEFAULT_AUTO
+from onnx_gate.numerics.compare import compare
+from onnx_gate.report.model import OpenCause
+from onnx_gate.runtimes.base import Array
+from onnx_gate.verify.judge.criteria import fixed_criteria
+from onnx_gate.verify.judge.indices import point_at_equals
+from onnx_gate.verify.judge.judgement import (
+    Judgement,
+    Rules,
+    by_criteria,
+    describe,
+    metrics_of,
+    worst_of,
+)
+from onnx_gate.verify.judge.scale import Mask, Stratum
+from onnx_gate.verify.judge.selftest import resolution_of
+from onnx_gate.verify.reference.oracle import Reference
+
+
+def judge_integers(
+    candidate: Array, expected: Array, rules: Rules, reference: Reference
+) -> Judgement:
+    """Judge one output of whole numbers or booleans, of PyTorch's shape and dtype."""
+    found = compare(candidate, expected, threads=rules.threads)
+    described = describe(rules.tolerance)
+    if not found.exceeding:
+        return Judgement(
+            True, 0.0, "", metrics_of(found), None, {"equal": True}, compared=expected.size
+        )
+    worst = worst_of(candidate, expected, None, found.exceeding_index)
+    tolerance = rules.tolerance
+    if not rules.equality(expected.dtype):
+        criteria = list(
+            fixed_criteria(candidate, expected, found, tolerance, rules.metric, rules.threads)
+        )
+        judged = by_criteria(candidate, expected, found, criteria, None, described)
+        finest = resolution_of(expected, tolerance, rules.metric, None, (Stratum(None),))
+        return replace(judged, compared=expected.size, resolution=finest)
+    if tolerance.indices == "values":
+        opened, causes = _open_integers(candidate, expected, rules, reference)
+        if not np.any((candidate != expected) & ~opened):
+            count = int(np.count_nonzero(opened))
+            return Judgement(
+                True,
+                0.0,
+                f"{found.exceeding} of {found.elements} elements differ where PyTorch's answer is "
+                f"open: {', '.join(causes)}",
+                metrics_of(found),
+                worst,
+                {"indices": "values"},
+                compared=expected.size - count,
+                open=count,
+                causes=causes,
+            )
+    return Judgement(
+        False,
+        math.inf,
+        f"{found.exceeding} of {found.elements} elements differ from PyTorch's",
+        metrics_of(found),
+        worst,
+        {"equal": True},
+        compared=expected.size,
+    )
+
+
+def _open_integers(
+    candidate: Array, expected: Array, rules: Rules, reference: Reference
+) -> tuple[Mask, tuple[OpenCause, ...]]:
+    """Return the elements that differ and are one of PyTorch's answers, and why."""
+    differs = candidate != expected
+    opened = np.zeros_like(differs)
+    causes: list[OpenCause] = []
+
+    def take(cause: OpenCause, part: Mask) -> None:
+        part = part & differs
+        if part.any():
+            causes.append(cause)
+            np.logical_or(opened, part, out=opened)
+
+    searched = reference.searched()
+    if searched is not None:
+        equal = point_at_equals(candidate, expected, searched, rules.tolerance.auto or DEFAULT_AUTO)
+        if equal is not None:
+            take("order of equals", equal)
+        if searched.own.promises_first:
+            # Its other answers are judged by what they point at, and by nothing else.
+            return opened, tuple(dict.fromkeys(causes))
+    for other in reference.variants() if np.any(differs & ~opened) else ():
+        if other.array.shape == expected.shape:
+            take(other.cause, other.array == candidate)
+    if np.any(differs & ~opened):
+        in_float64 = reference.float64()
+        runs = [*reference.rounding(more=True), *([] if in_float64 is None else [in_float64])]
+        for run in runs:
+            if run.shape == expected.shape:
+                take("rounding", run == candidate)
+    return opened, tuple(dict.fromkeys(causes))

@@ -1,0 +1,180 @@
+"""What an output is judged by, and what comes of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from onnx_gate.manifest import Tolerance
+from onnx_gate.numerics.compare import Comparison
+from onnx_gate.report.model import Form, Metrics, OpenCause, Worst
+from onnx_gate.runtimes.base import Array
+from onnx_gate.verify.judge.auto import AutoResult
+from onnx_gate.verify.judge.criteria import Criterion, Metric
+
+# PyTorch's own error from which on a check is worth a word, on the scale of E.
+ILL_CONDITIONED = 0.02
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What an output is judged by.
+
+    ``own_tolerance`` says that the manifest names the tolerance for this very output, so that it
+    speaks of integers too. ``eps`` is that of the widest floating-point dtype the model computes
+    in, which bounds the precision that a float64 output of a float32 model can have.
+    """
+
+    tolerance: Tolerance
+    own_tolerance: bool = False
+    metric: Metric | None = None
+    eps: float = 0.0
+    threads: int = 1
+
+    def equality(self, dtype: np.dtype[np.generic]) -> bool:
+        """Return whether values of ``dtype`` have to be equal."""
+        return not is_floating(dtype) and not (self.own_tolerance and self.fixed)
+
+    @property
+    def fixed(self) -> bool:
+        """Whether the tolerance names a criterion that integers can be judged by."""
+        t = self.tolerance
+        named = (t.atol, t.rtol, t.cosine, t.snr_db, self.metric)
+        return any(value is not None for value in named)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict on one output, with everything that the report says about it.
+
+    ``ill_conditioned``: PyTorch's own error is large enough to hide faults. ``uncapped``: the
+    error is within K times PyTorch's own, and more than is ever allowed. ``compared`` and ``open``
+    are numbers of elements, ``causes`` why some are open. ``resolution`` is the smallest relative
+    error that would have been refused. ``form`` is what of the output's form is not PyTorch's.
+    """
+
+    holds: bool
+    budget: float
+    reason: str
+    metrics: Metrics | None = None
+    worst: Worst | None = None
+    tolerance: dict[str, Any] = field(default_factory=dict)
+    ill_conditioned: bool = False
+    uncapped: bool = False
+    compared: int = 0
+    open: int = 0
+    causes: tuple[OpenCause, ...] = ()
+    resolution: float | None = None
+    form: Form | None = None
+
+
+def is_floating(dtype: np.dtype[np.generic]) -> bool:
+    """Return whether a dtype is floating-point, bfloat16 included."""
+    return dtype.kind == "f" or dtype == ml_dtypes.bfloat16
+
+
+def by_criteria(
+    candidate: Array,
+    expected: Array,
+    found: Comparison,
+    criteria: list[Criterion],
+    automatic: AutoResult | None,
+    described: dict[str, Any],
+) -> Judgement:
+    """Return the judgement of criteria that all have to hold; the first is that of ``auto``."""
+    decisive = max(criteria, key=lambda c: math.inf if math.isnan(c.budget) else c.budget)
+    holds = all(criterion.holds for criterion in criteria)
+    index = decisive.index if decisive.index >= 0 else found.max_abs_index
+    reference = None
+    if automatic is not None and automatic.yard is not None and automatic.basis != "floor":
+        reference = automatic.yard.base
+    reason = "" if holds else "; ".join(c.describe() for c in criteria if not c.holds)
+    torch_error = automatic.torch_error if automatic is not None else None
+    if not holds and torch_error is not None:
+        reason += f" (PyTorch's own rounding is {torch_error:.2g})"
+    return Judgement(
+        holds,
+        decisive.budget,
+        reason,
+        metrics_of(found, automatic, criteria),
+        worst_of(candidate, expected, reference, index),
+        described,
+        ill_conditioned=torch_error is not None and torch_error > ILL_CONDITIONED,
+        uncapped=automatic is not None
+        and automatic.uncapped
+        and all(c.holds for c in criteria[1:]),
+    )
+
+
+def broken(form: Form, reason: str) -> Judgement:
+    """Return the judgement of an output of another form."""
+    return Judgement(False, math.inf, reason, form=form)
+
+
+def metrics_of(
+    found: Comparison,
+    automatic: AutoResult | None = None,
+    criteria: Sequence[Criterion] = (),
+) -> Metrics:
+    """Return the metrics of a comparison, as the report has them."""
+    return Metrics(
+        elements=found.elements,
+        max_abs=found.max_abs,
+        max_rel=found.max_rel,
+        rms=found.rms,
+        cosine=found.cosine,
+        snr_db=found.snr_db,
+        exceeding=found.exceeding,
+        nonfinite=found.nonfinite,
+        scaled=automatic.error if automatic and automatic.basis != "floor" else None,
+        scaled_torch=automatic.torch_error if automatic else None,
+        criteria={c.name: c.value for c in criteria if c.name != "error"},
+    )
+
+
+def worst_of(
+    candidate: Array, expected: Array, reference: Array | None, index: int
+) -> Worst | None:
+    """Return the element at a flat index with both values, ``None`` for -1."""
+    if index < 0:
+        return None
+    return Worst(
+        index=unravel(index, expected.shape),
+        expected=value_at(expected, index),
+        actual=value_at(candidate, index),
+        reference=None if reference is None else value_at(reference, index),
+    )
+
+
+def describe(tolerance: Tolerance) -> dict[str, Any]:
+    """Return what a tolerance names, as the report has it."""
+    described: dict[str, Any] = {}
+    for name in ("auto", "atol", "rtol", "cosine", "snr_db", "top1", "max_ulp", "metric", "max"):
+        value = getattr(tolerance, name)
+        if value is not None:
+            described[name] = value
+    if tolerance.mismatch:
+        described["mismatch"] = tolerance.mismatch
+    if tolerance.topk is not None:
+        described["topk"] = {"k": tolerance.topk.k, "agreement": tolerance.topk.agreement}
+    return described
+
+
+def unravel(index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the index of the element at a flat index."""
+    return tuple(int(i) for i in np.unravel_index(index, shape)) if shape else ()
+
+
+def value_at(array: Array, index: int) -> float:
+    """Return the element at a flat index, NaN where there is none."""
+    return float(array.reshape(-1)[index]) if array.size else math.nan
+
+
+def shown(value: float) -> str:
+    """Return a value with six digits."""
+    return "NaN" if math.isnan(value) else f"{value:.6g}"
