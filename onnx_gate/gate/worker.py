@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import time
 import traceback
@@ -24,6 +25,7 @@ from onnx_gate.report.model import ModelError, ModelResult
 from onnx_gate.runtimes.base import find_runtime
 from onnx_gate.text import last_lines, plain
 from onnx_gate.verify.context import Context
+from onnx_gate.verify.source_lines import at, of_error
 from onnx_gate.verify.verify import verify
 from onnx_gate.workers import child, tracebacks
 from onnx_gate.workers.worker_log import TAIL_LINES
@@ -41,10 +43,13 @@ def work(payload: tuple[ModelSpec, Context], emit: Callable[[dict[str, Any]], No
     environment = describe_environment(spec)
 
     start = time.perf_counter() - child.born if child.born else None
+    pid = os.getpid()
     try:
         result = verify(spec, context, emit, _explain, start)
-    except Exception as error:
-        result = _failed(spec, error, tracebacks.report(error, emit))
+    except BaseException as error:
+        if os.getpid() != pid:  # a fork that the model made has no result to give
+            raise
+        result = _failed(spec, context, error, tracebacks.report(error, emit))
     message = {"kind": "result", "environment": environment, "model": to_message(result)}
     if recorder is not None:
         recorder.add(_declared(spec, context.workspace))
@@ -52,10 +57,15 @@ def work(payload: tuple[ModelSpec, Context], emit: Callable[[dict[str, Any]], No
     emit(message)
 
 
-def _failed(spec: ModelSpec, error: Exception, text: str) -> ModelResult:
-    """Return the result of a model on which the gate itself has failed."""
+def _failed(spec: ModelSpec, context: Context, error: BaseException, text: str) -> ModelResult:
+    """Return the result of a model that would end its process, or on which the gate has failed."""
     if isinstance(error, MemoryError):
         code, message = codes.OG503, f"out of memory: {error}"
+    elif not isinstance(error, Exception):
+        words = f"{type(error).__name__}: {plain(error, 200)}".rstrip(": ")
+        line = at(of_error(error, context.workspace.resolve()))
+        code = codes.OG501
+        message = f"the model's code raised {words}{line}, which ends the process before a result"
     else:
         code = codes.OG505
         message = (
@@ -71,7 +81,7 @@ def _failed(spec: ModelSpec, error: Exception, text: str) -> ModelResult:
     )
 
 
-def _origin(error: Exception) -> str:
+def _origin(error: BaseException) -> str:
     """Return the last line of ours that an exception has passed, in brackets."""
     package = Path(onnx_gate.__file__).parent
     for frame in reversed(traceback.extract_tb(error.__traceback__)):

@@ -187,9 +187,26 @@ def _data(failure: _Failure) -> str:
     )
 
 
+def _script(failure: _Failure) -> str:
+    values = [value for each in failure.chain for value in _locals(each)]
+    if "LinearPackedParams" in failure.text or "quantized::" in failure.text:
+        return (
+            f"the {failure.exporter} exporter has no translation of torch.ao's quantised modules"
+            f"{at(failure.source)}: export the float model, quantise the file with "
+            "onnxruntime.quantization, and name it with onnx:"
+        )
+    if any(isinstance(value, torch.jit.ScriptModule) for value in values):
+        return (
+            f"a part of the model is TorchScript{at(failure.source)}, which the {failure.exporter} "
+            "exporter does not take inside another module: use the module that it was made from"
+        )
+    return ""
+
+
 # In this order; the number says how many lines of the exporter's own words are worth adding.
 _RECOGNISERS: tuple[tuple[Code, Callable[[_Failure], str], int], ...] = (
     (codes.OG118, _opset, 0),
+    (codes.OG207, _script, 1),
     (codes.OG206, _sizes, 0),
     (codes.OG209, _custom, 1),
     (codes.OG201, _operator, 1),
