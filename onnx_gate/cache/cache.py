@@ -18,7 +18,7 @@ from onnx_gate.cache.entry import Entry
 from onnx_gate.cache.environment import fingerprint_of, variables_that_matter
 from onnx_gate.cache.git_index import tracked
 from onnx_gate.cache.key import Key, key_changes, key_of
-from onnx_gate.cache.path_names import State, find_places
+from onnx_gate.cache.path_names import State, find_names
 from onnx_gate.cache.record import installed
 from onnx_gate.cache.store import Store, Unusable
 from onnx_gate.cache.watch import Watch
@@ -167,8 +167,8 @@ class StoredCache(Cache):
 
     def watch(self) -> None:
         """Watch the repository from now on; models run."""
-        places = self._state.places
-        self._watch = Watch(places.root, places.own)
+        names = self._state.names
+        self._watch = Watch(names.root, names.own)
         self._blind = not self._watch.complete
         if self._blind:
             self.notes.append(
@@ -208,7 +208,7 @@ class StoredCache(Cache):
         if self._watch is None:
             return
         opened = self._watch.end(spec.name)
-        recorded, environment = _said(messages)
+        recorded, environment = _from_messages(messages)
         self._known[spec.name] = frozenset(recorded.opened if recorded is not None else ())
         if recorded is not None and result.verdict in _VERDICTS and not self._blind:
             if self._watch.lost(spec.name):
@@ -244,11 +244,11 @@ class StoredCache(Cache):
         # Whatever Python's events of another process explain was not this one's.
         explained = (self._known.get(name, frozenset()) for name in ended.overlaps)
         others = ended.opened.difference(*explained)
-        found = depend(ended.recorded, others, self._state, self._began)
-        if isinstance(found, str):
-            entry = Entry(key=ended.entry.key, refusal=found)
+        dependencies = depend(ended.recorded, others, self._state, self._began)
+        if isinstance(dependencies, str):
+            entry = Entry(key=ended.entry.key, refusal=dependencies)
         else:
-            entry = replace(ended.entry, dependencies=found)
+            entry = replace(ended.entry, dependencies=dependencies)
         try:
             self._store.write(ended.spec.name, entry)
         except (OSError, ValueError) as error:
@@ -311,7 +311,7 @@ def open_cache(
         raise Unusable("everyone may write into it, the models' user too")
     # Known by version, and where they lie in the repository not by every file of theirs.
     packages = map(Path, installed(str(workspace)))
-    places = find_places(
+    names = find_names(
         workspace,
         [folder, *own, *([launch.private] if launch.private is not None else []), *packages],
         seen.get("HOME", ""),
@@ -327,7 +327,7 @@ def open_cache(
         "the number of threads": str(threads),
         "the sandbox": f"{launch.owner is not None} {confined}",
     }
-    return StoredCache(store, State(places, seen), environment, cases, today)
+    return StoredCache(store, State(names, seen), environment, cases, today)
 
 
 def put_repro(files: Mapping[str, bytes], target: Path) -> None:
@@ -354,8 +354,8 @@ def _files(folder: Path | None) -> dict[str, bytes]:
     }
 
 
-def _said(messages: Iterable[Mapping[str, Any]]) -> tuple[Recorded | None, dict[str, Any]]:
-    """Return what a model's process said of itself; it is not to be trusted with the form."""
+def _from_messages(messages: Iterable[Mapping[str, Any]]) -> tuple[Recorded | None, dict[str, Any]]:
+    """Return what a model's process reports of itself; it is not to be trusted with the form."""
     recorded, environment = None, {}
     for message in messages:
         if isinstance(message.get("environment"), dict):

@@ -56,8 +56,8 @@ def depend(
         return "a part of what it read went unseen"
     if recorded.network:
         return "it opened a network connection"
-    places = state.places
-    opened = _names((*recorded.opened, *others), places)
+    path_names = state.names
+    opened = _names((*recorded.opened, *others), path_names)
     if len(opened) + len(recorded.probed) + len(recorded.listed) > MOST_PATHS:
         return f"it read more than {MOST_PATHS} files"
     files: dict[str, str] = {}
@@ -70,16 +70,16 @@ def depend(
     modules = frozenset(recorded.modules)
     return Dependencies(
         files=files,
-        listings={name: state.listing(name) for name in _names(recorded.listed, places)},
+        listings={name: state.listing(name) for name in _names(recorded.listed, path_names)},
         searches={
             name: state.search(name, modules)
-            for name in _names(recorded.searched, places)
+            for name in _names(recorded.searched, path_names)
             if not name.startswith(("/", "~"))
         },
         modules=recorded.modules,
         probes={
             name: state.probe(name)
-            for name in _names(recorded.probed, places)
+            for name in _names(recorded.probed, path_names)
             if name not in files and not name.startswith("/")
         },
         variables={name: state.variable(name) for name in recorded.variables},
@@ -113,5 +113,5 @@ def _turn(was: str, now: str) -> str:
     return "is new" if was in (ABSENT, FOLDER) else "changed"
 
 
-def _names(paths: Iterable[str], places: PathNames) -> list[str]:
-    return sorted({name for path in paths if (name := places.name(path)) is not None})
+def _names(paths: Iterable[str], path_names: PathNames) -> list[str]:
+    return sorted({name for path in paths if (name := path_names.name(path)) is not None})

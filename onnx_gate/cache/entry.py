@@ -122,7 +122,7 @@ def from_bytes(data: bytes) -> Entry | None:
 
 def _inflate(data: bytes) -> bytes:
     inflater = zlib.decompressobj()
-    found = inflater.decompress(data, MOST_BYTES)
+    content = inflater.decompress(data, MOST_BYTES)
     if inflater.unconsumed_tail:
         raise ValueError("a file is larger than any that was stored")
-    return found
+    return content

@@ -79,7 +79,7 @@ def _packages() -> dict[str, str]:
     By the names of the folders: reading every package's metadata takes a second. Of two with one
     name it is the first on the path that is imported.
     """
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for folder in dict.fromkeys(os.path.realpath(path) for path in (*sys.path, *_site()) if path):
         with suppress(OSError):
             for entry in sorted(os.listdir(folder)):
@@ -91,8 +91,8 @@ def _packages() -> dict[str, str]:
                     with suppress(OSError):
                         record += Path(folder, entry, file).read_bytes()
                 name = name.lower().replace("_", "-")
-                found.setdefault(name, f"{version} {_record_digest(record)}")
-    return found
+                versions.setdefault(name, f"{version} {_record_digest(record)}")
+    return versions
 
 
 def _record_digest(record: bytes) -> str:
@@ -119,12 +119,12 @@ def _instruction_set() -> str:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return platform.processor()
-    found = set()
+    features = set()
     for line in text.splitlines():
         key, _, value = line.partition(":")
         if key.strip() in _CPU_KEYS:
-            found.add(" ".join(sorted(value.split())))
-    return digest("\n".join(sorted(found)).encode())
+            features.add(" ".join(sorted(value.split())))
+    return digest("\n".join(sorted(features)).encode())
 
 
 def _source_digest() -> str:

@@ -50,10 +50,10 @@ def _directory(git: Path) -> Path:
     if git.is_dir():
         return git
     try:
-        _, _, place = git.read_text(encoding="utf-8").partition("gitdir:")
+        _, _, target = git.read_text(encoding="utf-8").partition("gitdir:")
     except (OSError, UnicodeDecodeError):
         return git
-    return (git.parent / place.strip()).resolve()
+    return (git.parent / target.strip()).resolve()
 
 
 def _paths(data: bytes) -> Iterator[bytes]:

@@ -58,10 +58,10 @@ class PathNames:
         return os.path.normpath(os.path.join(self.workspace, name))
 
 
-def find_places(
+def find_names(
     workspace: Path, own: Iterable[Path], home: str, *, shared: bool = False
 ) -> PathNames:
-    """Return the places of a run whose manifest is in ``workspace``.
+    """Return the names of paths of a run whose manifest is in ``workspace``.
 
     The repository around it is found by its ``.git``.
     """
@@ -83,7 +83,7 @@ class State:
     ``variables`` is the environment that models see.
     """
 
-    places: PathNames
+    names: PathNames
     variables: Mapping[str, str]
     _known: dict[tuple[str, ...], str] = field(default_factory=dict)
 
@@ -111,7 +111,7 @@ class State:
     def changed_since(self, name: str, moment: int) -> bool:
         """Return whether a file has changed after a ``moment``, in nanoseconds of the wall clock."""
         try:
-            return os.stat(self.places.path(name)).st_ctime_ns >= moment
+            return os.stat(self.names.path(name)).st_ctime_ns >= moment
         except OSError:
             return False
 
@@ -122,25 +122,25 @@ class State:
 
     def _kind(self, name: str) -> str:
         try:
-            mode = os.stat(self.places.path(name)).st_mode
+            mode = os.stat(self.names.path(name)).st_mode
         except (OSError, ValueError):
             return ABSENT
         return FOLDER if stat.S_ISDIR(mode) else "file"
 
     def _file(self, name: str) -> str:
-        path = self.places.path(name)
+        path = self.names.path(name)
         try:
             # Somebody else chose the name: a pipe would be waited for, a device never end.
             fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         except (OSError, ValueError) as error:
             return CLOSED if isinstance(error, PermissionError) else ABSENT
         with os.fdopen(fd, "rb", buffering=0) as file:
-            found = os.fstat(fd)
-            if stat.S_ISDIR(found.st_mode):
+            status = os.fstat(fd)
+            if stat.S_ISDIR(status.st_mode):
                 return FOLDER
-            if not stat.S_ISREG(found.st_mode) or found.st_size > MOST_BYTES:
+            if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:
                 return CLOSED
-            if self.places.shared and not found.st_mode & stat.S_IROTH:
+            if self.names.shared and not status.st_mode & stat.S_IROTH:
                 return CLOSED
             hashed = hashlib.sha256()
             with suppress(OSError):
@@ -150,7 +150,7 @@ class State:
         return CLOSED
 
     def _names(self, name: str, modules: Collection[str] | None) -> str:
-        path = self.places.path(name)
+        path = self.names.path(name)
         try:
             entries = sorted(os.listdir(path))
         except (OSError, ValueError):
@@ -158,7 +158,7 @@ class State:
         seen = [
             entry
             for entry in entries
-            if entry not in _SKIPPED and not within(os.path.join(path, entry), self.places.own)
+            if entry not in _SKIPPED and not within(os.path.join(path, entry), self.names.own)
         ]
         if modules is not None:
             seen = [

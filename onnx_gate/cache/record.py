@@ -186,9 +186,9 @@ class Recorder:
         def noting(path: Any, *arguments: Any, **options: Any) -> Any:
             if isinstance(path, (str, bytes, os.PathLike)):
                 with suppress(Exception):
-                    found = _path(path)
-                    if found is not None:
-                        self._probed.add(found)
+                    probed = _path(path)
+                    if probed is not None:
+                        self._probed.add(probed)
             return original(path, *arguments, **options)
 
         noting.__name__ = noting.__qualname__ = original.__name__

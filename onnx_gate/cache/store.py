@@ -1,6 +1,6 @@
 """The folder of a cache: many processes read and write it at once, and any of them may be killed.
 
-A file is there whole or not at all, because it is written beside its place and then renamed; what
+A file is there whole or not at all, because it is written under another name and then renamed; what
 is read is checked; whatever cannot be read is as good as not there.
 """
 
@@ -74,13 +74,13 @@ class Store:
 
     def heads(self, model: str) -> list[tuple[Path, Head]]:
         """Return the entries of a model, the newest first, by their first lines."""
-        found = []
+        heads = []
         for path in self._paths(model):
             with suppress(OSError):
                 head = read_head(_read(path, 1024))
                 if head is not None:
-                    found.append((path, head))
-        return found
+                    heads.append((path, head))
+        return heads
 
     def read(self, path: Path) -> Entry | None:
         """Return an entry; ``None`` where it is gone, damaged or not ours."""
@@ -161,8 +161,8 @@ class Store:
         with suppress(OSError):
             for path in (self.folder / _EXPORTS).iterdir():
                 with suppress(OSError):
-                    found = path.lstat()
-                    exports.append((found.st_mtime, found.st_size, path))
+                    status = path.lstat()
+                    exports.append((status.st_mtime, status.st_size, path))
         left = MOST_EXPORTS
         for _, size, path in sorted(exports, reverse=True):
             left -= size
@@ -178,13 +178,13 @@ class Store:
             yield from (self.folder / _ENTRIES).iterdir()
 
     def _paths(self, model: str) -> list[Path]:
-        found = []
+        entries = []
         with suppress(OSError):
             for path in self._folder(model).iterdir():
                 with suppress(OSError):
                     if path.suffix == ".entry":
-                        found.append((path.lstat().st_mtime_ns, path.name, path))
-        return [path for _, _, path in sorted(found, reverse=True)]
+                        entries.append((path.lstat().st_mtime_ns, path.name, path))
+        return [path for _, _, path in sorted(entries, reverse=True)]
 
 
 def _open(path: Path) -> BinaryIO:

@@ -111,8 +111,8 @@ def _folders(root: str, apart: tuple[str, ...]) -> Iterator[str]:
         if folder in apart:
             continue
         entries: list[os.DirEntry[str]] = []
-        with suppress(OSError), os.scandir(folder) as found:
-            entries = list(found)
+        with suppress(OSError), os.scandir(folder) as scanned:
+            entries = list(scanned)
         if any(entry.name == "pyvenv.cfg" for entry in entries):
             continue
         yield folder

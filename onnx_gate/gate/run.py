@@ -249,7 +249,7 @@ class _Models:
 
 @dataclass(frozen=True)
 class _Tasks:
-    """What the workers of one run are told."""
+    """Makes the tasks of one run: what each worker is to do."""
 
     manifest: Manifest
     options: Options

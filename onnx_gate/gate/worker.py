@@ -32,7 +32,7 @@ from onnx_gate.workers.worker_log import TAIL_LINES
 
 
 def work(payload: tuple[ModelSpec, Context], emit: Callable[[dict[str, Any]], None]) -> None:
-    """Verify one model; the message of kind ``result`` is the whole of what was found."""
+    """Verify one model; the message of kind ``result`` has all of the result."""
     spec, context = payload
     if context.confinement is not None:
         context.confinement.enter()

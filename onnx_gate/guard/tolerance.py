@@ -82,21 +82,21 @@ def _shrunk(name: str, base: float, head: float) -> Iterator[str]:
 
 def _criteria(tolerance: Tolerance) -> dict[str, str]:
     """Return the criteria that are named, in words; ``atol`` and ``rtol`` are one."""
-    found: dict[str, str] = {}
+    criteria: dict[str, str] = {}
     for name in (*_CEILINGS, *_MINIMA):
         if getattr(tolerance, name) is not None:
-            found[name] = f"{name} {number(getattr(tolerance, name))}"
+            criteria[name] = f"{name} {number(getattr(tolerance, name))}"
     close = {name: getattr(tolerance, name) for name in ("atol", "rtol")}
     if any(value is not None for value in close.values()):
         if tolerance.mismatch:
             close["mismatch"] = tolerance.mismatch
         given = {name: value for name, value in close.items() if value is not None}
-        found["closeness"] = listed(f"{name} {number(value)}" for name, value in given.items())
+        criteria["closeness"] = listed(f"{name} {number(value)}" for name, value in given.items())
     if tolerance.topk is not None:
-        found["topk"] = f"top{tolerance.topk.k} {number(tolerance.topk.agreement)}"
+        criteria["topk"] = f"top{tolerance.topk.k} {number(tolerance.topk.agreement)}"
     if tolerance.metric is not None:
-        found["metric"] = f"metric {quote(tolerance.metric)} max {number(tolerance.max)}"
-    return found
+        criteria["metric"] = f"metric {quote(tolerance.metric)} max {number(tolerance.max)}"
+    return criteria
 
 
 def _parts_integers(own: Tolerance | None) -> bool:

@@ -53,10 +53,10 @@ def suites(base: ModelSpec, head: ModelSpec) -> Iterator[str]:
 def dims(base: ModelSpec, head: ModelSpec) -> Iterator[str]:
     """Yield the sizes of dynamic dimensions, and combinations of them, that are tried no more.
 
-    A dimension is known by its place in the inputs, so that it may have another name.
+    A dimension is known by its position in the inputs, so that it may have another name.
     """
     targets: dict[str, dict[str, None]] = {name: {} for name in base.dims}
-    for name, old, new in _places(base, head):
+    for name, old, new in _dimension_pairs(base, head):
         if isinstance(old, str) and isinstance(new, str):
             targets[old][new] = None
         elif isinstance(old, str):
@@ -64,10 +64,10 @@ def dims(base: ModelSpec, head: ModelSpec) -> Iterator[str]:
         elif isinstance(new, str) and old not in head.dims[new]:
             yield f"input {quote(name)}: {old} → {new} ({listed(head.dims[new])})"
     lost = False
-    for old, found in targets.items():
-        if not found and not _declared(base, head, old) and old in head.dims:
-            found[old] = None
-        for new in found:
+    for old, renamed in targets.items():
+        if not renamed and not _declared(base, head, old) and old in head.dims:
+            renamed[old] = None
+        for new in renamed:
             label = old if new == old else f"{old} → {new}"
             sizes = f"{listed(base.dims[old])} → {listed(head.dims[new])}"
             if set(base.dims[old]) - set(head.dims[new]):
@@ -119,8 +119,10 @@ def _described(suite: Suite) -> str:
     return listed(_demands(suite))
 
 
-def _places(base: ModelSpec, head: ModelSpec) -> Iterator[tuple[str, int | str, int | str]]:
-    """Yield both sides' size or name at each place of the inputs that both declare alike."""
+def _dimension_pairs(
+    base: ModelSpec, head: ModelSpec
+) -> Iterator[tuple[str, int | str, int | str]]:
+    """Yield both sides' size or name at each position of the inputs that both declare alike."""
     for name, old in base.inputs.items():
         new = head.inputs.get(name)
         if new is not None and len(old.shape) == len(new.shape):
@@ -130,26 +132,28 @@ def _places(base: ModelSpec, head: ModelSpec) -> Iterator[tuple[str, int | str, 
 
 def _declared(base: ModelSpec, head: ModelSpec, dim: str) -> bool:
     """Return whether some input that has the dimension in the base can be compared with the head's."""
-    return any(before == dim for _, before, _ in _places(base, head))
+    return any(before == dim for _, before, _ in _dimension_pairs(base, head))
 
 
 def _combinations(
     base: ModelSpec, head: ModelSpec, targets: Mapping[str, Mapping[str, None]]
 ) -> Iterator[str]:
     """Yield the loss of combinations, of which the cross product is tried where it is small."""
-    known = {name: found for name, found in targets.items() if found}
-    joined = len({new for found in known.values() for new in found}) < sum(map(len, known.values()))
+    known = {name: renamed for name, renamed in targets.items() if renamed}
+    joined = len({new for renamed in known.values() for new in renamed}) < sum(
+        map(len, known.values())
+    )
     tried = combinations(base.dims)
     if not joined and len(tried) < math.prod(map(len, base.dims.values())):
         return
     kept = {
-        tuple(sizes[new] for found in known.values() for new in found)
+        tuple(sizes[new] for renamed in known.values() for new in renamed)
         for sizes in combinations(head.dims)
     }
     gone = [
         sizes
         for sizes in tried
-        if tuple(sizes[name] for name, found in known.items() for _ in found) not in kept
+        if tuple(sizes[name] for name, renamed in known.items() for _ in renamed) not in kept
     ]
     if gone:
         label = sizes_label({name: gone[0][name] for name in known})

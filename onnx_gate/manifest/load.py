@@ -38,23 +38,23 @@ def load_bytes(content: bytes, path: Path, *, on_disk: bool = False) -> Manifest
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = content[: error.start]
-        place = Location(before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1)
-        raise _error(path, place, "this is not UTF-8 text; save the file as UTF-8") from None
+        location = Location(before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1)
+        raise _error(path, location, "this is not UTF-8 text; save the file as UTF-8") from None
     try:
         source = yaml_source.read(text)
     except yaml_source.Unreadable as error:
-        raise _error(path, error.place, error.message) from None
+        raise _error(path, error.location, error.message) from None
     checked = validate(source)
-    found = list(source.mistakes)
-    found += [(source.place(each), each) for each in checked.mistakes]
+    mistakes = list(source.mistakes)
+    mistakes += [(source.location(each), each) for each in checked.mistakes]
     if checked.file is not None:
         resolver = Resolver(checked, source, path.parent if on_disk else None)
         models = resolver.resolve(checked.file)
-        found += [(source.place(each), each) for each in resolver.mistakes]
-        if not found:
+        mistakes += [(source.location(each), each) for each in resolver.mistakes]
+        if not mistakes:
             digest = hashlib.sha256(content).hexdigest()
             return Manifest(path, digest, checked.file.requirements, models)
-    raise ManifestError(_problems(path, found))
+    raise ManifestError(_problems(path, mistakes))
 
 
 def _read(path: Path) -> bytes:
@@ -72,15 +72,15 @@ def _read(path: Path) -> bytes:
         raise _error(path, _START, f"cannot be read: {what}; check its permissions") from None
 
 
-def _error(path: Path, place: Location, message: str) -> ManifestError:
-    return ManifestError([Problem(str(path), place.line, place.column, "", message)])
+def _error(path: Path, location: Location, message: str) -> ManifestError:
+    return ManifestError([Problem(str(path), location.line, location.column, "", message)])
 
 
-def _problems(path: Path, found: Iterable[tuple[Location, Mistake]]) -> list[Problem]:
+def _problems(path: Path, mistakes: Iterable[tuple[Location, Mistake]]) -> list[Problem]:
     unique = sorted(
         {
-            Problem(str(path), place.line, place.column, dotted(each.blamed), each.message)
-            for place, each in found
+            Problem(str(path), location.line, location.column, dotted(each.blamed), each.message)
+            for location, each in mistakes
         },
         key=lambda problem: (problem.line, problem.column, problem.path, problem.message),
     )

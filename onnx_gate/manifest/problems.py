@@ -38,9 +38,9 @@ class Problem:
 
 @dataclass(frozen=True)
 class Mistake:
-    """What is wrong with the value at ``path``, before it has a place.
+    """What is wrong with the value at ``path``, before it has a location.
 
-    ``at_key`` says that the last key itself is wrong: it has the place, its mapping the blame.
+    ``at_key`` says that the last key itself is wrong: it has the location, its mapping the blame.
     """
 
     path: Keys

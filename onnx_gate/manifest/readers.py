@@ -37,7 +37,7 @@ def mistake(message: str) -> PydanticCustomError:
     return PydanticCustomError("manifest", "{message}", {"message": message})
 
 
-def _told(check: Callable[..., Any], *values: Any) -> Any:
+def _checked(check: Callable[..., Any], *values: Any) -> Any:
     try:
         return check(*values)
     except ValueError as error:
@@ -153,14 +153,14 @@ def read_exporter(value: Any) -> str:
 
 def read_dtype(value: Any) -> Any:
     """One of the dtypes."""
-    return _told(shapes.check_dtype, _words(value, "a dtype such as float32"))
+    return _checked(shapes.check_dtype, _words(value, "a dtype such as float32"))
 
 
 def read_dimension(value: Any) -> Any:
     """A static size, or the name of a dynamic dimension."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise mistake(f"expected a size or the name of a dimension, found {describe(value)}")
-    return _told(shapes.check_dimension, value)
+    return _checked(shapes.check_dimension, value)
 
 
 def read_sizes(value: Any) -> Any:

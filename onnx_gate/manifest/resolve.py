@@ -154,15 +154,15 @@ class Resolver:
     def _named_suites(
         self, here: Keys, names: tuple[str, ...] | None
     ) -> dict[str, spec.Suite | None]:
-        found: dict[str, spec.Suite | None] = {}
+        suites: dict[str, spec.Suite | None] = {}
         for index, name in enumerate(names or ()):
             if name not in self._suites:
                 self._tell(
                     (*here, index),
                     f"unknown suite {quote(name)}{self._likeness(name, self._suites)}",
                 )
-            found[name] = self._suites.get(name)
-        return found
+            suites[name] = self._suites.get(name)
+        return suites
 
     def _need_ranges(
         self,

@@ -40,15 +40,15 @@ _STRUCTURE_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 class Unreadable(Exception):
     """Text from which no data can be had: where, and why."""
 
-    def __init__(self, place: Location, message: str) -> None:
+    def __init__(self, location: Location, message: str) -> None:
         super().__init__(message)
-        self.place = place
+        self.location = location
         self.message = message
 
 
 @dataclass
 class Source:
-    """Plain data, and for each path in it the places of the key and of the value.
+    """Plain data, and for each path in it the locations of the key and of the value.
 
     ``old_booleans`` has the paths of the unquoted words that are booleans in YAML 1.1 and text in
     YAML 1.2, with what they were in YAML 1.1.
@@ -66,7 +66,7 @@ class Source:
             path = path[:-1]
         return path
 
-    def place(self, mistake: Mistake) -> Location:
+    def location(self, mistake: Mistake) -> Location:
         """Where a mistake stands."""
         path = self.known(mistake.path)
         return self.keys.get(path, self.values[path]) if mistake.at_key else self.values[path]
@@ -74,12 +74,12 @@ class Source:
 
 @dataclass
 class _Node:
-    place: Location
+    location: Location
     plain: bool = False
     text: str | None = None
     items: list[_Node] | None = None
     pairs: list[tuple[_Node, _Node]] | None = None
-    own_place: bool = True  # False: a block mapping or nothing, better shown at its key
+    own_location: bool = True  # False: a block mapping or nothing, better shown at its key
 
 
 def read(text: str) -> Source:
@@ -107,7 +107,7 @@ def read(text: str) -> Source:
     return source
 
 
-def _place(mark: Any) -> Location:
+def _location(mark: Any) -> Location:
     return Location(mark.line + 1, mark.column + 1)
 
 
@@ -119,11 +119,11 @@ def _unreadable(error: yaml.MarkedYAMLError, text: str) -> Unreadable:
     if mark.line >= len(lines):
         begin = error.context_mark
         if begin is not None and begin.line < len(lines):
-            place = _place(begin)
+            location = _location(begin)
         else:
-            place = Location(len(lines), max(1, len(lines[-1])))
+            location = Location(len(lines), max(1, len(lines[-1])))
         what = "the file ends while something is open; close the bracket or the quote"
-        return Unreadable(place, f"this is not YAML: {what}")
+        return Unreadable(location, f"this is not YAML: {what}")
     line = lines[mark.line]
     message = f"this is not YAML: {error.problem}"
     if "\t" in line[: mark.column + 1]:
@@ -136,7 +136,7 @@ def _unreadable(error: yaml.MarkedYAMLError, text: str) -> Unreadable:
         message += "; a value that contains ': ' needs quotes, a key stands on its own line"
     else:
         message += "; check the indentation, the brackets and the quotes near here"
-    return Unreadable(_place(mark), message)
+    return Unreadable(_location(mark), message)
 
 
 class _Composer:
@@ -155,7 +155,7 @@ class _Composer:
             if isinstance(event, yaml.DocumentStartEvent):
                 if root is not None:
                     raise Unreadable(
-                        _place(event.start_mark),
+                        _location(event.start_mark),
                         "a second document begins here; write one manifest a file, without '---'",
                     )
             elif not isinstance(event, yaml.DocumentEndEvent):
@@ -165,56 +165,56 @@ class _Composer:
         return root
 
     def _node(self, event: Any, depth: int) -> _Node:
-        place = _place(event.start_mark)
+        location = _location(event.start_mark)
         if depth > MAX_DEPTH:
-            raise Unreadable(place, f"nested deeper than {MAX_DEPTH} levels; flatten it")
+            raise Unreadable(location, f"nested deeper than {MAX_DEPTH} levels; flatten it")
         if isinstance(event, yaml.AliasEvent):
-            return self._alias(str(event.anchor), place)
+            return self._alias(str(event.anchor), location)
         if event.anchor is not None:
             self._anchors[event.anchor] = None
         if isinstance(event, yaml.ScalarEvent):
-            node = self._scalar(event, place)
+            node = self._scalar(event, location)
         else:
-            self._check_tag(event.tag, place, _STRUCTURE_TAGS)
-            node = self._collection(event, place, depth)
+            self._check_tag(event.tag, location, _STRUCTURE_TAGS)
+            node = self._collection(event, location, depth)
         if event.anchor is not None:
             self._anchors[event.anchor] = node
         return node
 
-    def _alias(self, anchor: str, place: Location) -> _Node:
+    def _alias(self, anchor: str, location: Location) -> _Node:
         if anchor not in self._anchors:
             raise Unreadable(
-                place,
+                location,
                 f"no anchor &{anchor} before this alias; "
                 "define it above, or quote a value that begins with '*'",
             )
         node = self._anchors[anchor]
         if node is None:
-            raise Unreadable(place, f"the anchor &{anchor} contains itself; write it out")
+            raise Unreadable(location, f"the anchor &{anchor} contains itself; write it out")
         return node
 
-    def _scalar(self, event: Any, place: Location) -> _Node:
-        self._check_tag(event.tag, place, _TEXT_TAGS)
+    def _scalar(self, event: Any, location: Location) -> _Node:
+        self._check_tag(event.tag, location, _TEXT_TAGS)
         plain = event.style in (None, "") and event.implicit[0] and event.tag is None
         empty = plain and not event.value
-        return _Node(place, plain=plain, text=event.value, own_place=not empty)
+        return _Node(location, plain=plain, text=event.value, own_location=not empty)
 
-    def _collection(self, event: Any, place: Location, depth: int) -> _Node:
+    def _collection(self, event: Any, location: Location, depth: int) -> _Node:
         children: list[_Node] = []
         for child in self._events:
             if isinstance(child, yaml.SequenceEndEvent | yaml.MappingEndEvent):
                 break
             children.append(self._node(child, depth + 1))
         if isinstance(event, yaml.SequenceStartEvent):
-            return _Node(place, items=children)
+            return _Node(location, items=children)
         pairs = list(zip(children[::2], children[1::2], strict=True))
-        return _Node(place, pairs=pairs, own_place=bool(event.flow_style))
+        return _Node(location, pairs=pairs, own_location=bool(event.flow_style))
 
-    def _check_tag(self, tag: str | None, place: Location, allowed: tuple[str, ...]) -> None:
+    def _check_tag(self, tag: str | None, location: Location, allowed: tuple[str, ...]) -> None:
         if tag is not None and tag not in allowed:
             shown = quote(tag.replace("tag:yaml.org,2002:", "!!"))
             message = f"the tag {shown} is not allowed; write plain values"
-            self._source.mistakes.append((place, Mistake((), message)))
+            self._source.mistakes.append((location, Mistake((), message)))
 
 
 class _Builder:
@@ -223,7 +223,7 @@ class _Builder:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._count = 0
-        self._told: set[tuple[Location, str]] = set()
+        self._reported: set[tuple[Location, str]] = set()
 
     def build(self, node: _Node, path: Keys, depth: int) -> None:
         self._source.data = self._value(node, path, depth)
@@ -231,7 +231,9 @@ class _Builder:
     def _value(self, node: _Node, path: Keys, depth: int) -> Any:
         self._spend(node, depth)
         source = self._source
-        source.values[path] = node.place if node.own_place else source.keys.get(path, node.place)
+        source.values[path] = (
+            node.location if node.own_location else source.keys.get(path, node.location)
+        )
         if node.items is not None:
             return [
                 self._value(item, (*path, index), depth + 1)
@@ -248,19 +250,19 @@ class _Builder:
         made: dict[str, Any] = {}
         for (key, value), is_own in [(pair, True) for pair in own] + [(p, False) for p in merged]:
             if key.text is None:
-                self._mistake(key.place, path, "a key must be plain text; remove the brackets")
+                self._mistake(key.location, path, "a key must be plain text; remove the brackets")
                 continue
             here = (*path, key.text)
             if key.text in made:
                 if is_own:
                     line = self._source.keys[here].line
                     what = f"the key {quote(key.text)} is already on line {line}; keep one of them"
-                    self._mistake(key.place, path, what)
+                    self._mistake(key.location, path, what)
                 continue
             if _SURROGATE.search(key.text):
-                self._mistake(key.place, path, "a lone surrogate is not text; remove it")
+                self._mistake(key.location, path, "a lone surrogate is not text; remove it")
                 continue
-            self._source.keys[here] = key.place
+            self._source.keys[here] = key.location
             made[key.text] = self._value(value, here, depth + 1)
         return made
 
@@ -275,7 +277,7 @@ class _Builder:
                 self._spend(base, depth + 1)
                 if base.pairs is None:
                     what = "only a mapping, or a list of mappings, can be merged with '<<'"
-                    self._mistake(base.place, path, what)
+                    self._mistake(base.location, path, what)
                     continue
                 for part in self._pairs(base, path, depth + 1):
                     merged += part
@@ -286,7 +288,7 @@ class _Builder:
         text = node.text or ""
         if not node.plain:
             if _SURROGATE.search(text):
-                self._mistake(node.place, path, "a lone surrogate is not text; remove it")
+                self._mistake(node.location, path, "a lone surrogate is not text; remove it")
                 return "?"
             return text
         if text in _WORDS:
@@ -294,7 +296,7 @@ class _Builder:
         if _INT.fullmatch(text):
             if len(text) > MAX_DIGITS:
                 what = f"a number of {len(text)} digits; at most {MAX_DIGITS} are read"
-                raise Unreadable(node.place, what)
+                raise Unreadable(node.location, what)
             base = {"0x": 16, "0o": 8}.get(text[:2], 10)
             return int(text, base)
         if _FLOAT.fullmatch(text):
@@ -306,14 +308,14 @@ class _Builder:
     def _spend(self, node: _Node, depth: int) -> None:
         self._count += 1
         if depth > MAX_DEPTH:
-            raise Unreadable(node.place, f"nested deeper than {MAX_DEPTH} levels; flatten it")
+            raise Unreadable(node.location, f"nested deeper than {MAX_DEPTH} levels; flatten it")
         if self._count > MAX_NODES:
             raise Unreadable(
-                node.place,
+                node.location,
                 f"more than {MAX_NODES} values once the aliases are expanded; split the manifest",
             )
 
-    def _mistake(self, place: Location, path: Keys, message: str) -> None:
-        if (place, message) not in self._told:  # an alias brings the same mistake again
-            self._told.add((place, message))
-            self._source.mistakes.append((place, Mistake(path, message)))
+    def _mistake(self, location: Location, path: Keys, message: str) -> None:
+        if (location, message) not in self._reported:  # an alias brings the same mistake again
+            self._reported.add((location, message))
+            self._source.mistakes.append((location, Mistake(path, message)))

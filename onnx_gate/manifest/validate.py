@@ -81,15 +81,15 @@ def validate(source: Source) -> Checked:
 
 
 def _echo(detail: ErrorDetails) -> bool:
-    """Whether a list is called too short only because its entries are wrong, which is told."""
+    """Whether a list is called too short only because its entries are wrong, which is reported."""
     return detail["type"] == "too_short" and len(detail["input"]) >= detail["ctx"]["min_length"]
 
 
 def _mistakes(
     details: list[ErrorDetails], source: Source, read_as: Mapping[int, type[Entry]]
 ) -> list[Mistake]:
-    placed = sorted(details, key=lambda detail: source.place(Mistake(detail["loc"], "")))
-    return [_mistake(detail, source, read_as) for detail in placed[: MAX_MISTAKES + 1]]
+    ordered = sorted(details, key=lambda detail: source.location(Mistake(detail["loc"], "")))
+    return [_mistake(detail, source, read_as) for detail in ordered[: MAX_MISTAKES + 1]]
 
 
 def _mistake(detail: ErrorDetails, source: Source, read_as: Mapping[int, type[Entry]]) -> Mistake:

@@ -56,20 +56,20 @@ def expectation(past: int | None, weights: int, limit: int | None = None) -> int
 
 
 def longest_first(seconds: Sequence[float | None]) -> list[int]:
-    """Return the places of tasks in the order in which to start them.
+    """Return the indices of tasks in the order in which to start them.
 
     What is unknown takes the median of what is known; equal ones keep their order.
     """
     known = [each for each in seconds if each is not None]
     usual = median(known) if known else 0.0
     taken = [usual if each is None else each for each in seconds]
-    return sorted(range(len(taken)), key=lambda place: -taken[place])
+    return sorted(range(len(taken)), key=lambda index: -taken[index])
 
 
 def next_to_start(
     waiting: Sequence[QueuedTask], seats: Sequence[RunningMemory], room: int
 ) -> int | None:
-    """Return the place in ``waiting`` of the task to start now, None where none may.
+    """Return the index in ``waiting`` of the task to start now, None where none may.
 
     ``room`` is what can be allocated now beyond what the workers of ``seats`` own. The first task
     that fits is next: it needs no more than what is left once every worker has grown to what is
@@ -81,16 +81,16 @@ def next_to_start(
     if not seats:
         return 0
     left = room - sum(max(0, seat.expected - seat.used) for seat in seats)
-    for place, task in enumerate(waiting):
+    for index, task in enumerate(waiting):
         if task.expected <= left:
-            return place
+            return index
         if task.passed >= PATIENCE:
             return None
     return None
 
 
 def to_end(seats: Sequence[RunningMemory], room: int) -> int | None:
-    """Return the place of the worker to end where memory is short (``room`` below 0).
+    """Return the index of the worker to end where memory is short (``room`` below 0).
 
     Room was made for what is expected of each, so one that has outgrown that is at fault: the one
     that has done so most, which keeps the others from being run again for its sake. Where none
@@ -101,8 +101,8 @@ def to_end(seats: Sequence[RunningMemory], room: int) -> int | None:
         return None
     return max(
         range(len(seats)),
-        key=lambda place: (
-            max(0, seats[place].used - seats[place].expected),
-            seats[place].started,
+        key=lambda index: (
+            max(0, seats[index].used - seats[index].expected),
+            seats[index].started,
         ),
     )

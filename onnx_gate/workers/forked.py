@@ -52,9 +52,9 @@ def run_forked(
         name = signal.Signals(os.WTERMSIG(status)).name
         return {}, Trouble(f"killed by {name}", killed=True)
     try:
-        found = json.loads(data)
-        if status == 0 and isinstance(found, dict):
-            return found, Trouble()
+        answer = json.loads(data)
+        if status == 0 and isinstance(answer, dict):
+            return answer, Trouble()
     except ValueError:
         pass
     code = os.waitstatus_to_exitcode(status)

@@ -291,8 +291,8 @@ class _Server:
     def _next_dead(self) -> int | None:
         with suppress(ChildProcessError):
             if hasattr(os, "waitid"):
-                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-                return found.si_pid if found else None
+                dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                return dead.si_pid if dead else None
             # macOS before Python 3.13, where orphans do not come here: only workers can be dead.
             table = process.process_table()
             return next((p for p in self._workers if p in table and table[p].state == "Z"), None)

@@ -82,7 +82,7 @@ def run_tasks(
     order = admission.longest_first([task.expected_seconds for task in tasks])
     before = process.set_subreaper(True)
     try:
-        pool.run([tasks[place] for place in order], jobs)
+        pool.run([tasks[index] for index in order], jobs)
         # Alone, a worker that runs out of memory does so by itself.
         pool.run(tuple(pool.retry_alone), 1)
         # Whoever was running when a fork server died may have killed it: alone, it can only
@@ -134,13 +134,13 @@ class _Pool:
         while queue or self._active:
             try:
                 while len(self._active) < jobs:
-                    place = self._next(queue, passed)
-                    if place is None:
+                    index = self._next(queue, passed)
+                    if index is None:
                         break
                     if self._server is None and not self._start_server(queue):
                         return
-                    passed.update(task.name for task in queue[:place])
-                    self._spawn(queue.pop(place))
+                    passed.update(task.name for task in queue[:index])
+                    self._spawn(queue.pop(index))
                 for key, _ in self._selector.select(TICK):
                     receive: Callable[[], None] = key.data
                     receive()
@@ -163,7 +163,7 @@ class _Pool:
             self._selector.close()
 
     def _next(self, queue: Sequence[Task], passed: Counter[str]) -> int | None:
-        """The place in the queue of the task to start now."""
+        """Return the index in the queue of the task to start now."""
         if not queue or not self._active:
             return 0 if queue else None
         waiting = [QueuedTask(self._own(task), passed[task.name]) for task in queue]
@@ -393,10 +393,10 @@ class _Pool:
         # Whoever is ending already gives its memory back.
         if len(workers) < 2 or any(worker.doom for worker in workers):
             return
-        place = admission.to_end(self._seats(), self._room())
-        if place is not None:
-            workers[place].retry_alone = True
-            self._terminate(workers[place], "memory", "no memory was left beside others")
+        index = admission.to_end(self._seats(), self._room())
+        if index is not None:
+            workers[index].retry_alone = True
+            self._terminate(workers[index], "memory", "no memory was left beside others")
 
     def _abandon(self, last: bool) -> None:
         """The server is lost: end its workers, and remember who may have been at fault."""

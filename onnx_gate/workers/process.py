@@ -87,7 +87,7 @@ def _psutil_table() -> dict[int, Row]:
 def families(table: Mapping[int, Row], roots: Collection[int]) -> dict[int, list[Row]]:
     """The family of each worker in ``roots``, the worker itself included."""
     owners: dict[int, int | None] = {root: root for root in roots}
-    found: dict[int, list[Row]] = {root: [] for root in roots}
+    members: dict[int, list[Row]] = {root: [] for root in roots}
     for row in table.values():
         trail: list[int] = []
         at: Row | None = row
@@ -97,7 +97,7 @@ def families(table: Mapping[int, Row], roots: Collection[int]) -> dict[int, list
                 owner = owners[at.pid]
                 break
             trail.append(at.pid)
-            if at.sid in found:
+            if at.sid in members:
                 owner = at.sid
                 break
             # Marked before its parent is looked at, so that a table read while pids were being
@@ -106,8 +106,8 @@ def families(table: Mapping[int, Row], roots: Collection[int]) -> dict[int, list
             at = table.get(at.ppid)
         owners.update(dict.fromkeys(trail, owner))
         if owner is not None:
-            found[owner].append(row)
-    return found
+            members[owner].append(row)
+    return members
 
 
 def children_elsewhere() -> list[Row]:

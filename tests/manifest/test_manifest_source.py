@@ -27,7 +27,7 @@ def loader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 def refusal(text: str) -> str:
     with pytest.raises(source.Unreadable) as caught:
         source.read(text)
-    return f"{caught.value.place.line}:{caught.value.place.column}: {caught.value.message}"
+    return f"{caught.value.location.line}:{caught.value.location.column}: {caught.value.message}"
 
 
 @pytest.mark.parametrize(
