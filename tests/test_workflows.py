@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -23,6 +22,7 @@ from onnx_gate.report.io import to_json, write_text
 from onnx_gate.report.model import Counts, ManifestInfo, ModelResult, Report
 from tests.support.gate import ROOT
 from tests.support.runner import parse_outputs
+from tests.support.samples import FENCES, SAMPLES
 from tools import release
 
 pytestmark = pytest.mark.process
@@ -33,21 +33,11 @@ PUBLISH: dict[str, Any] = yaml.safe_load((ROOT / "publish/action.yml").read_text
 PAGE = (ROOT / "docs" / "action.md").read_text(encoding="utf-8")
 GATE = "onnx-gate/onnx-gate"
 
-_FENCE = re.compile(r"^```yaml\n(.*?)^```", re.M | re.S)
 _USES = re.compile(
     r"^\s*(?:- )?uses: (?P<action>[^\s@]+)@(?P<ref>\S+)(?:\s+# (?P<version>\S+))?$", re.M
 )
 _TAG = re.compile(r"v\d+\.\d+\.\d+")
 _PINS = {"unpinned-uses": {"config": {"policies": {f"{GATE.split('/')[0]}/*": "ref-pin"}}}}
-
-FENCES = {
-    f"{page.name}-{number}": textwrap.dedent(text)
-    for page in sorted((ROOT / "docs").glob("*.md"))
-    for number, text in enumerate(_FENCE.findall(page.read_text(encoding="utf-8")))
-    if "uses:" in text
-}
-SAMPLES = {name: text for name, text in FENCES.items() if text.startswith("name:")}
-
 
 # --- The tools ---
 

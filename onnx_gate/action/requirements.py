@@ -19,7 +19,9 @@ from pathlib import Path
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 CONSTRAINTS = "constraints.txt"
 SECONDS = 1800
-_TAIL = 20
+_TAIL = 40
+# pip's own words, then those of what it started.
+_REASONS = tuple(re.compile(rf"\s*{mark} (.+)") for mark in ("ERROR:", "×", "error:"))
 _PROBE_SECONDS = 5
 _TORCH = re.compile(r"^\s*torch(vision|audio)?\b", re.M | re.I)
 
@@ -67,9 +69,12 @@ def _why(status: int | None, tail: Sequence[str]) -> str:
     """Return what pip gives as its reason, else how it ended."""
     if status is None:
         return f"it took longer than {SECONDS // 60} minutes"
-    reasons = [line.removeprefix("ERROR: ") for line in tail if line.startswith("ERROR: ")]
     ended = f"pip ended with status {status}"
-    return f"{ended}: {reasons[-1]}" if reasons else ended
+    for pattern in _REASONS:
+        reasons = [match[1] for line in tail if (match := pattern.match(line))]
+        if reasons:
+            return f"{ended}: {reasons[-1]}"
+    return ended
 
 
 def gate_requirements() -> list[str]:

@@ -138,11 +138,12 @@ def run_of(environ: Mapping[str, str]) -> Run | None:
     """
     try:
         context = read_context(environ)
+        number, attempt, sha = context.run_id, context.run_attempt, context.sha
     except UserError:
-        return None
-    if not context.run_id:
-        return None
-    return Run(id=context.run_id, attempt=context.run_attempt, sha=context.sha)
+        # What the event lacks, it lacks in every job.
+        number, attempt = _number(environ, "GITHUB_RUN_ID"), _number(environ, "GITHUB_RUN_ATTEMPT")
+        sha = _sha(environ)
+    return Run(id=number, attempt=attempt, sha=sha) if number else None
 
 
 def read_pull_request(data: object, repository: str) -> PullRequest:

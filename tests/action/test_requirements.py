@@ -105,8 +105,12 @@ def test_what_cannot_be_installed_is_an_error(
     assert step.status == 1
     assert step.outputs["verdict"] == "error"
     [problem] = step.report["problems"]
-    assert "requirements.txt could not be installed" in problem["message"]
-    assert said in problem["message"]
+    assert (
+        "requirements.txt could not be installed: pip ended with status 1: " in problem["message"]
+    )
+    assert "\n" not in problem["message"]
+    assert any(said in line for line in problem["tail"])
+    assert "```text\n" in step.summary, "the last lines are a block of their own"
 
 
 def test_a_setup_script_gets_no_secret_and_issues_no_command(image: str, job: Job) -> None:

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnx_gate.errors import UserError
-from onnx_gate.github.run_context import Context, PullRequest, WorkflowRun, read_context
+from onnx_gate.github.run_context import Context, PullRequest, WorkflowRun, read_context, run_of
+from onnx_gate.report.model import Run
 from tests.support.github.contexts import EVENTS
 from tests.support.github.state import BASE, HEAD
 from tests.support.github.strategies import JSON
@@ -175,3 +176,13 @@ def test_importing_loads_nothing_heavy() -> None:
         [sys.executable, "-c", CODE], check=True, capture_output=True, text=True, timeout=60
     )
     assert done.stdout.split() == []
+
+
+def test_every_job_of_a_run_knows_which_it_is(tmp_path: Path) -> None:
+    environ = {"GITHUB_RUN_ID": "17", "GITHUB_RUN_ATTEMPT": "2", "GITHUB_SHA": HEAD}
+    assert run_of(environ) == Run(id=17, attempt=2, sha=HEAD), "an event that says nothing"
+    event = tmp_path / "event.json"
+    event.write_text(json.dumps({"pull_request": {"number": 7, "head": {"sha": BASE}}}))
+    environ |= {"GITHUB_EVENT_NAME": "pull_request", "GITHUB_EVENT_PATH": str(event)}
+    assert run_of(environ | {"GITHUB_REPOSITORY": "octo/models"}) is not None
+    assert run_of({}) is None
