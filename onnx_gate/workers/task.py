@@ -27,9 +27,9 @@ class Task:
     timeout: float
     memory: int | None
     log: Path
-    processor: float | None = None
     expected_seconds: float | None = None
     expected_memory: int | None = None
+    processor: float | None = None
 
 
 @dataclass(frozen=True)
