@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import gate as command
 from tests.support import profiles
-from tests.support.gate import ROOT, Run, finished_run, gate
 from tests.support.layers import refuse_torch, without_torch
 
 UNIT = pytest.StashKey[frozenset[Path]]()
@@ -54,8 +54,8 @@ def golden(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
     def compare(path: Path, text: str) -> None:
         if request.config.getoption("--update-golden"):
             path.parent.mkdir(exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        assert text == path.read_text(encoding="utf-8"), f"{path.name} differs: make golden"
+            path.write_bytes(text.encode())
+        assert text == path.read_bytes().decode(), f"{path.name} differs: make golden"
 
     return compare
 
@@ -97,7 +97,7 @@ def project(once: Callable[..., Path]) -> Path:
     """A user's repository: models, exporters, manifests, and the files that they name."""
 
     def fill(folder: Path) -> None:
-        tests = ROOT / "tests"
+        tests = command.ROOT / "tests"
         shutil.copytree(tests / "e2e" / "project", folder, dirs_exist_ok=True)
         shutil.copytree(tests / "findings" / "project", folder / "findings")
         for each in (folder, folder / "findings"):
@@ -113,12 +113,12 @@ def project(once: Callable[..., Path]) -> Path:
 
 
 @pytest.fixture(scope="session")
-def verify_manifest(project: Path, once: Callable[..., Path]) -> Callable[..., Run]:
+def verify_manifest(project: Path, once: Callable[..., Path]) -> Callable[..., command.Run]:
     """Run a manifest of the project once, however many tests look at the result."""
 
-    def run(manifest: str, *arguments: str) -> Run:
+    def run(manifest: str, *arguments: str) -> command.Run:
         def fill(folder: Path) -> None:
-            done = gate(
+            done = command.gate(
                 *("run", "--manifest", manifest, "--output", str(folder), *arguments), cwd=project
             )
             output = done.stdout + done.stderr
@@ -126,6 +126,8 @@ def verify_manifest(project: Path, once: Callable[..., Path]) -> Callable[..., R
             (folder / "status").write_text(str(done.returncode))
             (folder / "output").write_text(output)
 
-        return finished_run(once(re.sub(r"\W+", "-", " ".join((manifest, *arguments))), fill))
+        return command.finished_run(
+            once(re.sub(r"\W+", "-", " ".join((manifest, *arguments))), fill)
+        )
 
     return run

@@ -22,6 +22,14 @@ _FENCE = re.compile(r"^(`{3,}).*?^\1", re.M | re.S)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
+# Files that a run makes, and the one that a recipe makes up.
+_OF_USERS = {"report.json", "report.html", "onnx_gate/findings/texts/OG123.md"}
+
+
+def _own(path: Path) -> bool:
+    return not {".venv", ".git", "__pycache__"} & set(path.parts)
+
+
 def _anchors(page: Path) -> set[str]:
     """GitHub's anchors: lower case, punctuation dropped, spaces as hyphens."""
     text = _FENCE.sub("", page.read_text(encoding="utf-8"))
@@ -41,6 +49,18 @@ def test_no_link_is_dead(page: Path) -> None:
         if not file.exists() or (anchor and file.suffix == ".md" and anchor not in _anchors(file)):
             dead.append(target)
     assert dead == []
+
+
+def test_what_the_pages_for_contributors_name_is_there() -> None:
+    """Paths in backticks, which say where from the folder that is spoken of or from the root."""
+    files = {path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*") if _own(path)}
+    for page in ("ARCHITECTURE.md", "CONTRIBUTING.md", "tests/README.md"):
+        text = _FENCE.sub("", (ROOT / page).read_text(encoding="utf-8"))
+        named = set(re.findall(r"`([\w./-]+(?:/|\.(?:py|md|toml|yml|json)))`", text)) - _OF_USERS
+        gone = {
+            n for n in named if not any(f"/{each}".endswith(f"/{n.rstrip('/')}") for each in files)
+        }
+        assert gone == set(), page
 
 
 @pytest.mark.parametrize("path", generated(), ids=lambda path: path.name)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from onnx_gate.errors import UserError
-from onnx_gate.findings.codes import OG506
+from onnx_gate.findings import codes
 from onnx_gate.report.io import MAX_BYTES, read_report
 from onnx_gate.report.layout import REPORT
 from onnx_gate.report.model import (
@@ -207,7 +207,7 @@ def _lost(name: str) -> ModelResult:
         verdict="error",
         error=ModelError(
             kind="unverified",
-            code=OG506.code,
+            code=codes.OG506.code,
             message="no report has a result for it; run the job that was to verify it again",
         ),
     )

@@ -15,7 +15,7 @@ from onnx_gate.report.io import read_report
 from onnx_gate.report.model import ModelResult
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.verify import verify
-from tests.conftest import gate
+from tests.support.gate import gate
 
 MODELS = """
 import collections
