@@ -1,6 +1,8 @@
 # Everything that a fresh machine needs is made here: Python 3.10 to 3.13 and make are enough.
 PYTHON ?= python3
 BIN := .venv/bin
+# Two installations: what a run needs, and that with the tools of development.
+RUNS := .venv/.runs
 STAMP := .venv/.installed
 PYTEST := $(BIN)/python -m pytest
 # How many processes the tests are spread over; each runs models of its own.
@@ -12,15 +14,21 @@ WORKERS ?= 2
 help: ## list the targets
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-$(STAMP): pyproject.toml constraints.txt tools/install.py
-	$(PYTHON) -m venv .venv
-	$(BIN)/python tools/install.py
+$(RUNS): pyproject.toml constraints.txt tools/install.py
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python tools/install.py run
 	@touch $@
 
-demo: $(STAMP) ## verify the models in examples/
+$(STAMP): pyproject.toml constraints.txt tools/install.py
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python tools/install.py dev
+	@touch $(RUNS) $@
+
+demo: $(RUNS) ## verify the models in examples/
+	@echo "each model is built, exported, run by PyTorch and by ONNX Runtime, and compared:"
 	$(BIN)/onnx-gate run --manifest examples/onnx-gate.yml
 
-broken: $(STAMP) ## verify examples/broken/: every one of them must be caught
+broken: $(RUNS) ## verify examples/broken/: every one of them must be caught
 	! $(BIN)/onnx-gate run --manifest examples/broken/onnx-gate.yml
 
 unit: $(STAMP) ## the tests without torch, models and processes: seconds
