@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from onnx_gate.manifest import InputSpec, ModelSpec, Waiver
+from onnx_gate.manifest import InputSpec, ModelSpec, RandomSuite, Waiver
 from onnx_gate.report.model import Check, Finding, Metrics
 from onnx_gate.verify.conclude import Tried, conclude
+from onnx_gate.verify.experience import Experience
 
 TODAY = datetime.date(2026, 6, 1)
 SPEC = ModelSpec(
@@ -19,6 +20,9 @@ SPEC = ModelSpec(
     dims={"batch": (1, 2)},
 )
 TRIED = Tried({"batch": 5}, {})
+
+
+REAL = replace(SPEC, suites={"real": RandomSuite("normal")})
 
 
 def check(
@@ -31,7 +35,7 @@ def check(
     opened: int = 0,
     output: str = "y",
 ) -> Check:
-    sizes = [part.split("=") for part in case.split("/") if "=" in part]
+    sizes = [part.split("=") for part in case.split("/") if part.startswith("batch=")]
     metrics = Metrics(elements=1, max_abs=error, max_rel=0.0, rms=0.0)
     return Check.model_validate(
         {
@@ -109,3 +113,42 @@ def test_a_baked_size_is_one_that_is_wrong_in_every_case() -> None:
     assert {finding.code for finding in baked[2]} == {"OG102"}
     data = [*HERE, check("typical/batch=1/0"), wrong, check("edges/ones/batch=2")]
     assert conclude(SPEC, data, [], TRIED, TODAY)[2] == ()
+
+
+@pytest.mark.parametrize(
+    ("checks", "tried", "spec", "word"),
+    [
+        ([check("typical/batch=2/0", compared=0)], TRIED, SPEC, "NaN or infinite"),
+        ([check("typical/batch=2/0", compared=0, opened=4)], TRIED, SPEC, "open"),
+        (GOOD, replace(TRIED, empty=("real",)), REAL, "the suite real"),
+        ([*GOOD, check("real/0", "refused")], TRIED, REAL, "the suite real"),
+        ([*GOOD, check("real/0", compared=0)], TRIED, REAL, "the suite real"),
+        (
+            [check("typical/batch=1/0", "refused"), check("typical/batch=2/0")],
+            TRIED,
+            replace(SPEC, named_dims=frozenset({"batch"})),
+            "declares batch=1",
+        ),
+        (GOOD, replace(TRIED, outputs={"y": Experience(accepted="a/1")}), SPEC, "another case"),
+    ],
+)
+def test_what_was_not_compared_leaves_a_model_unverified(
+    checks: list[Check], tried: Tried, spec: ModelSpec, word: str
+) -> None:
+    verdict, _, findings = conclude(spec, checks, [], tried, TODAY)
+    assert verdict == "error"
+    (why,) = (f.message for f in findings if f.code == "OG402")
+    assert word in why
+    # A divergence says more than that something else was not compared.
+    wrong = [*checks, check("typical/batch=2/1", "diverged", output="z")]
+    assert conclude(spec, wrong, [], tried, TODAY)[0] == "diverged"
+
+
+def test_some_of_the_cases_may_be_asked_for() -> None:
+    assert conclude(REAL, GOOD, [], replace(TRIED, selected=True), TODAY)[0] == "pass"
+
+
+def test_sizes_come_from_no_name() -> None:
+    """A file called seed=abc.npz, or run=1, is no size."""
+    odd = [check("real/data.seed=abc"), check("real/run=1/batch=2")]
+    assert conclude(SPEC, [*GOOD, *odd], [], TRIED, TODAY)[0] == "pass"

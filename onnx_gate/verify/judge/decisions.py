@@ -64,8 +64,8 @@ def _moved_bits(answer: Array, own: Array, stratum: Stratum, limit: float) -> Ar
     scale = stratum.scale(float(np.sqrt(np.mean(np.square(finite)))) if finite.size else 0.0)
     with np.errstate(invalid="ignore", over="ignore"):
         share = np.abs(stratum.of(answer).astype(np.float64) - own) / (np.abs(own) + scale)
-    share = np.nan_to_num(share, nan=0.0, posinf=np.finfo(np.float64).max)
-    return np.asarray(np.log2(np.maximum(share, limit) / limit))
+        share = np.nan_to_num(share, nan=0.0, posinf=np.finfo(np.float64).max)
+        return np.asarray(np.log2(np.maximum(share / limit, 1.0)).clip(max=_MOST_BITS))
 
 
 def _first_beyond_the_gap(counts: NDArray[np.int64]) -> int | None:

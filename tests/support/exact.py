@@ -1,0 +1,31 @@
+"""A model that float64 computes exactly as float32 does, but for rounding."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from onnx_gate.verify.reference.index_source import Searched
+from onnx_gate.verify.reference.oracle import OtherAnswer
+
+
+class Exact:
+    """A model that float64 computes exactly as float32 does, but for rounding."""
+
+    def __init__(self, exact: np.ndarray) -> None:
+        self._exact = exact
+
+    def float64(self) -> np.ndarray:
+        return self._exact
+
+    def rounding(self, more: bool = False) -> list[np.ndarray]:
+        rng = np.random.default_rng(0)
+        eps = np.finfo(np.float32).eps
+        moved = [1 + eps * rng.integers(-1, 2, self._exact.shape) for _ in range(4)]
+        with np.errstate(over="ignore"):
+            return [(self._exact * share).astype(np.float32) for share in moved]
+
+    def variants(self) -> list[OtherAnswer]:
+        return []
+
+    def searched(self) -> Searched | None:
+        return None
