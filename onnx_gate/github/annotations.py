@@ -100,7 +100,7 @@ def _failure(model: ModelResult, compared: bool) -> str:
         if model.diagnosis.node is not None:
             node = model.diagnosis.node
             where = f" in {node.module[:MESSAGE_LIMIT]}" if node.module else ""
-            lines.append(f"The error is born at {node.op_type[:_NAME_LIMIT]}{where}.")
+            lines.append(f"First wrong at {node.op_type[:_NAME_LIMIT]}{where}.")
     errors = [f for f in model.findings if f.severity == "error"]
     lines += [f"{f.code}: {summary.first_line(f.message)}" for f in errors[:_MESSAGE_LINES]]
     # Where nothing was compared, the line about the model is its first finding already.

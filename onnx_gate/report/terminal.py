@@ -116,7 +116,7 @@ def _append_diagnosis(text: Text, diagnosis: Diagnosis) -> None:
     node = diagnosis.node
     if node is not None:
         where = f" in {node.module}" if node.module else ""
-        text.append(f"\n    born at {printed(f'{node.op_type} {node.name}{where}', _LIMIT)}")
+        text.append(f"\n    first wrong at {printed(f'{node.op_type} {node.name}{where}', _LIMIT)}")
     if diagnosis.fused_by:
         text.append(f"\n    the fusion is {printed(diagnosis.fused_by, _LIMIT)}")
     if diagnosis.source is not None:
