@@ -94,13 +94,7 @@ OG112 = Code("OG112", ("warning",), kinds=("inspect",))
 OG113 = Code("OG113", ("error", "note"))
 OG114 = Code("OG114", ("error", "note"))
 OG115 = Code("OG115", ("error", "note"), kinds=("unverified",))
-OG116 = Code(
-    "OG116",
-    (
-        "warning",
-        "note",
-    ),
-)
+OG116 = Code("OG116", ("warning", "error", "note"))
 OG117 = Code("OG117", kinds=("inspect",))
 OG118 = Code("OG118", ("error",), kinds=("export",))
 OG119 = Code("OG119", ("note",))

@@ -14,6 +14,7 @@ from onnx_gate.report.model import Check, Finding, Verdict
 from onnx_gate.verify.experience import Experience
 from onnx_gate.verify.inputs.cases import matches
 from onnx_gate.verify.inputs.sizes import Sizes, sizes_label
+from onnx_gate.verify.inspect.weighed import weighed
 from onnx_gate.verify.judge.judgement import ILL_CONDITIONED
 from onnx_gate.verify.judge.selftest import VISIBLE
 
@@ -45,6 +46,9 @@ def conclude(
     had to be compared was not (the findings of OG402 say what), else ``pass``.
     """
     judged, notes = _waive(spec, checks, today)
+    findings = [
+        weighed(each, judged) if each.code == codes.OG116.code else each for each in findings
+    ]
     every = list(dict.fromkeys([*findings, *_baked_size(judged, tried.example, findings), *notes]))
     failed = any(check.verdict == "diverged" and not check.advice for check in judged)
     failed = failed or any(finding.severity == "error" for finding in every)

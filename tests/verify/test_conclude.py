@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from onnx_gate.findings import codes
 from onnx_gate.manifest import InputSpec, ModelSpec, RandomSuite, Waiver
 from onnx_gate.report.model import Check, Finding, Metrics
 from onnx_gate.verify.conclude import Tried, conclude
@@ -152,3 +153,26 @@ def test_sizes_come_from_no_name() -> None:
     """A file called seed=abc.npz, or run=1, is no size."""
     odd = [check("real/data.seed=abc"), check("real/run=1/batch=2")]
     assert conclude(SPEC, [*GOOD, *odd], [], TRIED, TODAY)[0] == "pass"
+
+
+@pytest.mark.parametrize(
+    ("named", "verdict_at_2", "severity", "verdict"),
+    [
+        (True, "diverged", "error", "diverged"),
+        (True, "pass", "warning", "pass"),
+        (True, "refused", "error", "diverged"),
+        (False, "diverged", "warning", "diverged"),
+        (False, "pass", "warning", "pass"),
+        (False, "refused", "note", "pass"),
+    ],
+)
+def test_what_an_export_took_for_granted_weighs_by_what_became_of_it(
+    named: bool, verdict_at_2: str, severity: str, verdict: str
+) -> None:
+    data = {"broken": [{"batch": 2}], "named": [{"batch": 2}] if named else []}
+    finding = codes.OG116.finding("batch is odd", data=data)
+    checks = [*HERE, check("typical/batch=1/0"), check("typical/batch=2/0", verdict_at_2)]
+    spec = replace(SPEC, dims={"batch": (1, 2)}, named_dims=frozenset(["batch"] if named else []))
+    outcome, _, findings = conclude(spec, checks, [finding], TRIED, TODAY)
+    assert [f.severity for f in codes.OG116.among(findings)] == [severity]
+    assert outcome == verdict

@@ -348,3 +348,18 @@ def test_sizes_that_are_not_tested_are_tried_for_the_example_as_well() -> None:
     tried = [sizes["batch"] for sizes in example_sizes(shaped(("batch", 8), {"batch": (1, 2, 7)}))]
     assert tried[0] == 2
     assert {2, 7, 3} <= set(tried)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sizes"),
+    [
+        ({}, {"batch": 2, "time": 809}),
+        ({"onnx": "a.onnx"}, {"batch": 2, "time": 1600}),
+        ({"export": ExportSpec("torchscript")}, {"batch": 2, "time": 1600}),
+    ],
+)
+def test_the_example_is_a_foreign_prime_only_where_its_guards_are_known(
+    fields: dict[str, Any], sizes: dict[str, int]
+) -> None:
+    dims = {"batch": (1, 2, 8), "time": (800, 1600)}
+    assert next(example_sizes(shaped(("batch", "time"), dims, **fields))) == sizes

@@ -197,6 +197,7 @@ class TestRealModels:
     ) -> None:
         passed = {c.case.split("/")[1] for c in models["unet"].checks if c.verdict == "pass"}
         assert models["unet"].verdict == "pass"
+        assert {f.severity for f in codes.OG116.among(models["unet"].findings)} <= {"note"}
         assert {"batch=2,height=32,width=64", "batch=7,height=64,width=32"} < passed
 
     def test_an_example_that_breaks_every_tested_size_is_replaced(
@@ -215,6 +216,7 @@ class TestRealModels:
         wrong = {c.case for c in both.checks if c.verdict == "diverged"}
         assert both.verdict == "diverged"
         assert all("samples=1601" in case for case in wrong)
+        assert "error" in {f.severity for f in codes.OG116.among(both.findings)}
 
     def test_an_example_that_the_manifest_chooses_is_kept(
         self, models: dict[str, ModelResult]

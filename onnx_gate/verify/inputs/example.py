@@ -53,15 +53,28 @@ def example_sizes(spec: ModelSpec) -> Iterator[Sizes]:
     First a prime of its own for every dimension, different from every fixed size, so that two
     dimensions cannot be confused and neither 0 nor 1 is specialised. Models that take only certain
     sizes refuse that; then come the tested sizes themselves, distinct and above 1 where they can
-    be, the larger ones, and primes that are not tested.
+    be, the larger ones, and primes that are not tested. Where nobody would notice that a size of
+    its own decides the export, sizes of the manifest come before all others.
     """
     named = spec.export.example
     fixed = {d for each in spec.inputs.values() for d in each.shape if isinstance(d, int)}
     fixed |= set(named.values())
     free = {name: sizes for name, sizes in spec.dims.items() if name not in named}
     batch = {name for name, role in roles(spec.inputs).items() if role == "batch"}
-    for sizes in (*_free_sizes(free, fixed, batch), *larger(spec)):
+    candidates = [*_free_sizes(free, fixed, batch), *larger(spec)]
+    if spec.onnx is not None or spec.export.exporter != "dynamo":
+        candidates.sort(key=lambda sizes: _strange(spec, sizes))
+    for sizes in candidates:
         yield {name: named.get(name, sizes.get(name, 0)) for name in spec.dims}
+
+
+def _strange(spec: ModelSpec, sizes: Sizes) -> bool:
+    """Return whether a size is none of those that the manifest gives the dimension.
+
+    A file that exists may be made for these alone; and what a trace of another exporter than
+    torch.export took for granted at its example is written nowhere.
+    """
+    return any(size not in spec.dims[d] for d, size in sizes.items() if d in spec.named_dims)
 
 
 def _free_sizes(
@@ -71,10 +84,11 @@ def _free_sizes(
         yield {}
         return
     yield _primes(dims, fixed, batch)
-    usable = {name: [s for s in sizes if s >= 2] or list(sizes) for name, sizes in dims.items()}
-    mixed = list(
-        itertools.islice(itertools.product(*(reversed(sizes) for sizes in usable.values())), 512)
-    )
+    usable = {
+        name: sorted([s for s in sizes if s >= 2] or sizes, reverse=name not in batch)
+        for name, sizes in dims.items()
+    }
+    mixed = list(itertools.islice(itertools.product(*usable.values()), 512))
     mixed.sort(key=lambda sizes: (-len(set(sizes)), len(fixed & set(sizes))))
     for sizes in mixed[:8]:
         yield dict(zip(usable, sizes, strict=True))

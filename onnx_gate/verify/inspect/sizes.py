@@ -21,8 +21,8 @@ _SHOWN = 4
 def inspect_sizes(spec: ModelSpec, exported: Exported, root: Path | None) -> Iterator[Finding]:
     """Yield a finding for each range and condition that torch.export relied on.
 
-    Its ``data`` has ``broken``, the tested sizes at which it does not hold, and ``named``, whether
-    the manifest gives one of these itself.
+    Its ``data`` has ``broken``, the tested sizes at which it does not hold, and ``named``, those of
+    them that the manifest gives itself.
     """
     if exported.first is not None:
         yield _chosen(exported.first, exported)
@@ -87,10 +87,11 @@ def _distinct(dims: Sequence[str], combinations: Iterator[Sizes]) -> list[dict[s
 
 
 def _data(spec: ModelSpec, broken: list[dict[str, int]]) -> dict[str, object]:
-    named = any(
-        all(dim in spec.named_dims and size in spec.dims[dim] for dim, size in sizes.items())
+    named = [
+        sizes
         for sizes in broken
-    )
+        if all(dim in spec.named_dims and size in spec.dims[dim] for dim, size in sizes.items())
+    ]
     return {"broken": broken, "named": named}
 
 
