@@ -1,10 +1,11 @@
 """Pairs of files for one model, a faulty and a correct one, and what the gate says of each.
 
-    python benchmarks/accuracy/pairs.py --output DIR [--only CLASS ...] [--pair GLOB ...] [--check]
+    python benchmarks/accuracy/pairs.py --output DIR [--only CLASS ...] [--pair GLOB ...] [--quick]
 
 Every class is a file of ``pairs/``. The faulty files are exported, and shown to differ, before the
 gate sees them; one manifest then names every model twice, and the gate runs it with nothing but
-what the entries say. ``--check`` stops before the gate, ``--report`` reads a report that exists.
+what the entries say. Most correct files are its own exports; with ``--quick`` they are exported once and
+kept. ``--check`` stops before the gate, ``--report`` reads a report that exists.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import re
 import shutil
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,9 @@ CLASSES = (
     "python_numbers",
 )
 
+# Classes in which it matters how the gate exports.
+EXPORTED_BY_THE_GATE = ("sizes", "examples", "tails", "python_numbers")
+
 Feed = dict[str, np.ndarray]
 
 
@@ -84,6 +88,9 @@ def main() -> None:
     parser.add_argument("--only", action="append", default=[], choices=CLASSES, help="a class")
     parser.add_argument("--pair", action="append", default=[], help="pairs of these names (a glob)")
     parser.add_argument("--check", action="store_true", help="only show that the faults are faults")
+    parser.add_argument(
+        "--quick", action="store_true", help="export the correct files once, and keep them"
+    )
     parser.add_argument("--report", type=Path, help="a report.json to read instead of running")
     parser.add_argument("--jobs", type=int, default=1, help="models side by side (1)")
     results.add_option(parser)
@@ -96,7 +103,7 @@ def main() -> None:
     if options.report:
         report = read_report(options.report)
     else:
-        prepare(chosen, output, options.check)
+        prepare(chosen, output, options)
         if options.check:
             return
         report = run_gate(
@@ -123,7 +130,7 @@ def pairs(categories: Sequence[str], names: Sequence[str]) -> Iterator[tuple[str
                 yield category, pair
 
 
-def prepare(chosen: Sequence[tuple[str, Pair]], output: Path, check: bool) -> None:
+def prepare(chosen: Sequence[tuple[str, Pair]], output: Path, options: argparse.Namespace) -> None:
     """The files of the pairs and a manifest that names them, in ``output``."""
     (output / "files").mkdir(parents=True, exist_ok=True)
     for source in FOLDER.glob("*.py"):
@@ -132,20 +139,18 @@ def prepare(chosen: Sequence[tuple[str, Pair]], output: Path, check: bool) -> No
     broken = []
     for category, pair in chosen:
         manifest["suites"].update(pair.suites)
-        for side, module, more in (
-            ("faulty", pair.faulty_module, pair.faulty_entry),
-            ("twin", pair.twin, pair.twin_entry),
-        ):
+        for side, more in (("faulty", pair.faulty_entry), ("twin", pair.twin_entry)):
             entry: dict[str, Any] = {
                 "model": f"{category}.py:{pair.model.__name__}",
                 "inputs": dict(pair.inputs),
                 **pair.entry,
                 **more,
             }
-            exported = pair.gate_exports_fault or pair.same_file if side == "faulty" else not module
-            if not exported:
+            module = module_of(pair, side)
+            if module is None and options.quick and category not in EXPORTED_BY_THE_GATE:
+                module = pair.model
+            if module is not None:
                 path = output / "files" / f"{pair.name}-{side}.onnx"
-                assert module is not None
                 try:
                     export(module().eval(), pair, path)
                 except Exception as error:
@@ -153,7 +158,7 @@ def prepare(chosen: Sequence[tuple[str, Pair]], output: Path, check: bool) -> No
                 entry["onnx"] = f"files/{path.name}"
             manifest["models"][f"{pair.name}-{side}"] = entry
         try:
-            shown = show_fault(pair, output, check)
+            shown = show_fault(pair, output, options.check)
         except Exception as error:  # ONNX Runtime's own exceptions share no base of their own.
             broken.append(pair.name)
             shown = f"BROKEN {type(error).__name__}: {str(error)[:120]!r}"
@@ -163,6 +168,13 @@ def prepare(chosen: Sequence[tuple[str, Pair]], output: Path, check: bool) -> No
     # Through JSON: a value that two pairs share is written out, not as an anchor.
     text = yaml.safe_dump(json.loads(json.dumps(manifest)), sort_keys=False)
     (output / "onnx-gate.yml").write_text(text)
+
+
+def module_of(pair: Pair, side: str) -> Callable[[], torch.nn.Module] | None:
+    """What is exported as a side's file; nothing where the gate exports the model itself."""
+    if side == "twin":
+        return pair.twin
+    return None if pair.gate_exports_fault or pair.same_file else pair.faulty_module
 
 
 def export(module: torch.nn.Module, pair: Pair, path: Path) -> None:
