@@ -136,14 +136,14 @@ def _explained(
     """Add the diagnosis; whatever happens in it, the verdict stands."""
     with progress.stage("diagnose"):
         checker.threads = 1
-        found, trouble = run_forked(
+        answer, trouble = run_forked(
             lambda: explain(result, checker, exported, context, seconds), seconds
         )
     diagnosis = None
     findings = result.findings
-    if found.get("diagnosis") is not None:
-        diagnosis = Diagnosis.model_validate(found["diagnosis"])
-        findings = (*findings, *(Finding.model_validate(f) for f in found.get("findings", ())))
+    if answer.get("diagnosis") is not None:
+        diagnosis = Diagnosis.model_validate(answer["diagnosis"])
+        findings = (*findings, *(Finding.model_validate(f) for f in answer.get("findings", ())))
     elif trouble:
         print(f"the diagnosis gave no answer: {trouble}")
     return result.model_copy(
@@ -161,9 +161,9 @@ def _advised(
     with progress.stage("advice"):
         # Every case is tried in a fork: a zero-size dimension can abort inside ONNX Runtime.
         checker.threads = 1
-        found, trouble = run_forked(checker.advice_as_data, min(ADVICE_SECONDS, spec.timeout / 4))
-    checks = tuple(Check.model_validate(check) for check in found.get("checks", ()))
-    findings = tuple(Finding.model_validate(finding) for finding in found.get("findings", ()))
+        advice, trouble = run_forked(checker.advice_as_data, min(ADVICE_SECONDS, spec.timeout / 4))
+    checks = tuple(Check.model_validate(check) for check in advice.get("checks", ()))
+    findings = tuple(Finding.model_validate(finding) for finding in advice.get("findings", ()))
     if trouble:
         findings = (
             codes.OG406.finding(
@@ -216,10 +216,10 @@ def _verify(
         progress.findings += prepared.findings
     earlier = load_export(context.folder) if context.reuse else None
     if earlier is not None:
-        exported, found = earlier
+        exported, inspected = earlier
         _must_agree(prepared, "called again")
         progress.export = exported.info()
-        progress.findings += found
+        progress.findings += inspected
     else:
         with progress.stage("export"):
             exported, after = export_prepared(spec, context, prepared)
@@ -227,10 +227,10 @@ def _verify(
         changed, prepared = after.eager.module is not prepared.eager.module, after
         progress.findings += prepared.findings
         with progress.stage("inspect"):
-            found = tuple(inspect_graph(spec, exported))
-            progress.findings += found
+            inspected = tuple(inspect_graph(spec, exported))
+            progress.findings += inspected
         if context.record and not changed and exported.exporter != "file":
-            save_export_metadata(exported, found)
+            save_export_metadata(exported, inspected)
     prepared = leave_out(prepared, exported)
     checker = _checker(spec, context, prepared, exported)
     with progress.split("verify", checker.clock):

@@ -43,26 +43,26 @@ class Criterion:
 def fixed_criteria(
     actual: Array,
     expected: Array,
-    found: Comparison,
+    comparison: Comparison,
     tolerance: Tolerance,
     metric: Metric | None,
     threads: int,
 ) -> Iterator[Criterion]:
     """Yield every criterion but ``auto`` that ``tolerance`` names, judged on one output.
 
-    ``found`` is the comparison of the same two arrays. Formulas: ``atol``/``rtol`` as
+    ``comparison`` is the comparison of the same two arrays. Formulas: ``atol``/``rtol`` as
     ``numpy.allclose``; ``cosine`` of the flattened outputs; ``snr_db`` = 20 log10(|e| / |a - e|);
     ``top1`` and ``topk`` over the last axis.
     """
     if tolerance.atol is not None or tolerance.rtol is not None:
-        yield _close(actual, expected, found, tolerance, threads)
+        yield _close(actual, expected, comparison, tolerance, threads)
     if tolerance.cosine is not None:
-        value = 1.0 if found.cosine is None else found.cosine
+        value = 1.0 if comparison.cosine is None else comparison.cosine
         yield Criterion("cosine", value, tolerance.cosine, _ratio(1 - value, 1 - tolerance.cosine))
     if tolerance.snr_db is not None:
-        value = math.inf if found.snr_db is None else found.snr_db
+        value = math.inf if comparison.snr_db is None else comparison.snr_db
         budget = 0.0 if value == math.inf else _power(10.0, (tolerance.snr_db - value) / 20)
-        yield Criterion("snr_db", value, tolerance.snr_db, budget, found.max_abs_index)
+        yield Criterion("snr_db", value, tolerance.snr_db, budget, comparison.max_abs_index)
     if tolerance.top1 is not None:
         value, index = top_agreement(actual, expected, 1)
         yield Criterion("top1", value, tolerance.top1, _ratio(1 - value, 1 - tolerance.top1), index)
@@ -108,17 +108,17 @@ def _largest(rows: Array, k: int) -> Array:
 
 
 def _close(
-    actual: Array, expected: Array, found: Comparison, tolerance: Tolerance, threads: int
+    actual: Array, expected: Array, comparison: Comparison, tolerance: Tolerance, threads: int
 ) -> Criterion:
     atol, rtol = tolerance.atol or 0.0, tolerance.rtol or 0.0
     if rtol == 0.0:
-        worst, index = _ratio(found.max_abs, atol), found.max_abs_index
+        worst, index = _ratio(comparison.max_abs, atol), comparison.max_abs_index
     else:
         # |a - e| / (atol + rtol |e|) is a scaled error with scale atol / rtol, over rtol.
         error = scaled_error(actual, expected, atol / rtol, threads)
         worst, index = error.max / rtol, error.index
     exceeding = compare(actual, expected, atol=atol, rtol=rtol, threads=threads).exceeding
-    share = exceeding / max(found.elements, 1)
+    share = exceeding / max(comparison.elements, 1)
     if tolerance.mismatch > 0:
         return Criterion(
             "mismatch", share, tolerance.mismatch, _ratio(share, tolerance.mismatch), index

@@ -85,13 +85,13 @@ def _hold_against(
     answer = expected if nearest is None else nearest.expected
     opened = None if nearest is None else nearest.open
     causes: tuple[OpenCause, ...] = () if nearest is None else nearest.causes
-    found = compare(candidate, answer, threads=rules.threads)
-    if found.nonfinite:
+    comparison = compare(candidate, answer, threads=rules.threads)
+    if comparison.nonfinite:
         candidate, answer = _saturated(candidate, answer, reference)
-        found = compare(candidate, answer, threads=rules.threads)
+        comparison = compare(candidate, answer, threads=rules.threads)
     described = describe(rules.tolerance)
-    if found.nonfinite:
-        return _nonfinite(candidate, answer, found, described), None
+    if comparison.nonfinite:
+        return _nonfinite(candidate, answer, comparison, described), None
     criteria: list[Criterion] = []
     automatic: AutoResult | None = None
     if rules.tolerance.auto is not None:
@@ -111,11 +111,11 @@ def _hold_against(
         described |= {"basis": automatic.basis, "allowed": automatic.allowed}
         criteria.append(_criterion(automatic))
     criteria += fixed_criteria(
-        candidate, answer, found, rules.tolerance, rules.metric, rules.threads
+        candidate, answer, comparison, rules.tolerance, rules.metric, rules.threads
     )
-    judged = by_criteria(candidate, answer, found, criteria, automatic, described)
+    judged = by_criteria(candidate, answer, comparison, criteria, automatic, described)
     if opened is None:
-        judged = replace(judged, compared=found.finite)
+        judged = replace(judged, compared=comparison.finite)
     else:
         compared = np.isfinite(candidate.astype(np.float64)) & ~opened
         judged = replace(
@@ -236,18 +236,18 @@ def _saturated(candidate: Array, expected: Array, reference: Reference) -> tuple
 
 
 def _nonfinite(
-    candidate: Array, expected: Array, found: Comparison, described: dict[str, Any]
+    candidate: Array, expected: Array, comparison: Comparison, described: dict[str, Any]
 ) -> Judgement:
-    index = found.nonfinite_index
+    index = comparison.nonfinite_index
     at = unravel(index, expected.shape)
     actual, wanted = value_at(candidate, index), value_at(expected, index)
     return Judgement(
         False,
         math.inf,
         f"{shown(actual)} at {list(at)} where PyTorch has {shown(wanted)} "
-        f"({found.nonfinite} of {found.elements} elements)",
-        metrics_of(found),
+        f"({comparison.nonfinite} of {comparison.elements} elements)",
+        metrics_of(comparison),
         Worst(index=at, expected=wanted, actual=actual),
         described,
-        compared=found.finite,
+        compared=comparison.finite,
     )

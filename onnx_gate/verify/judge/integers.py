@@ -30,19 +30,19 @@ def judge_integers(
     candidate: Array, expected: Array, rules: Rules, reference: Reference
 ) -> Judgement:
     """Judge one output of whole numbers or booleans, of PyTorch's shape and dtype."""
-    found = compare(candidate, expected, threads=rules.threads)
+    comparison = compare(candidate, expected, threads=rules.threads)
     described = describe(rules.tolerance)
-    if not found.exceeding:
+    if not comparison.exceeding:
         return Judgement(
-            True, 0.0, "", metrics_of(found), None, {"equal": True}, compared=expected.size
+            True, 0.0, "", metrics_of(comparison), None, {"equal": True}, compared=expected.size
         )
-    worst = worst_of(candidate, expected, None, found.exceeding_index)
+    worst = worst_of(candidate, expected, None, comparison.exceeding_index)
     tolerance = rules.tolerance
     if not rules.equality(expected.dtype):
         criteria = list(
-            fixed_criteria(candidate, expected, found, tolerance, rules.metric, rules.threads)
+            fixed_criteria(candidate, expected, comparison, tolerance, rules.metric, rules.threads)
         )
-        judged = by_criteria(candidate, expected, found, criteria, None, described)
+        judged = by_criteria(candidate, expected, comparison, criteria, None, described)
         finest = resolution_of(expected, tolerance, rules.metric, None, (Stratum(None),))
         return replace(judged, compared=expected.size, resolution=finest)
     if tolerance.indices == "values":
@@ -52,9 +52,9 @@ def judge_integers(
             return Judgement(
                 True,
                 0.0,
-                f"{found.exceeding} of {found.elements} elements differ where PyTorch's answer is "
-                f"open: {', '.join(causes)}",
-                metrics_of(found),
+                f"{comparison.exceeding} of {comparison.elements} elements differ where PyTorch's "
+                f"answer is open: {', '.join(causes)}",
+                metrics_of(comparison),
                 worst,
                 {"indices": "values"},
                 compared=expected.size - count,
@@ -64,8 +64,8 @@ def judge_integers(
     return Judgement(
         False,
         math.inf,
-        f"{found.exceeding} of {found.elements} elements differ from PyTorch's",
-        metrics_of(found),
+        f"{comparison.exceeding} of {comparison.elements} elements differ from PyTorch's",
+        metrics_of(comparison),
         worst,
         {"equal": True},
         compared=expected.size,

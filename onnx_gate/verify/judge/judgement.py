@@ -81,7 +81,7 @@ def is_floating(dtype: np.dtype[np.generic]) -> bool:
 def by_criteria(
     candidate: Array,
     expected: Array,
-    found: Comparison,
+    comparison: Comparison,
     criteria: list[Criterion],
     automatic: AutoResult | None,
     described: dict[str, Any],
@@ -89,7 +89,7 @@ def by_criteria(
     """Return the judgement of criteria that all have to hold; the first is that of ``auto``."""
     decisive = max(criteria, key=lambda c: math.inf if math.isnan(c.budget) else c.budget)
     holds = all(criterion.holds for criterion in criteria)
-    index = decisive.index if decisive.index >= 0 else found.max_abs_index
+    index = decisive.index if decisive.index >= 0 else comparison.max_abs_index
     reference = None
     if automatic is not None and automatic.yard is not None and automatic.basis != "floor":
         reference = automatic.yard.base
@@ -101,7 +101,7 @@ def by_criteria(
         holds,
         decisive.budget,
         reason,
-        metrics_of(found, automatic, criteria),
+        metrics_of(comparison, automatic, criteria),
         worst_of(candidate, expected, reference, index),
         described,
         ill_conditioned=torch_error is not None and torch_error > ILL_CONDITIONED,
@@ -117,20 +117,20 @@ def broken(form: Form, reason: str) -> Judgement:
 
 
 def metrics_of(
-    found: Comparison,
+    comparison: Comparison,
     automatic: AutoResult | None = None,
     criteria: Sequence[Criterion] = (),
 ) -> Metrics:
     """Return the metrics of a comparison, as the report has them."""
     return Metrics(
-        elements=found.elements,
-        max_abs=found.max_abs,
-        max_rel=found.max_rel,
-        rms=found.rms,
-        cosine=found.cosine,
-        snr_db=found.snr_db,
-        exceeding=found.exceeding,
-        nonfinite=found.nonfinite,
+        elements=comparison.elements,
+        max_abs=comparison.max_abs,
+        max_rel=comparison.max_rel,
+        rms=comparison.rms,
+        cosine=comparison.cosine,
+        snr_db=comparison.snr_db,
+        exceeding=comparison.exceeding,
+        nonfinite=comparison.nonfinite,
         scaled=automatic.error if automatic and automatic.basis != "floor" else None,
         scaled_torch=automatic.torch_error if automatic else None,
         criteria={c.name: c.value for c in criteria if c.name != "error"},
