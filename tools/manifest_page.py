@@ -48,6 +48,7 @@ models:
     model: models/resnet.py:build
     args: []
     kwargs: {num_classes: 10}
+    call: {return_features: false}    # arguments of forward that are no tensors
     weights: checkpoints/resnet18.safetensors
     inputs:
       image: {dtype: float32, shape: [batch, 3, 224, 224], range: [0, 1]}
@@ -112,7 +113,7 @@ _READING = """\
 - **Names** of models, suites and tolerances are any printable text of up to 100 characters without
   `/`. Keys are always text: a model called `no` or `123` needs no quotes.
 - **Values** follow YAML 1.2: `1e-4` is a number, only `true` and `false` are booleans, `off` is
-  the word. In `args`, `kwargs` and the options of a runtime an unquoted `yes`, `no`, `on` or `off`
+  the word. In `args`, `kwargs`, `call` and the options of a runtime an unquoted `yes`, `no`, `on` or `off`
   is an error, since YAML 1.1 and 1.2 disagree on what it means.
 - **Anchors, aliases and merge keys** (`<<`) work; tags do not. A file has at most 1 MiB, 40 levels
   and 100,000 values.

@@ -16,7 +16,7 @@ from onnx_gate.manifest import ModelSpec
 _INDIFFERENT = ("line", "required", "waivers")
 # The rest says how the file is judged, not how it is made.
 _OF_EXPORT = (
-    *("name", "model", "inputs", "args", "kwargs", "weights", "onnx", "outputs", "export"),
+    *("name", "model", "inputs", "args", "kwargs", "call", "weights", "onnx", "outputs", "export"),
     *("dims", "named_dims", "seed", "examples"),
 )
 

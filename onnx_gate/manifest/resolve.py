@@ -91,6 +91,10 @@ class Resolver:
                 self._find((*here, key), path)
         suites = self._named_suites((*origin["suites"], "suites"), merged["suites"])
         self._need_ranges(here, model.inputs, suites)
+        for key in model.inputs.keys() & (merged["call"] or {}).keys():
+            self._tell(
+                (*origin["call"], "call", key), "also one of the inputs; name it in one place only"
+            )
         used = {dim for each in model.inputs.values() for dim in each.shape if isinstance(dim, str)}
         self._used_dims |= used
         if not self._is_damaged((*here, "inputs")):
@@ -107,6 +111,7 @@ class Resolver:
             model=model.model,
             args=merged["args"] or (),
             kwargs=merged["kwargs"] or {},
+            call=merged["call"] or {},
             weights=model.weights,
             onnx=model.onnx,
             inputs=inputs,

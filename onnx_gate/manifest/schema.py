@@ -69,6 +69,12 @@ class Settings(Entry):
         description="Keyword arguments of the class or the factory.",
         json_schema_extra={"default": {}},
     )
+    call: fields.Maybe[dict[fields.Identifier, Any]] = Field(
+        default=None,
+        description="Arguments of `forward` that are no tensors and the same in every call, such as "
+        "`{use_cache: false}`.",
+        json_schema_extra={"default": {}},
+    )
     outputs: fields.Maybe[Outputs] = Field(
         default=None,
         description="The names of the outputs, in order; or each name with a tolerance of its own "

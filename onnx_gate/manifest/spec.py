@@ -220,11 +220,12 @@ class Waiver:
 class ModelSpec:
     """One model to verify.
 
-    ``outputs`` maps each named output to its own tolerance (``None``: the model's), and is itself
-    ``None`` where the manifest names none. ``dims`` has the tested sizes of every dynamic
-    dimension of the inputs, ``named_dims`` those whose sizes the manifest gives. ``suites`` is
-    empty where the model names none. ``timeout`` is in seconds, ``memory`` in bytes, ``line`` is
-    the line of the model's name in the manifest.
+    ``call`` holds arguments of ``forward`` that are no tensors. ``outputs`` maps each named output
+    to its own tolerance (``None``: the model's), and is itself ``None`` where the manifest names
+    none. ``dims`` has the tested sizes of every dynamic dimension of the inputs, ``named_dims``
+    those whose sizes the manifest gives. ``suites`` is empty where the model names none.
+    ``timeout`` is in seconds, ``memory`` in bytes, ``line`` is the line of the model's name in the
+    manifest.
     """
 
     name: str
@@ -232,6 +233,7 @@ class ModelSpec:
     inputs: Mapping[str, InputSpec]
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
+    call: Mapping[str, Any] = field(default_factory=dict)
     weights: str | None = None
     onnx: str | None = None
     outputs: Mapping[str, Tolerance | None] | None = None

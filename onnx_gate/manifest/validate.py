@@ -185,7 +185,7 @@ def _is_free(path: Keys) -> bool:
     setting = path[1:] if path[:1] == ("defaults",) else path[2:]
     if setting[:1] == ("runtimes",):
         return len(setting) > 3 and setting[2] in _OPTIONS
-    return len(setting) > 1 and setting[0] in ("args", "kwargs")
+    return len(setting) > 1 and setting[0] in ("args", "kwargs", "call")
 
 
 def _cut(source: Source, detail: ErrorDetails) -> Keys:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from inspect import Parameter
 from typing import Any
 
@@ -20,12 +20,14 @@ from onnx_gate.findings import codes
 class Binding:
     """Which inputs are passed by position and which by keyword, in the order of ``forward``.
 
-    ``extra`` are those of the keywords that ``forward`` takes as ``**kwargs``.
+    ``extra`` are those of the keywords that ``forward`` takes as ``**kwargs``, ``constants`` the
+    arguments beside the inputs, which are no tensors.
     """
 
     positional: tuple[str, ...]
     keyword: tuple[str, ...]
     extra: tuple[str, ...] = ()
+    constants: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -43,23 +45,41 @@ class Binding:
         """Return ``(args, kwargs)`` of a call with these values."""
         return (
             tuple(values[name] for name in self.positional),
-            {name: values[name] for name in self.keyword},
+            {**{name: values[name] for name in self.keyword}, **self.constants},
         )
 
+    @property
+    def is_direct(self) -> bool:
+        """Return whether exporters can call the module as it is called here.
 
-def bind(module: nn.Module, names: Sequence[str]) -> Binding:
-    """Join the inputs called ``names`` with the parameters of ``forward``.
+        torch.export takes no dynamic shapes for what goes into ``**kwargs``, and would make inputs
+        of constants.
+        """
+        return not self.extra and not self.constants
+
+    def for_export(self, values: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return ``(args, kwargs)`` for a module that ``flat_outputs`` has given this binding."""
+        return self.split(values) if self.is_direct else (tuple(values[n] for n in self.order), {})
+
+
+def bind(
+    module: nn.Module, names: Sequence[str], constants: Mapping[str, Any] | None = None
+) -> Binding:
+    """Join the inputs called ``names``, and constant arguments, with the parameters of ``forward``.
 
     By name, always, with two exceptions in which there is nothing to mistake: a single input, and
     what goes into ``*args``. Raises ``GateError`` of kind ``build`` (OG104) for a name that is no
     parameter, and where ``forward`` cannot be called with these inputs.
     """
+    constants = dict(constants or {})
     signature = signature_of(module)
     if signature is None:
-        return Binding(tuple(names), ())
-    binding = _bind(module, signature, names)
+        return Binding(tuple(names), (), constants=constants)
+    binding = replace(_bind(module, signature, names), constants=constants)
+    for name in constants:
+        _need_parameter(name, signature, [*names, *(each for each in constants if each != name)])
     try:
-        signature.bind(*binding.positional, **dict.fromkeys(binding.keyword))
+        signature.bind(*binding.positional, **dict.fromkeys((*binding.keyword, *constants)))
     except TypeError as error:
         raise _mismatch(
             f"forward cannot be called with the inputs {', '.join(names) or '(none)'}: {error}",
@@ -96,12 +116,8 @@ def _bind(module: nn.Module, signature: inspect.Signature, names: Sequence[str])
     others = tuple(name for name in names if name not in named)
     if len(names) == 1 and others and Parameter.VAR_KEYWORD not in kinds:
         return Binding(others, ())
-    free = [name for name in parameters if name not in named]
     for name in others:
-        near = difflib.get_close_matches(name, free, n=1, cutoff=0.6)
-        if near or not kinds & {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}:
-            hint = f" (is it {near[0]!r}?)" if near else ""
-            raise _mismatch(f"forward has no parameter {name!r}{hint}", signature)
+        _need_parameter(name, signature, named)
     by_position = [n for n in named if _goes_by_position(module, parameters[n])]
     if others and Parameter.VAR_POSITIONAL in kinds:
         # What stands before *args cannot be passed by keyword beside them.
@@ -110,6 +126,18 @@ def _bind(module: nn.Module, signature: inspect.Signature, names: Sequence[str])
         return Binding((*by_position, *others), tuple(keyword))
     keyword = [name for name in named if name not in by_position]
     return Binding(tuple(by_position), (*keyword, *others), others)
+
+
+def _need_parameter(name: str, signature: inspect.Signature, taken: Sequence[str]) -> None:
+    """Raise ``GateError`` unless ``forward`` has the parameter, or takes any without one like it."""
+    parameters = signature.parameters
+    if name in parameters:
+        return
+    near = difflib.get_close_matches(name, [p for p in parameters if p not in taken], 1, 0.6)
+    kinds = {parameter.kind for parameter in parameters.values()}
+    if near or not kinds & {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}:
+        hint = f" (is it {near[0]!r}?)" if near else ""
+        raise _mismatch(f"forward has no parameter {name!r}{hint}", signature)
 
 
 def _goes_by_position(module: nn.Module, parameter: Parameter) -> bool:

@@ -53,16 +53,21 @@ class Outputs:
 class Eager:
     """A module in ``eval()`` mode and the way to call it with NumPy arrays.
 
-    ``inputs`` and ``outputs`` are the manifest's names. ``returned`` is what its first call has
-    returned, ``None`` before that call. ``left_out`` are numbers among the outputs that the graph
-    does not have, and ``numbers`` the values that these were seen to have.
+    ``inputs`` and ``outputs`` are the manifest's names, ``constants`` arguments of every call.
+    ``returned`` is what its first call has returned, ``None`` before that call. ``left_out`` are
+    numbers among the outputs that the graph does not have, and ``numbers`` the values that these
+    were seen to have.
     """
 
     def __init__(
-        self, module: torch.nn.Module, inputs: Sequence[str], outputs: Iterable[str] | None = None
+        self,
+        module: torch.nn.Module,
+        inputs: Sequence[str],
+        outputs: Iterable[str] | None = None,
+        constants: Mapping[str, Any] | None = None,
     ) -> None:
         self.module = module
-        self.binding = bind(module, inputs)
+        self.binding = bind(module, inputs, constants)
         self.fast_path = True
         self.returned: Returned | None = None
         self.left_out: frozenset[str] = frozenset()

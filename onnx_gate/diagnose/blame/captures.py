@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -19,7 +17,7 @@ from onnx_gate.runtimes.base import Array, Refusal, first_line
 from onnx_gate.runtimes.outputs import flatten, in_graph
 from onnx_gate.runtimes.torch_eager import Eager, to_array, to_tensor
 from onnx_gate.verify.build import build
-from onnx_gate.verify.export.export import export, exportable
+from onnx_gate.verify.export.export import by_parameter, export, exportable
 from onnx_gate.verify.inspect.inspect import join_inputs
 
 
@@ -37,15 +35,14 @@ def run_before_decomposition(bench: Bench, arrays: Mapping[str, Array]) -> Answe
         return Answer(failed="the example of the export cannot be drawn again")
 
     def work() -> Sequence[Array]:
-        names = bench.eager.binding
-        args, kwargs = names.split({n: to_tensor(a) for n, a in example[0].items()})
+        tensors = {name: to_tensor(array) for name, array in example[0].items()}
+        args, kwargs = bench.eager.binding.for_export(tensors)
         axes = {
             name: {i: torch.export.Dim.AUTO for i, d in enumerate(s.shape) if isinstance(d, str)}
             for name, s in bench.subject.spec.inputs.items()
         }
-        positional, keyword = names.split(axes)
-        dynamic = _bind(bench.eager, positional, keyword)
-        with torch.no_grad(), exportable(bench.eager, {}):
+        dynamic = by_parameter(bench.eager, axes)
+        with torch.no_grad(), exportable(bench.eager, tensors):
             program = torch.export.export(
                 bench.eager.module, args, kwargs, dynamic_shapes=dynamic, strict=False
             )
@@ -95,7 +92,7 @@ def rebuilt(bench: Bench) -> Answer:
         new = dict(module.named_parameters())
         if own.keys() != new.keys() or not all(torch.equal(own[k], new[k]) for k in own):
             raise codes.OG204.error("built anew, it has other parameters")
-        eager = Eager(module, tuple(spec.inputs), spec.outputs)
+        eager = Eager(module, tuple(spec.inputs), spec.outputs, spec.call)
         eager.left_out = bench.eager.left_out
         return (eager.without_fast_path() or eager).run(bench.subject.arrays).arrays
 
@@ -138,7 +135,7 @@ def run_program(
     guards: bool,
 ) -> list[Array]:
     """Return the flat outputs of an exported program; raises ``Refusal`` where it raises."""
-    args, kwargs = eager.binding.split({name: to_tensor(a) for name, a in arrays.items()})
+    args, kwargs = eager.binding.for_export({n: to_tensor(a) for n, a in arrays.items()})
     try:
         with torch.no_grad():
             value = program.module(check_guards=guards)(*args, **kwargs)
@@ -162,11 +159,6 @@ class _Flat(torch.nn.Module):
 
     def tensors(self, arrays: Mapping[str, Array]) -> tuple[torch.Tensor, ...]:
         return tuple(to_tensor(arrays[name]) for name in self._names)
-
-
-def _bind(eager: Eager, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    signature = inspect.signature(eager.module.forward)
-    return dict(signature.bind(*args, **kwargs).arguments)
 
 
 def _last_line(error: BaseException) -> str:

@@ -25,6 +25,7 @@ from onnx_gate.diagnose.trace.trace import Trace
 from onnx_gate.report.model import Source
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import to_tensor
+from onnx_gate.verify.export.export import exportable, traceable
 from onnx_gate.verify.source_lines import of_node, of_stack, own_source
 
 # Weights of fewer bytes are copied into the graph.
@@ -126,28 +127,29 @@ def run_all(
 
 def _export(subject: Subject, exporter: str, path: Path) -> tuple[Any, Graph]:
     """Return torch.export's program, ``None`` of a trace, and the graph."""
-    args, kwargs = subject.eager.binding.split(
-        {name: to_tensor(array) for name, array in subject.arrays.items()}
-    )
+    eager = subject.eager
+    tensors = {name: to_tensor(array) for name, array in subject.arrays.items()}
     # Tracing takes the fast path of attention, which has no translation, where it finds no
     # parameter that wants a gradient.
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         if exporter == "torchscript":
-            torch.onnx.export(
-                subject.eager.module,
-                args,
-                str(path),
-                kwargs=kwargs or None,
-                dynamo=False,
-                verbose=False,
-                input_names=list(subject.eager.binding.order),
-            )
+            with traceable(eager):
+                torch.onnx.export(
+                    eager.module,
+                    tuple(tensors[name] for name in eager.binding.order),
+                    str(path),
+                    dynamo=False,
+                    verbose=False,
+                    input_names=list(eager.binding.order),
+                )
             return None, read_graph(onnx.load(str(path), load_external_data=False), path)
-        program = torch.onnx.export(
-            subject.eager.module, args, kwargs=kwargs, dynamo=True, verbose=False
-        )
+        args, kwargs = eager.binding.for_export(tensors)
+        with exportable(eager, tensors):
+            program = torch.onnx.export(
+                eager.module, args, kwargs=kwargs, dynamo=True, verbose=False
+            )
         assert program is not None
         return program.exported_program, _unsaved(program.model, path)
     finally:

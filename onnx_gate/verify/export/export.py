@@ -127,7 +127,7 @@ def _export(
 def _dynamo(
     spec: ModelSpec, eager: Eager, tensors: dict[str, torch.Tensor], path: Path
 ) -> Exported:
-    args, kwargs = eager.binding.split(tensors)
+    args, kwargs = eager.binding.for_export(tensors)
     if isinstance(eager.module, torch.jit.ScriptModule):
         raise codes.OG207.error(
             "the dynamo exporter failed: exporting a ScriptModule is not supported. Return the "
@@ -185,7 +185,7 @@ def _torchscript(
         axes[name] = {axis: f"{name}_{axis}" for axis in range(tensor.ndim)}
     try:
         # The fused operators of attention's fast path have no translation.
-        with _traceable(eager), _fast_path(False):
+        with traceable(eager), _fast_path(False):
             torch.onnx.export(
                 eager.module,
                 tuple(tensors[name] for name in order),
@@ -215,12 +215,12 @@ def exportable(
     if eager.returned is None:
         eager.run_prepared({name: tensor.clone() for name, tensor in tensors.items()})
     assert eager.returned is not None
-    if eager.binding.extra:  # torch.export takes no dynamic shapes for what goes into **kwargs
+    if not eager.binding.is_direct:
         return flat_outputs(eager.module, eager.binding)
     return nullcontext() if eager.returned.plain else flat_outputs(eager.module)
 
 
-def _traceable(eager: Eager) -> AbstractContextManager[list[str] | None]:
+def traceable(eager: Eager) -> AbstractContextManager[list[str] | None]:
     """Let the module take and return tuples of tensors, which is all that tracing understands."""
     if isinstance(eager.module, torch.jit.ScriptModule):  # is translated as it is
         return nullcontext()
@@ -277,9 +277,14 @@ def _dynamic_shapes(eager: Eager, inputs: Mapping[str, InputSpec]) -> dict[str, 
         name: {axis: dim for axis, dim in enumerate(spec.shape) if isinstance(dim, str)}
         for name, spec in inputs.items()
     }
-    if eager.binding.extra:
-        return axes
-    args, kwargs = eager.binding.split(axes)
+    return by_parameter(eager, axes)
+
+
+def by_parameter(eager: Eager, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what belongs to the inputs by the parameters of what is exported."""
+    if not eager.binding.is_direct:
+        return dict(values)
+    args, kwargs = eager.binding.split(values)
     return dict(inspect.signature(eager.module.forward).bind(*args, **kwargs).arguments)
 
 
@@ -298,7 +303,7 @@ def _traced_outputs(
     returned = list(zip(*eager.run_prepared(copies), strict=True))
     if eager.returned is None or not eager.returned.numbers:
         return returned
-    with _traceable(eager) as kept, _fast_path(False):
+    with traceable(eager) as kept, _fast_path(False):
         if kept is None:
             return returned
         # Only tracing tells the numbers that depend on a size from constants.
