@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
-MAX_PROCESSES = 256
-"""Processes of one worker's family at once: loaders of data and compilers start some dozens."""
+_CORES = os.cpu_count() or 1
+
+MAX_PROCESSES = 64 + 2 * _CORES
+"""Processes of one worker's family at once: loaders of data and compilers start one for each core."""
+
+CROWD = 4 * _CORES
+"""Processes of one family that want to run at the same moment, from which on others are kept waiting."""
 
 _SHARE = 0.85
 

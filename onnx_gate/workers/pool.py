@@ -16,7 +16,7 @@ import tempfile
 import termios
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -63,8 +63,9 @@ def run_tasks(
     The function is called as ``target(payload, emit)`` in a fork of a process that has imported
     ``preload``. Every message it emits goes to ``on_event(name, message)`` as it arrives, and is
     untrusted. ``on_start(name)`` is called when a worker starts: again for a task that is run
-    again, alone, because it was ended for want of memory (which is a stage of its own, waiting
-    for memory) or in flight when the fork server died.
+    again, alone, because it was ended for want of memory, or of time while another worker's many
+    processes kept the processors from it (each is a stage of its own, waiting for it), or in flight
+    when the fork server died.
     ``on_end`` is called once per task, when its outcome is known.
 
     Returns an outcome for every task, by name; a task never raises here. Raises ``ValueError``
@@ -307,6 +308,8 @@ class _Pool:
         )
         if end == "memory" and worker.doom is None:
             worker.retry_alone = worker.ran_beside_others
+        elif end == "timeout":
+            worker.retry_alone = worker.was_crowded
         self._finish(worker, end, detail)
 
     def _finish(self, worker: Running, end: End, detail: str) -> None:
@@ -314,7 +317,8 @@ class _Pool:
             del self._active[worker.number]
             self._drop(worker)
             self.retry_alone.append(worker.task)
-            self._on_event(worker.task.name, {"kind": "stage", "name": "waiting for memory"})
+            lacking = "memory" if end == "memory" else "processors"
+            self._on_event(worker.task.name, {"kind": "stage", "name": f"waiting for {lacking}"})
             return
         outcome = Outcome(
             messages=tuple(worker.messages),
@@ -350,6 +354,7 @@ class _Pool:
         if not self._server.alive() or server is None or server.state in "TtZ":
             raise ServerLost("the fork server does not run")
         families = process.families(table, {w.pid for w in self._active.values() if w.pid})
+        self._note_crowds(families)
         for worker in list(self._active.values()):
             if begin - (worker.terminated_at or worker.asked) > GRACE and (
                 worker.doom or not worker.pid
@@ -386,6 +391,16 @@ class _Pool:
         # By the processor's time: a machine that is kept busy is no reason to look less often.
         spent = time.thread_time() - spent
         self._next_watch = time.monotonic() + max(TICK, spent / _WATCH_SHARE)
+
+    def _note_crowds(self, families: Mapping[int, Sequence[process.Row]]) -> None:
+        """Remember who was kept waiting by another's many processes: that is no fault of its own."""
+        crowds = {
+            pid
+            for pid, family in families.items()
+            if sum(row.state == "R" for row in family) > limits.CROWD
+        }
+        for worker in self._active.values():
+            worker.was_crowded = worker.was_crowded or bool(crowds - {worker.pid})
 
     def _make_room(self) -> None:
         """Where memory is short, end a worker that is then run again alone."""

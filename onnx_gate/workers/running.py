@@ -35,6 +35,7 @@ class Running:
     peak: int = 0
     oom_kills: int = 0
     ran_beside_others: bool = False
+    was_crowded: bool = False
     retry_alone: bool = False
     messages: list[dict[str, Any]] = field(default_factory=list)
     doom: tuple[End, str] | None = None

@@ -75,9 +75,9 @@ def flooded(image: str, make_job: Callable[..., Job]) -> Callable[..., Step]:
         job = make_job(PROJECT)
         entries = ""
         for name, body, limit in (
-            ("first", "build = Plain\n", "400s"),
+            ("first", "build = Plain\n", "110s"),
             ("flood", text, timeout),
-            ("last", "build = Plain\n", "400s"),
+            ("last", "build = Plain\n", "110s"),
         ):
             (job.workspace / "models" / f"{name}.py").write_text(PLAIN + body)
             entries += ENTRY.format(name=name, timeout=limit)
@@ -96,13 +96,11 @@ def verdicts(step: Step) -> dict[str, str]:
 
 @pytest.mark.parametrize("bomb", [BUSY, FORKS], ids=["busy", "forks"])
 def test_a_fork_bomb_is_its_own_trouble(flooded: Callable[..., Step], bomb: str) -> None:
-    step = flooded(bomb, "40s")
+    step = flooded(bomb, "100s")
     found = verdicts(step)
-    assert found.pop("flood") in ("crashed", "memory", "timeout"), step.log
+    # By what it starts, and not only when its time is over.
+    assert found.pop("flood") in ("crashed", "memory"), step.log
     assert found == {"first": "pass", "last": "pass"}, step.log
-    flood = next(model for model in step.report["models"] if model["name"] == "flood")
-    # By its own limits: whoever looks after them is not kept from looking.
-    assert flood["seconds"] < 2 * 40, step.log
 
 
 def test_a_flood_of_output_leaves_the_disk_alone(flooded: Callable[..., Step]) -> None:

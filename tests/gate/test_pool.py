@@ -318,9 +318,27 @@ def test_too_many_processes_end_their_worker(
 ) -> None:
     note = tmp_path / "pids"
     outcome = beside("starts_many", count=limits.MAX_PROCESSES + 40, note=str(note))
-    assert (outcome.end, outcome.detail) == ("processes", "more than 256 processes at once")
+    assert (outcome.end, outcome.detail) == (
+        "processes",
+        f"more than {limits.MAX_PROCESSES} processes at once",
+    )
     assert len(note.read_text().split()) >= limits.MAX_PROCESSES
     assert alive(note) == []
+
+
+@linux
+def test_who_is_kept_waiting_by_a_crowd_is_run_again_alone(
+    make: Callable[..., Task], tmp_path: Path
+) -> None:
+    starts: list[str] = []
+    slow = make("late_at_first", timeout=3, note=str(tmp_path / "note"))
+    crowd = make("keeps_busy", processes=limits.CROWD + 4, timeout=4)
+    outcomes = run([slow, crowd], on_start=starts.append)
+    assert outcomes["late_at_first"].end == "done"
+    assert starts.count("late_at_first") == 2
+    # The crowd had nobody to blame.
+    assert outcomes["keeps_busy"].end == "timeout"
+    assert starts.count("keeps_busy") == 1
 
 
 @linux

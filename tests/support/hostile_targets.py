@@ -291,6 +291,15 @@ def starts_many(payload: dict[str, Any], emit: Any) -> None:
     time.sleep(3600)
 
 
+def late_at_first(payload: dict[str, Any], emit: Any) -> None:
+    """Has no time but when it runs for the second time."""
+    note = Path(payload["note"])
+    if not note.exists():
+        note.touch()
+        time.sleep(3600)
+    emit({"kind": "result", "value": 7})
+
+
 def keeps_busy(payload: dict[str, Any], emit: Any) -> None:
     for _ in range(payload["processes"]):
         if os.fork() == 0:
