@@ -230,7 +230,8 @@ class Checker:
                 causes=("attention's fast path", *judged.causes),
             )
         # Nobody chose the default edges, and on constant inputs some models magnify rounding alone.
-        magnified = judged.uncapped and not case.named and case.kind == "edges"
+        chosen = case.named or case.kind != "edges"
+        magnified = judged.uncapped and not judged.holds and not chosen
         return _judged(case, label, name, judged, advice=case.advice or magnified)
 
     def _stored(self, case: Case, asked: _Asked, reference: CaseReference) -> Iterator[Check]:

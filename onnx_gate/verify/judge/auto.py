@@ -27,7 +27,7 @@ Then ``t`` stands for ``r``, on the same scale, and moved rounding alone for ``N
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -42,6 +42,7 @@ from onnx_gate.verify.judge.noise import (
     Yard,
     floor_yard,
     measure,
+    rms_of,
     slopes_of,
 )
 from onnx_gate.verify.judge.scale import Stratum
@@ -124,11 +125,16 @@ def auto(
 def against(
     candidate: Array, yard: Yard, threads: int = 1, base: Array | None = None
 ) -> AutoResult:
-    """Hold ``candidate`` against ``yard``; ``base`` is another answer to hold it against."""
-    base = yard.base if base is None else base
+    """Hold ``candidate`` against ``yard``; ``base`` is another answer to hold it against.
+
+    Another answer may be larger, and is then judged on its own scale.
+    """
+    base, other = (yard.base, False) if base is None else (base, True)
     results: list[AutoResult] = []
     for noise in yard.noise:
         chosen, reference = noise.stratum.of(candidate), noise.stratum.of(base)
+        if other:
+            noise = replace(noise, scale=max(noise.scale, rms_of(reference, threads)))
         error = scaled_error(chosen, reference, noise.scale, threads)
         mean = error.rms / noise.scale
         budget = max(error.max / noise.allowed, mean / noise.allowed_rms)

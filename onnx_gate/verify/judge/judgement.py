@@ -52,10 +52,10 @@ class Rules:
 class Judgement:
     """The verdict on one output, with everything that the report says about it.
 
-    ``ill_conditioned``: PyTorch's own error is large enough to hide faults. ``uncapped``: the
-    error is within K times PyTorch's own, and more than is ever allowed. ``compared`` and ``open``
-    are numbers of elements, ``causes`` why some are open. ``resolution`` is the smallest relative
-    error that would have been refused. ``form`` is what of the output's form is not PyTorch's.
+    ``uncapped``: the error is within K times PyTorch's own, whether or not that is allowed.
+    ``compared`` and ``open`` are numbers of elements, ``causes`` why some are open. ``resolution``
+    is the smallest relative error that would have been refused. ``form`` is what of the output's
+    form is not PyTorch's.
     """
 
     holds: bool
@@ -64,7 +64,6 @@ class Judgement:
     metrics: Metrics | None = None
     worst: Worst | None = None
     tolerance: dict[str, Any] = field(default_factory=dict)
-    ill_conditioned: bool = False
     uncapped: bool = False
     compared: int = 0
     open: int = 0
@@ -104,7 +103,6 @@ def by_criteria(
         metrics_of(comparison, automatic, criteria),
         worst_of(candidate, expected, reference, index),
         described,
-        ill_conditioned=torch_error is not None and torch_error > ILL_CONDITIONED,
         uncapped=automatic is not None
         and automatic.uncapped
         and all(c.holds for c in criteria[1:]),

@@ -56,6 +56,22 @@ def false_shape(module: nn.Module, example: dict[str, Tensor], path: Path) -> No
     onnx.save(model, str(path))
 
 
+class _Penalised(nn.Module):
+    """Masks with -100 instead of -inf, which cancels in a row that is masked from end to end."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        penalties: Tensor = self.module(x, torch.where(mask, 0.0, -100.0))
+        return penalties
+
+
+def penalised(module: nn.Module, example: dict[str, Tensor], path: Path) -> None:
+    _right(_Penalised(module), example, path)
+
+
 def double_input(module: nn.Module, example: dict[str, Tensor], path: Path) -> None:
     _right(module, example, path)
     model = onnx.load(str(path))
