@@ -97,12 +97,14 @@ def test_every_text_field_is_attacked() -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=ids)
+@pytest.mark.slow
 def test_text_in_every_field_changes_nothing(text: str) -> None:
     assert_nothing_but_text(all_replaced(text))
     assert_nothing_but_text(all_replaced(f"x {text}\n{text}"))
 
 
 @pytest.mark.parametrize("path", free_paths(), ids=str)
+@pytest.mark.slow
 def test_text_in_each_field_changes_nothing(path: tuple[str | int, ...]) -> None:
     for text in (SPITE, "|", "\n\n<!--", "```", "\u0338", "@a"):
         assert_nothing_but_text(replaced({path: text}))
@@ -190,6 +192,7 @@ def test_a_block_holds_all_of_its_text_and_nothing_else(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=ids)
+@pytest.mark.slow
 def test_the_other_renderings_stand_it_too(text: str) -> None:
     report = all_replaced(text)
     for line in terminal.render(report).splitlines():

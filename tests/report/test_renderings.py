@@ -101,6 +101,7 @@ def tags(shown: Report) -> list[str]:
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=ids)
+@pytest.mark.slow
 def test_hostile_text_changes_no_structure_of_the_page(text: str) -> None:
     assert tags(all_replaced(text)) == tags(everything())
 
