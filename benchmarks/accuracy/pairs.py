@@ -5,7 +5,7 @@
 Every class is a file of ``pairs/``. The faulty files are exported, and shown to differ, before the
 gate sees them; one manifest then names every model twice, and the gate runs it with nothing but
 what the entries say. Most correct files are its own exports; with ``--quick`` they are exported once and
-kept, and the faults are not shown. ``--check`` stops before the gate, ``--report`` reads a report that exists.
+kept, and the faults are not shown. ``--check`` stops before the gate, ``--report`` reads a report.
 """
 
 from __future__ import annotations
