@@ -6,11 +6,13 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from onnx_gate.deadline import Deadline
 from onnx_gate.diagnose.graph.graph import Graph, read_graph
 from onnx_gate.diagnose.graph.run_graph import run_until
 from onnx_gate.diagnose.graph.run_node import Runner
-from onnx_gate.diagnose.graph.values import Store, agree, distance
+from onnx_gate.diagnose.graph.values import Store, Value, agree, distance
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array
@@ -22,7 +24,7 @@ class Divergence:
 
     ``output`` is its name in the graph and ``index`` its place among the outputs. ``feeds`` are the
     case's inputs by the graph's names, ``expected`` is PyTorch's value of the output and ``error``
-    the graph's distance from it, 0 where they agree.
+    the graph's distance from it, 0 where they agree. ``of_dtype``: it is one of the dtype alone.
     """
 
     subject: Subject
@@ -32,6 +34,7 @@ class Divergence:
     index: int
     expected: Array
     error: float
+    of_dtype: bool
     store: Store
     deadline: Deadline
 
@@ -59,13 +62,26 @@ def find_divergence(subject: Subject, store: Store, deadline: Deadline) -> Diver
     names = graph.outputs[: len(expected)]
     actual = run_until(runner, feeds, names)
     others = (i for i in range(len(names)) if i != subject.output)
-    wrong = (i for i in (subject.output, *others) if not agree(actual[names[i]], expected[i]))
-    index = next(wrong, None)
-    chosen = subject.output if index is None else index
-    error = 0.0 if index is None else distance(actual[names[index]], expected[index])
+    order = (subject.output, *others)
+    off = [i for i in order if not agree(actual[names[i]], expected[i])]
+    retyped = [i for i in order if _other_dtype(actual[names[i]], expected[i])]
+    index = next(iter((*off, *retyped)), subject.output)
     return Divergence(
-        subject, runner, feeds, names[chosen], chosen, expected[chosen], error, store, deadline
+        subject,
+        runner,
+        feeds,
+        names[index],
+        index,
+        expected[index],
+        distance(actual[names[index]], expected[index]) if off else 0.0,
+        bool(retyped) and not off,
+        store,
+        deadline,
     )
+
+
+def _other_dtype(actual: Value, expected: Array) -> bool:
+    return isinstance(actual, np.ndarray) and actual.dtype != expected.dtype
 
 
 def _plain(subject: Subject) -> RuntimeSpec:

@@ -162,7 +162,8 @@ class Agreement:
         array, expected = actual.array, self.expected.array
         if array is None or expected is None or array.shape != expected.shape:
             return None
-        if not is_floating(expected.dtype):
+        # No rounding makes another dtype, however near the numbers are.
+        if array.dtype != expected.dtype or not is_floating(expected.dtype):
             return None
         reference = self.float64()
         base = expected if reference is None else reference

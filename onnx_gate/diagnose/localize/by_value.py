@@ -15,6 +15,7 @@ from onnx_gate.diagnose.graph.graph import Node
 from onnx_gate.diagnose.localize.exact import explained_by_rounding
 from onnx_gate.diagnose.localize.faulty import FaultyNode, SearchResult, without_value
 from onnx_gate.diagnose.localize.matching import Scope
+from onnx_gate.diagnose.localize.missing import missing_operator
 from onnx_gate.diagnose.localize.search import PLUMBING, Search
 from onnx_gate.diagnose.trace.record_export import add_fresh_export
 from onnx_gate.diagnose.trace.record_module import record_module
@@ -47,11 +48,12 @@ def search_by_value(divergence: Divergence) -> SearchResult:
     if faulty is None:
         return _guessed(search, result)
     matching = search.matching
+    missing = missing_operator(matching, faulty)
     lowering, values = tuple(matching.lowering_of(faulty)), dict(matching.reference_inputs)
     matching.override(faulty.value, faulty.traced)
     matching.substitute_reference()
     return dataclasses.replace(
-        _known(search, result), faulty=faulty, lowering=lowering, values=values
+        _known(search, result), faulty=faulty, missing=missing, lowering=lowering, values=values
     )
 
 

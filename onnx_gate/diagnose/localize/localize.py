@@ -13,13 +13,15 @@ from onnx_gate.diagnose.divergence import Divergence, find_divergence
 from onnx_gate.diagnose.graph.values import Store
 from onnx_gate.diagnose.localize.by_name import first_effective, search_by_name
 from onnx_gate.diagnose.localize.by_value import search_by_value
+from onnx_gate.diagnose.localize.dtypes import search_by_dtype
 from onnx_gate.diagnose.localize.faulty import FaultyNode, SearchResult
 from onnx_gate.diagnose.localize.lowering import narrow
+from onnx_gate.diagnose.localize.matching import bare_name
 from onnx_gate.diagnose.localize.origins import Origins
 from onnx_gate.diagnose.localize.profile import error_profile
 from onnx_gate.diagnose.localize.subgraph import search_body
 from onnx_gate.diagnose.subject import Subject
-from onnx_gate.diagnose.trace.trace import TracedValue
+from onnx_gate.diagnose.trace.trace import Trace, TracedValue
 from onnx_gate.report.model import GraphNode, NodeError, Source
 from onnx_gate.runtimes.base import Array, Refusal
 
@@ -66,13 +68,15 @@ def localize(subject: Subject, seconds: float = 120.0) -> Located:
 def _search(divergence: Divergence) -> SearchResult:
     """Take one step after the other; where one breaks off, what is known by then is the result."""
     result = SearchResult()
+    if divergence.of_dtype:
+        return search_by_dtype(divergence)
     if divergence.error == 0.0:
         return result.noting("with optimisations off the nodes, run one by one, agree with PyTorch")
     try:
         result = search_by_name(divergence) or search_by_value(divergence)
         result = first_effective(divergence, result)
         result = narrow(divergence, result)
-        if result.faulty is not None:
+        if result.faulty is not None and result.missing is None:
             result = search_body(divergence, result)
     except OutOfTime:
         return result.noting("the time for the search ran out")
@@ -90,16 +94,21 @@ def _located(divergence: Divergence, result: SearchResult) -> Located:
         return Located(note=note, nodes=profile)
     outer = result.faulty or faulty
     kin = _kin(faulty, outer, result)
+    node = GraphNode(
+        name=faulty.node.proto.name,
+        op_type=faulty.node.op_type,
+        output=faulty.value,
+        module=origins.module(faulty.node, faulty.value, *kin),
+    )
+    source = origins.source(faulty.node, faulty.value, *kin)
+    if result.missing is not None:
+        note = "; ".join((*result.notes, f"the graph lacks this operator, next to {_named(node)}"))
+        node, source = _lacking(result.missing, result.trace)
     # What a node inside of a subgraph reads is no value of the graph: that of the node around is.
     around = [faulty] if faulty.value in divergence.graph.producer else [faulty, outer]
     return Located(
-        node=GraphNode(
-            name=faulty.node.proto.name,
-            op_type=faulty.node.op_type,
-            output=faulty.value,
-            module=origins.module(faulty.node, faulty.value, *kin),
-        ),
-        source=origins.source(faulty.node, faulty.value, *kin),
+        node=node,
+        source=source,
         nodes=profile,
         note=note,
         inputs={
@@ -111,6 +120,21 @@ def _located(divergence: Divergence, result: SearchResult) -> Located:
         expected={f.value: np.array(f.traced.array) for f in around if f.traced.number >= 0},
         proto=faulty.node.proto,
     )
+
+
+def _lacking(missing: TracedValue, trace: Trace) -> tuple[GraphNode, Source | None]:
+    """Return an operator that the graph has not as PyTorch, or a fresh export, has it."""
+    equal = [missing, *trace.find(missing.array)]
+    module = next((t.module for t in equal if t.module is not None), None)
+    source = next((t.source for t in equal if t.source is not None), None)
+    op_type = missing.operator
+    if "." in op_type:
+        op_type = bare_name(op_type).capitalize()
+    return GraphNode(name=missing.name or "", op_type=op_type, module=module), source
+
+
+def _named(node: GraphNode) -> str:
+    return f"{node.op_type} {node.name or node.output}"
 
 
 def _kin(faulty: FaultyNode, outer: FaultyNode, result: SearchResult) -> list[TracedValue]:

@@ -1,0 +1,154 @@
+"""Faults of a graph's structure, in committed files of a transformer without a name that helps."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import onnx
+import pytest
+import torch
+import torch.nn.functional as F
+from onnx import TensorProto, helper
+from torch import Tensor, nn
+
+from onnx_gate.diagnose.blame.blame import find_blame
+from onnx_gate.diagnose.localize.localize import localize
+from onnx_gate.diagnose.subject import Subject
+from onnx_gate.runtimes.torch_eager import to_tensor
+from tests.support.diverging import make, normal
+
+WIDTH, HEADS = 16, 4
+
+
+class Block(nn.Module):
+    def __init__(self, fault: str = "") -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.qkv, self.proj = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.up, self.down = nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
+        self.fault = fault
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, t, w = x.shape
+        qkv = self.qkv(self.norm1(x)).reshape(b, t, 3, HEADS, w // HEADS)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)
+        scores = q @ k.transpose(-1, -2) / (8.0 if self.fault == "scale" else 2.0)
+        mask = torch.ones(t, t, dtype=torch.bool).triu(2 if self.fault == "mask" else 1)
+        scores = scores.masked_fill(mask, -1e4)
+        a = self.proj((scores.softmax(-1) @ v).transpose(1, 2).reshape(b, t, w))
+        x = a if self.fault == "residual" else x + a
+        h = self.down(F.gelu(self.up(self.norm2(x))))
+        if self.fault == "last residual":
+            return h
+        return h - x if self.fault == "swapped" else x - h
+
+
+class Net(nn.Module):
+    def __init__(self, fault: str = "") -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.blocks = nn.ModuleList([Block(), Block(fault)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def renamed(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Take away every name that is not the model's interface, and what the exporter noted."""
+    graph, names = model.graph, {v.name: v.name for v in (*model.graph.input, *model.graph.output)}
+    names[""] = ""
+
+    def anew(name: str) -> str:
+        return names.setdefault(name, f"v{len(names)}")
+
+    for tensor in graph.initializer:
+        tensor.name = anew(tensor.name)
+    for node in graph.node:
+        node.input[:] = [anew(name) for name in node.input]
+        node.output[:] = [anew(name) for name in node.output]
+        node.name = ""
+        del node.metadata_props[:]
+    del graph.value_info[:]
+    return model
+
+
+def committed(folder: Path, written: nn.Module, module: nn.Module) -> Subject:
+    """Return the check of ``module`` against a file that was made from ``written``."""
+    path = folder / "old.onnx"
+    written.load_state_dict(module.state_dict())
+    program = torch.onnx.export(
+        written.eval(),
+        (to_tensor(normal(2, 5, WIDTH)),),
+        dynamo=True,
+        verbose=False,
+        input_names=["x"],
+        dynamic_shapes=({0: "b", 1: "t"},),
+    )
+    program.save(str(path))
+    onnx.save(renamed(onnx.load(str(path))), str(path))
+    subject = make(folder, module, normal(2, 7, WIDTH), shape=("b", "t", WIDTH), file=path)
+    return dataclasses.replace(subject, workspace=Path(__file__).parent)
+
+
+# What has to be named, and a piece of the line that has to be.
+PLACES: dict[str, tuple[str, str]] = {
+    "residual": ("Add", "x + a"),
+    "last residual": ("Sub", "x - h"),
+    "swapped": ("Sub", "x - h"),
+    "scale": ("Div", "else 2.0"),
+    "mask": ("Trilu", "triu("),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", PLACES)
+def test_the_operator_that_differs_is_named_and_no_neighbour(fault: str, tmp_path: Path) -> None:
+    located = localize(committed(tmp_path, Net(fault), Net()))
+    op_type, line = PLACES[fault]
+    assert located.node is not None, located.note
+    assert located.node.op_type == op_type
+    assert located.source is not None
+    assert line in located.source.code
+    lacking = "the graph lacks this operator" in located.note
+    assert lacking == ("residual" in fault)
+
+
+def cast_at_the_end(model: onnx.ModelProto) -> None:
+    """Hand the output over in half precision, as some scripts do after the export."""
+    output = model.graph.output[0]
+    for node in model.graph.node:
+        node.output[:] = ["full" if name == output.name else name for name in node.output]
+    model.graph.node.append(
+        helper.make_node("Cast", ["full"], [output.name], to=TensorProto.FLOAT16)
+    )
+    output.type.tensor_type.elem_type = TensorProto.FLOAT16
+
+
+def halved(folder: Path, *, as_file: bool) -> Subject:
+    module = nn.Sequential(nn.Linear(8, 8), nn.GELU()).eval()
+
+    def exporter(module: nn.Module, example: Tensor, path: Path) -> None:
+        torch.onnx.export(module, (example,), dynamo=True, verbose=False).save(str(path))
+        model = onnx.load(str(path))
+        cast_at_the_end(model)
+        onnx.save(model, str(path))
+
+    if as_file:
+        path = folder / "old.onnx"
+        exporter(module, to_tensor(normal(3, 8)), path)
+        return make(folder, module, normal(3, 8), file=path)
+    return make(folder, module, normal(3, 8), exporter=exporter)
+
+
+@pytest.mark.parametrize("kind", ["exported", "committed"])
+def test_another_dtype_is_no_rounding(kind: str, tmp_path: Path) -> None:
+    subject = halved(tmp_path, as_file=kind == "committed")
+    found = find_blame(subject)
+    assert found.blame == ("stale artifact" if kind == "committed" else "exporter")
+    located = localize(subject)
+    assert located.node is not None
+    assert located.node.op_type == "Cast"
+    assert "float16 where PyTorch has float32" in located.note
