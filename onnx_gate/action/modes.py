@@ -16,7 +16,7 @@ of the run that a ``workflow_run`` event is about; ``folder`` is a report that a
 """
 
 Annotated = Literal["everything", "run", "nothing"]
-"""What annotations are about: of ``run`` alone where the shards have annotated their models."""
+"""What annotations are about: only the ``run`` where the shards have annotated their models."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from onnx_gate.action.modes import Annotated
 from onnx_gate.action.output_folder import hand_over
 from onnx_gate.action.problems import with_problem
 from onnx_gate.errors import UserError
+from onnx_gate.findings.codes import OG506
 from onnx_gate.github.annotations import annotations as annotation_lines
 from onnx_gate.github.api_errors import GitHubError
 from onnx_gate.github.artifacts import find_baseline
@@ -125,7 +126,7 @@ def complete(report: Report, publication: Publication) -> tuple[Report, list[str
 def publish(report: Report, publication: Publication, trouble: list[str]) -> None:
     """Print annotations, update the comment, write outputs and summary, warn of all ``trouble``."""
     if publication.annotated != "nothing":
-        about = report if publication.annotated == "everything" else _without_models(report)
+        about = report if publication.annotated == "everything" else _of_the_run(report)
         with log.survived("the annotations could not be written", trouble):
             for line in annotation_lines(about, publication.manifest_path):
                 log.command(line)
@@ -147,8 +148,10 @@ def publish(report: Report, publication: Publication, trouble: list[str]) -> Non
         log.warn(message)
 
 
-def _without_models(report: Report) -> Report:
-    return report.model_copy(update={"models": ()})
+def _of_the_run(report: Report) -> Report:
+    """Return the report without the models that a shard has annotated: the lost ones are left."""
+    lost = [m for m in report.models if m.error is not None and m.error.code == OG506.code]
+    return report.model_copy(update={"models": tuple(lost)})
 
 
 def store(report: Report, publication: Publication) -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from onnx_gate.github.header import parse
+from onnx_gate.manifest.load import load
 from onnx_gate.report.io import read_report, to_json, write_text
-from onnx_gate.report.model import Counts, ModelResult, Report, Shard
+from onnx_gate.report.model import Counts, ManifestInfo, ModelResult, Report, Run, Shard
 from tests.support.gate import ROOT
 from tests.support.github.server import BASE, HEAD, REPOSITORY, TOKEN, GitHub
 from tests.support.report.reports import report
@@ -121,6 +122,7 @@ def part(index: int, count: int, *models: ModelResult) -> Report:
             "verdict": verdict,
             "counts": counts,
             "shard": Shard(index=index, count=count),
+            "run": Run(id=17301, attempt=1, sha=HEAD),
         }
     )
 
@@ -144,7 +146,27 @@ def test_shards_are_joined_and_commented_on_once(workspace: Path, github: GitHub
     joined = read_report(workspace / "onnx-gate-report" / "report.json")
     assert [m.name for m in joined.models] == ["tiny_bert", "a"] or len(joined.models) == 2
     # Again, with its own result in the folder: the same.
-    assert step(workspace, github, {"mode": "report"}, run=17302).outputs == done.outputs
+    assert step(workspace, github, {"mode": "report"}).outputs == done.outputs
+    # What another run has made stands in for nothing.
+    other = step(workspace, github, {"mode": "report"}, run=17302)
+    assert (other.status, other.outputs["verdict"], other.outputs["passed"]) == (1, "error", "0")
+
+
+def test_a_lost_model_is_a_row_and_an_annotation(workspace: Path, github: GitHub) -> None:
+    (workspace / "m.py").write_text("")
+    manifest = load(workspace / "onnx-gate.yml")
+    info = ManifestInfo(path="onnx-gate.yml", sha256=manifest.sha256)
+    other = part(1, 2, passing("other", 3)).model_copy(update={"manifest": info})
+    put(workspace, "shard-1", other)
+    done = step(workspace, github, {"mode": "report"})
+    assert (done.status, done.outputs["verdict"], done.outputs["failing"]) == (
+        1,
+        "error",
+        '["resnet"]',
+    )
+    assert any("resnet could not be verified" in c.properties for c in done.commands)
+    [comment] = github.comments
+    assert "could not be verified" in comment.body.splitlines()[1]
 
 
 @pytest.mark.parametrize("lost", ["one", "all"])
@@ -273,7 +295,7 @@ def test_the_plan_is_an_output(workspace: Path, github: GitHub) -> None:
 @pytest.mark.parametrize(
     ("baseline", "shards", "warned"),
     [
-        ("last.json", ["1/2.1", "2/2.6"], False),
+        ("last.json", ["1/2/a", "2/2/b/c"], False),
         ("lost.json", ["1/2", "2/2"], True),
         ("off", ["1/2", "2/2"], False),
     ],
