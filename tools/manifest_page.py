@@ -119,6 +119,9 @@ _READING = """\
   and 100,000 values.
 - **Defaults** are merged under every model: `dims` and `export` key by key, so that a model's own
   keys win, everything else is replaced as a whole.
+- **A size may be computed** from dynamic dimensions, with integers, `+`, `-`, `*`, `//` and brackets:
+  `attention_mask: {dtype: int64, shape: [batch, past + 1], range: [0, 1]}`. It is at least 1 at every
+  size that is tested.
 - **An input inside braces** needs quotes: `inputs: {image: "float32[1, 3]"}`.
 - **A mistake** is one line, `file:line:column: path: what is wrong; what to do`, all of them at
   once, and exit status 2:

@@ -18,6 +18,7 @@ from onnx_gate.manifest import (
     RandomSuite,
     Suite,
 )
+from onnx_gate.manifest.dimensions import is_computed
 from onnx_gate.text import quote
 from onnx_gate.verify.inputs.sizes import combinations, sizes_label
 
@@ -57,7 +58,10 @@ def dims(base: ModelSpec, head: ModelSpec) -> Iterator[str]:
     """
     targets: dict[str, dict[str, None]] = {name: {} for name in base.dims}
     for name, old, new in _dimension_pairs(base, head):
-        if isinstance(old, str) and isinstance(new, str):
+        if is_computed(old) or is_computed(new):
+            if old != new:
+                yield f"input {quote(name)}: the size {old} → {new}"
+        elif isinstance(old, str) and isinstance(new, str):
             targets[old][new] = None
         elif isinstance(old, str):
             yield f"input {quote(name)}: {old} ({listed(base.dims[old])}) → {new} only"

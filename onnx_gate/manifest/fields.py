@@ -89,6 +89,12 @@ Dimension = Annotated[
             "anyOf": [
                 {"type": "integer", "minimum": 1, "maximum": shapes.MAX_SIZE},
                 {"title": "name", "type": "string", "pattern": f"^{shapes.NAME}$"},
+                {
+                    "title": "computed size",
+                    "type": "string",
+                    "pattern": "^[A-Za-z0-9_ +*/()-]+$",
+                    "description": "Names and integers with `+`, `-`, `*` and `//`: `past + 1`.",
+                },
             ]
         }
     ),

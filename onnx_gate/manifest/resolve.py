@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from onnx_gate.manifest import paths, shapes, spec
+from onnx_gate.manifest.dimensions import is_computed, names_of, size_of
 from onnx_gate.manifest.entries import InputEntry, RuntimeEntry, ToleranceEntry
 from onnx_gate.manifest.problems import Keys, Mistake
 from onnx_gate.manifest.schema import DefaultsEntry, ManifestFile, ModelEntry
@@ -95,7 +96,7 @@ class Resolver:
             self._tell(
                 (*origin["call"], "call", key), "also one of the inputs; name it in one place only"
             )
-        used = {dim for each in model.inputs.values() for dim in each.shape if isinstance(dim, str)}
+        used = {n for each in model.inputs.values() for dim in each.shape for n in names_of(dim)}
         self._used_dims |= used
         if not self._is_damaged((*here, "inputs")):
             self._unused_dims((*here, "dims"), model.dims or {}, used)
@@ -106,6 +107,7 @@ class Resolver:
             for key, each in model.inputs.items()
         }
         usual = default_sizes(inputs)
+        self._need_sizes(here, inputs, {dim: sizes[dim] for dim in used & sizes.keys()})
         return spec.ModelSpec(
             name=name,
             model=model.model,
@@ -117,7 +119,9 @@ class Resolver:
             inputs=inputs,
             outputs=self._outputs((*origin["outputs"], "outputs"), merged["outputs"]),
             export=self._export(here, model, defaults, used),
-            dims={dim: sizes.get(dim, usual[dim]) for dim in sorted(used)},
+            dims={
+                dim: sizes.get(dim) or _possible(dim, usual[dim], inputs) for dim in sorted(used)
+            },
             named_dims=frozenset(used & sizes.keys()),
             runtimes=self._runtimes((*origin["runtimes"], "runtimes"), merged["runtimes"]),
             suites={key: suite for key, suite in suites.items() if suite is not None},
@@ -168,6 +172,24 @@ class Resolver:
                 )
             suites[name] = self._suites.get(name)
         return suites
+
+    def _need_sizes(
+        self,
+        here: Keys,
+        inputs: Mapping[str, spec.InputSpec],
+        sizes: Mapping[str, tuple[int, ...]],
+    ) -> None:
+        """A computed size is at least 1 wherever its dimension is tested."""
+        for name, each in inputs.items():
+            for dim in filter(is_computed, each.shape):
+                for key in names_of(dim):
+                    low = [s for s in sizes.get(key, ()) if s and not _is_possible(dim, key, s)]
+                    if low:
+                        self._tell(
+                            (*here, "inputs", name),
+                            f"{dim} is {size_of(dim, {key: low[0]})} where {key} is {low[0]}; give "
+                            f"{key} larger sizes under dims",
+                        )
 
     def _need_ranges(
         self,
@@ -309,3 +331,16 @@ class Resolver:
     def _tell(self, path: Keys, message: str | None, *, at_key: bool = False) -> None:
         if message is not None:
             self.mistakes.append(Mistake(self._source.known(path), message, at_key))
+
+
+def _is_possible(dim: int | str, name: str, size: int) -> bool:
+    """Return whether a size is at least 1; one that depends on further names is taken to be."""
+    return names_of(dim) != (name,) or size_of(dim, {name: size}) >= 1
+
+
+def _possible(
+    name: str, sizes: tuple[int, ...], inputs: Mapping[str, spec.InputSpec]
+) -> tuple[int, ...]:
+    """Return those of the usual sizes at which no size that is computed from them vanishes."""
+    every = [dim for each in inputs.values() for dim in each.shape]
+    return tuple(s for s in sizes if all(_is_possible(dim, name, s) for dim in every)) or sizes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from onnx_gate.manifest import dimensions
 from onnx_gate.manifest.spec import DTYPES
 from onnx_gate.text import did_you_mean, quote
 
@@ -75,12 +76,22 @@ def check_dtype(name: str) -> str:
 
 
 def check_dimension(dimension: int | str) -> int | str:
-    """A static size (at least 1) or the name of a dynamic dimension; ``ValueError`` otherwise."""
+    """A static size (at least 1), the name of a dynamic dimension, or a size computed from some.
+
+    ``ValueError`` where it is none of these.
+    """
     if isinstance(dimension, str):
+        computed = None if re.fullmatch(NAME, dimension) else dimensions.normalised(dimension)
+        if computed is not None:
+            return computed
         if not re.fullmatch(NAME, dimension) or len(dimension) > 100:
             raise ValueError(
                 f"{quote(dimension)} is neither a size nor the name of a dynamic dimension; "
-                "a name has letters, digits and '_' and begins with no digit"
+                + (
+                    "a computed size is made of names and integers with + - * //"
+                    if re.search(r"[-+*/]", dimension)
+                    else "a name has letters, digits and '_' and begins with no digit"
+                )
             )
     elif not 1 <= dimension <= MAX_SIZE:
         hint = " (a dynamic dimension is written as a name)" if dimension in (-1, 0) else ""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from onnx_gate.manifest.dimensions import is_computed, names_of
 from onnx_gate.manifest.spec import DEFAULT_SIZES, InputSpec
 
 Role = Literal["batch", "count", "positions", "frames", "pixels", "samples"]
@@ -61,7 +62,12 @@ def roles(inputs: Mapping[str, InputSpec]) -> dict[str, Role]:
     seen: dict[str, set[Role]] = {}
     for name, spec in inputs.items():
         for axis, dim in enumerate(spec.shape):
-            if isinstance(dim, str):
+            if is_computed(dim):
+                for each in names_of(dim):
+                    seen.setdefault(each, set()).add(
+                        "positions" if _POSITIONS.search(each) else "count"
+                    )
+            elif isinstance(dim, str):
                 batch = _BATCH.fullmatch(dim) is not None or leading == {dim}
                 role = "batch" if batch else _role(name, spec, axis, dim)
                 seen.setdefault(dim, set()).add(role)

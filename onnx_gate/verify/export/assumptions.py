@@ -14,6 +14,7 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.utils._sympy.printers import PythonPrinter
 
+from onnx_gate.manifest.dimensions import is_computed
 from onnx_gate.verify.inputs.sizes import Sizes
 from onnx_gate.verify.source_lines import Line, of_stack
 
@@ -200,7 +201,7 @@ def _symbols(
         declared = shapes.get(name, ())
         if axis < len(declared):
             dim = declared[axis]
-            if isinstance(dim, str):
+            if isinstance(dim, str) and not is_computed(dim):
                 yield symbol, dim
 
 

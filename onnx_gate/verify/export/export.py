@@ -16,6 +16,7 @@ import torch
 
 from onnx_gate.findings import codes
 from onnx_gate.manifest import InputSpec, ModelSpec
+from onnx_gate.manifest.dimensions import is_computed
 from onnx_gate.report.model import ExportInfo
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array
@@ -357,7 +358,7 @@ def _ranges(
         if not isinstance(value, torch.Tensor):
             continue
         for size, dim in zip(value.shape, inputs[name].shape, strict=False):
-            if isinstance(dim, str):
+            if isinstance(dim, str) and not is_computed(dim):
                 low, high = _range_of(size, program.range_constraints)
                 before = ranges.get(dim, (0, None))
                 ends = [end for end in (before[1], high) if end is not None]

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from onnx_gate.manifest import InputSpec, ModelSpec
+from onnx_gate.manifest.dimensions import size_of
 from onnx_gate.manifest.sizes import SIZES, roles
 
 Sizes = Mapping[str, int]
@@ -114,8 +115,8 @@ def elements(inputs: Mapping[str, InputSpec], sizes: Sizes) -> int:
 
 
 def concrete(spec: InputSpec, sizes: Sizes) -> tuple[int, ...]:
-    """Return ``spec``'s shape with the names replaced by their sizes."""
-    return tuple(sizes[d] if isinstance(d, str) else d for d in spec.shape)
+    """Return ``spec``'s shape with names, and what is computed from them, replaced by sizes."""
+    return tuple(size_of(dim, sizes) for dim in spec.shape)
 
 
 def sizes_label(sizes: Sizes) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 
 from onnx_gate.findings import codes
 from onnx_gate.manifest import InputSpec
+from onnx_gate.manifest.dimensions import is_computed, names_of, size_of
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inputs.draw import FLOATS, numpy_dtype
 from onnx_gate.verify.inputs.sizes import Sizes
@@ -77,6 +78,7 @@ def check_arrays(
     for name, spec in inputs.items():
         if name in arrays:
             problems.extend(_mismatches(name, arrays[name], spec, sizes))
+    problems.extend(_miscomputed(arrays, inputs, sizes))
     if problems:
         raise codes.OG108.error(f"{where}: {'; '.join(problems)}")
     return sizes
@@ -94,8 +96,21 @@ def _mismatches(name: str, array: Array, spec: InputSpec, sizes: dict[str, int])
             if size != declared:
                 yield f"{name} has shape {list(array.shape)}, the manifest says {shown}"
                 return
-        elif sizes.setdefault(declared, size) != size:
+        elif not is_computed(declared) and sizes.setdefault(declared, size) != size:
             yield f"{declared} is {sizes[declared]} in one input and {size} in {name}"
+
+
+def _miscomputed(
+    arrays: Mapping[str, Array], inputs: Mapping[str, InputSpec], sizes: Mapping[str, int]
+) -> Iterator[str]:
+    """Yield the computed sizes that are others than the dimensions of the same case make them."""
+    for name, spec in inputs.items():
+        if name not in arrays or arrays[name].ndim != len(spec.shape):
+            continue
+        for size, declared in zip(arrays[name].shape, spec.shape, strict=True):
+            known = is_computed(declared) and sizes.keys() >= set(names_of(declared))
+            if known and size_of(declared, sizes) != size:
+                yield f"{declared} is {size_of(declared, sizes)}, and {size} in {name}"
 
 
 def is_float(spec: InputSpec) -> bool:

@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from onnx_gate.manifest import EdgesSuite, InputSpec
+from onnx_gate.manifest.dimensions import is_computed
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inputs.draw import Float64, Source, numpy_dtype, to_dtype
 from onnx_gate.verify.inputs.masks import draw_inputs
@@ -68,7 +69,10 @@ def _pairs(edges: list[_Edge], context: SuiteContext) -> Iterator[tuple[_Edge, S
 def _edges(kind: str, inputs: Mapping[str, InputSpec]) -> Iterator[_Edge]:
     if kind == "empty":
         names = dict.fromkeys(
-            d for spec in inputs.values() for d in spec.shape if isinstance(d, str)
+            d
+            for spec in inputs.values()
+            for d in spec.shape
+            if isinstance(d, str) and not is_computed(d)
         )
         for name in names:
             yield _Edge(kind, f"empty.{name}" if len(names) > 1 else kind, {}, empty=name)
