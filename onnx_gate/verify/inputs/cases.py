@@ -122,10 +122,10 @@ def cases(
 ) -> Cases:
     """Return the cases of a model, made as they are asked for.
 
-    ``example`` is the sizes of the example of the export, at which the default suites draw their
-    several seeds. With ``advice`` the default advice is returned instead, which is nothing for a
-    model that names its suites. Asking for the next case raises ``GateError`` of kind
-    ``unverified`` where a suite cannot be read.
+    ``example`` is the sizes of the example of the export, at which the default suites begin. With
+    ``advice`` the default advice is returned instead, which is nothing for a model that names its
+    suites. Asking for the next case raises ``GateError`` of kind ``unverified`` where a suite
+    cannot be read.
     """
     if spec.suites:
         context = SuiteContext("", spec.inputs, combinations(spec.dims), workspace, larger(spec))
