@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
+
+from onnx_gate.workers.process import Row
+from onnx_gate.workers.running import Running
+from onnx_gate.workers.task import End
 
 _CORES = os.cpu_count() or 1
 
@@ -94,6 +98,21 @@ def _reclaimable(stat: Path) -> int:
 
         return value("inactive_file") + value("active_file") // 2
     return 0
+
+
+def exceeded(worker: Running, family: Sequence[Row], now: float) -> tuple[End, str] | None:
+    """Return the end of a worker that has taken more than it may, and a sentence about it."""
+    task = worker.task
+    if len(family) > MAX_PROCESSES:
+        return "processes", f"more than {MAX_PROCESSES} processes at once"
+    if worker.used > worker.limit:
+        limit, used = gibibytes(worker.limit), gibibytes(worker.used)
+        return "memory", f"over its memory limit of {limit} ({used} in use)"
+    if now - worker.started > task.timeout:
+        return "timeout", f"over its time limit of {task.timeout:g} s"
+    if task.processor is not None and sum(row.seconds for row in family) > task.processor:
+        return "timeout", f"over its limit of {task.processor:g} s of processor time"
+    return None
 
 
 def gibibytes(size: int) -> str:

@@ -365,28 +365,9 @@ class _Pool:
             family = families[worker.pid]
             worker.used = sum(row.rss for row in family)
             worker.peak = max(worker.peak, worker.used)
-            processor = sum(row.seconds for row in family)
-            if len(family) > limits.MAX_PROCESSES:
-                self._terminate(
-                    worker, "processes", f"more than {limits.MAX_PROCESSES} processes at once"
-                )
-            elif worker.used > worker.limit:
-                self._terminate(
-                    worker,
-                    "memory",
-                    f"over its memory limit of {limits.gibibytes(worker.limit)} "
-                    f"({limits.gibibytes(worker.used)} in use)",
-                )
-            elif begin - worker.started > worker.task.timeout:
-                self._terminate(
-                    worker, "timeout", f"over its time limit of {worker.task.timeout:g} s"
-                )
-            elif worker.task.processor is not None and processor > worker.task.processor:
-                self._terminate(
-                    worker,
-                    "timeout",
-                    f"over its limit of {worker.task.processor:g} s of processor time",
-                )
+            beyond = limits.exceeded(worker, family, begin)
+            if beyond is not None:
+                self._terminate(worker, *beyond)
         self._make_room()
         # By the processor's time: a machine that is kept busy is no reason to look less often.
         spent = time.thread_time() - spent
