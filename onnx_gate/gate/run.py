@@ -143,7 +143,7 @@ def run(
                 on_end=models.ended,
                 launch=options.launch,
             )
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # Rich leaves where nobody reads what it prints
         traceback.print_exc()
         message = f"onnx-gate itself failed: {type(error).__name__}: {plain(error, 300)}"
         problems = (Problem(message=message),)

@@ -1,0 +1,63 @@
+"""A bad day of the gate's own: what was verified stays verified."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from onnx_gate.findings.codes import OG505
+from onnx_gate.report.io import read_report
+
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(300)]
+
+MANIFEST = """version: 1
+models:
+  one: {model: "torch.nn:Identity", inputs: {input: "float32[2]"}}
+  two: {model: "torch.nn:ReLU", inputs: {input: "float32[2]"}}
+"""
+
+
+def test_a_failure_of_the_gate_loses_nothing_that_was_verified(tmp_path: Path) -> None:
+    """Nobody reads what it prints: the line that says how a model did is the end of the run."""
+    (tmp_path / "onnx-gate.yml").write_text(MANIFEST)
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "onnx_gate", "run", "--jobs", "1"],
+            cwd=tmp_path,
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=280,
+        )
+    finally:
+        os.close(writer)
+    assert done.returncode != 0
+    report = read_report(tmp_path / "onnx-gate-report/report.json")
+    assert report.verdict == "error"
+    assert "onnx-gate itself failed" in report.problems[0].message
+    one, two = report.models
+    assert one.verdict == "pass"
+    assert two.error is not None
+    assert two.error.code == OG505.code
+    assert not (tmp_path / "onnx-gate-report/models").exists()
+
+
+def test_what_stands_in_the_way_of_one_model_is_its_own_trouble(tmp_path: Path) -> None:
+    (tmp_path / "onnx-gate.yml").write_text(MANIFEST)
+    # A file where the folder of a model's log is to be would be in everybody's way.
+    (tmp_path / "onnx-gate-report/logs/one.log/full").mkdir(parents=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "onnx_gate", "run"], cwd=tmp_path, capture_output=True, timeout=280
+    )
+    assert done.returncode == 1
+    verdicts = {
+        model.name: model.verdict
+        for model in read_report(tmp_path / "onnx-gate-report/report.json").models
+    }
+    assert verdicts == {"one": "error", "two": "pass"}
