@@ -45,6 +45,7 @@ def write(path: Path, name: str, rows: Iterable[Mapping[str, object]]) -> None:
         "environment": environment(),
         "rows": [dict(row) for row in rows],
     }
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(tables, indent=1) + "\n")
     print(f"wrote {relative(path)}")
 

@@ -11,8 +11,10 @@ import numpy as np
 import torch
 from torch import nn
 
-# What the faulty one has to be. ``refused`` is anything but a pass; ``unverified`` is that error and
-# no other verdict; ``remarked`` is not a pass, or a warning that the correct twin does not have.
+# What the faulty one has to be. ``refused`` is a divergence, or an error that does not come from a
+# model that could not be built or a file that could not be read; ``unverified`` is anything but a pass
+# (where nothing can be compared, that error is what is expected); ``remarked`` is not a pass, or a
+# warning that the correct twin does not have.
 Expectation = Literal["refused", "unverified", "remarked"]
 
 Witness = Callable[[np.random.Generator], dict[str, Any]]
