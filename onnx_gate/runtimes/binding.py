@@ -15,6 +15,8 @@ from torch import nn
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 
+_POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+
 
 @dataclass(frozen=True)
 class Binding:
@@ -114,8 +116,11 @@ def _bind(module: nn.Module, signature: inspect.Signature, names: Sequence[str])
         if name in names and parameter.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
     ]
     others = tuple(name for name in names if name not in named)
-    if len(names) == 1 and others and Parameter.VAR_KEYWORD not in kinds:
-        return Binding(others, ())
+    first = next(iter(parameters.values()), None)
+    if len(names) == 1 and others and first is not None:
+        required = first.kind in _POSITIONAL and first.default is Parameter.empty
+        if required or Parameter.VAR_KEYWORD not in kinds:
+            return Binding(others, ())
     for name in others:
         _need_parameter(name, signature, named)
     by_position = [n for n in named if _goes_by_position(module, parameters[n])]

@@ -51,6 +51,7 @@ class Anything(nn.Module):
         (Positional(), "ba", ["a", "b"], {}),
         (torch.jit.script(nn.Bilinear(2, 2, 2)), ["input2", "input1"], ["input1", "input2"], {}),
         (nn.Identity(), ["image"], ["image"], {}),
+        (Optional(), ["image"], ["image"], {}),
         (Optional(), ["b", "a"], [], {"a": "a", "b": "b"}),
         (Optional(), ["extra", "a"], [], {"a": "a", "extra": "extra"}),
         (Rest(), ["x", "a", "y"], ["a", "x", "y"], {}),
