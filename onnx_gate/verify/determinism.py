@@ -12,12 +12,13 @@ import torch
 
 from onnx_gate.findings import codes
 from onnx_gate.numerics.compare import compare
+from onnx_gate.numerics.precision import eps_of
 from onnx_gate.report.model import Finding
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import Eager, Outputs, to_array, to_tensor
 from onnx_gate.verify.judge.judgement import is_floating
-from onnx_gate.verify.judge.noise import FLOOR, eps_of
+from onnx_gate.verify.judge.noise import FLOOR
 
 # Below this many elements a tensor of the state is compared by value as well.
 _SMALL = 4096

@@ -12,11 +12,12 @@ from onnx_gate.diagnose.bench import FORWARD, Answer, Bench
 from onnx_gate.manifest import Tolerance
 from onnx_gate.manifest.spec import DEFAULT_AUTO
 from onnx_gate.numerics.compare import scaled_error
-from onnx_gate.numerics.scaled import scale_error
+from onnx_gate.numerics.precision import eps_of
+from onnx_gate.numerics.scaled import rms, scale_error
 from onnx_gate.runtimes.base import Array, first_line
 from onnx_gate.verify.judge.judge import judge
 from onnx_gate.verify.judge.judgement import Rules, is_floating
-from onnx_gate.verify.judge.noise import FLOOR, MOVED_SHARE, eps_of
+from onnx_gate.verify.judge.noise import FLOOR, MOVED_SHARE
 from onnx_gate.verify.judge.scale import Kinds, Stratum
 from onnx_gate.verify.pairing import widest_eps
 from onnx_gate.verify.reference.float64 import Float64Reference
@@ -69,16 +70,16 @@ class Agreement:
     def float64(self) -> Array | None:
         """Return the output in float64, or ``None``."""
         if self._wide is None:
-            place = self._bench.subject.output
+            index = self._bench.subject.output
 
             def work() -> Array | None:
                 outputs = Float64Reference(self._bench.eager).run(self._arrays)
-                return outputs[place] if outputs is not None else None
+                return outputs[index] if outputs is not None else None
 
-            found, _ = self._bench.apart(work, FORWARD)
-            if found is not None and found.shape != self._array().shape:
-                found = None
-            self._wide = (found,)
+            output, _ = self._bench.apart(work, FORWARD)
+            if output is not None and output.shape != self._array().shape:
+                output = None
+            self._wide = (output,)
         return self._wide[0]
 
     def rounding(self, more: bool = False) -> Sequence[Array]:
@@ -172,7 +173,7 @@ class Agreement:
         samples = [s for s in self.rounding() if s.shape == expected.shape]
         if reference is None and not samples:
             return None
-        scale = Stratum(None, self._usual()).scale(_rms(base))
+        scale = Stratum(None, self._usual()).scale(rms(base))
         errors = [scaled_error(x, base, scale).max for x in (array, expected, *samples)]
         return Share(errors[0], errors[1], max(errors[2:], default=0.0))
 
@@ -183,24 +184,24 @@ class Agreement:
     def _judge(self, actual: Array, expected: Array) -> Measured:
         rules = Rules(Tolerance(auto=DEFAULT_AUTO), eps=widest_eps(self._bench.eager.module))
         try:
-            found = judge(actual, expected, rules, self._strata(expected), self)
+            judged = judge(actual, expected, rules, self._strata(expected), self)
         except (ValueError, TypeError) as problem:
             return Measured(None, None, f"could not be compared: {first_line(problem)}")
         if actual.shape != expected.shape or actual.dtype != expected.dtype:
-            return Measured(False, math.inf, found.reason)
+            return Measured(False, math.inf, judged.reason)
         error = scale_error(actual, expected)
         if error == 0.0:
             return Measured(True, 0.0, "equal")
-        text = f"{_verb(found.holds)} {_size(error)}"
-        if found.holds and found.reason:
-            text = found.reason
-        elif found.holds and not self.trivial(error):
+        text = f"{_verb(judged.holds)} {_size(error)}"
+        if judged.holds and judged.reason:
+            text = judged.reason
+        elif judged.holds and not self.trivial(error):
             text = f"differs by {_size(error)}, which rounding explains"
         elif math.isinf(error) or not is_floating(expected.dtype):
-            text = f"differs: {found.reason}" if found.reason else text
-        elif not found.holds and "allowed" in found.tolerance:
-            text += f"; rounding explains {found.tolerance['allowed']:.1e}"
-        return Measured(found.holds, error, text)
+            text = f"differs: {judged.reason}" if judged.reason else text
+        elif not judged.holds and "allowed" in judged.tolerance:
+            text += f"; rounding explains {judged.tolerance['allowed']:.1e}"
+        return Measured(judged.holds, error, text)
 
     def _strata(self, expected: Array) -> tuple[Stratum, ...]:
         if not is_floating(expected.dtype):
@@ -213,7 +214,7 @@ class Agreement:
         array = example[1].array if example is not None else None
         if array is None or array.size == 0 or not is_floating(array.dtype):
             return 0.0
-        return _rms(array)
+        return rms(array)
 
     def _oracle(self) -> CaseReference:
         eager = self._bench.eager
@@ -222,12 +223,6 @@ class Agreement:
     def _array(self) -> Array:
         array = self.expected.array
         return np.zeros(0) if array is None else array
-
-
-def _rms(array: Array) -> float:
-    values = array.astype(np.float64)
-    values = values[np.isfinite(values)]
-    return float(np.sqrt(np.mean(np.square(values)))) if values.size else 0.0
 
 
 def _verb(agrees: bool) -> str:

@@ -41,14 +41,14 @@ def find_blame(subject: Subject, seconds: float = SECONDS) -> BlameResult:
     search: _Search | None = None
     try:
         search = _Search(subject, seconds)
-        found = search.follow()
+        result = search.follow()
     except Exception as error:
         reason = f"{type(error).__name__}: {first_line(error)}"
-        found = BlameResult("undecided", note=f"the experiments broke off: {reason}")
+        result = BlameResult("undecided", note=f"the experiments broke off: {reason}")
     if search is None:
-        return found
+        return result
     return replace(
-        found,
+        result,
         evidence=tuple(search.evidence),
         program_agrees=search.program_agrees,
         plain_agrees=search.plain_agrees,
@@ -63,9 +63,9 @@ class _Search(Chain):
 
     def follow(self) -> BlameResult:
         """Follow the chain to the link that breaks."""
-        said = self._itself()
-        if said is not None:
-            return said
+        decided = self._itself()
+        if decided is not None:
+            return decided
         arrays, runtime = self.subject.arrays, self.subject.runtime
         final = self.bench.runtime(runtime, arrays)
         measured = self.ask("runtime", f"{runtime.label} against PyTorch", final)
@@ -74,7 +74,7 @@ class _Search(Chain):
                 "undecided",
                 note=f"run again, {runtime.label} agrees: it does not repeat its answer",
             )
-        if measured.agrees and self.yard.trivial(measured.error):
+        if measured.agrees and self.agreement.trivial(measured.error):
             return BlameResult(
                 "ill-conditioned",
                 "runtime",
@@ -86,22 +86,22 @@ class _Search(Chain):
         plain = self.bench.runtime(PLAIN, arrays)
         self.plain_agrees = self.ask("unoptimised", f"{_PLAIN}, against PyTorch", plain).agrees
         if not self.plain_agrees:
-            said = self._ill_conditioned(final)
-            if said is not None:
-                return said
+            decided = self._ill_conditioned(final)
+            if decided is not None:
+                return decided
         if self.plain_agrees is None:
             return BlameResult("undecided", note=f"{_ORT} could not be run with optimisations off")
         return self._after_plain(final) if self.plain_agrees else self._before_plain(program, plain)
 
     def _itself(self) -> BlameResult | None:
         twice = self.bench.twice()
-        self.yard = Agreement(self.bench, self.subject.arrays, twice.answer)
-        outcome, agrees, said = "; ".join(["equal both times", *twice.noticed]), True, None
+        self.agreement = Agreement(self.bench, self.subject.arrays, twice.answer)
+        outcome, agrees, decided = "; ".join(["equal both times", *twice.noticed]), True, None
         if twice.difference:
-            outcome, agrees, said = twice.difference, False, BlameResult("model", "repeated")
+            outcome, agrees, decided = twice.difference, False, BlameResult("model", "repeated")
         elif twice.answer.failed:
             outcome = f"could not be run: {twice.answer.failed}"
-            said = BlameResult("undecided", note="PyTorch could not be run again")
+            decided = BlameResult("undecided", note="PyTorch could not be run again")
         elif twice.answer.refused:
             outcome = f"it refuses: {twice.answer.refused}"
         self.evidence.append(
@@ -112,11 +112,11 @@ class _Search(Chain):
                 agrees=None if twice.answer.failed and agrees else agrees,
             )
         )
-        return said
+        return decided
 
     def _shows_again(self, final: Answer) -> bool:
         """Return whether the runtime is as far off as the check has recorded."""
-        metrics, expected = self.subject.check.metrics, self.yard.expected.array
+        metrics, expected = self.subject.check.metrics, self.agreement.expected.array
         if metrics is None or final.array is None or expected is None:
             return True
         if metrics.nonfinite:
@@ -171,20 +171,20 @@ class _Search(Chain):
             return BlameResult(
                 "undecided", note="no level of optimisation shows the divergence again"
             )
-        note = "" if culprit.optimiser else "no single optimiser could be found to be at fault"
+        note = "" if culprit.optimiser else "no single optimiser could be measured to be at fault"
         by: Experiment = "without an optimiser" if culprit.optimiser else "optimised"
         return BlameResult("optimiser", by, fused_by=culprit.optimiser, note=note)
 
     def _ill_conditioned(self, final: Answer) -> BlameResult | None:
         """Return whether PyTorch's own rounding explains the divergence, where it does."""
-        share = self.yard.shares(final)
+        share = self.agreement.shares(final)
         if share is None:
-            said = "runs of PyTorch with moved rounding answer as the runtime does"
-            return BlameResult("ill-conditioned", "runtime", note=said) if self.explained else None
+            note = "runs of PyTorch with moved rounding answer as the runtime does"
+            return BlameResult("ill-conditioned", "runtime", note=note) if self.explained else None
         if not (share.explains or self.explained):
             return None
         label = self.subject.runtime.label
-        base = "float64" if self.yard.float64() is not None else "itself, without float64"
+        base = "float64" if self.agreement.float64() is not None else "itself, without float64"
         outcome = (
             f"PyTorch is {share.torch:.1e} of the output's scale off, and {share.moved:.1e} where its "
             f"rounding is moved by a unit; {label} is {share.answer:.1e} off"
@@ -222,7 +222,7 @@ class _Search(Chain):
             if self.trace(plain, by_tracing=traced).alike:
                 return BlameResult("capture", "traced")
         if graph_is_wrong:
-            lost = bool(self.yard.expected.refused)
+            lost = bool(self.agreement.expected.refused)
             note = "the graph has lost a check of the model's" * lost
             return BlameResult("exporter", decided_by, note=note)
         optimised = self.bench.runtime(replace(PLAIN, optimization="all"), self.subject.arrays)
@@ -240,29 +240,29 @@ class _Search(Chain):
             self.ask("program", "ExportedProgram without its guards, against PyTorch", free)
         anew = rebuilt(self.bench)
         if not anew.failed and not anew.refused:
-            found = self.ask(
+            measured = self.ask(
                 "rebuilt", "the module built anew, against the one that was called before", anew
             )
-            if found.agrees is False:
+            if measured.agrees is False:
                 return BlameResult("model", "rebuilt", note="it keeps state between calls")
         if program.refused:
             return BlameResult("capture", "program")
         whole = run_before_decomposition(self.bench, arrays)
-        found = self.against_torch(whole)
-        if found.agrees is not None:
+        measured = self.against_torch(whole)
+        if measured.agrees is not None:
             self.record(
                 "captured again",
                 "captured again, before operators are decomposed, against PyTorch",
-                found,
+                measured,
             )
-        if not found.agrees:
-            decided_by: Experiment = "program" if found.agrees is None else "captured again"
+        if not measured.agrees:
+            decided_by: Experiment = "program" if measured.agrees is None else "captured again"
             return BlameResult("capture", decided_by)
         again = export_again(self.bench, "dynamo").program
-        found = self.ask(
+        measured = self.ask(
             "captured again", "captured again, and decomposed, against PyTorch", again or whole
         )
-        if found.agrees:
+        if measured.agrees:
             note = "captured now it is right: it reads what has changed since"
             return BlameResult("capture", "captured again", note=note)
         note = "it is the decomposition of an operator that is wrong"
@@ -271,29 +271,29 @@ class _Search(Chain):
     def _evaluator(self, plain: Answer) -> bool:
         """Run the reference evaluator; say that it makes the error that ONNX Runtime makes."""
         answer = self.bench.evaluator(self.subject.arrays)
-        found = self.ask("evaluator", "ONNX reference evaluator against PyTorch", answer)
-        self.evaluator_agrees = found.agrees
-        if found.agrees is not False or bool(answer.refused) != bool(plain.refused):
+        measured = self.ask("evaluator", "ONNX reference evaluator against PyTorch", answer)
+        self.evaluator_agrees = measured.agrees
+        if measured.agrees is not False or bool(answer.refused) != bool(plain.refused):
             return False
         same = self.record(
             "same error",
             f"ONNX reference evaluator against {_PLAIN}",
-            self.yard.near(answer, plain),
+            self.agreement.near(answer, plain),
         )
         return same.agrees is True
 
     def _kernels(self) -> BlameResult | None:
         """Hold the kernels against the reference evaluator, node by node."""
-        found, trouble = audit(self.bench)
+        audited, trouble = audit(self.bench)
         experiment = (
             "each node in the ONNX reference evaluator, on the values that ONNX Runtime had"
         )
-        if found is None:
+        if audited is None:
             self.record(
                 "all nodes", experiment, Measured(None, None, f"could not be run: {trouble}")
             )
             return None
-        for suspect in found.suspects:
+        for suspect in audited.suspects:
             name = f"{suspect.op_type} {suspect.name}"
             healed = self.ask(
                 "node",
@@ -302,16 +302,16 @@ class _Search(Chain):
             )
             if healed.agrees:
                 return BlameResult("kernel", "node", note=f"the kernel of {name} is wrong")
-        differing = ", ".join(f"{s.op_type} {s.name}" for s in found.suspects)
-        outcome = f"{found.checked} of {found.nodes} nodes could be compared" + (
+        differing = ", ".join(f"{s.op_type} {s.name}" for s in audited.suspects)
+        outcome = f"{audited.checked} of {audited.nodes} nodes could be compared" + (
             f"; they differ at {differing}, which is not what is wrong"
             if differing
             else " and agree"
         )
-        if found.refused:
-            outcome += f"; it does not run {', '.join(found.refused)}"
+        if audited.refused:
+            outcome += f"; it does not run {', '.join(audited.refused)}"
         self.record("all nodes", experiment, Measured(not differing, None, outcome))
-        return BlameResult("exporter", "all nodes") if found.checked > found.nodes / 2 else None
+        return BlameResult("exporter", "all nodes") if audited.checked > audited.nodes / 2 else None
 
     def _on_the_example(self) -> None:
         """Record whether the graph is right on the inputs that it was exported with."""
@@ -321,9 +321,9 @@ class _Search(Chain):
         arrays, expected = example
         other = any(a.shape != self.subject.arrays[n].shape for n, a in arrays.items())
         sizes = ", ".join(f"{n} {list(a.shape)}" for n, a in arrays.items())
-        found: Measured = Agreement(self.bench, arrays, expected).compare_roughly(
+        measured: Measured = Agreement(self.bench, arrays, expected).compare_roughly(
             self.bench.runtime(PLAIN, arrays), self.total
         )
         where = f" ({sizes})" if other else ""
         experiment = f"{_PLAIN}, against PyTorch, on the export's example{where}"
-        self.record("export's example", experiment, found)
+        self.record("export's example", experiment, measured)

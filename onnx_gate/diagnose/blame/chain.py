@@ -37,7 +37,7 @@ class Chain:
     def __init__(self, subject: Subject, seconds: float) -> None:
         self.subject = subject
         self.bench = Bench(subject, seconds)
-        self.yard = Agreement(self.bench, subject.arrays, Answer())
+        self.agreement = Agreement(self.bench, subject.arrays, Answer())
         self.evidence: list[Evidence] = []
         self.total: float | None = None
         self.explained = False
@@ -48,7 +48,7 @@ class Chain:
 
     def against_torch(self, answer: Answer) -> Measured:
         """Hold an answer against PyTorch's and weigh the difference."""
-        return self.weigh(self.yard.compare(answer))
+        return self.weigh(self.agreement.compare(answer))
 
     def trace(self, plain: Answer, *, by_tracing: bool) -> Tracing:
         """Return whether tracing is where the plain graph's error comes from.
@@ -63,55 +63,58 @@ class Chain:
         example, other, bakes = drawn[0], "the export's example", False
         for inputs in (example, *_variants(example)):
             answer = traced(self.bench, inputs, self.subject.arrays)
-            found = self.yard.compare(answer)
-            bakes |= found.agrees is False and bool(answer.noticed)
-            found = self.weigh(found)
-            alike = found.agrees is False and (
-                (by_tracing and inputs is example) or self.yard.near(answer, plain).agrees is True
+            measured = self.agreement.compare(answer)
+            bakes |= measured.agrees is False and bool(answer.noticed)
+            measured = self.weigh(measured)
+            alike = measured.agrees is False and (
+                (by_tracing and inputs is example)
+                or self.agreement.near(answer, plain).agrees is True
             )
             if alike or inputs is example:
                 warned = f"; torch warns at {answer.noticed[0]}" if answer.noticed else ""
                 self.record(
                     "traced",
                     f"torch.jit.trace of the module on {other}, against PyTorch",
-                    replace(found, outcome=found.outcome + warned),
+                    replace(measured, outcome=measured.outcome + warned),
                 )
             if alike or not any(_BRANCH in warning for warning in answer.noticed):
                 return Tracing(alike, bakes)
             other = "other inputs"
         return Tracing(bakes=bakes)
 
-    def weigh(self, found: Measured) -> Measured:
+    def weigh(self, measured: Measured) -> Measured:
         """Take a difference for agreement that is only a small part of the divergence.
 
         Where rounding explains the divergence, and only the tolerance does not forgive it, a link
         that has most of it counts as broken.
         """
-        if found.agrees is None or found.error is None or self.total is None:
-            return found
-        small = found.error <= SAME_SHARE * self.total
+        if measured.agrees is None or measured.error is None or self.total is None:
+            return measured
+        small = measured.error <= SAME_SHARE * self.total
         if math.isinf(self.total):
-            small = found.error <= SAME_SHARE
-        if found.agrees is False and small:
-            return replace(found, agrees=True, outcome=f"{found.outcome}, a small part of it all")
-        if self.explained and found.agrees and not small:
+            small = measured.error <= SAME_SHARE
+        if measured.agrees is False and small:
             return replace(
-                found, agrees=False, outcome=f"{found.outcome}; it is all of the divergence"
+                measured, agrees=True, outcome=f"{measured.outcome}, a small part of it all"
             )
-        return found
+        if self.explained and measured.agrees and not small:
+            return replace(
+                measured, agrees=False, outcome=f"{measured.outcome}; it is all of the divergence"
+            )
+        return measured
 
-    def record(self, kind: Experiment, experiment: str, found: Measured) -> Measured:
+    def record(self, kind: Experiment, experiment: str, measured: Measured) -> Measured:
         """Keep an experiment as evidence."""
         self.evidence.append(
             Evidence(
                 kind=kind,
                 experiment=experiment,
-                outcome=found.outcome,
-                agrees=found.agrees,
-                error=found.error,
+                outcome=measured.outcome,
+                agrees=measured.agrees,
+                error=measured.error,
             )
         )
-        return found
+        return measured
 
 
 def _variants(arrays: Mapping[str, Array]) -> Iterator[dict[str, Array]]:

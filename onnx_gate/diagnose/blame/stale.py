@@ -52,7 +52,7 @@ def blame_file(chain: Chain, plain: Answer) -> BlameResult:
                 break
         elif measured.agrees is False:
             same = chain.record(
-                "same error", f"{name} against the file", chain.yard.near(answer, plain)
+                "same error", f"{name} against the file", chain.agreement.near(answer, plain)
             )
             if same.agrees:
                 return _fault_of(chain, fresh, plain)

@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from onnx_gate.numerics.compare import Comparison, compare
+from onnx_gate.numerics.precision import eps_of
 from onnx_gate.report.model import OpenCause, Worst
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.judge.auto import AutoResult, against, auto
@@ -25,7 +26,7 @@ from onnx_gate.verify.judge.judgement import (
     unravel,
     value_at,
 )
-from onnx_gate.verify.judge.noise import FLOOR, Terms, eps_of
+from onnx_gate.verify.judge.noise import FLOOR, Terms
 from onnx_gate.verify.judge.scale import Mask, Stratum
 from onnx_gate.verify.judge.selftest import resolution_of
 from onnx_gate.verify.reference.oracle import OtherAnswer, Reference

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from onnx_gate.numerics.compare import scaled_error
+from onnx_gate.numerics.precision import eps_of
 from onnx_gate.runtimes.base import Array
-from onnx_gate.verify.judge.noise import FLOOR, Terms, eps_of
+from onnx_gate.verify.judge.noise import FLOOR, Terms
 from onnx_gate.verify.judge.scale import Kinds, Mask
 from onnx_gate.verify.reference.index_source import IndexSource, Searched
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import ml_dtypes
 import numpy as np
 
 from onnx_gate.numerics.compare import ScaledError, scaled_error
@@ -161,11 +160,6 @@ def floor_yard(expected: Array, strata: Sequence[Stratum], terms: Terms) -> Yard
         scale = stratum.scale(rms_of(stratum.of(expected), terms.threads))
         rows.append(Noise(stratum, stratum, scale, 0.0, 0.0, terms))
     return Yard(expected, "floor", tuple(rows))
-
-
-def eps_of(dtype: np.dtype[np.generic]) -> float:
-    """Return the distance from 1 to the next number of a floating-point dtype."""
-    return float(ml_dtypes.finfo(dtype).eps)
 
 
 def slopes_of(x: Array, base: Array, scale: float) -> tuple[float, float]:
