@@ -89,7 +89,7 @@ class Stopwatch:
                 if inspect.isclass(value) and value.__module__ == module.__name__:
                     method = vars(value).get("try_judge")
                     if inspect.isfunction(method):
-                        value.try_judge = self.wrap(method)
+                        value.try_judge = self.wrap(method)  # type: ignore[attr-defined]
 
 
 def main() -> None:
