@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from onnx_gate.errors import UserError
+from onnx_gate.files import walk
 from onnx_gate.findings import codes
 from onnx_gate.report.io import MAX_BYTES, read_report
 from onnx_gate.report.layout import REPORT
@@ -45,7 +46,8 @@ def find_reports(paths: Iterable[Path], output: Path | None = None) -> list[Path
     for path in paths:
         files = [path]
         if os.path.isdir(path):
-            below = sorted(each for each in path.rglob(REPORT) if not os.path.isdir(each))
+            below = [path / each.path for each in walk(path.resolve()) if each.name == REPORT]
+            below = [each for each in below if not os.path.isdir(each)]
             files = [each for each in below if os.path.realpath(each) != own] or [path]
         for file in files:
             files_by_path.setdefault(os.path.realpath(file), file)
