@@ -12,7 +12,7 @@ from onnx_gate.verify.judge.judgement import Judgement, Rules, is_floating
 from onnx_gate.verify.judge.scale import Kinds, Stratum
 from onnx_gate.verify.judge.selftest import accepts
 
-# The answer of an earlier case is kept to try the judge with, up to this size.
+# Answers of earlier cases are kept to try the judge with, up to this many bytes an output.
 KEPT_BYTES = 64 * 2**20
 
 
@@ -58,12 +58,12 @@ class Experience:
 
     def try_judge(self, case: str, expected: Array, rules: Rules, judgement: Judgement) -> None:
         """Give the judge of a passing check the answer of an earlier case, which it has to refuse."""
-        earlier = self._earlier.get(expected.shape)
-        if earlier is None:
-            if expected.nbytes <= KEPT_BYTES and not self._earlier:
-                self._earlier[expected.shape] = expected
-            return
         if self.refused or rules.equality(expected.dtype):
+            return
+        earlier = self._earlier.setdefault(expected.shape, expected)
+        if earlier is expected:
+            if sum(array.nbytes for array in self._earlier.values()) > KEPT_BYTES:
+                del self._earlier[expected.shape]
             return
         limit = judgement.tolerance.get("allowed")
         allowed = math.inf if limit is None else float(limit)

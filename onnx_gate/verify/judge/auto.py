@@ -35,6 +35,7 @@ import numpy as np
 from onnx_gate.numerics.compare import scaled_error
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.judge.noise import (
+    MOVED_SHARE,
     STEADY,
     SURE,
     Noise,
@@ -236,28 +237,39 @@ def _systematic(candidate: Array, base: Array, noise: Noise) -> str:
 
 
 def _nearest(candidate: Array, yard: Yard) -> AutoResult:
-    """Hold the open elements against the nearest of PyTorch's answers."""
+    """Hold the open elements against the nearest of PyTorch's answers.
+
+    A decision has two sides. An element of which PyTorch has more answers than that is not
+    decided but noisy, by as much as they are apart, and is granted a multiple of it as elsewhere.
+    """
     assert yard.open is not None
-    c = candidate[yard.open].astype(np.float64)
-    best = np.full(c.shape, np.inf)
-    allowed, scale = np.ones(candidate.shape), np.ones(candidate.shape)
+    opened = yard.open
+    c = candidate[opened].astype(np.float64)
+    answers = np.stack([answer[opened].astype(np.float64) for answer in yard.answers])
+    own, scale = np.zeros(candidate.shape), np.ones(candidate.shape)
     for noise in yard.noise:
         part = ... if noise.whole.mask is None else noise.whole.mask
-        allowed[part], scale[part] = noise.allowed, noise.scale
-    for answer in yard.answers:
-        a = answer[yard.open].astype(np.float64)
-        with np.errstate(invalid="ignore"):
-            share = np.abs(c - a) / (np.abs(a) + scale[yard.open])
-        share[(np.isnan(c) & np.isnan(a)) | (c == a)] = 0.0
-        best = np.fmin(best, share)
-    budgets = np.nan_to_num(best, nan=np.inf, posinf=np.inf) / allowed[yard.open]
+        own[part], scale[part] = noise.own, noise.scale
+    terms = yard.noise[0].terms
+    size = np.abs(answers) + scale[opened]
+    with np.errstate(invalid="ignore", over="ignore"):
+        shares = np.abs(c - answers) / size
+        shares[(np.isnan(c) & np.isnan(answers)) | (c == answers)] = 0.0
+        steps = np.diff(np.sort(answers[: yard.runs], axis=0), axis=0)
+        apart = np.abs(answers[: yard.runs] - answers[0]).max(axis=0) / size[0]
+    noisy = np.count_nonzero(steps > terms.limit * scale[opened], axis=0) > 1
+    granted = np.maximum(own[opened], np.where(noisy & np.isfinite(apart), MOVED_SHARE * apart, 0))
+    allowed = np.array([terms.allowed(float(each)) for each in granted])
+    best = np.nan_to_num(
+        np.nanmin(np.where(np.isnan(shares), np.inf, shares), axis=0), posinf=np.inf
+    )
+    budgets = best / allowed
     position = int(np.argmax(budgets))
-    index = int(np.flatnonzero(yard.open.reshape(-1))[position])
     return AutoResult(
         float(budgets[position]),
-        float(allowed[yard.open][position]),
+        float(allowed[position]),
         yard.basis,
-        index,
+        int(np.flatnonzero(opened.reshape(-1))[position]),
         float(best[position]),
         yard.torch_error,
         yard=yard,

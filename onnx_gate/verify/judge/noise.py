@@ -94,7 +94,7 @@ class Yard:
 
     ``basis`` says what the verdict rests on: ``floor``, ``float64``, or ``rounding`` (moved
     rounding was needed). ``answers`` are PyTorch's at the elements that rounding decides, which
-    are ``open``.
+    are ``open``; the first ``runs`` of them are in its own precision.
     """
 
     base: Array
@@ -103,6 +103,7 @@ class Yard:
     torch_error: float | None = None
     open: Mask | None = None
     answers: tuple[Array, ...] = ()
+    runs: int = 0
 
 
 def measure(
@@ -150,7 +151,7 @@ def measure(
         )
     torch_error = max(n.own for n in rows) if reference is not None or samples else None
     decided = tuple(answers) if opened is not None else ()
-    return Yard(base, basis, _merged(rows), torch_error, opened, decided)
+    return Yard(base, basis, _merged(rows), torch_error, opened, decided, 1 + len(samples))
 
 
 def floor_yard(expected: Array, strata: Sequence[Stratum], terms: Terms) -> Yard:

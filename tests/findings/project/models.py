@@ -77,7 +77,8 @@ class Unseen(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril(-1)
-        return F.scaled_dot_product_attention(x, x, x, attn_mask=mask)
+        heads = x[:, None]
+        return F.scaled_dot_product_attention(heads, heads, heads, attn_mask=mask)
 
 
 class Threshold(nn.Module):
