@@ -211,7 +211,7 @@ PAIRS = [
         {"anchors": "float32[n, 8]"},
         expect="unverified",
         suites={"sure": {"generator": "nothing_compared.py:sure"}},
-        twin_entry={"suites": ["typical", "edges", "sure"]},
+        twin_entry={"suites": ["sure"]},
         witness=sure_witness,
     ),
     Pair(
