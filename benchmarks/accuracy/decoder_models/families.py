@@ -108,7 +108,7 @@ class Decoder(nn.Module):
         self.fault = fault
         if fault == "weights":
             with torch.no_grad():
-                self.model.get_output_embeddings().weight[5] += 0.2
+                self.model.get_output_embeddings().weight[5] *= -1
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         mask: Tensor | None = attention_mask
@@ -128,6 +128,9 @@ class Step(nn.Module):
     def __init__(self, family: str, fault: str = "") -> None:
         super().__init__()
         self.model = pretrained(family)
+        if family == "opt":
+            # Its scaled-dot-product attention asks whether one size is another: no export has both.
+            self.model.set_attn_implementation("eager")
         self.fault = fault
 
     def forward(
