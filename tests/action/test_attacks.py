@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import subprocess
 import tarfile
 import time
@@ -193,7 +194,7 @@ def test_a_cancelled_job_leaves_one_line_and_nothing_of_root_s(
     signal: str, image: str, job: Job
 ) -> None:
     add(job, "sleeper", SLEEPER)
-    name = f"onnx-gate-test-cancelled-{signal.lower()}"
+    name = f"onnx-gate-test-cancelled-{secrets.token_hex(8)}"
     process = job.start(image, {"mode": "verify", "models": "sleeper"}, docker=("--name", name))
     log = job.workspace / "onnx-gate-report" / "logs" / "sleeper.log"
     deadline = time.monotonic() + 120
