@@ -106,6 +106,7 @@ def diagnose(subject: Subject, deadline: Deadline) -> Diagnosis:
         blame=blamed.blame,
         evidence=blamed.evidence,
         node=node,
+        beside=located.beside if located is not None else None,
         fused_by=blamed.fused_by,
         source=located.source if located is not None else None,
         nodes=located.nodes if located is not None else (),

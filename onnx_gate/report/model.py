@@ -186,8 +186,9 @@ class Diagnosis(_Frozen):
 
     ``node`` is the first one, in topological order, at which the error is born; ``nodes`` are the
     errors along the graph, in topological order, and ``guilty`` is the node's place among them.
-    ``repro`` is a folder relative to the report's. ``hints`` are codes of findings that explain
-    it. ``note`` says what could not be found out.
+    ``beside`` is the node next to which the graph lacks ``node``. ``repro`` is a folder relative to
+    the report's. ``hints`` are codes of findings that explain it. ``note`` says what could not be
+    found out.
     """
 
     runtime: str
@@ -196,6 +197,7 @@ class Diagnosis(_Frozen):
     blame: Blame
     evidence: tuple[Evidence, ...] = ()
     node: GraphNode | None = None
+    beside: GraphNode | None = None
     fused_by: str | None = None
     source: Source | None = None
     nodes: tuple[NodeError, ...] = ()

@@ -6,6 +6,7 @@ import math
 
 from onnx_gate.report.model import Baseline, Check, ModelResult, Report, Verdict
 from onnx_gate.report.summary import error_of, format_int, group_digits, percent, worst
+from onnx_gate.text import printed
 
 SAME, NEW, FIXED = "±0", "new", "fixed"
 _UP, _DOWN = "🔺", "🔻"
@@ -71,7 +72,7 @@ def tally(report: Report) -> str:
 def _named(baseline: Baseline) -> str:
     """Return `` (4f1c2e9, run 17, diverged)``, of which what is not known is left out."""
     known = (
-        baseline.sha[:7] if baseline.sha else "",
+        printed(baseline.sha)[:7] if baseline.sha else "",
         f"run {format_int(baseline.run)}" if baseline.run is not None else "",
         baseline.verdict or "",
     )

@@ -92,6 +92,9 @@ TRIGGERS: dict[str, tuple[tuple[str, str], ...]] = {
     "OG717": (("hints", "quantising"),),
 }
 
+# Codes of reports that were put together of several: no run of a model brings them about.
+MERGED = {"OG506": "tests/gate/test_merge.py"}
+
 # What a code also covers and no machine without the device can bring about.
 ELSEWHERE = {
     "OG301": "a GPU provider that loads and leaves nodes to the CPU; AzureExecutionProvider, which "

@@ -20,7 +20,9 @@ def hints(diagnosis: Diagnosis, proto: onnx.ModelProto, check: Check) -> tuple[F
     ``proto`` is the graph that diverged, ``check`` the check that the diagnosis is about. What the
     numbers of the worst element say comes before what the operator alone says.
     """
-    facts = DivergenceFacts(diagnosis, proto, check)
+    # Of an operator that the graph lacks, its neighbour shows what it was there for.
+    node = diagnosis.beside or diagnosis.node
+    facts = DivergenceFacts(diagnosis.model_copy(update={"node": node}), proto, check)
     decisive = next((hint for rule in DECISIVE_RULES if (hint := _ask(rule, facts))), None)
     if decisive is not None:
         return (_finding(*decisive, diagnosis),)

@@ -87,6 +87,10 @@ def gelu(facts: DivergenceFacts) -> Hint:
 def ties(facts: DivergenceFacts) -> Hint:
     """Equal values, of which one has to be chosen."""
     shown = facts.attributes("select_last_index", "largest", "sorted", "axis")
+    if "select_last_index=1" in shown:
+        return codes.OG708, (
+            f"{facts.op} ({shown}) takes the last of equal values, and PyTorch promises the first"
+        )
     return codes.OG708, (
         f"{facts.op} ({shown or 'its defaults'}) chooses among equal values: which one is first is not "
         "specified. Make the values distinct, or give the values and not the places"

@@ -35,10 +35,12 @@ class Located:
     should make of them, as PyTorch has both, by the names of the graph's values; a value that
     PyTorch does not have is the graph's own, computed of PyTorch's. Where the faulty node is inside
     of a subgraph both hold those of the node around it too. ``proto`` is the node itself, of the
-    file's graph or of a subgraph. ``note`` says what could not be found out.
+    file's graph or of a subgraph. ``beside`` is the node of the graph next to which ``node`` is
+    missing. ``note`` says what could not be found out.
     """
 
     node: GraphNode | None = None
+    beside: GraphNode | None = None
     source: Source | None = None
     nodes: tuple[NodeError, ...] = ()
     note: str = ""
@@ -101,13 +103,16 @@ def _located(divergence: Divergence, result: SearchResult) -> Located:
         module=origins.module(faulty.node, faulty.value, *kin),
     )
     source = origins.source(faulty.node, faulty.value, *kin)
+    beside = None
     if result.missing is not None:
         note = "; ".join((*result.notes, f"the graph lacks this operator, next to {_named(node)}"))
+        beside = node
         node, source = _lacking(result.missing, result.trace)
     # What a node inside of a subgraph reads is no value of the graph: that of the node around is.
     around = [faulty] if faulty.value in divergence.graph.producer else [faulty, outer]
     return Located(
         node=node,
+        beside=beside,
         source=source,
         nodes=profile,
         note=note,

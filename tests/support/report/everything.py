@@ -24,6 +24,7 @@ from onnx_gate.report.model import (
     ModelResult,
     Problem,
     Report,
+    Run,
     Sandbox,
     Shard,
 )
@@ -129,6 +130,7 @@ def everything() -> Report:
         baseline=Baseline(sha="4f1c2e9", run=1),
         shard=Shard(index=1, count=2, members=("one", "two")),
         sandbox=Sandbox(level="partial", missing=("seccomp",)),
+        run=Run(id=17, attempt=1, sha="4f1c2e9"),
         notes=("a note", "another"),
         seconds=9.5,
     )
