@@ -68,6 +68,29 @@ def test_moved_rounding_is_of_the_size_of_rounding(name: str) -> None:
     assert np.array_equal(again[0], runs[0][0])  # type: ignore[index]
 
 
+@pytest.mark.parametrize(
+    ("module", "shape"),
+    [
+        (nn.LayerNorm(6), (3, 6)),
+        (nn.LayerNorm(6, elementwise_affine=False), (3, 6)),
+        (nn.GroupNorm(2, 6), (3, 6, 5)),
+        (nn.BatchNorm2d(6), (3, 6, 5, 5)),
+        (nn.InstanceNorm1d(6), (3, 6, 5)),
+    ],
+)
+@pytest.mark.parametrize("constant", [False, True])
+def test_normalisations_can_be_moved(
+    module: nn.Module, shape: tuple[int, ...], constant: bool
+) -> None:
+    model = Eager(module.eval(), ("x",))
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    inputs = {"x": np.full_like(x, 0.3) if constant else x}
+    run = run_moved(model, inputs, 0)
+    assert run is not None
+    moved = np.abs(run[0] - model.run(inputs).arrays[0]).max()
+    assert 0 < moved < (1e-2 if constant else 1e-5)
+
+
 class Positions(nn.Module):
     """Arithmetic on sizes and positions, which is exact in every implementation."""
 
