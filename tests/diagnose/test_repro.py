@@ -152,9 +152,11 @@ def test_a_refusal_is_reproduced(tmp_path: Path) -> None:
     def fixed(x: Tensor) -> Tensor:
         return x.relu().reshape(int(x.shape[0]), 2, 2).sum(1)
 
-    subject = make(tmp_path, Of(fixed), normal(2, 4), shape=("n", 4), exporter="torchscript")
+    subject = make(tmp_path, Of(fixed), normal(5, 4), shape=("n", 4), exporter="torchscript")
     reason = "onnxruntime refuses: it cannot reshape"
-    check = subject.check.model_copy(update={"reason": reason, "output": "*"})
+    check = subject.check.model_copy(
+        update={"reason": reason, "output": "*", "refused": ("runtime",)}
+    )
     found = make_repro(dataclasses.replace(subject, check=check), None, None, None)
     assert found.path is not None
     finished = gate("replay", str(found.path), cwd=tmp_path)

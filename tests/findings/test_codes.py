@@ -54,12 +54,12 @@ def test_a_real_model_brings_it_about(code: str, run_of: Callable[[str], Run]) -
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_codes_appear_as_their_pages_say(run_of: Callable[[str], Run]) -> None:
-    seen: dict[str, set[str]] = {code: set() for code in CATALOGUE}
+    seen: dict[str, set[str]] = {code: set() for code in TRIGGERS}
     for run in RUNS:
         for model in run_of(run).report.models:
             for code, appearance, _ in said(model):
                 seen[code].add(appearance)
-    assert seen == {code: set(entry.appears.split("; ")) for code, entry in CATALOGUE.items()}
+    assert seen == {code: set(CATALOGUE[code].appears.split("; ")) for code in TRIGGERS}
 
 
 @pytest.mark.slow

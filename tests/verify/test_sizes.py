@@ -207,7 +207,7 @@ class TestRealModels:
         (note,) = codes.OG116.among(models["chunked"].findings)
         assert note.severity == "note"
         assert "samples is no multiple of 8" in note.message
-        assert "export: {example: {batch: 7, samples: 1600}}" in note.message
+        assert "export: {example: {batch: 2, samples: 1600}}" in note.message
 
     def test_sizes_on_both_sides_of_a_condition_are_the_model_s_own_fault(
         self, models: dict[str, ModelResult]

@@ -232,6 +232,10 @@ class MovedRounding(TorchDispatchMode):
                 # Every partial sum carries the errors of all before it.
                 steps = torch.randn(leaf.shape, generator=self._generator).to(leaf.dtype)
                 lost = (steps * (2 * _ADDITION * eps) * before.abs()).cumsum(args[1])
+                if alike:
+                    lost = lost + self._signs(
+                        lost.new_ones(())
+                    ) * eps / _LANES * before.abs().cumsum(args[1])
                 leaf.copy_(torch.where(keep | ~torch.isfinite(lost), before, leaf + lost))
                 continue
             count = x.numel() / leaf.numel()
