@@ -1,29 +1,31 @@
 """One HTTP request at a time, bounded in time and in size, with the token for one host only.
 
-PyGithub's requester speaks for us to the API (authentication, Enterprise Server, encoding). Its
-own retries and pauses are off: it would repeat a POST, and sleep for an hour.
+urllib3's own repetitions and redirects are off: it would repeat a POST, and sleep past the budget.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import time
+import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import SplitResult, urljoin, urlsplit
+from urllib.parse import SplitResult, unquote, urlencode, urljoin, urlsplit
 
 from onnx_gate import __version__
 from onnx_gate.errors import UserError
 
 if TYPE_CHECKING:
-    import requests
-    from github.Requester import Requester, RequestsResponse
+    from urllib3 import BaseHTTPResponse, PoolManager
 
 MAX_JSON_BYTES = 32 * 2**20
 _T = TypeVar("_T")
 _CHUNK = 2**16
 _MAX_HOPS = 3
+_AGENT = f"onnx-gate/{__version__}"
 _MOVED = (301, 307, 308)
 _REDIRECTS = (301, 302, 303, 307, 308)
 _PORTS = {"http": 80, "https": 443}
@@ -72,7 +74,13 @@ class Transport:
         self._api = urlsplit(api_url)
         self._budget = budget
         self._timeout = timeout
-        self._requester = self._open(token, api_url)
+        self._headers = {
+            "Accept": "application/vnd.github+json",
+            "Accept-Encoding": "gzip",
+            "Authorization": f"Bearer {token}",
+            "User-Agent": _AGENT,
+            "X-GitHub-Api-Version": "2022-11-28",
+        }
 
     def send(
         self,
@@ -82,14 +90,9 @@ class Transport:
         body: object = None,
     ) -> Answer:
         """Send a request to the API; raises ``Unanswered`` and ``Unacceptable``."""
-        headers = {
-            "Accept": "application/vnd.github+json",
-            "X-GitHub-Api-Version": "2022-11-28",
-        }
-        status, answered, text = _guarded(
-            lambda: self._requester.requestJson(verb, url, dict(params or {}), headers, body)
-        )
-        return Answer(status, answered, text)
+        if params:
+            url = f"{url}{'&' if urlsplit(url).query else '?'}{urlencode(params)}"
+        return _guarded(lambda: self._send(verb, url, body))
 
     def fetch(self, url: str, max_bytes: int) -> tuple[int, bytes]:
         """Return status and body of a file on another host, asked for without the token.
@@ -108,84 +111,55 @@ class Transport:
         except ValueError:
             return False
 
-    def _fetch(self, url: str, max_bytes: int) -> tuple[int, bytes]:
-        import requests
-
-        with requests.Session() as session:
-            # Without this, a .netrc file would add credentials.
-            session.auth = lambda request: request
-            session.headers["User-Agent"] = _agent()
-            for _ in range(_MAX_HOPS):
-                target = urlsplit(url)
-                if target.scheme != "https" and target.scheme != self._api.scheme:
-                    raise Unacceptable(f"redirected to {target.scheme or 'no address'}")
-                with session.get(
-                    url, stream=True, allow_redirects=False, timeout=self._seconds()
-                ) as response:
-                    if response.status_code not in _REDIRECTS:
-                        return response.status_code, self._read(response, max_bytes)
-                    url = urljoin(url, response.headers.get("location", ""))
-        raise Unacceptable("redirected too often")
-
-    def _open(self, token: str, api_url: str) -> Requester:
-        from github import Auth
-        from github.Requester import (
-            HTTPRequestsConnectionClass,
-            HTTPSRequestsConnectionClass,
-            Requester,
-        )
-
-        transport = self
-
-        class Plain(HTTPRequestsConnectionClass):
-            def getresponse(self) -> RequestsResponse:
-                return transport._respond(self)
-
-        class Secure(HTTPSRequestsConnectionClass):
-            def getresponse(self) -> RequestsResponse:
-                return transport._respond(self)
-
-        class Bounded(Requester):
-            pass
-
-        Bounded.injectConnectionClasses(Plain, Secure)
-        return Bounded(
-            auth=Auth.Token(token),
-            base_url=api_url,
-            timeout=int(self._timeout) or 1,
-            user_agent=_agent(),
-            per_page=100,
-            verify=True,
-            retry=0,
-            pool_size=None,
-            seconds_between_requests=0,
-            seconds_between_writes=0,
-            lazy=True,
-        )
-
-    def _respond(self, connection: Any) -> RequestsResponse:
-        origin = f"{connection.protocol}://{connection.host}:{connection.port}"
-        url = f"{origin}{connection.url}"
+    def _send(self, verb: str, url: str, body: object) -> Answer:
+        headers, content = dict(self._headers), None
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+            content = json.dumps(body).encode()
         for _ in range(_MAX_HOPS):
-            with connection.session.request(
-                connection.verb,
-                url,
-                headers=connection.headers,
-                data=connection.input,
-                timeout=self._seconds(),
-                verify=connection.verify,
-                allow_redirects=False,
-                stream=True,
-            ) as response:
-                if response.status_code == 202 and connection.verb == "GET":
+            response = self._request(verb, url, headers, content)
+            try:
+                if response.status == 202 and verb == "GET":
                     raise Unanswered("GitHub is still working on the answer")
-                if response.status_code not in _MOVED:
-                    return _with_body(response, self._read(response, MAX_JSON_BYTES))
-                # A renamed repository; PyGithub itself would drop the query.
+                if response.status not in _MOVED:
+                    text = self._read(response, MAX_JSON_BYTES).decode("utf-8", "replace")
+                    names = {name.lower(): value for name, value in response.headers.items()}
+                    return Answer(response.status, names, text)
+                # A renamed repository.
                 url = urljoin(url, response.headers.get("location", ""))
-                if not self.owns(url):
-                    raise Unacceptable("redirected to another host")
+            finally:
+                response.close()
+            if not self.owns(url):
+                raise Unacceptable("redirected to another host")
         raise Unacceptable("redirected too often")
+
+    def _fetch(self, url: str, max_bytes: int) -> tuple[int, bytes]:
+        for _ in range(_MAX_HOPS):
+            target = urlsplit(url)
+            if target.scheme != "https" and target.scheme != self._api.scheme:
+                raise Unacceptable(f"redirected to {target.scheme or 'no address'}")
+            response = self._request("GET", url, {"User-Agent": _AGENT}, None)
+            try:
+                if response.status not in _REDIRECTS:
+                    return response.status, self._read(response, max_bytes)
+                url = urljoin(url, response.headers.get("location", ""))
+            finally:
+                response.close()
+        raise Unacceptable("redirected too often")
+
+    def _request(
+        self, verb: str, url: str, headers: Mapping[str, str], body: bytes | None
+    ) -> BaseHTTPResponse:
+        return _pool(urlsplit(url)).request(
+            verb,
+            url,
+            headers=headers,
+            body=body,
+            timeout=self._seconds(),
+            retries=False,
+            redirect=False,
+            preload_content=False,
+        )
 
     def _seconds(self) -> float:
         left = min(self._timeout, self._budget.left)
@@ -193,9 +167,9 @@ class Transport:
             raise Unanswered(f"the {self._budget.seconds:g} s for talking to GitHub are used up")
         return left
 
-    def _read(self, response: requests.Response, max_bytes: int) -> bytes:
+    def _read(self, response: BaseHTTPResponse, max_bytes: int) -> bytes:
         body = bytearray()
-        for chunk in response.iter_content(_CHUNK):
+        for chunk in response.stream(_CHUNK, decode_content=True):
             body += chunk
             if len(body) > max_bytes:
                 raise Unacceptable(f"the answer is larger than {max_bytes / 2**20:g} MiB")
@@ -204,46 +178,48 @@ class Transport:
         return bytes(body)
 
 
+def _pool(target: SplitResult) -> PoolManager:
+    """Return connections to a host, by way of the proxy that the environment names for it."""
+    import urllib3
+
+    authorities = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
+    host = target.hostname or ""
+    proxies = urllib.request.getproxies()
+    proxy = proxies.get(target.scheme) or proxies.get("all")
+    if not proxy or urllib.request.proxy_bypass(host):
+        return urllib3.PoolManager(ca_certs=authorities)
+    address = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    user = f"{unquote(address.username or '')}:{unquote(address.password or '')}"
+    headers = urllib3.make_headers(proxy_basic_auth=user) if address.username else None
+    return urllib3.ProxyManager(address.geturl(), proxy_headers=headers, ca_certs=authorities)
+
+
 def _guarded(call: Callable[[], _T]) -> _T:
-    """Return what ``call`` returns; the libraries' exceptions become ours.
+    """Return what ``call`` returns; the library's exceptions become ours.
 
     Theirs hold the request, token included, so ours is raised after theirs is gone.
     """
-    import requests
     import urllib3
 
     try:
         return call()
-    except (requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+    except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
         reason = _reason(error)
     raise Unanswered(reason)
 
 
-def _with_body(response: requests.Response, body: bytes) -> RequestsResponse:
-    from github.Requester import RequestsResponse
-
-    text = body.decode("utf-8", "replace")
-    answer = RequestsResponse(response)
-    answer.read = lambda: text  # type: ignore[method-assign]
-    return answer
-
-
 def _reason(error: Exception) -> str:
-    import requests
+    from urllib3 import exceptions
 
     # Never the exception's own text, which holds addresses with signatures in them.
-    if isinstance(error, requests.exceptions.SSLError):
+    if isinstance(error, exceptions.SSLError):
         return "the server's certificate was not accepted"
-    if isinstance(error, requests.exceptions.ProxyError):
+    if isinstance(error, exceptions.ProxyError):
         return "the proxy refused the connection"
-    if isinstance(error, requests.exceptions.Timeout) or "timed out" in str(error):
+    if isinstance(error, exceptions.TimeoutError) or "timed out" in str(error):
         return "no answer in time"
     return "the connection broke"
 
 
 def _origin(parts: SplitResult) -> tuple[str, str | None, int | None]:
     return parts.scheme, parts.hostname, parts.port or _PORTS.get(parts.scheme)
-
-
-def _agent() -> str:
-    return f"onnx-gate/{__version__}"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 import traceback
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -237,3 +239,29 @@ def test_the_token_is_in_no_error_message_or_log(
             context = context.__cause__ or context.__context__
     assert caplog.records
     assert TOKEN not in caplog.text
+
+
+def test_the_environments_proxy_is_asked_and_has_no_token_of_its_own(
+    github: GitHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, str | None]] = []
+
+    class Proxy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append((self.path, self.headers.get("Proxy-Authorization")))
+            self.send_response(200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"[]")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as proxy:
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        monkeypatch.setenv("http_proxy", f"http://ada:p%40ss@127.0.0.1:{proxy.server_port}")
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        assert Client(TOKEN, "http://api.example.invalid").get("/user") == []
+        assert client_for(github).get(COMMENTS) == []
+        proxy.shutdown()
+    assert asked == [("http://api.example.invalid/user", "Basic YWRhOnBAc3M=")]
