@@ -109,11 +109,11 @@ def auto(
     if reference is not None:
         yard = measure(expected, reference, (), strata, terms)
         result = against(candidate, yard, terms.threads)
-        sure = all(
-            n.own <= max(STEADY, 4 * terms.limit) and _within(candidate, yard, n)
+        # Moved rounding grants more, and does so in vain, unless float64 may be no reference.
+        if result.holds and all(
+            n.own <= 4 * terms.limit or (n.own <= STEADY and _within(candidate, yard, n))
             for n in yard.noise
-        )
-        if result.holds and sure:
+        ):
             return result
     result = _with_rounding(candidate, expected, reference, answers.rounding(), strata, terms)
     if not result.holds and result.yard is not None and result.yard.open is not None:
@@ -140,7 +140,7 @@ def against(
         mean = error.rms / noise.scale
         budget = max(error.max / noise.allowed, mean / noise.allowed_rms)
         systematic = ""
-        if yard.basis == "rounding" and budget <= 1 and error.max > SURE * noise.torch:
+        if yard.basis != "floor" and budget <= 1 and error.max > SURE * noise.torch:
             systematic = _systematic(chosen, reference, noise)
         uncapped = error.max <= noise.uncapped
         results.append(
