@@ -7,8 +7,9 @@ mean square of its own stratum.
 
 Two rules, both of which look for a gap and cut there, and neither of which cuts a continuum:
 
-- magnitudes: where no element is between x and 1,000 x, those above are another quantity (a
-  sentinel, a fill, an outlier);
+- magnitudes: where no element is between x and 1,000 x, and the elements below are closer to one
+  another than that by more than chance, those above are another quantity (a sentinel, a fill, an
+  outlier);
 - channels (the last axis, and axis 1): where the channels' root mean squares, in order, jump by
   more than 30, those above are another quantity.
 
@@ -42,6 +43,8 @@ CHANNEL_GAP = 30.0
 POOLED = 3
 # A small quantity is one of its own where it is at least two elements and this share of all.
 LOW_SHARE = 0.05
+# A gap that evenly spread magnitudes leave more often than this is none.
+BY_CHANCE = 1e-3
 # An output that is this much smaller than usual is judged on the scale of the usual one.
 USUAL_SHARE = 1e-3
 # Channels beyond these are features of a sequence or pixels of an image, not quantities.
@@ -170,11 +173,11 @@ def _levels(expected: Array) -> list[Mask | None]:
     occupied = np.flatnonzero(counts)
     if occupied.size < 2:
         return [None]
-    cuts = [
-        int(high)
-        for low, high in itertools.pairwise(occupied)
-        if high - low > GAP_BITS and _is_quantity(counts[: low + 1], counts.sum())
-    ]
+    cuts: list[int] = []
+    for low, high in itertools.pairwise(occupied):
+        start = cuts[-1] if cuts else int(occupied[0])
+        if high - low > GAP_BITS and _is_quantity(counts, start, int(low), int(high)):
+            cuts.append(int(high))
     if not cuts:
         return [None]
     exponents = _exponent(expected)
@@ -185,9 +188,21 @@ def _levels(expected: Array) -> list[Mask | None]:
     return levels
 
 
-def _is_quantity(below: NDArray[np.int64], total: int) -> bool:
-    count = int(below.sum())
-    return count >= 2 and count >= LOW_SHARE * total
+def _is_quantity(counts: NDArray[np.int64], start: int, low: int, high: int) -> bool:
+    """Return whether the elements from ``start`` to ``low`` are apart from what is at ``high``.
+
+    A few values of a function that decays exponentially, as ``softplus``, are orders of magnitude
+    apart too, by chance. If magnitudes were spread evenly, the gap above ``n`` elements whose
+    spacing is ``m`` on average would be x times m with probability (1 + x / (n - 1)) ** -(n - 1):
+    the ratio of one exponential spacing to the mean of n - 1 others (an F distribution with 2 and
+    2 (n - 1) degrees of freedom).
+    """
+    count = int(counts[start : low + 1].sum())
+    if count < 2 or counts[: low + 1].sum() < LOW_SHARE * counts.sum():
+        return False
+    spacings = count - 1
+    mean = max(low - start, 1) / spacings
+    return float((1 + (high - low) / mean / spacings) ** -spacings) < BY_CHANCE
 
 
 # Where the exponent is in the bits of a floating-point dtype: the mantissa's width, and its own.
