@@ -100,6 +100,25 @@ class Positions(nn.Module):
         return x[places.clamp(max=x.shape[0] - 1)]
 
 
+@pytest.mark.parametrize("terms", [(0.5,), (-1.0, 0.5, 1.0)])
+def test_sums_of_a_few_numbers_lose_more_than_sums_of_many(terms: tuple[float, ...]) -> None:
+    """Equal terms round in one direction, whether they stand side by side or not."""
+
+    class Survival(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return (x * 0.00123).cumsum(1)
+
+    model = Eager(Survival().eval(), ("x",))
+    rng = np.random.default_rng(0)
+    lost = []
+    for x in (rng.choice(terms, (1, 6000)), rng.uniform(-1, 1, (1, 6000))):
+        inputs = {"x": x.astype("f4")}
+        own, moved = model.run(inputs).arrays[0], run_moved(model, inputs, 0)
+        assert moved is not None
+        lost.append(np.abs(moved[0] - own).max() / np.abs(own).max())
+    assert lost[0] > 10 * lost[1]
+
+
 def test_exact_arithmetic_is_not_moved() -> None:
     model = Eager(Positions(), ("x",))
     inputs = {"x": np.arange(12, dtype=np.float32).reshape(4, 3)}

@@ -98,6 +98,19 @@ def test_a_continuum_is_one_kind(count: int, seed: int, width: float) -> None:
         assert len(learnt(values).strata(values.astype(np.float32))) == 1
 
 
+@settings(deadline=None, max_examples=60)
+@given(st.integers(5, 80), st.integers(0, 10_000))
+def test_a_few_values_of_a_decaying_function_are_no_quantity(count: int, seed: int) -> None:
+    """ONNX Runtime's softplus is log(1 + exp(x)), which is right to a unit of 1 and no further."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-300, 300, count)
+    unit = np.float32(1)
+    small = np.log(unit + np.exp(np.minimum(x, 20)).astype(np.float32))
+    candidate = np.where(x > 20, x, small)
+    usual = learnt(np.logaddexp(0, rng.uniform(-300, 300, 80)))
+    assert verdict(candidate, np.logaddexp(0, x), usual).holds
+
+
 def test_noise_beside_a_quantity_is_judged_on_the_quantitys_scale() -> None:
     """A channel that is zero but for cancellation has no digit to be right about."""
     exact = np.stack([logits(0, 40), np.zeros(40)], 1)

@@ -174,10 +174,10 @@ def _levels(expected: Array) -> list[Mask | None]:
     if occupied.size < 2:
         return [None]
     cuts: list[int] = []
-    for low, high in itertools.pairwise(occupied):
+    for below, above in itertools.pairwise(occupied.tolist()):
         start = cuts[-1] if cuts else int(occupied[0])
-        if high - low > GAP_BITS and _is_quantity(counts, start, int(low), int(high)):
-            cuts.append(int(high))
+        if above - below > GAP_BITS and _is_quantity(counts, start, below, above):
+            cuts.append(above)
     if not cuts:
         return [None]
     exponents = _exponent(expected)
