@@ -10,7 +10,7 @@ Parker 1997): one run of one program is a small sample.
 What a multiple of PyTorch's error may excuse is bounded by what correct implementations were
 measured to need:
 
-- up to ``SURE`` times PyTorch's error nothing more is asked;
+- up to ``SURE`` times PyTorch's error nothing more is asked, where that error is small;
 - beyond that the difference has to look like rounding. One that is a constant, or a constant
   times the output, throughout is none, unless moved rounding does the same;
 - K falls as PyTorch's error grows: ten times 1e-6 is rounding, ten times 0.02 is another number.
@@ -140,7 +140,8 @@ def against(
         mean = error.rms / noise.scale
         budget = max(error.max / noise.allowed, mean / noise.allowed_rms)
         systematic = ""
-        if yard.basis != "floor" and budget <= 1 and error.max > SURE * noise.torch:
+        asked = noise.own > STEADY or error.max > SURE * noise.torch
+        if yard.basis != "floor" and budget <= 1 and asked:
             systematic = _systematic(chosen, reference, noise)
         uncapped = error.max <= noise.uncapped
         results.append(
