@@ -122,6 +122,8 @@ _READING = """\
 - **A size may be computed** from dynamic dimensions, with integers, `+`, `-`, `*`, `//` and brackets:
   `attention_mask: {dtype: int64, shape: [batch, past + 1], range: [0, 1]}`. It is at least 1 at every
   size that is tested.
+- **A range may name a dimension**, by the same expressions: indices into `nodes` rows are
+  `{dtype: int64, shape: [2, edges], range: [0, nodes - 1]}`, in each case by its own sizes.
 - **An input inside braces** needs quotes: `inputs: {image: "float32[1, 3]"}`.
 - **A mistake** is one line, `file:line:column: path: what is wrong; what to do`, all of them at
   once, and exit status 2:
@@ -129,6 +131,39 @@ _READING = """\
   ```
   onnx-gate.yml:12:19: models.resnet18.tolerance: unknown key 'atoll'; did you mean 'atol'?
   ```
+"""
+
+_NESTED = """\
+## Inputs that hold several tensors
+
+A dotted name says where a tensor is below a parameter of `forward`: `batch.image` by the key of a
+dictionary or the field of a class, `items.0` by the index in a list or tuple, `past.0.key` in several
+steps. Of which class each container is, the annotation or the default of the parameter says: dictionary,
+list, tuple, dataclass, NamedTuple, the output classes of transformers and diffusers, or any class that
+takes the names as keywords. Where neither says, names make a dictionary and numbers a list. The module
+gets new containers at every call. Files and generators of inputs use the dotted names too.
+
+A cache of transformers is one entry, and stands for the keys and values of every layer:
+
+```yaml
+  decoder-step:
+    model: models/decoder.py:build
+    call: {use_cache: true}
+    inputs:
+      input_ids: {dtype: int64, shape: [batch, 1], range: [0, 31999]}
+      attention_mask: {dtype: int64, shape: [batch, past + 1], range: [0, 1]}
+      past_key_values: {cache: dynamic, layers: 2, shape: [batch, 8, past, 64]}
+    export: {example: {past: 16}}
+```
+
+In the file its tensors are called `past_key_values.0.key`, `past_key_values.0.value`,
+`past_key_values.1.key` and so on, an `encoder_decoder`'s `past_key_values.0.decoder.key` and
+`past_key_values.0.encoder.key`. The cache that a model returns under the name of one that it takes is
+called `present` (`present.0.key`), because no two values of a graph may have one name.
+
+An exporter function of your own gets a module that can be called with the example alone, by position or
+by name: arguments under `call` and containers are put in their places. A call that brings its own goes
+to `forward` as it is.
 """
 
 EDGE_MEANINGS = {
@@ -151,10 +186,12 @@ EDGE_MEANINGS = {
 _ORDER = (
     "ModelEntry",
     "InputEntry",
+    "CacheEntry",
     "RandomEntry",
     "EdgesEntry",
     "FilesEntry",
     "GeneratorEntry",
+    "OutputEntry",
     "ToleranceEntry",
     "TopKEntry",
     "RuntimeEntry",
@@ -167,7 +204,7 @@ def render() -> str:
     """The whole page, as Markdown."""
     schema = json_schema()
     types: dict[str, Any] = schema["$defs"]
-    parts = [_INTRODUCTION, _READING, _section("Manifest", schema, types)]
+    parts = [_INTRODUCTION, _READING, _NESTED, _section("Manifest", schema, types)]
     parts += [_section(types[name]["title"], types[name], types) for name in _ORDER]
     parts += [_defaults(types), _built_in_suites(), _edge_kinds()]
     return "\n".join(parts)

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnx_gate.cache.path_names import digest
-from onnx_gate.manifest import ModelSpec
+from onnx_gate.manifest import FilesSuite, GeneratorSuite, ModelSpec
 
 # Taken from the manifest at hand whatever the verdict is.
 _INDIFFERENT = ("line", "required", "waivers")
 # The rest says how the file is judged, not how it is made.
 _OF_EXPORT = (
-    *("name", "model", "inputs", "args", "kwargs", "call", "weights", "onnx", "outputs", "export"),
-    *("dims", "named_dims", "seed", "examples"),
+    *("name", "model", "inputs", "args", "kwargs", "call", "caches", "weights", "onnx", "outputs"),
+    *("export", "dims", "named_dims", "seed", "examples"),
 )
 
 
@@ -56,12 +56,12 @@ def key_of(
         if each.name not in _INDIFFERENT
     }
     waivers = [(_plain(waiver), waiver.until >= today) for waiver in spec.waivers]
-    # Integers without a range can only be taken from the suites, for the export's example too.
-    free = any("int" in each.dtype and each.range is None for each in spec.inputs.values())
+    # What cannot be drawn, or is refused, is taken from these for the export's example too.
+    own = {n: s for n, s in spec.suites.items() if isinstance(s, FilesSuite | GeneratorSuite)}
     entry |= {
         "waivers": digest(_text(waivers)),
         "cases": digest(_text(cases)),
-        "examples": digest(_text(spec.suites if free else None)),
+        "examples": digest(_text(own)),
     }
     return Key(environment, entry)
 

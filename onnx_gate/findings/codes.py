@@ -116,6 +116,8 @@ OG126 = Code(
         "note",
     ),
 )
+OG127 = Code("OG127", kinds=("build",))
+OG128 = Code("OG128", kinds=("build",))
 
 # Building and exporting.
 OG201 = Code("OG201", kinds=("export",))

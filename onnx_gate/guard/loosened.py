@@ -65,6 +65,14 @@ def _outputs(base: ModelSpec, head: ModelSpec) -> Iterator[str]:
         yield f"outputs {names} → none: their names and number are checked no more"
 
 
+def _masked(base: ModelSpec, head: ModelSpec) -> Iterator[str]:
+    for name, mask in head.where.items():
+        before = base.where.get(name)
+        if before != mask:
+            was = f"where {quote(before)} is not 0" if before else "everywhere"
+            yield f"output {quote(name)}: judged {was} → only where {quote(mask)} is not 0"
+
+
 def _runtimes(base: ModelSpec, head: ModelSpec) -> Iterator[str]:
     left = [runtime for runtime in head.runtimes if runtime not in base.runtimes]
     silent = True
@@ -135,6 +143,7 @@ _ASPECTS: tuple[tuple[_Kind, Callable[[ModelSpec, ModelSpec], Iterator[str]]], .
     ("required", _required),
     ("tolerance", tolerances),
     ("other", _outputs),
+    ("other", _masked),
     ("suites", tried.suites),
     ("dims", tried.dims),
     ("other", tried.inputs),

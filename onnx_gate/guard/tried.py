@@ -173,6 +173,8 @@ def _same_shape(base: InputSpec, head: InputSpec) -> bool:
 
 
 def _as_wide(base: InputSpec, head: InputSpec) -> bool:
+    if base.bounds is not None or head.bounds is not None:
+        return base.bounds == head.bounds
     if base.range is None or head.range is None:
         # Integers without a range come from suites that bring their own values.
         integers = "int" in base.dtype and base.range is None
@@ -185,6 +187,8 @@ def _shown(spec: InputSpec) -> str:
 
 
 def _range(spec: InputSpec) -> str:
+    if spec.bounds is not None:
+        return f"[{listed(spec.bounds)}]"
     if spec.range is None:
         return "none"
     return f"[{number(spec.range[0])}, {number(spec.range[1])}]"

@@ -37,10 +37,15 @@ def names_of(dimension: int | str) -> tuple[str, ...]:
 
 def size_of(dimension: int | str, sizes: Mapping[str, int]) -> int:
     """Return a size where the dynamic dimensions have ``sizes``; never below 0."""
+    return max(value_of(dimension, sizes), 0)
+
+
+def value_of(dimension: int | str, sizes: Mapping[str, int]) -> int:
+    """Return what an expression comes to where the dynamic dimensions have ``sizes``."""
     if isinstance(dimension, int):
         return dimension
     tree = _parsed(dimension) if is_computed(dimension) else None
-    return sizes[dimension] if tree is None else max(_value(tree, sizes), 0)
+    return sizes[dimension] if tree is None else _value(tree, sizes)
 
 
 @lru_cache(maxsize=256)

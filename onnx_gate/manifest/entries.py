@@ -17,8 +17,9 @@ from pydantic import (
 )
 
 from onnx_gate.manifest import fields, shapes
+from onnx_gate.manifest.nesting import CACHES
 from onnx_gate.manifest.problems import describe
-from onnx_gate.manifest.readers import mistake, read_name
+from onnx_gate.manifest.readers import mistake, read_cache, read_name
 from onnx_gate.manifest.spec import DTYPES
 from onnx_gate.text import quote
 
@@ -61,7 +62,8 @@ class InputEntry(Entry):
     range: fields.Maybe[fields.Range] = Field(
         default=None,
         description="`[low, high]`, both inclusive. Needed by an integer input, unless every suite "
-        "of its model brings its own values (`files`, `generator`).",
+        "of its model brings its own values (`files`, `generator`). An end may be computed from "
+        "dynamic dimensions: `[0, nodes - 1]`.",
     )
 
     @field_validator("range")
@@ -75,9 +77,51 @@ class InputEntry(Entry):
             raise mistake(str(error)) from None
 
 
-def _input(value: Any) -> Any:
+class CacheEntry(Entry):
+    """A cache of transformers: the keys and values of every layer of a decoder."""
+
+    model_config = ConfigDict(title="Cache")
+
+    cache: Annotated[str, PlainValidator(read_cache), WithJsonSchema({"enum": list(CACHES)})] = (
+        Field(
+            description="`dynamic` is a `DynamicCache`, `encoder_decoder` an `EncoderDecoderCache` of "
+            "two of them."
+        )
+    )
+    layers: Annotated[int, Field(strict=True, ge=1, le=1000)] = Field(
+        description="How many layers the cache holds."
+    )
+    shape: fields.Shape = Field(
+        description="The shape of the keys, and of the values, of one layer: `[batch, heads, past, "
+        "head size]`."
+    )
+    encoder_shape: fields.Maybe[fields.Shape] = Field(
+        default=None, description="The same of what the encoder has left; `encoder_decoder` only."
+    )
+    dtype: fields.DType = Field(default="float32", description="The dtype of the tensors.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> CacheEntry:
+        for name in ("shape", "encoder_shape"):
+            shape = getattr(self, name)
+            if shape is not None and len(shape) != 4:
+                raise mistake(
+                    f"the {name.replace('_', ' ')} of a cache has 4 dimensions, [batch, heads, past, "
+                    f"head size]; found {len(shape)}"
+                )
+        if (self.cache == "encoder_decoder") != (self.encoder_shape is not None):
+            raise mistake(
+                "an encoder_decoder cache needs 'encoder_shape', the shape of what the encoder has left"
+                if self.encoder_shape is None
+                else "'encoder_shape' belongs to cache: encoder_decoder; remove it"
+            )
+        return self
+
+
+def _input(value: Any, info: ValidationInfo) -> InputEntry | CacheEntry:
     if isinstance(value, dict):
-        return value
+        entry = CacheEntry if "cache" in value else InputEntry
+        return entry.model_validate(value, context=info.context)
     if not isinstance(value, str):
         raise mistake(
             f"expected an input such as {shapes.EXAMPLE}, found {describe(value)}"
@@ -87,7 +131,7 @@ def _input(value: Any) -> Any:
         dtype, shape = shapes.parse(value)
     except ValueError as error:
         raise mistake(str(error)) from None
-    return {"dtype": dtype, "shape": list(shape)}
+    return InputEntry(dtype=dtype, shape=shape)
 
 
 _SHORT_INPUT = Annotated[
@@ -102,7 +146,8 @@ _SHORT_INPUT = Annotated[
     ),
 ]
 Input = Annotated[
-    InputEntry, BeforeValidator(_input, json_schema_input_type=_SHORT_INPUT | InputEntry)
+    InputEntry | CacheEntry,
+    PlainValidator(_input, json_schema_input_type=_SHORT_INPUT | InputEntry | CacheEntry),
 ]
 
 
@@ -179,17 +224,50 @@ class ToleranceEntry(Entry):
 
     @model_validator(mode="after")
     def _consistent(self) -> ToleranceEntry:
-        if all(getattr(self, name) is None for name in CRITERIA):
-            alone = ", ".join(quote(name) for name in sorted(self.model_fields_set))
-            what = f"{alone} alone does not say what must hold" if alone else "nothing must hold"
-            raise mistake(f"{what}; name a criterion: {', '.join(CRITERIA)}")
-        if self.mismatch is not None and self.atol is None and self.rtol is None:
-            raise mistake("'mismatch' is a share of what exceeds atol and rtol; name one of them")
-        if self.metric is not None and self.max is None:
-            raise mistake("'metric' needs a limit; add 'max', the largest value that passes")
-        if self.max is not None and self.metric is None:
-            raise mistake("'max' is the limit of a metric; add 'metric' or remove 'max'")
+        _consistent(self)
         return self
+
+
+class OutputEntry(ToleranceEntry):
+    """What holds for one output: a tolerance of its own, and which of its positions count."""
+
+    model_config = ConfigDict(
+        title="Output",
+        json_schema_extra={
+            "anyOf": [{"required": [name]} for name in (*CRITERIA, "where")],
+            "dependentRequired": {"metric": ["max"], "max": ["metric"]},
+        },
+    )
+
+    where: fields.Maybe[fields.TensorName] = Field(
+        default=None,
+        description="The name of an input, a mask over the output's leading dimensions: elements "
+        "are judged where it is not 0, and nowhere else.",
+    )
+
+    @property
+    def is_tolerance(self) -> bool:
+        """Return whether it says more than where the output is judged."""
+        return bool(self.model_fields_set - {"where"})
+
+    @model_validator(mode="after")
+    def _consistent(self) -> OutputEntry:
+        if self.where is None or self.is_tolerance:
+            _consistent(self)
+        return self
+
+
+def _consistent(entry: ToleranceEntry) -> None:
+    if all(getattr(entry, name) is None for name in CRITERIA):
+        alone = ", ".join(quote(name) for name in sorted(entry.model_fields_set - {"where"}))
+        what = f"{alone} alone does not say what must hold" if alone else "nothing must hold"
+        raise mistake(f"{what}; name a criterion: {', '.join(CRITERIA)}")
+    if entry.mismatch is not None and entry.atol is None and entry.rtol is None:
+        raise mistake("'mismatch' is a share of what exceeds atol and rtol; name one of them")
+    if entry.metric is not None and entry.max is None:
+        raise mistake("'metric' needs a limit; add 'max', the largest value that passes")
+    if entry.max is not None and entry.metric is None:
+        raise mistake("'max' is the limit of a metric; add 'metric' or remove 'max'")
 
 
 def _tolerance(value: Any, info: ValidationInfo) -> str | ToleranceEntry:
@@ -203,6 +281,17 @@ def _tolerance(value: Any, info: ValidationInfo) -> str | ToleranceEntry:
     )
 
 
+def _output(value: Any, info: ValidationInfo) -> str | OutputEntry:
+    if isinstance(value, dict):
+        return OutputEntry.model_validate(value, context=info.context)
+    choice = _tolerance(value, info)
+    assert isinstance(choice, str)
+    return choice
+
+
+OutputChoice = Annotated[
+    str | OutputEntry, PlainValidator(_output, json_schema_input_type=fields.Name | OutputEntry)
+]
 ToleranceChoice = Annotated[
     str | ToleranceEntry,
     PlainValidator(_tolerance, json_schema_input_type=fields.Name | ToleranceEntry),

@@ -107,7 +107,24 @@ Sizes = Annotated[
     BeforeValidator(readers.read_sizes, json_schema_input_type=Size | _Sizes),
     AfterValidator(readers.unique),
 ]
-Bound = Annotated[float, PlainValidator(readers.read_bound), WithJsonSchema({"type": "number"})]
+Bound = Annotated[
+    float | str,
+    PlainValidator(readers.read_bound),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number"},
+                {
+                    "title": "computed",
+                    "type": "string",
+                    "pattern": "^[A-Za-z0-9_ +*/()-]+$",
+                    "description": "Of an integer input: computed from dynamic dimensions, as "
+                    "`nodes - 1` is.",
+                },
+            ]
+        }
+    ),
+]
 Range = tuple[Bound, Bound]
 EdgeKind = Annotated[str, PlainValidator(readers.read_edge), _choice(EDGE_KINDS)]
 Duration = Annotated[

@@ -14,6 +14,7 @@ from typing import Any
 from pydantic_core import PydanticCustomError
 
 from onnx_gate.manifest import shapes
+from onnx_gate.manifest.nesting import CACHES
 from onnx_gate.manifest.problems import describe
 from onnx_gate.manifest.spec import EDGE_KINDS, OPTIMIZATIONS
 from onnx_gate.text import did_you_mean, quote
@@ -163,13 +164,28 @@ def read_dimension(value: Any) -> Any:
     return _checked(shapes.check_dimension, value)
 
 
+def read_cache(value: Any) -> str:
+    """One of the kinds of caches."""
+    if isinstance(value, str) and value in CACHES:
+        return value
+    if value == "static":
+        raise mistake(
+            "a static cache keeps its position to itself, which no graph does; use cache: dynamic, or "
+            "give the module its keys, values and position as inputs"
+        )
+    likeness = did_you_mean(value, CACHES) if isinstance(value, str) else ""
+    raise mistake(f"unknown kind of cache {quote(value)}{likeness or '; write dynamic'}")
+
+
 def read_sizes(value: Any) -> Any:
     """One size, or a list of them, as a list."""
     return [value] if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def read_bound(value: Any) -> Any:
-    """One end of a range: a finite number, an integer staying exactly that."""
+    """One end of a range: a finite number, or one that is computed from dynamic dimensions."""
+    if isinstance(value, str) and value.strip():
+        return _checked(shapes.check_bound, value.strip())
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise mistake(f"expected a finite number, found {describe(value)}")
     return value

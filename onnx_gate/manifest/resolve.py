@@ -6,9 +6,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from onnx_gate.manifest import paths, shapes, spec
-from onnx_gate.manifest.dimensions import is_computed, names_of, size_of
-from onnx_gate.manifest.entries import InputEntry, RuntimeEntry, ToleranceEntry
+from onnx_gate.manifest import nesting, paths, shapes, spec
+from onnx_gate.manifest.dimensions import names_of
+from onnx_gate.manifest.entries import CacheEntry, OutputEntry, RuntimeEntry, ToleranceEntry
+from onnx_gate.manifest.inputs import (
+    bounds_problems,
+    expanded,
+    possible_sizes,
+    size_problems,
+    twice,
+)
 from onnx_gate.manifest.problems import Keys, Mistake
 from onnx_gate.manifest.schema import DefaultsEntry, ManifestFile, ModelEntry
 from onnx_gate.manifest.sizes import default_sizes
@@ -91,23 +98,26 @@ class Resolver:
             if path is not None:
                 self._find((*here, key), path)
         suites = self._named_suites((*origin["suites"], "suites"), merged["suites"])
-        self._need_ranges(here, model.inputs, suites)
-        for key in model.inputs.keys() & (merged["call"] or {}).keys():
+        inputs = expanded(model.inputs)
+        self._need_ranges(here, inputs, suites)
+        for key, problem in (*twice(model.inputs), *nesting.problems(list(inputs))):
+            self._tell((*here, "inputs", key), problem, at_key=True)
+        taken = {*inputs, *(nesting.parts(name)[0] for name in inputs)}
+        for key in taken & (merged["call"] or {}).keys():
             self._tell(
                 (*origin["call"], "call", key), "also one of the inputs; name it in one place only"
             )
-        used = {n for each in model.inputs.values() for dim in each.shape for n in names_of(dim)}
+        used = {n for each in inputs.values() for dim in each.shape for n in names_of(dim)}
         self._used_dims |= used
         if not self._is_damaged((*here, "inputs")):
             self._unused_dims((*here, "dims"), model.dims or {}, used)
         sizes = {**dims, **(defaults.dims or {}), **(model.dims or {})}
         timeout, memory = merged["timeout"], merged["memory"]
-        inputs = {
-            key: spec.InputSpec(each.dtype, each.shape, each.range)
-            for key, each in model.inputs.items()
-        }
         usual = default_sizes(inputs)
-        self._need_sizes(here, inputs, {dim: sizes[dim] for dim in used & sizes.keys()})
+        own = {dim: sizes[dim] for dim in used & sizes.keys()}
+        for key, problem in (*size_problems(inputs, own), *bounds_problems(inputs, own)):
+            self._tell((*here, "inputs", self._written(here, key)), problem)
+        outputs = (*origin["outputs"], "outputs")
         return spec.ModelSpec(
             name=name,
             model=model.model,
@@ -117,10 +127,13 @@ class Resolver:
             weights=model.weights,
             onnx=model.onnx,
             inputs=inputs,
-            outputs=self._outputs((*origin["outputs"], "outputs"), merged["outputs"]),
+            caches={n: e.cache for n, e in model.inputs.items() if isinstance(e, CacheEntry)},
+            outputs=self._outputs(outputs, merged["outputs"]),
+            where=self._where(outputs, merged["outputs"], inputs),
             export=self._export(here, model, defaults, used),
             dims={
-                dim: sizes.get(dim) or _possible(dim, usual[dim], inputs) for dim in sorted(used)
+                dim: sizes.get(dim) or possible_sizes(dim, usual[dim], inputs)
+                for dim in sorted(used)
             },
             named_dims=frozenset(used & sizes.keys()),
             runtimes=self._runtimes((*origin["runtimes"], "runtimes"), merged["runtimes"]),
@@ -173,28 +186,10 @@ class Resolver:
             suites[name] = self._suites.get(name)
         return suites
 
-    def _need_sizes(
-        self,
-        here: Keys,
-        inputs: Mapping[str, spec.InputSpec],
-        sizes: Mapping[str, tuple[int, ...]],
-    ) -> None:
-        """A computed size is at least 1 wherever its dimension is tested."""
-        for name, each in inputs.items():
-            for dim in filter(is_computed, each.shape):
-                for key in names_of(dim):
-                    low = [s for s in sizes.get(key, ()) if s and not _is_possible(dim, key, s)]
-                    if low:
-                        self._tell(
-                            (*here, "inputs", name),
-                            f"{dim} is {size_of(dim, {key: low[0]})} where {key} is {low[0]}; give "
-                            f"{key} larger sizes under dims",
-                        )
-
     def _need_ranges(
         self,
         here: Keys,
-        inputs: Mapping[str, InputEntry],
+        inputs: Mapping[str, spec.InputSpec],
         suites: Mapping[str, spec.Suite | None],
     ) -> None:
         """Integers are never drawn from a range that nobody named."""
@@ -207,8 +202,8 @@ class Resolver:
         if unknown or own_values:
             return
         for name, each in inputs.items():
-            path = (*here, "inputs", name)
-            needed = each.dtype in shapes.INTEGER_BOUNDS and each.range is None
+            path = (*here, "inputs", self._written(here, name))
+            needed = each.dtype in shapes.INTEGER_BOUNDS and not each.has_range
             if needed and not self._is_damaged(path):
                 example = shapes.suggestion(each.dtype, each.shape)
                 self._tell(path, f"an integer input needs a range; write {example}")
@@ -281,12 +276,44 @@ class Resolver:
             hint += " (an engine of another package must be installed)"
         self._tell(path, f"unknown runtime {quote(name)}{hint}")
 
+    def _written(self, here: Keys, name: str) -> str:
+        """Return the key of an input in the manifest, of which a cache has one for all its tensors."""
+        written = self._source.known((*here, "inputs", name))
+        return name if len(written) > len(here) + 1 else nesting.parts(name)[0]
+
     def _outputs(
-        self, here: Keys, written: Mapping[str, str | ToleranceEntry | None] | None
+        self, here: Keys, written: Mapping[str, str | OutputEntry | None] | None
     ) -> dict[str, spec.Tolerance | None] | None:
         if written is None:
             return None
-        return {name: self._tolerance((*here, name), each) for name, each in written.items()}
+        return {
+            name: None
+            if isinstance(each, OutputEntry) and not each.is_tolerance
+            else self._tolerance((*here, name), each)
+            for name, each in written.items()
+        }
+
+    def _where(
+        self,
+        here: Keys,
+        written: Mapping[str, str | OutputEntry | None] | None,
+        inputs: Mapping[str, spec.InputSpec],
+    ) -> dict[str, str]:
+        """Return which input says where each output counts."""
+        masks = {
+            name: each.where
+            for name, each in (written or {}).items()
+            if isinstance(each, OutputEntry) and each.where is not None
+        }
+        for name, mask in masks.items():
+            path = (*here, name, "where")
+            if mask not in inputs:
+                self._tell(path, f"no input is called {quote(mask)}{self._likeness(mask, inputs)}")
+            elif not inputs[mask].shape:
+                self._tell(
+                    path, f"{quote(mask)} is a single number; a mask has a value for each position"
+                )
+        return masks
 
     def _tolerance(self, here: Keys, written: str | ToleranceEntry | None) -> spec.Tolerance | None:
         if written is None:
@@ -303,7 +330,7 @@ class Resolver:
     def _inline(self, here: Keys, entry: ToleranceEntry) -> spec.Tolerance:
         if entry.metric is not None:
             self._find_reference((*here, "metric"), entry.metric)
-        given = {key: getattr(entry, key) for key in entry.model_fields_set}
+        given = {key: getattr(entry, key) for key in entry.model_fields_set - {"where"}}
         if entry.topk is not None:
             given["topk"] = spec.TopK(entry.topk.k, entry.topk.agreement)
         return spec.Tolerance(**given)
@@ -331,16 +358,3 @@ class Resolver:
     def _tell(self, path: Keys, message: str | None, *, at_key: bool = False) -> None:
         if message is not None:
             self.mistakes.append(Mistake(self._source.known(path), message, at_key))
-
-
-def _is_possible(dim: int | str, name: str, size: int) -> bool:
-    """Return whether a size is at least 1; one that depends on further names is taken to be."""
-    return names_of(dim) != (name,) or size_of(dim, {name: size}) >= 1
-
-
-def _possible(
-    name: str, sizes: tuple[int, ...], inputs: Mapping[str, spec.InputSpec]
-) -> tuple[int, ...]:
-    """Return those of the usual sizes at which no size that is computed from them vanishes."""
-    every = [dim for each in inputs.values() for dim in each.shape]
-    return tuple(s for s in sizes if all(_is_possible(dim, name, s) for dim in every)) or sizes

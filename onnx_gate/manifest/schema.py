@@ -22,6 +22,8 @@ from onnx_gate.manifest.entries import (
     Entry,
     ExportEntry,
     Input,
+    OutputChoice,
+    OutputEntry,
     Runtime,
     ToleranceChoice,
     ToleranceEntry,
@@ -46,10 +48,10 @@ def _outputs(value: Any) -> Any:
 
 _OutputNames = Annotated[tuple[fields.TensorName, ...], Field(min_length=1)]
 _OutputTolerances = Annotated[
-    dict[fields.TensorName, fields.Name | ToleranceEntry | fields.Null], Field(min_length=1)
+    dict[fields.TensorName, fields.Name | OutputEntry | fields.Null], Field(min_length=1)
 ]
 Outputs = Annotated[
-    dict[fields.TensorName, ToleranceChoice | None],
+    dict[fields.TensorName, OutputChoice | None],
     Field(min_length=1),
     BeforeValidator(_outputs, json_schema_input_type=_OutputNames | _OutputTolerances),
 ]
@@ -78,7 +80,8 @@ class Settings(Entry):
     outputs: fields.Maybe[Outputs] = Field(
         default=None,
         description="The names of the outputs, in order; or each name with a tolerance of its own "
-        "(a name, a mapping, or nothing for the model's).",
+        "(a name, a mapping, or nothing for the model's). Of a model whose outputs have names, some "
+        "of them are enough; a name stands for all that is below it (`present`).",
         json_schema_extra={"$comment": "default: the exporter's names"},
     )
     export: fields.Maybe[ExportEntry] = Field(
@@ -155,8 +158,9 @@ class ModelEntry(Settings):
         "`package.module:attribute`."
     )
     inputs: dict[fields.TensorName, Input] = Field(
-        description="The inputs of `forward`, by name: `dtype[shape]`, or a mapping. `{}` where it "
-        "takes none."
+        description="The inputs of `forward`, by name: `dtype[shape]`, or a mapping. A dotted name "
+        "(`batch.image`, `past.0.key`) is below a parameter that holds several. `{}` where it takes "
+        "none."
     )
     weights: fields.Maybe[fields.WeightsPath] = Field(
         default=None,

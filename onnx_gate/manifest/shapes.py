@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from onnx_gate.manifest import dimensions
 from onnx_gate.manifest.spec import DTYPES
@@ -26,6 +27,7 @@ _FLOAT_LARGEST: dict[str, float] = {
 }
 
 
+_TEXT = ("string", "str", "text", "bytes", "object")
 _OTHER_NAMES = {
     "float": "float32",
     "fp32": "float32",
@@ -69,6 +71,11 @@ def _dimension(part: str, text: str) -> int | str:
 
 def check_dtype(name: str) -> str:
     """The dtype itself; ``ValueError`` with its likeness where there is no such dtype."""
+    if name in _TEXT:
+        raise ValueError(
+            f"{quote(name)} is no dtype: PyTorch has no tensors of text. Name what a tokenizer makes of "
+            "it, or give text that is always the same under call"
+        )
     if name not in DTYPES:
         meant = _OTHER_NAMES.get(name.lower().removeprefix("torch."), name)
         raise ValueError(f"unknown dtype {quote(name)}{did_you_mean(meant, DTYPES)}")
@@ -108,10 +115,32 @@ def check_shape(shape: tuple[int | str, ...]) -> tuple[int | str, ...]:
     return shape
 
 
-def check_range(dtype: str, low: float, high: float) -> tuple[float, float]:
+def check_bound(text: str) -> str:
+    """An end of a range that is computed from dynamic dimensions; ``ValueError`` for other text."""
+    if re.fullmatch(NAME, text):
+        return text
+    computed = dimensions.normalised(text)
+    if computed is None:
+        raise ValueError(
+            f"{quote(text)} is neither a number nor computed from dynamic dimensions; write an "
+            "expression of names and integers with + - * //, such as nodes - 1"
+        )
+    return computed
+
+
+def check_range(dtype: str, low: float | str, high: float | str) -> tuple[Any, Any]:
     """The range in the dtype's own numbers; ``ValueError`` where the dtype cannot hold it."""
     if dtype == "bool":
         raise ValueError("a bool input takes no range; remove it")
+    if isinstance(low, str) or isinstance(high, str):
+        ends = [end for end in (low, high) if not isinstance(end, str)]
+        if dtype not in INTEGER_BOUNDS or any(not isinstance(end, int) for end in ends):
+            raise ValueError(
+                f"only the range of an integer input may name a dimension, and this is {dtype}"
+                if dtype not in INTEGER_BOUNDS
+                else f"the range of an {dtype} input needs integers; write [0, nodes - 1]"
+            )
+        return low, high
     least: float
     largest: float
     if dtype in INTEGER_BOUNDS:

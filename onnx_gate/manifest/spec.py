@@ -60,11 +60,19 @@ class InputSpec:
     ``dtype`` is one of ``DTYPES``. ``shape`` holds static sizes (at least 1) and the names of
     dynamic dimensions; ``()`` is a scalar. ``range`` is (low, high), both inclusive: Python
     integers for an integer dtype, floats for a floating one, ``None`` where nothing is declared.
+    ``bounds`` is there in its place where an end of it is computed from dynamic dimensions, as
+    ``nodes - 1`` is: what it comes to depends on the case.
     """
 
     dtype: str
     shape: tuple[int | str, ...]
     range: tuple[float, float] | None = None
+    bounds: tuple[int | str, int | str] | None = None
+
+    @property
+    def has_range(self) -> bool:
+        """Return whether the manifest says which values the input may take."""
+        return self.range is not None or self.bounds is not None
 
 
 @dataclass(frozen=True)
@@ -220,9 +228,12 @@ class Waiver:
 class ModelSpec:
     """One model to verify.
 
-    ``call`` holds arguments of ``forward`` that are no tensors. ``outputs`` maps each named output
-    to its own tolerance (``None``: the model's), and is itself ``None`` where the manifest names
-    none. ``dims`` has the tested sizes of every dynamic dimension of the inputs, ``named_dims``
+    ``inputs`` are tensors; dotted names (``past.0.key``) say where below a parameter of ``forward``
+    they are. ``caches`` has the kind of those parameters that the manifest calls a cache. ``call``
+    holds arguments of ``forward`` that are no tensors. ``outputs`` maps each named output to its
+    own tolerance (``None``: the model's), and is itself ``None`` where the manifest names none;
+    ``where`` maps outputs to the input that says which of their positions mean something.
+    ``dims`` has the tested sizes of every dynamic dimension of the inputs, ``named_dims``
     those whose sizes the manifest gives. ``suites`` is empty where the model names none.
     ``timeout`` is in seconds, ``memory`` in bytes, ``line`` is the line of the model's name in the
     manifest.
@@ -234,9 +245,11 @@ class ModelSpec:
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     call: Mapping[str, Any] = field(default_factory=dict)
+    caches: Mapping[str, str] = field(default_factory=dict)
     weights: str | None = None
     onnx: str | None = None
     outputs: Mapping[str, Tolerance | None] | None = None
+    where: Mapping[str, str] = field(default_factory=dict)
     export: ExportSpec = ExportSpec()
     dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     named_dims: frozenset[str] = frozenset()

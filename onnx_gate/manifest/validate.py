@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from onnx_gate.manifest.entries import Entry
+from onnx_gate.manifest.entries import CacheEntry, Entry, InputEntry
 from onnx_gate.manifest.problems import Keys, Mistake, describe
 from onnx_gate.manifest.schema import ManifestFile
 from onnx_gate.manifest.source import Source
@@ -36,6 +36,8 @@ _LIMITS = {
     "less_than_equal": ("at most", "le"),
     "less_than": ("less than", "lt"),
 }
+# A mapping is read as one kind of entry by the key that tells it, which may be misspelled.
+_ALSO: Mapping[type[Entry], Mapping[str, Any]] = {InputEntry: CacheEntry.model_fields}
 _OPTIONS = ("options", "provider_options", "session_options")
 
 
@@ -108,7 +110,7 @@ def _unknown_key(loc: Keys, entry: type[Entry] | None) -> str:
     key = str(loc[-1])
     if loc == ("defaults", key) and key in ("model", "inputs", "weights", "onnx"):
         return f"{quote(key)} belongs to each model; move it there"
-    known = entry.model_fields if entry else ()
+    known = {**entry.model_fields, **_ALSO.get(entry, {})} if entry else {}
     if key in BUILT_IN_KINDS and len(loc) == 3:
         return f"{quote(key)} is another kind of suite; write two suites"
     return f"unknown key {quote(key)}{did_you_mean(key, known)}"

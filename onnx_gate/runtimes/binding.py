@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import Parameter
@@ -14,78 +15,135 @@ from torch import nn
 
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
+from onnx_gate.manifest.nesting import trees
+from onnx_gate.runtimes.structure import Nested, annotated, nested
 
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
 @dataclass(frozen=True)
 class Binding:
-    """Which inputs are passed by position and which by keyword, in the order of ``forward``.
+    """Which parameters are passed by position and which by keyword, in the order of ``forward``.
 
     ``extra`` are those of the keywords that ``forward`` takes as ``**kwargs``, ``constants`` the
-    arguments beside the inputs, which are no tensors.
+    arguments beside the inputs, which are no tensors. ``nested`` says how parameters are put
+    together that hold several inputs.
     """
 
     positional: tuple[str, ...]
     keyword: tuple[str, ...]
     extra: tuple[str, ...] = ()
     constants: Mapping[str, Any] = field(default_factory=dict)
+    nested: Mapping[str, Nested] = field(default_factory=dict)
 
     @property
     def order(self) -> tuple[str, ...]:
         """The inputs in the order of ``forward``'s parameters, which is the exporters' too."""
-        return (*self.positional, *self.keyword)
+        return tuple(
+            name
+            for parameter in (*self.positional, *self.keyword)
+            for name in (self.nested[parameter].names if parameter in self.nested else (parameter,))
+        )
+
+    @property
+    def identifiers(self) -> dict[str, str]:
+        """The inputs as a function's parameters can be called, by those names: no dots."""
+        return {identifier(name): name for name in self.order}
 
     @property
     def signature(self) -> inspect.Signature:
         """What a function has that takes these inputs, and no others, by position or by name."""
         return inspect.Signature(
-            [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in self.order]
+            [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in self.identifiers]
         )
 
+    def named(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the inputs by their names, of a call by position or by parameters' names."""
+        known = self.identifiers
+        return dict(zip(self.order, args, strict=False)) | {
+            known.get(name, name): value for name, value in kwargs.items()
+        }
+
+    @property
+    def caches(self) -> tuple[str, ...]:
+        """The parameters that take a cache."""
+        return tuple(name for name, each in self.nested.items() if each.is_cache)
+
     def split(self, values: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return ``(args, kwargs)`` of a call with these values."""
+        """Return ``(args, kwargs)`` of a call with these values; containers are new each time."""
         return (
-            tuple(values[name] for name in self.positional),
-            {**{name: values[name] for name in self.keyword}, **self.constants},
+            tuple(self._value(name, values) for name in self.positional),
+            {**{name: self._value(name, values) for name in self.keyword}, **self.constants},
         )
+
+    def _value(self, parameter: str, values: Mapping[str, Any]) -> Any:
+        container = self.nested.get(parameter)
+        return values[parameter] if container is None else container.make(values)
 
     @property
     def is_direct(self) -> bool:
         """Return whether exporters can call the module as it is called here.
 
         torch.export takes no dynamic shapes for what goes into ``**kwargs``, and would make inputs
-        of constants.
+        of constants; and tracing knows few containers.
         """
-        return not self.extra and not self.constants
+        return not self.extra and not self.constants and not self.nested
 
     def for_export(self, values: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return ``(args, kwargs)`` for a module that ``flat_outputs`` has given this binding."""
         return self.split(values) if self.is_direct else (tuple(values[n] for n in self.order), {})
 
 
+def identifier(name: str) -> str:
+    """Return the name of an input as a parameter can be called: ``past_0_key`` of ``past.0.key``."""
+    return re.sub(r"\W", "_", name)
+
+
 def bind(
-    module: nn.Module, names: Sequence[str], constants: Mapping[str, Any] | None = None
+    module: nn.Module,
+    names: Sequence[str],
+    constants: Mapping[str, Any] | None = None,
+    caches: Mapping[str, str] | None = None,
 ) -> Binding:
     """Join the inputs called ``names``, and constant arguments, with the parameters of ``forward``.
 
     By name, always, with two exceptions in which there is nothing to mistake: a single input, and
-    what goes into ``*args``. Raises ``GateError`` of kind ``build`` (OG104) for a name that is no
+    what goes into ``*args``. Dotted names are below a parameter; ``caches`` has the kinds of those
+    that are caches. Raises ``GateError`` of kind ``build`` (OG104, OG127) for a name that is no
     parameter, and where ``forward`` cannot be called with these inputs.
     """
     constants = dict(constants or {})
     signature = signature_of(module)
+    by_parameter = trees(names)
+    containers = {n: tree for n, tree in by_parameter.items() if not isinstance(tree, str)}
+    names = tuple(by_parameter)
     if signature is None:
-        return Binding(tuple(names), (), constants=constants)
+        untyped = {
+            n: nested(n, t, (caches or {}).get(n), None, None) for n, t in containers.items()
+        }
+        return Binding(names, (), constants=constants, nested=untyped)
     binding = replace(_bind(module, signature, names), constants=constants)
+    if containers:
+        hints = annotated(module)
+        known = dict(zip(binding.positional, signature.parameters.values(), strict=False))
+        parameters = known | dict(signature.parameters)
+        made = {}
+        for name, tree in containers.items():
+            parameter = parameters.get(name)
+            default = parameter.default if parameter is not None else None
+            annotation = hints.get(parameter.name) if parameter is not None else None
+            if annotation is None and parameter is not None:
+                annotation = parameter.annotation
+            made[name] = nested(name, tree, (caches or {}).get(name), annotation, default)
+        binding = replace(binding, nested=made)
     for name in constants:
         _need_parameter(name, signature, [*names, *(each for each in constants if each != name)])
     try:
         signature.bind(*binding.positional, **dict.fromkeys((*binding.keyword, *constants)))
     except TypeError as error:
+        listed = ", ".join(names) or "(none)"
         raise _mismatch(
-            f"forward cannot be called with the inputs {', '.join(names) or '(none)'}: {error}",
-            signature,
+            f"forward cannot be called with the inputs {listed}: {error}", signature
         ) from error
     return binding
 
@@ -104,7 +162,16 @@ def signature_of(module: nn.Module) -> inspect.Signature | None:
 
 def _parameter(argument: Any) -> Parameter:
     default = argument.default_value if argument.has_default_value() else Parameter.empty
-    return Parameter(argument.name, Parameter.POSITIONAL_ONLY, default=default)
+    kinds = {"TupleType": tuple, "ListType": list, "DictType": dict}
+    kind = (
+        argument.type.getElementType() if argument.type.kind() == "OptionalType" else argument.type
+    )
+    return Parameter(
+        argument.name,
+        Parameter.POSITIONAL_ONLY,
+        default=default,
+        annotation=kinds.get(kind.kind(), Parameter.empty),
+    )
 
 
 def _bind(module: nn.Module, signature: inspect.Signature, names: Sequence[str]) -> Binding:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch.utils._pytree as pytree
 
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
+from onnx_gate.manifest.nesting import below
 from onnx_gate.runtimes.base import first_line
 from onnx_gate.runtimes.binding import Binding
 
@@ -64,7 +65,7 @@ class Returned:
 
     ``names`` are those of its tensors and numbers, each with the manifest's name for it, ``numbers``
     those of the numbers (the manifest's). ``strings`` are by their own names. ``plain`` says that
-    exporters can take it apart, and find nothing but tensors in it.
+    exporters can take it apart, and find nothing but tensors in it, in the same order.
     """
 
     names: Mapping[str, str]
@@ -73,17 +74,21 @@ class Returned:
     plain: bool
 
 
-def describe(value: object, declared: Sequence[str] | None) -> Returned:
+def describe(value: object, declared: Sequence[str] | None, caches: Sequence[str] = ()) -> Returned:
     """Return what ``value`` is made of, by the names that the manifest has for its outputs.
 
-    The manifest may leave out the numbers. Raises ``GateError`` (OG115) where it names another
-    number of outputs, and as ``leaves`` does.
+    The manifest may leave out the numbers, or name only some of the outputs where it calls them as
+    the model does. ``caches`` are the parameters that take a cache: one that is returned under the
+    same name is called ``present``, as it is in every decoder's file, because no two values of a
+    graph may have one name. Raises ``GateError`` (OG115) where it names another number of outputs,
+    and as ``leaves`` does.
     """
     every = leaves(value)
     names = [name for name, leaf in every if not isinstance(leaf, str)]
     tensors = [name for name, leaf in every if isinstance(leaf, torch.Tensor)]
-    renamed = {name: name for name in names}
-    if declared is not None and set(declared) not in (set(names), set(tensors)):
+    renamed = {name: _present(name, caches) for name in names}
+    own = list(renamed.values())
+    if declared is not None and not all(below(name, own) for name in declared):
         named = next((n for n in (names, tensors) if len(n) == len(declared)), None)
         if named is None:
             raise codes.OG115.error(
@@ -91,13 +96,21 @@ def describe(value: object, declared: Sequence[str] | None) -> Returned:
                 f"returns {len(names)}: {', '.join(names)}"
             )
         renamed |= zip(named, declared, strict=True)
-    parts = pytree.tree_leaves(value)
+    parts = [part for part in pytree.tree_leaves(value) if part is not None]
     return Returned(
         renamed,
         frozenset(renamed[name] for name in names if name not in tensors),
         {name: leaf for name, leaf in every if isinstance(leaf, str)},
-        all(part is None or isinstance(part, torch.Tensor) for part in parts),
+        all(isinstance(part, torch.Tensor) for part in parts)
+        and [id(part) for part in parts] == [id(leaf) for _, leaf in every],
     )
+
+
+def _present(name: str, caches: Sequence[str]) -> str:
+    root, dot, rest = name.partition(".")
+    if not dot or root not in caches:
+        return name
+    return f"present.{rest}" if len(caches) == 1 else f"present_{root}.{rest}"
 
 
 @contextmanager
@@ -107,22 +120,51 @@ def flat_outputs(module: torch.nn.Module, binding: Binding | None = None) -> Ite
     With ``binding`` it takes its inputs by position too, in that order, or by their names. Yields
     the names of what it returned when it was last called.
     """
-    original, own = module.forward, vars(module).get("forward")
+    original = module.forward
     kept: list[str] = []
 
     @functools.wraps(original)
     def forward(*args: Any, **kwargs: Any) -> Any:
         if binding is not None:
-            args, kwargs = binding.split(dict(zip(binding.order, args, strict=False)) | kwargs)
+            args, kwargs = binding.split(binding.named(args, kwargs))
         named = in_graph(original(*args, **kwargs))
         kept[:] = [name for name, _ in named]
         return named[0][1] if kept == [SINGLE] else tuple(leaf for _, leaf in named)
 
     if binding is not None:
         forward.__signature__ = binding.signature  # type: ignore[attr-defined]
+    with _replaced_forward(module, forward):
+        yield kept
+
+
+@contextmanager
+def bound_inputs(module: torch.nn.Module, binding: Binding) -> Iterator[None]:
+    """Let ``module`` take its inputs alone, as tensors, by position or by name.
+
+    A call that brings anything else has its own arguments, and goes to ``forward`` as it is.
+    """
+    original = module.forward
+
+    @functools.wraps(original)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        values = binding.named(args, kwargs)
+        tensors = all(isinstance(value, torch.Tensor) for value in values.values())
+        if tensors and set(values) == set(binding.order):
+            args, kwargs = binding.split(values)
+        return original(*args, **kwargs)
+
+    if binding.nested:
+        forward.__signature__ = binding.signature  # type: ignore[attr-defined]
+    with _replaced_forward(module, forward):
+        yield
+
+
+@contextmanager
+def _replaced_forward(module: torch.nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
+    own = vars(module).get("forward")
     module.forward = forward
     try:
-        yield kept
+        yield
     finally:
         del module.forward
         if own is not None:
@@ -161,6 +203,9 @@ def _children(name: str, value: object) -> list[tuple[str, Any]]:
 
 
 def _children_of(value: object) -> list[tuple[str, Any]] | None:
+    layers = _cached(value)
+    if layers is not None:
+        return layers
     if not pytree.tree_is_leaf(value):
         children = pytree.tree_flatten(value, is_leaf=lambda inner: inner is not value)[0]
         return list(zip(_keys(value, children), children, strict=True))
@@ -169,7 +214,7 @@ def _children_of(value: object) -> list[tuple[str, Any]] | None:
         return [(field.name, getattr(value, field.name, None)) for field in fields]
     if isinstance(value, Mapping):
         return [(str(key), inner) for key, inner in value.items()]
-    return _cached(value)
+    return None
 
 
 def _keys(value: object, children: list[Any]) -> list[str]:
@@ -199,14 +244,18 @@ def _cached(value: object) -> list[tuple[str, Any]] | None:
     Known by its shape, so that every version is served: ``layers`` that hold ``keys`` and
     ``values``, two lists of tensors, or two caches of an encoder-decoder's.
     """
-    halves = ("self_attention_cache", "cross_attention_cache")
-    if all(hasattr(value, half) for half in halves):
-        return [(half, getattr(value, half)) for half in halves]
-    layers = getattr(value, "layers", None)
-    if isinstance(layers, (list, tuple)) and all(hasattr(layer, "keys") for layer in layers):
+    if isinstance(value, (Mapping, list, tuple, torch.nn.Module)):
+        return None
+    halves = {"decoder": "self_attention_cache", "encoder": "cross_attention_cache"}
+    if all(hasattr(value, half) for half in halves.values()):
+        inner = {name: dict(_cached(getattr(value, a)) or ()) for name, a in halves.items()}
+        layers = dict.fromkeys(index for half in inner.values() for index in half)
+        return [(i, {name: half.get(i) for name, half in inner.items()}) for i in layers]
+    held = getattr(value, "layers", None)
+    if isinstance(held, (list, tuple)) and all(hasattr(layer, "keys") for layer in held):
         return [
             (str(index), {"key": layer.keys, "value": layer.values})
-            for index, layer in enumerate(layers)
+            for index, layer in enumerate(held)
         ]
     keys, values = getattr(value, "key_cache", None), getattr(value, "value_cache", None)
     if isinstance(keys, (list, tuple)) and isinstance(values, (list, tuple)):

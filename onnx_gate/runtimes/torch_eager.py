@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from onnx_gate.findings import codes
+from onnx_gate.manifest import ModelSpec
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array, Refusal, contiguous, first_line
 from onnx_gate.runtimes.binding import bind
@@ -53,7 +54,8 @@ class Outputs:
 class Eager:
     """A module in ``eval()`` mode and the way to call it with NumPy arrays.
 
-    ``inputs`` and ``outputs`` are the manifest's names, ``constants`` arguments of every call.
+    ``inputs`` and ``outputs`` are the manifest's names, ``constants`` arguments of every call,
+    ``caches`` the kinds of the parameters that are caches.
     ``returned`` is what its first call has returned, ``None`` before that call. ``left_out`` are
     numbers among the outputs that the graph does not have, and ``numbers`` the values that these
     were seen to have.
@@ -65,14 +67,20 @@ class Eager:
         inputs: Sequence[str],
         outputs: Iterable[str] | None = None,
         constants: Mapping[str, Any] | None = None,
+        caches: Mapping[str, str] | None = None,
     ) -> None:
         self.module = module
-        self.binding = bind(module, inputs, constants)
+        self.binding = bind(module, inputs, constants, caches)
         self.fast_path = True
         self.returned: Returned | None = None
         self.left_out: frozenset[str] = frozenset()
         self.numbers: dict[str, list[Any]] = {}
         self._declared = None if outputs is None else tuple(outputs)
+
+    @classmethod
+    def of(cls, module: torch.nn.Module, spec: ModelSpec) -> Eager:
+        """Return a module, and how it is called by the manifest."""
+        return cls(module, tuple(spec.inputs), spec.outputs, spec.call, spec.caches)
 
     def without_fast_path(self) -> Eager | None:
         """Return the same model with the fast path of multi-head attention off.
@@ -146,7 +154,7 @@ class Eager:
 
     def _named(self, value: object) -> list[tuple[str, torch.Tensor]]:
         if self.returned is None:
-            self.returned = describe(value, self._declared)
+            self.returned = describe(value, self._declared, self.binding.caches)
         names = self.returned.names
         return [(names.get(name, name), tensor) for name, tensor in flatten(value)]
 

@@ -10,6 +10,7 @@ import torch
 
 from onnx_gate.findings import codes
 from onnx_gate.manifest import ModelSpec, Tolerance
+from onnx_gate.manifest.nesting import above, below
 from onnx_gate.report.model import Finding
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array, first_line
@@ -27,7 +28,8 @@ def order_of(
     is a finding; by position otherwise.
     """
     positions = list(range(len(names)))
-    if declared is None or graph == names:
+    own = {name for key in declared or () for name in below(key, names)}
+    if all(mine == name for mine, name in zip(graph, names, strict=False) if name in own):
         return positions, None
     listed = ", ".join(graph)
     if set(graph) == set(names):
@@ -53,7 +55,8 @@ class RuleBook:
 
     def of(self, name: str, dtype: np.dtype[np.generic]) -> Rules:
         """Return the rules for the output ``name``."""
-        own = (self._spec.outputs or {}).get(name)
+        outputs = self._spec.outputs or {}
+        own = next((outputs[key] for key in above(name) if key in outputs), None)
         tolerance = own or self._spec.tolerance
         if own is None and not is_floating(dtype):
             tolerance = Tolerance(auto=tolerance.auto, indices=tolerance.indices)

@@ -60,7 +60,7 @@ def prepare(spec: ModelSpec, context: Context, module: torch.nn.Module) -> Prepa
     Raises ``GateError``: OG105 where it accepts none, OG106 where it disagrees with itself and
     the first call has left a trace of that already.
     """
-    eager = Eager(module, tuple(spec.inputs), spec.outputs, spec.call)
+    eager = Eager.of(module, spec)
     first: tuple[Sizes, Refusal] | None = None
     for sizes, arrays in examples(spec, context.workspace):
         try:
@@ -118,7 +118,7 @@ def _rebuild(spec: ModelSpec, context: Context, before: Prepared, difference: st
     when = "called again after the export"
     try:
         module = build(spec, context.workspace).module
-        rebuilt = Eager(module, tuple(spec.inputs), spec.outputs, spec.call)
+        rebuilt = Eager.of(module, spec)
         _initialise(rebuilt, before.example, spec.seed)
         outputs, _ = call_twice(rebuilt, before.example)
         difference = disagreement(before.call.outputs, outputs)

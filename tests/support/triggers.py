@@ -36,6 +36,8 @@ TRIGGERS: dict[str, tuple[tuple[str, str], ...]] = {
     "OG124": (("findings", "tiny_constant"), ("hints", "dividing")),
     "OG125": (("hints", "stale"),),
     "OG126": (("findings", "log_sigmoid"), ("hints", "log_sigmoid")),
+    "OG127": (("findings", "misfit"),),
+    "OG128": (("findings", "cacheless"),),
     "OG201": (("findings", "decomposed"), ("findings", "resampled")),
     "OG202": (("bad", "no_kernel"), ("findings", "unknown_domain")),
     "OG203": (("bad", "branching"), ("findings", "packed")),

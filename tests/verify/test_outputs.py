@@ -77,9 +77,12 @@ Pair = namedtuple("Pair", "first second")
         (
             Both(),
             [
-                "self_attention_cache.0.key",
-                "self_attention_cache.0.value",
-                *(f"cross_attention_cache.{n}.{part}" for n in (0, 1) for part in ("key", "value")),
+                *(
+                    f"0.{half}.{part}"
+                    for half in ("decoder", "encoder")
+                    for part in ("key", "value")
+                ),
+                *(f"1.encoder.{part}" for part in ("key", "value")),
             ],
         ),
     ],

@@ -92,7 +92,7 @@ def rebuilt(bench: Bench) -> Answer:
         new = dict(module.named_parameters())
         if own.keys() != new.keys() or not all(torch.equal(own[k], new[k]) for k in own):
             raise codes.OG204.error("built anew, it has other parameters")
-        eager = Eager(module, tuple(spec.inputs), spec.outputs, spec.call)
+        eager = Eager.of(module, spec)
         eager.left_out = bench.eager.left_out
         return (eager.without_fast_path() or eager).run(bench.subject.arrays).arrays
 

@@ -20,7 +20,7 @@ from onnx_gate.manifest.dimensions import is_computed
 from onnx_gate.report.model import ExportInfo
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array
-from onnx_gate.runtimes.outputs import flat_outputs
+from onnx_gate.runtimes.outputs import bound_inputs, flat_outputs
 from onnx_gate.runtimes.torch_eager import Eager, _fast_path, seed_everything, to_tensor
 from onnx_gate.verify.build import is_lfs_pointer, load_function
 from onnx_gate.verify.export.assumptions import Assumption, assumptions
@@ -148,10 +148,15 @@ def _dynamo(
             )
         assert program is not None
         outputs = _known_names(eager, kept)
+        if eager.binding.nested:
+            # No parameter can be called as they are.
+            for value, name in zip(program.model.graph.inputs, eager.binding.order, strict=False):
+                value.name = name
         if spec.outputs and outputs is not None:
             # Which of them are in the graph is known only now.
+            inputs = {value.name for value in program.model.graph.inputs}
             for value, name in zip(program.model.graph.outputs, outputs, strict=True):
-                value.name = name
+                value.name = name if name not in inputs else value.name
         weights = sum(p.numel() * p.element_size() for p in state.parameters(eager.module))
         program.save(str(path), external_data=weights > EXTERNAL_DATA_BYTES)
     except Exception as error:
@@ -228,13 +233,23 @@ def traceable(eager: Eager) -> AbstractContextManager[list[str] | None]:
     return flat_outputs(eager.module, eager.binding)
 
 
+def callable_with_tensors(eager: Eager) -> AbstractContextManager[object]:
+    """Let the module be called with the example alone, where more than that makes up a call of it."""
+    binding = eager.binding
+    if binding.is_direct or isinstance(eager.module, torch.jit.ScriptModule):
+        return nullcontext()
+    return bound_inputs(eager.module, binding)
+
+
 def _custom(
     spec: ModelSpec, eager: Eager, tensors: dict[str, torch.Tensor], path: Path, workspace: Path
 ) -> Exported:
     where = f"models.{spec.name}.export.exporter"
     function = load_function(spec.export.exporter, workspace, where)
+    ordered = {name: tensors[name] for name in eager.binding.order}
     try:
-        function(eager.module, tensors, path)
+        with callable_with_tensors(eager):
+            function(eager.module, ordered, path)
     except Exception as error:
         raise export_error(error, spec) from error
     if not path.exists():
@@ -284,7 +299,7 @@ def _dynamic_shapes(eager: Eager, inputs: Mapping[str, InputSpec]) -> dict[str, 
 def by_parameter(eager: Eager, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return what belongs to the inputs by the parameters of what is exported."""
     if not eager.binding.is_direct:
-        return dict(values)
+        return {parameter: values[name] for parameter, name in eager.binding.identifiers.items()}
     args, kwargs = eager.binding.split(values)
     return dict(inspect.signature(eager.module.forward).bind(*args, **kwargs).arguments)
 

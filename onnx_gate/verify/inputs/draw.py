@@ -133,7 +133,7 @@ def _mixed(array: Array) -> Array:
 
 def is_drawable(spec: InputSpec) -> bool:
     """Return whether values may be drawn: integers without a range come from the user alone."""
-    return spec.range is not None or spec.dtype in (*FLOATS, "bool")
+    return spec.has_range or spec.dtype in (*FLOATS, "bool")
 
 
 def is_mask(spec: InputSpec) -> bool:

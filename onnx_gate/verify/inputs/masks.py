@@ -18,7 +18,7 @@ import numpy.typing as npt
 from onnx_gate.manifest import InputSpec
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inputs.draw import FLOATS, Source, draw, is_mask, numpy_dtype
-from onnx_gate.verify.inputs.sizes import Sizes, concrete
+from onnx_gate.verify.inputs.sizes import Sizes, at_sizes, concrete
 
 Way = Literal["behind", "bits", "none", "in front"]
 WAYS: tuple[Way, ...] = ("behind", "bits", "none", "in front")
@@ -33,7 +33,7 @@ def draw_inputs(
 ) -> dict[str, Array]:
     """Return an array for each input; ``number`` is the case's in its suite."""
     return {
-        name: draw_input(name, spec, sizes, Source(*key, name), law, number)
+        name: draw_input(name, at_sizes(spec, sizes), sizes, Source(*key, name), law, number)
         for name, spec in inputs.items()
     }
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from onnx_gate.manifest import InputSpec, ModelSpec
-from onnx_gate.manifest.dimensions import size_of
+from onnx_gate.manifest.dimensions import size_of, value_of
 from onnx_gate.manifest.sizes import SIZES, roles
 
 Sizes = Mapping[str, int]
@@ -117,6 +118,14 @@ def elements(inputs: Mapping[str, InputSpec], sizes: Sizes) -> int:
 def concrete(spec: InputSpec, sizes: Sizes) -> tuple[int, ...]:
     """Return ``spec``'s shape with names, and what is computed from them, replaced by sizes."""
     return tuple(size_of(dim, sizes) for dim in spec.shape)
+
+
+def at_sizes(spec: InputSpec, sizes: Sizes) -> InputSpec:
+    """Return ``spec`` with the range that it has at some sizes, its lower end where it holds none."""
+    if spec.bounds is None:
+        return spec
+    low, high = (value_of(end, sizes) for end in spec.bounds)
+    return replace(spec, range=(low, max(low, high)), bounds=None)
 
 
 def sizes_label(sizes: Sizes) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -374,3 +376,31 @@ class Oversized(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x * self.scale[0]
+
+
+@dataclass
+class Batch:
+    """What Nested takes."""
+
+    image: Tensor
+    mask: Tensor
+
+
+class Nested(nn.Module):
+    """Takes several tensors in one argument."""
+
+    def forward(self, batch: Batch) -> Tensor:
+        return batch.image * batch.mask[:, None]
+
+
+class Cached(nn.Module):
+    """Takes a cache."""
+
+    def forward(self, past: object) -> object:
+        return past
+
+
+def without_transformers() -> nn.Module:
+    """Where the package cannot be imported."""
+    sys.modules["transformers"] = None  # type: ignore[assignment]
+    return Cached()

@@ -14,7 +14,7 @@ from onnx_gate.manifest.dimensions import is_computed
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inputs.draw import Float64, Source, numpy_dtype, to_dtype
 from onnx_gate.verify.inputs.masks import draw_inputs
-from onnx_gate.verify.inputs.sizes import Sizes, concrete, sizes_label
+from onnx_gate.verify.inputs.sizes import Sizes, at_sizes, concrete, sizes_label
 from onnx_gate.verify.inputs.suites.base import Draft, SuiteContext, is_float
 
 LARGE = 1e4
@@ -50,7 +50,9 @@ class EdgeCases:
             arrays = {
                 name: drawn[name]
                 if name in drawn
-                else edge.makers[name](spec, concrete(spec, sizes), Source(*key, name))
+                else edge.makers[name](
+                    at_sizes(spec, sizes), concrete(spec, sizes), Source(*key, name)
+                )
                 for name, spec in context.inputs.items()
             }
             parts = (edge.label, *([label] if label else []))
@@ -83,15 +85,14 @@ def _edges(kind: str, inputs: Mapping[str, InputSpec]) -> Iterator[_Edge]:
                     yield _Edge(kind, f"masks.all_{label}.{name}", {name: _constant(mask)})
     elif kind == "int_extremes":
         for name, spec in inputs.items():
-            if spec.range is not None and not is_float(spec):
-                for end, value in zip(("low", "high"), spec.range, strict=True):
-                    yield _Edge(kind, f"int_extremes.{end}.{name}", {name: _constant(value)})
+            if spec.has_range and not is_float(spec):
+                for index, end in enumerate(("low", "high")):
+                    yield _Edge(kind, f"int_extremes.{end}.{name}", {name: _end(index)})
     elif kind == "bounds":
         ranged = {n: s for n, s in inputs.items() if s.range is not None and is_float(s)}
         for index, end in enumerate(("low", "high")):
             if ranged:
-                makers = {n: _constant(s.range[index]) for n, s in ranged.items() if s.range}
-                yield _Edge(kind, f"bounds.{end}", makers)
+                yield _Edge(kind, f"bounds.{end}", dict.fromkeys(ranged, _end(index)))
     else:
         make, applies = _KINDS[kind]
         makers = {n: make for n, s in inputs.items() if is_float(s) and applies(s)}
@@ -102,6 +103,16 @@ def _edges(kind: str, inputs: Mapping[str, InputSpec]) -> Iterator[_Edge]:
 def _constant(value: float | int | bool) -> Maker:
     def make(spec: InputSpec, shape: tuple[int, ...], source: Source) -> Array:
         return np.full(shape, value, dtype=numpy_dtype(spec.dtype))
+
+    return make
+
+
+def _end(index: int) -> Maker:
+    """Return one end of the range everywhere."""
+
+    def make(spec: InputSpec, shape: tuple[int, ...], source: Source) -> Array:
+        assert spec.range is not None
+        return np.full(shape, spec.range[index], dtype=numpy_dtype(spec.dtype))
 
     return make
 
