@@ -23,7 +23,7 @@ from tests.support.gate import ROOT
 from tests.support.github.server import BASE as BASE_SHA
 from tests.support.github.server import HEAD, REPOSITORY, TOKEN, GitHub
 from tests.support.report.reports import report
-from tests.support.runner import BASE_IMAGE
+from tests.support.runner import BASE_IMAGE, commit_models
 
 pytestmark = [pytest.mark.slow, pytest.mark.container, pytest.mark.timeout(600)]
 
@@ -107,17 +107,7 @@ def _repository(folder: Path) -> None:
     (folder / ".github/workflows").mkdir(parents=True)
     for name in ("action.yml", "Dockerfile"):
         shutil.copy(ROOT / name, folder)
-    for parent in (folder, *folder.parents):
-        if parent.stat().st_uid == os.getuid() and parent.parts[:2] == ("/", "tmp"):
-            parent.chmod(0o755)
-    git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.com"]
-    for command in (
-        ["git", "init", "-q", "-b", "main"],
-        ["git", "add", "-A"],
-        [*git, "commit", "-q", "-m", "models"],
-        ["git", "remote", "add", "origin", f"https://github.com/{REPOSITORY}.git"],
-    ):
-        subprocess.run(command, cwd=folder, check=True)
+    commit_models(folder, REPOSITORY)
 
 
 def _workflow(inputs: Mapping[str, str], event: str) -> str:
@@ -256,26 +246,8 @@ def test_no_comment_where_there_is_no_pull_request(
 def test_a_fork_is_commented_on_by_the_second_workflow(
     run: Callable[..., Ran], github: GitHub
 ) -> None:
-    fork = "stranger/models"
-    sha = "a" * 40
-    github.add_pull(8, head_sha=sha, head_ref="patch", head_repository=fork)
-    verified = github.add_run(sha, "patch", fork, event="pull_request", conclusion="failure")
-    github.add_artifact(verified.id, {"report.json": to_json(report()).encode()})
-    payload = {
-        "action": "completed",
-        "repository": REPO,
-        "workflow_run": {
-            "id": verified.id,
-            "run_attempt": 1,
-            "head_sha": sha,
-            "head_branch": "patch",
-            "head_repository": {"full_name": fork},
-            "event": "pull_request",
-            "conclusion": "failure",
-            "workflow_id": 55,
-            "pull_requests": [],
-        },
-    }
+    event = github.add_fork_run(to_json(report()).encode())
+    payload = {"repository": REPO, **event}
     ran = run({"mode": "publish"}, "workflow_run", payload)
     assert ran.status == 1
     assert ran.outputs["verdict"] == parse_report(to_json(report()).encode(), "").verdict
@@ -283,7 +255,8 @@ def test_a_fork_is_commented_on_by_the_second_workflow(
     assert comment.number == 8
     header = parse(comment.body)
     assert header is not None
-    assert (header.run, header.sha) == (verified.id, sha)
+    ended = event["workflow_run"]
+    assert (header.run, header.sha) == (ended["id"], ended["head_sha"])
 
 
 def test_the_plan_of_shards(run: Callable[..., Ran], github: GitHub) -> None:

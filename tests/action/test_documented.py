@@ -21,7 +21,7 @@ from onnx_gate.github.header import parse
 from onnx_gate.report.io import read_report
 from tests.support.gate import ROOT
 from tests.support.github.server import BASE, HEAD, REPOSITORY, TOKEN, GitHub
-from tests.support.runner import BASE_IMAGE
+from tests.support.runner import BASE_IMAGE, commit_models
 from tests.support.samples import SAMPLES
 
 pytestmark = [pytest.mark.slow, pytest.mark.container, pytest.mark.timeout(1200)]
@@ -115,17 +115,7 @@ def _repository(folder: Path, workflow: str, models: str) -> Path:
     shutil.copytree(PROJECT, folder / models)
     (folder / ".github/workflows").mkdir(parents=True)
     (folder / ".github/workflows/onnx-gate.yml").write_text(workflow)
-    for parent in (folder, *folder.parents):
-        if parent.stat().st_uid == os.getuid() and parent.parts[:2] == ("/", "tmp"):
-            parent.chmod(0o755)
-    git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.com"]
-    for command in (
-        ["git", "init", "-q", "-b", "main"],
-        ["git", "add", "-A"],
-        [*git, "commit", "-q", "-m", "models"],
-        ["git", "remote", "add", "origin", f"https://github.com/{REPOSITORY}.git"],
-    ):
-        subprocess.run(command, cwd=folder, check=True)
+    commit_models(folder, REPOSITORY)
     return folder
 
 
@@ -206,23 +196,7 @@ def test_the_first_workflow_for_forks(
 
 
 def test_the_second_workflow_for_forks(run: Callable[..., tuple[int, str]], github: GitHub) -> None:
-    fork, sha = "stranger/models", "a" * 40
-    github.add_pull(8, head_sha=sha, head_ref="patch", head_repository=fork)
-    verified = github.add_run(sha, "patch", fork, event="pull_request", conclusion="failure")
-    payload = {
-        "repository": REPO,
-        "workflow_run": {
-            "id": verified.id,
-            "run_attempt": 1,
-            "head_sha": sha,
-            "head_branch": "patch",
-            "head_repository": {"full_name": fork},
-            "event": "pull_request",
-            "conclusion": "failure",
-            "workflow_id": 55,
-            "pull_requests": [],
-        },
-    }
+    payload = {"repository": REPO, **github.add_fork_run()}
     status, log = run(sample("workflow_run:"), event="workflow_run", payload=payload)
     assert status == 1, log
     [comment] = github.comments

@@ -222,23 +222,8 @@ def test_the_baseline_is_in_the_comment_and_in_the_report(workspace: Path, githu
 def test_a_fork_cannot_claim_a_pass_that_its_run_did_not_have(
     workspace: Path, github: GitHub
 ) -> None:
-    fork, sha = "stranger/models", "a" * 40
-    github.add_pull(8, head_sha=sha, head_ref="patch", head_repository=fork)
-    verified = github.add_run(sha, "patch", fork, event="pull_request", conclusion="failure")
     claimed = part(1, 1, passing("resnet", 4)).model_copy(update={"shard": None})
-    github.add_artifact(verified.id, {"report.json": to_json(claimed).encode()})
-    payload = {
-        "workflow_run": {
-            "id": verified.id,
-            "run_attempt": 1,
-            "head_sha": sha,
-            "head_branch": "patch",
-            "head_repository": {"full_name": fork},
-            "event": "pull_request",
-            "conclusion": "failure",
-            "workflow_id": 55,
-        }
-    }
+    payload = github.add_fork_run(to_json(claimed).encode())
     done = step(workspace, github, {"mode": "publish"}, "workflow_run", payload)
     assert (done.status, done.outputs["verdict"]) == (1, "error")
     [comment] = github.comments

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,3 +50,18 @@ def gate(*arguments: str, cwd: Path, timeout: float = 900) -> subprocess.Complet
         capture_output=True,
         timeout=timeout,
     )
+
+
+def run_few(folder: Path, models: str, entries: Mapping[str, str]) -> dict[str, ModelResult]:
+    """Verify entries of a manifest, written in flow style, on one random case of each size.
+
+    ``models`` is the text of ``models.py`` in ``folder``.
+    """
+    (folder / "models.py").write_text(models)
+    lines = [f"  {name}: {{{entry}}}" for name, entry in entries.items()]
+    text = "version: 1\nsuites: {few: {random: normal, count: 1}}\ndefaults: {suites: [few]}\nmodels:\n"
+    (folder / "onnx-gate.yml").write_text(text + "\n".join(lines))
+    finished = gate("run", cwd=folder)
+    report = folder / "onnx-gate-report" / "report.json"
+    assert report.exists(), finished.stdout + finished.stderr
+    return {model.name: model for model in read_report(report).models}

@@ -41,6 +41,21 @@ class Command:
     data: str
 
 
+def commit_models(folder: Path, repository: str) -> None:
+    """Make ``folder`` a repository with one commit, which everybody on this machine may read."""
+    for parent in (folder, *folder.parents):
+        if parent.stat().st_uid == os.getuid() and parent.parts[:2] == ("/", "tmp"):
+            parent.chmod(0o755)
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.com"]
+    for command in (
+        ["git", "init", "-q", "-b", "main"],
+        ["git", "add", "-A"],
+        [*git, "commit", "-q", "-m", "models"],
+        ["git", "remote", "add", "origin", f"https://github.com/{repository}.git"],
+    ):
+        subprocess.run(command, cwd=folder, check=True)
+
+
 def obeyed(log: str) -> list[Command]:
     """Return the commands that a runner would obey in a log, ``stop-commands`` honoured."""
     commands: list[Command] = []

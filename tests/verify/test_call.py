@@ -10,11 +10,10 @@ from torch import nn
 
 from onnx_gate.errors import GateError, UserError
 from onnx_gate.manifest.load import load
-from onnx_gate.report.io import read_report
 from onnx_gate.report.model import ModelResult
 from onnx_gate.runtimes.binding import bind
 from onnx_gate.runtimes.torch_eager import Eager
-from tests.support.gate import gate
+from tests.support.gate import run_few
 
 MODELS = '''
 import torch
@@ -55,14 +54,8 @@ ENTRIES = {
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ModelResult]:
     folder = tmp_path_factory.mktemp("call")
-    (folder / "models.py").write_text(MODELS)
-    lines = [f"  {name}: {{model: models.py:Modes, {entry}}}" for name, entry in ENTRIES.items()]
-    text = "version: 1\nsuites: {few: {random: normal, count: 1}}\ndefaults: {suites: [few]}\nmodels:\n"
-    (folder / "onnx-gate.yml").write_text(text + "\n".join(lines))
-    finished = gate("run", cwd=folder)
-    report = folder / "onnx-gate-report" / "report.json"
-    assert report.exists(), finished.stdout + finished.stderr
-    return {model.name: model for model in read_report(report).models}
+    entries = {name: f"model: models.py:Modes, {entry}" for name, entry in ENTRIES.items()}
+    return run_few(folder, MODELS, entries)
 
 
 @pytest.mark.slow

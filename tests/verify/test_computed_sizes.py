@@ -13,9 +13,8 @@ from onnx_gate.errors import UserError
 from onnx_gate.manifest import Manifest
 from onnx_gate.manifest.dimensions import is_computed, names_of, normalised, size_of
 from onnx_gate.manifest.load import load
-from onnx_gate.report.io import read_report
 from onnx_gate.report.model import ModelResult
-from tests.support.gate import gate
+from tests.support.gate import run_few
 
 Load = Callable[..., Manifest]
 
@@ -111,7 +110,6 @@ class Halves(torch.nn.Module):
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ModelResult]:
     folder = tmp_path_factory.mktemp("computed")
-    (folder / "models.py").write_text(MODELS)
     step = (
         "model: models.py:Step, inputs: {mask: {dtype: int64, shape: [batch, past + 1], "
         "range: [0, 1]}, token: 'float32[batch, 1, 8]', past: 'float32[batch, past, 8]'}"
@@ -122,13 +120,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ModelResult]:
         "step_ts": f"{step}, export: {{exporter: torchscript}}",
         "halves_ts": f"{halves}, export: {{exporter: torchscript}}",
     }
-    lines = [f"  {name}: {{{entry}}}" for name, entry in entries.items()]
-    text = "version: 1\nsuites: {few: {random: normal, count: 1}}\ndefaults: {suites: [few]}\nmodels:\n"
-    (folder / "onnx-gate.yml").write_text(text + "\n".join(lines))
-    finished = gate("run", cwd=folder)
-    report = folder / "onnx-gate-report" / "report.json"
-    assert report.exists(), finished.stdout + finished.stderr
-    return {model.name: model for model in read_report(report).models}
+    return run_few(folder, MODELS, entries)
 
 
 @pytest.mark.slow

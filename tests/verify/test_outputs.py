@@ -11,10 +11,9 @@ import torch
 import torch.utils._pytree as pytree
 
 from onnx_gate.errors import GateError
-from onnx_gate.report.io import read_report
 from onnx_gate.report.model import ModelResult
 from onnx_gate.runtimes.outputs import describe, leaves
-from tests.support.gate import gate
+from tests.support.gate import run_few
 
 X, Y = torch.zeros(2), torch.ones(2)
 
@@ -166,17 +165,11 @@ ENTRIES = {
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ModelResult]:
     folder = tmp_path_factory.mktemp("outputs")
-    (folder / "models.py").write_text(MODELS)
-    lines = [
-        f"  {name}: {{model: models.py:{entry}, inputs: {{x: 'float32[batch, height, width]'}}}}"
+    entries = {
+        name: f"model: models.py:{entry}, inputs: {{x: 'float32[batch, height, width]'}}"
         for name, entry in ENTRIES.items()
-    ]
-    text = "version: 1\nsuites: {few: {random: normal, count: 1}}\ndefaults: {suites: [few]}\nmodels:\n"
-    (folder / "onnx-gate.yml").write_text(text + "\n".join(lines))
-    finished = gate("run", cwd=folder)
-    report = folder / "onnx-gate-report" / "report.json"
-    assert report.exists(), finished.stdout + finished.stderr
-    return {model.name: model for model in read_report(report).models}
+    }
+    return run_few(folder, MODELS, entries)
 
 
 @pytest.mark.slow

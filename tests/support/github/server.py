@@ -159,6 +159,31 @@ class GitHub:
         self.state.runs.append(run)
         return run
 
+    def add_fork_run(self, artifact: bytes | None = None) -> dict[str, Any]:
+        """Let pull request 8 of a fork have failed; return the event that its end starts.
+
+        ``artifact`` is the text of the ``report.json`` that the run has left.
+        """
+        fork, sha = "stranger/models", "a" * 40
+        self.add_pull(8, head_sha=sha, head_ref="patch", head_repository=fork)
+        run = self.add_run(sha, "patch", fork, event="pull_request", conclusion="failure")
+        if artifact is not None:
+            self.add_artifact(run.id, {"report.json": artifact})
+        return {
+            "action": "completed",
+            "workflow_run": {
+                "id": run.id,
+                "run_attempt": 1,
+                "head_sha": sha,
+                "head_branch": run.head_branch,
+                "head_repository": {"full_name": fork},
+                "event": run.event,
+                "conclusion": run.conclusion,
+                "workflow_id": run.workflow_id,
+                "pull_requests": [],
+            },
+        }
+
     def add_artifact(
         self,
         run: int,
