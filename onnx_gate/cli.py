@@ -5,105 +5,107 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, Optional
+from typing import Annotated, NoReturn
 
 import typer
 
+from onnx_gate.arguments import (
+    DEFAULT_OUTPUT,
+    FAILED,
+    INTERRUPTED,
+    PASSED,
+    AtolOption,
+    BaselineOption,
+    CacheOption,
+    CaseOption,
+    CodeArgument,
+    DurationsOption,
+    FormatsOption,
+    JobsOption,
+    ManifestOption,
+    ModelOption,
+    OptimizationOption,
+    OptionalNumber,
+    OptionalPath,
+    OptionalText,
+    OutputOption,
+    Paths,
+    ReportArgument,
+    RuntimeOption,
+    SchemaKind,
+    SessionOption,
+    ShardOption,
+    ShardsOption,
+    detail_of,
+    level_of,
+    load_manifest,
+    refuse,
+    token,
+)
 from onnx_gate.errors import UserError
 from onnx_gate.github.comment_policy import CommentPolicy
-from onnx_gate.text import did_you_mean, quote
-
-if TYPE_CHECKING:
-    from onnx_gate.manifest import Manifest, Optimization
-
-PASSED, FAILED, INVALID = 0, 1, 2
 
 app = typer.Typer(
     help="Does the ONNX model say what the PyTorch model says?",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    # As wide as the terminal: of 80 columns, which are click's most, half are the options' names.
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
-
-ManifestOption = Annotated[
-    Path, typer.Option("--manifest", "-m", help="The manifest.", show_default=True)
-]
-DEFAULT_MANIFEST = Path("onnx-gate.yml")
-OutputOption = Annotated[
-    Path, typer.Option("--output", "-o", help="Folder for the report and the logs.")
-]
-DEFAULT_OUTPUT = Path("onnx-gate-report")
-ModelOption = Annotated[
-    Optional[list[str]],  # noqa: UP045 - Typer reads this on Python 3.10
-    typer.Option("--model", help="The models that match this glob only (repeatable)."),
-]
-
-
-class SchemaKind(str, Enum):
-    """What ``onnx-gate schema`` prints."""
-
-    manifest = "manifest"
-    report = "report"
 
 
 @app.command()
 def run(
-    manifest: ManifestOption = DEFAULT_MANIFEST,
+    manifest: ManifestOption = None,
     model: ModelOption = None,
-    case: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option("--case", help="Try the cases that match this glob only (repeatable)."),
-    ] = None,
-    jobs: Annotated[
-        int, typer.Option("--jobs", "-j", min=0, help="Models side by side (0: one per core).")
-    ] = 0,
-    shard: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--shard", metavar="I/N", help="Verify one of N parts of the models only."),
-    ] = None,
-    baseline: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option("--baseline", metavar="REPORT", help="A report.json to compare with."),
-    ] = None,
+    case: CaseOption = None,
+    runtime: RuntimeOption = None,
+    jobs: JobsOption = 0,
+    shard: ShardOption = None,
+    baseline: BaselineOption = None,
     output: OutputOption = DEFAULT_OUTPUT,
+    format: FormatsOption = None,
     keep_models: Annotated[
         bool, typer.Option("--keep-models", help="Keep the exported ONNX files in the output.")
     ] = False,
-    cache: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(
-            "--cache",
-            metavar="DIR",
-            envvar="ONNX_GATE_CACHE",
-            help="Take verdicts from here that still hold, and keep new ones.",
-        ),
-    ] = None,
+    cache: CacheOption = None,
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Verify everything, whatever ONNX_GATE_CACHE says.")
     ] = False,
     changed: Annotated[
         bool, typer.Option("--changed", help="Say of each model what changed since its verdict.")
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show every check and every note.")
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Show what is wrong, and nothing else.")
+    ] = False,
     traceback: Annotated[
         bool, typer.Option("--traceback", help="Show where the error of a model came from.")
     ] = False,
 ) -> None:
-    """Verify every model of the manifest; exit 0 passed, 1 diverged or error, 2 invalid call."""
-    from onnx_gate.gate.deliver import deliver, verify_manifest
+    """Verify every model of the manifest.
+
+    Exit status: 0 every required model passed, 1 one diverged or could not be verified, 2 the call
+    or the manifest is invalid, 130 interrupted; what was verified until then is in the report.
+    """
+    from onnx_gate.gate.deliver import verify_and_deliver
     from onnx_gate.gate.run import Options
     from onnx_gate.gate.shards import parse_shard
 
     if changed and (cache is None or no_cache):
-        _refuse("--changed says what changed since the verdicts of a cache; name it with --cache")
-    loaded = _load(manifest)
+        refuse("--changed says what changed since the verdicts of a cache; name it with --cache")
+    detail = detail_of(verbose, quiet)
+    loaded = load_manifest(manifest)
     try:
         options = Options(
             output=output,
             models=tuple(model or ()),
             cases=tuple(case or ()),
+            runtimes=tuple(runtime or ()),
             shard=parse_shard(shard) if shard is not None else None,
             baseline=baseline,
             jobs=jobs,
@@ -112,52 +114,76 @@ def run(
             changed=changed,
             traceback=traceback,
         )
-        report = verify_manifest(loaded, options)
-        deliver(report, output)
+        report = verify_and_deliver(loaded, options, tuple(format or ()), detail)
     except UserError as error:
-        _refuse(str(error))
+        refuse(str(error))
     raise typer.Exit(PASSED if report.verdict == "pass" else FAILED)
 
 
+@app.command("list")
+def list_(
+    manifest: ManifestOption = None,
+    model: ModelOption = None,
+    case: CaseOption = None,
+    cases: Annotated[
+        bool, typer.Option("--cases", help="Every case on a line of its own, as --case takes it.")
+    ] = False,
+) -> None:
+    """Print the models, cases and sizes that a run would try.
+
+    Without torch, and without running code of the models: what a generator yields is known when it
+    has run, and a model may refuse the sizes that its export would begin with.
+    """
+    from onnx_gate.gate.listing import listing
+    from onnx_gate.gate.select import select
+
+    loaded = load_manifest(manifest)
+    try:
+        selected = select(loaded.models, tuple(model or ()))
+        for line in listing(selected, loaded.workspace, tuple(case or ()), every_case=cases):
+            typer.echo(line)
+    except UserError as error:
+        refuse(str(error))
+
+
 @app.command()
-def check(manifest: ManifestOption = DEFAULT_MANIFEST) -> None:
-    """Validate the manifest; imports no torch and runs no code of the models."""
-    loaded = _load(manifest)
-    count = len(loaded.models)
-    typer.echo(f"{manifest}: {count} model{'s' if count != 1 else ''}, no mistakes")
+def check(
+    paths: Annotated[
+        Paths,
+        typer.Argument(metavar="[FILE]...", help="Manifests; without any, as --manifest says."),
+    ] = None,
+    manifest: ManifestOption = None,
+) -> None:
+    """Validate the manifest.
+
+    Without torch, and without running code of the models.
+    """
+    for path in paths or (manifest,):
+        loaded = load_manifest(path)
+        count = len(loaded.models)
+        typer.echo(f"{loaded.path}: {count} model{'s' if count != 1 else ''}, no mistakes")
 
 
 @app.command()
 def plan(
-    manifest: ManifestOption = DEFAULT_MANIFEST,
+    manifest: ManifestOption = None,
     model: ModelOption = None,
-    shards: Annotated[
-        str,
-        typer.Option(
-            "--shards",
-            metavar="N|auto",
-            help="How many (auto: one for 4 models, or for 5 minutes of work).",
-        ),
-    ] = "auto",
-    durations: Annotated[
-        Optional[list[Path]],  # noqa: UP045
-        typer.Option(
-            "--durations",
-            metavar="REPORT",
-            help="A report of an earlier run, or a folder of them, to balance by (repeatable).",
-        ),
-    ] = None,
+    shards: ShardsOption = "auto",
+    durations: DurationsOption = None,
 ) -> None:
-    """Print the matrix of a workflow whose jobs share the models: {"shard": ["1/2", "2/2"]}."""
+    """Print the matrix of a workflow whose jobs share the models.
+
+    It is one line of JSON: {"shard": ["1/2", "2/2"]}.
+    """
     import json
 
-    from onnx_gate.gate.run import select
+    from onnx_gate.gate.select import select
     from onnx_gate.gate.shards import described, matrix, parse_shards
     from onnx_gate.report.history import history_of
     from onnx_gate.report.io import read_report
     from onnx_gate.report.merge import find_reports
 
-    loaded = _load(manifest)
+    loaded = load_manifest(manifest)
     try:
         names = [spec.name for spec in select(loaded.models, tuple(model or ()))]
         count = parse_shards(shards)
@@ -167,7 +193,7 @@ def plan(
             typer.echo(described(names, planned["shard"], past.seconds), err=True)
         typer.echo(json.dumps(planned))
     except UserError as error:
-        _refuse(str(error))
+        refuse(str(error))
 
 
 @app.command()
@@ -177,56 +203,69 @@ def merge(
         typer.Argument(metavar="REPORT...", help="Files, or folders with report.json below them."),
     ],
     manifest: Annotated[
-        Optional[Path],  # noqa: UP045
+        OptionalPath,
         typer.Option("--manifest", "-m", help="The manifest whose models have to be there."),
     ] = None,
     model: ModelOption = None,
     output: OutputOption = DEFAULT_OUTPUT,
 ) -> None:
-    """Join the reports of the shards into one; exit 1 where one of them is missing."""
+    """Join the reports of the shards into one.
+
+    Exit status: as of run, and 1 where the report of a model or of a shard is missing.
+    """
     from onnx_gate.gate.deliver import deliver, merge_reports
 
     if model and manifest is None:
-        _refuse("--model selects models of a manifest; name it with --manifest")
-    loaded = _load(manifest) if manifest is not None else None
+        refuse("--model selects models of a manifest; name it with --manifest")
+    loaded = load_manifest(manifest) if manifest is not None else None
     try:
         report = merge_reports(paths, output, loaded, tuple(model or ()))
         deliver(report, output)
     except UserError as error:
-        _refuse(str(error))
+        refuse(str(error))
     raise typer.Exit(PASSED if report.verdict == "pass" else FAILED)
 
 
 @app.command()
 def report(
-    path: Annotated[Path, typer.Argument(metavar="REPORT", help="A report.json.")],
+    path: ReportArgument,
     format: Annotated[
         str, typer.Option("--format", "-f", help="terminal, markdown, html, junit, sarif or json.")
     ] = "terminal",
     output: Annotated[
-        Optional[Path],  # noqa: UP045
+        OptionalPath,
         typer.Option("--output", "-o", help="Write to this file instead of the terminal."),
     ] = None,
 ) -> None:
     """Render a report."""
+    from onnx_gate.report import terminal
     from onnx_gate.report.io import find_format, read_report, to_json, write_text
+    from onnx_gate.report.screen import show
+    from onnx_gate.report.view import View
 
     try:
         loaded = read_report(path)
-        text = to_json(loaded) if format == "json" else find_format(format)(loaded)
+        view = View(output=str(path.parent))
+        if format == "terminal" and output is None:
+            show(loaded, view)
+            return
+        if format == "terminal":
+            text = terminal.render(loaded, view)
+        else:
+            text = to_json(loaded) if format == "json" else find_format(format)(loaded)
         if output is not None:
             write_text(output, text)
             return
     except UserError as error:
-        _refuse(str(error))
+        refuse(str(error))
     except OSError as error:
-        _refuse(f"{output}: {error.strerror or error}")
+        refuse(f"{output}: {error.strerror or error}")
     typer.echo(text, nl=False)
 
 
 @app.command()
 def publish(
-    path: Annotated[Path, typer.Argument(metavar="REPORT", help="A report.json.")],
+    path: ReportArgument,
     comment: Annotated[
         CommentPolicy, typer.Option(help="When to comment on the pull request.")
     ] = "changes",
@@ -236,18 +275,21 @@ def publish(
     baseline: Annotated[
         str, typer.Option(help="auto, off, or the path of a report to compare with.")
     ] = "auto",
-    manifest: ManifestOption = DEFAULT_MANIFEST,
+    manifest: ManifestOption = None,
 ) -> None:
-    """Comment, summary, annotations and outputs on GitHub; the token is in GITHUB_TOKEN."""
+    """Write comment, summary, annotations and outputs on GitHub.
+
+    The token is in GITHUB_TOKEN.
+    """
     from onnx_gate.action.inputs import Inputs, checked
     from onnx_gate.action.main import publish_report
     from onnx_gate.report.io import read_report
 
     inputs = Inputs(
         directory=Path.cwd(),
-        manifest=str(manifest),
+        manifest=str(manifest or "onnx-gate.yml"),
         mode="publish",
-        token=os.environ.get("GITHUB_TOKEN") or os.environ.get("GH_TOKEN") or "",
+        token=token(),
         comment=comment,
         comment_id=comment_id,
         baseline=baseline,
@@ -257,7 +299,7 @@ def publish(
     try:
         status = publish_report(read_report(path), checked(inputs, workspace), os.environ)
     except UserError as error:
-        _refuse(str(error))
+        refuse(str(error))
     raise typer.Exit(status)
 
 
@@ -269,31 +311,18 @@ def replay(
     runtime: Annotated[str, typer.Option(help="The engine: onnxruntime, reference, ...")] = (
         "onnxruntime"
     ),
-    optimization: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            metavar="LEVEL",
-            help="ONNX Runtime's level: off, basic, extended or all (none: its own default).",
-        ),
-    ] = None,
+    optimization: OptimizationOption = None,
     provider: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(help="ONNX Runtime's execution provider."),
+        OptionalText, typer.Option(help="ONNX Runtime's execution provider.")
     ] = None,
-    option: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(metavar="KEY=VALUE", help="A session option of ONNX Runtime (repeatable)."),
-    ] = None,
-    atol: Annotated[
-        Optional[float],  # noqa: UP045
-        typer.Option(min=0, help="Absolute tolerance; without any, a few units of rounding."),
-    ] = None,
-    rtol: Annotated[
-        Optional[float],  # noqa: UP045
-        typer.Option(min=0, help="Relative tolerance."),
-    ] = None,
+    option: SessionOption = None,
+    atol: AtolOption = None,
+    rtol: Annotated[OptionalNumber, typer.Option(min=0, help="Relative tolerance.")] = None,
 ) -> None:
-    """Run a reproduction, or one of ONNX's backend tests; exit 0 agrees, 1 differs, 2 invalid call."""
+    """Run a reproduction, or one of ONNX's backend tests.
+
+    Exit status: 0 the runtime agrees with the stored outputs, 1 it differs, 2 the call is invalid.
+    """
     from onnx_gate.diagnose.repro.replay import Limits, parse_options
     from onnx_gate.diagnose.repro.replay import replay as run_folder
     from onnx_gate.manifest import RuntimeSpec
@@ -302,24 +331,19 @@ def replay(
         spec = RuntimeSpec(
             runtime,
             provider=provider,
-            optimization=_level(optimization),
+            optimization=level_of(optimization),
             session_options=parse_options(option or ()),
         )
         results = run_folder(folder, spec, Limits(atol, rtol))
     except UserError as error:
-        _refuse(str(error))
+        refuse(str(error))
     for result in results:
         typer.echo(str(result))
     raise typer.Exit(PASSED if all(result.agrees for result in results) else FAILED)
 
 
 @app.command()
-def explain(
-    code: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Argument(help="A finding's code, such as OG102; none lists them all."),
-    ] = None,
-) -> None:
+def explain(code: CodeArgument = None) -> None:
     """Say what a finding means, why it matters and how to mend it."""
     from onnx_gate.findings import CATALOGUE, explanation
 
@@ -330,7 +354,7 @@ def explain(
     try:
         typer.echo(explanation(code))
     except UserError as error:
-        _refuse(str(error))
+        refuse(str(error))
 
 
 @app.command()
@@ -356,36 +380,6 @@ def _root(
         raise typer.Exit
 
 
-def _load(path: Path) -> Manifest:
-    from onnx_gate.manifest import ManifestError
-    from onnx_gate.manifest.load import load
-
-    try:
-        return load(path)
-    except ManifestError as error:
-        for problem in error.problems:
-            typer.echo(str(problem), err=True)
-        count = len(error.problems)
-        typer.echo(f"{path}: {count} mistake{'s' if count != 1 else ''}", err=True)
-        raise typer.Exit(INVALID) from None
-
-
-def _level(text: str | None) -> Optimization | None:
-    from onnx_gate.manifest import OPTIMIZATIONS
-
-    for level in OPTIMIZATIONS:
-        if level == text:
-            return level
-    if text is not None:
-        _refuse(f"--optimization: unknown level {quote(text)}{did_you_mean(text, OPTIMIZATIONS)}")
-    return None
-
-
-def _refuse(message: str) -> NoReturn:
-    typer.echo(f"onnx-gate: {message}", err=True)
-    raise typer.Exit(INVALID)
-
-
 def _interrupt(number: int, frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
@@ -398,4 +392,4 @@ def main() -> None:
         app()
     except KeyboardInterrupt:
         typer.echo("onnx-gate: interrupted", err=True)
-        sys.exit(130)
+        sys.exit(INTERRUPTED)

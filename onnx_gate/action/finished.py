@@ -8,7 +8,7 @@ from onnx_gate.action.inputs import Inputs
 from onnx_gate.action.output_folder import refuse_tracked
 from onnx_gate.action.problems import failed_report, of_manifest, with_problem
 from onnx_gate.errors import UserError
-from onnx_gate.gate.run import select
+from onnx_gate.gate.select import select
 from onnx_gate.github.api_errors import GitHubError
 from onnx_gate.github.artifacts import download_report
 from onnx_gate.github.client import Client

@@ -29,6 +29,7 @@ from onnx_gate.github.step_outputs import append_outputs, outputs_of
 from onnx_gate.guard import loosened
 from onnx_gate.manifest import Manifest, ManifestError
 from onnx_gate.manifest.load import load_bytes
+from onnx_gate.pages import page
 from onnx_gate.report.baseline import with_baseline
 from onnx_gate.report.io import parse_report, read_report, to_json, write_text
 from onnx_gate.report.markdown import View, render
@@ -256,7 +257,7 @@ def _lacking(error: GitHubError, permission: str, publication: Publication) -> s
     if permission.endswith("write") and (fork or publication.environ.get("GITHUB_ACTOR") == _BOT):
         remedy = (
             "the token of a pull request from a fork or by Dependabot is read-only; a second "
-            f"workflow can comment with 'permissions: {permission}' (docs/workflows.md)"
+            f"workflow can comment with 'permissions: {permission}' ({page('workflows.md')})"
         )
     else:
         remedy = f"add '{permission}' to the 'permissions:' of the job"

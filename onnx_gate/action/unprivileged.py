@@ -21,6 +21,7 @@ from onnx_gate.gate.run import Options
 from onnx_gate.gate.shards import parse_shard
 from onnx_gate.manifest import ManifestError
 from onnx_gate.manifest.load import load
+from onnx_gate.pages import page
 from onnx_gate.report.io import to_json, write_text
 from onnx_gate.report.layout import REPORT
 from onnx_gate.report.model import Problem, Report
@@ -33,7 +34,7 @@ _DENIED = re.compile(
 )
 _CONFINED = (
     "the models run in a sandbox: without network, and able to write only below $HOME and $TMPDIR. "
-    "Download weights in a step before this one; docs/security.md has more"
+    f"Download weights in a step before this one: {page('security.md')}"
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,42 +11,74 @@ from rich.console import Console
 
 from onnx_gate.errors import UserError
 from onnx_gate.gate.progress import make_progress
-from onnx_gate.gate.run import Options, run, select
+from onnx_gate.gate.run import Interrupted, Options, run
+from onnx_gate.gate.select import select, with_runtimes
 from onnx_gate.manifest import Manifest
+from onnx_gate.manifest.find import NAMES
 from onnx_gate.report import markdown, terminal
 from onnx_gate.report.baseline import with_baseline
 from onnx_gate.report.history import history_of
-from onnx_gate.report.io import read_report, to_json, write_text
+from onnx_gate.report.io import find_format, read_report, to_json, write_text
 from onnx_gate.report.layout import Layout
 from onnx_gate.report.merge import find_reports, merge_files
 from onnx_gate.report.model import Baseline, ManifestInfo, Report
+from onnx_gate.report.screen import make_console
+from onnx_gate.report.view import View
 from onnx_gate.text import fenced
 
-_PIPE_WIDTH = 120
+_IGNORE_ALL = "# Written by onnx-gate: what a run leaves is not for the repository.\n*\n"
 
 
-def verify_manifest(manifest: Manifest, options: Options) -> Report:
+def verify_and_deliver(
+    manifest: Manifest, options: Options, formats: tuple[str, ...] = (), detail: int = 0
+) -> Report:
+    """Do all of ``onnx-gate run``: verify, write the report and its ``formats``, print the table.
+
+    ``detail`` is one of ``terminal.QUIET``, ``NORMAL`` and ``VERBOSE``. Raises what
+    ``verify_manifest`` and ``deliver`` raise, and ``UserError`` for an unknown format before
+    anything is verified. After an interrupt what was finished is delivered before it goes on.
+    """
+    for name in formats:
+        find_format(name)
+    view = _view(manifest.path, options.output)
+    try:
+        report = verify_manifest(manifest, options, detail)
+    except Interrupted as interrupted:
+        deliver(interrupted.report, options.output, view, formats, detail)
+        raise
+    deliver(report, options.output, view, formats, detail)
+    return report
+
+
+def verify_manifest(manifest: Manifest, options: Options, detail: int = 0) -> Report:
     """Verify the models that ``options`` select, show how it goes, and return the report.
 
     The logs, the reproductions and the models that are kept are then in ``options.output``; the
     report is not, see ``deliver``. Raises ``UserError`` where no model is selected, the baseline
     cannot be read, or the output cannot be written.
     """
-    console = _console()
+    console = make_console()
     layout = Layout(options.output)
-    selected = select(manifest.models, options.models, options.shard)
+    selected = with_runtimes(
+        select(manifest.models, options.models, options.shard), options.runtimes
+    )
     # Now, as it may be the very file that is written in the end.
     base = read_report(options.baseline) if options.baseline is not None else None
     past = (base, _readable(layout.report))
     try:
-        options.output.mkdir(parents=True, exist_ok=True)
+        _make_folder(options.output)
         # A report of an earlier run must not be taken for this one's where this one is cut off.
         for path in (layout.report, layout.summary):
             path.unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"--output {options.output}: {error.strerror or error}") from error
     progress = make_progress(
-        console, len(selected), ci=bool(os.environ.get("CI")), github_actions=_on_github()
+        console,
+        len(selected),
+        # FORCE_COLOR makes a terminal of everything, but a pipe has no cursor to move.
+        ci=bool(os.environ.get("CI")) or not console.file.isatty(),
+        github_actions=_on_github(),
+        quiet=detail == terminal.QUIET,
     )
     try:
         report = run(
@@ -78,19 +111,46 @@ def merge_reports(
     return merge_files(find_reports(paths, output), names, info)
 
 
-def deliver(report: Report, output: Path) -> None:
-    """Write ``report.json`` and ``report.md`` into ``output`` and print the table.
+def deliver(
+    report: Report,
+    output: Path,
+    view: View = View(),
+    formats: tuple[str, ...] = (),
+    detail: int = terminal.NORMAL,
+) -> None:
+    """Write ``report.json``, ``report.md`` and ``formats`` into ``output`` and print the table.
 
-    Raises ``UserError`` where they cannot be written.
+    Raises ``UserError`` where they cannot be written, or a format is unknown.
     """
-    console, layout = _console(), Layout(output)
+    console, layout = make_console(), Layout(output)
     try:
+        _make_folder(output)
         write_text(layout.report, to_json(report))
-        write_text(layout.summary, markdown.render(report))
+        write_text(layout.summary, markdown.render(report, view))
+        for name in formats:
+            write_text(layout.rendering(name), find_format(name)(report))
     except OSError as error:
         raise UserError(f"--output {output}: {error.strerror or error}") from error
-    _show(console, report)
-    console.print(f"report: {layout.report}", style="dim", soft_wrap=True)
+    _show(console, report, view, detail)
+    if detail != terminal.QUIET:
+        console.print(f"report: {layout.report}", style="dim", soft_wrap=True)
+
+
+def _view(manifest: Path, output: Path) -> View:
+    """Return what makes the paths and commands that are shown work where the gate was called."""
+    options: list[str] = []
+    if manifest.name not in NAMES or str(manifest.parent) != ".":
+        options += ["--manifest", str(manifest)]
+    if str(output) != View.output:
+        options += ["--output", str(output)]
+    return View(manifest_path=str(manifest), output=str(output), options=shlex.join(options))
+
+
+def _make_folder(output: Path) -> None:
+    """Make the output folder; a new one keeps itself out of git. Raises ``OSError``."""
+    if not output.exists():
+        output.mkdir(parents=True)
+        write_text(output / ".gitignore", _IGNORE_ALL)
 
 
 def _readable(path: Path) -> Report | None:
@@ -105,19 +165,15 @@ def _on_github() -> bool:
     return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
-def _console() -> Console:
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
-
-
-def _show(console: Console, report: Report) -> None:
+def _show(console: Console, report: Report, view: View, detail: int) -> None:
     """Print the table of a report; for a GitHub runner so that nothing in it is a command."""
+    shown = terminal.renderable(report, view, detail)
     console.print()
     if not _on_github():
-        console.print(terminal.renderable(report))
+        console.print(shown, crop=False)
         return
     with console.capture() as capture:
-        console.print(terminal.renderable(report))
+        console.print(shown, crop=False)
     _say(console, capture.get().splitlines())
 
 

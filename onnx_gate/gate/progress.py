@@ -41,16 +41,39 @@ class Progress(Protocol):
 
 
 def make_progress(
-    console: Console, total: int, *, ci: bool, github_actions: bool = False
+    console: Console,
+    total: int,
+    *,
+    ci: bool,
+    github_actions: bool = False,
+    quiet: bool = False,
 ) -> Progress:
     """The display that suits ``console``: live on a terminal, plain in CI or a pipe.
 
     ``total`` is the number of models; ``github_actions`` says whether the log is read by a
-    GitHub runner, which folds groups and obeys workflow commands.
+    GitHub runner, which folds groups and obeys workflow commands. A ``quiet`` one shows nothing.
     """
+    if quiet:
+        return NoProgress()
     if console.is_terminal and not ci and not github_actions:
         return LiveProgress(console, total)
     return PlainProgress(console, total, github_actions=github_actions)
+
+
+class NoProgress:
+    """Nothing at all."""
+
+    def started(self, name: str) -> None:
+        """Say nothing."""
+
+    def stage(self, name: str, stage: str) -> None:
+        """Say nothing."""
+
+    def finished(self, name: str, verdict: Verdict, line: str, tail: Sequence[str] = ()) -> None:
+        """Say nothing."""
+
+    def close(self) -> None:
+        """Nothing to take down."""
 
 
 class PlainProgress:

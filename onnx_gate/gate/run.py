@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import time
 import traceback
@@ -16,12 +15,11 @@ from pydantic import ValidationError
 
 from onnx_gate.cache.cache import Cache
 from onnx_gate.cache.lookup import CachedResults, look_up, use_cache
-from onnx_gate.errors import UserError
 from onnx_gate.files import plain_files_only, remove_tree
 from onnx_gate.findings import codes
 from onnx_gate.gate.keep_repro import keep_repro
 from onnx_gate.gate.progress import Progress
-from onnx_gate.gate.shards import part
+from onnx_gate.gate.select import select, with_runtimes
 from onnx_gate.manifest import Manifest, ModelSpec
 from onnx_gate.report.history import History
 from onnx_gate.report.layout import Layout, slug
@@ -36,7 +34,7 @@ from onnx_gate.report.model import (
 )
 from onnx_gate.report.times import timed_line
 from onnx_gate.report.verdict import count, overall
-from onnx_gate.text import did_you_mean, plain, quote
+from onnx_gate.text import plain
 from onnx_gate.verify.context import Context, today
 from onnx_gate.workers import tracebacks
 from onnx_gate.workers.admission import expectation
@@ -78,16 +76,18 @@ class Options:
 
     ``output`` takes the report, the logs, and with ``keep_models`` the exported files. ``models``
     and ``cases`` are globs (none: all); of the models, only the part of ``shard`` is verified
-    (none: all of them). ``baseline`` is a report to compare with. ``jobs`` is the number of
-    workers side by side (0: as many as there are cores). ``cache`` is the folder of a cache of
-    verdicts (none: everything is verified); with ``changed`` it is said why each model is verified.
-    With ``traceback`` it is shown where the error of a model came from. ``launch`` says how the
-    models' code is started, and ``sandbox`` what that keeps it from.
+    (none: all of them). ``runtimes`` are names of engines (none: those of the manifest).
+    ``baseline`` is a report to compare with. ``jobs`` is the number of workers side by side (0: as
+    many as there are cores). ``cache`` is the folder of a cache of verdicts (none: everything is
+    verified); with ``changed`` it is said why each model is verified. With ``traceback`` it is shown
+    where the error of a model came from. ``launch`` says how the models' code is started, and
+    ``sandbox`` what that keeps it from.
     """
 
     output: Path
     models: tuple[str, ...] = ()
     cases: tuple[str, ...] = ()
+    runtimes: tuple[str, ...] = ()
     shard: Shard | None = None
     baseline: Path | None = None
     jobs: int = 0
@@ -97,6 +97,14 @@ class Options:
     traceback: bool = False
     launch: Launch = Launch()
     sandbox: Sandbox | None = None
+
+
+class Interrupted(KeyboardInterrupt):
+    """Somebody has stopped the run; ``report`` has what was verified until then."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__()
+        self.report = report
 
 
 def run(
@@ -110,11 +118,14 @@ def run(
 
     ``history`` is what is known of them from earlier runs; ``say`` is given the lines on what the
     cache knows. Raises ``UserError`` as ``select`` does. Should the gate itself fail on the way, the
-    report has what was verified until then, and says of the rest that it was not.
+    report has what was verified until then, and says of the rest that it was not; so has the
+    report of ``Interrupted``, which is raised for a ``KeyboardInterrupt``.
     """
     begin = time.monotonic()
-    specs = select(manifest.models, options.models, options.shard)
+    specs = with_runtimes(select(manifest.models, options.models, options.shard), options.runtimes)
     jobs, threads = _share_cores(options.jobs, len(specs))
+    if options.launch.forked:
+        threads = 1  # of a pool of threads, none comes along
     layout = Layout(options.output)
     cache = _open_cache(manifest, options, threads)
     known = look_up(cache, specs, layout, keep_models=options.keep_models)
@@ -122,6 +133,8 @@ def run(
         say(known.lines(every=options.changed))
     models = _Models(specs, options, layout, cache, known, progress)
     problems: tuple[Problem, ...] = ()
+    lost = _unverified(codes.OG505, "onnx-gate itself failed before this model was verified")
+    interrupted = False
     try:
         tasks = _Tasks(manifest, options, layout, cache, known, history.or_else(known.history))
         wanted = []
@@ -143,6 +156,11 @@ def run(
                 on_end=models.ended,
                 launch=options.launch,
             )
+    except KeyboardInterrupt:
+        interrupted = True
+        lost = _unverified(codes.OG506, "interrupted before this model had a verdict")
+        done = f"{len(models.results)} of {len(specs)} models had a verdict"
+        problems = (Problem(message=f"interrupted when {done}"),)
     except (Exception, SystemExit) as error:  # Rich leaves where nobody reads what it prints
         traceback.print_exc()
         message = f"onnx-gate itself failed: {type(error).__name__}: {plain(error, 300)}"
@@ -152,8 +170,8 @@ def run(
         if not options.keep_models:
             remove_tree(layout.models)
         cache.close()
-    results = tuple(models.result(spec) for spec in specs)
-    return Report(
+    results = tuple(models.result(spec, lost) for spec in specs)
+    report = Report(
         verdict="error" if problems else overall(results),
         counts=count(results),
         environment=dict(sorted(models.environment.items())),
@@ -165,6 +183,9 @@ def run(
         notes=(*cache.notes, *models.notes),
         seconds=round(time.monotonic() - begin, 3),
     )
+    if interrupted:
+        raise Interrupted(report)
+    return report
 
 
 class _Models:
@@ -221,18 +242,16 @@ class _Models:
         tail = () if result.error is None else self._tracebacks.get(name, result.error.tail)
         self._progress.finished(name, result.verdict, timed_line(result), tail)
 
-    def result(self, spec: ModelSpec) -> ModelResult:
-        """Return the result of a model; one that was never verified is an error."""
+    def result(self, spec: ModelSpec, lost: ModelError) -> ModelResult:
+        """Return the result of a model; of one that has none, ``lost`` says why."""
         if spec.name in self.results:
             return self.results[spec.name]
-        message = "onnx-gate itself failed before this model was verified"
-        error = ModelError(kind=codes.OG505.kinds[0], code=codes.OG505.code, message=message)
         return ModelResult(
             name=spec.name,
             line=spec.line or None,
             verdict="error",
             required=spec.required,
-            error=error,
+            error=lost,
         )
 
     def _keep(self, name: str, outcome: Outcome) -> None:
@@ -288,28 +307,6 @@ class _Tasks:
         )
 
 
-def select(
-    models: Sequence[ModelSpec], patterns: Sequence[str], shard: Shard | None = None
-) -> tuple[ModelSpec, ...]:
-    """Return the models that match a glob, of these the part of ``shard``.
-
-    Raises ``UserError`` for a glob that matches none, and for more shards than models.
-    """
-    for pattern in patterns:
-        if not any(fnmatch.fnmatchcase(model.name, pattern) for model in models):
-            hint = did_you_mean(pattern, [model.name for model in models])
-            raise UserError(f"no model of the manifest matches {quote(pattern)}{hint}")
-    chosen = tuple(
-        model
-        for model in models
-        if not patterns or any(fnmatch.fnmatchcase(model.name, p) for p in patterns)
-    )
-    if shard is None:
-        return chosen
-    own = set(part([model.name for model in chosen], shard))
-    return tuple(model for model in chosen if model.name in own)
-
-
 def result_of(spec: ModelSpec, outcome: Outcome, log: str) -> ModelResult:
     """Return what is known of a model once its worker has ended.
 
@@ -355,6 +352,10 @@ def _last_result(spec: ModelSpec, outcome: Outcome) -> ModelResult | None:
 def _not_started(error: OSError) -> Outcome:
     detail = f"its folders could not be made: {error.strerror or error}"
     return Outcome((), "lost", detail, (), 0.0, 0)
+
+
+def _unverified(code: codes.Code, message: str) -> ModelError:
+    return ModelError(kind=code.kinds[0], code=code.code, message=message)
 
 
 def _share_cores(jobs: int, models: int) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from onnx_gate.manifest.problems import Location, ManifestError, Mistake, Proble
 from onnx_gate.manifest.resolve import Resolver
 from onnx_gate.manifest.spec import Manifest
 from onnx_gate.manifest.validate import MAX_MISTAKES, validate
+from onnx_gate.pages import page
 
 MAX_BYTES = 2**20
 _START = Location(1, 1)
@@ -66,7 +67,7 @@ def _read(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(MAX_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError, ValueError):
-        raise _error(path, _START, "no such file; write one, see docs/manifest.md") from None
+        raise _error(path, _START, f"no such file; write one: {page('manifest.md')}") from None
     except OSError as error:
         what = error.strerror or type(error).__name__
         raise _error(path, _START, f"cannot be read: {what}; check its permissions") from None

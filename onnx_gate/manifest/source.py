@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from onnx_gate.manifest.problems import Keys, Location, Mistake
+from onnx_gate.pages import page
 from onnx_gate.text import quote
 
 MAX_DEPTH = 40
@@ -161,7 +162,7 @@ class _Composer:
             elif not isinstance(event, yaml.DocumentEndEvent):
                 root = self._node(event, 0)
         if root is None:
-            raise Unreadable(Location(1, 1), "the file is empty; write one, see docs/manifest.md")
+            raise Unreadable(Location(1, 1), f"the file is empty; write one: {page('manifest.md')}")
         return root
 
     def _node(self, event: Any, depth: int) -> _Node:

@@ -14,6 +14,7 @@ from onnx_gate.manifest.problems import Keys, Mistake, describe
 from onnx_gate.manifest.schema import ManifestFile
 from onnx_gate.manifest.source import Source
 from onnx_gate.manifest.suites import BUILT_IN_KINDS
+from onnx_gate.pages import page
 from onnx_gate.text import did_you_mean, quote
 
 MAX_MISTAKES = 100
@@ -61,7 +62,7 @@ def validate(source: Source) -> Checked:
     damaged: set[Keys] = set()
     if not isinstance(data, dict):
         what = f"expected a mapping with 'version' and 'models', found {describe(data)}"
-        return Checked(None, frozenset(), (Mistake((), f"{what}; see docs/manifest.md"),))
+        return Checked(None, frozenset(), (Mistake((), f"{what}; see {page('manifest.md')}"),))
     while () not in damaged:
         read_as: dict[int, type[Entry]] = {}
         try:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import glob
 import shlex
 from collections.abc import Sequence
+from pathlib import PurePosixPath
 
 from onnx_gate.report.locations import inside
 from onnx_gate.report.model import Check, ModelResult
+from onnx_gate.report.view import View
 
-_OUTPUT = "onnx-gate-report"
 _DEFAULT = "onnx-gate.yml"
 _LIMIT = 160
 
 
-def run_command(manifest: str, model: ModelResult, failing: Sequence[Check]) -> str:
+def run_command(manifest: str, model: ModelResult, failing: Sequence[Check], view: View) -> str:
     """Return the command that verifies one model, and the worst of its failing cases only."""
-    words = ["onnx-gate run", *_manifest(manifest), *_option("--model", model.name)]
+    options = _manifest(manifest) if view.options is None else [view.options]
+    words = ["onnx-gate run", *filter(None, options), *_option("--model", model.name)]
     return " ".join(words + (_option("--case", failing[0].case) if failing else []))
 
 
@@ -25,14 +27,14 @@ def check_command(manifest: str) -> str:
     return " ".join(["onnx-gate check", *_manifest(manifest)])
 
 
-def replay_command(path: str | None) -> str:
+def replay_command(path: str | None, view: View) -> str:
     """Return the command that replays a reproduction, empty where there is none."""
     if not path:
         return ""
     file = inside(path)
     if file is None or "`" in file or "<!--" in file:
         file = "repro"
-    return f"onnx-gate replay {shlex.quote(f'{_OUTPUT}/{file}')}"
+    return f"onnx-gate replay {shlex.quote(str(PurePosixPath(view.output, file)))}"
 
 
 def _manifest(path: str) -> list[str]:

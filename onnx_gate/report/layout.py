@@ -12,6 +12,7 @@ SUMMARY = "report.md"
 LOGS = "logs"
 MODELS = "models"
 REPRO = "repro"
+_ENDINGS = {"html": "html", "junit": "xml", "sarif": "sarif", "markdown": "md", "terminal": "txt"}
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,10 @@ class Layout:
     def summary(self) -> Path:
         """The report as Markdown."""
         return self.output / SUMMARY
+
+    def rendering(self, name: str) -> Path:
+        """Return the file of the report in another format; ``name`` is a registered one."""
+        return self.output / f"report.{_ENDINGS.get(name, slug(name))}"
 
     @property
     def models(self) -> Path:

@@ -123,7 +123,7 @@ class Page:
             shown_findings=_SHOWN_FINDINGS,
             view=self._view,
             manifest=self._manifest,
-            command=Markup(run_command(self._manifest, model, bad)),
+            command=Markup(run_command(self._manifest, model, bad, self._view)),
             diagnosis=self._diagnosis(model),
         )
         return Markup(text)
@@ -146,7 +146,7 @@ class Page:
             where=where,
             around=diagnosed.around(diagnosis),
             chart=Markup(f"```mermaid\n{chart}\n```") if chart else None,
-            replay=Markup(replay_command(diagnosis.repro)),
+            replay=Markup(replay_command(diagnosis.repro, self._view)),
         )
         return Markup(text)
 
@@ -166,7 +166,7 @@ class Page:
         command = None
         if self._failing:
             worst = self._failing[0]
-            command = run_command(self._manifest, worst, summary.failing(worst))
+            command = run_command(self._manifest, worst, summary.failing(worst), view)
         elif report.problems and not report.models:
             command = check_command(self._manifest)
         level = report.sandbox.level if report.sandbox is not None else ""

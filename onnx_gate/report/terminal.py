@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import io
+from pathlib import PurePosixPath
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from onnx_gate.findings.codes import code_of
-from onnx_gate.report import diagnosed, summary, times
+from onnx_gate.report import diagnosed, locations, summary, times
+from onnx_gate.report.command import replay_command, run_command
 from onnx_gate.report.coverage import describe
 from onnx_gate.report.model import Diagnosis, ModelResult, Report
 from onnx_gate.report.versus import change_cell, change_sentence, tally
+from onnx_gate.report.view import View
 from onnx_gate.text import printed
+
+WIDTH = 120
+"""Columns where nobody says how many there are: a pipe, a file."""
+
+QUIET, NORMAL, VERBOSE = -1, 0, 1
+"""How much is shown: what is wrong; that, a table and the coverage; every check and note besides."""
 
 _LIMIT = 500
 _BLOCK = 4000
@@ -21,17 +30,31 @@ _LINES = 40
 _STYLES = {"pass": "green", "diverged": "red", "error": "magenta"}
 
 
-def render(report: Report) -> str:
-    """Return the table as plain text, 110 columns wide."""
-    console = Console(file=io.StringIO(), width=110, color_system=None)
-    console.print(renderable(report))
+def render(report: Report, view: View = View(), detail: int = NORMAL) -> str:
+    """Return the table as plain text, ``WIDTH`` columns wide."""
+    console = Console(file=io.StringIO(), width=WIDTH, color_system=None)
+    console.print(renderable(report, view, detail), crop=False)
     file = console.file
     assert isinstance(file, io.StringIO)
     return file.getvalue()
 
 
-def renderable(report: Report) -> RenderableType:
+def renderable(report: Report, view: View = View(), detail: int = NORMAL) -> RenderableType:
     """Return the table, the findings and the verdict, for any Rich console."""
+    if detail == QUIET:
+        return Group(*_notes(report, view, detail), *_about(report), _verdict(report))
+    return Group(
+        *([_table(report)] if report.models else []),
+        *_compared(report),
+        *(_checks(report) if detail == VERBOSE else []),
+        *_notes(report, view, detail),
+        *_about(report),
+        *_times(report),
+        _verdict(report),
+    )
+
+
+def _table(report: Report) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("Model", overflow="fold")
     table.add_column("Verdict")
@@ -44,15 +67,7 @@ def renderable(report: Report) -> RenderableType:
     table.add_column("Seconds", justify="right")
     for model in report.models:
         table.add_row(*_row(model, compared=report.baseline is not None))
-    shown: list[RenderableType] = [table] if report.models else []
-    return Group(
-        *shown,
-        *_compared(report),
-        *_notes(report),
-        *_about(report),
-        *_times(report),
-        _verdict(report),
-    )
+    return table
 
 
 def _row(model: ModelResult, compared: bool) -> tuple[Text, ...]:
@@ -85,10 +100,26 @@ def _compared(report: Report) -> list[Text]:
     return [Text("\n" + "\n".join(lines), "dim")] if lines else []
 
 
-def _notes(report: Report) -> list[Text]:
+def _checks(report: Report) -> list[RenderableType]:
+    """Every check on a line of its own, in the order in which they were made."""
+    shown: list[RenderableType] = []
+    for model in report.models:
+        table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+        for check in model.checks:
+            verdict = f"{check.verdict} (advice)" if check.advice else check.verdict
+            cells = (check.runtime, check.case, check.output, verdict, summary.used(check))
+            table.add_row(*(Text(printed(cell, _LIMIT)) for cell in cells))
+        if model.checks:
+            shown += [Text(f"\n{printed(model.name, _LIMIT)}: every check", style="bold"), table]
+    return shown
+
+
+def _notes(report: Report, view: View, detail: int) -> list[Text]:
+    """What there is to say of each model: of one that passes only where everything is asked for."""
+    manifest = view.manifest_path or report.manifest.path
     notes: list[Text] = []
     for model in summary.ordered(report.models):
-        if model.verdict == "pass":
+        if model.verdict == "pass" and detail < VERBOSE:
             continue
         text = Text(f"\n{printed(model.name, _LIMIT)}", style="bold")
         text.append(f": {printed(summary.model_line(model), _LIMIT)}", style=_STYLES[model.verdict])
@@ -96,19 +127,34 @@ def _notes(report: Report) -> list[Text]:
             for line in model.error.message[:_BLOCK].splitlines()[1:_LINES]:
                 text.append(f"\n    {printed(line, _LIMIT)}", style="dim")
             if model.error.log:
-                text.append(f"\n    log: {printed(model.error.log, _LIMIT)}", style="dim")
+                log = PurePosixPath(view.output, model.error.log)
+                text.append(f"\n    log: {printed(log, _LIMIT)}", style="dim")
         if model.diagnosis is not None:
-            _append_diagnosis(text, model.diagnosis)
+            _append_diagnosis(text, model.diagnosis, manifest)
         for finding in model.findings[:_LINES]:
-            if finding.severity != "note" and not code_of(finding.code).advice:
+            matters = finding.severity != "note" and not code_of(finding.code).advice
+            if matters or detail == VERBOSE:
                 text.append(f"\n    {finding.code} {printed(finding.message, _LIMIT)}", style="")
         if report.baseline is not None:
             text.append(f"\n    {change_sentence(model)}")
-        notes.append(text)
+        notes += [text, *_commands(model, manifest, view)]
     return notes
 
 
-def _append_diagnosis(text: Text, diagnosis: Diagnosis) -> None:
+def _commands(model: ModelResult, manifest: str, view: View) -> list[Text]:
+    """What to paste into a shell: never wrapped, since a line that is cut is another command."""
+    repro = model.diagnosis.repro if model.diagnosis is not None else None
+    commands = {"replay": replay_command(repro, view)}
+    if model.verdict != "pass" and manifest:
+        commands["again"] = run_command(manifest, model, summary.failing(model), view)
+    return [
+        Text(f"    {label}: {printed(command, whole=0)}", "dim", no_wrap=True, overflow="ignore")
+        for label, command in commands.items()
+        if command
+    ]
+
+
+def _append_diagnosis(text: Text, diagnosis: Diagnosis, manifest: str) -> None:
     text.append(f"\n    {diagnosed.sentence(diagnosis)}", style="bold")
     evidence = diagnosed.deciding(diagnosis)
     if evidence is not None:
@@ -121,15 +167,14 @@ def _append_diagnosis(text: Text, diagnosis: Diagnosis) -> None:
         text.append(f"\n    the fusion is {printed(diagnosis.fused_by, _LIMIT)}")
     if diagnosis.source is not None:
         line = summary.format_int(diagnosis.source.line)
-        source = f"{diagnosis.source.file}:{line}: {diagnosis.source.code}"
-        text.append(f"\n      {printed(source, _LIMIT)}")
+        location = locations.of_source(diagnosis.source, manifest)
+        file = location.file if location is not None else diagnosis.source.file
+        text.append(f"\n      {printed(f'{file}:{line}: {diagnosis.source.code}', _LIMIT)}")
     if diagnosis.note:
         text.append(f"\n    {printed(diagnosis.note, _LIMIT)}", style="dim")
     chart = diagnosed.sparkline(diagnosis)
     if chart:
         text.append(f"\n    error along the graph: {chart}", style="dim")
-    if diagnosis.repro:
-        text.append(f"\n    repro: {printed(diagnosis.repro, _LIMIT)}", style="dim")
 
 
 def _about(report: Report) -> list[Text]:

@@ -27,7 +27,10 @@ class View:
 
     ``sha`` is the commit that the verdict is about, ``base`` what it is compared with as text
     (``main@4f1c2e9``), ``manifest_path`` the manifest's path inside the repository. ``level`` is
-    the number of steps by which the rendering is shortened, 0 for everything.
+    the number of steps by which the rendering is shortened, 0 for everything. ``output`` is the
+    folder that the report's paths of logs and reproductions start from, and ``options`` what a
+    command that is shown has to repeat of the call, as a shell reads it (``None``: the manifest's
+    path, where it is not the usual one).
     """
 
     repository_url: str | None = None
@@ -38,6 +41,8 @@ class View:
     report_url: str | None = None
     manifest_path: str | None = None
     level: int = 0
+    output: str = "onnx-gate-report"
+    options: str | None = None
 
     def commit(self) -> Markup | None:
         """Return the commit, linked, or ``None`` where there is none."""

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from onnx_gate.pages import page
+
 Complaints = Callable[[str | bytes], list[str]]
 
 TOP = "version: 1\nmodels:\n  m: {model: 'a:b', inputs: {}}\n"
@@ -49,7 +51,9 @@ GOLDEN: dict[str, tuple[str, list[str]]] = {
     ),
     "a list at the top": (
         "- version: 1\n",
-        ["1:1: expected a mapping with 'version' and 'models', found a list; see docs/manifest.md"],
+        [
+            f"1:1: expected a mapping with 'version' and 'models', found a list; see {page('manifest.md')}"
+        ],
     ),
     "no model": (
         "version: 1\nmodels:\n  resnet18:\n    inputs: {}\n",

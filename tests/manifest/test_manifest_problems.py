@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 
 from onnx_gate.manifest import ManifestError, Problem, load, resolve, validate
+from onnx_gate.pages import page
 
 Complaints = Callable[[str | bytes], list[str]]
 
@@ -93,7 +94,7 @@ def test_files_that_cannot_be_read(workspace: Path) -> None:
         return str(problem).partition(str(path))[2]
 
     missing = workspace / "none.yml"
-    assert complaint(missing) == ":1:1: no such file; write one, see docs/manifest.md"
+    assert complaint(missing) == f":1:1: no such file; write one: {page('manifest.md')}"
     assert complaint(workspace) == ":1:1: this is a folder; name the manifest in it"
     assert "no such file" in complaint(workspace / "models/resnet.py/x.yml")
     assert "no such file" in complaint(Path("a\0b"))

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from onnx_gate.manifest import source
+from onnx_gate.pages import page
 
 Complaints = Callable[[str | bytes], list[str]]
 
@@ -103,8 +104,8 @@ def test_aliases_and_merge_keys() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "1:1: the file is empty; write one, see docs/manifest.md"),
-        ("# only this\n", "1:1: the file is empty; write one, see docs/manifest.md"),
+        ("", f"1:1: the file is empty; write one: {page('manifest.md')}"),
+        ("# only this\n", f"1:1: the file is empty; write one: {page('manifest.md')}"),
         ("a: 1\n---\nb: 2\n", "2:1: a second document begins here"),
         ("a:\n\tb: 1\n", "indent with spaces, never with tabs"),
         ("a: 'x\n", "this is not YAML"),

@@ -31,6 +31,7 @@ from onnx_gate.report.model import ModelResult, Report
 from onnx_gate.report.summary import distinct_digits, headline, number, percent
 from onnx_gate.report.verdict import count, overall
 from onnx_gate.report.versus import factor
+from onnx_gate.report.view import View
 from tests.support.profiles import tries
 from tests.support.report.everything import all_replaced, everything
 from tests.support.report.hostile import HOSTILE, ids
@@ -197,7 +198,7 @@ def test_the_headline_never_says_more_than_the_verdict(
 def test_the_command_finds_what_it_is_about(name: str, case: str) -> None:
     found = ModelResult(name=name, verdict="diverged")
     failing = [check("x", "diverged").model_copy(update={"case": case})]
-    line = run_command("ml/onnx-gate.yml", found, failing)
+    line = run_command("ml/onnx-gate.yml", found, failing, View())
     assert line.isprintable()
     assert "`" not in line
     words = shlex.split(line)

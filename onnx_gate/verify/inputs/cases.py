@@ -66,7 +66,7 @@ class Cases(Iterator[Case]):
         advice: bool,
     ) -> None:
         self._spec = spec
-        self._suites = suites
+        self.suites = suites
         self._context = context
         self._patterns = patterns
         self._advice = advice
@@ -82,16 +82,29 @@ class Cases(Iterator[Case]):
     def __next__(self) -> Case:
         return next(self._cases)
 
+    def drawn(self) -> Cases:
+        """Return those cases whose ids are known without a file and without the user's code.
+
+        Their values are not the right ones: every fixed size is 1, which makes them cheap.
+        """
+        suites = {n: s for n, s in self.suites.items() if isinstance(s, RandomSuite | EdgesSuite)}
+        inputs = {
+            name: replace(each, shape=tuple(d if isinstance(d, str) else 1 for d in each.shape))
+            for name, each in self._context.inputs.items()
+        }
+        context = replace(self._context, inputs=inputs)
+        return Cases(self._spec, suites, context, self._patterns, self._advice)
+
     @property
     def without_any(self) -> tuple[str, ...]:
         """The suites that have made no case so far."""
         made = {name for (name, _), count in self.counts.items() if count}
-        return tuple(name for name in self._suites if name not in made)
+        return tuple(name for name in self.suites if name not in made)
 
     def _all(self) -> Iterator[Case]:
         spec, named = self._spec, bool(self._spec.suites)
         own_sizes = spec.dims.keys() <= spec.named_dims
-        for name, suite in self._suites.items():
+        for name, suite in self.suites.items():
             kind = kind_of(suite)
             context = replace(self._context, name=name)
             for draft in suite_reader(kind).cases(suite, context):

@@ -24,7 +24,7 @@ class FileCases:
     def cases(self, suite: FilesSuite, context: SuiteContext) -> Iterator[Draft]:
         """Yield one case a file, in the order of their paths."""
         where = f"suites.{context.name}"
-        for path in _find(suite.files, context.workspace, where):
+        for path in find_files(suite.files, context.workspace, where):
             shown = f"{where}: {path.relative_to(context.workspace)}"
             try:
                 values = _read(path, context.inputs, shown)
@@ -42,11 +42,16 @@ class FileCases:
                 k: v for k, v in values.items() if k not in arrays and not k.startswith(_STORED)
             }
             sizes = check_arrays({**arrays, **unknown}, context.inputs, shown)
-            name = path.relative_to(context.workspace).with_suffix("").as_posix().replace("/", ".")
-            yield Draft((name,), arrays, sizes, expected)
+            yield Draft((case_name(path, context.workspace),), arrays, sizes, expected)
 
 
-def _find(patterns: tuple[str, ...], workspace: Path, where: str) -> list[Path]:
+def case_name(path: Path, workspace: Path) -> str:
+    """Return what the case of a file is called: ``tests.data.first``."""
+    return path.relative_to(workspace).with_suffix("").as_posix().replace("/", ".")
+
+
+def find_files(patterns: tuple[str, ...], workspace: Path, where: str) -> list[Path]:
+    """Return the files and folders that the globs match; raises ``GateError`` where one has none."""
     root = workspace.resolve()
     chosen: list[Path] = []
     for pattern in patterns:

@@ -1,0 +1,204 @@
+"""What the commands of the command line take, and what becomes of it before a command begins."""
+
+from __future__ import annotations
+
+import os
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn, Optional
+
+import typer
+
+from onnx_gate.errors import UserError
+from onnx_gate.text import did_you_mean, quote
+
+if TYPE_CHECKING:
+    from onnx_gate.manifest import Manifest, Optimization
+
+PASSED, FAILED, INVALID, INTERRUPTED = 0, 1, 2, 130
+DEFAULT_OUTPUT = Path("onnx-gate-report")
+
+
+class SchemaKind(str, Enum):
+    """What ``onnx-gate schema`` prints."""
+
+    manifest = "manifest"
+    report = "report"
+
+
+def _model_names(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete the name of a model; where the manifest has mistakes, nothing."""
+    from onnx_gate.manifest import ManifestError
+    from onnx_gate.manifest.find import find_manifest
+    from onnx_gate.manifest.load import load
+
+    try:
+        given = context.params.get("manifest")
+        manifest = load(Path(given) if given else find_manifest(Path.cwd()))
+    except (ManifestError, UserError, OSError):
+        return []
+    return [spec.name for spec in manifest.models if spec.name.startswith(incomplete)]
+
+
+def _codes(incomplete: str) -> list[tuple[str, str]]:
+    from onnx_gate.findings import CATALOGUE
+
+    entries = CATALOGUE.values()
+    return [(e.code, e.title) for e in entries if e.code.startswith(incomplete.upper())]
+
+
+# Typer reads these on Python 3.10, which has no "|" for it.
+OptionalPath = Optional[Path]  # noqa: UP045
+OptionalText = Optional[str]  # noqa: UP045
+OptionalNumber = Optional[float]  # noqa: UP045
+Texts = Optional[list[str]]  # noqa: UP045
+Paths = Optional[list[Path]]  # noqa: UP045
+
+ManifestOption = Annotated[
+    OptionalPath,
+    typer.Option(
+        "--manifest",
+        "-m",
+        metavar="FILE",
+        help="The manifest; without it, onnx-gate.yml here or in the nearest folder above.",
+    ),
+]
+ModelOption = Annotated[
+    Texts,
+    typer.Option(
+        "--model",
+        metavar="GLOB",
+        help="Only the models that match (repeatable).",
+        autocompletion=_model_names,
+    ),
+]
+CaseOption = Annotated[
+    Texts,
+    typer.Option("--case", metavar="GLOB", help="Only the cases that match (repeatable)."),
+]
+RuntimeOption = Annotated[
+    Texts,
+    typer.Option(
+        "--runtime",
+        metavar="NAME",
+        help="Only in this runtime, as the model lists it or else with its defaults (repeatable).",
+    ),
+]
+OutputOption = Annotated[
+    Path, typer.Option("--output", "-o", metavar="DIR", help="Where report and logs are written.")
+]
+JobsOption = Annotated[
+    int, typer.Option("--jobs", "-j", min=0, help="Models side by side (0: one per core).")
+]
+ShardOption = Annotated[
+    OptionalText, typer.Option("--shard", metavar="I/N", help="Only one of N parts of the models.")
+]
+BaselineOption = Annotated[
+    OptionalPath,
+    typer.Option("--baseline", metavar="REPORT", help="A report.json to compare with."),
+]
+FormatsOption = Annotated[
+    Texts,
+    typer.Option(
+        "--format",
+        "-f",
+        metavar="NAME",
+        help="Write this rendering beside report.json: html, junit or sarif (repeatable).",
+    ),
+]
+CacheOption = Annotated[
+    OptionalPath,
+    typer.Option(
+        "--cache",
+        metavar="DIR",
+        envvar="ONNX_GATE_CACHE",
+        help="Take verdicts from here that still hold, and keep new ones.",
+    ),
+]
+ShardsOption = Annotated[
+    str,
+    typer.Option(
+        "--shards",
+        metavar="N|auto",
+        help="How many (auto: one for 4 models, or for 5 minutes of work).",
+    ),
+]
+DurationsOption = Annotated[
+    Paths,
+    typer.Option(
+        "--durations",
+        metavar="REPORT",
+        help="A report of an earlier run, or a folder of them, to balance by (repeatable).",
+    ),
+]
+OptimizationOption = Annotated[
+    OptionalText,
+    typer.Option(
+        metavar="LEVEL",
+        help="ONNX Runtime's level: off, basic, extended or all (none: its own default).",
+    ),
+]
+SessionOption = Annotated[
+    Texts,
+    typer.Option(metavar="KEY=VALUE", help="A session option of ONNX Runtime (repeatable)."),
+]
+AtolOption = Annotated[
+    OptionalNumber,
+    typer.Option(min=0, help="Absolute tolerance; without any, a few units of rounding."),
+]
+ReportArgument = Annotated[Path, typer.Argument(metavar="REPORT", help="A report.json.")]
+CodeArgument = Annotated[
+    OptionalText,
+    typer.Argument(
+        help="A finding's code, such as OG102; none lists them all.", autocompletion=_codes
+    ),
+]
+
+
+def load_manifest(path: Path | None) -> Manifest:
+    """Return the manifest that is named, or else meant; one with mistakes ends the command."""
+    from onnx_gate.manifest import ManifestError
+    from onnx_gate.manifest.find import find_manifest
+    from onnx_gate.manifest.load import load
+
+    try:
+        path = path or find_manifest(Path.cwd())
+        return load(path)
+    except ManifestError as error:
+        for problem in error.problems:
+            typer.echo(str(problem), err=True)
+        count = len(error.problems)
+        typer.echo(f"{path}: {count} mistake{'s' if count != 1 else ''}", err=True)
+        raise typer.Exit(INVALID) from None
+    except UserError as error:
+        refuse(str(error))
+
+
+def level_of(text: str | None) -> Optimization | None:
+    """Return a level of ONNX Runtime's optimiser; an unknown one ends the command."""
+    from onnx_gate.manifest import OPTIMIZATIONS
+
+    for level in OPTIMIZATIONS:
+        if level == text:
+            return level
+    if text is not None:
+        refuse(f"--optimization: unknown level {quote(text)}{did_you_mean(text, OPTIMIZATIONS)}")
+    return None
+
+
+def detail_of(verbose: bool, quiet: bool) -> int:
+    """Return how much is shown: -1, 0 or 1; both at once ends the command."""
+    if verbose and quiet:
+        refuse("--verbose and --quiet contradict each other; leave one out")
+    return int(verbose) - int(quiet)
+
+
+def token() -> str:
+    """Return GitHub's token, empty where the environment has none."""
+    return os.environ.get("GITHUB_TOKEN") or os.environ.get("GH_TOKEN") or ""
+
+
+def refuse(message: str) -> NoReturn:
+    """End the command as an invalid call."""
+    typer.echo(f"onnx-gate: {message}", err=True)
+    raise typer.Exit(INVALID)

@@ -1,0 +1,106 @@
+"""What a run would try, without torch and without the models' code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnx_gate.errors import GateError
+from onnx_gate.manifest import EdgesSuite, FilesSuite, GeneratorSuite, ModelSpec, RandomSuite, Suite
+from onnx_gate.text import printed
+from onnx_gate.verify.inputs.cases import Case, cases, selected
+from onnx_gate.verify.inputs.example import example_sizes
+from onnx_gate.verify.inputs.sizes import Sizes, sizes_label
+
+
+@dataclass(frozen=True)
+class SuitePlan:
+    """The cases of one suite: their ids, and the sizes at which they are.
+
+    ``unknown`` says why there may be others, ``advice`` that they fail no model.
+    """
+
+    name: str
+    ids: tuple[str, ...] = ()
+    sizes: tuple[Sizes, ...] = ()
+    unknown: str = ""
+    advice: bool = False
+
+
+def listing(
+    models: Sequence[ModelSpec],
+    workspace: Path,
+    patterns: tuple[str, ...] = (),
+    *,
+    every_case: bool = False,
+) -> Iterator[str]:
+    """Yield the lines of ``onnx-gate list``: the runtimes, sizes and suites of each model.
+
+    With ``every_case`` they are ``MODEL CASE``, one for each case whose id is known.
+    """
+    for spec in models:
+        plans = suite_plans(spec, workspace, patterns)
+        if every_case:
+            yield from (printed(f"{spec.name} {each}") for plan in plans for each in plan.ids)
+        else:
+            yield from _lines(spec, plans)
+
+
+def suite_plans(
+    spec: ModelSpec, workspace: Path, patterns: tuple[str, ...] = ()
+) -> tuple[SuitePlan, ...]:
+    """Return what each suite of a model tries, of that what ``patterns`` select.
+
+    The example of the export is taken to have the sizes that are tried first.
+    """
+    example = next(iter(example_sizes(spec)))
+    plans: list[SuitePlan] = []
+    for advice in (False, True):
+        every = cases(spec, example, workspace, patterns, advice=advice)
+        drawn: dict[str, list[Case]] = {}
+        for case in every.drawn():
+            drawn.setdefault(case.suite, []).append(case)
+        for name, suite in every.suites.items():
+            if isinstance(suite, RandomSuite | EdgesSuite):
+                plans.append(_drawn(name, drawn.get(name, ()), advice))
+            else:
+                plans.append(_other(name, suite, workspace, patterns))
+    return tuple(plan for plan in plans if plan.ids or plan.unknown)
+
+
+def _drawn(name: str, tried: Sequence[Case], advice: bool) -> SuitePlan:
+    sizes = {sizes_label(case.sizes): case.sizes for case in tried}
+    return SuitePlan(name, tuple(case.id for case in tried), tuple(sizes.values()), advice=advice)
+
+
+def _other(name: str, suite: Suite, workspace: Path, patterns: tuple[str, ...]) -> SuitePlan:
+    if isinstance(suite, FilesSuite):
+        from onnx_gate.verify.inputs.suites.files import case_name, find_files
+
+        try:
+            files = find_files(suite.files, workspace, f"suites.{name}")
+        except GateError as error:
+            return SuitePlan(name, unknown=error.message)
+        ids = (f"{name}/{case_name(path, workspace)}" for path in files)
+        return SuitePlan(name, tuple(each for each in ids if selected(each, patterns)))
+    if isinstance(suite, GeneratorSuite):
+        return SuitePlan(name, unknown=f"what {suite.generator} yields")
+    return SuitePlan(name, unknown="what a package yields")
+
+
+def _lines(spec: ModelSpec, plans: Sequence[SuitePlan]) -> Iterator[str]:
+    yield printed(spec.name)
+    yield f"  {'runtimes':<10}{', '.join(printed(each.label) for each in spec.runtimes)}"
+    for name, sizes in spec.dims.items():
+        values = sorted(
+            {tried[name] for each in plans if not each.advice for tried in each.sizes} | set(sizes)
+        )
+        yield f"  {printed(name):<10}{', '.join(map(str, values))}"
+    for plan in plans:
+        count = len(plan.ids)
+        shown = plan.unknown or f"{count} case{'s' if count != 1 else ''}"
+        kinds = dict.fromkeys(each.split("/")[1].partition(".")[0] for each in plan.ids)
+        if plan.name in ("edges", "advice"):
+            shown += f": {', '.join(kinds)}"
+        yield f"  {printed(plan.name):<10}{printed(shown)}{' (advice)' if plan.advice else ''}"

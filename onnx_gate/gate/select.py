@@ -1,0 +1,57 @@
+"""Which models of a manifest a call is about, and in which runtimes."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from onnx_gate.errors import UserError
+from onnx_gate.gate.shards import part
+from onnx_gate.manifest import ModelSpec, RuntimeSpec
+from onnx_gate.manifest.resolve import BUILT_IN_RUNTIMES, registered
+from onnx_gate.report.model import Shard
+from onnx_gate.text import did_you_mean, quote
+
+
+def select(
+    models: Sequence[ModelSpec], patterns: Sequence[str], shard: Shard | None = None
+) -> tuple[ModelSpec, ...]:
+    """Return the models that match a glob, of these the part of ``shard``.
+
+    Raises ``UserError`` for a glob that matches none, and for more shards than models.
+    """
+    for pattern in patterns:
+        if not any(fnmatch.fnmatchcase(model.name, pattern) for model in models):
+            hint = did_you_mean(pattern, [model.name for model in models])
+            raise UserError(f"no model of the manifest matches {quote(pattern)}{hint}")
+    chosen = tuple(
+        model
+        for model in models
+        if not patterns or any(fnmatch.fnmatchcase(model.name, p) for p in patterns)
+    )
+    if shard is None:
+        return chosen
+    own = set(part([model.name for model in chosen], shard))
+    return tuple(model for model in chosen if model.name in own)
+
+
+def with_runtimes(models: Sequence[ModelSpec], names: Sequence[str]) -> tuple[ModelSpec, ...]:
+    """Return the models with the runtimes of these names only (no names: as they are).
+
+    Of an engine that a model lists it keeps every entry, with its options; one that it does not
+    list it gets with the defaults. Raises ``UserError`` for a name that no engine has.
+    """
+    if not names:
+        return tuple(models)
+    known = registered("onnx_gate.runtimes") | set(BUILT_IN_RUNTIMES)
+    for name in names:
+        if name not in known:
+            raise UserError(f"no runtime is called {quote(name)}{did_you_mean(name, known)}")
+    return tuple(replace(model, runtimes=tuple(_entries(model, names))) for model in models)
+
+
+def _entries(model: ModelSpec, names: Sequence[str]) -> Iterator[RuntimeSpec]:
+    for name in names:
+        listed = [each for each in model.runtimes if each.name == name]
+        yield from listed or [RuntimeSpec(name)]
