@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, WithJsonSchema
+from pydantic import BaseModel, Field, PrivateAttr, WithJsonSchema
 
 from onnx_gate.findings.finding import FROZEN
 from onnx_gate.findings.finding import ErrorKind as ErrorKind
@@ -388,3 +388,31 @@ class Report(_Frozen):
     sandbox: Sandbox | None = None
     notes: tuple[str, ...] = ()
     seconds: float | None = None
+
+    # Where its paths of logs and reproductions start: not a part of it, since it can be moved.
+    _folder: str = PrivateAttr("onnx-gate-report")
+
+    def located(self, folder: str) -> Report:
+        """Return the same report, with the folder that its logs and reproductions are in."""
+        report = self.model_copy()
+        report._folder = folder
+        return report
+
+    def __str__(self) -> str:
+        """Return what the command line prints of it."""
+        from onnx_gate.report import terminal
+        from onnx_gate.report.view import View
+
+        return terminal.render(self, View(output=self._folder))
+
+    def __repr__(self) -> str:
+        """Return one line: the verdict and the count."""
+        from onnx_gate.report import summary
+
+        return f"<Report {self.verdict}: {summary.headline(self)}>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows of it."""
+        from onnx_gate.report import notebook
+
+        return notebook.render(self, self._folder)

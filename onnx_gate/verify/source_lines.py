@@ -17,6 +17,7 @@ import onnx
 import torch
 
 import onnx_gate
+from onnx_gate import objects
 from onnx_gate.findings.codes import Code
 from onnx_gate.findings.finding import Finding, Severity
 from onnx_gate.report.model import Source
@@ -139,9 +140,12 @@ def finding_at(
 def workspace_of(reference: str) -> Path | None:
     """Return the folder that ``models/a.py:build`` or ``package.module:build`` was imported from.
 
-    That is the manifest's folder, which is on ``sys.path`` once the model is built.
+    That is the manifest's folder, which is on ``sys.path`` once the model is built. An object of the
+    calling program has no manifest: its folder is the one that the program runs in.
     """
     place = reference.partition(":")[0]
+    if place == objects.__name__:
+        return Path.cwd()
     top = Path(place if place.endswith(".py") else place.partition(".")[0])
     for entry in map(Path, sys.path):
         if not any(part in _PACKAGES for part in entry.parts) and (

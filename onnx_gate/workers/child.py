@@ -36,7 +36,7 @@ def live(target: str, job: int, pipe: int, log: int, parent: int) -> NoReturn:
         pid = os.getpid()
         os.setsid()
         process.die_with_parent(parent)
-        _redirect(log)
+        redirect(log)
         with open(job, "rb") as file:
             sender = channel.Sender(pipe, file.read(channel.TOKEN_BYTES))
             payload = pickle.loads(file.read())
@@ -62,7 +62,8 @@ def live(target: str, job: int, pipe: int, log: int, parent: int) -> NoReturn:
         _exit(code)
 
 
-def _redirect(log: int) -> None:
+def redirect(log: int) -> None:
+    """Have everything that this process prints go to the descriptor ``log``, and close that."""
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)

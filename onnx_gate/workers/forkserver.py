@@ -37,6 +37,7 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -86,25 +87,13 @@ class ForkServer:
         self._control = ours
         self._received = b""
         self._output = tempfile.TemporaryFile()  # noqa: SIM115
-        # Set before anything is imported: "-c" would look in the working directory first. Another
-        # interpreter knows its own packages.
-        path = sys.path if launch.python is None else None
-        code = (
-            f"import sys; sys.path[:] = {path!r} or sys.path[1:]; "
-            "from onnx_gate.workers.forkserver import serve; "
-            f"serve({theirs.fileno()}, {target!r}, {tuple(preload)!r})"
-        )
+        self._process: subprocess.Popen[bytes] | _Fork
         try:
             with theirs:
-                self._process = subprocess.Popen(
-                    [*launch.prefix, launch.python or sys.executable, "-c", code],
-                    env=launch.environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=self._output,
-                    stderr=self._output,
-                    pass_fds=(theirs.fileno(),),
-                    start_new_session=True,
-                )
+                if launch.forked:
+                    self._process = self._fork(theirs, target, preload)
+                else:
+                    self._process = self._start(theirs, target, preload, launch)
         except OSError as error:
             self._control.close()
             self._output.close()
@@ -115,6 +104,44 @@ class ForkServer:
         except BaseException:
             self.destroy()
             raise
+
+    def _start(
+        self, control: socket.socket, target: str, preload: Sequence[str], launch: Launch
+    ) -> subprocess.Popen[bytes]:
+        # Set before anything is imported: "-c" would look in the working directory first. Another
+        # interpreter knows its own packages.
+        path = sys.path if launch.python is None else None
+        code = (
+            f"import sys; sys.path[:] = {path!r} or sys.path[1:]; "
+            "from onnx_gate.workers.forkserver import serve; "
+            f"serve({control.fileno()}, {target!r}, {tuple(preload)!r})"
+        )
+        return subprocess.Popen(
+            [*launch.prefix, launch.python or sys.executable, "-c", code],
+            env=launch.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=self._output,
+            pass_fds=(control.fileno(),),
+            start_new_session=True,
+        )
+
+    def _fork(self, control: socket.socket, target: str, preload: Sequence[str]) -> _Fork:
+        output = os.dup(self._output.fileno())
+        with warnings.catch_warnings():
+            # Other threads do not come along; what they hold locked is nothing that a worker needs.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
+        if pid:
+            os.close(output)
+            return _Fork(pid)
+        try:
+            self._control.close()
+            os.setsid()
+            child.redirect(output)
+            serve(control.detach(), target, preload)
+        finally:
+            os._exit(1)
 
     def _wait_until_ready(self) -> None:
         self._control.settimeout(START_SECONDS)
@@ -200,6 +227,37 @@ def serve(control: int, target: str, preload: Sequence[str]) -> NoReturn:
     gc.enable()
     _Server(socket.socket(fileno=control), target).run()
     os._exit(0)
+
+
+class _Fork:
+    """A fork of this process, as ``Popen`` would have it."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._status: int | None = None
+
+    def poll(self) -> int | None:
+        """Return the wait status, ``None`` while it runs."""
+        if self._status is None:
+            with suppress(ChildProcessError):
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+                self._status = status if pid else None
+        return self._status
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; raises ``TimeoutExpired``."""
+        deadline = Deadline(timeout) if timeout is not None else None
+        while (status := self.poll()) is None:
+            if deadline is not None and deadline.passed():
+                raise subprocess.TimeoutExpired("the fork server", timeout or 0.0)
+            time.sleep(0.005)
+        return status
+
+    def kill(self) -> None:
+        """End it, unless it has ended."""
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
 
 
 class _Server:

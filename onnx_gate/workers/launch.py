@@ -19,7 +19,8 @@ class Launch:
     ``python`` is another interpreter than the gate's, with packages of its own. ``environment``
     is the whole of it, null for the gate's own. ``owner`` is the uid that has to write into a
     model's folder, null where it is the gate's. ``policy`` is the sandbox's, and ``private`` the
-    folder for what each model may write and no other, null without a sandbox.
+    folder for what each model may write and no other, null without a sandbox. ``forked``: it is a
+    fork of the calling process, and so has that one's objects; nothing above applies to it then.
     """
 
     prefix: tuple[str, ...] = ()
@@ -28,6 +29,7 @@ class Launch:
     owner: int | None = None
     policy: Policy | None = None
     private: Path | None = None
+    forked: bool = False
 
     def confinement(self, name: str, folder: Path) -> Confinement | None:
         """Make the private folders of a model and say what it is confined to.
