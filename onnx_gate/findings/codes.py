@@ -155,6 +155,8 @@ OG406 = Code("OG406", ("warning",), advice=True)
 OG407 = Code("OG407", ("warning",))
 OG408 = Code("OG408", ("warning",))
 OG409 = Code("OG409", ("warning",))
+OG410 = Code("OG410", kinds=("unverified",))
+OG411 = Code("OG411", ("note",))
 
 # Workers.
 OG501 = Code("OG501", kinds=("crashed",))

@@ -22,7 +22,8 @@ class Coverage:
     ``compared`` are checks that count and have compared something, ``refused`` those in which a
     side raised, ``advice`` those that cannot fail the model. ``open`` and ``open_of`` are
     elements: those that PyTorch leaves open, of all in the checks that have some; ``causes`` says
-    why. ``sizes`` are the sizes that were compared, of each dynamic dimension. ``resolution`` is
+    why. ``outside`` and ``outside_of`` are those outside of the masks that outputs are judged by.
+    ``sizes`` are the sizes that were compared, of each dynamic dimension. ``resolution`` is
     the smallest relative error that some case would have caught in every output, null where it is
     not known.
     """
@@ -33,6 +34,8 @@ class Coverage:
     open: int
     open_of: int
     causes: tuple[OpenCause, ...]
+    outside: int
+    outside_of: int
     sizes: Mapping[str, tuple[int, ...]]
     resolution: float | None
 
@@ -42,6 +45,7 @@ def coverage(model: ModelResult) -> Coverage:
     counting = [c for c in model.checks if not c.advice]
     compared = [c for c in counting if c.verdict in COMPARED]
     opened = [c for c in compared if c.open]
+    masked = [c for c in compared if c.outside]
     sizes: dict[str, set[int]] = {}
     for check in compared:
         for name, size in check.sizes.items():
@@ -53,6 +57,8 @@ def coverage(model: ModelResult) -> Coverage:
         open=sum(check.open for check in opened),
         open_of=sum(check.open + check.compared for check in opened),
         causes=tuple(dict.fromkeys(cause for check in opened for cause in check.causes)),
+        outside=sum(check.outside for check in masked),
+        outside_of=sum(check.outside + check.open + check.compared for check in masked),
         sizes={name: tuple(sorted(values)) for name, values in sizes.items()},
         resolution=_resolution([c for c in compared if c.verdict == "pass"]),
     )
@@ -76,6 +82,9 @@ def describe(model: ModelResult) -> str:
     if numbers.open:
         of = f"{format_int(numbers.open)} of {format_int(numbers.open_of)} elements open"
         parts.append(f"{of} ({', '.join(numbers.causes)})" if numbers.causes else of)
+    if numbers.outside:
+        outside, of = format_int(numbers.outside), format_int(numbers.outside_of)
+        parts.append(f"{outside} of {of} elements not compared, outside their mask")
     if numbers.sizes:
         shown = [f"{plain(name, _NAME)}={_few(each)}" for name, each in numbers.sizes.items()]
         parts.append(" ".join([*shown[:_DIMENSIONS], *["…"] * (len(shown) > _DIMENSIONS)]))

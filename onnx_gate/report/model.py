@@ -223,7 +223,8 @@ class Check(_Frozen):
 
     ``sizes`` are those of the dynamic dimensions. ``refused`` is who raised. ``compared`` is the
     number of elements that were finite on both sides and of which PyTorch has one answer; the
-    ``open`` ones, of which it has several because of ``causes``, are not among them.
+    ``open`` ones, of which it has several because of ``causes``, are not among them, and neither are
+    those ``outside`` the mask that the manifest has the output judged by.
     ``resolution`` is the smallest relative error of the output that the check would have refused,
     null where it was not found out.
     ``refusal`` is what the runtime's refusal says as values: an input's size, or the node that gave
@@ -247,6 +248,7 @@ class Check(_Frozen):
     compared: int = 0
     open: int = 0
     causes: tuple[OpenCause, ...] = ()
+    outside: int = 0
     resolution: Number | None = None
     refusal: dict[str, Any] = {}
     edge: str = ""

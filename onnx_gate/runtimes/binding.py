@@ -205,10 +205,14 @@ def _need_parameter(name: str, signature: inspect.Signature, taken: Sequence[str
     parameters = signature.parameters
     if name in parameters:
         return
-    near = difflib.get_close_matches(name, [p for p in parameters if p not in taken], 1, 0.6)
+    free = [p for p in parameters if p not in taken]
+    near = difflib.get_close_matches(name, free, 1, 0.6)
     kinds = {parameter.kind for parameter in parameters.values()}
     if near or not kinds & {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}:
+        needed = [p for p in free if parameters[p].default is Parameter.empty]
         hint = f" (is it {near[0]!r}?)" if near else ""
+        if not near and len(needed) == 1:
+            hint = f" (where {needed[0]} holds several tensors, this one is {needed[0]}.{name})"
         raise _mismatch(f"forward has no parameter {name!r}{hint}", signature)
 
 

@@ -114,7 +114,7 @@ def _of_kind(name: str, tree: Mapping[str, Tree], kind: Any) -> Make | None:
         made = {key: _make(f"{name}.{key}", each, inner) for key, each in tree.items()}
         whole: Callable[[Any], Any] = dict if inspect.isabstract(origin) else origin
         return lambda values: whole({key: make(values) for key, make in made.items()})
-    if origin is object or not _takes(origin, tree):
+    if origin in (object, Any) or not _takes(origin, tree):
         return None
     made = {key: _make(f"{name}.{key}", each, None) for key, each in tree.items()}
     return lambda values: origin(**{key: make(values) for key, make in made.items()})

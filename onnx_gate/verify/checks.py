@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,13 +19,15 @@ from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.experience import KEPT_BYTES, Experience
 from onnx_gate.verify.inputs.cases import Case, Cases, cases
 from onnx_gate.verify.judge.judge import judge
-from onnx_gate.verify.judge.judgement import Judgement
+from onnx_gate.verify.judge.judgement import Judgement, is_floating
 from onnx_gate.verify.judge.scale import Stratum
+from onnx_gate.verify.judge.where import Selection, judge_selected, selection
 from onnx_gate.verify.pairing import RuleBook, order_of
 from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.sessions import Sessions, answers_of, without_optimisations
 from onnx_gate.verify.stopwatch import Clock
+from onnx_gate.workers import tracebacks
 
 STORED = "stored"
 
@@ -33,14 +36,15 @@ STORED = "stored"
 class _Asked:
     """What PyTorch says of a case, or why it refuses.
 
-    ``slow``: it answers with the fast path of attention off only. ``strata`` are those of each
-    output.
+    ``slow``: it answers with the fast path of attention off only. ``selected`` are the positions
+    of each output that are judged, ``strata`` the kinds of their elements.
     """
 
     reference: CaseReference | None
     refusal: Refusal | None = None
     slow: bool = False
     strata: tuple[tuple[Stratum, ...], ...] = ()
+    selected: tuple[Selection | None, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -72,6 +76,7 @@ class Checker:
     def __post_init__(self) -> None:
         self._float64 = Float64Reference(self.eager)
         self._slow = self.eager.without_fast_path()
+        self._refusals: set[str] = set()
         self._rules = RuleBook(self.spec, self.eager.module, self.workspace, self.threads)
 
     def run(self) -> tuple[Check, ...]:
@@ -154,21 +159,35 @@ class Checker:
                 outputs = eager.run(case.arrays)
         except Refusal as refusal:
             if self._slow is None:
-                return _Asked(None, refusal)
+                return self._refused(case, refusal)
             try:
                 outputs = self._slow.run(case.arrays)
             except Refusal:
-                return _Asked(None, refusal)
+                return self._refused(case, refusal)
             eager, float64, slow = self._slow, Float64Reference(self._slow), True
         reference = CaseReference(eager, float64, case.arrays, outputs, self.clock)
-        strata = []
+        strata, selected = [], []
         with self.clock.of("compare"):
             for name, array in zip(outputs.names, outputs.arrays, strict=True):
+                positions = selection(
+                    self.spec, name, array.shape, case.arrays, case.sizes, case.id
+                )
+                selected.append(positions)
+                if positions is not None and is_floating(array.dtype):
+                    array = positions.of(array)
                 experience = self.experience.setdefault(name, Experience())
                 if not case.advice:
                     experience.learn(array, at_edge=case.kind == "edges")
                 strata.append(experience.strata(array))
-        return _Asked(reference, None, slow, tuple(strata))
+        return _Asked(reference, None, slow, tuple(strata), tuple(selected))
+
+    def _refused(self, case: Case, refusal: Refusal) -> _Asked:
+        """Keep where an exception of ``forward`` comes from: once for each, in the model's log."""
+        if str(refusal) not in self._refusals:
+            self._refusals.add(str(refusal))
+            print(f"{case.id}: PyTorch refuses", file=sys.stderr)
+            tracebacks.write(refusal)
+        return _Asked(None, refusal)
 
     def _case(self, case: Case, asked: _Asked, sessions: Mapping[str, Session]) -> Iterator[Check]:
         if asked.reference is not None and case.expected:
@@ -211,11 +230,17 @@ class Checker:
     ) -> Check:
         name, expected = reference.outputs.names[index], reference.outputs.arrays[index]
         rules = self._rules.of(name, candidate.dtype)
+        outside = 0
+        selected, answers = asked.selected[index], reference.output(index)
         try:
             with self.clock.of("compare"):
-                judged = judge(
-                    candidate, expected, rules, asked.strata[index], reference.output(index)
-                )
+                if selected is None:
+                    judged = judge(candidate, expected, rules, asked.strata[index], answers)
+                else:
+                    judged = judge_selected(
+                        candidate, expected, rules, asked.strata[index], answers, selected
+                    )
+                    outside, expected = selected.outside(expected), selected.of(expected)
                 if judged.holds and not case.advice and not judged.open:
                     self.experience[name].try_judge(case.id, expected, rules, judged)
         except (ValueError, TypeError) as error:
@@ -232,7 +257,8 @@ class Checker:
         # Nobody chose the default edges, and on constant inputs some models magnify rounding alone.
         chosen = case.named or case.kind != "edges"
         magnified = judged.uncapped and not judged.holds and not chosen
-        return _judged(case, label, name, judged, advice=case.advice or magnified)
+        check = _judged(case, label, name, judged, advice=case.advice or magnified)
+        return check.model_copy(update={"outside": outside}) if outside else check
 
     def _stored(self, case: Case, asked: _Asked, reference: CaseReference) -> Iterator[Check]:
         """Compare the outputs that a file of inputs holds with what PyTorch says now."""

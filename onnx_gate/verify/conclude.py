@@ -134,6 +134,8 @@ def _uncompared_outputs(compared: Sequence[Check]) -> Iterator[Finding]:
         if any(check.open for check in checks):
             causes = ", ".join(dict.fromkeys(c for check in checks for c in check.causes))
             why = f"PyTorch leaves all of it open ({causes})"
+        elif all(check.outside for check in checks):
+            why = "the input that says where it is judged was 0 everywhere, in every case"
         elif all(check.metrics is not None and not check.metrics.elements for check in checks):
             why = "it was empty in every case"
         else:
@@ -151,6 +153,15 @@ def _remarks(checks: Sequence[Check], tried: Tried) -> Iterator[Finding]:
     for check in counting:
         by_output.setdefault(check.output, []).append(check)
     for name, own in by_output.items():
+        masked = [check for check in own if check.outside and check.verdict == "pass"]
+        if masked:
+            outside = sum(check.outside for check in masked)
+            of = outside + sum(check.open + check.compared for check in masked)
+            yield codes.OG411.finding(
+                f"{outside} of {of} elements of {name} were not compared: the manifest has it judged "
+                f"by a mask, which is 0 there ({_cases(masked)})",
+                data={"output": name, "outside": outside, "of": of},
+            )
         opened = [check for check in own if check.open and check.verdict == "pass"]
         if opened:
             causes = ", ".join(dict.fromkeys(c for check in opened for c in check.causes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -113,6 +114,8 @@ def verify(
         delete_export(context.folder)
         lost = (start or 0.0) + time.monotonic() - began
         return verify(spec, replace(context, reuse=False), emit, explain, lost)
+    if result.error is not None:
+        print(f"{result.error.kind}: {result.error.message}", file=sys.stderr)
     if not _room_for_a_fork(spec):
         return _undiagnosed(spec, result) if explain is not None else result
     if not context.patterns and not spec.suites:

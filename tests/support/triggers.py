@@ -67,6 +67,8 @@ TRIGGERS: dict[str, tuple[tuple[str, str], ...]] = {
     "OG407": (("findings", "loose"),),
     "OG408": (("findings", "threshold"),),
     "OG409": (("findings", "couples"),),
+    "OG410": (("findings", "unmasked"),),
+    "OG411": (("findings", "masked"),),
     "OG501": (("hostile", "exits"), ("hostile", "segfaults")),
     "OG502": (("hostile", "loops"),),
     "OG503": (("hostile", "allocates"),),

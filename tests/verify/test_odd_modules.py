@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from typing import Any
 
 import pytest
@@ -351,7 +353,12 @@ def test_no_oddity_takes_the_gate_down(
     )
     CURRENT[:] = [module]
     spec = load(folder / "onnx-gate.yml").models[0]
-    result = verify(spec, Context(folder, folder / "out"), lambda _: None)
+    with contextlib.redirect_stderr(io.StringIO()) as log:
+        result = verify(spec, Context(folder, folder / "out"), lambda _: None)
     if result.verdict == "error":
         assert result.error is not None
         assert result.error.message.strip(": ")
+        # A model's log is its standard error: it has the traceback, or what was compared with nothing.
+        assert "Traceback" in log.getvalue() or result.error.message in log.getvalue()
+    if any(check.refused for check in result.checks):
+        assert "Traceback" in log.getvalue()

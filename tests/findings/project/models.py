@@ -393,6 +393,13 @@ class Nested(nn.Module):
         return batch.image * batch.mask[:, None]
 
 
+class Doubling(nn.Module):
+    """Means something where the mask is not 0."""
+
+    def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        return {"y": x * 2, "length": mask.sum(-1)}
+
+
 class Cached(nn.Module):
     """Takes a cache."""
 
