@@ -53,7 +53,8 @@ models:
     inputs:
       image: {dtype: float32, shape: [batch, 3, 224, 224], range: [0, 1]}
     outputs: [logits]                 # names; or name -> tolerance for that output
-    export: {exporter: dynamo, opset: 20, example: {batch: 3}}
+    export:
+      {exporter: dynamo, opset: 20, example: {batch: 3}, optimize: true, options: {external_data: true}}
     dims: {batch: [1, 8, 128]}
     runtimes:
       - onnxruntime
@@ -79,6 +80,29 @@ models:
     onnx: artifacts/detector.onnx     # a committed file: verified as it is, nothing is exported
     inputs: {image: "float32[1, 3, 640, 640]"}
     outputs: {boxes: boxes, scores: null}
+  fine-tuned:
+    model: models/resnet.py:build
+    weights: {file: runs/last.ckpt, key: state_dict, strip: "model."}
+    inputs: {image: "float32[batch, 3, 224, 224]"}
+    export:
+      exporter: torchscript
+      options:
+        do_constant_folding: true
+        keep_initializers_as_inputs: false
+        autograd_inlining: true
+        custom_opsets: {my.domain: 1}
+  released:                           # your own script, and what it writes
+    model: models/resnet.py:build
+    export: {command: "python release.py --out {output}"}
+    inputs: {image: "float32[batch, 3, 224, 224]"}
+  built:
+    model: models/resnet.py:build
+    export: {command: make release, file: artifacts/resnet18.onnx}
+    inputs: {image: "float32[batch, 3, 224, 224]"}
+  smaller:
+    reference: artifacts/detector.onnx                # no PyTorch: one file is held against another
+    onnx: artifacts/detector.int8.onnx
+    tolerance: int8
 """
 
 _INTRODUCTION = f"""\
@@ -195,7 +219,9 @@ _ORDER = (
     "ToleranceEntry",
     "TopKEntry",
     "RuntimeEntry",
+    "WeightsEntry",
     "ExportEntry",
+    "ExportOptionsEntry",
     "WaiverEntry",
 )
 

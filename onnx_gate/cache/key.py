@@ -16,8 +16,8 @@ from onnx_gate.manifest import FilesSuite, GeneratorSuite, ModelSpec
 _INDIFFERENT = ("line", "required", "waivers")
 # The rest says how the file is judged, not how it is made.
 _OF_EXPORT = (
-    *("name", "model", "inputs", "args", "kwargs", "call", "caches", "weights", "onnx", "outputs"),
-    *("export", "dims", "named_dims", "seed", "examples"),
+    *("name", "model", "reference", "inputs", "args", "kwargs", "call", "caches", "weights"),
+    *("onnx", "outputs", "export", "dims", "named_dims", "seed", "examples"),
 )
 
 

@@ -79,6 +79,10 @@ class Recorder:
         self._watch_safetensors()
         sys.addaudithook(hook)
 
+    def lose(self) -> None:
+        """Note that something is read which nobody sees."""
+        self._lost = True
+
     def add(self, paths: Iterable[str]) -> None:
         """Note files that are read by other means."""
         self._opened.update(os.path.abspath(path) for path in paths)

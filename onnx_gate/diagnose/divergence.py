@@ -44,7 +44,7 @@ class Divergence:
         return self.runner.graph
 
     @property
-    def exporters(self) -> tuple[str, str]:
+    def exporters(self) -> tuple[str, ...]:
         """The exporters that a fresh export is tried with, the file's own first."""
         return ("torchscript", "dynamo") if _is_traced(self.subject) else ("dynamo", "torchscript")
 

@@ -35,8 +35,10 @@ def decide_on_node(
         return blamed
     ours, theirs, expected = answers
     blame = _blame(ours, theirs, expected)
+    if blame == "exporter" and subject.spec.reference is not None:
+        blame = "conversion"
     # The graph of a committed file may be old as well as wrong.
-    if blame == "exporter" and subject.exported.exporter == "file":
+    elif blame == "exporter" and subject.exported.exporter == "file":
         blame = None
     assert located.node is not None
     node = f"{located.node.op_type} {located.node.name or located.node.output}"

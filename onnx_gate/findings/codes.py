@@ -118,6 +118,7 @@ OG126 = Code(
 )
 OG127 = Code("OG127", kinds=("build",))
 OG128 = Code("OG128", kinds=("build",))
+OG130 = Code("OG130", kinds=("build",))
 
 # Building and exporting.
 OG201 = Code("OG201", kinds=("export",))
@@ -136,6 +137,8 @@ OG208 = Code(
 )
 OG209 = Code("OG209", kinds=("export",))
 OG210 = Code("OG210", kinds=("export",))
+OG211 = Code("OG211", kinds=("export",))
+
 
 # Runtimes.
 OG301 = Code("OG301", kinds=("runtime",))

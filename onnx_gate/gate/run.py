@@ -35,6 +35,7 @@ from onnx_gate.report.model import (
 from onnx_gate.report.times import timed_line
 from onnx_gate.report.verdict import count, overall
 from onnx_gate.text import plain
+from onnx_gate.verify.checkpoint_files import checkpoint_files
 from onnx_gate.verify.context import Context, today
 from onnx_gate.workers import tracebacks
 from onnx_gate.workers.admission import expectation
@@ -383,7 +384,7 @@ def _open_cache(manifest: Manifest, options: Options, threads: int) -> Cache:
 def _weights(spec: ModelSpec, workspace: Path) -> int:
     """Bytes of the files of weights that the manifest names, external data beside them included."""
     total = 0
-    for path in filter(None, (spec.weights, spec.onnx)):
+    for path in filter(None, (spec.reference, spec.onnx)):
         file = workspace / path
         with suppress(OSError):
             total += sum(
@@ -391,4 +392,8 @@ def _weights(spec: ModelSpec, workspace: Path) -> int:
                 for each in file.parent.iterdir()
                 if each.name.startswith(file.name)
             )
+    if spec.weights is not None:
+        for file in checkpoint_files(workspace / spec.weights.file, workspace):
+            with suppress(OSError):
+                total += file.stat().st_size
     return total

@@ -24,9 +24,11 @@ from onnx_gate.report.io import to_message
 from onnx_gate.report.model import ModelError, ModelResult
 from onnx_gate.runtimes.base import find_runtime
 from onnx_gate.text import last_lines, plain
+from onnx_gate.verify.checkpoint_files import checkpoint_files
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.source_lines import at, of_error
 from onnx_gate.verify.verify import verify
+from onnx_gate.verify.wording import against_file
 from onnx_gate.workers import child, tracebacks
 from onnx_gate.workers.worker_log import TAIL_LINES
 
@@ -50,9 +52,13 @@ def work(payload: tuple[ModelSpec, Context], emit: Callable[[dict[str, Any]], No
         if os.getpid() != pid:  # a fork that the model made has no result to give
             raise
         result = _failed(spec, context, error, tracebacks.report(error, emit))
+    result = against_file(spec, result)
     message = {"kind": "result", "environment": environment, "model": to_message(result)}
     if recorder is not None:
         recorder.add(_declared(spec, context.workspace))
+        if spec.export.command is not None:
+            # What another program reads is not seen: the verdict holds for this run alone.
+            recorder.lose()
         message["recorded"] = recorder.message(str(context.workspace), _own(context))
     emit(message)
 
@@ -93,9 +99,8 @@ def _origin(error: BaseException) -> str:
 def _declared(spec: ModelSpec, workspace: Path) -> Iterator[str]:
     """The files that the manifest names, which native code reads, and those that they name."""
     if spec.weights is not None:
-        yield str(workspace / spec.weights)
-    if spec.onnx is not None:
-        path = workspace / spec.onnx
+        yield from map(str, checkpoint_files(workspace / spec.weights.file, workspace))
+    for path in (workspace / name for name in (spec.reference, spec.onnx) if name is not None):
         yield str(path)
         with suppress(Exception):
             for tensor in onnx.load(str(path), load_external_data=False).graph.initializer:

@@ -15,6 +15,7 @@ from onnx_gate.report.model import Change
 from onnx_gate.text import quote
 
 _Kind = Literal["required", "tolerance", "suites", "dims", "waiver", "other"]
+_OWN = {False: "a function of the repository's own", True: "a command of the repository's own"}
 _LEVELS = (None, *reversed(OPTIMIZATIONS))
 
 
@@ -130,13 +131,25 @@ def _runs_off(runtimes: Sequence[RuntimeSpec]) -> bool:
 
 
 def _source(base: ModelSpec, head: ModelSpec) -> Iterator[str]:
+    if base.reference != head.reference and head.reference is not None:
+        was = "PyTorch" if base.reference is None else f"the file {quote(base.reference)}"
+        yield f"held against the file {quote(head.reference)}, no longer against {was}"
     if base.onnx is not None and head.onnx is None:
         yield f"the committed file {quote(base.onnx)} is no longer verified: an export is"
-    exporter = head.export.exporter
-    before = None if base.onnx is not None else base.export.exporter
-    if head.onnx is None and ":" in exporter and exporter != before:
-        was = f"{quote(before)} → " if before is not None else ""
-        yield f"exporter {was}{quote(exporter)}, a function of the repository's own"
+    maker = _own_maker(head)
+    if maker is not None and maker != _own_maker(base):
+        was = "" if base.onnx is not None else f"{quote(_maker(base))} → "
+        yield f"exporter {was}{quote(maker)}, {_OWN[head.export.command is not None]}"
+
+
+def _own_maker(spec: ModelSpec) -> str | None:
+    """Return the function or the command of the repository's that makes the file."""
+    maker = _maker(spec)
+    return maker if spec.onnx is None and (":" in maker or spec.export.command) else None
+
+
+def _maker(spec: ModelSpec) -> str:
+    return spec.export.command or spec.export.exporter
 
 
 _ASPECTS: tuple[tuple[_Kind, Callable[[ModelSpec, ModelSpec], Iterator[str]]], ...] = (

@@ -5,6 +5,7 @@ from onnx_gate.manifest.problems import ManifestError, Problem
 from onnx_gate.manifest.spec import (
     ADVICE_SUITES,
     BUILT_IN_SUITES,
+    COMMAND,
     DEFAULT_SIZES,
     DEFAULT_SUITES,
     DTYPES,
@@ -25,11 +26,13 @@ from onnx_gate.manifest.spec import (
     Tolerance,
     TopK,
     Waiver,
+    WeightsSpec,
 )
 
 __all__ = [
     "ADVICE_SUITES",
     "BUILT_IN_SUITES",
+    "COMMAND",
     "DEFAULT_SIZES",
     "DEFAULT_SUITES",
     "DTYPES",
@@ -52,5 +55,6 @@ __all__ = [
     "Tolerance",
     "TopK",
     "Waiver",
+    "WeightsSpec",
     "load",
 ]

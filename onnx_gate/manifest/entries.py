@@ -339,28 +339,40 @@ Runtime = Annotated[
 ]
 
 
-class ExportEntry(Entry):
-    """How the ONNX file is made."""
+class WeightsEntry(Entry):
+    """A checkpoint, and where in it the model's weights are. The path alone is the short form."""
 
-    model_config = ConfigDict(title="Export")
+    model_config = ConfigDict(title="Weights")
 
-    exporter: fields.Maybe[fields.Exporter] = Field(
-        default=None,
-        description="`dynamo`, `torchscript`, or a function `(module, example, path) -> None` of "
-        "yours that writes the ONNX file.",
-        json_schema_extra={"default": "dynamo"},
+    file: fields.WeightsPath = Field(
+        description="A file (`.safetensors`, or `.pt`, `.pth`, `.pth.tar`, `.bin`, `.ckpt` read with "
+        "`weights_only`), the index of a sharded one (`.index.json`), or a folder of "
+        "`save_pretrained`."
     )
-    opset: fields.Maybe[Annotated[int, Field(strict=True, ge=1, le=99)]] = Field(
+    key: fields.Maybe[fields.Words] = Field(
         default=None,
-        description="The version of the operator set.",
-        json_schema_extra={"$comment": "default: the exporter's own"},
+        description="Where in the file the state dict is, such as `state_dict` or `ema.model`.",
+        json_schema_extra={"$comment": "default: looked for"},
     )
-    example: fields.Maybe[dict[fields.Identifier, Annotated[fields.Size, Field(ge=1)]]] = Field(
+    strip: fields.Maybe[fields.Words] = Field(
         default=None,
-        description="The size that a dynamic dimension has in the inputs that the model is exported "
-        "with.",
-        json_schema_extra={"$comment": "default: a prime of its own, or a size of `dims`"},
+        description="What the keys in the file begin with that the model's do not, such as `model.`. "
+        "Keys that do not begin so are left out.",
     )
+
+
+def _weights(value: Any) -> Any:
+    if isinstance(value, str):
+        return {"file": value}
+    if not isinstance(value, dict):
+        raise mistake(f"expected the path of a checkpoint or a mapping, found {describe(value)}")
+    return value
+
+
+Weights = Annotated[
+    WeightsEntry,
+    BeforeValidator(_weights, json_schema_input_type=fields.WeightsPath | WeightsEntry),
+]
 
 
 class WaiverEntry(Entry):

@@ -54,8 +54,8 @@ RelativePath = Annotated[
 ]
 WeightsPath = Annotated[
     str,
-    PlainValidator(readers.read_weights),
-    _schema("path", pattern=rf"^{_RELATIVE}\.(safetensors|pt|pth)$"),
+    PlainValidator(readers.read_path),
+    _schema("path", pattern=f"^{_RELATIVE}$", examples=["checkpoints/model.safetensors"]),
 ]
 OnnxPath = Annotated[
     str, PlainValidator(readers.read_onnx), _schema("path", pattern=rf"^{_RELATIVE}\.onnx$")

@@ -35,6 +35,40 @@ def complaint(workspace: Path, relative: str) -> str | None:
     return f"no such file: {quote(relative)}{hint}"
 
 
+CHECKPOINTS = (".safetensors", ".pt", ".pth", ".pth.tar", ".bin", ".ckpt")
+INDEX = ".index.json"
+PRETRAINED = (
+    "model.safetensors",
+    f"model.safetensors{INDEX}",
+    "diffusion_pytorch_model.safetensors",
+    f"diffusion_pytorch_model.safetensors{INDEX}",
+    "pytorch_model.bin",
+    f"pytorch_model.bin{INDEX}",
+)
+"""What ``save_pretrained`` calls the weights in its folder; the first that is there is read."""
+
+
+def weights_complaint(workspace: Path, relative: str) -> str | None:
+    """What is wrong with a path that should be a checkpoint: a file, or a folder with one."""
+    path = workspace / relative
+    if is_inside(workspace, path) and path.is_dir():
+        if any((path / name).is_file() for name in PRETRAINED):
+            return None
+        names = sorted(each.name for each in path.iterdir() if each.is_file())
+        has = f"it has {', '.join(names[:6])}" if names else "it has no files"
+        return (
+            f"the folder {quote(relative)} holds no weights of save_pretrained ({PRETRAINED[0]} or "
+            f"{PRETRAINED[4]}); {has}; name the file"
+        )
+    wrong = complaint(workspace, relative)
+    if wrong is None and not relative.endswith((*CHECKPOINTS, INDEX)):
+        return (
+            f"{quote(relative)} cannot be read; the file must end in {', '.join(CHECKPOINTS)} or "
+            f"{INDEX}"
+        )
+    return wrong
+
+
 def reference_complaint(workspace: Path, reference: str) -> str | None:
     """The same for ``file.py:attribute``; a dotted module is found only when it is imported."""
     where = reference.rpartition(":")[0]

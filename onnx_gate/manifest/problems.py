@@ -77,6 +77,19 @@ def describe(value: Any) -> str:
     return "a list" if isinstance(value, list | tuple) else "a mapping"
 
 
+def missing(key: str) -> str:
+    """A key that has to be there is not, and what to write."""
+    example = {
+        "version": "; add 'version: 1'",
+        "models": "; add 'models:' and below it each model by its name",
+        "model": "; add 'model: models/resnet.py:build'",
+        "inputs": "; add 'inputs:' and below it each input, as in 'image: float32[batch, 3]'",
+        "until": "; add 'until: 2027-03-31', the last day of the waiver",
+        "reason": "; say why the divergence is accepted",
+    }
+    return f"the key {quote(key)} is missing{example.get(key, '; add it')}"
+
+
 def dotted(path: Keys) -> str:
     """``models.resnet18.suites[1]``; a key that is not a plain word is quoted."""
     text = ""

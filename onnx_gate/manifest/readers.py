@@ -120,19 +120,11 @@ def read_path(value: Any) -> str:
     return path
 
 
-def read_weights(value: Any) -> str:
-    """The path of a file of weights."""
-    return _with_suffix(read_path(value), (".safetensors", ".pt", ".pth"))
-
-
 def read_onnx(value: Any) -> str:
     """The path of an ONNX file."""
-    return _with_suffix(read_path(value), (".onnx",))
-
-
-def _with_suffix(path: str, suffixes: tuple[str, ...]) -> str:
-    if not path.endswith(suffixes):
-        raise mistake(f"{quote(path)} cannot be read; the file must end in {' or '.join(suffixes)}")
+    path = read_path(value)
+    if not path.endswith(".onnx"):
+        raise mistake(f"{quote(path)} cannot be read; the file must end in .onnx")
     return path
 
 

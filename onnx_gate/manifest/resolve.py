@@ -9,6 +9,7 @@ from typing import Any
 from onnx_gate.manifest import nesting, paths, shapes, spec
 from onnx_gate.manifest.dimensions import names_of
 from onnx_gate.manifest.entries import CacheEntry, OutputEntry, RuntimeEntry, ToleranceEntry
+from onnx_gate.manifest.exports import OF_EXPORTER, ExportEntry
 from onnx_gate.manifest.inputs import (
     bounds_problems,
     expanded,
@@ -93,14 +94,21 @@ class Resolver:
         merged: dict[str, Any] = {
             key: getattr(model if key in set_here else defaults, key) for key in origin
         }
-        self._find_reference((*here, "model"), model.model)
-        for key, path in (("weights", model.weights), ("onnx", model.onnx)):
+        if model.model is not None:
+            self._find_reference((*here, "model"), model.model)
+        for key, path in (("reference", model.reference), ("onnx", model.onnx)):
             if path is not None:
                 self._find((*here, key), path)
+        if model.weights is not None and self._workspace is not None:
+            wrong = paths.weights_complaint(self._workspace, model.weights.file)
+            self._tell((*here, "weights", "file"), wrong)
+        if model.reference is not None and model.reference == model.onnx:
+            self._tell((*here, "reference"), "a file cannot be held against itself; name another")
         suites = self._named_suites((*origin["suites"], "suites"), merged["suites"])
-        inputs = expanded(model.inputs)
+        written = model.inputs or {}
+        inputs = expanded(written)
         self._need_ranges(here, inputs, suites)
-        for key, problem in (*twice(model.inputs), *nesting.problems(list(inputs))):
+        for key, problem in (*twice(written), *nesting.problems(list(inputs))):
             self._tell((*here, "inputs", key), problem, at_key=True)
         taken = {*inputs, *(nesting.parts(name)[0] for name in inputs)}
         for key in taken & (merged["call"] or {}).keys():
@@ -109,10 +117,13 @@ class Resolver:
             )
         used = {n for each in inputs.values() for dim in each.shape for n in names_of(dim)}
         self._used_dims |= used
-        if not self._is_damaged((*here, "inputs")):
+        if model.inputs is not None and not self._is_damaged((*here, "inputs")):
             self._unused_dims((*here, "dims"), model.dims or {}, used)
         sizes = {**dims, **(defaults.dims or {}), **(model.dims or {})}
         timeout, memory = merged["timeout"], merged["memory"]
+        if model.inputs is None:
+            # Which dimensions the file has is known once it is read.
+            used = set(sizes)
         usual = default_sizes(inputs)
         own = {dim: sizes[dim] for dim in used & sizes.keys()}
         for key, problem in (*size_problems(inputs, own), *bounds_problems(inputs, own)):
@@ -121,13 +132,16 @@ class Resolver:
         return spec.ModelSpec(
             name=name,
             model=model.model,
+            reference=model.reference,
             args=merged["args"] or (),
             kwargs=merged["kwargs"] or {},
             call=merged["call"] or {},
-            weights=model.weights,
+            weights=None
+            if model.weights is None
+            else spec.WeightsSpec(model.weights.file, model.weights.key, model.weights.strip),
             onnx=model.onnx,
             inputs=inputs,
-            caches={n: e.cache for n, e in model.inputs.items() if isinstance(e, CacheEntry)},
+            caches={n: e.cache for n, e in written.items() if isinstance(e, CacheEntry)},
             outputs=self._outputs(outputs, merged["outputs"]),
             where=self._where(outputs, merged["outputs"], inputs),
             export=self._export(here, model, defaults, used),
@@ -234,6 +248,11 @@ class Resolver:
                 made[key] = getattr(entry, key)
                 if key == "exporter" and ":" in made[key]:
                     self._find_reference((*origin, "export", "exporter"), made[key])
+            if entry is not None and "exporter" in entry.model_fields_set:
+                made = {key: value for key, value in made.items() if key not in ("command", "file")}
+        if made.get("command") is not None:
+            return spec.ExportSpec(spec.COMMAND, command=made["command"], file=made.get("file"))
+        made["options"] = self._export_options(here, model, made)
         if not self._is_damaged((*here, "inputs")):
             own = model.export.example if model.export else None
             self._unused_dims((*here, "export", "example"), own or {}, used)
@@ -242,6 +261,26 @@ class Resolver:
             dim: size for dim, size in (made.get("example") or {}).items() if dim in used
         }
         return spec.ExportSpec(**made)
+
+    def _export_options(
+        self, here: Keys, model: ModelEntry, made: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """The options of torch.onnx.export; one that the exporter does not heed is a mistake."""
+        exporter = made.get("exporter", spec.ExportSpec.exporter)
+        entry = made.get("options")
+        options = {key: getattr(entry, key) for key in entry.model_fields_set} if entry else {}
+        given = {**options, **({"optimize": None} if "optimize" in made else {})}
+        heeded = (*OF_EXPORTER.get(exporter, ()), *(("optimize",) if exporter == "dynamo" else ()))
+        for key in sorted(given.keys() - set(heeded)):
+            origin = here if model.export and _writes(model.export, key) else ("defaults",)
+            inner = () if key == "optimize" else ("options",)
+            others = [name for name, known in OF_EXPORTER.items() if key in known] or ["dynamo"]
+            self._tell(
+                (*origin, "export", *inner, key),
+                f"{quote(exporter)} does not heed {quote(key)}, which is for {' and '.join(others)}",
+                at_key=True,
+            )
+        return options
 
     def _runtimes(
         self, here: Keys, entries: tuple[RuntimeEntry, ...] | None
@@ -358,3 +397,8 @@ class Resolver:
     def _tell(self, path: Keys, message: str | None, *, at_key: bool = False) -> None:
         if message is not None:
             self.mistakes.append(Mistake(self._source.known(path), message, at_key))
+
+
+def _writes(entry: ExportEntry, key: str) -> bool:
+    options = entry.options.model_fields_set if entry.options else ()
+    return key in entry.model_fields_set or key in options

@@ -12,7 +12,10 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainValidator,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
     WithJsonSchema,
+    WrapValidator,
     field_validator,
     model_validator,
 )
@@ -20,7 +23,6 @@ from pydantic import (
 from onnx_gate.manifest import fields
 from onnx_gate.manifest.entries import (
     Entry,
-    ExportEntry,
     Input,
     OutputChoice,
     OutputEntry,
@@ -28,11 +30,14 @@ from onnx_gate.manifest.entries import (
     ToleranceChoice,
     ToleranceEntry,
     WaiverEntry,
+    Weights,
 )
-from onnx_gate.manifest.problems import describe
-from onnx_gate.manifest.readers import mistake, unique
+from onnx_gate.manifest.exports import ExportEntry
+from onnx_gate.manifest.problems import describe, missing
+from onnx_gate.manifest.readers import mistake, read_reference, unique
 from onnx_gate.manifest.spec import BUILT_IN_SUITES
 from onnx_gate.manifest.suites import Suite
+from onnx_gate.text import quote
 
 
 def _outputs(value: Any) -> Any:
@@ -140,6 +145,28 @@ class Settings(Entry):
         return value if value is None else unique(value)
 
 
+_Inputs = dict[fields.TensorName, Input]
+_ABSENT: Any = object()
+
+
+def _needed(value: Any, key: str, info: ValidationInfo) -> bool:
+    """Return whether a key is written; raise a mistake where it is not and has to be."""
+    if value is not _ABSENT:
+        return True
+    # A reference that could not be read is a mistake of its own.
+    if "reference" in info.data and info.data["reference"] is None:
+        raise mistake(missing(key))
+    return False
+
+
+def _model(value: Any, info: ValidationInfo) -> str | None:
+    return read_reference(value) if _needed(value, "model", info) else None
+
+
+def _inputs(value: Any, inner: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    return inner(value) if _needed(value, "inputs", info) else None
+
+
 class DefaultsEntry(Settings):
     """Merged under every model: `dims` and `export` key by key, everything else as a whole."""
 
@@ -150,22 +177,41 @@ class ModelEntry(Settings):
     """A model to verify."""
 
     model_config = ConfigDict(
-        title="Model", json_schema_extra={"not": {"required": ["onnx", "export"]}}
+        title="Model",
+        json_schema_extra={
+            "not": {"required": ["onnx", "export"]},
+            "oneOf": [{"required": ["model", "inputs"]}, {"required": ["reference", "onnx"]}],
+        },
     )
 
-    model: fields.Reference = Field(
-        description="An `nn.Module`, a class, or a factory: `file.py:attribute` or "
-        "`package.module:attribute`."
+    reference: fields.Maybe[fields.OnnxPath] = Field(
+        default=None,
+        description="Instead of `model`: an ONNX file that the one called `onnx` is held against, "
+        "such as the one that it was quantised, optimised or converted from.",
     )
-    inputs: dict[fields.TensorName, Input] = Field(
+    model: Annotated[
+        str | None, PlainValidator(_model, json_schema_input_type=fields.Reference)
+    ] = Field(
+        default_factory=lambda: _ABSENT,
+        validate_default=True,
+        description="An `nn.Module`, a class, or a factory: `file.py:attribute` or "
+        "`package.module:attribute`.",
+        json_schema_extra={"$comment": "default: **required**, or `reference`"},
+    )
+    inputs: Annotated[
+        dict[fields.TensorName, Input] | None,
+        WrapValidator(_inputs, json_schema_input_type=_Inputs),
+    ] = Field(
+        default_factory=lambda: _ABSENT,
+        validate_default=True,
         description="The inputs of `forward`, by name: `dtype[shape]`, or a mapping. A dotted name "
         "(`batch.image`, `past.0.key`) is below a parameter that holds several. `{}` where it takes "
-        "none."
+        "none. With `reference` they may be left out: then they are the file's.",
+        json_schema_extra={"$comment": "default: **required** with `model`"},
     )
-    weights: fields.Maybe[fields.WeightsPath] = Field(
+    weights: fields.Maybe[Weights] = Field(
         default=None,
-        description="A file of weights to load: `.safetensors`, or `.pt`/`.pth` read with "
-        "`weights_only`.",
+        description="A checkpoint to load: a path, or a mapping.",
     )
     onnx: fields.Maybe[fields.OnnxPath] = Field(
         default=None,
@@ -174,6 +220,18 @@ class ModelEntry(Settings):
 
     @model_validator(mode="after")
     def _one_source(self) -> ModelEntry:
+        if self.reference is not None:
+            if self.onnx is None:
+                raise mistake("'reference' is held against another file; name that one with 'onnx'")
+            others = [
+                key
+                for key in ("model", "weights", "export", "args", "kwargs", "call")
+                if key in self.model_fields_set
+            ]
+            if others:
+                raise mistake(
+                    f"'reference' stands for a model; remove it, or {', '.join(map(quote, others))}"
+                )
         if self.onnx is not None and self.export is not None:
             raise mistake(
                 "'onnx' and 'export' exclude each other; a committed file is not exported"

@@ -200,15 +200,39 @@ class RuntimeSpec:
 
 
 @dataclass(frozen=True)
-class ExportSpec:
-    """How the ONNX file is made: ``dynamo``, ``torchscript`` or ``package.module:function``.
+class WeightsSpec:
+    """A checkpoint: a file, or a folder that ``save_pretrained`` wrote.
 
-    ``example`` has the sizes of dynamic dimensions that the export's example must have.
+    ``key`` is the dotted path to the state dict within what the file holds, ``strip`` what its
+    keys begin with that the model's do not.
+    """
+
+    file: str
+    key: str | None = None
+    strip: str | None = None
+
+
+COMMAND = "command"
+"""What stands for the exporter where the owner's own script makes the file."""
+
+
+@dataclass(frozen=True)
+class ExportSpec:
+    """How the ONNX file is made.
+
+    ``exporter`` is ``dynamo``, ``torchscript``, ``package.module:function`` or ``COMMAND``, which
+    is the shell's ``command``: it writes to the path that stands for ``{output}`` in it, or to
+    ``file``. ``example`` has the sizes of dynamic dimensions that the export's example must have,
+    ``optimize`` and ``options`` are handed to ``torch.onnx.export``.
     """
 
     exporter: str = "dynamo"
     opset: int | None = None
     example: Mapping[str, int] = field(default_factory=dict)
+    optimize: bool | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    command: str | None = None
+    file: str | None = None
 
 
 @dataclass(frozen=True)
@@ -228,6 +252,8 @@ class Waiver:
 class ModelSpec:
     """One model to verify.
 
+    ``model`` is ``None`` where the ONNX file ``onnx`` is held against another one, ``reference``,
+    which is then asked what its inputs are if the manifest names none.
     ``inputs`` are tensors; dotted names (``past.0.key``) say where below a parameter of ``forward``
     they are. ``caches`` has the kind of those parameters that the manifest calls a cache. ``call``
     holds arguments of ``forward`` that are no tensors. ``outputs`` maps each named output to its
@@ -240,13 +266,14 @@ class ModelSpec:
     """
 
     name: str
-    model: str
+    model: str | None
     inputs: Mapping[str, InputSpec]
+    reference: str | None = None
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     call: Mapping[str, Any] = field(default_factory=dict)
     caches: Mapping[str, str] = field(default_factory=dict)
-    weights: str | None = None
+    weights: WeightsSpec | None = None
     onnx: str | None = None
     outputs: Mapping[str, Tolerance | None] | None = None
     where: Mapping[str, str] = field(default_factory=dict)

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from onnx_gate.manifest.entries import CacheEntry, Entry, InputEntry
-from onnx_gate.manifest.problems import Keys, Mistake, describe
+from onnx_gate.manifest.exports import BESIDE_OPTIONS, ExportOptionsEntry
+from onnx_gate.manifest.problems import Keys, Mistake, describe, missing
 from onnx_gate.manifest.schema import ManifestFile
 from onnx_gate.manifest.source import Source
 from onnx_gate.manifest.suites import BUILT_IN_KINDS
@@ -100,7 +101,7 @@ def _mistake(detail: ErrorDetails, source: Source, read_as: Mapping[int, type[En
     kind = detail["type"]
     known = source.known(loc)
     if kind == "missing":
-        return Mistake(known, f"the key {quote(loc[-1])} is missing{_example(str(loc[-1]))}")
+        return Mistake(known, missing(str(loc[-1])))
     if kind == "extra_forbidden":
         entry = read_as.get(id(_at(source.data, loc[:-1])))
         return Mistake(loc, _unknown_key(loc, entry), at_key=True)
@@ -109,23 +110,14 @@ def _mistake(detail: ErrorDetails, source: Source, read_as: Mapping[int, type[En
 
 def _unknown_key(loc: Keys, entry: type[Entry] | None) -> str:
     key = str(loc[-1])
-    if loc == ("defaults", key) and key in ("model", "inputs", "weights", "onnx"):
+    if loc == ("defaults", key) and key in ("model", "reference", "inputs", "weights", "onnx"):
         return f"{quote(key)} belongs to each model; move it there"
+    if entry is ExportOptionsEntry and key in BESIDE_OPTIONS:
+        return f"{quote(key)} is no option here: {BESIDE_OPTIONS[key]}"
     known = {**entry.model_fields, **_ALSO.get(entry, {})} if entry else {}
     if key in BUILT_IN_KINDS and len(loc) == 3:
         return f"{quote(key)} is another kind of suite; write two suites"
     return f"unknown key {quote(key)}{did_you_mean(key, known)}"
-
-
-def _example(key: str) -> str:
-    return {
-        "version": "; add 'version: 1'",
-        "models": "; add 'models:' and below it each model by its name",
-        "model": "; add 'model: models/resnet.py:build'",
-        "inputs": "; add 'inputs:' and below it each input, as in 'image: float32[batch, 3]'",
-        "until": "; add 'until: 2027-03-31', the last day of the waiver",
-        "reason": "; say why the divergence is accepted",
-    }.get(key, "; add it")
 
 
 def sentence(detail: ErrorDetails) -> str:

@@ -14,6 +14,7 @@ TITLES: Mapping[Blame, str] = {
     "optimiser": "ONNX Runtime's optimiser",
     "kernel": "A kernel of ONNX Runtime",
     "stale artifact": "A stale file",
+    "conversion": "The conversion",
     "ill-conditioned": "An ill-conditioned model",
     "undecided": "Undecided",
 }
@@ -24,6 +25,7 @@ MEANINGS: Mapping[Blame, str] = {
     "optimiser": "the graph agrees with PyTorch until ONNX Runtime optimises it.",
     "kernel": "the graph is right, and ONNX Runtime computes it wrongly.",
     "stale artifact": "a fresh export agrees with PyTorch, and the committed file does not.",
+    "conversion": "the file computes something else than the one that it is held against.",
     "ill-conditioned": "PyTorch's own rounding moves the result as far.",
     "undecided": "the experiments do not agree on one culprit.",
 }
@@ -42,7 +44,8 @@ def meaning(diagnosis: Diagnosis) -> str:
     """Return what the blame means."""
     if diagnosis.blame == "undecided" and not diagnosis.evidence:
         return "no experiment was made."
-    return MEANINGS[diagnosis.blame]
+    text = MEANINGS[diagnosis.blame]
+    return text if diagnosis.against == "pytorch" else text.replace("PyTorch", "the reference")
 
 
 def deciding(diagnosis: Diagnosis) -> Evidence | None:

@@ -176,6 +176,7 @@ Blame = Literal[
     "optimiser",
     "kernel",
     "stale artifact",
+    "conversion",
     "ill-conditioned",
     "undecided",
 ]
@@ -187,14 +188,15 @@ class Diagnosis(_Frozen):
     ``node`` is the first one, in topological order, at which the error is born; ``nodes`` are the
     errors along the graph, in topological order, and ``guilty`` is the node's place among them.
     ``beside`` is the node next to which the graph lacks ``node``. ``repro`` is a folder relative to
-    the report's. ``hints`` are codes of findings that explain it. ``note`` says what could not be
-    found out.
+    the report's. ``against`` says what the reference is. ``hints`` are codes of findings that
+    explain it. ``note`` says what could not be found out.
     """
 
     runtime: str
     case: str
     output: str
     blame: Blame
+    against: Literal["pytorch", "file"] = "pytorch"
     evidence: tuple[Evidence, ...] = ()
     node: GraphNode | None = None
     beside: GraphNode | None = None
@@ -260,7 +262,8 @@ class ModelResult(_Frozen):
     """Everything known about one model.
 
     ``line`` is that of its entry in the manifest; ``base`` is its verdict in the baseline, null
-    where there is no baseline or the model is new. ``seconds`` is the life of its worker and
+    where there is no baseline or the model is new. ``reference`` is the ONNX file that it is held
+    against, null where that is a PyTorch model. ``seconds`` is the life of its worker and
     ``peak_memory`` the most bytes that the worker and its descendants were seen to use together
     (each process's resident memory); of a cached result they are those of the run that made it.
     """
@@ -269,6 +272,7 @@ class ModelResult(_Frozen):
     line: int | None = None
     verdict: Verdict
     required: bool = True
+    reference: str | None = None
     cached: bool = False
     error: ModelError | None = None
     stages: tuple[Stage, ...] = ()

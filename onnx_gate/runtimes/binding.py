@@ -16,6 +16,7 @@ from torch import nn
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.manifest.nesting import trees
+from onnx_gate.runtimes.file_module import FileModule
 from onnx_gate.runtimes.structure import Nested, annotated, nested
 
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
@@ -112,6 +113,8 @@ def bind(
     that are caches. Raises ``GateError`` of kind ``build`` (OG104, OG127) for a name that is no
     parameter, and where ``forward`` cannot be called with these inputs.
     """
+    if isinstance(module, FileModule):  # takes the manifest's inputs in the manifest's order
+        return Binding(tuple(names), ())
     constants = dict(constants or {})
     signature = signature_of(module)
     by_parameter = trees(names)

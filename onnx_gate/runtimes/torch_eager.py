@@ -9,17 +9,17 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import torch
 from torch import nn
 
-from onnx_gate.findings import codes
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.runtimes import state
-from onnx_gate.runtimes.base import Array, Refusal, contiguous, first_line
+from onnx_gate.runtimes.base import Array, Refusal, first_line
 from onnx_gate.runtimes.binding import bind
 from onnx_gate.runtimes.outputs import Returned, describe, flatten
+from onnx_gate.runtimes.tensors import to_array as to_array
+from onnx_gate.runtimes.tensors import to_tensor as to_tensor
 
 TORCH_DTYPES: dict[str, torch.dtype] = {
     "float16": torch.float16,
@@ -174,38 +174,3 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
     np.random.seed(seed % 2**32)
     random.seed(seed)
-
-
-def to_tensor(array: Array, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """Return a tensor with its own memory; ``dtype`` applies to floating-point arrays only."""
-    array = contiguous(array)
-    if array.dtype == ml_dtypes.bfloat16:
-        tensor = torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16)
-    else:
-        tensor = torch.from_numpy(np.array(array, copy=True))
-    if dtype is not None and tensor.is_floating_point():
-        tensor = tensor.to(dtype)
-    return tensor
-
-
-def to_array(tensor: torch.Tensor) -> Array:
-    """Return a NumPy copy of ``tensor``; bfloat16 becomes ``ml_dtypes.bfloat16``.
-
-    Raises ``GateError`` of kind ``unverified`` for tensors that ONNX has no dense form of.
-    """
-    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_complex():
-        raise codes.OG107.error(
-            f"an output is a {tensor.layout} tensor of {tensor.dtype}, which cannot be compared; "
-            "return a dense tensor of real numbers",
-        )
-    try:
-        tensor = tensor.detach().cpu().resolve_neg().contiguous()
-        if tensor.dtype == torch.bfloat16:
-            bits: Array = tensor.view(torch.int16).numpy().copy()
-            return bits.view(ml_dtypes.bfloat16)
-        return np.array(tensor.numpy(), copy=True)
-    except (TypeError, RuntimeError, NotImplementedError) as error:
-        raise codes.OG107.error(
-            f"an output is a tensor of {tensor.dtype} on the device {tensor.device}, which NumPy "
-            f"cannot hold: {first_line(error)}",
-        ) from error

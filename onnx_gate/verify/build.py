@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import importlib.util
-import pickle
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +20,8 @@ from onnx_gate.report.model import Finding
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import first_line
 from onnx_gate.runtimes.torch_eager import seed_everything
+from onnx_gate.verify.checkpoint import load_weights, shorten
+from onnx_gate.verify.reference.file import open_file
 from onnx_gate.verify.source_lines import Line, at, of_error
 
 _ACTS_DIFFERENTLY = (
@@ -55,6 +55,9 @@ def build(spec: ModelSpec, workspace: Path) -> Built:
 
     Raises ``GateError`` of kind ``build``; what the user's own code raises is in its message.
     """
+    if spec.reference is not None:
+        return Built(open_file(spec, workspace), ())
+    assert spec.model is not None
     seed_everything(spec.seed)
     target = load_object(spec.model, workspace, f"models.{spec.name}.model")
     # Again, so that the weights do not depend on what else the file makes as it is imported.
@@ -62,7 +65,7 @@ def build(spec: ModelSpec, workspace: Path) -> Built:
     module, made_by_user = _instantiate(target, spec, workspace)
     findings = [_training(module)] if made_by_user else []
     if spec.weights is not None:
-        load_weights(module, workspace / spec.weights, spec.weights)
+        load_weights(module, spec.weights, workspace)
     _have_values(module, spec)
     _to_eval(module, spec, workspace)
     return Built(module, tuple(f for f in (*findings, _float64(module)) if f is not None))
@@ -73,7 +76,7 @@ def _have_values(module: nn.Module, spec: ModelSpec) -> None:
     empty = [name for name, tensor in state.tensors(module) if tensor.is_meta]
     if empty:
         raise codes.OG204.error(
-            f"models.{spec.name}.model: {len(empty)} weights are on the device meta ({_some(empty, 3)}), "
+            f"models.{spec.name}.model: {len(empty)} weights are on the device meta ({shorten(empty, 3)}), "
             "where they have no values: build the model on the CPU, or load weights into it",
         )
 
@@ -131,133 +134,6 @@ def load_function(reference: str, workspace: Path, where: str) -> Callable[..., 
         raise codes.OG204.error(f"{where}: {reference} is a {type(value).__name__}, not a function")
     function: Callable[..., Any] = value
     return function
-
-
-def load_weights(module: nn.Module, path: Path, shown: str) -> None:
-    """Load a ``.safetensors`` or ``weights_only`` checkpoint strictly into ``module``.
-
-    Raises ``GateError`` of kind ``build`` that names the missing, unexpected and misshapen keys.
-    """
-    stored = _read_state(path, shown)
-    try:
-        own = module.state_dict()
-    except Exception as error:
-        raise codes.OG204.error(
-            f"the weights in {shown} cannot be loaded: state_dict() raised "
-            f"{type(error).__name__}: {first_line(error)}",
-        ) from error
-    missing = sorted(own.keys() - stored.keys() - _shared_keys(module, stored))
-    unexpected = sorted(stored.keys() - own.keys())
-    shapes = [
-        f"{key} is {tuple(stored[key].shape)}, the model has {size}"
-        for key in sorted(own.keys() & stored.keys())
-        if (size := _shape_to_fill(own[key])) not in (None, tuple(stored[key].shape))
-    ]
-    problems = [
-        *([f"missing {_some(missing)}"] if missing else []),
-        *([f"unexpected {_some(unexpected)}"] if unexpected else []),
-        *([f"another shape: {_some(shapes)}"] if shapes else []),
-    ]
-    if problems:
-        raise codes.OG205.error(
-            f"the weights in {shown} do not fit the model: {'; '.join(problems)}"
-            + _prefix_hint(own.keys(), stored.keys()),
-        )
-    try:
-        module.load_state_dict(dict(stored), strict=False)
-    except Exception as error:
-        raise codes.OG205.error(
-            f"the weights in {shown} do not fit the model: {type(error).__name__}: "
-            f"{first_line(error)}",
-        ) from error
-
-
-def _shape_to_fill(value: Any) -> tuple[int, ...] | None:
-    """Return the shape that stored weights must have; ``None`` where they decide it."""
-    return state.shape(value) if isinstance(value, torch.Tensor) else None
-
-
-_PREFIXES = {
-    "module.": "save model.module.state_dict(), the model inside DataParallel",
-    "_orig_mod.": "save model._orig_mod.state_dict(), the model inside torch.compile",
-}
-
-
-def _prefix_hint(own: Collection[str], stored: Collection[str]) -> str:
-    """Return which common prefix would have to go, or to be added, for the keys to fit."""
-    prefix = _prefix(own, stored)
-    if prefix:
-        inner = prefix.rstrip(".")
-        remedy = _PREFIXES.get(prefix, f"save model.{inner}.state_dict()")
-        return f"; the file's keys start with {prefix!r}: {remedy}"
-    prefix = _prefix(stored, own)
-    if prefix:
-        return (
-            f"; the model's keys start with {prefix!r}: name the part called "
-            f"{prefix.rstrip('.')} in the manifest, or save the state of the whole model"
-        )
-    return ""
-
-
-def _prefix(short: Collection[str], long: Collection[str]) -> str:
-    """Return what has to stand before every key of ``short`` to make it one of ``long``."""
-    name = min(short, default="")
-    known = set(long)
-    if name:
-        for prefix in sorted({key.removesuffix(name) for key in long if key.endswith(name)}):
-            if prefix and {prefix + each for each in short} <= known:
-                return prefix
-    return ""
-
-
-def _shared_keys(module: nn.Module, stored: Mapping[str, torch.Tensor]) -> set[str]:
-    """Return keys absent from the file whose tensor another, present key holds (tied weights)."""
-    tensors = {**dict(module.named_parameters(remove_duplicate=False))}
-    present = {id(tensor) for name, tensor in tensors.items() if name in stored}
-    return {name for name, tensor in tensors.items() if id(tensor) in present}
-
-
-def _read_state(path: Path, shown: str) -> Mapping[str, torch.Tensor]:
-    try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            loaded: Any = load_file(str(path))
-        else:
-            loaded = torch.load(str(path), map_location="cpu", weights_only=True)
-    except Exception as error:
-        raise codes.OG205.error(
-            f"the weights in {shown} cannot be read: {_unreadable(path, error)}",
-        ) from error
-    for key in ("state_dict", "model_state_dict", "model"):
-        if isinstance(loaded, dict) and isinstance(loaded.get(key), dict):
-            loaded = loaded[key]
-    if not isinstance(loaded, dict) or not all(
-        isinstance(value, torch.Tensor) for value in loaded.values()
-    ):
-        raise codes.OG205.error(f"{shown} is not a state dict: a mapping from names to tensors")
-    return loaded
-
-
-def is_lfs_pointer(path: Path) -> bool:
-    """Return whether Git LFS has left a note in the place of the file."""
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        return file.read(40).startswith(b"version https://git-lfs")
-    return False
-
-
-def _unreadable(path: Path, error: Exception) -> str:
-    if is_lfs_pointer(path):
-        return (
-            "the file is a Git LFS pointer; fetch it with git lfs pull (lfs: true of "
-            "actions/checkout)"
-        )
-    if isinstance(error, pickle.UnpicklingError):
-        return (
-            "it holds other objects than tensors, which are not unpickled; write it with "
-            "torch.save(model.state_dict(), path)"
-        )
-    return first_line(error)
 
 
 def _instantiate(target: Any, spec: ModelSpec, workspace: Path) -> tuple[nn.Module, bool]:
@@ -323,7 +199,7 @@ def _training(module: nn.Module) -> Finding | None:
     if not live:
         return None
     return codes.OG101.finding(
-        f"the model was returned in training mode ({_some(live, 3)} would act differently); "
+        f"the model was returned in training mode ({shorten(live, 3)} would act differently); "
         "the gate verified it in eval() mode. Return model.eval(), or an export of the model as it "
         "is keeps Dropout alive",
     )
@@ -334,14 +210,9 @@ def _float64(module: nn.Module) -> Finding | None:
     if not wide:
         return None
     return codes.OG103.finding(
-        f"{len(wide)} weights are float64 ({_some(wide, 3)}); many runtimes have no float64 "
+        f"{len(wide)} weights are float64 ({shorten(wide, 3)}); many runtimes have no float64 "
         "kernels, and the others are slow: convert with .float() where that is not meant",
     )
-
-
-def _some(items: list[str], limit: int = 5) -> str:
-    rest = f" and {len(items) - limit} more" if len(items) > limit else ""
-    return ", ".join(items[:limit]) + rest
 
 
 def _importable(folder: Path) -> None:

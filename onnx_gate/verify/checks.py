@@ -108,7 +108,7 @@ class Checker:
             if case.id == check.case and runtime is not None:
                 names = self.eager.run(case.arrays).names
                 index = names.index(check.output) if check.output in names else 0
-                if order_of(names, self.graph_outputs, self.spec.outputs)[0][index] == index:
+                if order_of(names, self.graph_outputs, self.spec)[0][index] == index:
                     return case, index, runtime
         return None
 
@@ -213,7 +213,7 @@ class Checker:
             reason = f"{len(answers)} outputs where PyTorch has {len(names)} ({', '.join(names)})"
             yield _check(case, label, "*", "diverged", reason, form="number")
             return
-        order, finding = order_of(names, self.graph_outputs, self.spec.outputs)
+        order, finding = order_of(names, self.graph_outputs, self.spec)
         if finding is not None:
             self.findings.append(finding)
         for index, position in enumerate(order):

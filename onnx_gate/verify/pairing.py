@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -20,15 +19,16 @@ from onnx_gate.verify.judge.judgement import Rules, is_floating
 
 
 def order_of(
-    names: tuple[str, ...], graph: tuple[str, ...], declared: Mapping[str, object] | None
+    names: tuple[str, ...], graph: tuple[str, ...], spec: ModelSpec
 ) -> tuple[list[int], Finding | None]:
     """Return, for each output of the model, its index among the graph's, and a finding.
 
-    By name where the manifest names them and the graph has the same names in another order, which
-    is a finding; by position otherwise.
+    By name where the manifest names them, or they are a file's, and the graph has the same names in
+    another order, which is a finding; by position otherwise.
     """
     positions = list(range(len(names)))
-    own = {name for key in declared or () for name in below(key, names)}
+    declared = (*(spec.outputs or ()), *(names if spec.reference is not None else ()))
+    own = {name for key in declared for name in below(key, names)}
     if all(mine == name for mine, name in zip(graph, names, strict=False) if name in own):
         return positions, None
     listed = ", ".join(graph)
@@ -36,7 +36,8 @@ def order_of(
         text = f"in the order {listed}, PyTorch returns"
         positions = [graph.index(name) for name in names]
     else:
-        text = f"called {listed}, the manifest says"
+        who = "the manifest" if spec.outputs is not None else "PyTorch"
+        text = f"called {listed}, {who} says"
     return positions, codes.OG115.finding(
         f"the graph's outputs are {text} {', '.join(names)}: whoever reads them by name or by "
         "position gets something else",

@@ -137,12 +137,15 @@ def finding_at(
     )
 
 
-def workspace_of(reference: str) -> Path | None:
+def workspace_of(reference: str | None) -> Path | None:
     """Return the folder that ``models/a.py:build`` or ``package.module:build`` was imported from.
 
     That is the manifest's folder, which is on ``sys.path`` once the model is built. An object of the
-    calling program has no manifest: its folder is the one that the program runs in.
+    calling program has no manifest: its folder is the one that the program runs in. ``None`` where
+    nothing was imported.
     """
+    if reference is None:
+        return None
     place = reference.partition(":")[0]
     if place == objects.__name__:
         return Path.cwd()

@@ -13,7 +13,7 @@ import psutil
 
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
-from onnx_gate.manifest import ModelSpec
+from onnx_gate.manifest import COMMAND, ModelSpec
 from onnx_gate.report.model import (
     Check,
     Diagnosis,
@@ -35,6 +35,7 @@ from onnx_gate.verify.exporting import export_prepared
 from onnx_gate.verify.inspect.inspect import inspect_graph, join_inputs
 from onnx_gate.verify.left_out import leave_out
 from onnx_gate.verify.prepare import Prepared, prepare
+from onnx_gate.verify.reference.file import with_file_inputs
 from onnx_gate.verify.stopwatch import Clock
 from onnx_gate.workers import tracebacks
 from onnx_gate.workers.forked import run_forked
@@ -103,6 +104,7 @@ def verify(
     if start is not None:
         progress.took("start", start)
     try:
+        spec = with_file_inputs(spec, context.workspace)
         result, checker, exported = _verify(spec, context, progress)
     except GateError as error:
         if not context.reuse:
@@ -232,7 +234,7 @@ def _verify(
         with progress.stage("inspect"):
             inspected = tuple(inspect_graph(spec, exported))
             progress.findings += inspected
-        if context.record and not changed and exported.exporter != "file":
+        if context.record and not changed and exported.exporter not in ("file", COMMAND):
             save_export_metadata(exported, inspected)
     prepared = leave_out(prepared, exported)
     checker = _checker(spec, context, prepared, exported)

@@ -15,6 +15,8 @@ FILES = (
     "tests/metrics.py",
     "checkpoints/resnet18.safetensors",
     "artifacts/detector.onnx",
+    "artifacts/detector.int8.onnx",
+    "runs/last.ckpt",
 )
 
 

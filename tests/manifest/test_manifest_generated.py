@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 import yaml
 
-from onnx_gate.manifest import entries, load, schema, suites
+from onnx_gate.manifest import entries, exports, load, schema, suites
 from onnx_gate.manifest import jsonschema as generated
 from onnx_gate.manifest.spec import EDGE_KINDS
 from tests.support.gate import ROOT
@@ -23,7 +23,9 @@ ENTRIES = (
     entries.ToleranceEntry,
     entries.TopKEntry,
     entries.RuntimeEntry,
-    entries.ExportEntry,
+    entries.WeightsEntry,
+    exports.ExportEntry,
+    exports.ExportOptionsEntry,
     entries.WaiverEntry,
     suites.RandomEntry,
     suites.EdgesEntry,
@@ -128,7 +130,7 @@ def test_every_link_of_the_documentation_leads_to_a_heading() -> None:
         {"models": {"m": {"model": "a:b", "inputs": {"x": {"dtype": "int8", "shape": [0]}}}}},
         {"models": {"m": {"model": "a:b", "inputs": {}, "timeout": "10 minutes"}}},
         {"models": {"m": {"model": "a:b", "inputs": {}, "memory": "8G"}}},
-        {"models": {"m": {"model": "a:b", "inputs": {}, "weights": "w.bin"}}},
+        {"models": {"m": {"model": "a:b", "inputs": {}, "weights": "/w.bin"}}},
         {"models": {"m": {"model": "a:b", "inputs": {}, "weights": None}}},
         {"models": {"m": {"model": "a:b", "inputs": {}, "onnx": "a.onnx", "export": {}}}},
         {"models": {"m": {"model": "a:b", "inputs": {}, "tolerance": {"mismatch": 0.1}}}},

@@ -23,7 +23,10 @@ GOLDEN: dict[str, tuple[str, list[str]]] = {
     ),
     "unknown key, nothing like it": (
         MODEL + "    export: {xyz: 1}\n",
-        ["6:14: models.m.export: unknown key 'xyz'; known: 'example', 'exporter', 'opset'"],
+        [
+            "6:14: models.m.export: unknown key 'xyz'; known: 'command', 'example', "
+            "'exporter', 'file', 'opset', 'optimize', 'options'"
+        ],
     ),
     "wrong version": (
         TOP.replace("1", "2", 1),
@@ -97,11 +100,8 @@ GOLDEN: dict[str, tuple[str, list[str]]] = {
         ],
     ),
     "weights of another kind": (
-        MODEL + "    weights: x.bin\n",
-        [
-            "6:14: models.m.weights: 'x.bin' cannot be read; "
-            "the file must end in .safetensors or .pt or .pth"
-        ],
+        MODEL + "    weights: [x.pt]\n",
+        ["6:14: models.m.weights: expected the path of a checkpoint or a mapping, found a list"],
     ),
     "a folder": (
         MODEL.replace("a.b:c", "models:c") + "    onnx: models/x.onnx\n",

@@ -12,6 +12,7 @@ import pytest
 
 from onnx_gate.manifest import (
     BUILT_IN_SUITES,
+    COMMAND,
     EdgesSuite,
     ExportSpec,
     FilesSuite,
@@ -24,6 +25,7 @@ from onnx_gate.manifest import (
     Tolerance,
     TopK,
     Waiver,
+    WeightsSpec,
     resolve,
 )
 from tools import manifest_page
@@ -50,14 +52,24 @@ def test_the_smallest_manifest(read: Read) -> None:
 
 def test_the_whole_manifest(read: Read) -> None:
     manifest = read(manifest_page.WHOLE)
-    resnet, detector = manifest.models
+    resnet, detector, tuned, released, built, smaller = manifest.models
+    assert tuned.weights == WeightsSpec("runs/last.ckpt", "state_dict", "model.")
+    assert tuned.export.options["custom_opsets"] == {"my.domain": 1}
+    assert (released.export.exporter, released.export.file) == (COMMAND, None)
+    assert built.export == ExportSpec(
+        COMMAND, command="make release", file="artifacts/resnet18.onnx"
+    )
+    assert (smaller.model, smaller.reference) == (None, "artifacts/detector.onnx")
+    assert (smaller.inputs, smaller.dims) == ({}, {"batch": (1, 2, 32), "seq": (1, 16, 128)})
     assert manifest.requirements == "requirements.txt"
     assert manifest.sha256 == hashlib.sha256(manifest_page.WHOLE.encode()).hexdigest()
     assert manifest.workspace == manifest.path.parent
     assert resnet.kwargs == {"num_classes": 10}
     assert resnet.inputs["image"].range == (0.0, 1.0)
     assert resnet.outputs == {"logits": None}
-    assert resnet.export == ExportSpec("dynamo", 20, {"batch": 3})
+    assert resnet.export == ExportSpec(
+        "dynamo", 20, {"batch": 3}, optimize=True, options={"external_data": True}
+    )
     assert resnet.dims == {"batch": (1, 8, 128)}
     assert resnet.named_dims == {"batch"}
     assert resnet.suites == {

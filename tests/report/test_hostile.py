@@ -89,6 +89,7 @@ def test_every_text_field_is_attacked() -> None:
         "level",
         "base",
         "blame",
+        "against",
         "form",
         "refused",
         "causes",

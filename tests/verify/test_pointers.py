@@ -8,8 +8,9 @@ import pytest
 from torch import nn
 
 from onnx_gate.errors import GateError
-from onnx_gate.verify.build import load_weights
-from onnx_gate.verify.export.export import read_graph
+from onnx_gate.manifest import WeightsSpec
+from onnx_gate.verify.checkpoint import load_weights
+from onnx_gate.verify.onnx_file import read_graph
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
 
@@ -18,7 +19,7 @@ def read(path: Path) -> None:
     if path.suffix == ".onnx":
         read_graph(path, path.name)
     else:
-        load_weights(nn.Linear(1, 1), path, path.name)
+        load_weights(nn.Linear(1, 1), WeightsSpec(path.name), path.parent)
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "model.pt", "model.safetensors"])

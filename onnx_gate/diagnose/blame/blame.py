@@ -203,7 +203,9 @@ class _Search(Chain):
     # -- before it: capture, lowering, a kernel, an old file
 
     def _before_plain(self, program: Answer | None, plain: Answer) -> BlameResult:
-        self._on_the_example()
+        against_file = self.subject.spec.reference is not None
+        if not against_file:
+            self._on_the_example()
         if program is not None and self.program_agrees is False:
             return self._capture(program)
         graph_is_wrong = self._evaluator(plain)
@@ -215,6 +217,8 @@ class _Search(Chain):
             if kernels is not None and kernels.blame == "kernel":
                 return kernels
             graph_is_wrong, decided_by = kernels is not None, "all nodes"
+        if against_file:
+            return BlameResult("conversion", "unoptimised")
         if self.subject.exported.exporter == "file":
             return blame_file(self, plain)
         if program is None:

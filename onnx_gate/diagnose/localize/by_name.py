@@ -22,14 +22,18 @@ from onnx_gate.diagnose.graph.values import Value, agree, distance
 from onnx_gate.diagnose.localize.exact import explained_by_rounding
 from onnx_gate.diagnose.localize.faulty import FaultyNode, SearchResult
 from onnx_gate.diagnose.trace.record_export import MAX_ERROR_RATIO
+from onnx_gate.diagnose.trace.record_file import record_file
 from onnx_gate.diagnose.trace.record_program import record_program
 from onnx_gate.diagnose.trace.trace import Trace, TracedValue
 from onnx_gate.runtimes.base import Array
+from onnx_gate.runtimes.file_module import FileModule
 
 # Wrong values that are looked at one by one before the first is taken.
 _MOST = 8
 # A node whose error moves the output by less than this share of its divergence is not to blame.
 _SHARE = 0.02
+# Two files whose values share this much of their names are two forms of one graph.
+_SHARED = 0.5
 # A program as near as this to PyTorch is right, however small the error that is looked for.
 _RIGHT = 1e-6
 
@@ -39,7 +43,9 @@ def search_by_name(divergence: Divergence) -> SearchResult | None:
 
     ``None`` where there is no program, or it does not compute what PyTorch does.
     """
-    program = divergence.subject.exported.program
+    module, program = divergence.subject.eager.module, divergence.subject.exported.program
+    if isinstance(module, FileModule):
+        return _search_in_file(divergence, module)
     if program is None:
         return None
     trace = Trace()
@@ -54,7 +60,27 @@ def search_by_name(divergence: Divergence) -> SearchResult | None:
     for name, number in zip(divergence.graph.outputs, numbers, strict=False):
         if number is not None:
             trace.call(number, name)
-    result = _substitute_reference(divergence, trace)
+    return _first_candidate(_substitute_reference(divergence, trace))
+
+
+def _search_in_file(divergence: Divergence, module: FileModule) -> SearchResult | None:
+    """Search by the names that a reference file and the file made of it share, if they do."""
+    trace = Trace()
+    record_file(divergence, module, trace)
+    graph = divergence.graph
+    computed = [
+        name
+        for node in graph.ancestors([divergence.output])
+        for name in node.outputs
+        if not graph.is_constant(name)
+    ]
+    shared = [name for name in computed if trace.named(name) is not None]
+    if len(shared) < _SHARED * len(computed):
+        return None
+    return _first_candidate(_substitute_reference(divergence, trace))
+
+
+def _first_candidate(result: SearchResult) -> SearchResult:
     if not result.candidates:
         return result.noting(
             "no node alone is wrong: the error is that of many roundings, or of the inputs"

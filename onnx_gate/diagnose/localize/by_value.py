@@ -18,9 +18,11 @@ from onnx_gate.diagnose.localize.matching import Scope
 from onnx_gate.diagnose.localize.missing import missing_operator
 from onnx_gate.diagnose.localize.search import PLUMBING, Search
 from onnx_gate.diagnose.trace.record_export import add_fresh_export
+from onnx_gate.diagnose.trace.record_file import record_file
 from onnx_gate.diagnose.trace.record_module import record_module
 from onnx_gate.diagnose.trace.trace import Trace
 from onnx_gate.runtimes.base import Refusal
+from onnx_gate.runtimes.file_module import FileModule
 
 # Differences that turned out to be rounding, in a row, before the search is given up.
 _ROUNDINGS = 8
@@ -31,8 +33,14 @@ def search_by_value(divergence: Divergence) -> SearchResult:
     trace = Trace()
     result = SearchResult(trace)
     subject, graph, output = divergence.subject, divergence.graph, divergence.output
+    module = subject.eager.module
+    exporters = divergence.exporters
     try:
-        record_module(subject.eager, subject.arrays, trace, divergence.store, subject.workspace)
+        if isinstance(module, FileModule):
+            exporters = ()
+            record_file(divergence, module, trace)
+        else:
+            record_module(subject.eager, subject.arrays, trace, divergence.store, subject.workspace)
     except Refusal as error:
         result = result.noting(f"the model cannot be recorded: {error}")
     if graph.is_constant(output) and output in graph.producer:
@@ -41,8 +49,8 @@ def search_by_value(divergence: Divergence) -> SearchResult:
         return dataclasses.replace(result, inside=inside)
     search = Search(_scope(divergence, trace))
     faulty = _first(search)
-    if faulty is None or not search.matching.is_plain(faulty):
-        any(add_fresh_export(divergence, exporter, trace) for exporter in divergence.exporters)
+    if exporters and (faulty is None or not search.matching.is_plain(faulty)):
+        any(add_fresh_export(divergence, exporter, trace) for exporter in exporters)
         search = Search(_scope(divergence, trace))
         faulty = _first(search)
     if faulty is None:

@@ -15,17 +15,19 @@ import onnx
 import torch
 
 from onnx_gate.findings import codes
-from onnx_gate.manifest import InputSpec, ModelSpec
+from onnx_gate.manifest import COMMAND, InputSpec, ModelSpec
 from onnx_gate.manifest.dimensions import is_computed
 from onnx_gate.report.model import ExportInfo
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.outputs import bound_inputs, flat_outputs
 from onnx_gate.runtimes.torch_eager import Eager, _fast_path, seed_everything, to_tensor
-from onnx_gate.verify.build import is_lfs_pointer, load_function
+from onnx_gate.verify.build import load_function
 from onnx_gate.verify.export.assumptions import Assumption, assumptions
+from onnx_gate.verify.export.command import run_command
 from onnx_gate.verify.export.disk import check_room
 from onnx_gate.verify.export.errors import export_error
+from onnx_gate.verify.onnx_file import read_graph
 from onnx_gate.verify.source_lines import workspace_of
 
 # Above this the weights go beside the graph, which halves the memory that a session takes to load.
@@ -114,6 +116,9 @@ def _export(
         return Exported(path, "file", read_graph(path, spec.onnx))
     folder.mkdir(parents=True, exist_ok=True)
     check_room(folder, eager.module)
+    if spec.export.command is not None:
+        path = run_command(spec, workspace, folder)
+        return Exported(path, COMMAND, read_graph(path, spec.export.file or path.name))
     path = folder / "model.onnx"
     seed_everything(spec.seed)
     tensors = {name: to_tensor(array) for name, array in example.items()}
@@ -145,6 +150,7 @@ def _dynamo(
                 opset_version=spec.export.opset,
                 output_names=_output_names(spec, eager) if kept is None else None,
                 dynamic_shapes=_dynamic_shapes(eager, spec.inputs),
+                optimize=spec.export.optimize is not False,
             )
         assert program is not None
         outputs = _known_names(eager, kept)
@@ -158,7 +164,11 @@ def _dynamo(
             for value, name in zip(program.model.graph.outputs, outputs, strict=True):
                 value.name = name if name not in inputs else value.name
         weights = sum(p.numel() * p.element_size() for p in state.parameters(eager.module))
-        program.save(str(path), external_data=weights > EXTERNAL_DATA_BYTES)
+        saving: dict[str, Any] = {
+            "external_data": weights > EXTERNAL_DATA_BYTES,
+            **spec.export.options,
+        }
+        program.save(str(path), **saving)
     except Exception as error:
         raise export_error(error, spec) from error
     proto = read_graph(path, path.name)
@@ -202,6 +212,7 @@ def _torchscript(
                 input_names=order,
                 output_names=list(names),
                 dynamic_axes={name: value for name, value in axes.items() if value},
+                **spec.export.options,
             )
     except Exception as error:
         raise export_error(error, spec) from error
@@ -257,26 +268,6 @@ def _custom(
             f"{where}: {spec.export.exporter} returned without writing {path.name}",
         )
     return Exported(path, spec.export.exporter, read_graph(path, path.name), spec.export.opset)
-
-
-def read_graph(path: Path, shown: str) -> onnx.ModelProto:
-    """Read a graph; the external data stays where it is.
-
-    Raises ``GateError`` (OG208) for a file that is no ONNX model.
-    """
-    try:
-        proto: onnx.ModelProto = onnx.load(str(path), load_external_data=False)
-    except Exception as error:
-        why = f"cannot be read as an ONNX model: {error}"
-        if is_lfs_pointer(path):
-            why = (
-                "is a Git LFS pointer, not the model; fetch it with git lfs pull (lfs: true of "
-                "actions/checkout)"
-            )
-        raise codes.OG208.error(f"{shown} {why}") from error
-    if not proto.graph.node and not proto.graph.output:
-        raise codes.OG208.error(f"{shown} holds no graph: it is no ONNX model")
-    return proto
 
 
 def _output_names(spec: ModelSpec, eager: Eager) -> list[str] | None:

@@ -11,7 +11,8 @@ from onnx_gate.errors import GateError
 from onnx_gate.report.io import write_text
 from onnx_gate.report.model import Finding
 from onnx_gate.verify.context import EXPORT_NOTES
-from onnx_gate.verify.export.export import Exported, read_graph
+from onnx_gate.verify.export.export import Exported
+from onnx_gate.verify.onnx_file import read_graph
 
 
 class Notes(BaseModel):

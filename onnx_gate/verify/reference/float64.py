@@ -13,7 +13,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from onnx_gate.errors import GateError
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array, Refusal
+from onnx_gate.runtimes.file_module import FileModule
 from onnx_gate.runtimes.torch_eager import Eager, to_array
+from onnx_gate.verify.reference import file as of_file
 
 NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -109,6 +111,8 @@ class Float64Reference:
 
         ``inner`` is another mode, which sees the operators first.
         """
+        if isinstance(self._eager.module, FileModule):
+            return of_file.run_float64(self._eager.module, inputs)
         if self._lazy:
             found = self._attempt(inputs, inner, lazy=True)
             if found is not None:

@@ -8,7 +8,9 @@ from typing import Protocol
 
 from onnx_gate.report.model import OpenCause
 from onnx_gate.runtimes.base import Array, Refusal
+from onnx_gate.runtimes.file_module import FileModule
 from onnx_gate.runtimes.torch_eager import Eager, Outputs
+from onnx_gate.verify.reference import file as of_file
 from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.index_source import IndexSource, Searched, Tracker
 from onnx_gate.verify.reference.perturb import MovedRounding, run_moved
@@ -89,11 +91,16 @@ class CaseReference:
         """Return the outputs of every one of ``count`` runs with moved rounding that worked."""
         with self._clock.of(FLOAT64):
             while self._seeds < count:
-                arrays = run_moved(self._eager, self._inputs, self._seeds)
+                arrays = self._run_moved(self._seeds)
                 self._seeds += 1
                 if arrays is not None and len(arrays) == len(self.outputs.arrays):
                     self._samples.append(arrays)
         return self._samples
+
+    def _run_moved(self, seed: int) -> tuple[Array, ...] | None:
+        if isinstance(self._eager.module, FileModule):
+            return of_file.run_moved(self._eager.module, self._inputs, seed)
+        return run_moved(self._eager, self._inputs, seed)
 
     def variants(self) -> tuple[Variant, ...]:
         """Return PyTorch's other answers on these inputs."""

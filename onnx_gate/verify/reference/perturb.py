@@ -203,7 +203,7 @@ class MovedRounding(TorchDispatchMode):
         ):
             return result
         if name in _REDUCTIONS:
-            self._move_reduction(name, args, result)
+            self.move_reduction(name, args, result)
             return result
         for leaf in pytree.tree_leaves(result):
             if isinstance(leaf, torch.Tensor) and leaf.is_floating_point():
@@ -218,7 +218,7 @@ class MovedRounding(TorchDispatchMode):
         signs = torch.randint(0, 2, like.shape, generator=self._generator) * 2 - 1
         return signs.to(like.dtype)
 
-    def _move_reduction(self, name: str, args: Any, result: Any) -> None:
+    def move_reduction(self, name: str, args: Any, result: Any) -> None:
         """Move sums by what adding their terms one after the other can lose."""
         x = args[0]
         if not isinstance(x, torch.Tensor) or not x.is_floating_point() or not x.numel():

@@ -111,7 +111,14 @@ def everything() -> Report:
             ),
         ),
         # One stage in all: those of one name are one row.
-        model("resnet", base="diverged", findings=findings, export=operators, stages=()),
+        model(
+            "resnet",
+            base="diverged",
+            reference="a.onnx",
+            findings=findings,
+            export=operators,
+            stages=(),
+        ),
         model("wrong", verdict="diverged", checks=(), findings=(nowhere,), stages=()),
         environment={
             "torch": "2.9.1",

@@ -1,0 +1,41 @@
+"""Record every value of an ONNX file that stands for the module."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+
+from onnx_gate.diagnose.divergence import Divergence
+from onnx_gate.diagnose.graph.graph import read_graph
+from onnx_gate.diagnose.graph.run_node import Runner
+from onnx_gate.diagnose.trace.record_export import add_graph, run_all
+from onnx_gate.diagnose.trace.trace import INPUT, Trace
+from onnx_gate.report.model import Source
+from onnx_gate.runtimes.file_module import PLAIN, FileModule
+from onnx_gate.verify.onnx_file import read_graph as read_proto
+from onnx_gate.verify.source_lines import of_node, own_source
+
+
+class _Lines:
+    """The user's lines that the file itself tells of its nodes."""
+
+    def __init__(self, workspace: Path) -> None:
+        self._workspace = workspace
+
+    def of(self, node: onnx.NodeProto, name: str) -> tuple[str | None, Source | None]:
+        return None, own_source(of_node(node, self._workspace))
+
+
+def record_file(divergence: Divergence, module: FileModule, trace: Trace) -> None:
+    """Run the file node by node on the case's inputs and add every value to ``trace``."""
+    subject = divergence.subject
+    graph = read_graph(read_proto(module.path, module.path.name), module.path)
+    runner = Runner(graph, PLAIN, subject.folder, subject.threads)
+    feeds = module.feeds([subject.arrays[name] for name in module.inputs])
+    sources = {
+        name: trace.add(divergence.store.put(array), f"{INPUT}{name}", name=name).number
+        for name, array in feeds.items()
+    }
+    values, made = run_all(runner, feeds, divergence.store)
+    add_graph(graph, values, made, trace, _Lines(subject.workspace), sources)

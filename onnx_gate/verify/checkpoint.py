@@ -1,0 +1,283 @@
+"""Weights as their owners have them: read without running anything that the files hold, and loaded."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from onnx_gate.findings import codes
+from onnx_gate.manifest import WeightsSpec
+from onnx_gate.manifest.paths import is_inside
+from onnx_gate.runtimes import state
+from onnx_gate.runtimes.base import first_line
+from onnx_gate.text import did_you_mean, quote
+from onnx_gate.verify.checkpoint_files import main_file, shards
+
+# Where a state dict is looked for that no key names.
+_USUAL = ("state_dict", "model_state_dict", "model")
+# Levels of a checkpoint that are searched for a state dict that would fit.
+_DEPTH = 3
+_SHOWN = 5
+_REFUSED = re.compile(r"GLOBAL ([\w.]+)")
+_TORCHSCRIPT = re.compile(r"TorchScript archive")
+
+State = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a checkpoint holds, and the state dict in it that is to be loaded."""
+
+    spec: WeightsSpec
+    content: Any
+    state: State
+
+
+def load_weights(module: nn.Module, weights: WeightsSpec, workspace: Path) -> None:
+    """Load a checkpoint strictly into ``module``.
+
+    Raises ``GateError`` (OG205) that names the missing, unexpected and misshapen keys, and the
+    ``key`` or ``strip`` with which they would fit.
+    """
+    shown = weights.file
+    checkpoint = read_checkpoint(weights, workspace)
+    stored = checkpoint.state
+    try:
+        own = module.state_dict()
+    except Exception as error:
+        raise codes.OG204.error(
+            f"the weights in {shown} cannot be loaded: state_dict() raised "
+            f"{type(error).__name__}: {first_line(error)}",
+        ) from error
+    missing = sorted(own.keys() - stored.keys() - _shared_keys(module, stored))
+    unexpected = sorted(
+        key for key in stored.keys() - own.keys() if isinstance(stored[key], torch.Tensor)
+    )
+    shapes = [
+        f"{key} is {tuple(stored[key].shape)}, the model has {size}"
+        for key in sorted(own.keys() & stored.keys())
+        if isinstance(stored[key], torch.Tensor)
+        and (size := _shape_to_fill(own[key])) not in (None, tuple(stored[key].shape))
+    ]
+    problems = [
+        *([f"missing {shorten(missing)}"] if missing else []),
+        *([f"unexpected {shorten(unexpected)}"] if unexpected else []),
+        *([f"another shape: {shorten(shapes)}"] if shapes else []),
+    ]
+    if problems:
+        raise codes.OG205.error(
+            f"the weights in {shown} do not fit the model: {'; '.join(problems)}"
+            + _remedy(checkpoint, own.keys()),
+        )
+    try:
+        module.load_state_dict({k: v for k, v in stored.items() if k in own}, strict=False)
+    except Exception as error:
+        raise codes.OG205.error(
+            f"the weights in {shown} do not fit the model: {type(error).__name__}: "
+            f"{first_line(error)}",
+        ) from error
+
+
+def read_checkpoint(weights: WeightsSpec, workspace: Path) -> Checkpoint:
+    """Read a checkpoint and find the state dict in it; raises ``GateError`` (OG205)."""
+    path = main_file(workspace / weights.file)
+    if not is_inside(workspace, path):
+        raise codes.OG205.error(
+            f"{weights.file} leads out of the manifest's folder, to {path.name}: keep it inside"
+        )
+    content: Any = None
+    for file in shards(path, weights.file, workspace):
+        part = _read(file, weights.file if file == path else f"{weights.file} ({file.name})")
+        content = {**content, **part} if isinstance(content, dict) and file != path else part
+    found = content if weights.key is None else _under(content, weights.key, weights.file)
+    if weights.key is None:
+        for key in _USUAL:
+            if isinstance(found, dict) and isinstance(found.get(key), dict):
+                found = found[key]
+    if not is_state(found):
+        where = f"{weights.file} holds no state dict"
+        if weights.key is not None:
+            where = f"what {weights.file} has under {weights.key} is no state dict"
+        raise codes.OG205.error(f"{where}, a mapping from names to tensors{_inner(content)}")
+    return Checkpoint(weights, content, _stripped(found, weights))
+
+
+def is_state(value: object) -> bool:
+    """Return whether something is a mapping from names to tensors; numbers may be beside them."""
+    return (
+        isinstance(value, dict)
+        and any(isinstance(each, torch.Tensor) for each in value.values())
+        and not any(isinstance(each, dict) for each in value.values())
+    ) or value == {}
+
+
+def _under(content: Any, key: str, shown: str) -> Any:
+    """Return what is under a dotted path; a name with dots in it is taken as one where it is there."""
+    value, rest, passed = content, key, ""
+    while rest:
+        names = list(value) if isinstance(value, dict) else []
+        step = next(
+            (
+                name
+                for name in sorted(map(str, names), key=len, reverse=True)
+                if rest == name or rest.startswith(f"{name}.")
+            ),
+            None,
+        )
+        if step is None:
+            unknown = rest.partition(".")[0]
+            inside = f" under {passed}" if passed else ""
+            if not names:
+                raise codes.OG205.error(
+                    f"{shown} has no {key}: what it has{inside} is a {type(value).__name__}, which "
+                    "has no keys"
+                )
+            raise codes.OG205.error(
+                f"{shown} has no key {quote(unknown)}{inside}"
+                f"{did_you_mean(unknown, map(str, names))} (it has {shorten(sorted(map(str, names)))})"
+            )
+        value = next(each for name, each in value.items() if str(name) == step)
+        passed = f"{passed}.{step}".strip(".")
+        rest = rest[len(step) + 1 :]
+    return value
+
+
+def _stripped(stored: State, weights: WeightsSpec) -> State:
+    """Return the entries whose keys begin with the prefix, without it."""
+    prefix = weights.strip
+    if prefix is None:
+        return stored
+    kept = {key[len(prefix) :]: value for key, value in stored.items() if key.startswith(prefix)}
+    if not kept:
+        heads = sorted({f"{key.partition('.')[0]}." for key in stored if "." in key})
+        raise codes.OG205.error(
+            f"no key in {weights.file} begins with {quote(prefix)}, which is to be stripped; they are "
+            f"{shorten(sorted(stored))}{did_you_mean(prefix, heads) if heads else ''}"
+        )
+    return kept
+
+
+def _states(content: Any, path: str = "", depth: int = _DEPTH) -> Iterator[tuple[str, State]]:
+    """Yield every state dict in a checkpoint, with the dotted path to it."""
+    if is_state(content) and content:
+        yield path, content
+    elif isinstance(content, dict) and depth:
+        for key, value in content.items():
+            yield from _states(value, f"{path}.{key}".strip("."), depth - 1)
+
+
+def _inner(content: Any) -> str:
+    """Return what a checkpoint has instead of a state dict where one is looked for."""
+    inner = [path for path, _ in _states(content) if path]
+    if inner:
+        return f"; name it with key: {' or key: '.join(inner[:_SHOWN])}"
+    if isinstance(content, dict):
+        return f"; its keys are {shorten(sorted(map(str, content)))}"
+    return f"; it is a {type(content).__name__}"
+
+
+_WRAPPERS = {"module.": "DataParallel", "_orig_mod.": "torch.compile"}
+
+
+def _remedy(checkpoint: Checkpoint, own: Collection[str]) -> str:
+    """Return with which ``key`` and ``strip`` the keys would fit, or what else would help."""
+    weights = checkpoint.spec
+    for path, stored in _states(checkpoint.content):
+        prefix = "" if set(own) <= stored.keys() else _prefix(own, stored.keys())
+        if not prefix and not set(own) <= stored.keys():
+            continue
+        usual = path if path != weights.key and path not in ("", *_USUAL) else weights.key
+        asked = {"key": usual, "strip": prefix or None}
+        if asked == {"key": weights.key, "strip": weights.strip}:
+            continue
+        given = ", ".join(f"{name}: {quote(text)}" for name, text in asked.items() if text)
+        by = f" ({_WRAPPERS[prefix]} put it there)" if prefix in _WRAPPERS else ""
+        begin = f"; the file's keys start with {prefix!r}{by}" if prefix else "; they would fit"
+        return f"{begin}: write weights: {{file: {weights.file}{', ' if given else ''}{given}}}"
+    prefix = _prefix(checkpoint.state.keys(), own)
+    if prefix:
+        return (
+            f"; the model's keys start with {prefix!r}: name the part called "
+            f"{prefix.rstrip('.')} in the manifest, or save the state of the whole model"
+        )
+    return ""
+
+
+def _prefix(short: Collection[str], long: Collection[str]) -> str:
+    """Return what has to stand before every key of ``short`` to make it one of ``long``."""
+    name = min(short, default="")
+    known = set(long)
+    if name:
+        for prefix in sorted({key.removesuffix(name) for key in long if key.endswith(name)}):
+            if prefix and {prefix + each for each in short} <= known:
+                return prefix
+    return ""
+
+
+def _shape_to_fill(value: Any) -> tuple[int, ...] | None:
+    """Return the shape that stored weights must have; ``None`` where they decide it."""
+    return state.shape(value) if isinstance(value, torch.Tensor) else None
+
+
+def _shared_keys(module: nn.Module, stored: State) -> set[str]:
+    """Return keys absent from the file whose tensor another, present key holds (tied weights)."""
+    tensors = {**dict(module.named_parameters(remove_duplicate=False))}
+    present = {id(tensor) for name, tensor in tensors.items() if name in stored}
+    return {name for name, tensor in tensors.items() if id(tensor) in present}
+
+
+def _read(path: Path, shown: str) -> Any:
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(str(path))
+        return torch.load(str(path), map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise codes.OG205.error(
+            f"the weights in {shown} cannot be read: {_unreadable(path, error)}",
+        ) from error
+
+
+def is_lfs_pointer(path: Path) -> bool:
+    """Return whether Git LFS has left a note in the place of the file."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        return file.read(40).startswith(b"version https://git-lfs")
+    return False
+
+
+def _unreadable(path: Path, error: Exception) -> str:
+    if is_lfs_pointer(path):
+        return (
+            "the file is a Git LFS pointer; fetch it with git lfs pull (lfs: true of "
+            "actions/checkout)"
+        )
+    if _TORCHSCRIPT.search(str(error)):
+        return (
+            "it is a program (torch.jit.save), not a state dict; load it in the factory that 'model' "
+            f"names, with torch.jit.load(Path(__file__).parent / {path.name!r})"
+        )
+    if isinstance(error, pickle.UnpicklingError):
+        kinds = [
+            name for name in _REFUSED.findall(str(error)) if not name.startswith("torch._utils")
+        ]
+        held = f"it holds a {kinds[0]}" if kinds else "it holds other objects than tensors"
+        return (
+            f"{held}, and only tensors and plain values are unpickled, because anything else can run "
+            "code; write it with torch.save(model.state_dict(), path)"
+        )
+    return first_line(error)
+
+
+def shorten(items: list[str], limit: int = _SHOWN) -> str:
+    """Return the first of a list, and how many more there are."""
+    rest = f" and {len(items) - limit} more" if len(items) > limit else ""
+    return ", ".join(items[:limit]) + rest

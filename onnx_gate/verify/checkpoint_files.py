@@ -1,0 +1,58 @@
+"""Which files a checkpoint consists of; plain data, without torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from onnx_gate.findings import codes
+from onnx_gate.manifest.paths import INDEX, PRETRAINED, is_inside
+
+
+def main_file(path: Path) -> Path:
+    """Return the file that a checkpoint is read from: of a folder, the first that it may have."""
+    if path.is_dir():
+        return next((path / name for name in PRETRAINED if (path / name).is_file()), path)
+    return path
+
+
+def shards(path: Path, shown: str, workspace: Path) -> tuple[Path, ...]:
+    """Return the files that an index names, or the checkpoint itself where it is in one file.
+
+    Raises ``GateError`` (OG205) for an index that cannot be read, and for a shard that is not
+    there or leads out of the workspace.
+    """
+    if not path.name.endswith(INDEX):
+        return (path,)
+    try:
+        content: Any = json.loads(path.read_bytes())
+        names = sorted(set(content["weight_map"].values()))
+        files = tuple(path.parent / name for name in names)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise codes.OG205.error(
+            f"{shown} is not the index of a sharded checkpoint: a JSON file whose weight_map has the "
+            f"file of each weight ({type(error).__name__})"
+        ) from error
+    for name, file in zip(names, files, strict=True):
+        if not is_inside(workspace, file):
+            raise codes.OG205.error(
+                f"{shown} names the shard {name!r}, which leads out of the manifest's folder: keep "
+                "all shards inside it"
+            )
+        if not file.is_file():
+            raise codes.OG205.error(
+                f"{shown} names the shard {name!r}, which is not there: {len(files)} shards belong to "
+                "it, fetch all of them"
+            )
+    return files
+
+
+def checkpoint_files(path: Path, workspace: Path) -> Iterator[Path]:
+    """Yield every file that is read of a checkpoint, as far as that can be known."""
+    file = main_file(path)
+    yield file
+    with suppress(Exception):
+        yield from (each for each in shards(file, path.name, workspace) if each != file)
