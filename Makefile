@@ -9,10 +9,10 @@ PYTEST := $(BIN)/python -m pytest
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo broken unit test pytest e2e container lint format golden docs bench clean
+.PHONY: help demo broken unit test pytest e2e container lint format golden docs docs-site bench clean
 
 help: ## list the targets
-	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 $(RUNS): pyproject.toml constraints.txt tools/install.py
 	@$(PYTHON) -m venv .venv
@@ -63,6 +63,10 @@ golden: $(STAMP) ## write the golden files of the tests anew; read the differenc
 
 docs: $(STAMP) ## write the generated pages and schemas anew
 	$(BIN)/python -m tools.generate
+
+docs-site: $(STAMP) ## the pages of docs/ as a site, in build/site
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt -e .[docs]
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 bench: $(STAMP) ## the benchmarks that need no other package
 	$(BIN)/python benchmarks/cost/compare.py

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("docs/performance.md", "docs/tolerances.md", "benchmarks/README.md")
+PAGES = ("docs/evidence.md", "docs/performance.md", "docs/tolerances.md", "benchmarks/README.md")
 _BLOCK = re.compile(r"(<!-- results: ([\w-]+) -->\n).*?(<!-- end of results -->)", re.S)
 
 Table = dict[str, Any]

@@ -9,7 +9,7 @@ from pathlib import Path
 from onnx_gate.findings import CATALOGUE, Entry
 from onnx_gate.manifest import jsonschema
 from onnx_gate.report.io import schema_text
-from tools import benchmark_tables, manifest_page
+from tools import benchmark_tables, manifest_page, reference_pages
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXTS = "onnx_gate/findings/texts"
@@ -96,6 +96,15 @@ def readme(text: str, workflows: str) -> str:
     return text[:begin] + text[begin:].replace(shown, workflow, 1)
 
 
+def tutorial(text: str, workflows: str) -> str:
+    """Return docs/tutorial.md with the same workflow, as the file that it has the reader write."""
+    title = 'title=".github/workflows/onnx-gate.yml"'
+    workflow = _section_fence(workflows, "## One job").replace("```yaml", f"```yaml {title}", 1)
+    return re.sub(
+        rf"^```yaml {re.escape(title)}$.*?^```$", lambda _: workflow, text, flags=re.M | re.S
+    )
+
+
 def _section_fence(text: str, heading: str) -> str:
     match = re.search(r"^```yaml\n.*?^```$", text[text.index(heading) :], re.M | re.S)
     if match is None:
@@ -112,13 +121,20 @@ def generated() -> dict[Path, str]:
             for entry in CATALOGUE.values()
         },
         ROOT / "docs" / "manifest.md": manifest_page.render(),
+        ROOT / "docs" / "cli.md": reference_pages.cli(),
+        ROOT / "docs" / "api.md": reference_pages.api(),
         **benchmark_tables.pages(),
         ROOT / "schema" / "onnx-gate.schema.json": jsonschema.render(),
         ROOT / "schema" / "onnx-gate-report.schema.json": schema_text(),
     }
     page, workflows = ROOT / "README.md", ROOT / "docs" / "workflows.md"
     text = files.get(page) or page.read_text(encoding="utf-8")
-    return {**files, page: readme(text, workflows.read_text(encoding="utf-8"))}
+    lesson = ROOT / "docs" / "tutorial.md"
+    return {
+        **files,
+        page: readme(text, workflows.read_text(encoding="utf-8")),
+        lesson: tutorial(lesson.read_text(encoding="utf-8"), workflows.read_text(encoding="utf-8")),
+    }
 
 
 def main() -> None:

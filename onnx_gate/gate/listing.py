@@ -16,7 +16,7 @@ from onnx_gate.verify.inputs.sizes import Sizes, sizes_label
 
 @dataclass(frozen=True)
 class SuitePlan:
-    """The cases of one suite: their ids, and the sizes at which they are.
+    """The cases of one suite: their ids, the sizes at which they are, and the kinds of edges.
 
     ``unknown`` says why there may be others, ``advice`` that they fail no model.
     """
@@ -24,6 +24,7 @@ class SuitePlan:
     name: str
     ids: tuple[str, ...] = ()
     sizes: tuple[Sizes, ...] = ()
+    kinds: tuple[str, ...] = ()
     unknown: str = ""
     advice: bool = False
 
@@ -71,7 +72,9 @@ def suite_plans(
 
 def _drawn(name: str, tried: Sequence[Case], advice: bool) -> SuitePlan:
     sizes = {sizes_label(case.sizes): case.sizes for case in tried}
-    return SuitePlan(name, tuple(case.id for case in tried), tuple(sizes.values()), advice=advice)
+    kinds = tuple(dict.fromkeys(case.edge for case in tried if case.edge))
+    ids = tuple(case.id for case in tried)
+    return SuitePlan(name, ids, tuple(sizes.values()), kinds, advice=advice)
 
 
 def _other(name: str, suite: Suite, workspace: Path, patterns: tuple[str, ...]) -> SuitePlan:
@@ -90,17 +93,21 @@ def _other(name: str, suite: Suite, workspace: Path, patterns: tuple[str, ...]) 
 
 
 def _lines(spec: ModelSpec, plans: Sequence[SuitePlan]) -> Iterator[str]:
-    yield printed(spec.name)
-    yield f"  {'runtimes':<10}{', '.join(printed(each.label) for each in spec.runtimes)}"
+    rows = [("runtimes", ", ".join(each.label for each in spec.runtimes))]
     for name, sizes in spec.dims.items():
-        values = sorted(
-            {tried[name] for each in plans if not each.advice for tried in each.sizes} | set(sizes)
-        )
-        yield f"  {printed(name):<10}{', '.join(map(str, values))}"
-    for plan in plans:
-        count = len(plan.ids)
-        shown = plan.unknown or f"{count} case{'s' if count != 1 else ''}"
-        kinds = dict.fromkeys(each.split("/")[1].partition(".")[0] for each in plan.ids)
-        if plan.name in ("edges", "advice"):
-            shown += f": {', '.join(kinds)}"
-        yield f"  {printed(plan.name):<10}{printed(shown)}{' (advice)' if plan.advice else ''}"
+        tried = {each[name] for plan in plans if not plan.advice for each in plan.sizes}
+        rows.append((name, ", ".join(map(str, sorted(tried | set(sizes))))))
+    rows += [(plan.name, _cases(plan)) for plan in plans]
+    width = max(len(name) for name, _ in rows)
+    yield printed(spec.name)
+    yield from (f"  {printed(name):<{width}}  {printed(shown)}" for name, shown in rows)
+
+
+def _cases(plan: SuitePlan) -> str:
+    if plan.unknown:
+        return plan.unknown
+    count = len(plan.ids)
+    shown = f"{count} case{'s' if count != 1 else ''}"
+    if plan.kinds:
+        shown += f": {', '.join(plan.kinds)}"
+    return f"{shown} (advice)" if plan.advice else shown

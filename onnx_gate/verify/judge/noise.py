@@ -18,7 +18,7 @@ from onnx_gate.verify.judge.decisions import decided_by_rounding
 from onnx_gate.verify.judge.scale import Mask, Stratum
 
 # F. Measured for float32; two results of 16 bits that are both rounded well are at most two units
-# apart. docs/tolerances.md has the tables and the command that makes them.
+# apart. docs/evidence.md has the tables and the command that makes them.
 FLOOR = {"float64": 10.0, "float32": 10.0, "float16": 2.0, "bfloat16": 2.0}
 # The largest E(c) / E(t) of 123 correct architectures was 2.9.
 SURE = 3.0

@@ -34,7 +34,7 @@ from onnx_gate.runtimes.base import Array
 
 Mask = NDArray[np.bool_]
 
-# A gap in magnitudes, as a power of two: about 1,000. Measured, see docs/tolerances.md.
+# A gap in magnitudes, as a power of two: about 1,000. Measured, see docs/evidence.md.
 GAP_BITS = 10
 # A gap between root mean squares of channels. Measured with 10 and 30 to the same effect.
 CHANNEL_GAP = 30.0
