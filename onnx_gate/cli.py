@@ -283,11 +283,12 @@ def publish(
     """
     from onnx_gate.action.inputs import Inputs, checked
     from onnx_gate.action.main import publish_report
+    from onnx_gate.manifest.find import usual_manifest
     from onnx_gate.report.io import read_report
 
     inputs = Inputs(
         directory=Path.cwd(),
-        manifest=str(manifest or "onnx-gate.yml"),
+        manifest=str(manifest or usual_manifest(Path.cwd())),
         mode="publish",
         token=token(),
         comment=comment,

@@ -10,6 +10,7 @@ from typing import Literal, get_args
 
 from onnx_gate.errors import UserError
 from onnx_gate.github.comment_policy import CommentPolicy
+from onnx_gate.manifest.find import NAMES, usual_manifest
 from onnx_gate.text import did_you_mean, quote
 
 Mode = Literal["all", "verify", "publish", "plan", "report"]
@@ -24,7 +25,7 @@ class Inputs:
     """What the workflow asked for. Paths are relative to ``directory``, which is absolute."""
 
     directory: Path
-    manifest: str = "onnx-gate.yml"
+    manifest: str = NAMES[0]
     models: tuple[str, ...] = ()
     mode: Mode = "all"
     token: str = field(default="", repr=False)
@@ -82,9 +83,11 @@ def read_inputs(environ: Mapping[str, str]) -> Inputs:
         "sandbox": one_of("sandbox", SandboxChoice, "auto"),
         "protect_manifest": one_of("protect-manifest", Protect, "warn"),
     }
+    directory = workspace / text("working-directory", ".")
+    manifest = text("manifest", NAMES[0])
     inputs = Inputs(
-        directory=workspace / text("working-directory", "."),
-        manifest=text("manifest", "onnx-gate.yml"),
+        directory=directory,
+        manifest=usual_manifest(directory) if manifest == NAMES[0] else manifest,
         models=tuple(filter(None, re.split(r"\s*[,\n]\s*", text("models", "")))),
         token=text("github-token", ""),
         comment_id=text("comment-id", "default"),

@@ -12,6 +12,11 @@ NAMES = ("onnx-gate.yml", "onnx-gate.yaml")
 """What a manifest is called."""
 
 
+def usual_manifest(folder: Path) -> str:
+    """Return what the manifest of ``folder`` is called, or would be where it has none."""
+    return next((name for name in NAMES if (folder / name).is_file()), NAMES[0])
+
+
 def find_manifest(folder: Path) -> Path:
     """Return the manifest in ``folder``, or in the nearest folder above that has one.
 

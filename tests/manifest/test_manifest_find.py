@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from onnx_gate.action.inputs import read_inputs
 from onnx_gate.errors import UserError
 from onnx_gate.manifest.find import find_manifest
 from onnx_gate.pages import BASE
@@ -53,3 +54,20 @@ def test_every_page_that_a_message_points_to_is_there() -> None:
         assert not [line for line in paths if BASE not in line], file
     assert {"manifest.md", "workflows.md", "security.md"} <= named
     assert [each for each in named if not (ROOT / "docs" / each.partition("#")[0]).exists()] == []
+
+
+@pytest.mark.parametrize(
+    ("there", "given", "meant"),
+    [
+        ("onnx-gate.yaml", "onnx-gate.yml", "onnx-gate.yaml"),
+        ("onnx-gate.yml", "onnx-gate.yml", "onnx-gate.yml"),
+        ("other.yml", "onnx-gate.yml", "onnx-gate.yml"),
+        ("onnx-gate.yaml", "other.yml", "other.yml"),
+    ],
+)
+def test_the_action_looks_for_either_name(
+    tmp_path: Path, there: str, given: str, meant: str
+) -> None:
+    (tmp_path / there).touch()
+    environ = {"GITHUB_WORKSPACE": str(tmp_path), "INPUT_MANIFEST": given}
+    assert read_inputs(environ).manifest == meant
