@@ -13,7 +13,7 @@ from onnx_gate.errors import UserError
 from onnx_gate.text import did_you_mean, quote
 
 if TYPE_CHECKING:
-    from onnx_gate.manifest import Manifest, Optimization
+    from onnx_gate.manifest import Manifest, ManifestError, Optimization
 
 PASSED, FAILED, INVALID, INTERRUPTED = 0, 1, 2, 130
 DEFAULT_OUTPUT = Path("onnx-gate-report")
@@ -146,6 +146,27 @@ AtolOption = Annotated[
     OptionalNumber,
     typer.Option(min=0, help="Absolute tolerance; without any, a few units of rounding."),
 ]
+TargetArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="TARGET",
+        help="What builds the model: file.py:attribute or package.module:attribute.",
+    ),
+]
+RecordOption = Annotated[
+    OptionalText,
+    typer.Option(
+        "--record",
+        metavar="COMMAND",
+        help='Learn from the calls that a script of yours makes: "python infer.py".',
+    ),
+]
+GivenOption = Annotated[
+    Texts,
+    typer.Option(
+        "--arg", metavar="KEY=VALUE", help="An argument that TARGET is called with (repeatable)."
+    ),
+]
 ReportArgument = Annotated[Path, typer.Argument(metavar="REPORT", help="A report.json.")]
 CodeArgument = Annotated[
     OptionalText,
@@ -165,13 +186,18 @@ def load_manifest(path: Path | None) -> Manifest:
         path = path or find_manifest(Path.cwd())
         return load(path)
     except ManifestError as error:
-        for problem in error.problems:
-            typer.echo(str(problem), err=True)
-        count = len(error.problems)
-        typer.echo(f"{path}: {count} mistake{'s' if count != 1 else ''}", err=True)
-        raise typer.Exit(INVALID) from None
+        refuse_manifest(path, error)
     except UserError as error:
         refuse(str(error))
+
+
+def refuse_manifest(path: Path | None, error: ManifestError) -> NoReturn:
+    """End the command with every mistake of a manifest."""
+    for problem in error.problems:
+        typer.echo(str(problem), err=True)
+    count = len(error.problems)
+    typer.echo(f"{path}: {count} mistake{'s' if count != 1 else ''}", err=True)
+    raise typer.Exit(INVALID) from None
 
 
 def level_of(text: str | None) -> Optimization | None:

@@ -22,6 +22,7 @@ from onnx_gate.arguments import (
     CodeArgument,
     DurationsOption,
     FormatsOption,
+    GivenOption,
     JobsOption,
     ManifestOption,
     ModelOption,
@@ -31,16 +32,19 @@ from onnx_gate.arguments import (
     OptionalText,
     OutputOption,
     Paths,
+    RecordOption,
     ReportArgument,
     RuntimeOption,
     SchemaKind,
     SessionOption,
     ShardOption,
     ShardsOption,
+    TargetArgument,
     detail_of,
     level_of,
     load_manifest,
     refuse,
+    refuse_manifest,
     token,
 )
 from onnx_gate.errors import UserError
@@ -118,6 +122,37 @@ def run(
     except UserError as error:
         refuse(str(error))
     raise typer.Exit(PASSED if report.verdict == "pass" else FAILED)
+
+
+@app.command()
+def init(
+    target: TargetArgument,
+    manifest: ManifestOption = None,
+    record: RecordOption = None,
+    arg: GivenOption = None,
+    name: Annotated[
+        OptionalText,
+        typer.Option("--name", help="What to call the model (none: by its class or file)."),
+    ] = None,
+) -> None:
+    """Write a first manifest for a model, or add the model to one.
+
+    Tries what the model takes, or records it, writes what it learned, and verifies it once. Exit
+    status as for run; 2 where nothing could be learned, and nothing was written.
+    """
+    from onnx_gate.init.command import InitOptions, manifest_for, parse_arguments
+    from onnx_gate.init.command import init as write_manifest
+    from onnx_gate.manifest import ManifestError
+
+    path = manifest or manifest_for(Path.cwd())
+    try:
+        options = InitOptions(target, path, name, parse_arguments(arg or ()), record)
+        passed = write_manifest(options, typer.echo)
+    except ManifestError as error:
+        refuse_manifest(path, error)
+    except UserError as error:
+        refuse(str(error))
+    raise typer.Exit(PASSED if passed else FAILED)
 
 
 @app.command("list")

@@ -105,6 +105,11 @@ def tutorial(text: str, workflows: str) -> str:
     )
 
 
+def workflow(workflows: str) -> str:
+    """Return the same workflow as the file that ``onnx-gate init`` writes."""
+    return "".join(_section_fence(workflows, "## One job").splitlines(keepends=True)[1:-1])
+
+
 def _section_fence(text: str, heading: str) -> str:
     match = re.search(r"^```yaml\n.*?^```$", text[text.index(heading) :], re.M | re.S)
     if match is None:
@@ -130,10 +135,12 @@ def generated() -> dict[Path, str]:
     page, workflows = ROOT / "README.md", ROOT / "docs" / "workflows.md"
     text = files.get(page) or page.read_text(encoding="utf-8")
     lesson = ROOT / "docs" / "tutorial.md"
+    copied = workflows.read_text(encoding="utf-8")
     return {
         **files,
-        page: readme(text, workflows.read_text(encoding="utf-8")),
-        lesson: tutorial(lesson.read_text(encoding="utf-8"), workflows.read_text(encoding="utf-8")),
+        page: readme(text, copied),
+        lesson: tutorial(lesson.read_text(encoding="utf-8"), copied),
+        ROOT / "onnx_gate" / "init" / "workflow.yml": workflow(copied),
     }
 
 

@@ -1,0 +1,163 @@
+"""``onnx-gate init`` on models of many libraries: how many verify without an edit.
+
+    python benchmarks/accuracy/init.py --output DIR [--model GLOB ...] [--save]
+
+Thirty models by their names, and five scripts whose calls are recorded. Each has a folder of its own
+in DIR, in which the command is run as a user runs it; what it wrote stays there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.support import results
+
+HERE = Path(__file__).resolve().parent
+MODELS = HERE / "init_models"
+SECONDS = 900
+
+
+@dataclass(frozen=True)
+class Target:
+    """A model to begin with, and the script that calls it."""
+
+    name: str
+    reference: str
+    arguments: tuple[str, ...] = ()
+    script: str | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """What came of a target."""
+
+    name: str
+    target: str
+    verdict: str
+    compared: int
+    inputs: str
+    seconds: float
+
+
+def _named(prefix: str, function: str, *names: str) -> list[Target]:
+    return [
+        Target(f"{prefix}-{n}", f"library.py:{function}", ("--arg", f"name={n}")) for n in names
+    ]
+
+
+TRANSFORMERS = (
+    "BertModel",
+    "RobertaForSequenceClassification",
+    "AlbertModel",
+    "ViTModel",
+    "SwinModel",
+    "CLIPModel",
+    "SegformerForSemanticSegmentation",
+    "Wav2Vec2Model",
+    "GPT2LMHeadModel",
+    "LlamaForCausalLM",
+    "Qwen2ForCausalLM",
+    "OPTForCausalLM",
+    "T5Model",
+    "BartModel",
+    "WhisperModel",
+)
+TARGETS = [
+    *(Target(f"transformers-{name}", f"transformers:{name}") for name in TRANSFORMERS),
+    *_named("timm", "timm_model", "resnet18", "vit_tiny_patch16_224", "convnext_atto"),
+    *_named("torchvision", "torchvision_classifier", "resnet18", "mobilenet_v3_small"),
+    *_named("torchvision", "torchvision_model", "lraspp_mobilenet_v3_large"),
+    Target("diffusers-unet", "library.py:unet"),
+    Target("diffusers-conditional-unet", "library.py:conditional_unet"),
+    Target("torchscript-scripted", "plain.py:scripted"),
+    Target("torchscript-traced", "plain.py:traced"),
+    *(
+        Target(f"plain-{name}", f"plain.py:{name}")
+        for name in ("Recommender", "Encoder", "Denoiser", "GraphLayer", "CrossAttention")
+    ),
+]
+RECORDED = [
+    Target("record-classify", "plain.py:Mlp", script="classify.py"),
+    Target("record-tag", "plain.py:Tagger", script="tag.py"),
+    Target("record-embed", "transformers:DistilBertModel", script="embed.py"),
+    Target("record-decode", "transformers:GPT2LMHeadModel", script="decode.py"),
+    Target("record-restore", "plain.py:Denoiser", script="restore.py"),
+]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--output", type=Path, required=True, help="a folder for what is written")
+    parser.add_argument("--model", action="append", default=[], help="a glob of names")
+    parser.add_argument(
+        "--libraries",
+        type=Path,
+        help="a folder with timm, torchvision and diffusers, for those alone that need them",
+    )
+    results.add_option(parser)
+    options = parser.parse_args()
+    globs = options.model or ["*"]
+    rows = []
+    for target in (*TARGETS, *RECORDED):
+        if any(fnmatch.fnmatch(target.name, glob) for glob in globs):
+            rows.append(row(target, options.output.resolve() / target.name, options.libraries))
+            print(f"{rows[-1].verdict:9} {rows[-1].seconds:6.1f} s  {target.name}", flush=True)
+    for kind, chosen in (("by name", TARGETS), ("recorded", RECORDED)):
+        names = {target.name for target in chosen}
+        own = [each for each in rows if each.name in names]
+        passed = sum(each.verdict == "pass" for each in own)
+        print(f"{kind}: {passed} of {len(own)} verify without an edit")
+        if options.save and own:
+            results.save(__file__, kind, [asdict(each) for each in own])
+
+
+def row(target: Target, folder: Path, libraries: Path | None) -> Row:
+    """Run the command in a folder made anew, and read the report that it leaves."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for file in (*MODELS.glob("*.py"), *MODELS.glob("scripts/*.py")):
+        shutil.copy(file, folder)
+    shutil.copy(HERE / "correct" / "_torchvision.py", folder)
+    subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
+    command = [sys.executable, "-m", "onnx_gate", "init", target.reference, *target.arguments]
+    if target.script is not None:
+        command += ["--record", f"{sys.executable} {target.script}"]
+    environment = dict(os.environ)
+    if libraries is not None and target.reference.startswith("library.py"):
+        paths = [str(libraries.resolve()), *filter(None, [environment.get("PYTHONPATH")])]
+        environment["PYTHONPATH"] = os.pathsep.join(paths)
+    begin = time.perf_counter()
+    with (folder / "printed").open("w") as printed:
+        subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+            timeout=SECONDS,
+            check=False,
+        )
+    seconds = round(time.perf_counter() - begin, 1)
+    path = folder / "onnx-gate-report" / "report.json"
+    shown = f"{target.reference} {' '.join(target.arguments)}".strip()
+    if not path.exists():
+        return Row(target.name, shown, "nothing", 0, "", seconds)
+    model = json.loads(path.read_text())["models"][0]
+    lines = (folder / "onnx-gate.yml").read_text().partition("    inputs:\n")[2].splitlines()
+    own = [line.strip() for line in itertools.takewhile(lambda e: e.startswith(" " * 6), lines)]
+    return Row(target.name, shown, model["verdict"], len(model["checks"]), "; ".join(own), seconds)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    main()

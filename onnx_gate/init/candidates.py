@@ -1,0 +1,336 @@
+"""From what is seen of a module to arguments worth trying, the likeliest first; pure."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from onnx_gate.init.facts import Attempt, Facts, Guess, Layer, Parameter
+
+MAX_ATTEMPTS = 300
+BATCH, POSITIONS = 2, 7
+"""Sizes that are tried first: different from each other, and from what layers have."""
+
+_SIDES = (224, 64, 32, 28, 128, 256, 96, 299, 384, 512, 48, 16)
+_LENGTHS = (400, 64, 4000, 16000, 3000)
+_SIZES: Mapping[str, tuple[int, ...]] = {
+    "batch": (BATCH, 1),
+    "length": _LENGTHS,
+    "samples": (4000, 16000, 400),
+    "frames": (16, 64, 100),
+    "nodes": (9,),
+    "edges": (11,),
+    "context": (5,),
+    "target": (5,),
+}
+_MAX_PART = 64
+_Names = Callable[[Facts], Iterable[Guess]]
+
+
+def attempts(facts: Facts) -> Iterator[Attempt]:
+    """Yield what to call ``forward`` with, at most ``MAX_ATTEMPTS``."""
+    count = 0
+    for names in _selections(facts):
+        lists = [tuple(_guesses(facts, parameter)) for parameter in names]
+        ranked = sorted(
+            itertools.islice(itertools.product(*(range(len(each)) for each in lists)), 5000),
+            key=sum,
+        )
+        for ranks in ranked:
+            chosen = {
+                parameter.name: guesses[rank]
+                for parameter, guesses, rank in zip(names, lists, ranks, strict=True)
+            }
+            for sizes in _sizes(facts, chosen):
+                yield Attempt(chosen, sizes)
+                count += 1
+                if count >= MAX_ATTEMPTS:
+                    return
+
+
+def widened(facts: Facts, name: str, guess: Guess) -> Guess:
+    """Return a recorded guess with the range of the embedding that it goes into."""
+    if guess.range is None or "int" not in guess.dtype:
+        return guess
+    for known in (*_by_name(facts, name), *_integers(facts, name, facts.uses.get(name, ()))):
+        if known.range is None or known.range == (0, 1):
+            continue
+        if float(known.range[1]) > float(guess.range[1]):
+            return replace(guess, range=known.range, why=f"{guess.why}; {known.why} takes more")
+    return guess
+
+
+def _selections(facts: Facts) -> Iterator[tuple[Parameter, ...]]:
+    """Yield the parameters to give: those that must be, and those that a model of its kind needs."""
+    required = [each for each in facts.parameters if each.required]
+    optional = [each for each in facts.parameters if not each.required]
+    main = [each for each in optional if each.name == facts.main_input]
+    if not required and not main:
+        main = [each for each in optional if _by_name(facts, each.name)][:1] or optional[:1]
+    given = {each.name for each in (*required, *main)}
+    # A model that takes tokens is called with their mask by everybody, and computes otherwise.
+    masks = [each for each in optional if each.name == "attention_mask" and "input_ids" in given]
+    others = [
+        each
+        for each in optional
+        if each.name in ("decoder_input_ids", "pixel_values", "input_ids") and each not in main
+    ]
+    sets: list[list[Parameter]] = []
+    if facts.config.get("is_encoder_decoder"):
+        sets.append([*required, *main, *masks, *(o for o in others if o.name.startswith("dec"))])
+    sets += [[*required, *main, *masks], [*required, *main, *masks, *others]]
+    sets += [[*required, *main], [*required, *main, *others], [*required, *optional[:1]]]
+    seen: set[frozenset[str]] = set()
+    for chosen in sets:
+        names = frozenset(each.name for each in chosen)
+        if names and names not in seen:
+            seen.add(names)
+            yield tuple(each for each in facts.parameters if each.name in names)
+
+
+def _guesses(facts: Facts, parameter: Parameter) -> Iterator[Guess]:
+    """Yield what one parameter may take, each once, the likeliest first."""
+    seen: set[tuple[str, tuple[int | str, ...]]] = set()
+    for guess in _all_guesses(facts, parameter):
+        key = (guess.dtype, guess.shape)
+        if key not in seen and _agrees(guess.dtype, parameter.annotation):
+            seen.add(key)
+            yield guess
+
+
+def _all_guesses(facts: Facts, parameter: Parameter) -> Iterator[Guess]:
+    yield from _of_annotation(facts, parameter)
+    used = facts.uses.get(parameter.name, ())
+    named = list(_by_name(facts, parameter.name))
+    if facts.config or not used:
+        yield from named
+    for layer in used:
+        yield from _of_layer(facts, layer, parameter.name, f"goes into {_shown(layer)}")
+    yield from named
+    for layer in (*_namesakes(facts, parameter.name), *facts.layers[:1], *facts.layers[1:4]):
+        yield from _of_layer(facts, layer, parameter.name, f"the model has {_shown(layer)}")
+    why = "no layer says what it takes"
+    yield Guess("float32", ("batch", 16), why=why)
+    yield Guess("float32", ("batch", "seq", 16), why=why)
+    yield Guess("float32", ("batch", 3, 32, 32), why=why)
+
+
+def _namesakes(facts: Facts, name: str) -> Iterator[Layer]:
+    """Layers that are called like an input: ``user_ids`` and ``user_embedding``."""
+    words = {word for word in re.split(r"[_\W\d]+", name.lower()) if len(word) > 2}
+    for layer in facts.layers:
+        if words & set(re.split(r"[_\W\d]+", layer.path.lower())):
+            yield layer
+
+
+def _shown(layer: Layer) -> str:
+    return f"{layer.path or 'the'} {layer.kind}({layer.size})".replace("the ", "a ")
+
+
+def _of_layer(facts: Facts, layer: Layer, name: str, why: str) -> Iterator[Guess]:
+    """Yield what a layer takes, if an input goes straight into it."""
+    size, kind = layer.size, layer.kind
+    if kind in ("Embedding", "EmbeddingBag"):
+        bounds = (0, size - 1)
+        one = Guess("int64", ("batch",), bounds, why)
+        many = Guess("int64", ("batch", "seq"), bounds, why)
+        yield from (one, many) if _is_single(name) else (many, one)
+    elif kind in ("Conv2d", "BatchNorm2d"):
+        yield Guess("float32", ("batch", size, "height", "width"), why=why)
+    elif kind == "Conv1d":
+        yield Guess("float32", ("batch", size, "length"), why=why)
+    elif kind == "Conv3d":
+        yield Guess("float32", ("batch", size, "frames", "height", "width"), why=why)
+    elif kind in ("LSTM", "GRU", "RNN", "MultiheadAttention") or kind.startswith("Transformer"):
+        first = ("batch", "seq", size) if layer.batch_first else ("seq", "batch", size)
+        yield Guess("float32", first, why=why)
+    elif kind in ("Linear", "LayerNorm", "RMSNorm", "BatchNorm1d"):
+        yield from _of_features(facts, layer, why)
+
+
+def _of_features(facts: Facts, layer: Layer, why: str) -> Iterator[Guess]:
+    flat = Guess("float32", ("batch", layer.size), why=why)
+    along = Guess("float32", ("batch", "seq", layer.size), why=why)
+    if not layer.direct:
+        for channels in (1, 3):
+            side = math.isqrt(layer.size // channels)
+            if channels * side * side == layer.size and side > 3:
+                yield Guess("float32", ("batch", channels, side, side), why=why)
+    yield from (along, flat) if facts.has_sequence else (flat, along)
+    if not layer.direct:  # beside others that it is concatenated with
+        for size in range(1, min(layer.size, _MAX_PART)):
+            yield Guess("float32", ("batch", size), why=f"a part of what {why}")
+    yield Guess("float32", ("nodes", layer.size), why=why)
+
+
+def _is_single(name: str) -> bool:
+    return bool(re.search(r"(^|_)(user|item|label|class|category|id)(_?id)?$", name))
+
+
+_ANNOTATED = re.compile(r"\b(Float\d*|BFloat16|Int\d*|UInt8|Bool|Integer)\[[^,]*,\s*['\"]([^'\"]*)")
+_DTYPES = {"Float": "float32", "Int": "int64", "Integer": "int64", "Bool": "bool"}
+
+
+def _of_annotation(facts: Facts, parameter: Parameter) -> Iterator[Guess]:
+    """Read jaxtyping's ``Float[Tensor, "batch 3 h w"]``."""
+    match = _ANNOTATED.search(parameter.annotation)
+    if match is None:
+        return
+    dims = [re.sub(r"^[*#?_]+|.*=", "", dim) for dim in match[2].split()]
+    if not all(dim.isidentifier() or dim.isdigit() for dim in dims):
+        return
+    dtype = _DTYPES.get(match[1], match[1].lower())
+    layers = (
+        *facts.uses.get(parameter.name, ()),
+        *_namesakes(facts, parameter.name),
+        *facts.layers,
+    )
+    bounds = next((g.range for g in _integers(facts, parameter.name, layers)), None)
+    shape = tuple(int(dim) if dim.isdigit() else dim for dim in dims)
+    yield Guess(dtype, shape, bounds if "int" in dtype else None, f'annotated {match[0]}"]')
+
+
+def _integers(facts: Facts, name: str, layers: Iterable[Layer]) -> Iterator[Guess]:
+    for layer in layers:
+        if layer.kind.startswith("Embedding"):
+            yield from _of_layer(facts, layer, name, _shown(layer))
+
+
+def _agrees(dtype: str, annotation: str) -> bool:
+    """Whether a dtype is one that an annotation such as ``torch.LongTensor`` allows."""
+    if re.search(r"\b(Long|Int|Short)Tensor\b", annotation) and "Float" not in annotation:
+        return "int" in dtype
+    if re.search(r"\bBoolTensor\b", annotation):
+        return dtype == "bool"
+    return not (re.search(r"\bFloatTensor\b", annotation) and "int" in dtype)
+
+
+def _by_name(facts: Facts, name: str) -> list[Guess]:
+    """What an input of this name is in the libraries that everybody copies names from."""
+    return [
+        guess for pattern, known in _NAMES if re.fullmatch(pattern, name) for guess in known(facts)
+    ]
+
+
+def _tokens(facts: Facts, dim: str = "seq") -> Iterator[Guess]:
+    vocabulary = facts.config.get("vocab_size")
+    if isinstance(vocabulary, int):
+        yield Guess("int64", ("batch", dim), (0, vocabulary - 1), f"config.vocab_size {vocabulary}")
+
+
+def _mask(facts: Facts) -> Iterator[Guess]:
+    why = "what a mask is called"
+    yield Guess("int64", ("batch", "seq"), (0, 1), why)
+    yield Guess("bool", ("batch", "seq"), None, why)
+    yield Guess("float32", ("batch", "seq"), (0, 1), why)
+
+
+def _image(facts: Facts) -> Iterator[Guess]:
+    channels = facts.image[0] if facts.image else facts.config.get("num_channels")
+    first = next((layer.size for layer in facts.layers if layer.kind == "Conv2d"), None)
+    for each in dict.fromkeys((channels, first)):
+        if isinstance(each, int):
+            yield Guess(
+                "float32", ("batch", each, "height", "width"), why="what an image is called"
+            )
+
+
+def _wave(facts: Facts) -> Iterator[Guess]:
+    yield Guess("float32", ("batch", "samples"), why="what sound is called")
+    yield Guess("float32", ("batch", 1, "samples"), why="what sound is called")
+
+
+def _spectrum(facts: Facts) -> Iterator[Guess]:
+    bins, positions = facts.config.get("num_mel_bins"), facts.config.get("max_source_positions")
+    if isinstance(bins, int) and isinstance(positions, int):
+        yield Guess("float32", ("batch", bins, 2 * positions), why="config.num_mel_bins")
+        yield Guess("float32", ("batch", "frames", bins), why="config.num_mel_bins")
+    elif isinstance(bins, int):
+        yield Guess("float32", ("batch", "frames", bins), why="config.num_mel_bins")
+
+
+def _latent(facts: Facts) -> Iterator[Guess]:
+    channels, side = facts.config.get("in_channels"), facts.config.get("sample_size")
+    if isinstance(channels, int):
+        sides = (side, side) if isinstance(side, int) else ("height", "width")
+        yield Guess("float32", ("batch", channels, *sides), why="config.in_channels, sample_size")
+
+
+def _time(facts: Facts) -> Iterator[Guess]:
+    why = "what the step of a diffusion is called"
+    yield Guess("int64", ("batch",), (0, 999), why)
+    yield Guess("float32", ("batch",), (0, 1), why)
+    yield Guess("float32", ("batch", 1), (0, 1), why)
+
+
+def _condition(facts: Facts) -> Iterator[Guess]:
+    for key in ("cross_attention_dim", "joint_attention_dim", "caption_channels", "hidden_size"):
+        width = facts.config.get(key)
+        if isinstance(width, int):
+            yield Guess("float32", ("batch", "context", width), why=f"config.{key}")
+
+
+def _edge_index(facts: Facts) -> Iterator[Guess]:
+    yield Guess("int64", (2, "edges"), (0, "nodes - 1"), "what edges of a graph are called")
+
+
+def _nodes(facts: Facts) -> Iterator[Guess]:
+    if any(each.name == "edge_index" for each in facts.parameters):
+        for layer in facts.layers:
+            if layer.kind == "Linear":
+                why = f"nodes of a graph, and the model has {_shown(layer)}"
+                yield Guess("float32", ("nodes", layer.size), why=why)
+
+
+_NAMES: tuple[tuple[str, _Names], ...] = (
+    (r"(input_)?ids|input_tokens|tokens", _tokens),
+    (r"decoder_input_ids", lambda facts: _tokens(facts, "target")),
+    (r"(attention_|padding_|key_padding_|pad_)?mask", _mask),
+    (r"pixel_values|images?|imgs?|image_tensor|picture", _image),
+    (r"input_values|wave(form)?s?|audio|speech|signal", _wave),
+    (r"input_features|mels?|spectrogram", _spectrum),
+    (r"sample|hidden_states|latents?", _latent),
+    (r"timesteps?|t|time_?steps?", _time),
+    (r"encoder_hidden_states", _condition),
+    (r"edge_index", _edge_index),
+    (r"x|node_features", _nodes),
+)
+
+
+def _sizes(facts: Facts, chosen: Mapping[str, Guess]) -> Iterator[dict[str, int]]:
+    """Yield the sizes to try for the names in the shapes: those of an image go together."""
+    names = list(
+        dict.fromkeys(d for guess in chosen.values() for d in guess.shape if isinstance(d, str))
+    )
+    sides = [name for name in names if name in ("height", "width", "h", "w")]
+    options = [_options(facts, name) for name in names if name not in sides]
+    rest = [name for name in names if name not in sides]
+    for combination in itertools.product(*options):
+        sizes = dict(zip(rest, combination, strict=True))
+        if not sides:
+            yield sizes
+        for height, width in _image_sides(facts) if sides else ():
+            tall = {each: height for each in sides if each.startswith("h")}
+            yield {**sizes, **tall, **{each: width for each in sides if each not in tall}}
+
+
+def _options(facts: Facts, name: str) -> Sequence[int]:
+    if name in _SIZES:
+        return _SIZES[name]
+    return (POSITIONS,) if re.match(r"seq|t|len|tok|past", name) else (5,)
+
+
+def _image_sides(facts: Facts) -> Iterator[tuple[int, int]]:
+    if facts.image:
+        yield facts.image[1:]
+    known = facts.config.get("image_size")
+    if isinstance(known, int):
+        yield known, known
+    elif isinstance(known, list) and len(known) == 2:
+        yield int(known[0]), int(known[1])
+    strided = any(layer.kind == "Conv2d" and layer.stride > 1 for layer in facts.layers[:1])
+    for side in _SIDES if strided else (32, *_SIDES):
+        yield side, side

@@ -1,0 +1,147 @@
+"""``onnx-gate init``: from a target to a manifest that was verified once."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from onnx_gate.errors import UserError
+from onnx_gate.gate.deliver import verify_and_deliver
+from onnx_gate.gate.run import Options
+from onnx_gate.init import describe, entry
+from onnx_gate.init.facts import Learned
+from onnx_gate.init.learn import Call, learn, of_one_kind, stored
+from onnx_gate.init.planned import OUTPUT, Files
+from onnx_gate.init.record import record
+from onnx_gate.init.request import Identity, Request
+from onnx_gate.manifest import source
+from onnx_gate.manifest.find import NAMES, find_manifest
+from onnx_gate.manifest.load import load
+from onnx_gate.text import plain
+from onnx_gate.workers.pool import run_tasks
+from onnx_gate.workers.task import Task
+
+_WORKER = "onnx_gate.init.probe:work"
+_PRELOAD = ("torch", "onnx_gate.init.probe")
+_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class InitOptions:
+    """What ``onnx-gate init`` was called with.
+
+    ``arguments`` are keywords for the target, ``command`` is what to record calls of.
+    """
+
+    reference: str
+    manifest: Path
+    name: str | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    command: str | None = None
+
+
+def init(options: InitOptions, say: Callable[[str], None]) -> bool:
+    """Write a manifest, or an entry of one, and verify the model; return whether it passed.
+
+    Raises ``UserError`` where nothing could be learned or written; then nothing was written.
+    """
+    manifest = options.manifest.resolve()
+    reference = _relative(options.reference, manifest.parent)
+    name = options.name or entry.model_name(reference)
+    _check_free(manifest, name)
+    request = Request(reference, manifest.parent, kwargs=dict(options.arguments))
+    with tempfile.TemporaryDirectory(prefix="onnx-gate-init-") as folder:
+        calls: tuple[Call, ...] = ()
+        if options.command is not None:
+            identity = _ask(replace(request, identify=True), Identity)
+            say(f"recording the calls of {identity.qualname} in: {options.command}")
+            calls = record(options.command, identity, Path(folder))
+            request = learn(request, calls)
+        say(f"trying what forward of {reference} takes ...")
+        learned = _ask(request, Learned)
+        files = Files(manifest, name, reference, learned, stored(of_one_kind(calls)))
+        for line in describe.lines(learned, reference, len(calls)):
+            say(line)
+        files.write()
+    for line in files.lines():
+        say(line)
+    output = manifest.parent / OUTPUT
+    report = verify_and_deliver(load(options.manifest), Options(output=output, models=(name,)))
+    for line in describe.after(report, name, manifest.name):
+        say(line)
+    return report.verdict == "pass"
+
+
+def manifest_for(folder: Path) -> Path:
+    """Return the manifest that a model is added to: the one that a run finds, or a new one here."""
+    try:
+        return find_manifest(folder)
+    except UserError:
+        return folder / NAMES[0]
+
+
+def parse_arguments(texts: Iterable[str]) -> dict[str, Any]:
+    """Return ``KEY=VALUE`` as keywords, the values as in a manifest; raises ``UserError``."""
+    arguments: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.isidentifier():
+            raise UserError(f"--arg {text!r}: write KEY=VALUE, as in --arg num_classes=10")
+        try:
+            arguments[key] = source.read(f"value: {value}\n").data["value"]
+        except source.Unreadable as error:
+            raise UserError(f"--arg {text!r}: {error.message}") from error
+    return arguments
+
+
+def _relative(reference: str, folder: Path) -> str:
+    """Return a target as the manifest names it: a file from the manifest's folder."""
+    file, colon, attribute = reference.partition(":")
+    if not colon or not attribute:
+        raise UserError(
+            f"{reference}: name what builds the model, file.py:attribute or package.module:attribute"
+        )
+    if not file.endswith(".py"):
+        return reference
+    path = Path(file).resolve()
+    if not path.is_file():
+        raise UserError(f"{file}: no such file")
+    if not path.is_relative_to(folder):
+        raise UserError(
+            f"{file} is outside of the manifest's folder {folder}; say where the manifest is to be "
+            "with --manifest"
+        )
+    return f"{path.relative_to(folder).as_posix()}:{attribute}"
+
+
+def _check_free(manifest: Path, name: str) -> None:
+    """Refuse before anything is tried what could not be written in the end."""
+    if manifest.exists():
+        load(manifest)
+        entry.added(manifest.read_text("utf-8-sig"), name, f"  {name}: {{}}\n")
+
+
+def _ask(request: Request, kind: type[Any]) -> Any:
+    """Return what a worker answers, as ``kind``; raises ``UserError`` with why it does not."""
+    with tempfile.TemporaryDirectory(prefix="onnx-gate-init-") as folder:
+        task = Task("init", request, _SECONDS, None, Path(folder) / "log")
+        outcome = run_tasks([task], _WORKER, jobs=1, on_event=lambda *_: None, preload=_PRELOAD)[
+            "init"
+        ]
+    if not outcome.messages:
+        tail = "".join(f"\n  {line}" for line in outcome.tail[-5:])
+        raise UserError(f"{request.reference}: {outcome.detail or outcome.end}{tail}")
+    message = outcome.messages[-1]
+    if "error" in message:
+        raise UserError(plain(message["error"]))
+    try:
+        return TypeAdapter(kind).validate_python(message["answer"])
+    except ValidationError as error:
+        raise UserError(
+            f"{request.reference}: the worker's answer is no answer: {error}"
+        ) from error

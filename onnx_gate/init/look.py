@@ -1,0 +1,198 @@
+"""What can be seen of a module without calling it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from onnx_gate.init.facts import Facts, Layer, Parameter
+from onnx_gate.runtimes import state
+
+_SIZES = ("in_features", "in_channels", "num_embeddings", "input_size", "embed_dim", "num_features")
+_MAX_LAYERS = 40
+# Operations after which an axis is still where it was.
+_SAME_SHAPE = ("to", "float", "contiguous", "clone", "type", "half", "double", "detach", "type_as")
+
+
+def facts_of(module: nn.Module) -> Facts:
+    """Return what the module's signature, layers and config say."""
+    config = _config(module)
+    return Facts(
+        name=getattr(module, "original_name", type(module).__name__),
+        parameters=_parameters(module),
+        layers=tuple(layers_of(module)),
+        uses=_uses(module),
+        config=config,
+        main_input=_text(getattr(module, "main_input_name", None)),
+        image=_image(module),
+    )
+
+
+def layers_of(module: nn.Module) -> Iterator[Layer]:
+    """Yield the layers that say what they take, in the order of registration."""
+    count = 0
+    for path, part in state.parts(module):
+        layer = _layer(path, part)
+        if layer is not None and count < _MAX_LAYERS:
+            count += 1
+            yield layer
+
+
+def _layer(path: str, part: nn.Module, direct: bool = True) -> Layer | None:
+    kind = str(getattr(part, "original_name", type(part).__name__))
+    if isinstance(part, torch.jit.ScriptModule):
+        return _scripted(path, kind, part)
+    if isinstance(part, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
+        attention = part.self_attn
+        return Layer(path, kind, attention.embed_dim, batch_first=attention.batch_first)
+    for base in (nn.Embedding, nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d):
+        if isinstance(part, base):
+            kind = base.__name__
+    if type(part).__name__ == "Conv1D" and hasattr(part, "nx"):
+        return Layer(path, "Linear", int(part.nx), direct=direct)  # type: ignore[arg-type]
+    size = next((getattr(part, each) for each in _SIZES if hasattr(part, each)), None)
+    if size is None and isinstance(part, nn.LayerNorm | nn.RMSNorm):
+        size = part.normalized_shape[-1]
+    if not isinstance(size, int) or (
+        not type(part).__module__.startswith("torch.nn")
+        and (kind not in ("Embedding", "Linear", "Conv1d", "Conv2d", "Conv3d"))
+    ):
+        return None
+    stride = getattr(part, "stride", 1)
+    return Layer(
+        path=path,
+        kind=kind,
+        size=size,
+        stride=stride[0] if isinstance(stride, tuple) and stride else 1,
+        batch_first=bool(getattr(part, "batch_first", True)),
+        direct=direct,
+    )
+
+
+def _scripted(path: str, kind: str, part: nn.Module) -> Layer | None:
+    """A layer of TorchScript, of which the weight is all that is left."""
+    weight = dict(part.named_parameters(recurse=False)).get("weight")
+    if weight is None or weight.dim() < 2:
+        return None
+    return Layer(path, kind, weight.shape[0 if kind.startswith("Embedding") else 1])
+
+
+def _parameters(module: nn.Module) -> tuple[Parameter, ...]:
+    schema = getattr(getattr(module, "forward", None), "schema", None)
+    if schema is not None:
+        return tuple(
+            Parameter(each.name, not each.has_default_value(), str(each.type))
+            for each in schema.arguments
+            if each.name != "self"
+        )
+    try:
+        signature = inspect.signature(module.forward)
+    except (TypeError, ValueError):
+        return (Parameter("input", True),)
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    named = [each for each in signature.parameters.values() if each.kind not in kinds]
+    if not named:
+        return (Parameter("input", True),)
+    return tuple(
+        Parameter(each.name, each.default is each.empty, _annotation(each)) for each in named
+    )
+
+
+def _annotation(parameter: inspect.Parameter) -> str:
+    if parameter.annotation is parameter.empty:
+        return ""
+    shown = parameter.annotation
+    return shown if isinstance(shown, str) else str(getattr(shown, "__name__", None) or shown)
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _config(module: nn.Module) -> dict[str, Any]:
+    """The plain values of a config object, as transformers and diffusers have them."""
+    config: Any = getattr(module, "config", None)
+    values: Any = {}
+    with suppress(Exception):
+        values = config if isinstance(config, Mapping) else config.to_dict()
+    kept = {
+        str(key): list(value) if isinstance(value, tuple) else value
+        for key, value in dict(values or {}).items()
+        if isinstance(value, str | int | float | bool | list | tuple)
+    }
+    # A part's config counts where the whole has none of its own: of an image and a text, say.
+    for part in ("text_config", "vision_config"):
+        inner = (values or {}).get(part) if isinstance(values, Mapping) else None
+        for key, value in inner.items() if isinstance(inner, Mapping) else ():
+            if isinstance(value, str | int | float | bool | list):
+                kept.setdefault(str(key), value)
+    for key in ("vocab_size", "hidden_size", "num_channels"):
+        with suppress(Exception):
+            if key not in kept and isinstance(getattr(config, key, None), int):
+                kept[key] = getattr(config, key)
+    return kept
+
+
+def _image(module: nn.Module) -> tuple[int, int, int] | None:
+    """The size of the images that timm says a model is for."""
+    for name in ("pretrained_cfg", "default_cfg"):
+        config = getattr(module, name, None)
+        size = config.get("input_size") if isinstance(config, Mapping) else None
+        if isinstance(size, tuple | list) and len(size) == 3:
+            return int(size[0]), int(size[1]), int(size[2])
+    return None
+
+
+class _Follower(fx.Tracer):
+    """Follows ``forward`` as far as its code can be followed."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return _layer("", m) is not None or super().is_leaf_module(m, module_qualified_name)
+
+
+def _uses(module: nn.Module) -> dict[str, tuple[Layer, ...]]:
+    """The layers that each parameter of ``forward`` reaches first."""
+    if isinstance(module, torch.jit.ScriptModule | fx.GraphModule):
+        return {}
+    optional = {each.name: None for each in _parameters(module) if not each.required}
+    tracer = _Follower()
+    with suppress(Exception, RecursionError):
+        tracer.trace(module, concrete_args=optional or None)
+    graph = getattr(tracer, "graph", None)
+    if graph is None:
+        return {}
+    parts = dict(module.named_modules())
+    return {
+        str(node.target).lstrip("*"): tuple(_reached(node, parts))
+        for node in graph.nodes
+        if node.op == "placeholder"
+    }
+
+
+def _reached(start: fx.Node, parts: Mapping[str, nn.Module]) -> Iterator[Layer]:
+    queue: list[tuple[fx.Node, bool]] = [(start, True)]
+    seen = {start}
+    while queue:
+        node, direct = queue.pop(0)
+        for user in node.users:
+            if user in seen:
+                continue
+            seen.add(user)
+            part = parts.get(str(user.target)) if user.op == "call_module" else None
+            layer = _layer(str(user.target), part, direct) if part is not None else None
+            if layer is not None:
+                yield layer
+            elif user.op in ("call_module", "call_method", "call_function"):
+                queue.append((user, direct and _keeps_shape(user)))
+
+
+def _keeps_shape(node: fx.Node) -> bool:
+    if node.op == "call_method":
+        return str(node.target) in _SAME_SHAPE
+    function: Callable[..., Any] | str = node.target
+    return getattr(function, "__name__", "") in ("add", "sub", "mul", "truediv", "relu", "gelu")

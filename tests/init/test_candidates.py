@@ -1,0 +1,94 @@
+"""What is tried first, by what is seen of a model."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from onnx_gate.init.candidates import MAX_ATTEMPTS, attempts, widened
+from onnx_gate.init.facts import Attempt, Facts, Guess, Layer, Parameter
+
+
+def first(facts: Facts) -> Attempt:
+    return next(attempts(facts))
+
+
+def facts(*parameters: Parameter | str, **fields: object) -> Facts:
+    named = tuple(Parameter(p, True) if isinstance(p, str) else p for p in parameters)
+    return Facts("Model", named, **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("layer", "name", "dtype", "shape", "bounds"),
+    [
+        (Layer("fc", "Linear", 20), "x", "float32", ("batch", 20), None),
+        (Layer("emb", "Embedding", 50), "tokens", "int64", ("batch", "seq"), (0, 49)),
+        (Layer("emb", "Embedding", 50), "user_id", "int64", ("batch",), (0, 49)),
+        (Layer("c", "Conv2d", 3), "x", "float32", ("batch", 3, "height", "width"), None),
+        (Layer("c", "Conv1d", 4), "x", "float32", ("batch", 4, "length"), None),
+        (Layer("g", "GRU", 8, batch_first=False), "x", "float32", ("seq", "batch", 8), None),
+        (Layer("f", "Linear", 784, direct=False), "x", "float32", ("batch", 1, 28, 28), None),
+    ],
+)
+def test_the_layer_that_an_input_reaches_says_what_it_is(
+    layer: Layer, name: str, dtype: str, shape: tuple[int | str, ...], bounds: object
+) -> None:
+    guess = first(facts(name, layers=(layer,), uses={name: (layer,)})).guesses[name]
+    assert (guess.dtype, guess.shape, guess.range) == (dtype, shape, bounds)
+    assert layer.path in guess.why
+
+
+def test_tokens_of_a_library_come_with_their_mask() -> None:
+    optional = [Parameter(n, False) for n in ("input_ids", "attention_mask", "labels")]
+    config = {"vocab_size": 100}
+    chosen = first(facts(*optional, config=config, main_input="input_ids")).guesses
+    assert list(chosen) == ["input_ids", "attention_mask"]
+    assert chosen["input_ids"].range == (0, 99)
+    assert {guess.shape for guess in chosen.values()} == {("batch", "seq")}
+
+
+def test_edges_of_a_graph_point_at_its_nodes() -> None:
+    layer = Layer("own", "Linear", 6)
+    chosen = first(facts("x", "edge_index", layers=(layer,))).guesses
+    assert chosen["x"].shape == ("nodes", 6)
+    assert (chosen["edge_index"].shape, chosen["edge_index"].range) == (
+        (2, "edges"),
+        (0, "nodes - 1"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("annotation", "dtype", "shape"),
+    [
+        ('Float[Tensor, "batch 3 h w"]', "float32", ("batch", 3, "h", "w")),
+        ('Int[torch.Tensor, "b t"]', "int64", ("b", "t")),
+        ("torch.LongTensor", "int64", ("batch", "seq")),
+    ],
+)
+def test_annotations_are_believed(annotation: str, dtype: str, shape: tuple[object, ...]) -> None:
+    layer = Layer("emb", "Embedding", 50)
+    parameter = Parameter("x", True, annotation)
+    guess = first(facts(parameter, layers=(Layer("fc", "Linear", 8), layer))).guesses["x"]
+    assert (guess.dtype, guess.shape) == (dtype, shape)
+    assert guess.range == ((0, 49) if dtype == "int64" else None)
+
+
+def test_the_size_that_a_model_says_is_tried_first() -> None:
+    layer = Layer("stem", "Conv2d", 3, stride=2)
+    known = facts("x", layers=(layer,), uses={"x": (layer,)}, image=(3, 240, 320))
+    assert first(known).sizes == {"batch": 2, "height": 240, "width": 320}
+
+
+def test_there_is_an_end_to_trying() -> None:
+    layers = tuple(Layer(f"l{n}", "Linear", 8 + n, direct=False) for n in range(9))
+    many = facts("a", "b", "c", "d", layers=layers)
+    tried = list(itertools.islice(attempts(many), MAX_ATTEMPTS + 1))
+    assert len(tried) == MAX_ATTEMPTS
+
+
+def test_a_recorded_range_is_widened_to_the_embeddings() -> None:
+    layer = Layer("emb", "Embedding", 500)
+    known = facts("x", layers=(layer,), uses={"x": (layer,)})
+    assert widened(known, "x", Guess("int64", ("batch",), (3, 77))).range == (0, 499)
+    assert widened(known, "x", Guess("int64", ("batch",), (0, 700))).range == (0, 700)

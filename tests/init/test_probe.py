@@ -1,0 +1,215 @@
+"""What trying finds out, on modules that say little of themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pydantic import TypeAdapter
+from torch import nn
+
+from onnx_gate.init import probe
+from onnx_gate.init.facts import Learned
+from onnx_gate.init.request import Identity, Request
+
+FOLDER = Path(__file__).parent
+
+
+class Classes(nn.Module):
+    def __init__(self, num_classes):
+        super().__init__()
+        self.head = nn.Linear(20, num_classes)
+
+    def forward(self, x):
+        return self.head(x)
+
+
+class Recommender(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.user_embedding = nn.Embedding(50, 4)
+        self.item_embedding = nn.Embedding(70, 4)
+        self.head = nn.Linear(4 + 4 + 3, 1)
+
+    def forward(self, user_id, item_id, dense):
+        parts = [self.user_embedding(user_id), self.item_embedding(item_id), dense]
+        return self.head(torch.cat(parts, 1))
+
+
+class Digits(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 2, 3)
+        self.head = nn.Linear(2 * 26 * 26, 3)
+
+    def forward(self, x):
+        return self.head(self.conv(x).flatten(1))
+
+
+class Restorer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.down, self.up = nn.Conv2d(3, 2, 4, 4), nn.ConvTranspose2d(2, 3, 4, 4)
+
+    def forward(self, image):
+        return image + self.up(self.down(image))
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, query, memory):
+        return self.attention(query, memory, memory)[0]
+
+
+class Masked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(30, 4)
+
+    def forward(self, tokens, mask=None, labels=None):
+        return self.embed(tokens)
+
+
+class Single(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.head(x.reshape(4))
+
+
+class Settings:
+    def __init__(self, words=30, width=4):
+        self.words, self.width = words, width
+
+
+class Configured(nn.Module):
+    def __init__(self, config: Settings):
+        super().__init__()
+        self.embed = nn.Embedding(config.words, config.width)
+
+    def forward(self, words):
+        return self.embed(words)
+
+
+class Head(nn.Module):
+    export = False
+
+    def forward(self, x):
+        return x if self.export else {"x": x, "shapes": "text"}
+
+
+class Detector(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 4), Head()
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+class Dictionary(nn.Module):
+    def forward(self, parts: dict):
+        return parts["a"] + parts["b"]
+
+
+def scripted():
+    return torch.jit.script(Classes(3))
+
+
+def learned(name: str, **kwargs: object) -> Learned:
+    """What a worker answers; ``kwargs`` are what the target is called with."""
+    request = Request(f"test_probe.py:{name}", FOLDER, kwargs=kwargs)
+    answers: list[dict[str, Any]] = []
+    probe.work(request, answers.append)
+    if "error" in answers[0]:
+        raise AssertionError(answers[0]["error"])
+    return TypeAdapter(Learned).validate_python(answers[0]["answer"])
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs"),
+    [
+        ("Classes", {"x": ("float32", ("batch", 20), None)}),
+        ("scripted", {"x": ("float32", ("batch", 20), None)}),
+        (
+            "Recommender",
+            {
+                "user_id": ("int64", ("batch",), (0, 49)),
+                "item_id": ("int64", ("batch",), (0, 69)),
+                "dense": ("float32", ("batch", 3), None),
+            },
+        ),
+        ("Digits", {"x": ("float32", ("batch", 1, 28, 28), None)}),
+        ("Restorer", {"image": ("float32", ("batch", 3, "height", "width"), None)}),
+        (
+            "Attention",
+            {
+                "query": ("float32", ("batch", "seq", 8), None),
+                "memory": ("float32", ("batch", "memory_seq", 8), None),
+            },
+        ),
+        ("Masked", {"tokens": ("int64", ("batch", "seq"), (0, 29))}),
+        ("Single", {"x": ("float32", (1, 4), None)}),
+    ],
+)
+def test_what_forward_takes(name: str, inputs: dict[str, object]) -> None:
+    answer = learned(name)
+    assert {n: (g.dtype, g.shape, g.range) for n, g in answer.inputs.items()} == inputs
+
+
+def test_sizes_are_named_where_the_gates_own_do_not_fit() -> None:
+    assert learned("Restorer").dims == {"height": (32, 64), "width": (32, 64)}
+    assert learned("Classes").dims == {}
+
+
+def test_guessed_arguments_are_said_to_be_guessed() -> None:
+    answer = learned("Classes")
+    assert answer.kwargs == {"num_classes": 10}
+    assert [note.text for note in answer.notes if note.kind == "guessed"] == [
+        "num_classes=10 of test_probe.py:Classes, by its name"
+    ]
+    assert learned("Classes", num_classes=4).kwargs == {"num_classes": 4}
+
+
+def test_what_is_left_out_is_said() -> None:
+    unknown = [note.text for note in learned("Masked").notes if note.kind == "unknown"]
+    assert unknown == ["whether your callers give mask, labels: left at the default"]
+
+
+@pytest.mark.parametrize(
+    ("name", "line"), [("Configured", "config = Settings()"), ("Detector", "part.export = True")]
+)
+def test_a_factory_is_written_where_one_is_needed(name: str, line: str, tmp_path: Path) -> None:
+    source = learned(name).factory
+    assert source is not None
+    assert line in source
+    scope: dict[str, object] = {}
+    exec(source.replace("from test_probe", f"from {__name__}"), scope)
+    module = scope["build"]()
+    assert isinstance(module, nn.Module)
+    assert not module.training
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Dictionary", "forward(parts: dict) of Dictionary took none of"),
+        ("Nothing", "has no attribute 'Nothing'"),
+        ("FOLDER", "name an nn.Module, a class or a function"),
+    ],
+)
+def test_where_nothing_was_learned_it_says_why(name: str, words: str) -> None:
+    with pytest.raises(AssertionError, match=words.replace("(", r"\(").replace(")", r"\)")):
+        learned(name)
+
+
+def test_a_class_is_known_by_its_name_and_file() -> None:
+    answer = probe.identify(Request("test_probe.py:Classes", FOLDER))
+    assert answer == Identity("Classes", str(Path(__file__).resolve()))
