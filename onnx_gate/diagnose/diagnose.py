@@ -21,6 +21,7 @@ from onnx_gate.report.summary import failing
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.export.export import Exported
+from onnx_gate.verify.judge.scale import Kinds
 
 REPRO = Path("repro")
 # What is left of the time is for telling the result.
@@ -60,6 +61,9 @@ def explain(
         repro=context.folder / REPRO,
         threads=1,
         memory=_memory(checker),
+        kinds=checker.experience[check.output].kinds
+        if check.output in checker.experience
+        else Kinds(),
     )
     subject.folder.mkdir(parents=True, exist_ok=True)
     diagnosis = diagnose(subject, deadline)

@@ -12,7 +12,14 @@ from onnx_gate.deadline import Deadline
 from onnx_gate.diagnose.graph.graph import Graph, read_graph
 from onnx_gate.diagnose.graph.run_graph import run_until
 from onnx_gate.diagnose.graph.run_node import Runner
-from onnx_gate.diagnose.graph.values import Store, Value, agree, distance
+from onnx_gate.diagnose.graph.values import (
+    Store,
+    Value,
+    agree,
+    distance,
+    kind_of,
+    output_error,
+)
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array
@@ -37,6 +44,13 @@ class Divergence:
     of_dtype: bool
     store: Store
     deadline: Deadline
+
+    def error_of(self, value: Value) -> float:
+        """Return the error of a value of the output, on the scale that its check has."""
+        error = distance(value, self.expected)
+        if not np.isfinite(error) or kind_of(self.expected) != "f":
+            return error
+        return output_error(value, self.expected, self.subject.kinds.strata(self.expected))
 
     @property
     def graph(self) -> Graph:

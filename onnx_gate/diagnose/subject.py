@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from onnx_gate.manifest import ModelSpec, RuntimeSpec
@@ -11,6 +11,7 @@ from onnx_gate.report.model import Check
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.export.export import Exported
+from onnx_gate.verify.judge.scale import Kinds
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,8 @@ class Subject:
     ``arrays`` are the case's inputs by the manifest's names, ``graph_inputs`` maps these to the
     graph's. ``output`` is the diverged output's place, in PyTorch's flat outputs as in the
     graph's. ``folder`` is scratch, ``repro`` takes the reproduction. ``memory`` is how many bytes
-    of intermediate values may be held at a time.
+    of intermediate values may be held at a time. ``kinds`` is what the output was over the cases,
+    which its errors are taken on the scale of.
     """
 
     spec: ModelSpec
@@ -36,3 +38,4 @@ class Subject:
     repro: Path
     threads: int
     memory: int
+    kinds: Kinds = field(default_factory=Kinds)

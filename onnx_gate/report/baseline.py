@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from onnx_gate.report.model import Baseline, Check, CheckBase, ModelResult, Report
-from onnx_gate.report.summary import error_of
+from onnx_gate.report.summary import error_of, largest_difference
 
 _Key = tuple[str, str, str, str]
 
@@ -49,4 +49,9 @@ def _key(check: Check) -> _Key:
 
 
 def _base(check: Check) -> CheckBase:
-    return CheckBase(verdict=check.verdict, max_abs=error_of(check), budget=check.budget)
+    return CheckBase(
+        verdict=check.verdict,
+        error=error_of(check),
+        max_abs=largest_difference(check),
+        budget=check.budget,
+    )

@@ -25,7 +25,7 @@ def render(report: Report) -> str:
         "line": summary.model_line,
         "number": summary.number,
         "used": summary.used,
-        "error_of": summary.error_of,
+        "error_and_limit": summary.error_and_limit,
         "plain": plain,
         "described": describe,
         "mebibytes": summary.mebibytes,

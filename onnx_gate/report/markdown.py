@@ -83,13 +83,13 @@ class Page:
         model = self._failing[number]
         check = summary.worst(model)
         name = code(model.name, 60)
-        shown: tuple[Markup | str, ...] = ("", "", "")
+        shown: tuple[Markup | str, ...] = ("", "", "", "")
         if model.error is not None:
-            shown = "", model.error.kind, ""
+            shown = "", model.error.kind, "", ""
         elif check is not None:
-            size = summary.number(summary.error_of(check))
-            error = Markup(f"**{size}**") if size else Markup("")
-            shown = code(check.output, 60), error, Markup(summary.used(check))
+            error, allowed = _error_cells(check)
+            error = Markup("**{}**").format(error) if error else error
+            shown = code(check.output, 60), error, allowed, Markup(summary.used(check))
         cells = [
             Markup(summary.MARKS[model.verdict]),
             name if model.required else name + Markup(" (not required)"),
@@ -242,11 +242,14 @@ def _values(check: Check) -> tuple[Markup, ...]:
     return code(expected), code(actual), code(summary.indices(worst.index))
 
 
-def _error_cell(check: Check) -> Markup:
-    """Return the error of a check, or why it has none."""
-    if check.metrics is None:
-        return inline(summary.first_line(check.reason), 120)
-    return Markup(summary.number(summary.error_of(check)))
+def _error_cells(check: Check) -> tuple[Markup, Markup]:
+    """Return the error of a check and what was allowed, or why there is none."""
+    if check.deviation is None:
+        return inline(summary.first_line(check.reason), 120), Markup("")
+    error, allowed = summary.error_and_limit(check)
+    if check.deviation.measure in summary.ERRORS:
+        return Markup(error), Markup(allowed)
+    return inline(error, 80), Markup(allowed)
 
 
 def _tail(lines: Sequence[str]) -> str:
@@ -280,7 +283,7 @@ def _environment() -> Environment:
         "fence": fence,
         "values": _values,
         "worst": summary.worst,
-        "error_cell": _error_cell,
+        "error_cells": _error_cells,
         "lead": _lead,
         "aside": _aside,
         "tail": _tail,

@@ -91,6 +91,18 @@ class Metrics(_Frozen):
     criteria: dict[str, Number] = {}
 
 
+class Deviation(_Frozen):
+    """The criterion that decided a check: what was measured, and the limit in the same unit.
+
+    ``error`` is |ONNX - PyTorch| of the worst element over (|PyTorch| + the output's scale), be
+    PyTorch's value float64's or its own; ``mean error`` is the root mean square of it.
+    """
+
+    measure: str = "error"
+    value: Number
+    allowed: Number
+
+
 class Worst(_Frozen):
     """The element that decides: its index and both values (and float64's, where it was run)."""
 
@@ -212,16 +224,20 @@ class Diagnosis(_Frozen):
 class CheckBase(_Frozen):
     """The same check (runtime, suite, case and output) in the baseline.
 
-    ``max_abs`` is the baseline's largest difference, infinite where one side was not finite.
+    ``error`` is the value of the deviation. ``max_abs`` is the baseline's largest difference. Both
+    are infinite where one side was not finite.
     """
 
     verdict: CheckVerdict
+    error: Number | None = None
     max_abs: Number | None = None
     budget: Number | None = None
 
 
 class Check(_Frozen):
     """One runtime × suite × case × output. ``budget`` is the share of the tolerance used.
+
+    ``deviation`` is what decided, null where nothing was measured: another shape, or a refusal.
 
     ``sizes`` are those of the dynamic dimensions. ``refused`` is who raised. ``compared`` is the
     number of elements that were finite on both sides and of which PyTorch has one answer; the
@@ -242,6 +258,7 @@ class Check(_Frozen):
     advice: bool = False
     budget: Number | None = None
     tolerance: dict[str, Any] = {}
+    deviation: Deviation | None = None
     metrics: Metrics | None = None
     worst: Worst | None = None
     reason: str = ""

@@ -6,12 +6,15 @@ import math
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from onnx_gate.report.model import Change, Check, ModelResult, Problem, Report
+from onnx_gate.report.model import Change, Check, Deviation, ModelResult, Problem, Report
 from onnx_gate.text import plain
 
 _FIRST_LINE = 500
 _SHOWN_OTHERS = 5
 _READ_OTHERS = 1000
+
+# The measures that are errors on the output's scale.
+ERRORS = ("error", "mean error")
 
 MARKS = {"pass": "✅", "diverged": "❌", "error": "💥"}
 
@@ -137,7 +140,10 @@ def percent(share: float | None) -> str:
         return "∞"
     if share >= 10:
         return f"×{group_digits(share)}"
-    return "<1 %" if 0 < share < 0.01 else f"{share * 100:.0f} %"
+    if 0 < share < 0.01:
+        return "<1 %"
+    shown = f"{share * 100:.0f} %"
+    return ">100 %" if shown == "100 %" and share > 1 else shown
 
 
 def group_digits(factor: float) -> str:
@@ -182,17 +188,52 @@ def mebibytes(size: int) -> str:
     return f"{size / 2**20:.1f}" if abs(size) < 2**60 else "very many"
 
 
-def distinct_digits(expected: float, actual: float) -> tuple[str, str]:
-    """Return both numbers with as many digits as it takes to tell them apart, at least four."""
-    for digits in range(4, 18):
-        shown = f"{expected:.{digits}g}", f"{actual:.{digits}g}"
+def distinct_digits(one: float, other: float, least: int = 4) -> tuple[str, str]:
+    """Return both numbers with as many digits as it takes to tell them apart, at least ``least``."""
+    for digits in range(least, 18):
+        shown = f"{one:.{digits}g}", f"{other:.{digits}g}"
         if shown[0] != shown[1]:
             return shown
     return shown
 
 
 def error_of(check: Check) -> float | None:
-    """Return the largest difference of a check; NaN or an infinity on one side is infinite."""
+    """Return what a check has measured, infinite where one side was not finite."""
+    return check.deviation.value if check.deviation is not None else None
+
+
+def error_and_limit(check: Check) -> tuple[str, str]:
+    """Return the error of a check and what was allowed, in one unit; the digits tell them apart.
+
+    A criterion that is no error is named: ``cosine 0.98``. Both are empty where nothing was
+    measured, or no element had to be.
+    """
+    deviation = check.deviation
+    if deviation is None:
+        return "", ""
+    value, allowed = value_and_limit(deviation)
+    name = "" if deviation.measure == "error" else f"{deviation.measure} "
+    return name + value, allowed
+
+
+def value_and_limit(deviation: Deviation) -> tuple[str, str]:
+    """Return what was measured and its limit, with digits that tell them apart."""
+    value, allowed = deviation.value, deviation.allowed
+    if deviation.measure not in ERRORS:
+        # A limit of this kind is one that somebody wrote down.
+        return distinct_digits(value, allowed)
+    shown = number(value), number(allowed)
+    return distinct_digits(value, allowed, 3) if shown[0] == shown[1] else shown
+
+
+def deviation_sentence(deviation: Deviation) -> str:
+    """Return ``error 0.039 where 1.2e-06 is allowed``."""
+    value, allowed = value_and_limit(deviation)
+    return f"{deviation.measure} {value} where {allowed} is allowed"
+
+
+def largest_difference(check: Check) -> float | None:
+    """Return the largest |ONNX - PyTorch|; NaN or an infinity on one side is infinite."""
     if check.metrics is None:
         return None
     if check.metrics.nonfinite:

@@ -61,6 +61,7 @@ def _table(report: Report) -> Table:
     table.add_column("Checks", justify="right")
     table.add_column("Closest case", overflow="fold")
     table.add_column("Error", justify="right")
+    table.add_column("Allowed", justify="right", no_wrap=True)
     table.add_column("Of tolerance", justify="right", no_wrap=True)
     if report.baseline is not None:
         table.add_column("vs base", no_wrap=True)
@@ -73,14 +74,15 @@ def _table(report: Report) -> Table:
 def _row(model: ModelResult, compared: bool) -> tuple[Text, ...]:
     check = summary.worst(model)
     verdict = model.verdict if model.required else f"{model.verdict} (not required)"
-    error = summary.number(summary.error_of(check)) if check is not None else ""
+    error, allowed = summary.error_and_limit(check) if check is not None else ("", "")
     case = check.case if check is not None else (model.error.kind if model.error else "")
     cells = (
         printed(model.name, _LIMIT, whole=0),
         verdict,
         str(summary.counted(model)),
         printed(case, _LIMIT, whole=0),
-        error,
+        printed(error, _LIMIT, whole=0),
+        allowed,
         summary.used(check),
         *([change_cell(model, check)] if compared else []),
         "cached" if model.cached else summary.seconds(model),

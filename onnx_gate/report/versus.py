@@ -5,7 +5,14 @@ from __future__ import annotations
 import math
 
 from onnx_gate.report.model import Baseline, Check, ModelResult, Report, Verdict
-from onnx_gate.report.summary import error_of, format_int, group_digits, percent, worst
+from onnx_gate.report.summary import (
+    error_of,
+    format_int,
+    group_digits,
+    largest_difference,
+    percent,
+    worst,
+)
 from onnx_gate.text import printed
 
 SAME, NEW, FIXED = "±0", "new", "fixed"
@@ -89,7 +96,9 @@ def _change(check: Check) -> str:
         return NEW
     if check.base.verdict == "diverged" and check.verdict != "diverged":
         return FIXED
-    now, before = error_of(check), check.base.max_abs
+    now, before = error_of(check), check.base.error
+    if now is None or before is None:
+        now, before = largest_difference(check), check.base.max_abs
     if now is None or before is None:
         return SAME if check.base.verdict == check.verdict else _was(check.base.verdict)
     return factor(now, before)

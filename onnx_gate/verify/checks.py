@@ -303,6 +303,7 @@ def _judged(case: Case, label: str, output: str, judged: Judgement, *, advice: b
             "advice": advice,
             "budget": judged.budget,
             "tolerance": judged.tolerance,
+            "deviation": judged.deviation,
             "metrics": judged.metrics,
             "worst": judged.worst,
             "form": judged.form,

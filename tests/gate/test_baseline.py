@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from onnx_gate.report.baseline import with_baseline
 from onnx_gate.report.io import to_json
-from onnx_gate.report.model import Baseline, Check, CheckBase, Metrics, ModelResult, Report
+from onnx_gate.report.model import (
+    Baseline,
+    Check,
+    CheckBase,
+    Deviation,
+    Metrics,
+    ModelResult,
+    Report,
+)
 from tests.support.report.reports import check, report
 
 BASELINE = Baseline(sha="4f1c2e9", run=17)
@@ -25,6 +33,10 @@ def metrics(**values: float) -> Metrics:
     return Metrics.model_validate({"elements": 8, "max_abs": 0, "max_rel": 0, "rms": 0, **values})
 
 
+def off(value: float) -> Deviation:
+    return Deviation(value=value, allowed=1.2e-6)
+
+
 def test_checks_find_their_own_by_runtime_suite_case_and_output() -> None:
     now = [
         check("edges/nan", suite="other"),
@@ -34,16 +46,20 @@ def test_checks_find_their_own_by_runtime_suite_case_and_output() -> None:
         check("edges/inf"),
     ]
     before = [
-        check("edges/nan", metrics=metrics(max_abs=0.25), budget=0.5),
-        check("edges/nan", "refused", runtime="reference", metrics=None, budget=None),
-        check("edges/nan", output="scores", metrics=metrics(max_abs=0.5, nonfinite=1)),
+        check("edges/nan", deviation=off(0.25), budget=0.5),
+        check(
+            "edges/nan", "refused", runtime="reference", metrics=None, deviation=None, budget=None
+        ),
+        check(
+            "edges/nan", output="scores", deviation=None, metrics=metrics(max_abs=0.5, nonfinite=1)
+        ),
     ]
     found = with_baseline(of(*now), of(*reversed(before), verdict="diverged"), BASELINE)
     assert found.baseline == BASELINE
     assert found.models[0].base == "diverged"
     assert [each.base for each in found.models[0].checks] == [
         None,
-        CheckBase(verdict="pass", max_abs=0.25, budget=0.5),
+        CheckBase(verdict="pass", error=0.25, max_abs=3e-7, budget=0.5),
         CheckBase(verdict="refused"),
         CheckBase(verdict="pass", max_abs=math.inf, budget=0.4),
         None,

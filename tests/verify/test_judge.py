@@ -10,15 +10,17 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnx_gate.manifest import Tolerance, TopK
+from onnx_gate.report.summary import ERRORS, value_and_limit
 from onnx_gate.verify.judge.judge import judge
 from onnx_gate.verify.judge.judgement import Judgement, Rules, is_floating
 from onnx_gate.verify.judge.scale import Kinds, Stratum
 from onnx_gate.verify.reference.index_source import IndexSource, Searched
 from onnx_gate.verify.reference.oracle import OtherAnswer
+from tests.support.profiles import tries
 
 AUTO = Tolerance(auto=10.0)
 
@@ -249,3 +251,27 @@ def test_auto_is_free_of_scale(count: int, dtype: str, scale: float, seed: int) 
     expected = exact.astype(kind)
     assert verdict((exact * (1 + eps)).astype(kind), expected, in_float64=exact).holds
     assert not verdict((exact * (1 + 60 * eps)).astype(kind), expected, in_float64=exact).holds
+
+
+@settings(max_examples=tries(200))
+@given(
+    st.sampled_from(
+        [AUTO, Tolerance(atol=1e-3), Tolerance(rtol=1e-3), Tolerance(atol=1e-4, rtol=1e-4)]
+    ),
+    st.lists(st.floats(0.25, 2.0, width=32), min_size=1, max_size=8),
+    st.floats(-3, 3),
+)
+def test_an_error_and_its_limit_are_of_one_unit_and_never_look_alike(
+    tolerance: Tolerance, values: list[float], steps: float
+) -> None:
+    expected = f32(*values)
+    actual = expected.copy()
+    actual[0] += np.float32(10.0**-steps if steps > 0 else 10 ** (steps - 4))
+    judged = verdict(actual, expected, tolerance, in_float64=expected.astype(np.float64))
+    deviation = judged.deviation
+    assert deviation is not None
+    assert deviation.measure in ERRORS
+    assert (deviation.value <= deviation.allowed) == judged.holds
+    assert deviation.value == pytest.approx(judged.budget * deviation.allowed, rel=1e-6)
+    shown = value_and_limit(deviation)
+    assert judged.holds or shown[0] != shown[1]

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnx_gate.diagnose.bench import FORWARD, Answer, Bench
+from onnx_gate.diagnose.graph.values import output_error
 from onnx_gate.manifest import Tolerance
 from onnx_gate.manifest.spec import DEFAULT_AUTO
 from onnx_gate.numerics.compare import scaled_error
 from onnx_gate.numerics.precision import eps_of
-from onnx_gate.numerics.scaled import rms, scale_error
+from onnx_gate.numerics.scaled import rms
+from onnx_gate.report.summary import number
 from onnx_gate.runtimes.base import Array, first_line
 from onnx_gate.verify.judge.judge import judge
 from onnx_gate.verify.judge.judgement import Rules, is_floating
@@ -136,7 +138,7 @@ class Agreement:
         a, e = actual.array, self.expected.array
         if a is None or e is None or a.shape != e.shape or a.dtype != e.dtype or not total:
             return self.compare(actual)
-        error = scale_error(a, e)
+        error = self._error(a, e)
         if is_floating(e.dtype) and (error <= SAME_SHARE * total or error >= SIMILAR_SHARE * total):
             same = error < SIMILAR_SHARE * total
             return Measured(same, error, f"{_verb(same)} {_size(error)}" if error else "equal")
@@ -151,10 +153,10 @@ class Agreement:
             return Measured(both, None, "both refuse" if both else "one of them refuses")
         if one.array is None or other.array is None:
             return Measured(False, None, "they have not the same outputs")
-        error = scale_error(one.array, other.array)
+        error = self._error(one.array, other.array)
         off = 1.0
         if self.expected.array is not None:
-            off = min(scale_error(other.array, self.expected.array), 1.0)
+            off = min(self._error(other.array, self.expected.array), 1.0)
         same = error <= max(SAME_SHARE * off, _floor(other.array))
         return Measured(same, error, f"{_verb(same)} {_size(error)}" if error else "equal")
 
@@ -189,7 +191,7 @@ class Agreement:
             return Measured(None, None, f"could not be compared: {first_line(problem)}")
         if actual.shape != expected.shape or actual.dtype != expected.dtype:
             return Measured(False, math.inf, judged.reason)
-        error = scale_error(actual, expected)
+        error = self._error(actual, expected)
         if error == 0.0:
             return Measured(True, 0.0, "equal")
         text = f"{_verb(judged.holds)} {_size(error)}"
@@ -200,13 +202,14 @@ class Agreement:
         elif math.isinf(error) or not is_floating(expected.dtype):
             text = f"differs: {judged.reason}" if judged.reason else text
         elif not judged.holds and "allowed" in judged.tolerance:
-            text += f"; rounding explains {judged.tolerance['allowed']:.1e}"
+            text += f"; rounding explains {number(judged.tolerance['allowed'])}"
         return Measured(judged.holds, error, text)
 
     def _strata(self, expected: Array) -> tuple[Stratum, ...]:
         if not is_floating(expected.dtype):
             return (Stratum(None),)
-        return Kinds(self._usual()).strata(expected)
+        kinds = self._bench.subject.kinds
+        return (kinds if kinds.usual else Kinds(self._usual())).strata(expected)
 
     def _usual(self) -> float:
         """Return the scale of the output on the export's example, 0 where there is none."""
@@ -215,6 +218,10 @@ class Agreement:
         if array is None or array.size == 0 or not is_floating(array.dtype):
             return 0.0
         return rms(array)
+
+    def _error(self, actual: Array, expected: Array) -> float:
+        """Return the error of one answer against another, on the scale that the check has."""
+        return output_error(actual, expected, self._strata(expected))
 
     def _oracle(self) -> CaseReference:
         eager = self._bench.eager
@@ -230,7 +237,7 @@ def _verb(agrees: bool) -> str:
 
 
 def _size(error: float) -> str:
-    return f"{error:.1e} of the output's scale"
+    return f"{number(error)} of the output's scale"
 
 
 def _floor(array: Array) -> float:

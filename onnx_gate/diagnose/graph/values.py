@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from onnx_gate.numerics.compare import scaled_error
 from onnx_gate.numerics.precision import eps_of
-from onnx_gate.numerics.scaled import scale_error
+from onnx_gate.numerics.scaled import rms, scale_error
 from onnx_gate.runtimes.base import Array
+from onnx_gate.verify.judge.scale import Stratum
 
 # A tensor, a sequence of tensors, or nothing where the node would not run.
 Value = Any
@@ -49,6 +52,20 @@ def distance(actual: Value, expected: Value) -> float:
         # A size is a number on one side and a list of one number on the other.
         return 0.0 if actual.item() == expected.item() else float("inf")
     return 0.0 if np.array_equal(actual, expected) else float("inf")
+
+
+def output_error(actual: Array, expected: Array, strata: Sequence[Stratum]) -> float:
+    """Return ``scale_error``, each element on the scale of its own stratum, as a check takes it."""
+    error = scale_error(actual, expected)
+    if not np.isfinite(error) or kind_of(expected) != "f":
+        return error
+    return max(
+        (
+            scaled_error(s.of(actual), s.of(expected), s.scale(rms(s.of(expected)))).max
+            for s in strata
+        ),
+        default=error,
+    )
 
 
 def allowance(expected: Array, actual: Array | None = None) -> float:

@@ -22,7 +22,7 @@ def error_profile(
 
     def look(name: str, value: Value) -> None:
         if name == divergence.output:
-            errors[name] = distance(value, divergence.expected)
+            errors[name] = divergence.error_of(value)
         elif name in result.traced:
             errors[name] = distance(value, result.traced[name].array)
 

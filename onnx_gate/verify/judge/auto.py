@@ -26,6 +26,7 @@ Then ``t`` stands for ``r``, on the same scale, and moved rounding alone for ``N
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -70,6 +71,8 @@ class Answers(Protocol):
 class AutoResult:
     """``error`` and ``torch_error`` are E of the candidate and of PyTorch in the worst stratum.
 
+    ``mean`` and ``allowed_mean`` are the root mean square error and its limit, on the same scale.
+
     ``budget`` is the share of the allowed error that was used, ``allowed`` the limit on E.
     ``systematic`` says what the difference is made of where it is no rounding. ``uncapped``: the
     difference is within K times PyTorch's own error, and only too large all the same.
@@ -83,12 +86,20 @@ class AutoResult:
     torch_error: float | None = None
     systematic: str = ""
     uncapped: bool = False
+    mean: float = 0.0
+    allowed_mean: float = math.inf
     yard: Yard | None = field(default=None, repr=False)
 
     @property
     def holds(self) -> bool:
         """Return whether the error is allowed."""
         return self.budget <= 1.0
+
+    @property
+    def by_mean(self) -> bool:
+        """Return whether the mean error alone has used most of its limit."""
+        within = self.error <= self.allowed
+        return within and self.mean * self.allowed > self.error * self.allowed_mean
 
 
 def auto(
@@ -138,7 +149,9 @@ def against(
             noise = replace(noise, scale=max(noise.scale, rms_of(reference, threads)))
         error = scaled_error(chosen, reference, noise.scale, threads)
         mean = error.rms / noise.scale
-        budget = max(error.max / noise.allowed, mean / noise.allowed_rms)
+        budget = error.max / noise.allowed
+        if not budget > 1:
+            budget = max(budget, mean / noise.allowed_rms)
         systematic = ""
         asked = noise.own > STEADY or error.max > SURE * noise.torch
         if yard.basis != "floor" and budget <= 1 and asked:
@@ -154,6 +167,8 @@ def against(
                 noise.own if yard.basis != "floor" else None,
                 systematic,
                 uncapped and not systematic,
+                mean,
+                noise.allowed_rms,
                 yard,
             )
         )
@@ -230,10 +245,10 @@ def _systematic(candidate: Array, base: Array, noise: Noise) -> str:
     factor, shift = slopes_of(c, b, noise.scale)
     slope = float(d @ b) / (float(b @ b) or 1.0)
     if slope**2 * float(b @ b) > MAIN_SHARE * energy and factor > SURE * noise.slopes[0]:
-        return f"c − t is {slope:+.2g} times the output throughout, which rounding is not"
+        return f"ONNX − PyTorch is {slope:+.2g} times the output throughout, which rounding is not"
     mean = float(d.mean())
     if mean**2 * d.size > MAIN_SHARE * energy and shift > SURE * noise.slopes[1]:
-        return f"c − t is {mean:+.2g} throughout, which rounding is not"
+        return f"ONNX − PyTorch is {mean:+.2g} throughout, which rounding is not"
     return ""
 
 

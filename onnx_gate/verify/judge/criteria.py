@@ -10,6 +10,8 @@ import numpy as np
 
 from onnx_gate.manifest import Tolerance
 from onnx_gate.numerics.compare import Comparison, compare, max_ulp, scaled_error
+from onnx_gate.report.model import Deviation
+from onnx_gate.report.summary import deviation_sentence
 from onnx_gate.runtimes.base import Array
 
 Metric = Callable[[Array, Array], float]
@@ -36,8 +38,13 @@ class Criterion:
         return self.budget <= 1.0
 
     def describe(self) -> str:
-        """Return ``cosine 0.98 where 0.995 is allowed``."""
-        return self.why or f"{self.name} {self.value:.3g} where {self.allowed:.3g} is allowed"
+        """Return ``cosine 0.98 where 0.995 is allowed``, with digits that tell the two apart."""
+        return self.why or deviation_sentence(self.deviation)
+
+    @property
+    def deviation(self) -> Deviation:
+        """The same as the report has it."""
+        return Deviation(measure=self.name, value=self.value, allowed=self.allowed)
 
 
 def fixed_criteria(
@@ -120,14 +127,21 @@ def _close(
     exceeding = compare(actual, expected, atol=atol, rtol=rtol, threads=threads).exceeding
     share = exceeding / max(comparison.elements, 1)
     if tolerance.mismatch > 0:
-        return Criterion(
-            "mismatch", share, tolerance.mismatch, _ratio(share, tolerance.mismatch), index
-        )
+        allowed = tolerance.mismatch
+        return Criterion("share of elements apart", share, allowed, _ratio(share, allowed), index)
     if exceeding:
         worst = max(worst, math.nextafter(1.0, 2.0))
     elif worst > 1.0:
         worst = 1.0  # rounding of the quotient: no element exceeds
-    return Criterion("atol+rtol·|e|", worst, 1.0, worst, index)
+    if index < 0:
+        return Criterion("error", 0.0, rtol, worst)
+    wanted, got = float(expected.reshape(-1)[index]), float(actual.reshape(-1)[index])
+    scale = abs(wanted) + comparison.expected_rms or 1.0
+    allowed = (atol + rtol * abs(wanted)) / scale
+    off = abs(got - wanted) / scale
+    if worst > 1.0:
+        off = max(off, math.nextafter(allowed, math.inf))
+    return Criterion("error", off, allowed, worst, index)
 
 
 def _ratio(used: float, allowed: float) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 
 from onnx_gate.numerics.compare import Comparison, compare
 from onnx_gate.numerics.precision import eps_of
-from onnx_gate.report.model import OpenCause, Worst
+from onnx_gate.report.model import Deviation, OpenCause, Worst
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.judge.auto import AutoResult, against, auto
 from onnx_gate.verify.judge.criteria import Criterion, fixed_criteria
@@ -132,10 +132,11 @@ def _hold_against(
 
 
 def _criterion(automatic: AutoResult) -> Criterion:
+    mean = automatic.by_mean
     return Criterion(
-        "error",
-        automatic.budget * automatic.allowed,
-        automatic.allowed,
+        "mean error" if mean else "error",
+        automatic.mean if mean else automatic.error,
+        automatic.allowed_mean if mean else automatic.allowed,
         automatic.budget,
         automatic.index,
         automatic.systematic,
@@ -249,6 +250,7 @@ def _nonfinite(
         f"({comparison.nonfinite} of {comparison.elements} elements)",
         metrics_of(comparison),
         Worst(index=at, expected=wanted, actual=actual),
+        Deviation(value=math.inf, allowed=0.0),
         described,
         compared=comparison.finite,
     )

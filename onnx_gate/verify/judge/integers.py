@@ -9,7 +9,7 @@ import numpy as np
 
 from onnx_gate.manifest.spec import DEFAULT_AUTO
 from onnx_gate.numerics.compare import compare
-from onnx_gate.report.model import OpenCause
+from onnx_gate.report.model import Deviation, OpenCause
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.judge.criteria import fixed_criteria
 from onnx_gate.verify.judge.indices import point_at_equals
@@ -25,6 +25,8 @@ from onnx_gate.verify.judge.scale import Mask, Stratum
 from onnx_gate.verify.judge.selftest import resolution_of
 from onnx_gate.verify.reference.oracle import Reference
 
+UNEQUAL = "unequal elements"
+
 
 def judge_integers(
     candidate: Array, expected: Array, rules: Rules, reference: Reference
@@ -34,7 +36,12 @@ def judge_integers(
     described = describe(rules.tolerance)
     if not comparison.exceeding:
         return Judgement(
-            True, 0.0, "", metrics_of(comparison), None, {"equal": True}, compared=expected.size
+            True,
+            0.0,
+            "",
+            metrics_of(comparison),
+            tolerance={"equal": True},
+            compared=expected.size,
         )
     worst = worst_of(candidate, expected, None, comparison.exceeding_index)
     tolerance = rules.tolerance
@@ -56,6 +63,7 @@ def judge_integers(
                 f"answer is open: {', '.join(causes)}",
                 metrics_of(comparison),
                 worst,
+                Deviation(measure=UNEQUAL, value=0, allowed=0),
                 {"indices": "values"},
                 compared=expected.size - count,
                 open=count,
@@ -67,6 +75,7 @@ def judge_integers(
         f"{comparison.exceeding} of {comparison.elements} elements differ from PyTorch's",
         metrics_of(comparison),
         worst,
+        Deviation(measure=UNEQUAL, value=comparison.exceeding, allowed=0),
         {"equal": True},
         compared=expected.size,
     )

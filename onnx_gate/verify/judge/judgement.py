@@ -12,7 +12,8 @@ import numpy as np
 
 from onnx_gate.manifest import Tolerance
 from onnx_gate.numerics.compare import Comparison
-from onnx_gate.report.model import Form, Metrics, OpenCause, Worst
+from onnx_gate.report.model import Deviation, Form, Metrics, OpenCause, Worst
+from onnx_gate.report.summary import ERRORS, number
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.judge.auto import AutoResult
 from onnx_gate.verify.judge.criteria import Criterion, Metric
@@ -63,6 +64,7 @@ class Judgement:
     reason: str
     metrics: Metrics | None = None
     worst: Worst | None = None
+    deviation: Deviation | None = None
     tolerance: dict[str, Any] = field(default_factory=dict)
     uncapped: bool = False
     compared: int = 0
@@ -95,13 +97,14 @@ def by_criteria(
     reason = "" if holds else "; ".join(c.describe() for c in criteria if not c.holds)
     torch_error = automatic.torch_error if automatic is not None else None
     if not holds and torch_error is not None:
-        reason += f" (PyTorch's own rounding is {torch_error:.2g})"
+        reason += f" (PyTorch's own rounding is {number(torch_error)})"
     return Judgement(
         holds,
         decisive.budget,
         reason,
         metrics_of(comparison, automatic, criteria),
         worst_of(candidate, expected, reference, index),
+        decisive.deviation,
         described,
         uncapped=automatic is not None
         and automatic.uncapped
@@ -131,7 +134,7 @@ def metrics_of(
         nonfinite=comparison.nonfinite,
         scaled=automatic.error if automatic and automatic.basis != "floor" else None,
         scaled_torch=automatic.torch_error if automatic else None,
-        criteria={c.name: c.value for c in criteria if c.name != "error"},
+        criteria={c.name: c.value for c in criteria if c.name not in ERRORS},
     )
 
 

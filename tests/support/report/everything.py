@@ -44,7 +44,7 @@ def everything() -> Report:
         budget=41.0,
         metrics=metrics,
         reason="too far",
-        base=CheckBase(verdict="pass", max_abs=1e-3),
+        base=CheckBase(verdict="pass", error=1e-3),
     )
     findings = tuple(
         Finding(
@@ -63,6 +63,7 @@ def everything() -> Report:
         "diverged",
         metrics=None,
         worst=None,
+        deviation=None,
         reason="shape",
         budget=1,
         edge="ones",

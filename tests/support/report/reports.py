@@ -7,6 +7,7 @@ import math
 from onnx_gate.report.model import (
     Check,
     Counts,
+    Deviation,
     ExportInfo,
     Finding,
     ManifestInfo,
@@ -28,6 +29,7 @@ def check(case: str, verdict: str = "pass", **changes: object) -> Check:
         "verdict": verdict,
         "budget": 0.4,
         "tolerance": {"auto": 10.0, "basis": "float64", "allowed": 1.2e-6},
+        "deviation": Deviation(value=4.8e-7, allowed=1.2e-6),
         "metrics": Metrics(elements=8, max_abs=3e-7, max_rel=1e-6, rms=1e-7),
         "worst": Worst(index=(0, 3), expected=1.0, actual=1.0000003),
         **changes,
@@ -50,6 +52,7 @@ def report(name: str = "tiny_bert", text: str = "NaN at [0, 3] where PyTorch has
                 "diverged",
                 output=name,
                 budget=math.inf,
+                deviation=Deviation(value=math.inf, allowed=0.0),
                 metrics=broken,
                 worst=Worst(index=(0, 3), expected=1.0, actual=math.nan),
                 reason=text,

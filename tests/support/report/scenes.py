@@ -12,6 +12,7 @@ from onnx_gate.report.model import (
     Change,
     Check,
     CheckBase,
+    Deviation,
     Diagnosis,
     Evidence,
     ExportInfo,
@@ -50,12 +51,22 @@ ENVIRONMENT = {
 }
 
 
+NOTHING: dict[str, Any] = {"metrics": None, "worst": None, "deviation": None, "budget": 2.0}
+
+
 def far(error: float, base: float | None, budget: float) -> dict[str, Any]:
     """A check that is ``error`` away, and was ``base`` away."""
     metrics = Metrics(elements=8, max_abs=error, max_rel=error, rms=error)
-    before = CheckBase(verdict="pass", max_abs=base, budget=0.1) if base is not None else None
+    before = CheckBase(verdict="pass", error=base, budget=0.1) if base is not None else None
     worst = Worst(index=(0, 3), expected=0.25, actual=0.25 + error)
-    return {"metrics": metrics, "base": before, "budget": budget, "worst": worst}
+    deviation = Deviation(value=error, allowed=error / budget)
+    return {
+        "deviation": deviation,
+        "metrics": metrics,
+        "base": before,
+        "budget": budget,
+        "worst": worst,
+    }
 
 
 def model(name: str, *checks: object, verdict: str = "pass", **changes: object) -> ModelResult:
@@ -102,17 +113,23 @@ def diverged() -> Report:
             "edges/large/batch=2",
             "diverged",
             output="pooled",
-            reason="E(c) 0.039 where 1.2e-06 is allowed",
+            reason="error 0.039 where 1.2e-06 is allowed",
             **far(3.9e-2, 4.9e-6, 3.2e4),
         ),
-        check("edges/ties/batch=2", "diverged", reason="shape", metrics=None, worst=None),
+        check(
+            "edges/ties/batch=2",
+            "diverged",
+            reason="shape [2, 4] where PyTorch has [2, 3]",
+            form="shape",
+            **NOTHING,
+        ),
         verdict="diverged",
         base="pass",
         findings=(baked,),
     )
     better = model(
         "detector",
-        check("typical/0", "diverged", reason="E(c)", **far(1e-3, 1e-2, 41.0)),
+        check("typical/0", "diverged", **far(1e-3, 1e-2, 41.0)),
         verdict="diverged",
         required=False,
         base="diverged",
@@ -126,7 +143,7 @@ def diverged() -> Report:
         evidence=(
             Evidence(
                 experiment="ONNX Runtime without optimisations against PyTorch",
-                outcome="they differ by 1.0e-03 of the scale",
+                outcome="differs by 1.0e-03 of the output's scale",
                 agrees=False,
                 error=1e-3,
             ),
@@ -229,7 +246,7 @@ def compared() -> Report:
     def beside(case: str, verdict: str, error: float, base: str, before: float) -> Check:
         found = far(error, None, error * 10)
         found["base"] = CheckBase.model_validate(
-            {"verdict": base, "max_abs": before, "budget": before * 10}
+            {"verdict": base, "error": before, "budget": before * 10}
         )
         return check(case, verdict, **found)
 
