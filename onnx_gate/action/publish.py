@@ -76,6 +76,7 @@ class Publication:
             sha=context.sha or None,
             base=_base_text(self.target),
             run_url=context.run_url or None,
+            run_id=context.run_id or None,
             run_label=f"Run #{context.run_id}" if context.run_id else None,
             report_url=f"{context.run_url}#artifacts" if context.run_url else None,
             manifest_path=self.manifest_path,

@@ -16,7 +16,7 @@ SUMMARY_LIMIT = 2**20
 
 def comment_text(report: Report, view: View, room: int = COMMENT_LIMIT) -> str:
     """Return the longest rendering of at most ``room`` UTF-16 units, which 1,500 always hold."""
-    return _longest(report, view, room, _utf16_units)
+    return _longest(report, replace(view, times=False), room, _utf16_units)
 
 
 def summary_text(report: Report, view: View, room: int = SUMMARY_LIMIT) -> str:

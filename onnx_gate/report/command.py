@@ -14,6 +14,9 @@ from onnx_gate.report.view import View
 _DEFAULT = "onnx-gate.yml"
 _LIMIT = 160
 
+ARTIFACT = "onnx-gate-report"
+"""The workflow artifact, and the folder, that a run's files are in."""
+
 
 def run_command(manifest: str, model: ModelResult, failing: Sequence[Check], view: View) -> str:
     """Return the command that verifies one model, and the worst of its failing cases only."""
@@ -35,6 +38,13 @@ def replay_command(path: str | None, view: View) -> str:
     if file is None or "`" in file or "<!--" in file:
         file = "repro"
     return f"onnx-gate replay {shlex.quote(str(PurePosixPath(view.output, file)))}"
+
+
+def download_command(run: int | None) -> str:
+    """Return the command that fetches the reproductions of a workflow run to where they are replayed."""
+    if run is None or not 0 < run < 2**63:
+        return ""
+    return f"gh run download {run} --name {ARTIFACT} --dir {ARTIFACT}"
 
 
 def _manifest(path: str) -> list[str]:

@@ -89,7 +89,7 @@ def describe(model: ModelResult) -> str:
         shown = [f"{plain(name, _NAME)}={_few(each)}" for name, each in numbers.sizes.items()]
         parts.append(" ".join([*shown[:_DIMENSIONS], *["…"] * (len(shown) > _DIMENSIONS)]))
     if model.verdict == "pass" and numbers.resolution is not None:
-        parts.append(f"would have caught a relative error of {_relative(numbers.resolution)}")
+        parts.append(f"would have caught a relative error of {relative(numbers.resolution)}")
     return "; ".join(parts)
 
 
@@ -97,7 +97,8 @@ def _few(sizes: Sequence[int]) -> str:
     return ",".join([*map(format_int, sizes[:_SIZES]), *["…"] * (len(sizes) > _SIZES)])
 
 
-def _relative(error: float) -> str:
+def relative(error: float) -> str:
+    """Return an error relative to an output's scale: in per cent where that is readable."""
     return f"{error * 100:.2g} %" if 1e-5 <= error < 10 else number(error)
 
 

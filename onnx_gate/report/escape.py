@@ -20,7 +20,11 @@ _TICKS = 16
 _LINE_LIMIT = 500
 _BLOCK_LIMIT = 4000
 
-_PUNCTUATION = re.compile(r"[\\`*_{}\[\]()#+\-.!|~<>&\"':$=^/]")
+# A number is none: its point and its sign make nothing of the text around it.
+_PUNCTUATION = re.compile(
+    r"(?P<number>(?<=\d)\.(?=\d)|(?<=\de)[-+](?=\d)|(?<= )-(?=\d))"
+    r"|[\\`*_{}\[\]()#+\-.!|~<>&\"':$=^/]"
+)
 # GitHub looks for these in the text of the finished page, where an entity is the character.
 _REFERENCES = re.compile(
     r"(?<=@)|(?<=#)"
@@ -68,4 +72,8 @@ def _cut(line: str) -> str:
 
 
 def _entities(line: str) -> str:
-    return _PUNCTUATION.sub(lambda match: f"&#{ord(match.group())};", line)
+    return _PUNCTUATION.sub(_entity, line)
+
+
+def _entity(match: re.Match[str]) -> str:
+    return match.group() if match["number"] else f"&#{ord(match.group())};"

@@ -15,8 +15,13 @@ from jinja2.runtime import Context
 from markupsafe import Markup
 
 from onnx_gate import __version__
-from onnx_gate.report import diagnosed, locations, shorten, summary, times
-from onnx_gate.report.command import check_command, replay_command, run_command
+from onnx_gate.report import diagnosed, locations, sentence, shorten, summary, times
+from onnx_gate.report.command import (
+    check_command,
+    download_command,
+    replay_command,
+    run_command,
+)
 from onnx_gate.report.coverage import describe
 from onnx_gate.report.escape import code, fence, inline
 from onnx_gate.report.model import Change, Check, Finding, ModelResult, Problem, Report
@@ -25,7 +30,9 @@ from onnx_gate.report.view import View, link
 
 __all__ = ["Page", "View", "render"]
 
-_SHOWN_CHECKS = 10
+_SHOWN_CHECKS = 3
+_FOLDED_CHECKS = 10
+_SHOWN_FIXED = 10
 _SHOWN_FINDINGS = 10
 _TAIL_LINES = 40
 _TAIL_LIMIT = 3500
@@ -52,16 +59,18 @@ class Page:
             "view": view,
             "manifest": self._manifest,
             "context": self._context(),
+            "sentence": self._sentence(sentence.of_report(report, self._manifest)),
             "failing": self._failing,
             "row": functools.cache(self._row),
             "section": functools.cache(self._section),
             "passing": passing,
-            "fixed": sum(map(newly_passes, passing)),
+            "fixed": [m for m in passing if newly_passes(m)],
+            "shown_fixed": _SHOWN_FIXED,
             "warnings": [(m, f) for m in passing for f in m.findings if f.severity == "warning"],
             "footer": self._footer(),
             "links": self._links(),
             "times": times.times(report),
-            "clock": next(iter(times.lines(report)), ""),
+            "clock": next(iter(times.lines(report)), "") if view.times else "",
         }
 
     @property
@@ -120,6 +129,8 @@ class Page:
             ),
             compared=self._report.baseline is not None,
             shown_checks=_SHOWN_CHECKS,
+            folded_checks=_FOLDED_CHECKS,
+            sentence=self._sentence(sentence.of_model(model, self._manifest)) if number else "",
             shown_findings=_SHOWN_FINDINGS,
             view=self._view,
             manifest=self._manifest,
@@ -147,8 +158,24 @@ class Page:
             around=diagnosed.around(diagnosis),
             chart=Markup(f"```mermaid\n{chart}\n```") if chart else None,
             replay=Markup(replay_command(diagnosis.repro, self._view)),
+            download=Markup(download_command(self._view.run_id)),
         )
         return Markup(text)
+
+    def _sentence(self, shown: sentence.Sentence) -> Markup:
+        reason = [code(shown.code, 120)] if shown.code else []
+        reason += [inline(shown.why)] if shown.why else []
+        subject = (
+            [Markup("**{}**").format(code(shown.subject, 60))] if shown.subject is not None else []
+        )
+        text = Markup(": ").join(
+            [*subject, inline(shown.what), *([Markup(" ").join(reason)] if reason else [])]
+        )
+        if shown.where is not None:
+            text += Markup(", ") + self._view.location(shown.where)
+        elif shown.file:
+            text += Markup(", ") + code(shown.file, 120)
+        return Markup("{}. {}").format(text, Markup(shown.action)).rstrip()
 
     def _context(self) -> Markup:
         report, view = self._report, self._view
@@ -239,7 +266,8 @@ def _values(check: Check) -> tuple[Markup, ...]:
     if worst is None:
         return (Markup(""),) * 3
     expected, actual = summary.distinct_digits(worst.expected, worst.actual)
-    return code(expected), code(actual), code(summary.indices(worst.index))
+    shown = (expected, actual, summary.indices(worst.index))
+    return tuple(Markup(f"<code>{text}</code>") for text in shown)
 
 
 def _error_cells(check: Check) -> tuple[Markup, Markup]:
@@ -292,7 +320,7 @@ def _environment() -> Environment:
         "used": _trusted(summary.used),
         "number": _trusted(summary.number),
         "described": describe,
-        "line": summary.model_line,
+        "outcome": summary.outcome,
         "change_cell": _trusted(change_cell),
         "check_change": _trusted(check_change),
     }

@@ -10,6 +10,7 @@ from onnx_gate.report.model import Change, Check, Deviation, ModelResult, Proble
 from onnx_gate.text import plain
 
 _FIRST_LINE = 500
+_HEADLINE_NAME = 60
 _SHOWN_OTHERS = 5
 _READ_OTHERS = 1000
 
@@ -81,6 +82,14 @@ def _line(model: ModelResult) -> str:
     return f"{of}; {case}, {output}" + (f": {reason}" if reason else "")
 
 
+def outcome(model: ModelResult) -> str:
+    """Return how a model failed, in a few words: how many checks, or the error's code."""
+    if model.error is not None:
+        return f"{model.error.kind}, {model.error.code}"
+    bad = failing(model)
+    return f"{len(bad)} of {counted(model)} checks diverged" if bad else model.verdict
+
+
 def first_line(text: str) -> str:
     """Return the first line of a text that is not blank, at most 500 characters of it."""
     return next((line for line in text[:_FIRST_LINE].splitlines() if line.strip()), "")
@@ -99,9 +108,9 @@ def headline(report: Report) -> str:
     total, counts = len(report.models), report.counts
     parts = []
     if counts.diverged:
-        parts.append(f"{_share(counts.diverged, total)} diverged")
+        parts.append(f"{_share(counts.diverged, report.models)} diverged")
     if counts.error:
-        parts.append(f"{_share(counts.error, total, noun=not parts)} could not be verified")
+        parts.append(f"{_share(counts.error, report.models, noun=not parts)} could not be verified")
     if report.problems:
         # Not "3 of 3 models agree": nobody knows whether there should have been more.
         agree = [
@@ -114,7 +123,8 @@ def headline(report: Report) -> str:
         if counts.diverged or counts.error:
             parts.append("none of them required")
         elif total and not parts:
-            return f"all {total} models agree" if total != 1 else "the model agrees"
+            name = plain(report.models[0].name, _HEADLINE_NAME)
+            return f"all {total} models agree" if total != 1 else f"{name} agrees"
     return ", ".join(parts) or ("the run failed" if total else "no model was verified")
 
 
@@ -315,9 +325,10 @@ def ordered(models: Sequence[ModelResult]) -> list[ModelResult]:
     return sorted(models, key=rank)
 
 
-def _share(count: int, total: int, noun: bool = True) -> str:
+def _share(count: int, models: Sequence[ModelResult], noun: bool = True) -> str:
+    total = len(models)
     if total == 1 and count == 1 and noun:
-        return "the model"
+        return plain(models[0].name, _HEADLINE_NAME)
     return f"{format_int(count)} of {total}" + (" models" if noun else "")
 
 

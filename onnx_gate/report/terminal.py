@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from onnx_gate.findings.codes import code_of
-from onnx_gate.report import diagnosed, locations, summary, times
+from onnx_gate.report import diagnosed, locations, sentence, summary, times
 from onnx_gate.report.command import replay_command, run_command
 from onnx_gate.report.coverage import describe
 from onnx_gate.report.model import Diagnosis, ModelResult, Report
@@ -25,6 +25,7 @@ QUIET, NORMAL, VERBOSE = -1, 0, 1
 """How much is shown: what is wrong; that, a table and the coverage; every check and note besides."""
 
 _LIMIT = 500
+_SENTENCE = 1200
 _BLOCK = 4000
 _LINES = 40
 _STYLES = {"pass": "green", "diverged": "red", "error": "magenta"}
@@ -42,8 +43,10 @@ def render(report: Report, view: View = View(), detail: int = NORMAL) -> str:
 def renderable(report: Report, view: View = View(), detail: int = NORMAL) -> RenderableType:
     """Return the table, the findings and the verdict, for any Rich console."""
     if detail == QUIET:
-        return Group(*_notes(report, view, detail), *_about(report), _verdict(report))
+        notes = _notes(report, view, detail)
+        return Group(_sentence(report, view), *notes, *_about(report), _verdict(report))
     return Group(
+        _sentence(report, view),
         *([_table(report)] if report.models else []),
         *_compared(report),
         *(_checks(report) if detail == VERBOSE else []),
@@ -52,6 +55,11 @@ def renderable(report: Report, view: View = View(), detail: int = NORMAL) -> Ren
         *_times(report),
         _verdict(report),
     )
+
+
+def _sentence(report: Report, view: View) -> Text:
+    text = printed(sentence.of_report(report, view.manifest_path), _SENTENCE)
+    return Text(f"{text}\n", style="bold")
 
 
 def _table(report: Report) -> Table:

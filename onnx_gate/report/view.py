@@ -30,7 +30,8 @@ class View:
     the number of steps by which the rendering is shortened, 0 for everything. ``output`` is the
     folder that the report's paths of logs and reproductions start from, and ``options`` what a
     command that is shown has to repeat of the call, as a shell reads it (``None``: the manifest's
-    path, where it is not the usual one).
+    path, where it is not the usual one). ``run_id`` is the workflow run that has the artifact
+    ``onnx-gate-report``. ``times``: where the time went is shown.
     """
 
     repository_url: str | None = None
@@ -43,6 +44,8 @@ class View:
     level: int = 0
     output: str = "onnx-gate-report"
     options: str | None = None
+    run_id: int | None = None
+    times: bool = True
 
     def commit(self) -> Markup | None:
         """Return the commit, linked, or ``None`` where there is none."""

@@ -293,4 +293,5 @@ def _baked_size(
             f"({here}) and in none at {', '.join(elsewhere[:4])}: a size is baked into it{where}",
             file=cause.file if cause is not None else None,
             line=cause.line if cause is not None else None,
+            data={"code": cause.data["code"]} if cause is not None and "code" in cause.data else {},
         )

@@ -126,14 +126,20 @@ def finding_at(
     severity: Severity | None = None,
     data: Mapping[str, Any] | None = None,
 ) -> Finding:
-    """Return a finding, at a line where that is one of the user's repository."""
+    """Return a finding, at a line where that is one of the user's repository.
+
+    ``data`` then has the line's text as ``code``.
+    """
     own = line if line is not None and line.own else None
+    known = dict(data or {})
+    if own is not None and own.code:
+        known["code"] = own.code
     return code.finding(
         message,
         severity=severity,
         file=own.file if own is not None else None,
         line=own.line if own is not None else None,
-        data=data,
+        data=known,
     )
 
 

@@ -138,7 +138,7 @@ def test_pass(run: Callable[..., Ran], github: GitHub) -> None:
     assert ran.status == 0
     assert ran.outputs["verdict"] == "pass"
     assert ran.outputs["passed"] == "1"
-    assert "✅ ONNX gate: the model agrees" in ran.summary
+    assert "✅ ONNX gate: good agrees" in ran.summary
     assert "sandbox: full" in ran.log
     assert not github.comments, "nothing is wrong, and nothing stood there"
 
@@ -158,7 +158,7 @@ def test_diverged_then_mended_is_one_comment(run: Callable[..., Ran], github: Gi
     assert run({"models": "good"}).status == 0
     [after] = github.comments
     assert after.id == comment.id
-    assert "✅ ONNX gate: the model agrees" in after.body
+    assert "✅ ONNX gate: good agrees" in after.body
 
 
 def test_export_error(run: Callable[..., Ran], github: GitHub) -> None:

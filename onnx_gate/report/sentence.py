@@ -1,0 +1,233 @@
+"""What a report comes to in one sentence: what is wrong, where, why, and what to do.
+
+Every rendering begins with it. It is made of the report's fields alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from onnx_gate.findings import CATALOGUE
+from onnx_gate.report import locations, summary
+from onnx_gate.report.coverage import coverage, relative
+from onnx_gate.report.locations import Location
+from onnx_gate.report.model import Blame, Check, Diagnosis, ErrorKind, Finding, ModelResult, Report
+from onnx_gate.text import plain
+
+_NAME = 60
+_LINE = 120
+_TEXT = 300
+_SIZES = 4
+# Codes of a condition on a size that the export has decided.
+_DECIDED = ("OG102", "OG116")
+
+_ENDS: Mapping[ErrorKind, str] = {
+    "build": "the model could not be built",
+    "export": "the model could not be exported",
+    "inspect": "the exported file cannot be used",
+    "runtime": "the runtime could not run the exported file",
+    "unverified": "nothing that counts could be compared",
+    "crashed": "the model's process ended before its result",
+    "timeout": "the model ran out of time",
+    "memory": "the model ran out of memory",
+}
+_CAUSES: Mapping[Blame, str] = {
+    "model": "PyTorch does not agree with itself",
+    "capture": "what was captured of the module is not what it computes",
+    "exporter": "the exporter wrote another computation",
+    "optimiser": "ONNX Runtime's optimiser changes what is computed",
+    "kernel": "a kernel of ONNX Runtime is wrong",
+    "stale artifact": "the committed file is not what the model exports to",
+    "ill-conditioned": "rounding alone moves PyTorch's own result as far",
+    "undecided": "no single cause was found",
+}
+_ACTIONS: Mapping[Blame, str] = {
+    "model": "Make `forward` give the same answer twice on equal inputs.",
+    "capture": "Write that line so that nothing of the inputs is decided while it is exported.",
+    "exporter": "Write that line with other operators, or export with another exporter.",
+    "optimiser": "Switch that optimisation off where the model is served.",
+    "kernel": "Write that line with other operators, and report the reproduction to ONNX Runtime.",
+    "stale artifact": "Export the file anew and commit it.",
+    "ill-conditioned": "Compute it in a stabler way, or name a tolerance that you can stand for.",
+    "undecided": "Replay the reproduction and follow the error along the graph.",
+}
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """The parts of a sentence; ``subject``, ``code`` and ``file`` are a stranger's text as it came.
+
+    ``subject`` is a model's name, null for the run as a whole. ``code`` is a line of the user's
+    that begins the reason ``why``. ``file`` is what the report names where that is no path of the
+    repository. ``action`` is a sentence of its own, in Markdown of the gate's.
+    """
+
+    subject: str | None
+    what: str
+    code: str = ""
+    why: str = ""
+    where: Location | None = None
+    file: str = ""
+    action: str = ""
+
+    def __str__(self) -> str:
+        reason = " ".join(
+            [*([f"`{plain(self.code, _LINE)}`"] if self.code else []), self.why]
+        ).strip()
+        subject = plain(self.subject or "", _NAME)
+        text = ": ".join(part for part in (subject, self.what, reason) if part)
+        where = str(self.where) if self.where is not None else plain(self.file, _LINE)
+        text += f", {where}" if where else ""
+        return f"{text.rstrip('.')}. {self.action}".rstrip()
+
+
+def of_report(report: Report, manifest: str | None = None) -> Sentence:
+    """Return the sentence about a run: its worst model's, or what all of them have in common.
+
+    ``manifest`` is the manifest's path in the repository where that is not the report's.
+    """
+    path = manifest or report.manifest.path
+    if report.problems:
+        return _problem(report, path)
+    failing = [m for m in summary.ordered(report.models) if m.verdict != "pass"]
+    if failing:
+        return of_model(failing[0], path)
+    return _passing(report)
+
+
+def of_model(model: ModelResult, manifest: str) -> Sentence:
+    """Return the sentence about one model."""
+    name = model.name
+    where = locations.of_model(model, manifest)
+    if model.error is not None:
+        message = plain(summary.first_line(model.error.message), _TEXT)
+        where = where or locations.of_entry(model, manifest)
+        where = where if where is None or where.line else None
+        ends = _ENDS[model.error.kind]
+        file = _file(model) if where is None else ""
+        return Sentence(name, ends, "", message, where, file, _remedy(model.error.code))
+    if model.verdict == "pass":
+        return Sentence(name, "ONNX computes what PyTorch computes", action=_sharpness([model]))
+    check = _told_of(model)
+    finding = _cause(model)
+    what = _difference(check) if check is not None else "a finding fails it"
+    code, why, action = _reason(model.diagnosis, finding)
+    return Sentence(name, what, code, why, where, _file(model) if where is None else "", action)
+
+
+def _file(model: ModelResult) -> str:
+    """Return the file that an error of the model names, else its diagnosis."""
+    named = [f.file for f in model.findings if f.severity == "error" and f.file]
+    if model.diagnosis is not None and model.diagnosis.source is not None:
+        named.append(model.diagnosis.source.file)
+    return next(iter(named), "")
+
+
+def _problem(report: Report, path: str) -> Sentence:
+    first = report.problems[0]
+    more = len(report.problems) - 1
+    what = "the run is not complete" if report.models else "nothing was verified"
+    why = ": ".join(plain(part, _TEXT) for part in (first.path, first.message) if part)
+    action = f"{more} more {'problem' if more == 1 else 'problems'} below." if more else ""
+    where = locations.of_problem(first, path)
+    file = (first.file or "") if where is None else ""
+    return Sentence(None, what, "", why, where, file, action)
+
+
+def _passing(report: Report) -> Sentence:
+    models = report.models
+    if not models:
+        return Sentence(None, "no model was verified")
+    if len(models) == 1:
+        sentence = of_model(models[0], report.manifest.path)
+    else:
+        what = f"all {len(models)} models compute in ONNX what they compute in PyTorch"
+        sentence = Sentence(None, what, action=_sharpness(models))
+    if not report.changes:
+        return sentence
+    many = "way" if len(report.changes) == 1 else "ways"
+    less = f"but the manifest asks less than its base does, in {len(report.changes)} {many}"
+    return Sentence(sentence.subject, f"{sentence.what}, {less}", action=sentence.action)
+
+
+def _sharpness(models: tuple[ModelResult, ...] | list[ModelResult]) -> str:
+    """Say how large an error had to be to be caught in every one of the models."""
+    known = [coverage(model).resolution for model in models]
+    finest = [each for each in known if each is not None]
+    if not finest or len(finest) < len(known):
+        return ""
+    return f"An error of {relative(max(finest))} of an output would have been caught."
+
+
+def _told_of(model: ModelResult) -> Check | None:
+    """Return the check that the diagnosis is about, else the worst."""
+    bad = summary.failing(model)
+    about = model.diagnosis
+    if about is not None:
+        key = about.runtime, about.case, about.output
+        bad.sort(key=lambda c: (c.runtime, c.case, c.output) != key)
+    return bad[0] if bad else None
+
+
+def _difference(check: Check) -> str:
+    sizes = [f"{plain(n, 30)}={summary.format_int(size)}" for n, size in check.sizes.items()]
+    at = f"at {', '.join(sizes[:_SIZES])}" if sizes else f"in {plain(check.case, _NAME)}"
+    output = plain(check.output, _NAME)
+    worst = check.worst
+    if check.refused or worst is None:
+        reason = plain(summary.first_line(check.reason), _TEXT) or "the outputs differ"
+        return f"{at} {f'{output} has ' if check.form else ''}{reason}"
+    expected, actual = summary.distinct_digits(worst.expected, worst.actual)
+    side = "the stored output" if check.runtime == "stored" else "ONNX"
+    element = f"{output}{summary.indices(worst.index)}" if worst.index else output
+    text = f"{at} {side} says {actual} where PyTorch says {expected} in {element}"
+    return text + (f" ({measured(check)})" if check.deviation is not None else "")
+
+
+def measured(check: Check) -> str:
+    """Return ``error 0.039, allowed 1.2e-06``: what was measured, and its limit."""
+    if check.deviation is None:
+        return ""
+    value, allowed = summary.value_and_limit(check.deviation)
+    return f"{plain(check.deviation.measure, 40)} {value}, allowed {allowed}"
+
+
+def _cause(model: ModelResult) -> Finding | None:
+    """Return the finding that explains the divergence best: an error, or one of the hints."""
+    hints = model.diagnosis.hints if model.diagnosis is not None else ()
+    errors = [f for f in model.findings if f.severity == "error"]
+    hinted = [f for f in model.findings if f.code in hints and f.code in CATALOGUE]
+    return next(iter(errors + hinted), None)
+
+
+def _reason(diagnosis: Diagnosis | None, finding: Finding | None) -> tuple[str, str, str]:
+    """Return the line that a reason begins with, the reason, and what to do."""
+    if finding is not None:
+        line = finding.data.get("code", "")
+        remedy = _remedy(finding.code)
+        if finding.code in _DECIDED and isinstance(line, str) and line:
+            return line, "was decided during the export", remedy
+        entry = CATALOGUE.get(finding.code)
+        return "", entry.title if entry is not None else plain(finding.message, _TEXT), remedy
+    if diagnosis is None:
+        return "", "", ""
+    why = _CAUSES[diagnosis.blame]
+    if diagnosis.fused_by:
+        why += f" ({plain(diagnosis.fused_by, _NAME)})"
+    node = diagnosis.node
+    if node is not None:
+        inside = f" in {plain(node.module, _NAME)}" if node.module else ""
+        why += f", first wrong at {plain(node.op_type, 40)}{inside}"
+    return "", why, _ACTIONS[diagnosis.blame]
+
+
+def _remedy(code: str) -> str:
+    """Return the first sentence of a code's remedy, or where to read it."""
+    entry = CATALOGUE.get(code)
+    if entry is None:
+        return ""
+    paragraph = " ".join(entry.remedy.partition("\n\n")[0].split())
+    first = re.split(r"(?<=\.) (?=[A-Z`])", paragraph, maxsplit=1)[0]
+    return first if first.endswith(".") else f"`onnx-gate explain {code}` says what to do."
