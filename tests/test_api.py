@@ -59,7 +59,7 @@ def test_a_right_model_passes_and_is_left_alone() -> None:
     assert {"given/0", "typical/batch=7/0"} <= cases
     assert module.training
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
-    assert repr(report) == "<Report pass: Guarded agrees>"
+    assert repr(report) == "<Report pass: Local agrees>"
     written = to_json(report)
     assert to_json(parse_report(written.encode(), "report.json")) == written
     html = report._repr_html_()
