@@ -20,6 +20,7 @@ from onnx_gate.cache.record import Recorder
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.manifest import ModelSpec
+from onnx_gate.manifest.paths import is_program
 from onnx_gate.report.io import to_message
 from onnx_gate.report.model import ModelError, ModelResult
 from onnx_gate.runtimes.base import find_runtime
@@ -100,6 +101,8 @@ def _declared(spec: ModelSpec, workspace: Path) -> Iterator[str]:
     """The files that the manifest names, which native code reads, and those that they name."""
     if spec.weights is not None:
         yield from map(str, checkpoint_files(workspace / spec.weights.file, workspace))
+    if spec.model is not None and is_program(spec.model):
+        yield str(workspace / spec.model)
     for path in (workspace / name for name in (spec.reference, spec.onnx) if name is not None):
         yield str(path)
         with suppress(Exception):

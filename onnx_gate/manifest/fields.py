@@ -52,6 +52,11 @@ Reference = Annotated[
 RelativePath = Annotated[
     str, PlainValidator(readers.read_path), _schema("path", pattern=f"^{_RELATIVE}$")
 ]
+Program = Annotated[
+    str,
+    PlainValidator(readers.read_model),
+    _schema("path", pattern=rf"^{_RELATIVE}\.(pt|pth|ts|jit|torchscript)$"),
+]
 WeightsPath = Annotated[
     str,
     PlainValidator(readers.read_path),

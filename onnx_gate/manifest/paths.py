@@ -48,6 +48,14 @@ PRETRAINED = (
 """What ``save_pretrained`` calls the weights in its folder; the first that is there is read."""
 
 
+PROGRAMS = (".pt", ".pth", ".ts", ".jit", ".torchscript")
+
+
+def is_program(model: object) -> bool:
+    """Whether what a manifest names as a model is a TorchScript file, of ``torch.jit.save``."""
+    return isinstance(model, str) and ":" not in model and model.endswith(PROGRAMS)
+
+
 def weights_complaint(workspace: Path, relative: str) -> str | None:
     """What is wrong with a path that should be a checkpoint: a file, or a folder with one."""
     path = workspace / relative
@@ -71,5 +79,7 @@ def weights_complaint(workspace: Path, relative: str) -> str | None:
 
 def reference_complaint(workspace: Path, reference: str) -> str | None:
     """The same for ``file.py:attribute``; a dotted module is found only when it is imported."""
+    if is_program(reference):
+        return complaint(workspace, reference)
     where = reference.rpartition(":")[0]
     return complaint(workspace, where) if where.endswith(".py") else None

@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from onnx_gate.manifest import shapes
 from onnx_gate.manifest.nesting import CACHES
+from onnx_gate.manifest.paths import is_program
 from onnx_gate.manifest.problems import describe
 from onnx_gate.manifest.spec import EDGE_KINDS, OPTIMIZATIONS
 from onnx_gate.text import did_you_mean, quote
@@ -106,6 +107,13 @@ def read_reference(value: Any, example: str = "models/resnet.py:build") -> str:
             f"or {example.replace('/', '.').replace('.py:', ':')}"
         )
     return text
+
+
+def read_model(value: Any) -> str:
+    """A reference to what makes the module, or the path of a TorchScript file."""
+    if is_program(value):
+        return read_path(value)
+    return read_reference(value)
 
 
 def read_path(value: Any) -> str:

@@ -33,8 +33,9 @@ from onnx_gate.manifest.entries import (
     Weights,
 )
 from onnx_gate.manifest.exports import ExportEntry
+from onnx_gate.manifest.paths import is_program
 from onnx_gate.manifest.problems import describe, missing
-from onnx_gate.manifest.readers import mistake, read_reference, unique
+from onnx_gate.manifest.readers import mistake, read_model, unique
 from onnx_gate.manifest.spec import BUILT_IN_SUITES
 from onnx_gate.manifest.suites import Suite
 from onnx_gate.text import quote
@@ -160,7 +161,7 @@ def _needed(value: Any, key: str, info: ValidationInfo) -> bool:
 
 
 def _model(value: Any, info: ValidationInfo) -> str | None:
-    return read_reference(value) if _needed(value, "model", info) else None
+    return read_model(value) if _needed(value, "model", info) else None
 
 
 def _inputs(value: Any, inner: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
@@ -190,12 +191,12 @@ class ModelEntry(Settings):
         "such as the one that it was quantised, optimised or converted from.",
     )
     model: Annotated[
-        str | None, PlainValidator(_model, json_schema_input_type=fields.Reference)
+        str | None, PlainValidator(_model, json_schema_input_type=fields.Reference | fields.Program)
     ] = Field(
         default_factory=lambda: _ABSENT,
         validate_default=True,
         description="An `nn.Module`, a class, or a factory: `file.py:attribute` or "
-        "`package.module:attribute`.",
+        "`package.module:attribute`; or a TorchScript file (`torch.jit.save`).",
         json_schema_extra={"$comment": "default: **required**, or `reference`"},
     )
     inputs: Annotated[
@@ -231,6 +232,13 @@ class ModelEntry(Settings):
             if others:
                 raise mistake(
                     f"'reference' stands for a model; remove it, or {', '.join(map(quote, others))}"
+                )
+        if is_program(self.model):
+            others = [k for k in ("args", "kwargs", "weights") if k in self.model_fields_set]
+            if others:
+                raise mistake(
+                    f"'model' is a file, which is loaded as it is; remove "
+                    f"{', '.join(map(quote, others))}, or name a factory"
                 )
         if self.onnx is not None and self.export is not None:
             raise mistake(

@@ -40,6 +40,7 @@ _CAUSES: Mapping[Blame, str] = {
     "optimiser": "ONNX Runtime's optimiser changes what is computed",
     "kernel": "a kernel of ONNX Runtime is wrong",
     "stale artifact": "the committed file is not what the model exports to",
+    "conversion": "the file computes something else than the one that it was made from",
     "ill-conditioned": "rounding alone moves PyTorch's own result as far",
     "undecided": "no single cause was found",
 }
@@ -50,6 +51,8 @@ _ACTIONS: Mapping[Blame, str] = {
     "optimiser": "Switch that optimisation off where the model is served.",
     "kernel": "Write that line with other operators, and report the reproduction to ONNX Runtime.",
     "stale artifact": "Export the file anew and commit it.",
+    "conversion": "Leave that node out of what the tool changes, or name a tolerance that you can "
+    "stand for.",
     "ill-conditioned": "Compute it in a stabler way, or name a tolerance that you can stand for.",
     "undecided": "Replay the reproduction and follow the error along the graph.",
 }
@@ -109,12 +112,18 @@ def of_model(model: ModelResult, manifest: str) -> Sentence:
         file = _file(model) if where is None else ""
         return Sentence(name, ends, "", message, where, file, _remedy(model.error.code))
     if model.verdict == "pass":
-        return Sentence(name, "ONNX computes what PyTorch computes", action=_sharpness([model]))
+        what = f"ONNX computes what {_side(model)} computes"
+        return Sentence(name, what, action=_sharpness([model]))
     check = _told_of(model)
     finding = _cause(model)
-    what = _difference(check) if check is not None else "a finding fails it"
+    what = _difference(check, _side(model)) if check is not None else "a finding fails it"
     code, why, action = _reason(model.diagnosis, finding)
     return Sentence(name, what, code, why, where, _file(model) if where is None else "", action)
+
+
+def _side(model: ModelResult) -> str:
+    """Return what the ONNX model is held against."""
+    return "PyTorch" if model.reference is None else "the reference"
 
 
 def _file(model: ModelResult) -> str:
@@ -144,6 +153,8 @@ def _passing(report: Report) -> Sentence:
         sentence = of_model(models[0], report.manifest.path)
     else:
         what = f"all {len(models)} models compute in ONNX what they compute in PyTorch"
+        if any(model.reference is not None for model in models):
+            what = f"all {len(models)} models compute what their references compute"
         sentence = Sentence(None, what, action=_sharpness(models))
     if not report.changes:
         return sentence
@@ -171,7 +182,7 @@ def _told_of(model: ModelResult) -> Check | None:
     return bad[0] if bad else None
 
 
-def _difference(check: Check) -> str:
+def _difference(check: Check, reference: str) -> str:
     sizes = [f"{plain(n, 30)}={summary.format_int(size)}" for n, size in check.sizes.items()]
     at = f"at {', '.join(sizes[:_SIZES])}" if sizes else f"in {plain(check.case, _NAME)}"
     output = plain(check.output, _NAME)
@@ -182,7 +193,7 @@ def _difference(check: Check) -> str:
     expected, actual = summary.distinct_digits(worst.expected, worst.actual)
     side = "the stored output" if check.runtime == "stored" else "ONNX"
     element = f"{output}{summary.indices(worst.index)}" if worst.index else output
-    text = f"{at} {side} says {actual} where PyTorch says {expected} in {element}"
+    text = f"{at} {side} says {actual} where {reference} says {expected} in {element}"
     return text + (f" ({measured(check)})" if check.deviation is not None else "")
 
 

@@ -16,11 +16,12 @@ from torch import nn
 
 from onnx_gate.findings import codes
 from onnx_gate.manifest import ModelSpec
+from onnx_gate.manifest.paths import is_program
 from onnx_gate.report.model import Finding
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import first_line
 from onnx_gate.runtimes.torch_eager import seed_everything
-from onnx_gate.verify.checkpoint import load_weights, shorten
+from onnx_gate.verify.checkpoint import is_lfs_pointer, load_weights, shorten
 from onnx_gate.verify.reference.file import open_file
 from onnx_gate.verify.source_lines import Line, at, of_error
 
@@ -57,6 +58,10 @@ def build(spec: ModelSpec, workspace: Path) -> Built:
     """
     if spec.reference is not None:
         return Built(open_file(spec, workspace), ())
+    if is_program(spec.model):
+        module: nn.Module = _load_program(spec, workspace)
+        _to_eval(module, spec, workspace)
+        return Built(module, tuple(f for f in (_float64(module),) if f is not None))
     assert spec.model is not None
     seed_everything(spec.seed)
     target = load_object(spec.model, workspace, f"models.{spec.name}.model")
@@ -69,6 +74,25 @@ def build(spec: ModelSpec, workspace: Path) -> Built:
     _have_values(module, spec)
     _to_eval(module, spec, workspace)
     return Built(module, tuple(f for f in (*findings, _float64(module)) if f is not None))
+
+
+def _load_program(spec: ModelSpec, workspace: Path) -> torch.jit.ScriptModule:
+    """Load the TorchScript file that stands for a model."""
+    assert spec.model is not None
+    where = f"models.{spec.name}.model"
+    try:
+        program = torch.jit.load(str(workspace / spec.model), map_location="cpu")
+    except Exception as error:
+        if is_lfs_pointer(workspace / spec.model):
+            why = "is a Git LFS pointer; fetch it with git lfs pull (lfs: true of actions/checkout)"
+        else:
+            why = (
+                f"is no program of torch.jit.save ({first_line(error, 80)}); where it holds weights, "
+                "let model name the class or the factory, and weights this file"
+            )
+        raise codes.OG204.error(f"{where}: {spec.model} {why}") from error
+    assert isinstance(program, torch.jit.ScriptModule)
+    return program
 
 
 def _have_values(module: nn.Module, spec: ModelSpec) -> None:
@@ -194,7 +218,7 @@ def _training(module: nn.Module) -> Finding | None:
     live = [
         name or type(part).__name__
         for name, part in state.parts(module)
-        if part.training and isinstance(part, _ACTS_DIFFERENTLY)
+        if isinstance(part, _ACTS_DIFFERENTLY) and part.training
     ]
     if not live:
         return None

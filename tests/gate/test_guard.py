@@ -233,6 +233,16 @@ OTHERS = [
             "suite 'edges' (edges zeros, nan, inf) dropped",
         ),
         exporter=("other", fields(export=ExportSpec("tools/own.py:export")), "'dynamo' → 'tools/"),
+        command=(
+            "other",
+            fields(export=ExportSpec("command", command="make {output}")),
+            "'dynamo' → 'make {output}', a command of the repository's own",
+        ),
+        reference=(
+            "other",
+            fields(model=None, reference="a.onnx", onnx="b.onnx"),
+            "held against the file 'a.onnx', no longer against PyTorch",
+        ),
     ),
     *of(
         BARE,

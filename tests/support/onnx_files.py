@@ -31,6 +31,13 @@ def network(path: Path) -> onnx.ModelProto:
     return save(path, nodes, weights, [("x", TensorProto.FLOAT, ["batch", 8])], [("y", 4)])
 
 
+def scaling(path: Path, factor: float) -> None:
+    """Write a graph that multiplies ``x: float32[batch, 8]`` by a number."""
+    weights = {"factor": np.array(factor, np.float32)}
+    nodes = [helper.make_node("Mul", ["x", "factor"], ["output"])]
+    save(path, nodes, weights, [("x", TensorProto.FLOAT, ["batch", 8])], [("output", 8)])
+
+
 def save(
     path: Path,
     nodes: list[onnx.NodeProto],

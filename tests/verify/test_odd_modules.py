@@ -48,6 +48,29 @@ def scripted():
 def traced():
     return torch.jit.trace(Net().eval(), torch.rand(2, 4))
 
+def frozen():
+    return torch.jit.freeze(scripted())
+
+class Mapping(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return {"one": self.layer(x), "two": x.sum(1)}
+
+def mapping():
+    return torch.jit.script(Mapping().eval())
+
+class Unconvertible(nn.Module):
+    def forward(self, x):
+        for _ in range(int(x.shape[1])):
+            x = torch.celu(x).narrow(0, 0, x.size(0)) * 2
+        return x
+
+def unconvertible():
+    return torch.jit.script(Unconvertible().eval())
+
 def scripted_inside():
     return Around(scripted())
 
@@ -143,12 +166,15 @@ def _line(code: str) -> str:
     return f"models.py:{number}"
 
 
-TORCHSCRIPT = ("scripted", "traced")
+TORCHSCRIPT = ("scripted", "traced", "frozen", "mapping", "unconvertible", "scripted_inside")
 # The verdict with the default exporter; for errors what the message has to say.
 EXPECTED = {
-    "scripted": "exporter: torchscript",
-    "traced": "exporter: torchscript",
-    "scripted_inside": f"TorchScript ({_line('self.inner(x) * 2')})",
+    "scripted": "",
+    "traced": "",
+    "frozen": "",
+    "mapping": "",
+    "unconvertible": "exporter: torchscript",
+    "scripted_inside": "",
     "traced_inside": "",
     "quantised": "quantised modules",
     "Lazy": "",

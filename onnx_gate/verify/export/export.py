@@ -27,6 +27,7 @@ from onnx_gate.verify.export.assumptions import Assumption, assumptions
 from onnx_gate.verify.export.command import run_command
 from onnx_gate.verify.export.disk import check_room
 from onnx_gate.verify.export.errors import export_error
+from onnx_gate.verify.export.scripts import as_script, converted, has_script, refused
 from onnx_gate.verify.onnx_file import read_graph
 from onnx_gate.verify.source_lines import workspace_of
 
@@ -133,12 +134,9 @@ def _export(
 def _dynamo(
     spec: ModelSpec, eager: Eager, tensors: dict[str, torch.Tensor], path: Path
 ) -> Exported:
-    args, kwargs = eager.binding.for_export(tensors)
     if isinstance(eager.module, torch.jit.ScriptModule):
-        raise codes.OG207.error(
-            "the dynamo exporter failed: exporting a ScriptModule is not supported. Return the "
-            "module that it was made from, or export it with export: {exporter: torchscript}",
-        )
+        return _script_by_dynamo(spec, eager, tensors, path)
+    args, kwargs = eager.binding.for_export(tensors)
     try:
         with exportable(eager, tensors) as kept:
             program = torch.onnx.export(
@@ -163,13 +161,10 @@ def _dynamo(
             inputs = {value.name for value in program.model.graph.inputs}
             for value, name in zip(program.model.graph.outputs, outputs, strict=True):
                 value.name = name if name not in inputs else value.name
-        weights = sum(p.numel() * p.element_size() for p in state.parameters(eager.module))
-        saving: dict[str, Any] = {
-            "external_data": weights > EXTERNAL_DATA_BYTES,
-            **spec.export.options,
-        }
-        program.save(str(path), **saving)
+        _save(program, spec, eager, path)
     except Exception as error:
+        if has_script(eager.module):
+            return _script_by_dynamo(spec, eager, tensors, path)
         raise export_error(error, spec) from error
     proto = read_graph(path, path.name)
     exported_program = program.exported_program
@@ -180,6 +175,47 @@ def _dynamo(
     exported = Exported(path, "dynamo", proto, spec.export.opset, names, ranges, exported_program)
     conditions = _conditions(spec, exported)
     return dataclasses.replace(exported, conditions=conditions, outputs=outputs)
+
+
+def _script_by_dynamo(
+    spec: ModelSpec, eager: Eager, tensors: dict[str, torch.Tensor], path: Path
+) -> Exported:
+    """Export TorchScript by way of torch's converter, where that knows what is in it."""
+    order = eager.binding.order
+    axes = tuple(
+        {axis: torch.export.Dim.DYNAMIC for axis, dim in enumerate(each) if isinstance(dim, str)}
+        for each in (spec.inputs[name].shape for name in order)
+    )
+    outputs = tuple(name for name, _ in _traced_outputs(eager, tensors))
+    try:
+        module = converted(as_script(eager, tensors), eager, tensors)
+        program = torch.onnx.export(
+            module,
+            tuple(tensors[name] for name in order),
+            dynamo=True,
+            verbose=False,
+            opset_version=spec.export.opset,
+            dynamic_shapes=axes if any(axes) else None,
+            optimize=spec.export.optimize is not False,
+        )
+        assert program is not None
+        for value, name in zip(program.model.graph.inputs, order, strict=True):
+            value.name = name
+        if len(program.model.graph.outputs) == len(outputs):
+            for value, name in zip(program.model.graph.outputs, outputs, strict=True):
+                value.name = f"output_{name}" if name.isdecimal() else name
+        _save(program, spec, eager, path)
+    except Exception as error:
+        raise codes.OG207.error(refused(error)) from error
+    proto = read_graph(path, path.name)
+    return Exported(path, "dynamo", proto, spec.export.opset, outputs=outputs)
+
+
+def _save(program: torch.onnx.ONNXProgram, spec: ModelSpec, eager: Eager, path: Path) -> None:
+    weights = sum(p.numel() * p.element_size() for p in state.parameters(eager.module))
+    large = {"external_data": weights > EXTERNAL_DATA_BYTES}
+    options: dict[str, Any] = {**large, **spec.export.options}
+    program.save(str(path), **options)
 
 
 def _torchscript(
@@ -203,7 +239,7 @@ def _torchscript(
         # The fused operators of attention's fast path have no translation.
         with traceable(eager), _fast_path(False):
             torch.onnx.export(
-                eager.module,
+                as_script(eager, tensors) if has_script(eager.module) else eager.module,
                 tuple(tensors[name] for name in order),
                 str(path),
                 dynamo=False,
