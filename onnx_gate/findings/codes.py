@@ -160,6 +160,9 @@ OG408 = Code("OG408", ("warning",))
 OG409 = Code("OG409", ("warning",))
 OG410 = Code("OG410", kinds=("unverified",))
 OG411 = Code("OG411", ("note",))
+OG412 = Code("OG412", kinds=("unverified",))
+OG413 = Code("OG413", ("warning",))
+OG414 = Code("OG414", ("note",))
 
 # Workers.
 OG501 = Code("OG501", kinds=("crashed",))

@@ -160,6 +160,7 @@ _ASPECTS: tuple[tuple[_Kind, Callable[[ModelSpec, ModelSpec], Iterator[str]]], .
     ("suites", tried.suites),
     ("dims", tried.dims),
     ("other", tried.inputs),
+    ("other", tried.steps),
     ("other", _runtimes),
     ("waiver", waivers),
     ("other", _source),

@@ -16,6 +16,7 @@ from onnx_gate.manifest import (
     InputSpec,
     ModelSpec,
     RandomSuite,
+    StepsSpec,
     Suite,
 )
 from onnx_gate.manifest.dimensions import is_computed
@@ -93,6 +94,33 @@ def inputs(base: ModelSpec, head: ModelSpec) -> Iterator[str]:
             yield f"declares another input {quote(name)}: {_shown(old)} → {_shown(new)}"
         elif not _as_wide(old, new):
             yield f"input {quote(name)}: range {_range(old)} → {_range(new)}"
+
+
+def steps(base: ModelSpec, head: ModelSpec) -> Iterator[str]:
+    """Yield the calls in a row that are made no more, and what no longer comes back in them."""
+    if base.steps is None:
+        return
+    if head.steps is None:
+        yield f"steps: {base.steps.count} → none; every case is one call"
+        return
+    if head.steps.count < base.steps.count:
+        yield f"steps: {base.steps.count} → {head.steps.count}"
+    before, after = _coming_back(base.steps), _coming_back(head.steps)
+    for name, source in before.items():
+        if after.get(name) != source:
+            now = after.get(name, "nothing")
+            yield f"steps: {quote(name)} is given {now} instead of {source}"
+
+
+def _coming_back(steps: StepsSpec) -> dict[str, str]:
+    """Return, for each input, what it is given in the next step, as it is written."""
+    given = {name: quote(source) for name, source in steps.carry.items()}
+    for name, feed in steps.feed.items():
+        source = quote(feed.source)
+        if feed.argmax:
+            source = f"the argmax of {source}"
+        given[name] = f"{source} + {feed.add}" if feed.add else source
+    return given
 
 
 def _demands(suite: Suite) -> Counter[str]:

@@ -23,6 +23,7 @@ from onnx_gate.manifest.readers import mistake, read_cache, read_name
 from onnx_gate.manifest.spec import DTYPES
 from onnx_gate.text import quote
 
+MAX_STEPS = 512
 CRITERIA = (
     "auto",
     "atol",
@@ -373,6 +374,43 @@ Weights = Annotated[
     WeightsEntry,
     BeforeValidator(_weights, json_schema_input_type=fields.WeightsPath | WeightsEntry),
 ]
+
+
+class StepsEntry(Entry):
+    """Calls in a row, in which outputs come back as inputs."""
+
+    model_config = ConfigDict(
+        title="Steps",
+        json_schema_extra={"anyOf": [{"required": ["carry"]}, {"required": ["feed"]}]},
+    )
+
+    count: Annotated[int, Field(strict=True, ge=2, le=MAX_STEPS)] = Field(
+        description=f"How many calls in a row, 2 to {MAX_STEPS}."
+    )
+    carry: dict[fields.TensorName, fields.TensorName] = Field(
+        default={},
+        description="An input and the output that is its value in the next step: a cache, a hidden "
+        "state. A name of several tensors (`past_key_values`) stands for all below it.",
+    )
+    feed: dict[fields.TensorName, fields.FeedFrom] = Field(
+        default={},
+        description="An input and what it is given in the next step: `argmax(output)` (the token "
+        "that is chosen), an output, or `input + 1` (itself, counted on).",
+    )
+
+    @model_validator(mode="after")
+    def _comes_back(self) -> StepsEntry:
+        if not self.carry and not self.feed:
+            raise mistake("nothing comes back; name outputs under 'carry' or 'feed'")
+        for name in self.carry.keys() & self.feed.keys():
+            raise mistake(f"{quote(name)} is under 'carry' and under 'feed'; remove one")
+        for name, feed in self.feed.items():
+            if feed.add and feed.source != name:
+                raise mistake(
+                    f"{quote(name)} can be counted on from itself only; write "
+                    f"{quote(f'{name} + {feed.add}')}"
+                )
+        return self
 
 
 class WaiverEntry(Entry):

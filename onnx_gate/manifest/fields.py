@@ -12,7 +12,7 @@ from typing import Annotated, TypeVar
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
 
 from onnx_gate.manifest import readers, shapes
-from onnx_gate.manifest.spec import DTYPES, EDGE_KINDS, OPTIMIZATIONS
+from onnx_gate.manifest.spec import DTYPES, EDGE_KINDS, OPTIMIZATIONS, Feed
 
 
 def _schema(title: str, **schema: object) -> WithJsonSchema:
@@ -36,6 +36,11 @@ Name = Annotated[
     _schema("name", maxLength=100, pattern="^[^/]*[^/.][^/]*$"),
 ]
 TensorName = Annotated[str, PlainValidator(readers.read_tensor_name), _schema("name", minLength=1)]
+FeedFrom = Annotated[
+    Feed,
+    PlainValidator(readers.read_feed),
+    _schema("feed", minLength=1, examples=["argmax(logits)", "frame", "position_ids + 1"]),
+]
 Identifier = Annotated[
     str, PlainValidator(readers.read_identifier), _schema("name", pattern=f"^{shapes.NAME}$")
 ]

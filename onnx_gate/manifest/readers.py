@@ -17,13 +17,15 @@ from onnx_gate.manifest import shapes
 from onnx_gate.manifest.nesting import CACHES
 from onnx_gate.manifest.paths import is_program
 from onnx_gate.manifest.problems import describe
-from onnx_gate.manifest.spec import EDGE_KINDS, OPTIMIZATIONS
+from onnx_gate.manifest.spec import EDGE_KINDS, OPTIMIZATIONS, Feed
 from onnx_gate.text import did_you_mean, quote
 
 MAX_TEXT = 1000
 _IDENTIFIER = re.compile(shapes.NAME)
 _DOTTED = re.compile(rf"{shapes.NAME}(\.{shapes.NAME})*")
 _DURATION = re.compile(r"(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?")
+_CALL = re.compile(r"(\w+)\(\s*([^()]*[^()\s])\s*\)")
+_COUNTED = re.compile(r"([^()+*]*[^()+*\s])\s*\+\s*(\d{1,9})")
 _MEMORY = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*([KMGT]i?B|B)")
 _UNITS = {
     "B": 1,
@@ -79,6 +81,25 @@ def read_name(value: Any) -> str:
 def read_tensor_name(value: Any) -> str:
     """The name of an input or an output."""
     return _words(value, "the name of a tensor")
+
+
+def read_feed(value: Any) -> Feed:
+    """``argmax(logits)``, the name of an output, or ``position_ids + 1``."""
+    text = _words(value, "an output, argmax(output), or the input itself + 1")
+    call = _CALL.fullmatch(text)
+    if call is not None:
+        if call[1] != "argmax":
+            hint = did_you_mean(call[1], ("argmax",))
+            raise mistake(f"unknown function {quote(call[1])}{hint}")
+        return Feed(call[2], argmax=True)
+    counted = _COUNTED.fullmatch(text)
+    if counted is not None:
+        return Feed(counted[1], add=int(counted[2]))
+    if any(sign in text for sign in "()+*"):
+        raise mistake(
+            f"{quote(text)} is neither an output, nor argmax(output), nor the input itself + 1"
+        )
+    return Feed(text)
 
 
 def read_identifier(value: Any) -> str:

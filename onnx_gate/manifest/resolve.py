@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from onnx_gate.manifest import nesting, paths, shapes, spec
+from onnx_gate.manifest import nesting, paths, shapes, spec, steps
 from onnx_gate.manifest.dimensions import names_of
 from onnx_gate.manifest.entries import CacheEntry, OutputEntry, RuntimeEntry, ToleranceEntry
 from onnx_gate.manifest.exports import OF_EXPORTER, ExportEntry
@@ -129,6 +129,9 @@ class Resolver:
         for key, problem in (*size_problems(inputs, own), *bounds_problems(inputs, own)):
             self._tell((*here, "inputs", self._written(here, key)), problem)
         outputs = (*origin["outputs"], "outputs")
+        if model.steps is not None and not self._is_damaged((*here, "inputs")):
+            for keys, message in steps.mistakes(model.steps, inputs):
+                self._tell((*here, "steps", *keys), message, at_key=True)
         return spec.ModelSpec(
             name=name,
             model=model.model,
@@ -152,6 +155,7 @@ class Resolver:
             named_dims=frozenset(used & sizes.keys()),
             runtimes=self._runtimes((*origin["runtimes"], "runtimes"), merged["runtimes"]),
             suites={key: suite for key, suite in suites.items() if suite is not None},
+            steps=None if model.steps is None else spec.StepsSpec(**dict(model.steps)),
             tolerance=self._tolerance((*origin["tolerance"], "tolerance"), merged["tolerance"])
             or spec.Tolerance(auto=spec.DEFAULT_AUTO),
             timeout=spec.DEFAULT_TIMEOUT if timeout is None else timeout,

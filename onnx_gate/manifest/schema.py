@@ -27,6 +27,7 @@ from onnx_gate.manifest.entries import (
     OutputChoice,
     OutputEntry,
     Runtime,
+    StepsEntry,
     ToleranceChoice,
     ToleranceEntry,
     WaiverEntry,
@@ -217,6 +218,12 @@ class ModelEntry(Settings):
     onnx: fields.Maybe[fields.OnnxPath] = Field(
         default=None,
         description="A committed ONNX file: verified as it is, nothing is exported.",
+    )
+    steps: fields.Maybe[StepsEntry] = Field(
+        default=None,
+        description="Calls in a row, in which outputs come back as inputs: caches of decoders, hidden "
+        "states of streaming networks.",
+        json_schema_extra={"$comment": "default: every case is one call"},
     )
 
     @model_validator(mode="after")

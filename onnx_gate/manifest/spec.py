@@ -236,6 +236,31 @@ class ExportSpec:
 
 
 @dataclass(frozen=True)
+class Feed:
+    """What an input is given from the second step on.
+
+    ``argmax``: the index of the largest entry of the output ``source``; ``add``: the input's own
+    value of the step before, and so much more (``source`` is the input); else the output itself.
+    """
+
+    source: str
+    argmax: bool = False
+    add: int = 0
+
+
+@dataclass(frozen=True)
+class StepsSpec:
+    """How often the model is called in a row, and which outputs come back as inputs.
+
+    ``carry`` maps an input, or all inputs below a name, to an output, or to all below one.
+    """
+
+    count: int
+    carry: Mapping[str, str] = field(default_factory=dict)
+    feed: Mapping[str, Feed] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Waiver:
     """A known divergence: cases whose id matches the glob ``check`` do not fail through ``until``.
 
@@ -261,6 +286,7 @@ class ModelSpec:
     ``where`` maps outputs to the input that says which of their positions mean something.
     ``dims`` has the tested sizes of every dynamic dimension of the inputs, ``named_dims``
     those whose sizes the manifest gives. ``suites`` is empty where the model names none.
+    ``steps`` is ``None`` where every case is one call.
     ``timeout`` is in seconds, ``memory`` in bytes, ``line`` is the line of the model's name in the
     manifest.
     """
@@ -282,6 +308,7 @@ class ModelSpec:
     named_dims: frozenset[str] = frozenset()
     runtimes: tuple[RuntimeSpec, ...] = (RuntimeSpec("onnxruntime"),)
     suites: Mapping[str, Suite] = field(default_factory=dict)
+    steps: StepsSpec | None = None
     tolerance: Tolerance = Tolerance(auto=DEFAULT_AUTO)
     timeout: float = DEFAULT_TIMEOUT
     memory: int | None = None

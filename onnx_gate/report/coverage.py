@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from onnx_gate.report import steps
 from onnx_gate.report.model import Check, ModelResult, OpenCause
 from onnx_gate.report.summary import format_int, number
 from onnx_gate.text import plain
@@ -90,7 +91,8 @@ def describe(model: ModelResult) -> str:
         parts.append(" ".join([*shown[:_DIMENSIONS], *["…"] * (len(shown) > _DIMENSIONS)]))
     if model.verdict == "pass" and numbers.resolution is not None:
         parts.append(f"would have caught a relative error of {relative(numbers.resolution)}")
-    return "; ".join(parts)
+    stepped = steps.sentence(model)
+    return "; ".join([*parts, *([stepped] if stepped else [])])
 
 
 def _few(sizes: Sequence[int]) -> str:

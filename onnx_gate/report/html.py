@@ -5,7 +5,7 @@ from __future__ import annotations
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from onnx_gate import __version__
-from onnx_gate.report import summary, times
+from onnx_gate.report import steps, summary, times
 from onnx_gate.report.coverage import describe
 from onnx_gate.report.model import Report
 from onnx_gate.report.versus import change_sentence, check_change, tally
@@ -28,6 +28,7 @@ def render(report: Report) -> str:
         "error_and_limit": summary.error_and_limit,
         "plain": plain,
         "described": describe,
+        "steps_chart": steps.chart,
         "mebibytes": summary.mebibytes,
         "format_int": summary.format_int,
         "check_change": check_change,

@@ -234,6 +234,36 @@ class CheckBase(_Frozen):
     budget: Number | None = None
 
 
+class Tokens(_Frozen):
+    """The tokens chosen over the steps of a check: ``same`` of ``of`` are the same on both sides.
+
+    ``differ_at`` is the first step, from 1, at which one is not.
+    """
+
+    same: int
+    of: int
+    differ_at: int | None = None
+
+
+class Steps(_Frozen):
+    """A check of several calls in a row, whose outputs come back as inputs.
+
+    ``count`` calls were asked for. ``at`` is the one, from 1, that the check's numbers are of: the
+    first that diverged, or else the one that used most of its tolerance. One number for each call
+    that was compared: ``errors`` are the largest differences of the two sides on the scale of the
+    output (``|t| + rms(t)``), ``rounding`` PyTorch's own from float64 by then, null where it was not
+    needed. An output that has diverged is measured further, and judged no more. ``max_abs`` is the
+    largest difference in any step, infinite where one side was not finite or had another form.
+    """
+
+    count: int
+    at: int
+    errors: tuple[Number, ...] = ()
+    rounding: tuple[Number | None, ...] = ()
+    max_abs: Number
+    tokens: Tokens | None = None
+
+
 class Check(_Frozen):
     """One runtime × suite × case × output. ``budget`` is the share of the tolerance used.
 
@@ -247,7 +277,7 @@ class Check(_Frozen):
     null where it was not found out.
     ``refusal`` is what the runtime's refusal says as values: an input's size, or the node that gave
     up. ``edge`` is the kind of edge that the case is at, empty where it is at none. ``form`` is
-    what of the output's form is not PyTorch's.
+    what of the output's form is not PyTorch's. ``steps`` is what the calls after the first came to.
     """
 
     runtime: str
@@ -272,6 +302,7 @@ class Check(_Frozen):
     refusal: dict[str, Any] = {}
     edge: str = ""
     form: Form | None = None
+    steps: Steps | None = None
     base: CheckBase | None = None
 
 

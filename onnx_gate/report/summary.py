@@ -21,9 +21,12 @@ MARKS = {"pass": "✅", "diverged": "❌", "error": "💥"}
 
 
 def failing(model: ModelResult) -> list[Check]:
-    """Return the checks that fail a model, the worst first."""
+    """Return the checks that fail a model, the worst first.
+
+    Of calls in a row the earliest: what comes after it has been fed what was wrong already.
+    """
     checks = [c for c in model.checks if c.verdict == "diverged" and not c.advice]
-    return sorted(checks, key=lambda c: -_budget(c))
+    return sorted(checks, key=lambda c: (c.steps.at if c.steps else 1, -_budget(c)))
 
 
 def closest(checks: Iterable[Check]) -> Check | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,16 @@ from onnx_gate.verify.pairing import RuleBook, order_of
 from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.sessions import Sessions, answers_of, without_optimisations
+from onnx_gate.verify.steps.feedback import feedback_of
+from onnx_gate.verify.steps.trajectory import StepReference, Trajectory
+from onnx_gate.verify.steps.walk import Walk, inputs_at, is_stepped, refused_at
 from onnx_gate.verify.stopwatch import Clock
 from onnx_gate.workers import tracebacks
 
 STORED = "stored"
+
+# What a runtime answers, or its refusal.
+_Answers = tuple[list[Array] | None, Refusal | None]
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,7 @@ class Checker:
         self._slow = self.eager.without_fast_path()
         self._refusals: set[str] = set()
         self._rules = RuleBook(self.spec, self.eager.module, self.workspace, self.threads)
+        self._measured = False
 
     def run(self) -> tuple[Check, ...]:
         """Try every case of the model's suites; raises ``GateError`` as suites and runtimes do."""
@@ -99,6 +106,7 @@ class Checker:
     def again(self, check: Check) -> tuple[Case, int, RuntimeSpec] | None:
         """Return the case, the output's index and the runtime of a check that this made.
 
+        The case has PyTorch's inputs of the step that the check's numbers are of.
         ``None`` where it cannot be told any more, as for values that a suite draws anew.
         """
         plain = without_optimisations(self.spec.runtimes)
@@ -106,6 +114,9 @@ class Checker:
         runtime = next((spec for spec in known if spec.label == check.runtime), None)
         for case in self._cases((glob.escape(check.case),)):
             if case.id == check.case and runtime is not None:
+                if check.steps is not None:
+                    arrays = inputs_at(check.steps.at, self.spec, self.eager, case)
+                    case = replace(case, arrays=arrays)
                 names = self.eager.run(case.arrays).names
                 index = names.index(check.output) if check.output in names else 0
                 if order_of(names, self.graph_outputs, self.spec)[0][index] == index:
@@ -151,8 +162,11 @@ class Checker:
             )
             return []
 
-    def _ask(self, case: Case) -> _Asked:
-        """Run the module, and where it refuses its slow path; return what it says."""
+    def _ask(self, case: Case, trajectory: Trajectory | None = None) -> _Asked:
+        """Run the module, and where it refuses its slow path; return what it says.
+
+        ``trajectory`` is the way that led to these inputs, where they are a step of a case.
+        """
         eager, float64, slow = self.eager, self._float64, False
         try:
             with self.clock.of("pytorch"):
@@ -165,7 +179,11 @@ class Checker:
             except Refusal:
                 return self._refused(case, refusal)
             eager, float64, slow = self._slow, Float64Reference(self._slow), True
-        reference = CaseReference(eager, float64, case.arrays, outputs, self.clock)
+        reference = (
+            CaseReference(eager, float64, case.arrays, outputs, self.clock)
+            if trajectory is None
+            else StepReference(trajectory, eager, float64, outputs, self.clock)
+        )
         strata, selected = [], []
         with self.clock.of("compare"):
             for name, array in zip(outputs.names, outputs.arrays, strict=True):
@@ -192,13 +210,66 @@ class Checker:
     def _case(self, case: Case, asked: _Asked, sessions: Mapping[str, Session]) -> Iterator[Check]:
         if asked.reference is not None and case.expected:
             yield from self._stored(case, asked, asked.reference)
+        if asked.reference is not None and self.spec.steps is not None and is_stepped(case):
+            yield from self._stepped(case, asked, asked.reference, sessions)
+            return
         for label, session in sessions.items():
-            with self.clock.of("runtime"):
-                answers, refused = answers_of(session, case.arrays, self.graph_inputs)
-            if asked.reference is None or answers is None:
-                yield _one_sided(case, label, asked.refusal, refused)
-            else:
-                yield from self._compare(case, label, asked, asked.reference, answers)
+            yield from self._one(case, label, asked, self._answers(session, case.arrays))
+
+    def _answers(self, session: Session, arrays: Mapping[str, Array]) -> _Answers:
+        with self.clock.of("runtime"):
+            return answers_of(session, arrays, self.graph_inputs)
+
+    def _one(
+        self,
+        case: Case,
+        label: str,
+        asked: _Asked,
+        answered: _Answers,
+        settled: Collection[str] = (),
+    ) -> Iterator[Check]:
+        answers, refused = answered
+        if asked.reference is None or answers is None:
+            yield _one_sided(case, label, asked.refusal, refused)
+        else:
+            yield from self._compare(case, label, asked, asked.reference, answers, settled)
+
+    def _stepped(
+        self,
+        case: Case,
+        asked: _Asked,
+        reference: CaseReference,
+        sessions: Mapping[str, Session],
+    ) -> Iterator[Check]:
+        """Yield the checks of a case whose outputs come back, the steps of each output in one."""
+        walk = Walk(
+            feedback_of(self.spec, reference.outputs.names),
+            case.arrays,
+            case.sizes,
+            sessions,
+            measure=not self._measured,
+        )
+        self._measured = True
+        while True:
+            for label, feeds in walk.feeds.items():
+                answered = self._answers(sessions[label], feeds)
+                checks = tuple(self._one(case, label, asked, answered, walk.settled(label)))
+                walk.take(label, checks, reference, self._in_order(reference, answered))
+            if not walk.advance(reference):
+                break
+            asked = self._ask(replace(case, arrays=walk.trajectory.arrays), walk.trajectory)
+            if asked.reference is None:
+                self.findings += refused_at(walk.trajectory, case.id, asked.refusal, self.findings)
+                break
+            reference = asked.reference
+        yield from walk.checks()
+
+    def _in_order(self, reference: CaseReference, answered: _Answers) -> list[Array] | None:
+        """Return a runtime's answers in PyTorch's order, ``None`` where that cannot be."""
+        names, answers = reference.outputs.names, answered[0]
+        if answers is None or len(names) != len(answers):
+            return None
+        return [answers[n] for n in order_of(names, self.graph_outputs, self.spec.outputs)[0]]
 
     def _compare(
         self,
@@ -207,7 +278,9 @@ class Checker:
         asked: _Asked,
         reference: CaseReference,
         answers: Sequence[Array],
+        settled: Collection[str],
     ) -> Iterator[Check]:
+        """Judge every output but the ``settled`` ones."""
         names = reference.outputs.names
         if len(answers) != len(names):
             reason = f"{len(answers)} outputs where PyTorch has {len(names)} ({', '.join(names)})"
@@ -217,7 +290,8 @@ class Checker:
         if finding is not None:
             self.findings.append(finding)
         for index, position in enumerate(order):
-            yield self._judge(case, label, asked, reference, index, answers[position])
+            if names[index] not in settled:
+                yield self._judge(case, label, asked, reference, index, answers[position])
 
     def _judge(
         self,

@@ -70,6 +70,7 @@ def _not_compared(
     yield from _untested_dimensions(spec, counting, compared, findings)
     if not tried.selected:
         yield from _untested_suites(spec, counting, tried)
+        yield from _untested_steps(spec, compared)
     yield from _uncompared_outputs(compared)
     for name, experience in tried.outputs.items():
         if experience.accepted and not experience.refused:
@@ -104,6 +105,26 @@ def _untested_dimensions(
                 f"the manifest declares {name}={listed} under dims, and no case of that size was "
                 "compared: both sides refuse it. Name sizes that the model is made for",
             )
+
+
+def _untested_steps(spec: ModelSpec, compared: Sequence[Check]) -> Iterator[Finding]:
+    """Yield a word where no case has come as far as the manifest's ``steps``.
+
+    What diverges may have ended the way of its case, and is said already.
+    """
+    if spec.steps is None or any(check.verdict == "diverged" for check in compared):
+        return
+    reached = max((len(check.steps.errors) for check in compared if check.steps), default=0)
+    if not reached:
+        yield codes.OG402.finding(
+            "the manifest declares steps and none was taken: they begin at the cases of random, files "
+            "and generator suites, not at edges. Name such a suite"
+        )
+    elif reached < spec.steps.count:
+        yield codes.OG402.finding(
+            f"the manifest declares {spec.steps.count} steps and no case came further than {reached}: "
+            "PyTorch refuses the next one. Declare fewer, or sizes that leave room for them"
+        )
 
 
 def _untested_suites(spec: ModelSpec, counting: Sequence[Check], tried: Tried) -> Iterator[Finding]:
@@ -172,6 +193,7 @@ def _remarks(checks: Sequence[Check], tried: Tried) -> Iterator[Finding]:
                 f"answer there, and each is one of them ({_cases(opened)})",
                 data={"output": name, "open": elements, "of": of},
             )
+        yield from _other_tokens(name, own)
         shaky = [c for c in own if c.metrics and (c.metrics.scaled_torch or 0) > ILL_CONDITIONED]
         if shaky:
             yield codes.OG401.finding(
@@ -202,6 +224,21 @@ def _remarks(checks: Sequence[Check], tried: Tried) -> Iterator[Finding]:
         yield codes.OG409.finding(
             f"{len({c.case for c in refused})} of {len(cases)} cases compare nothing, because both "
             f"sides refuse them ({_cases(refused)}){at}",
+        )
+
+
+def _other_tokens(name: str, checks: Sequence[Check]) -> Iterator[Finding]:
+    """Yield a word on tokens that differ although what they are chosen from is within tolerance."""
+    every = [(c, c.steps.tokens) for c in checks if c.steps is not None and c.steps.tokens]
+    other = [(c, t) for c, t in every if t.differ_at is not None and c.verdict == "pass"]
+    if other:
+        same, of = sum(t.same for _, t in every), sum(t.of for _, t in every)
+        check, tokens = other[0]
+        yield codes.OG413.finding(
+            f"{of - same} of {of} tokens chosen from {name} are not PyTorch's, first at step "
+            f"{tokens.differ_at} of {check.case}, although {name} is within tolerance. From there on "
+            "both sides were given PyTorch's",
+            data={"output": name, "same": same, "of": of},
         )
 
 
@@ -251,6 +288,7 @@ def _forgives(waiver: Waiver, check: Check) -> bool:
         and check.metrics.nonfinite == 0
         and not math.isnan(check.metrics.max_abs)
         and check.metrics.max_abs <= waiver.ceiling
+        and (check.steps is None or check.steps.max_abs <= waiver.ceiling)
     )
 
 

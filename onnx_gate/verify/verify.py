@@ -36,6 +36,7 @@ from onnx_gate.verify.inspect.inspect import inspect_graph, join_inputs
 from onnx_gate.verify.left_out import leave_out
 from onnx_gate.verify.prepare import Prepared, prepare
 from onnx_gate.verify.reference.file import with_file_inputs
+from onnx_gate.verify.steps.walk import check_steps
 from onnx_gate.verify.stopwatch import Clock
 from onnx_gate.workers import tracebacks
 from onnx_gate.workers.forked import run_forked
@@ -219,6 +220,7 @@ def _verify(
         progress.findings += built.findings
         prepared = prepare(spec, context, built.module)
         progress.findings += prepared.findings
+        check_steps(spec, prepared.example, prepared.call.outputs, prepared.sizes)
     earlier = load_export(context.folder) if context.reuse else None
     if earlier is not None:
         exported, inspected = earlier

@@ -81,7 +81,7 @@ class CaseReference:
         """Return all outputs in float64, or ``None``."""
         if self._in_float64 is None:
             with self._clock.of(FLOAT64):
-                arrays = self._float64.run(self._inputs)
+                arrays = self._run_in_float64()
             if arrays is not None and len(arrays) != len(self.outputs.arrays):
                 arrays = None
             self._in_float64 = (arrays,)
@@ -117,6 +117,12 @@ class CaseReference:
             with self._clock.of(FLOAT64):
                 self._searched = self._trace()
         return self._searched
+
+    def _run_in_float64(self) -> tuple[Array, ...] | None:
+        return self._float64.run(self._inputs)
+
+    def _run_moved(self, seed: int) -> tuple[Array, ...] | None:
+        return run_moved(self._eager, self._inputs, seed)
 
     def _trace(self) -> list[Searched | None]:
         nothing: list[Searched | None] = [None] * len(self.outputs.arrays)

@@ -171,3 +171,16 @@ def with_bounds(module: nn.Module, example: dict[str, Tensor], path: Path) -> No
 
 def raising(module: nn.Module, example: dict[str, Tensor], path: Path) -> None:
     _ = example["image"]
+
+
+def nearly_tied(module: nn.Module, example: dict[str, Tensor], path: Path) -> None:
+    twin = type(module)(factor=1 + 1.5e-7)
+    torch.onnx.export(
+        twin,
+        tuple(example.values()),
+        str(path),
+        input_names=list(example),
+        output_names=["logits", "present"],
+        dynamic_axes={"token": {0: "batch"}, "past": {0: "batch", 1: "length"}},
+        dynamo=False,
+    )

@@ -1,0 +1,45 @@
+"""The inputs that ``steps`` speaks of: do they exist, and can they be given what they are to be fed?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from onnx_gate.manifest.entries import StepsEntry
+from onnx_gate.manifest.problems import Keys
+from onnx_gate.manifest.shapes import INTEGER_BOUNDS
+from onnx_gate.manifest.spec import InputSpec
+from onnx_gate.text import did_you_mean, quote
+
+
+def below(name: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Return those of some dotted names that ``name`` stands for: itself, or all that it holds."""
+    return tuple(each for each in names if each == name or each.startswith(f"{name}."))
+
+
+def wholes(names: Iterable[str]) -> tuple[str, ...]:
+    """Return dotted names and everything that holds one of them, each once."""
+    parts = (name.split(".") for name in names)
+    return tuple(dict.fromkeys(".".join(each[: n + 1]) for each in parts for n in range(len(each))))
+
+
+def mistakes(entry: StepsEntry, inputs: Mapping[str, InputSpec]) -> Iterator[tuple[Keys, str]]:
+    """Yield where in ``steps``, and what, is wrong with the inputs that it names."""
+    taken: dict[str, str] = {}
+    for section, names in (("carry", entry.carry), ("feed", entry.feed)):
+        for name in names:
+            own = below(name, inputs)
+            if not own:
+                hint = did_you_mean(name, wholes(inputs))
+                yield (section, name), f"unknown input {quote(name)}{hint}"
+            twice = next((taken[each] for each in own if each in taken), None)
+            if twice is not None:
+                yield (
+                    (section, name),
+                    f"{quote(name)} holds what {quote(twice)} holds too; name it once",
+                )
+            taken |= dict.fromkeys(own, name)
+    for name, feed in entry.feed.items():
+        dtypes = {inputs[each].dtype for each in below(name, inputs)}
+        if feed.argmax and not dtypes <= INTEGER_BOUNDS.keys():
+            listed = ", ".join(sorted(dtypes))
+            yield ("feed", name), f"an argmax is an integer, and {quote(name)} is {listed}"

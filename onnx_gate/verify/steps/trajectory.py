@@ -1,0 +1,92 @@
+"""What else PyTorch says of a case, step by step: every other run of the module goes its own way.
+
+Rounding adds up over the steps, on each side its own. So what PyTorch's own error is at a step can
+only be told by runs that have come all the way: in float64 from the first step on, and with moved
+rounding from the first step on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from onnx_gate.runtimes.base import Array
+from onnx_gate.runtimes.torch_eager import Eager, Outputs
+from onnx_gate.verify.inputs.sizes import Sizes
+from onnx_gate.verify.reference.float64 import Float64Reference
+from onnx_gate.verify.reference.oracle import CaseReference
+from onnx_gate.verify.reference.perturb import run_moved
+from onnx_gate.verify.steps.feedback import Arrays, Feedback
+from onnx_gate.verify.stopwatch import Clock
+
+_Answers = tuple[Array, ...]
+# The generators of two runs, and of two steps of one, are never the same.
+_STRIDE = 1000
+
+
+class Trajectory:
+    """PyTorch's way through the steps of one case, and the inputs that all other runs share with it.
+
+    ``arrays`` and ``sizes`` are those of the step ``number``, which counts from 1.
+    """
+
+    def __init__(self, feedback: Feedback, arrays: Arrays, sizes: Sizes) -> None:
+        self.feedback, self.arrays, self.sizes, self.number = feedback, arrays, sizes, 1
+        self._own = {link.input for link in feedback.own}
+        self._shared: list[Arrays] = [arrays]
+        self._others: dict[int | None, _Run] = {}
+
+    def advance(self, outputs: _Answers) -> None:
+        """Go on to the next step with what PyTorch answered; raises ``GateError`` (OG412)."""
+        self.arrays, self.sizes = self.feedback.after(self.arrays, outputs, self.sizes)
+        self.number += 1
+        self._shared.append({n: a for n, a in self.arrays.items() if n not in self._own})
+
+    def other(
+        self, seed: int | None, call: Callable[[Arrays, int], _Answers | None]
+    ) -> _Answers | None:
+        """Return the answers at this step of a run that goes its own way, ``None`` where it fails.
+
+        ``call`` is how it calls the module, with inputs and the number of the step; ``seed`` tells it
+        from others.
+        """
+        run = self._others.setdefault(seed, _Run())
+        while run.number < self.number and run.answers is not None:
+            inputs = self._shared[run.number]
+            if run.number:
+                inputs = self.feedback.mine(inputs, run.answers)
+            run.number += 1
+            run.answers = call(inputs, run.number)
+        return run.answers
+
+
+@dataclass
+class _Run:
+    """How far another run has come, and what it said there."""
+
+    number: int = 0
+    answers: _Answers | None = ()
+
+
+class StepReference(CaseReference):
+    """What PyTorch says of one step of a case."""
+
+    def __init__(
+        self,
+        trajectory: Trajectory,
+        eager: Eager,
+        float64: Float64Reference,
+        outputs: Outputs,
+        clock: Clock,
+    ) -> None:
+        super().__init__(eager, float64, trajectory.arrays, outputs, clock)
+        self._trajectory = trajectory
+
+    def _run_in_float64(self) -> _Answers | None:
+        return self._trajectory.other(None, lambda inputs, _: self._float64.run(inputs))
+
+    def _run_moved(self, seed: int) -> _Answers | None:
+        return self._trajectory.other(
+            seed,
+            lambda inputs, number: run_moved(self._eager, inputs, seed + _STRIDE * (number - 1)),
+        )

@@ -1,0 +1,180 @@
+"""What comes back as what: the inputs of the next step, and one check of many steps."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onnx_gate.errors import GateError
+from onnx_gate.manifest import Feed, InputSpec, ModelSpec, StepsSpec
+from onnx_gate.report.model import Check, Metrics
+from onnx_gate.verify.steps.feedback import chosen, feedback_of
+from onnx_gate.verify.steps.fold import Step, fold
+
+CACHE = InputSpec("float32", ("batch", "past", 2))
+INPUTS = {
+    "ids": InputSpec("int64", ("batch", "seq"), (0, 9)),
+    "mask": InputSpec("int64", ("batch", "past + seq"), (0, 1)),
+    "bias": InputSpec("float32", ("batch", "past + seq")),
+    "at": InputSpec("int64", ("batch", "seq"), (0, 99)),
+    "past.0.key": CACHE,
+    "past.0.value": CACHE,
+    "fixed": InputSpec("float32", (3,)),
+}
+OUTPUTS = ("logits", "present.0.key", "present.0.value")
+
+
+def _spec(**steps: Any) -> ModelSpec:
+    return ModelSpec("m", "m.py:m", INPUTS, steps=StepsSpec(8, **steps))
+
+
+def _arrays(past: int, seq: int) -> dict[str, np.ndarray[Any, Any]]:
+    return {
+        "ids": np.full((1, seq), 4),
+        "mask": np.zeros((1, past + seq), np.int64),
+        "bias": np.full((1, past + seq), -1, np.float32),
+        "at": np.arange(past, past + seq)[None],
+        "past.0.key": np.zeros((1, past, 2), np.float32),
+        "past.0.value": np.zeros((1, past, 2), np.float32),
+        "fixed": np.ones(3, np.float32),
+    }
+
+
+def _outputs(past: int, seq: int) -> tuple[np.ndarray[Any, Any], ...]:
+    logits = np.zeros((1, seq, 10), np.float32)
+    logits[:, -1, 7] = 1
+    cache = np.ones((1, past + seq, 2), np.float32)
+    return logits, cache, 2 * cache
+
+
+def test_a_decoder_goes_on_from_its_prompt() -> None:
+    feedback = feedback_of(
+        _spec(
+            carry={"past": "present"},
+            feed={"ids": Feed("logits", argmax=True), "at": Feed("at", add=1)},
+        ),
+        OUTPUTS,
+    )
+    arrays, sizes = feedback.after(_arrays(2, 3), _outputs(2, 3), {"batch": 1, "past": 2, "seq": 3})
+    assert sizes == {"batch": 1, "past": 5, "seq": 1}
+    assert list(arrays) == list(INPUTS)
+    assert arrays["ids"].tolist() == [[7]]
+    assert arrays["at"].tolist() == [[5]]
+    assert arrays["mask"].tolist() == [[0, 0, 0, 0, 0, 1]]
+    assert arrays["bias"].tolist() == [[-1, -1, -1, -1, -1, 0]]
+    assert arrays["past.0.key"].shape == (1, 5, 2)
+    assert arrays["past.0.value"].max() == 2
+    # The candidate has PyTorch's tokens and its own cache.
+    mine = feedback.mine(arrays, [np.full_like(each, 3) for each in _outputs(2, 3)])
+    assert mine["ids"] is arrays["ids"]
+    assert mine["past.0.key"].max() == 3
+
+
+@pytest.mark.parametrize(
+    ("shape", "rank", "expected"),
+    [
+        ((2, 5, 9), 2, (2, 1)),
+        ((2, 5, 9), 1, (2,)),
+        ((2, 9), 2, (2, 1)),
+        ((2, 9), 1, (2,)),
+        ((9,), 0, ()),
+        ((9,), 1, (1,)),
+        ((2, 5, 9), 4, None),
+        ((2, 5, 0), 2, None),
+    ],
+)
+def test_tokens_have_the_shape_of_the_input(
+    shape: tuple[int, ...], rank: int, expected: tuple[int, ...] | None
+) -> None:
+    tokens = chosen(np.zeros(shape, np.float32), rank)
+    assert (None if tokens is None else tokens.shape) == expected
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        (
+            {"carry": {"past": "presnt"}},
+            "'past' is to be given 'presnt', and the model has no output of that name; did you mean "
+            "'present'?",
+        ),
+        (
+            {"carry": {"past.0.key": "present"}},
+            "'past.0.key' has 1 tensors (past.0.key), and 'present' has 2 "
+            "(present.0.key, present.0.value)",
+        ),
+        (
+            {"feed": {"ids": Feed("logits")}},
+            "the input ids is int64[batch, seq] and cannot be given logits: logits is "
+            "float32[1, 3, 10]",
+        ),
+        (
+            {"carry": {"fixed": "present.0.key"}},
+            "the input fixed is float32[3] and cannot be given present.0.key",
+        ),
+    ],
+    ids=["no output", "other parts", "no argmax", "other rank"],
+)
+def test_what_does_not_fit_is_an_error(steps: dict[str, Any], message: str) -> None:
+    def run() -> None:
+        feedback = feedback_of(_spec(**steps), OUTPUTS)
+        feedback.after(_arrays(2, 3), _outputs(2, 3), {"batch": 1, "past": 2, "seq": 3})
+
+    with pytest.raises(GateError) as error:
+        run()
+    assert error.value.code == "OG412"
+    assert message in error.value.message
+
+
+def test_sides_that_grow_apart_need_two_names() -> None:
+    feedback = feedback_of(_spec(carry={"past": "present"}), OUTPUTS)
+    logits, key, value = _outputs(2, 3)
+    with pytest.raises(GateError, match="'past' is 5 in one of the outputs that come back and 4"):
+        feedback.after(_arrays(2, 3), (logits, key, value[:, 1:]), {"past": 2, "seq": 3})
+
+
+def _step(number: int, verdict: str, budget: float, tokens: tuple[int, int] = (0, 0)) -> Step:
+    metrics = Metrics(elements=2, max_abs=budget, max_rel=0.0, rms=0.0)
+    check = Check.model_validate(
+        {
+            "runtime": "onnxruntime",
+            "suite": "typical",
+            "case": "typical/0",
+            "output": "logits",
+            "verdict": verdict,
+            "budget": budget,
+            "metrics": metrics,
+            "compared": 2,
+            "reason": "" if verdict == "pass" else "too far",
+        }
+    )
+    return Step(number, check, budget / 1e6, None, budget, *tokens)
+
+
+def test_what_diverged_decides_and_what_follows_is_measured() -> None:
+    rows = [_step(1, "pass", 0.1, (2, 2)), _step(2, "diverged", 3.0, (1, 2))]
+    check = fold(3, [*rows, Step(3, None, 0.5, None, 9.0, 0, 2)])
+    assert (check.verdict, check.budget) == ("diverged", 3.0)
+    assert check.reason == "at step 2 of 3: too far"
+    assert check.steps is not None
+    assert check.steps.tokens is not None
+    assert (check.steps.at, check.steps.errors) == (2, (1e-7, 3e-6, 0.5))
+    assert check.steps.max_abs == 9.0
+    assert (check.steps.tokens.same, check.steps.tokens.of) == (3, 6)
+    assert check.steps.tokens.differ_at == 2
+
+
+def test_of_steps_that_pass_the_one_nearest_to_its_limit_decides() -> None:
+    check = fold(3, [_step(n, "pass", budget) for n, budget in enumerate((0.1, 0.4, 0.2), 1)])
+    assert check.steps is not None
+    assert (check.verdict, check.budget, check.steps.at) == ("pass", 0.4, 2)
+    assert (check.compared, check.reason, check.steps.tokens) == (6, "", None)
+
+
+def test_a_step_of_another_form_has_no_largest_difference() -> None:
+    check = fold(2, [_step(1, "diverged", 1.0), Step(2, None)])
+    assert check.steps is not None
+    assert math.isinf(check.steps.max_abs)
