@@ -103,6 +103,16 @@ models:
     reference: artifacts/detector.onnx                # no PyTorch: one file is held against another
     onnx: artifacts/detector.int8.onnx
     tolerance: int8
+  decoder:
+    model: models/decoder.py:Decoder
+    inputs:
+      input_ids: {dtype: int64, shape: [batch, 1], range: [0, 31999]}
+      attention_mask: {dtype: int64, shape: [batch, past + 1], range: [0, 1]}
+      past_key_values: {cache: dynamic, layers: 2, shape: [batch, 8, past, 64]}
+    steps:                            # calls in a row, in which outputs come back as inputs
+      count: 16
+      carry: {past_key_values: present}
+      feed: {input_ids: argmax(logits)}
 """
 
 _INTRODUCTION = f"""\
@@ -148,6 +158,9 @@ _READING = """\
   size that is tested.
 - **A range may name a dimension**, by the same expressions: indices into `nodes` rows are
   `{dtype: int64, shape: [2, edges], range: [0, nodes - 1]}`, in each case by its own sizes.
+- **Steps**: an input and an output may be named as a whole (`past_key_values`, `present`), and then all
+  below the one is given all below the other. What is given where, and what becomes of all other inputs,
+  is in [steps](steps.md).
 - **An input inside braces** needs quotes: `inputs: {image: "float32[1, 3]"}`.
 - **A mistake** is one line, `file:line:column: path: what is wrong; what to do`, all of them at
   once, and exit status 2:
@@ -222,6 +235,7 @@ _ORDER = (
     "WeightsEntry",
     "ExportEntry",
     "ExportOptionsEntry",
+    "StepsEntry",
     "WaiverEntry",
 )
 

@@ -129,7 +129,8 @@ class Resolver:
         for key, problem in (*size_problems(inputs, own), *bounds_problems(inputs, own)):
             self._tell((*here, "inputs", self._written(here, key)), problem)
         outputs = (*origin["outputs"], "outputs")
-        if model.steps is not None and not self._is_damaged((*here, "inputs")):
+        # The inputs of a file that stands for the model are its own.
+        if model.steps is not None and inputs and not self._is_damaged((*here, "inputs")):
             for keys, message in steps.mistakes(model.steps, inputs):
                 self._tell((*here, "steps", *keys), message, at_key=True)
         return spec.ModelSpec(

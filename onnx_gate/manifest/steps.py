@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from onnx_gate.manifest.entries import StepsEntry
+from onnx_gate.manifest.nesting import above, below
 from onnx_gate.manifest.problems import Keys
 from onnx_gate.manifest.shapes import INTEGER_BOUNDS
 from onnx_gate.manifest.spec import InputSpec
 from onnx_gate.text import did_you_mean, quote
 
 
-def below(name: str, names: Iterable[str]) -> tuple[str, ...]:
-    """Return those of some dotted names that ``name`` stands for: itself, or all that it holds."""
-    return tuple(each for each in names if each == name or each.startswith(f"{name}."))
-
-
 def wholes(names: Iterable[str]) -> tuple[str, ...]:
-    """Return dotted names and everything that holds one of them, each once."""
-    parts = (name.split(".") for name in names)
-    return tuple(dict.fromkeys(".".join(each[: n + 1]) for each in parts for n in range(len(each))))
+    """Return dotted names and everything that holds one of them, each once, the outermost first."""
+    return tuple(dict.fromkeys(whole for name in names for whole in reversed(above(name))))
 
 
 def mistakes(entry: StepsEntry, inputs: Mapping[str, InputSpec]) -> Iterator[tuple[Keys, str]]:

@@ -86,8 +86,8 @@ def chart(model: ModelResult) -> Markup:
     legend = "the error" + (", dashed: PyTorch's own rounding" if own else "")
     title = escape(f"{plain(check.output, _NAME)} over the steps: {legend}. {sentence(model)}")
     return Markup(
-        f'<figure><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" role="img" '
-        f'font-size="11"><title>{title}</title>{"".join(parts)}</svg>'
+        f'<figure style="margin: .5rem 0"><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" '
+        f'role="img" font-size="11" style="max-width: 100%; height: auto"><title>{title}</title>{"".join(parts)}</svg>'
         f"<figcaption><small>{escape(plain(check.output, _NAME))} over the steps: {legend}"
         "</small></figcaption></figure>"
     )

@@ -254,10 +254,12 @@ class Checker:
             for label, feeds in walk.feeds.items():
                 answered = self._answers(sessions[label], feeds)
                 checks = tuple(self._one(case, label, asked, answered, walk.settled(label)))
-                walk.take(label, checks, reference, self._in_order(reference, answered))
+                answers = self._in_order(reference, answered)
+                walk.take(label, checks, reference, answers, asked.selected)
             if not walk.advance(reference):
                 break
-            asked = self._ask(replace(case, arrays=walk.trajectory.arrays), walk.trajectory)
+            case = replace(case, arrays=walk.trajectory.arrays, sizes=walk.trajectory.sizes)
+            asked = self._ask(case, walk.trajectory)
             if asked.reference is None:
                 self.findings += refused_at(walk.trajectory, case.id, asked.refusal, self.findings)
                 break

@@ -11,6 +11,7 @@ FILES = (
     "requirements.txt",
     "models/resnet.py",
     "models/detector.py",
+    "models/decoder.py",
     "tests/inputs.py",
     "tests/metrics.py",
     "checkpoints/resnet18.safetensors",

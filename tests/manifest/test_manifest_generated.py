@@ -26,6 +26,7 @@ ENTRIES = (
     entries.WeightsEntry,
     exports.ExportEntry,
     exports.ExportOptionsEntry,
+    entries.StepsEntry,
     entries.WaiverEntry,
     suites.RandomEntry,
     suites.EdgesEntry,

@@ -15,6 +15,7 @@ from onnx_gate.manifest import (
     COMMAND,
     EdgesSuite,
     ExportSpec,
+    Feed,
     FilesSuite,
     GeneratorSuite,
     InputSpec,
@@ -22,6 +23,7 @@ from onnx_gate.manifest import (
     PluginSuite,
     RandomSuite,
     RuntimeSpec,
+    StepsSpec,
     Tolerance,
     TopK,
     Waiver,
@@ -52,7 +54,7 @@ def test_the_smallest_manifest(read: Read) -> None:
 
 def test_the_whole_manifest(read: Read) -> None:
     manifest = read(manifest_page.WHOLE)
-    resnet, detector, tuned, released, built, smaller = manifest.models
+    resnet, detector, tuned, released, built, smaller, decoder = manifest.models
     assert tuned.weights == WeightsSpec("runs/last.ckpt", "state_dict", "model.")
     assert tuned.export.options["custom_opsets"] == {"my.domain": 1}
     assert (released.export.exporter, released.export.file) == (COMMAND, None)
@@ -92,6 +94,9 @@ def test_the_whole_manifest(read: Read) -> None:
     assert detector.tolerance == Tolerance(auto=10.0)
     boxes = Tolerance(metric="tests/metrics.py:missed_boxes", max=0.01)
     assert detector.outputs == {"boxes": boxes, "scores": None}
+    assert decoder.steps == StepsSpec(
+        16, {"past_key_values": "present"}, {"input_ids": Feed("logits", argmax=True)}
+    )
 
 
 def test_a_manifest_travels_between_processes(read: Read) -> None:

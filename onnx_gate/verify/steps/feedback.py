@@ -29,7 +29,8 @@ from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.manifest import Feed, InputSpec, ModelSpec
 from onnx_gate.manifest.dimensions import is_computed, names_of, size_of
-from onnx_gate.manifest.steps import below, wholes
+from onnx_gate.manifest.nesting import below
+from onnx_gate.manifest.steps import wholes
 from onnx_gate.runtimes.base import Array
 from onnx_gate.text import did_you_mean, quote
 from onnx_gate.verify.inputs.draw import FLOATS
@@ -174,6 +175,9 @@ def _joined(
 ) -> list[tuple[str, str]]:
     """Return the pairs of input and output that two names stand for."""
     own, theirs = below(name, inputs), below(source, outputs)
+    if not own:
+        hint = did_you_mean(name, wholes(inputs))
+        raise codes.OG412.error(f"steps: the model has no input {quote(name)}{hint}")
     if not theirs:
         hint = did_you_mean(source, wholes(outputs))
         raise codes.OG412.error(

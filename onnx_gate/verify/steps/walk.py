@@ -21,6 +21,7 @@ from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager, Outputs
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.inputs.sizes import Sizes
+from onnx_gate.verify.judge.where import Selection
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.steps.feedback import Arrays, Feedback, chosen, feedback_of
 from onnx_gate.verify.steps.fold import Step, fold, has_diverged
@@ -52,7 +53,7 @@ class Walk:
         measure: bool,
     ) -> None:
         self.trajectory = Trajectory(feedback, arrays, sizes)
-        self._measure = measure
+        self._measure, self._sizes = measure, dict(sizes)
         self._candidates = {label: _Candidate(arrays) for label in labels}
         self._answers: dict[str, Sequence[Array]] = {}
 
@@ -77,10 +78,12 @@ class Walk:
         checks: Sequence[Check],
         reference: CaseReference,
         answers: Sequence[Array] | None,
+        selected: Sequence[Selection | None],
     ) -> None:
         """Take in a step of a runtime: its ``checks``, and its ``answers`` in PyTorch's order.
 
-        It goes no further where it has no answers, or some of another form.
+        ``selected`` are the positions that are judged, of each output. A runtime goes no further where
+        it has no answers, or some of another form.
         """
         self._answers.pop(label, None)
         rows: dict[str, Step] = {c.output: Step(self.trajectory.number, c) for c in checks}
@@ -88,7 +91,9 @@ class Walk:
         if answers is not None and all(map(_alike, answers, outputs.arrays)):
             self._answers[label] = answers
             rows |= {
-                name: self._measured(rows.get(name), index, reference, answers[index])
+                name: self._measured(
+                    rows.get(name), index, reference, answers[index], selected[index]
+                )
                 for index, name in enumerate(outputs.names)
             }
         for name, step in rows.items():
@@ -108,19 +113,26 @@ class Walk:
         """Yield one check for each output and runtime."""
         for candidate in self._candidates.values():
             for steps in candidate.steps.values():
-                yield fold(self.trajectory.feedback.count, steps)
+                check = fold(self.trajectory.feedback.count, steps)
+                yield check.model_copy(update={"sizes": self._sizes})
 
     def _measured(
-        self, step: Step | None, index: int, reference: CaseReference, actual: Array
+        self,
+        step: Step | None,
+        index: int,
+        reference: CaseReference,
+        actual: Array,
+        selected: Selection | None,
     ) -> Step:
         """Add to a step what is drawn: both errors, and whether the same tokens were chosen."""
         check = step.check if step is not None else None
         expected = reference.outputs.arrays[index]
+        judged = selected.of if selected is not None else np.asarray
         metrics = check.metrics if check is not None else None
         rounding = metrics.scaled_torch if metrics is not None else None
         if self._measure and rounding is None and check is not None and "auto" in check.tolerance:
             wide = reference.output(index).float64()
-            rounding = None if wide is None else scale_error(expected, wide)
+            rounding = None if wide is None else scale_error(judged(expected), judged(wide))
         same = of = 0
         for link in self.trajectory.feedback.chosen:
             rank = len(self.trajectory.feedback.inputs[link.input].shape)
@@ -131,9 +143,9 @@ class Walk:
         return Step(
             self.trajectory.number,
             check,
-            scale_error(actual, expected),
+            scale_error(judged(actual), judged(expected)),
             rounding,
-            _max_abs(actual, expected),
+            _max_abs(judged(actual), judged(expected)),
             same,
             of,
         )
