@@ -87,7 +87,8 @@ def chart(model: ModelResult) -> Markup:
     title = escape(f"{plain(check.output, _NAME)} over the steps: {legend}. {sentence(model)}")
     return Markup(
         f'<figure style="margin: .5rem 0"><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" '
-        f'role="img" font-size="11" style="max-width: 100%; height: auto"><title>{title}</title>{"".join(parts)}</svg>'
+        f'role="img" font-size="11" style="max-width: 100%; height: auto"><title>{title}</title>'
+        f"{''.join(parts)}</svg>"
         f"<figcaption><small>{escape(plain(check.output, _NAME))} over the steps: {legend}"
         "</small></figcaption></figure>"
     )

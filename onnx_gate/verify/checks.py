@@ -106,8 +106,8 @@ class Checker:
     def again(self, check: Check) -> tuple[Case, int, RuntimeSpec] | None:
         """Return the case, the output's index and the runtime of a check that this made.
 
-        The case has PyTorch's inputs of the step that the check's numbers are of.
-        ``None`` where it cannot be told any more, as for values that a suite draws anew.
+        The case has PyTorch's inputs of the step that the check's numbers are of. ``None``
+        where it cannot be told any more, as for values that a suite draws anew.
         """
         plain = without_optimisations(self.spec.runtimes)
         known = (*self.spec.runtimes, *([plain] if plain is not None else ()))
@@ -271,7 +271,7 @@ class Checker:
         names, answers = reference.outputs.names, answered[0]
         if answers is None or len(names) != len(answers):
             return None
-        return [answers[n] for n in order_of(names, self.graph_outputs, self.spec.outputs)[0]]
+        return [answers[n] for n in order_of(names, self.graph_outputs, self.spec)[0]]
 
     def _compare(
         self,

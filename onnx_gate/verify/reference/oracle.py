@@ -53,6 +53,13 @@ class Reference(Protocol):
         ...
 
 
+def moved(eager: Eager, inputs: Mapping[str, Array], seed: int) -> tuple[Array, ...] | None:
+    """Return the outputs of a run with moved rounding, ``None`` where it fails."""
+    if isinstance(eager.module, FileModule):
+        return of_file.run_moved(eager.module, inputs, seed)
+    return run_moved(eager, inputs, seed)
+
+
 class CaseReference:
     """The outputs of one case; every other run is made once, if at all."""
 
@@ -97,11 +104,6 @@ class CaseReference:
                     self._samples.append(arrays)
         return self._samples
 
-    def _run_moved(self, seed: int) -> tuple[Array, ...] | None:
-        if isinstance(self._eager.module, FileModule):
-            return of_file.run_moved(self._eager.module, self._inputs, seed)
-        return run_moved(self._eager, self._inputs, seed)
-
     def variants(self) -> tuple[Variant, ...]:
         """Return PyTorch's other answers on these inputs."""
         if self._variants is None:
@@ -122,7 +124,7 @@ class CaseReference:
         return self._float64.run(self._inputs)
 
     def _run_moved(self, seed: int) -> tuple[Array, ...] | None:
-        return run_moved(self._eager, self._inputs, seed)
+        return moved(self._eager, self._inputs, seed)
 
     def _trace(self) -> list[Searched | None]:
         nothing: list[Searched | None] = [None] * len(self.outputs.arrays)

@@ -14,8 +14,7 @@ from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import Eager, Outputs
 from onnx_gate.verify.inputs.sizes import Sizes
 from onnx_gate.verify.reference.float64 import Float64Reference
-from onnx_gate.verify.reference.oracle import CaseReference
-from onnx_gate.verify.reference.perturb import run_moved
+from onnx_gate.verify.reference.oracle import CaseReference, moved
 from onnx_gate.verify.steps.feedback import Arrays, Feedback
 from onnx_gate.verify.stopwatch import Clock
 
@@ -88,5 +87,5 @@ class StepReference(CaseReference):
     def _run_moved(self, seed: int) -> _Answers | None:
         return self._trajectory.other(
             seed,
-            lambda inputs, number: run_moved(self._eager, inputs, seed + _STRIDE * (number - 1)),
+            lambda inputs, number: moved(self._eager, inputs, seed + _STRIDE * (number - 1)),
         )
