@@ -225,6 +225,8 @@ def _reason(diagnosis: Diagnosis | None, finding: Finding | None) -> tuple[str, 
     if diagnosis is None:
         return "", "", ""
     why = _CAUSES[diagnosis.blame]
+    if diagnosis.against == "file":
+        why = why.replace("PyTorch", "the reference")
     if diagnosis.fused_by:
         why += f" ({plain(diagnosis.fused_by, _NAME)})"
     node = diagnosis.node

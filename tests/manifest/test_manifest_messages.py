@@ -114,6 +114,63 @@ GOLDEN: dict[str, tuple[str, list[str]]] = {
         MODEL + "    onnx: artifacts/detector.onnx\n    export: {opset: 20}\n",
         ["3:3: models.m: 'onnx' and 'export' exclude each other; a committed file is not exported"],
     ),
+    "a reference alone": (
+        "version: 1\nmodels:\n  m:\n    reference: artifacts/detector.onnx\n",
+        ["3:3: models.m: 'reference' is held against another file; name that one with 'onnx'"],
+    ),
+    "a reference and a model": (
+        MODEL + "    reference: artifacts/detector.onnx\n    onnx: artifacts/detector.int8.onnx\n",
+        ["3:3: models.m: 'reference' stands for a model; remove it, or 'model'"],
+    ),
+    "a file against itself": (
+        "version: 1\nmodels:\n  m:\n    reference: artifacts/detector.onnx\n"
+        "    onnx: artifacts/detector.onnx\n",
+        ["4:16: models.m.reference: a file cannot be held against itself; name another"],
+    ),
+    "arguments of a file": (
+        MODEL.replace("a.b:c", "runs/last.pt") + "    args: [1]\n",
+        [
+            "3:3: models.m: 'model' is a file, which is loaded as it is; remove 'args', or name a "
+            "factory"
+        ],
+    ),
+    "a command that says not where": (
+        MODEL + "    export: {command: make}\n",
+        [
+            "6:13: models.m.export: nothing says where the command leaves its file; write {output} "
+            "in it for the path, or add 'file: model.onnx'"
+        ],
+    ),
+    "a command beside an exporter": (
+        MODEL + '    export: {command: "make {output}", exporter: dynamo, opset: 20}\n',
+        [
+            "6:13: models.m.export: 'command' makes the file by itself; remove 'exporter', 'opset', "
+            "or say it in the command"
+        ],
+    ),
+    "a file without a command": (
+        MODEL + "    export: {file: a.onnx}\n",
+        [
+            "6:13: models.m.export: 'file' is where a 'command' leaves its file; a file that is there "
+            "already is named by 'onnx', beside 'export'"
+        ],
+    ),
+    "options that have a key of their own, or another exporter": (
+        MODEL
+        + "    export: {exporter: torchscript, options: {opset_version: 20, external_dat: true}}\n",
+        [
+            "6:47: models.m.export.options: 'opset_version' is no option here: write it as 'opset', "
+            "beside 'options'",
+            "6:66: models.m.export.options: unknown key 'external_dat'; did you mean 'external_data'?",
+        ],
+    ),
+    "an option of the other exporter": (
+        MODEL + "    export: {exporter: torchscript, options: {external_data: true}}\n",
+        [
+            "6:47: models.m.export.options: 'torchscript' does not heed 'external_data', which is for "
+            "dynamo"
+        ],
+    ),
     "an unknown dtype": (
         INPUTS + "flaot32[batch]\n",
         ["6:10: models.m.inputs.x: unknown dtype 'flaot32'; did you mean 'float32'?"],
