@@ -176,15 +176,18 @@ CodeArgument = Annotated[
 ]
 
 
-def load_manifest(path: Path | None) -> Manifest:
-    """Return the manifest that is named, or else meant; one with mistakes ends the command."""
+def load_manifest(path: Path | None, *, files: bool = False) -> Manifest:
+    """Return the manifest that is named, or else meant; one with mistakes ends the command.
+
+    With ``files`` suites of files have to match some.
+    """
     from onnx_gate.manifest import ManifestError
     from onnx_gate.manifest.find import find_manifest
     from onnx_gate.manifest.load import load
 
     try:
         path = path or find_manifest(Path.cwd())
-        return load(path)
+        return load(path, files=files)
     except ManifestError as error:
         refuse_manifest(path, error)
     except UserError as error:

@@ -194,7 +194,7 @@ def check(
     Without torch, and without running code of the models.
     """
     for path in paths or (manifest,):
-        loaded = load_manifest(path)
+        loaded = load_manifest(path, files=True)
         count = len(loaded.models)
         typer.echo(f"{loaded.path}: {count} model{'s' if count != 1 else ''}, no mistakes")
 

@@ -29,6 +29,15 @@ def test_check_says_that_all_is_well(manifest: Path) -> None:
     assert finished.stdout == "onnx-gate.yml: 1 model, no mistakes\n"
 
 
+def test_check_knows_which_suites_of_files_match_none(manifest: Path) -> None:
+    suites = "suites: {here: {files: '*.yml'}, gone: {files: ['*.py', 'data/*.npz']}}\n"
+    manifest.write_text(manifest.read_text() + suites)
+    finished = gate("check", cwd=manifest.parent)
+    assert finished.returncode == 2
+    assert "suites.gone.files: no file matches 'data/*.npz'" in finished.stderr
+    assert "suites.here" not in finished.stderr
+
+
 @pytest.mark.parametrize("command", ["check", "run"])
 def test_every_mistake_is_named_at_once_and_nothing_is_built(manifest: Path, command: str) -> None:
     manifest.write_text(manifest.read_text().replace("model:", "modle:") + "  other: {}\n")

@@ -308,7 +308,7 @@ class RuntimeEntry(Entry):
         description="`onnxruntime`, `reference` (the evaluator of the onnx package), or an engine "
         "that a package registers."
     )
-    provider: fields.Maybe[fields.Identifier] = Field(
+    provider: fields.Maybe[fields.Provider] = Field(
         default=None,
         description="The execution provider, such as `cpu`, `cuda` or `tensorrt`.",
         json_schema_extra={"$comment": "default: the engine's own"},

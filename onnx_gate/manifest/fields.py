@@ -44,6 +44,9 @@ FeedFrom = Annotated[
 Identifier = Annotated[
     str, PlainValidator(readers.read_identifier), _schema("name", pattern=f"^{shapes.NAME}$")
 ]
+Provider = Annotated[
+    str, PlainValidator(readers.read_provider), _schema("name", pattern=f"^{shapes.NAME}$")
+]
 Words = Annotated[str, PlainValidator(readers.read_reason), _schema("text", minLength=1)]
 Reference = Annotated[
     str,

@@ -17,16 +17,20 @@ MAX_BYTES = 2**20
 _START = Location(1, 1)
 
 
-def load(path: Path) -> Manifest:
+def load(path: Path, *, files: bool = False) -> Manifest:
     """Read, check and resolve a manifest.
 
-    Raises ``ManifestError``, with every problem in the order of the file, and nothing else.
+    With ``files`` a suite of files that matches none is a problem too; without it the model that
+    has the suite is an error, as something may make the files before it is verified. Raises
+    ``ManifestError``, with every problem in the order of the file, and nothing else.
     """
     path = Path(path)
-    return load_bytes(_read(path), path, on_disk=True)
+    return load_bytes(_read(path), path, on_disk=True, files=files)
 
 
-def load_bytes(content: bytes, path: Path, *, on_disk: bool = False) -> Manifest:
+def load_bytes(
+    content: bytes, path: Path, *, on_disk: bool = False, files: bool = False
+) -> Manifest:
     """Check and resolve the bytes of a manifest that is called ``path`` in every message.
 
     What it names (files, and kinds of suites and runtimes of other packages) has to be here only
@@ -49,7 +53,7 @@ def load_bytes(content: bytes, path: Path, *, on_disk: bool = False) -> Manifest
     mistakes = list(source.mistakes)
     mistakes += [(source.location(each), each) for each in checked.mistakes]
     if checked.file is not None:
-        resolver = Resolver(checked, source, path.parent if on_disk else None)
+        resolver = Resolver(checked, source, path.parent if on_disk else None, files=files)
         models = resolver.resolve(checked.file)
         mistakes += [(source.location(each), each) for each in resolver.mistakes]
         if not mistakes:

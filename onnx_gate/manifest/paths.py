@@ -77,6 +77,16 @@ def weights_complaint(workspace: Path, relative: str) -> str | None:
     return wrong
 
 
+def files_complaint(workspace: Path, pattern: str) -> str | None:
+    """What is wrong with a glob that should match files of a suite; ``None`` if nothing is."""
+    try:
+        if next(workspace.glob(pattern), None) is not None:
+            return None
+    except OSError as error:
+        return f"{quote(pattern)} cannot be looked for: {error.strerror}"
+    return f"no file matches {quote(pattern)}; paths are relative to the manifest's folder"
+
+
 def reference_complaint(workspace: Path, reference: str) -> str | None:
     """The same for ``file.py:attribute``; a dotted module is found only when it is imported."""
     if is_program(reference):

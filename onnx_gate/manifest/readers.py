@@ -162,13 +162,54 @@ def read_globs(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+# What is also said for an exporter, or for an execution provider: spelling is no guide to these.
+_EXPORTERS_MEANT = {
+    "onnxscript": "dynamo",
+    "torch.export": "dynamo",
+    "torch_export": "dynamo",
+    "export": "dynamo",
+    "fx": "dynamo",
+    "script": "torchscript",
+    "scripting": "torchscript",
+    "trace": "torchscript",
+    "tracing": "torchscript",
+    "jit": "torchscript",
+    "torch.jit": "torchscript",
+    "legacy": "torchscript",
+}
+_PROVIDERS_MEANT = {
+    "gpu": "cuda",
+    "nvidia": "cuda",
+    "trt": "tensorrt",
+    "amd": "migraphx",
+    "directml": "dml",
+    "apple": "coreml",
+    "metal": "coreml",
+    "mps": "coreml",
+    "intel": "openvino",
+}
+
+
+def read_provider(value: Any) -> Any:
+    """An execution provider, as ONNX Runtime calls it."""
+    text = read_identifier(value)
+    meant = _PROVIDERS_MEANT.get(text.lower())
+    if meant is not None:
+        raise mistake(
+            f"no execution provider is called {quote(text)}; did you mean {quote(meant)}?"
+        )
+    return text
+
+
 def read_exporter(value: Any) -> str:
     """``dynamo``, ``torchscript`` or a reference to a function."""
     text = _words(value, "dynamo, torchscript or package.module:function")
     if text in ("dynamo", "torchscript"):
         return text
     if ":" not in text:
-        likeness = did_you_mean(text, ("dynamo", "torchscript"))
+        meant = _EXPORTERS_MEANT.get(text.lower())
+        known = ("dynamo", "torchscript")
+        likeness = f"; did you mean {quote(meant)}?" if meant else did_you_mean(text, known)
         raise mistake(f"unknown exporter {quote(text)}{likeness} (or package.module:function)")
     return read_reference(text, "export/custom.py:export")
 

@@ -49,11 +49,13 @@ class Resolver:
     Without a ``workspace`` nothing is looked for outside the manifest: no file, no package.
     """
 
-    def __init__(self, checked: Checked, source: Source, workspace: Path | None) -> None:
+    def __init__(
+        self, checked: Checked, source: Source, workspace: Path | None, *, files: bool = False
+    ) -> None:
         self.mistakes: list[Mistake] = []
         self._damaged = checked.damaged
         self._source = source
-        self._workspace = workspace
+        self._workspace, self._files = workspace, files
         self._used_dims: set[str] = set()
 
     def resolve(self, file: ManifestFile) -> tuple[spec.ModelSpec, ...]:
@@ -176,6 +178,9 @@ class Resolver:
         if isinstance(entry, EdgesEntry):
             return spec.EdgesSuite(entry.edges, entry.seed)
         if isinstance(entry, FilesEntry):
+            if self._files and self._workspace is not None:
+                for pattern in entry.files:
+                    self._tell((*here, "files"), paths.files_complaint(self._workspace, pattern))
             return spec.FilesSuite(entry.files)
         if isinstance(entry, GeneratorEntry):
             self._find_reference((*here, "generator"), entry.generator)

@@ -413,6 +413,16 @@ GOLDEN: dict[str, tuple[str, list[str]]] = {
             "6:38: models.m.export.opset: expected an integer, found 20.5",
         ],
     ),
+    "an exporter by what it is made with, and a provider by what it runs on": (
+        MODEL
+        + "    export: {exporter: onnxscript}\n    runtimes: [{name: onnxruntime, provider: gpu}]\n",
+        [
+            "6:24: models.m.export.exporter: unknown exporter 'onnxscript'; "
+            "did you mean 'dynamo'? (or package.module:function)",
+            "7:46: models.m.runtimes[0].provider: no execution provider is called 'gpu'; "
+            "did you mean 'cuda'?",
+        ],
+    ),
     "limits": (
         MODEL + "    timeout: 10 minutes\n    memory: 8\n    seed: -1\n    required: maybe\n",
         [
