@@ -17,6 +17,7 @@ from onnx_gate.report.history import History, history_of_models
 from onnx_gate.report.layout import REPRO, Layout
 from onnx_gate.report.model import ModelResult
 from onnx_gate.text import MAX_LINE, plain
+from onnx_gate.verify.context import HUNG
 from onnx_gate.workers.launch import Launch
 
 _MOST_REASONS = 5
@@ -27,7 +28,8 @@ class CachedResults:
     """``results`` hold as they are, ``environment`` is the report's part from them.
 
     ``exported`` has the exports, by model, that hold where the verdict does not; ``reasons`` the
-    phrases that say why a model has to be verified, ``history`` what it took earlier.
+    phrases that say why a model has to be verified, ``history`` what it took earlier. An advisory
+    case of the models ``hung`` gave no answer when they were verified last.
     """
 
     results: Mapping[str, ModelResult] = field(default_factory=dict)
@@ -35,6 +37,7 @@ class CachedResults:
     exported: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     reasons: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     history: History = field(default_factory=History)
+    hung: frozenset[str] = frozenset()
 
     def lines(self, *, every: bool) -> list[str]:
         """Return what is to be said of the cache; with ``every`` model a line each."""
@@ -112,7 +115,8 @@ def look_up(
         else:
             results[spec.name] = result
             environment.update((stored.entry.environment or {}) if stored.entry is not None else {})
-    return CachedResults(results, environment, exported, reasons, history_of_models(past))
+    hung = frozenset(m.name for m in past if any(f.data.get(HUNG) for f in m.findings))
+    return CachedResults(results, environment, exported, reasons, history_of_models(past), hung)
 
 
 def _result(spec: ModelSpec, stored: CacheLookup, repro: Path) -> ModelResult | None:

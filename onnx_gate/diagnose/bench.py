@@ -170,7 +170,8 @@ class Bench:
 
         def work() -> Sequence[Array]:
             session = find_runtime(spec.name).open(path, spec, self.subject.threads)
-            answers, refused = answers_of(session, arrays, inputs)
+            half = self.subject.half if fresh is None else None
+            answers, refused = answers_of(session, arrays, inputs, half)
             if refused is not None:
                 raise refused
             return answers or ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ from onnx_gate.diagnose.blame.blame import find_blame
 from onnx_gate.diagnose.blame.result import BlameResult
 from onnx_gate.diagnose.hints.hints import hints
 from onnx_gate.diagnose.localize.localize import Located, localize
+from onnx_gate.diagnose.reduced.precision import clearest, of_layers, suspicion, with_layers
 from onnx_gate.diagnose.repro.write import make_repro
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.tie_break import decide_on_node
 from onnx_gate.report.io import to_message
-from onnx_gate.report.model import Check, Diagnosis, ModelResult
+from onnx_gate.report.model import Check, Diagnosis, Finding, ModelResult, Precision
 from onnx_gate.report.summary import failing
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.context import Context
@@ -28,6 +30,7 @@ REPRO = Path("repro")
 _SHARE = 0.9
 _BLAME_SHARE = 0.4
 _LOCALIZE_SHARE = 0.8
+_LAYERS_SHARE = 0.5
 _MEMORY_SHARE = 0.2
 _LEAST_MEMORY = 64 << 20
 _MOST_MEMORY = 2 << 30
@@ -39,13 +42,67 @@ def explain(
 ) -> dict[str, Any]:
     """Return ``{"diagnosis": ..., "findings": [...]}`` as JSON data, the diagnosis of the worst check.
 
-    The diagnosis is null where the check cannot be run again. ``seconds`` is all the time there is.
+    The diagnosis is null where the check cannot be run again, and where nothing diverged. Of a file
+    that computes in fewer bits ``precision`` is there too, with what its layers cost. ``seconds`` is
+    all the time there is.
     """
     deadline = Deadline(_SHARE * seconds)
+    if result.precision is not None:
+        answer = _explain_precision(result, result.precision, checker, exported, context, deadline)
+        if answer is not None:
+            return answer
     check = worst(result)
+    subject = _subject(check, checker, exported, context)
+    if check is None or subject is None:
+        return {"diagnosis": None, "findings": []}
+    diagnosis = diagnose(subject, deadline)
+    findings = hints(diagnosis, exported.proto, check)
+    return _told(diagnosis, findings)
+
+
+def _explain_precision(
+    result: ModelResult,
+    precision: Precision,
+    checker: Checker,
+    exported: Exported,
+    context: Context,
+    deadline: Deadline,
+) -> dict[str, Any] | None:
+    """Return what the layers cost, and as the diagnosis where that is what diverged.
+
+    ``None`` where the runtime, or its optimisations, are more to blame than the bits.
+    """
+    check = clearest(result)
+    subject = _subject(check, checker, exported, context)
+    if check is None or subject is None:
+        return None if result.verdict == "diverged" else {}
+    precision = with_layers(subject, precision, _LAYERS_SHARE * deadline.left)
+    findings = suspicion(precision)
+    told: dict[str, Any] = {"precision": to_message(precision)}
+    if result.verdict != "diverged" and not any(f.severity == "error" for f in findings):
+        return told | {"findings": [to_message(finding) for finding in findings]}
+    diagnosis = of_layers(subject, precision, deadline.left)
+    if diagnosis is None:
+        diagnosis = diagnose(subject, deadline)
+    findings = (*findings, *hints(diagnosis, exported.proto, check))
+    return told | _told(diagnosis, findings)
+
+
+def _told(diagnosis: Diagnosis, findings: Sequence[Finding]) -> dict[str, Any]:
+    codes = tuple(dict.fromkeys(finding.code for finding in findings))
+    return {
+        "diagnosis": to_message(diagnosis.model_copy(update={"hints": codes})),
+        "findings": [to_message(finding) for finding in findings],
+    }
+
+
+def _subject(
+    check: Check | None, checker: Checker, exported: Exported, context: Context
+) -> Subject | None:
+    """Return a check with all that it takes to run it again, ``None`` where it cannot be."""
     again = checker.again(check) if check is not None else None
     if check is None or again is None:
-        return {"diagnosis": None, "findings": []}
+        return None
     case, output, runtime = again
     subject = Subject(
         spec=checker.spec,
@@ -64,16 +121,10 @@ def explain(
         kinds=checker.experience[check.output].kinds
         if check.output in checker.experience
         else Kinds(),
+        reduced=checker.reduced,
     )
     subject.folder.mkdir(parents=True, exist_ok=True)
-    diagnosis = diagnose(subject, deadline)
-    findings = hints(diagnosis, exported.proto, check)
-    codes = tuple(dict.fromkeys(finding.code for finding in findings))
-    diagnosis = diagnosis.model_copy(update={"hints": codes})
-    return {
-        "diagnosis": to_message(diagnosis),
-        "findings": [to_message(finding) for finding in findings],
-    }
+    return subject
 
 
 def worst(result: ModelResult) -> Check | None:

@@ -71,7 +71,7 @@ def find_divergence(subject: Subject, store: Store, deadline: Deadline) -> Diver
     """
     graph = read_graph(subject.exported.proto, subject.exported.path)
     runner = Runner(graph, _plain(subject), subject.folder, subject.threads)
-    feeds = {name: subject.arrays[own] for own, name in subject.graph_inputs.items()}
+    feeds = subject.feeds()
     expected = subject.eager.run(subject.arrays).arrays
     names = graph.outputs[: len(expected)]
     actual = run_until(runner, feeds, names)

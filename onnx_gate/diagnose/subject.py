@@ -11,7 +11,9 @@ from onnx_gate.report.model import Check
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.export.export import Exported
+from onnx_gate.verify.inspect.reduced import HALF, Reduced
 from onnx_gate.verify.judge.scale import Kinds
+from onnx_gate.verify.sessions import rounded
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,8 @@ class Subject:
     graph's. ``output`` is the diverged output's place, in PyTorch's flat outputs as in the
     graph's. ``folder`` is scratch, ``repro`` takes the reproduction. ``memory`` is how many bytes
     of intermediate values may be held at a time. ``kinds`` is what the output was over the cases,
-    which its errors are taken on the scale of.
+    which its errors are taken on the scale of. ``reduced``: the file
+    computes in fewer bits.
     """
 
     spec: ModelSpec
@@ -39,3 +42,22 @@ class Subject:
     threads: int
     memory: int
     kinds: Kinds = field(default_factory=Kinds)
+    reduced: Reduced | None = None
+
+    @property
+    def half(self) -> str | None:
+        """The dtype of half precision that the file computes in, ``None`` where it does not."""
+        return self.reduced.dtype if self.reduced is not None and self.reduced.is_half else None
+
+    def feeds(self) -> dict[str, Array]:
+        """Return the case's inputs by the graph's names, in the dtypes that the graph takes."""
+        feeds = {graph: self.arrays[name] for name, graph in self.graph_inputs.items()}
+        if self.half is None:
+            return feeds
+        short = {
+            value.name
+            for value in self.exported.proto.graph.input
+            if value.type.tensor_type.elem_type in HALF
+            and HALF[value.type.tensor_type.elem_type] == self.half
+        }
+        return rounded(feeds, short, self.half)

@@ -73,7 +73,7 @@ def code_of(name: str) -> Code:
 
 
 # The model and its graph.
-OG101 = Code("OG101", ("warning",))
+OG101 = Code("OG101", ("warning", "note"))
 OG102 = Code(
     "OG102",
     (
@@ -95,11 +95,11 @@ OG113 = Code("OG113", ("error", "note"))
 OG114 = Code("OG114", ("error", "note"))
 OG115 = Code("OG115", ("error", "note"), kinds=("unverified",))
 OG116 = Code("OG116", ("warning", "error", "note"))
-OG117 = Code("OG117", kinds=("inspect",))
+OG117 = Code("OG117", ("warning",), kinds=("inspect",))
 OG118 = Code("OG118", ("error",), kinds=("export",))
 OG119 = Code("OG119", ("note",))
 OG120 = Code("OG120", ("warning",))
-OG121 = Code("OG121", ("error",))
+OG121 = Code("OG121", ("error", "note"))
 OG122 = Code("OG122", ("note",), about_file=True)
 OG124 = Code(
     "OG124",
@@ -163,6 +163,8 @@ OG411 = Code("OG411", ("note",))
 OG412 = Code("OG412", kinds=("unverified",))
 OG413 = Code("OG413", ("warning",))
 OG414 = Code("OG414", ("note",))
+OG415 = Code("OG415", ("note", "warning", "error"), about_file=True)
+OG416 = Code("OG416", ("warning",))
 
 # Workers.
 OG501 = Code("OG501", kinds=("crashed",))

@@ -293,6 +293,7 @@ class _Tasks:
             confinement=launch.confinement(slug(spec.name), folder.resolve()),
             record=self.cache.records,
             reuse=self.cache.restore(self.known.exported.get(spec.name, {}), folder),
+            advise=spec.name not in self.known.hung,
         )
         return Task(
             spec.name,

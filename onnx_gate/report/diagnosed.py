@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from onnx_gate.report.model import Blame, Diagnosis, Evidence, NodeError
+from onnx_gate.text import plain
 
 TITLES: Mapping[Blame, str] = {
     "model": "The model",
@@ -15,6 +16,7 @@ TITLES: Mapping[Blame, str] = {
     "kernel": "A kernel of ONNX Runtime",
     "stale artifact": "A stale file",
     "conversion": "The conversion",
+    "reduced precision": "Reduced precision",
     "ill-conditioned": "An ill-conditioned model",
     "undecided": "Undecided",
 }
@@ -26,6 +28,7 @@ MEANINGS: Mapping[Blame, str] = {
     "kernel": "the graph is right, and ONNX Runtime computes it wrongly.",
     "stale artifact": "a fresh export agrees with PyTorch, and the committed file does not.",
     "conversion": "the file computes something else than the one that it is held against.",
+    "reduced precision": "the file computes in fewer bits than the model, and this is what it costs.",
     "ill-conditioned": "PyTorch's own rounding moves the result as far.",
     "undecided": "the experiments do not agree on one culprit.",
 }
@@ -37,15 +40,28 @@ _LEAST = -9.0
 
 def sentence(diagnosis: Diagnosis) -> str:
     """Return whom the diagnosis blames, and what that means."""
-    return f"{TITLES[diagnosis.blame]}: {meaning(diagnosis)}"
+    return f"{title(diagnosis)}: {meaning(diagnosis)}"
+
+
+def title(diagnosis: Diagnosis) -> str:
+    """Return whom the diagnosis blames."""
+    return _of_engine(TITLES[diagnosis.blame], diagnosis)
 
 
 def meaning(diagnosis: Diagnosis) -> str:
     """Return what the blame means."""
     if diagnosis.blame == "undecided" and not diagnosis.evidence:
         return "no experiment was made."
-    text = MEANINGS[diagnosis.blame]
+    text = _of_engine(MEANINGS[diagnosis.blame], diagnosis)
     return text if diagnosis.against == "pytorch" else text.replace("PyTorch", "the reference")
+
+
+def _of_engine(text: str, diagnosis: Diagnosis) -> str:
+    """Return a text with the name of the runtime whose kernel it is about."""
+    engine = diagnosis.runtime.partition(":")[0]
+    if diagnosis.blame != "kernel" or engine == "onnxruntime":
+        return text
+    return text.replace("ONNX Runtime", plain(engine, 40))
 
 
 def deciding(diagnosis: Diagnosis) -> Evidence | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from onnx_gate import __version__
-from onnx_gate.report import steps, summary, times
+from onnx_gate.report import precision, steps, summary, times
 from onnx_gate.report.coverage import describe
 from onnx_gate.report.model import Report
 from onnx_gate.report.versus import change_sentence, check_change, tally
@@ -23,6 +23,9 @@ def render(report: Report) -> str:
     )
     environment.filters |= {
         "line": summary.model_line,
+        "precision_lines": precision.lines,
+        "layer_name": precision.layer_name,
+        "decibels": precision.decibels,
         "number": summary.number,
         "used": summary.used,
         "error_and_limit": summary.error_and_limit,

@@ -15,7 +15,7 @@ from jinja2.runtime import Context
 from markupsafe import Markup
 
 from onnx_gate import __version__
-from onnx_gate.report import diagnosed, locations, sentence, shorten, summary, times
+from onnx_gate.report import diagnosed, locations, precision, sentence, shorten, summary, times
 from onnx_gate.report.command import (
     check_command,
     download_command,
@@ -24,7 +24,16 @@ from onnx_gate.report.command import (
 )
 from onnx_gate.report.coverage import describe
 from onnx_gate.report.escape import code, fence, inline
-from onnx_gate.report.model import Change, Check, Finding, ModelResult, Problem, Report
+from onnx_gate.report.model import (
+    Change,
+    Check,
+    Finding,
+    LayerCost,
+    ModelResult,
+    Problem,
+    Report,
+    Source,
+)
 from onnx_gate.report.versus import change_cell, check_change, newly_passes
 from onnx_gate.report.view import View, link
 
@@ -69,6 +78,7 @@ class Page:
             "warnings": [(m, f) for m in passing for f in m.findings if f.severity == "warning"],
             "footer": self._footer(),
             "links": self._links(),
+            "precisions": [(m, m.precision) for m in passing if m.precision is not None],
             "times": times.times(report),
             "clock": next(iter(times.lines(report)), "") if view.times else "",
         }
@@ -135,7 +145,19 @@ class Page:
             view=self._view,
             manifest=self._manifest,
             command=Markup(run_command(self._manifest, model, bad, self._view)),
+            precision=self._precision(model),
             diagnosis=self._diagnosis(model),
+        )
+        return Markup(text)
+
+    def _precision(self, model: ModelResult) -> Markup | None:
+        if model.precision is None:
+            return None
+        text = _ENVIRONMENT.get_template("precision.md.j2").render(
+            precision=model.precision,
+            shown=precision.SHOWN_LAYERS,
+            view=self._view,
+            manifest=self._manifest,
         )
         return Markup(text)
 
@@ -151,7 +173,7 @@ class Page:
         text = _ENVIRONMENT.get_template("diagnosis.md.j2").render(
             diagnosis=diagnosis,
             node=diagnosis.node,
-            title=diagnosed.TITLES[diagnosis.blame],
+            title=diagnosed.title(diagnosis),
             meaning=diagnosed.meaning(diagnosis),
             deciding=diagnosed.deciding(diagnosis),
             where=where,
@@ -231,7 +253,13 @@ def _aside(context: Context, finding: Finding) -> Markup:
     return Markup(" ({})").format(shown) if shown else shown
 
 
-def _location(context: Context, subject: Finding | Change | Problem) -> Markup:
+@pass_context
+def _source(context: Context, layer: LayerCost) -> Markup:
+    """Return ``file:line`` of a layer, or nothing where it is not known."""
+    return _location(context, layer.source) if layer.source is not None else Markup("")
+
+
+def _location(context: Context, subject: Finding | Source | Change | Problem) -> Markup:
     manifest: str = context["manifest"]
     view: View = context["view"]
     if isinstance(subject, Change):
@@ -321,6 +349,12 @@ def _environment() -> Environment:
         "number": _trusted(summary.number),
         "described": describe,
         "outcome": summary.outcome,
+        "precision_kind": precision.kind_line,
+        "precision_yaml": precision.yaml,
+        "precision_reason": precision.reason,
+        "layer_name": precision.layer_name,
+        "source": _source,
+        "decibels": _trusted(precision.decibels),
         "change_cell": _trusted(change_cell),
         "check_change": _trusted(check_change),
     }

@@ -131,6 +131,7 @@ Experiment = Literal[
     "fresh export",
     "file",
     "float64",
+    "layers",
 ]
 
 
@@ -181,6 +182,60 @@ class Source(_Frozen):
     code: str = ""
 
 
+ReducedHow = Literal["static", "dynamic", "weights", "half"]
+
+
+class LayerCost(GraphNode):
+    """What one layer of a file costs that computes in fewer bits.
+
+    ``snr_db`` is the signal to noise of its output where its inputs are PyTorch's own, ``total_db``
+    with all that comes in from the layers before it; both infinite where nothing is lost. ``gain``
+    is how many times PyTorch's output it is, null where the noise is none of a wrong scale.
+    """
+
+    snr_db: Number
+    total_db: Number
+    gain: Number | None = None
+    source: Source | None = None
+
+
+class Proposal(_Frozen):
+    """A tolerance that one output meets, from what was measured of it.
+
+    ``cosine`` and ``snr_db`` are the worst of ``checks``, of which ``case`` is the one; ``top1`` is
+    null where the output is none of a classifier's. ``tolerance`` can be pasted into the manifest.
+    It leaves ``margin_db`` to the worst: by as much as two draws of equal sizes were apart,
+    ``draws`` such pairs in number.
+    """
+
+    output: str
+    checks: int
+    case: str
+    cosine: Number
+    snr_db: Number
+    top1: Number | None = None
+    margin_db: Number
+    draws: int
+    tolerance: dict[str, Number]
+
+
+class Precision(_Frozen):
+    """How a file computes in fewer bits than the model that it was made from.
+
+    ``how``: in integers with fixed scales (``static``) or with those of the values (``dynamic``),
+    with short ``weights`` alone, or in ``half`` precision. ``operators`` are those that say so.
+    ``layers`` are the costliest first; ``suspect`` is the one that is worse than its bits explain,
+    and without which the output is nearer to PyTorch's. Where there is one, nothing is proposed.
+    """
+
+    how: ReducedHow
+    dtype: str
+    operators: dict[str, int] = {}
+    proposals: tuple[Proposal, ...] = ()
+    layers: tuple[LayerCost, ...] = ()
+    suspect: LayerCost | None = None
+
+
 Blame = Literal[
     "model",
     "capture",
@@ -189,6 +244,7 @@ Blame = Literal[
     "kernel",
     "stale artifact",
     "conversion",
+    "reduced precision",
     "ill-conditioned",
     "undecided",
 ]
@@ -314,6 +370,7 @@ class ModelResult(_Frozen):
     against, null where that is a PyTorch model. ``seconds`` is the life of its worker and
     ``peak_memory`` the most bytes that the worker and its descendants were seen to use together
     (each process's resident memory); of a cached result they are those of the run that made it.
+    ``precision`` is null where the file computes in as many bits as the model.
     """
 
     name: str
@@ -331,6 +388,7 @@ class ModelResult(_Frozen):
     checks: tuple[Check, ...] = ()
     base: Verdict | None = None
     diagnosis: Diagnosis | None = None
+    precision: Precision | None = None
 
 
 class Counts(_Frozen):

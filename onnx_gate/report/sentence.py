@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from onnx_gate.findings import CATALOGUE
-from onnx_gate.report import locations, summary
+from onnx_gate.report import locations, precision, summary
 from onnx_gate.report.coverage import coverage, relative
 from onnx_gate.report.locations import Location
 from onnx_gate.report.model import Blame, Check, Diagnosis, ErrorKind, Finding, ModelResult, Report
@@ -41,6 +41,7 @@ _CAUSES: Mapping[Blame, str] = {
     "kernel": "a kernel of ONNX Runtime is wrong",
     "stale artifact": "the committed file is not what the model exports to",
     "conversion": "the file computes something else than the one that it was made from",
+    "reduced precision": "the file computes in fewer bits",
     "ill-conditioned": "rounding alone moves PyTorch's own result as far",
     "undecided": "no single cause was found",
 }
@@ -53,6 +54,7 @@ _ACTIONS: Mapping[Blame, str] = {
     "stale artifact": "Export the file anew and commit it.",
     "conversion": "Leave that node out of what the tool changes, or name a tolerance that you can "
     "stand for.",
+    "reduced precision": "Name a tolerance that is meant for it.",
     "ill-conditioned": "Compute it in a stabler way, or name a tolerance that you can stand for.",
     "undecided": "Replay the reproduction and follow the error along the graph.",
 }
@@ -115,8 +117,11 @@ def of_model(model: ModelResult, manifest: str) -> Sentence:
         what = f"ONNX computes what {_side(model)} computes"
         return Sentence(name, what, action=_sharpness([model]))
     check = _told_of(model)
-    finding = _cause(model)
     what = _difference(check, _side(model)) if check is not None else "a finding fails it"
+    if model.precision is not None and _blames(model, "reduced precision"):
+        why, action = precision.reason_and_action(model.precision)
+        return Sentence(name, what, "", why, where, "", action)
+    finding = _cause(model)
     code, why, action = _reason(model.diagnosis, finding)
     return Sentence(name, what, code, why, where, _file(model) if where is None else "", action)
 
@@ -211,6 +216,10 @@ def _cause(model: ModelResult) -> Finding | None:
     errors = [f for f in model.findings if f.severity == "error"]
     hinted = [f for f in model.findings if f.code in hints and f.code in CATALOGUE]
     return next(iter(errors + hinted), None)
+
+
+def _blames(model: ModelResult, blame: Blame) -> bool:
+    return model.diagnosis is not None and model.diagnosis.blame == blame
 
 
 def _reason(diagnosis: Diagnosis | None, finding: Finding | None) -> tuple[str, str, str]:

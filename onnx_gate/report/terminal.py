@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from onnx_gate.findings.codes import code_of
-from onnx_gate.report import diagnosed, locations, sentence, summary, times
+from onnx_gate.report import diagnosed, locations, precision, sentence, summary, times
 from onnx_gate.report.command import replay_command, run_command
 from onnx_gate.report.coverage import describe
 from onnx_gate.report.model import Diagnosis, ModelResult, Report
@@ -51,6 +51,7 @@ def renderable(report: Report, view: View = View(), detail: int = NORMAL) -> Ren
         *_compared(report),
         *(_checks(report) if detail == VERBOSE else []),
         *_notes(report, view, detail),
+        *_precisions(report),
         *_about(report),
         *_times(report),
         _verdict(report),
@@ -185,6 +186,21 @@ def _append_diagnosis(text: Text, diagnosis: Diagnosis, manifest: str) -> None:
     chart = diagnosed.sparkline(diagnosis)
     if chart:
         text.append(f"\n    error along the graph: {chart}", style="dim")
+
+
+def _precisions(report: Report) -> list[Text]:
+    """A block for each model whose file computes in fewer bits."""
+    notes = []
+    for model in report.models:
+        if model.precision is None:
+            continue
+        first, *rest = precision.lines(model.precision)
+        text = Text(f"\n{printed(model.name, _LIMIT)}", style="bold")
+        text.append(f": {printed(first, _LIMIT)}", style="not bold")
+        for line in rest:
+            text.append(f"\n    {printed(line, _LIMIT)}", style="not bold")
+        notes.append(text)
+    return notes
 
 
 def _about(report: Report) -> list[Text]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from onnx_gate.runtimes.base import first_line
 from onnx_gate.runtimes.torch_eager import seed_everything
 from onnx_gate.verify.checkpoint import is_lfs_pointer, load_weights, shorten
 from onnx_gate.verify.reference.file import open_file
-from onnx_gate.verify.source_lines import Line, at, of_error
+from onnx_gate.verify.source_lines import Line, at, is_own_file, of_error
 
 _ACTS_DIFFERENTLY = (
     nn.modules.batchnorm._BatchNorm,
@@ -68,7 +69,7 @@ def build(spec: ModelSpec, workspace: Path) -> Built:
     # Again, so that the weights do not depend on what else the file makes as it is imported.
     seed_everything(spec.seed)
     module, made_by_user = _instantiate(target, spec, workspace)
-    findings = [_training(module)] if made_by_user else []
+    findings = [_training(module, _is_own(target, workspace))] if made_by_user else []
     if spec.weights is not None:
         load_weights(module, spec.weights, workspace)
     _have_values(module, spec)
@@ -121,10 +122,13 @@ def _to_eval(module: nn.Module, spec: ModelSpec, workspace: Path) -> None:
 def load_object(reference: str, workspace: Path, where: str) -> Any:
     """Import ``file.py:attribute`` or ``package.module:attribute``.
 
-    The workspace is importable, and for a file its own folder too, so that the file's imports
-    work as they do when the user runs it. Raises ``GateError`` of kind ``build``.
+    The workspace is importable, with its ``src``, and for a file its own folder too, so that the
+    file's imports work as they do when the user runs it. Raises ``GateError`` of kind ``build``.
     """
     place, _, attribute = reference.partition(":")
+    sources = workspace / "src"
+    if sources.is_dir() and not (sources / "__init__.py").exists():
+        _importable(sources)
     _importable(workspace)
     try:
         if place.endswith(".py"):
@@ -214,7 +218,16 @@ def _raised(error: Exception, workspace: Path) -> str:
     return text
 
 
-def _training(module: nn.Module) -> Finding | None:
+def _is_own(factory: Any, workspace: Path) -> bool:
+    """Return whether a factory is code of the workspace, which its owner can change."""
+    try:
+        file = inspect.getsourcefile(inspect.unwrap(factory))
+    except (TypeError, ValueError):
+        return False
+    return file is not None and is_own_file(file, workspace)
+
+
+def _training(module: nn.Module, own: bool) -> Finding | None:
     live = [
         name or type(part).__name__
         for name, part in state.parts(module)
@@ -222,10 +235,12 @@ def _training(module: nn.Module) -> Finding | None:
     ]
     if not live:
         return None
+    remedy = "Return model.eval(), or" if own else "Call eval() where you export it:"
     return codes.OG101.finding(
         f"the model was returned in training mode ({shorten(live, 3)} would act differently); "
-        "the gate verified it in eval() mode. Return model.eval(), or an export of the model as it "
+        f"the gate verified it in eval() mode. {remedy} an export of the model as it "
         "is keeps Dropout alive",
+        severity="warning" if own else "note",
     )
 
 

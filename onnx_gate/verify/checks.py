@@ -9,6 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from onnx_gate.deadline import Deadline
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.manifest import ModelSpec, RuntimeSpec
@@ -18,11 +21,13 @@ from onnx_gate.runtimes.base import Array, Refusal, Session, first_line
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.experience import KEPT_BYTES, Experience
 from onnx_gate.verify.inputs.cases import Case, Cases, cases
+from onnx_gate.verify.inspect.reduced import Reduced
 from onnx_gate.verify.judge.judge import judge
 from onnx_gate.verify.judge.judgement import Judgement, is_floating
 from onnx_gate.verify.judge.scale import Stratum
 from onnx_gate.verify.judge.where import Selection, judge_selected, selection
 from onnx_gate.verify.pairing import RuleBook, order_of
+from onnx_gate.verify.proposal import Measured, top1_of
 from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.sessions import Sessions, answers_of, without_optimisations
@@ -62,7 +67,8 @@ class Checker:
     """Runs one exported model against its module; ``findings`` grows as it does.
 
     ``experience`` is what each output was over the cases, ``without_any`` the suites that have
-    made no case.
+    made no case. ``reduced``: the file computes in fewer bits, and ``measured`` is what that costs
+    in the checks that count.
     """
 
     spec: ModelSpec
@@ -74,6 +80,8 @@ class Checker:
     workspace: Path
     patterns: tuple[str, ...]
     threads: int
+    reduced: Reduced | None = None
+    measured: list[Measured] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     clock: Clock = field(default_factory=Clock)
     experience: dict[str, Experience] = field(default_factory=dict)
@@ -85,6 +93,11 @@ class Checker:
         self._refusals: set[str] = set()
         self._rules = RuleBook(self.spec, self.eager.module, self.workspace, self.threads)
         self._measured = False
+
+    @property
+    def half(self) -> str | None:
+        """The dtype of half precision that the file computes in, ``None`` where it does not."""
+        return self.reduced.dtype if self.reduced is not None and self.reduced.is_half else None
 
     def run(self) -> tuple[Check, ...]:
         """Try every case of the model's suites; raises ``GateError`` as suites and runtimes do."""
@@ -99,6 +112,7 @@ class Checker:
                     first = case, asked if asked.nbytes <= KEPT_BYTES else None
                 checks += self._case(case, asked, sessions)
         self.without_any = chosen.without_any
+        self.findings += _not_tried(chosen.edges_without_any)
         if plain is not None and first is not None:
             checks += self._once_without(plain, *first)
         return tuple(checks)
@@ -123,25 +137,22 @@ class Checker:
                     return case, index, runtime
         return None
 
-    def advice_as_data(self) -> dict[str, Any]:
+    def advice_as_data(self, deadline: Deadline) -> dict[str, Any]:
         """Try what many correct models promise nothing about; nothing here fails a model.
 
-        Returns ``{"checks": [...], "findings": [...]}`` as JSON data.
+        No case is begun once the time is over. Returns ``{"checks": [...], "findings": [...]}`` as
+        JSON data.
         """
         self._rules.threads = self.threads
         checks: list[Check] = []
         with self._sessions(self.spec.runtimes[:1]) as sessions:
             for case in self._cases(self.patterns, advice=True):
+                if deadline.left <= 0:
+                    break
                 checks += self._case(case, self._ask(case), sessions)
         return {
             "checks": [to_message(check) for check in checks],
-            "findings": [
-                to_message(
-                    codes.OG403.finding(f"{check.case}, output {check.output}: {check.reason}")
-                )
-                for check in checks
-                if check.verdict == "diverged"
-            ],
+            "findings": [to_message(finding) for finding in _advice(checks)],
         }
 
     def _cases(self, patterns: tuple[str, ...], *, advice: bool = False) -> Cases:
@@ -218,7 +229,7 @@ class Checker:
 
     def _answers(self, session: Session, arrays: Mapping[str, Array]) -> _Answers:
         with self.clock.of("runtime"):
-            return answers_of(session, arrays, self.graph_inputs)
+            return answers_of(session, arrays, self.graph_inputs, self.half)
 
     def _one(
         self,
@@ -305,6 +316,8 @@ class Checker:
         candidate: Array,
     ) -> Check:
         name, expected = reference.outputs.names[index], reference.outputs.arrays[index]
+        if candidate.dtype.name == self.half and expected.dtype in (np.float32, np.float64):
+            candidate = candidate.astype(expected.dtype)
         rules = self._rules.of(name, candidate.dtype)
         outside = 0
         selected, answers = asked.selected[index], reference.output(index)
@@ -333,8 +346,32 @@ class Checker:
         # Nobody chose the default edges, and on constant inputs some models magnify rounding alone.
         chosen = case.named or case.kind != "edges"
         magnified = judged.uncapped and not judged.holds and not chosen
-        check = _judged(case, label, name, judged, advice=case.advice or magnified)
+        # Nor is a file with integers made for values beyond those that its scales were taken from.
+        beyond = self.reduced is not None and not self.reduced.is_half and not chosen
+        check = _judged(case, label, name, judged, advice=case.advice or magnified or beyond)
+        if self.reduced is not None and check.metrics is not None and label != STORED:
+            actual = candidate if selected is None else selected.of(candidate)
+            self._measure(case, check, actual, expected)
         return check.model_copy(update={"outside": outside}) if outside else check
+
+    def _measure(self, case: Case, check: Check, candidate: Array, expected: Array) -> None:
+        metrics = check.metrics
+        if check.advice or metrics is None or metrics.cosine is None or metrics.snr_db is None:
+            return
+        agreeing, rows = top1_of(check.output, candidate, expected)
+        self.measured.append(
+            Measured(
+                runtime=check.runtime,
+                case=case.id,
+                output=check.output,
+                sizes=case.sizes,
+                drawn=case.kind == "random",
+                cosine=metrics.cosine,
+                snr_db=metrics.snr_db,
+                agreeing=agreeing,
+                rows=rows,
+            )
+        )
 
     def _stored(self, case: Case, asked: _Asked, reference: CaseReference) -> Iterator[Check]:
         """Compare the outputs that a file of inputs holds with what PyTorch says now."""
@@ -350,6 +387,29 @@ class Checker:
                     f"{', '.join(names)}",
                 )
             yield self._judge(case, STORED, asked, reference, index, array)
+
+
+def _not_tried(edges: Sequence[tuple[str, str]]) -> Iterator[Finding]:
+    """Yield the kinds of edges that a suite of the manifest's asks for and no input has."""
+    by_suite: dict[str, list[str]] = {}
+    for suite, edge in edges:
+        by_suite.setdefault(suite, []).append(edge)
+    for suite, kinds in by_suite.items():
+        yield codes.OG416.finding(
+            f"no input has what the suite {suite} asks for with {', '.join(kinds)}: no case of "
+            f"{'it' if len(kinds) == 1 else 'them'} was made"
+        )
+
+
+def _advice(checks: Sequence[Check]) -> Iterator[Finding]:
+    """Yield what diverged on inputs that nobody promised, once for each kind of them."""
+    by_edge: dict[str, list[Check]] = {}
+    for check in checks:
+        if check.verdict == "diverged":
+            by_edge.setdefault(check.edge, []).append(check)
+    for first, *others in by_edge.values():
+        more = f" (and {len(others)} more like it)" if others else ""
+        yield codes.OG403.finding(f"{first.case}, output {first.output}: {first.reason}{more}")
 
 
 def _one_sided(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array, Refusal, Session, find_runtime
+from onnx_gate.verify.inputs.draw import numpy_dtype
 from onnx_gate.verify.stopwatch import Clock
 
 
@@ -36,14 +37,33 @@ class Sessions(dict[str, Session]):
 
 
 def answers_of(
-    session: Session, arrays: Mapping[str, Array], graph_inputs: Mapping[str, str]
+    session: Session,
+    arrays: Mapping[str, Array],
+    graph_inputs: Mapping[str, str],
+    half: str | None = None,
 ) -> tuple[list[Array] | None, Refusal | None]:
-    """Return the runtime's outputs, or ``None`` and its refusal."""
+    """Return the runtime's outputs, or ``None`` and its refusal.
+
+    Inputs that the graph takes in the dtype ``half`` are rounded to it.
+    """
     feeds = {graph: arrays[name].copy() for name, graph in graph_inputs.items()}
+    if half is not None:
+        feeds = rounded(feeds, {v.name for v in session.inputs if v.dtype == half}, half)
     try:
         return [np.asarray(output) for output in session.run(feeds)], None
     except Refusal as error:
         return None, error
+
+
+def rounded(feeds: Mapping[str, Array], names: Container[str], half: str) -> dict[str, Array]:
+    """Return the inputs with those of ``names`` in the dtype ``half``, where they are wider."""
+    with np.errstate(over="ignore"):
+        return {
+            name: array.astype(numpy_dtype(half))
+            if name in names and array.dtype in (np.float32, np.float64)
+            else array
+            for name, array in feeds.items()
+        }
 
 
 def without_optimisations(runtimes: Iterable[RuntimeSpec]) -> RuntimeSpec | None:

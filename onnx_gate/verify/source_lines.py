@@ -193,6 +193,11 @@ def _line(file: str, number: int, root: Path | None) -> Line:
     return Line(Path(file).name if root is None else file, number, code)
 
 
+def is_own_file(file: str, root: Path) -> bool:
+    """Return whether a file of Python's is the user's own, below ``root``."""
+    return _own_path(file, str(root.resolve())) is not None
+
+
 @lru_cache(maxsize=4096)
 def _own_path(file: str, root: str) -> str | None:
     """Return a file's path relative to ``root``; ``None`` for a file that is not the user's own."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 
+from onnx_gate.deadline import Deadline
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.manifest import COMMAND, ModelSpec
@@ -21,20 +22,24 @@ from onnx_gate.report.model import (
     Finding,
     ModelError,
     ModelResult,
+    Precision,
     Stage,
     Verdict,
 )
+from onnx_gate.report.precision import kind_line
 from onnx_gate.verify import left_out
 from onnx_gate.verify.build import build
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.conclude import Tried, conclude
-from onnx_gate.verify.context import Context
+from onnx_gate.verify.context import HUNG, Context
 from onnx_gate.verify.export.export import Exported
 from onnx_gate.verify.export.reuse import delete_export, load_export, save_export_metadata
 from onnx_gate.verify.exporting import export_prepared
 from onnx_gate.verify.inspect.inspect import inspect_graph, join_inputs
+from onnx_gate.verify.inspect.reduced import Reduced, reduced_precision
 from onnx_gate.verify.left_out import leave_out
 from onnx_gate.verify.prepare import Prepared, prepare
+from onnx_gate.verify.proposal import propose
 from onnx_gate.verify.reference.file import with_file_inputs
 from onnx_gate.verify.steps.walk import check_steps
 from onnx_gate.verify.stopwatch import Clock
@@ -44,7 +49,10 @@ from onnx_gate.workers.forked import run_forked
 Emit = Callable[[dict[str, Any]], None]
 Explain = Callable[[ModelResult, Checker, Exported, Context, float], dict[str, Any]]
 
-# The advisory cases have this long, and this share of the memory.
+# The advisory cases have this share of the time that the model itself took, within these limits, and
+# this share of the memory.
+ADVICE_SHARE = 0.2
+LEAST_ADVICE_SECONDS = 2.0
 ADVICE_SECONDS = 60.0
 ADVICE_MEMORY = 0.3
 
@@ -122,10 +130,11 @@ def verify(
     if not _room_for_a_fork(spec):
         return _undiagnosed(spec, result) if explain is not None else result
     if not context.patterns and not spec.suites:
-        result = _advised(spec, result, checker, progress)
+        own = (start or 0.0) + time.monotonic() - began
+        result = _advised(spec, context, result, checker, progress, own)
     left = spec.timeout - (time.monotonic() - began)
     seconds = min(DIAGNOSIS_SECONDS, DIAGNOSIS_SHARE * left)
-    if explain is not None and result.verdict == "diverged" and seconds > 1:
+    if explain is not None and seconds > 1 and (result.verdict == "diverged" or result.precision):
         result = _explained(result, checker, exported, context, progress, explain, seconds)
     return result
 
@@ -139,35 +148,54 @@ def _explained(
     explain: Explain,
     seconds: float,
 ) -> ModelResult:
-    """Add the diagnosis; whatever happens in it, the verdict stands."""
-    with progress.stage("diagnose"):
+    """Add the diagnosis, and what layers cost.
+
+    Whatever happens in it, a verdict is made no better; a layer with a wrong scale makes it worse.
+    """
+    with progress.stage("diagnose" if result.verdict == "diverged" else "layers"):
         checker.threads = 1
         answer, trouble = run_forked(
             lambda: explain(result, checker, exported, context, seconds), seconds
         )
-    diagnosis = None
-    findings = result.findings
-    if answer.get("diagnosis") is not None:
-        diagnosis = Diagnosis.model_validate(answer["diagnosis"])
-        findings = (*findings, *(Finding.model_validate(f) for f in answer.get("findings", ())))
-    elif trouble:
+    if trouble:
         print(f"the diagnosis gave no answer: {trouble}")
+    diagnosis, precision = answer.get("diagnosis"), answer.get("precision")
+    told = tuple(Finding.model_validate(finding) for finding in answer.get("findings", ()))
+    wrong = result.verdict == "pass" and any(finding.severity == "error" for finding in told)
     return result.model_copy(
         update={
-            "diagnosis": diagnosis,
-            "findings": findings,
+            "diagnosis": None if diagnosis is None else Diagnosis.model_validate(diagnosis),
+            "precision": result.precision
+            if precision is None
+            else Precision.model_validate(precision),
+            "findings": (*result.findings, *told),
+            "verdict": "diverged" if wrong else result.verdict,
             "stages": tuple(progress.stages),
         }
     )
 
 
 def _advised(
-    spec: ModelSpec, result: ModelResult, checker: Checker, progress: _Progress
+    spec: ModelSpec,
+    context: Context,
+    result: ModelResult,
+    checker: Checker,
+    progress: _Progress,
+    own: float,
 ) -> ModelResult:
+    """Add what the advisory cases say; ``own`` is the seconds that the model itself took."""
+    if not context.advise:
+        note = codes.OG406.finding(
+            "the advisory cases (large, NaN, infinite or empty inputs) were not tried: one hung in an "
+            "earlier run, which the cache remembers. --no-cache tries them again",
+            data={HUNG: True},
+        )
+        return result.model_copy(update={"findings": (*result.findings, note)})
+    seconds = max(LEAST_ADVICE_SECONDS, min(ADVICE_SHARE * own, ADVICE_SECONDS, spec.timeout / 4))
     with progress.stage("advice"):
         # Every case is tried in a fork: a zero-size dimension can abort inside ONNX Runtime.
         checker.threads = 1
-        advice, trouble = run_forked(checker.advice_as_data, min(ADVICE_SECONDS, spec.timeout / 4))
+        advice, trouble = run_forked(lambda: checker.advice_as_data(Deadline(seconds / 2)), seconds)
     checks = tuple(Check.model_validate(check) for check in advice.get("checks", ()))
     findings = tuple(Finding.model_validate(finding) for finding in advice.get("findings", ()))
     if trouble:
@@ -175,6 +203,7 @@ def _advised(
             codes.OG406.finding(
                 "an advisory case (large, NaN, infinite or empty inputs) took its process "
                 f"down: {trouble}",
+                data={HUNG: True} if not trouble.killed else None,
             ),
         )
     return result.model_copy(
@@ -224,6 +253,7 @@ def _verify(
     earlier = load_export(context.folder) if context.reuse else None
     if earlier is not None:
         exported, inspected = earlier
+        reduced = reduced_precision(exported.proto, exported.exporter, prepared.eager.module)
         _must_agree(prepared, "called again")
         progress.export = exported.info()
         progress.findings += inspected
@@ -234,12 +264,15 @@ def _verify(
         changed, prepared = after.eager.module is not prepared.eager.module, after
         progress.findings += prepared.findings
         with progress.stage("inspect"):
-            inspected = tuple(inspect_graph(spec, exported))
+            reduced = reduced_precision(exported.proto, exported.exporter, prepared.eager.module)
+            inspected = tuple(inspect_graph(spec, exported, reduced))
             progress.findings += inspected
         if context.record and not changed and exported.exporter not in ("file", COMMAND):
             save_export_metadata(exported, inspected)
     prepared = leave_out(prepared, exported)
-    checker = _checker(spec, context, prepared, exported)
+    if reduced is not None:
+        progress.findings.append(_note(reduced))
+    checker = _checker(spec, context, prepared, exported, reduced)
     with progress.split("verify", checker.clock):
         checks = checker.run()
         with checker.clock.of("pytorch"):
@@ -247,7 +280,8 @@ def _verify(
     progress.findings += (*checker.findings, *left_out.findings(prepared.eager))
     tried = Tried(exported.example, checker.experience, checker.without_any, bool(context.patterns))
     verdict, checks, findings = conclude(spec, checks, progress.findings, tried, context.today)
-    return _result(spec, progress, verdict, checks, findings), checker, exported
+    result = _result(spec, progress, verdict, checks, findings)
+    return result.model_copy(update={"precision": _precision(checker)}), checker, exported
 
 
 def _must_agree(prepared: Prepared, when: str) -> None:
@@ -259,7 +293,13 @@ def _must_agree(prepared: Prepared, when: str) -> None:
         )
 
 
-def _checker(spec: ModelSpec, context: Context, prepared: Prepared, exported: Exported) -> Checker:
+def _checker(
+    spec: ModelSpec,
+    context: Context,
+    prepared: Prepared,
+    exported: Exported,
+    reduced: Reduced | None,
+) -> Checker:
     return Checker(
         spec=spec,
         eager=prepared.eager,
@@ -270,6 +310,26 @@ def _checker(spec: ModelSpec, context: Context, prepared: Prepared, exported: Ex
         workspace=context.workspace,
         patterns=context.patterns,
         threads=context.threads,
+        reduced=reduced,
+    )
+
+
+def _note(reduced: Reduced) -> Finding:
+    line = kind_line(
+        Precision(how=reduced.how, dtype=reduced.dtype, operators=dict(reduced.operators))
+    )
+    return codes.OG415.finding(f"the file computes in {line}, the model in float32")
+
+
+def _precision(checker: Checker) -> Precision | None:
+    reduced = checker.reduced
+    if reduced is None:
+        return None
+    return Precision(
+        how=reduced.how,
+        dtype=reduced.dtype,
+        operators=dict(sorted(reduced.operators.items())),
+        proposals=propose(checker.measured),
     )
 
 

@@ -23,6 +23,7 @@ from onnx_gate.report.model import Check, Diagnosis, GraphNode, Source, Worst
 from onnx_gate.runtimes.base import Refusal
 from onnx_gate.runtimes.onnxruntime import OnnxRuntime
 from onnx_gate.verify.export.constraints import constraint_message
+from onnx_gate.verify.export.export import Exported
 from onnx_gate.verify.inspect.checker import check_file
 from onnx_gate.verify.inspect.opsets import changed_between, first_opset, introduced_after
 from onnx_gate.verify.source_lines import Line, at, finding_at, of_error, of_stack
@@ -180,11 +181,25 @@ def test_files_that_do_not_load(
         (model([node("Relu", "x", alpha=1.0)]), "'n' .Relu.: Unrecognized attribute: alpha"),
     ],
 )
-def test_what_the_checker_rejects(proto: onnx.ModelProto, words: str, tmp_path: Path) -> None:
+def test_what_the_checker_and_the_runtime_reject(
+    proto: onnx.ModelProto, words: str, tmp_path: Path
+) -> None:
     onnx.save(proto, tmp_path / "m.onnx")
     with pytest.raises(GateError, match=words) as caught:
-        check_file(tmp_path / "m.onnx", ["x"])
+        list(check_file(Exported(tmp_path / "m.onnx", "file", proto), SPEC))
     assert caught.value.code == "OG117"
+
+
+def test_what_the_checker_alone_dislikes_is_a_warning(tmp_path: Path) -> None:
+    proto = model([node("Relu", "between", output="y"), node("Relu", "x", output="between")])
+    proto.graph.node[1].name = "later"
+    onnx.save(proto, tmp_path / "m.onnx")
+    (finding,) = check_file(Exported(tmp_path / "m.onnx", "file", proto), SPEC)
+    assert (finding.code, finding.severity) == ("OG117", "warning")
+    assert "onnxruntime loads it all the same" in finding.message
+    assert "What edits the graph" in finding.message
+    (finding,) = check_file(Exported(tmp_path / "m.onnx", "dynamo", proto), SPEC)
+    assert "torch's dynamo exporter wrote it so" in finding.message
 
 
 def test_the_history_of_operators() -> None:

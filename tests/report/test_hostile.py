@@ -91,6 +91,7 @@ def test_every_text_field_is_attacked() -> None:
         "blame",
         "against",
         "form",
+        "how",
         "refused",
         "causes",
         "sha",

@@ -74,6 +74,8 @@ TRIGGERS: dict[str, tuple[tuple[str, str], ...]] = {
     "OG412": (("findings", "miscarried"),),
     "OG413": (("findings", "choosing"),),
     "OG414": (("findings", "choosing"),),
+    "OG415": (("hints", "quantising"),),
+    "OG416": (("findings", "edgeless"),),
     "OG501": (("hostile", "exits"), ("hostile", "segfaults")),
     "OG502": (("hostile", "loops"),),
     "OG503": (("hostile", "allocates"),),

@@ -217,6 +217,9 @@ class _Search(Chain):
             if kernels is not None and kernels.blame == "kernel":
                 return kernels
             graph_is_wrong, decided_by = kernels is not None, "all nodes"
+        if self.subject.reduced is not None:
+            # It is another graph than a fresh export on purpose, and as old as that may be.
+            return BlameResult("reduced precision", decided_by if graph_is_wrong else None)
         if against_file:
             return BlameResult("conversion", "unoptimised")
         if self.subject.exported.exporter == "file":

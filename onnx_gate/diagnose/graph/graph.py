@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,8 +109,8 @@ class Graph:
         self.inputs = tuple(v.name for v in proto.input if v.name not in constants)
         self.outputs = tuple(v.name for v in proto.output)
         self.nodes = tuple(
-            Node(i, node, _reads(node), tuple(o for o in node.output if o))
-            for i, node in enumerate(proto.node)
+            Node(i, node, reads, tuple(o for o in node.output if o))
+            for i, (node, reads) in enumerate(_in_order(proto.node))
         )
         self.producer = {o: node for node in self.nodes for o in node.outputs}
         self.readers: dict[str, list[Node]] = {}
@@ -176,6 +177,29 @@ def read_graph(
         proto = onnx.inliner.inline_local_functions(proto)
     constants = Constants(proto.graph.initializer, path.parent, arrays)
     return Graph(proto.graph, constants, proto.opset_import, proto.ir_version)
+
+
+def _in_order(protos: Iterable[onnx.NodeProto]) -> Iterator[tuple[onnx.NodeProto, tuple[str, ...]]]:
+    """Yield nodes and what they read, each after those that it reads from; else as in the file.
+
+    Some tools append what they add, and ONNX Runtime does not mind.
+    """
+    nodes = [(node, _reads(node)) for node in protos]
+    unmade = Counter(o for node, _ in nodes for o in node.output if o)
+    waiting: dict[str, list[tuple[onnx.NodeProto, tuple[str, ...]]]] = {}
+    for each in nodes:
+        ready = [each]
+        while ready:
+            node, reads = ready.pop()
+            missing = next((name for name in reads if unmade[name]), None)
+            if missing is not None:
+                waiting.setdefault(missing, []).append((node, reads))
+                continue
+            yield node, reads
+            for name in node.output:
+                unmade[name] = 0
+                ready += reversed(waiting.pop(name, ()))
+    yield from (each for rest in waiting.values() for each in rest)
 
 
 def _reads(node: onnx.NodeProto) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ def search_by_name(divergence: Divergence) -> SearchResult | None:
 def _search_in_file(divergence: Divergence, module: FileModule) -> SearchResult | None:
     """Search by the names that a reference file and the file made of it share, if they do."""
     trace = Trace()
-    record_file(divergence, module, trace)
+    record_file(divergence.subject, module, trace, divergence.store)
     graph = divergence.graph
     computed = [
         name

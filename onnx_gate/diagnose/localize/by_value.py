@@ -38,7 +38,7 @@ def search_by_value(divergence: Divergence) -> SearchResult:
     try:
         if isinstance(module, FileModule):
             exporters = ()
-            record_file(divergence, module, trace)
+            record_file(divergence.subject, module, trace, divergence.store)
         else:
             record_module(subject.eager, subject.arrays, trace, divergence.store, subject.workspace)
     except Refusal as error:

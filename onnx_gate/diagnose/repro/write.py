@@ -98,7 +98,7 @@ class _Writer:
         self._subject, self._max, self._bench = subject, max_bytes, bench
         self._source = subject.exported.proto
         self._graph = _as_it_is(self._source, subject.exported.path)
-        self._feeds = {g: subject.arrays[name] for name, g in subject.graph_inputs.items()}
+        self._feeds = subject.feeds()
         self._large = False
         self._trouble = ""
 

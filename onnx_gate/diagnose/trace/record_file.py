@@ -6,9 +6,10 @@ from pathlib import Path
 
 import onnx
 
-from onnx_gate.diagnose.divergence import Divergence
 from onnx_gate.diagnose.graph.graph import read_graph
 from onnx_gate.diagnose.graph.run_node import Runner
+from onnx_gate.diagnose.graph.values import Store
+from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.trace.record_export import add_graph, run_all
 from onnx_gate.diagnose.trace.trace import INPUT, Trace
 from onnx_gate.report.model import Source
@@ -27,15 +28,14 @@ class _Lines:
         return None, own_source(of_node(node, self._workspace))
 
 
-def record_file(divergence: Divergence, module: FileModule, trace: Trace) -> None:
+def record_file(subject: Subject, module: FileModule, trace: Trace, store: Store) -> None:
     """Run the file node by node on the case's inputs and add every value to ``trace``."""
-    subject = divergence.subject
     graph = read_graph(read_proto(module.path, module.path.name), module.path)
     runner = Runner(graph, PLAIN, subject.folder, subject.threads)
     feeds = module.feeds([subject.arrays[name] for name in module.inputs])
     sources = {
-        name: trace.add(divergence.store.put(array), f"{INPUT}{name}", name=name).number
+        name: trace.add(store.put(array), f"{INPUT}{name}", name=name).number
         for name, array in feeds.items()
     }
-    values, made = run_all(runner, feeds, divergence.store)
+    values, made = run_all(runner, feeds, store)
     add_graph(graph, values, made, trace, _Lines(subject.workspace), sources)

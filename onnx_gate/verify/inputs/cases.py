@@ -12,6 +12,7 @@ from pathlib import Path
 from onnx_gate.findings import codes
 from onnx_gate.manifest import (
     ADVICE_SUITES,
+    BUILT_IN_SUITES,
     DEFAULT_SUITES,
     EdgesSuite,
     FilesSuite,
@@ -100,6 +101,20 @@ class Cases(Iterator[Case]):
         """The suites that have made no case so far."""
         made = {name for (name, _), count in self.counts.items() if count}
         return tuple(name for name in self.suites if name not in made)
+
+    @property
+    def edges_without_any(self) -> tuple[tuple[str, str], ...]:
+        """The suites that have made cases, each with a kind of edge of which it has made none.
+
+        The built-in ones name every kind, for whatever the inputs have of them.
+        """
+        own = {n for n, suite in self.suites.items() if suite != BUILT_IN_SUITES.get(n)}
+        own -= set(self.without_any)
+        return tuple(
+            (name, edge)
+            for (name, edge), made in self.counts.items()
+            if edge and not made and name in own
+        )
 
     def _all(self) -> Iterator[Case]:
         spec, named = self._spec, bool(self._spec.suites)

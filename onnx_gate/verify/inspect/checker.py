@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import onnx
 
+from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.findings.codes import Code
-from onnx_gate.runtimes.base import first_line
+from onnx_gate.manifest import ModelSpec, RuntimeSpec
+from onnx_gate.report.model import Finding
+from onnx_gate.runtimes.base import find_runtime, first_line
+from onnx_gate.verify.export.export import Exported
 from onnx_gate.verify.inspect.opsets import first_opset
 
 _UNSORTED = re.compile(r"topologically sorted, however input '([^']*)' of node")
@@ -22,19 +26,36 @@ _EXTERNAL = re.compile(r"tensor name: (.*?)\) should be stored in (.*), but it")
 _NODE = re.compile(r"[Nn]ame: ?(\S*) OpType: (\S+)")
 
 
-def check_file(path: Path, inputs: Collection[str]) -> None:
-    """Raise ``GateError`` of kind ``inspect`` where ``onnx.checker`` rejects the file at ``path``.
+# Who edits a file after one of these exporters has written it is nobody.
+_EXPORTERS = ("dynamo", "torchscript")
 
-    OG208 where its external data is missing, else OG117. ``inputs`` are the manifest's.
+
+def check_file(exported: Exported, spec: ModelSpec) -> Iterator[Finding]:
+    """Yield what ``onnx.checker`` dislikes in a file that the model's first runtime loads.
+
+    Raises ``GateError`` of kind ``inspect`` where neither takes it: OG208 where its external data
+    is missing, else OG117.
     """
     try:
-        onnx.checker.check_model(str(path), full_check=False)
+        onnx.checker.check_model(str(exported.path), full_check=False)
     except Exception as error:
-        code, message = _explained(str(error) or first_line(error), inputs)
-        raise code.error(message, kind="inspect") from error
+        code, message = _explained(str(error) or first_line(error), spec.inputs, exported.exporter)
+        if code is not codes.OG117 or not _loads(exported.path, spec.runtimes[0]):
+            raise code.error(message, kind="inspect") from error
+        yield code.finding(
+            f"{message}. {spec.runtimes[0].label} loads it all the same, and another runtime need not"
+        )
 
 
-def _explained(text: str, inputs: Collection[str]) -> tuple[Code, str]:
+def _loads(path: Path, runtime: RuntimeSpec) -> bool:
+    try:
+        find_runtime(runtime.name).open(path, runtime, 1).close()
+    except GateError:
+        return False
+    return True
+
+
+def _explained(text: str, inputs: Collection[str], exporter: str) -> tuple[Code, str]:
     external = _EXTERNAL.search(text)
     if external is not None:
         file = Path(external[2]).name
@@ -44,17 +65,19 @@ def _explained(text: str, inputs: Collection[str]) -> tuple[Code, str]:
             "piece, onnx.save(model, path, save_as_external_data=False)"
         )
     first_line = next((line.strip() for line in text.splitlines() if line.strip()), text)[:300]
-    return codes.OG117, f"onnx.checker rejects the file: {_cause(text, inputs) or first_line}"
+    return (
+        codes.OG117,
+        f"onnx.checker rejects the file: {_cause(text, inputs, exporter) or first_line}",
+    )
 
 
-def _cause(text: str, inputs: Collection[str]) -> str:
+def _cause(text: str, inputs: Collection[str], exporter: str) -> str:
     node = _NODE.search(text)
     where = f"the node {node[1]!r} ({node[2]})" if node is not None else "a node"
     match = _UNSORTED.search(text)
     if match is not None:
-        return (
-            f"{where} reads {match[1]!r}, which no node before it computes. What edits the graph "
-            "after the export has removed, renamed or moved what makes that value"
+        return f"{where} reads {match[1]!r}, which no node before it computes. " + _written(
+            exporter, "removed, renamed or moved what makes that value"
         )
     match = _TWICE.search(text)
     if match is not None:
@@ -81,7 +104,20 @@ def _cause(text: str, inputs: Collection[str]) -> str:
         )
     match = _NO_OUTPUT.search(text)
     if match is not None:
-        return f"no node computes the graph's output {match[1]!r}: it was removed or renamed"
+        return f"no node computes the graph's output {match[1]!r}. " + _written(
+            exporter, "removed or renamed what makes it"
+        )
     if node is not None:
         return f"{where}: {text.strip().splitlines()[0].strip()}"
     return ""
+
+
+def _written(exporter: str, edited: str) -> str:
+    """Return who has written a graph with a hole in it."""
+    if exporter not in _EXPORTERS:
+        return f"What edits the graph after the export has {edited}"
+    other = _EXPORTERS[1 - _EXPORTERS.index(exporter)]
+    return (
+        f"torch's {exporter} exporter wrote it so: report it to PyTorch, and until then try "
+        f"export: {{exporter: {other}}}"
+    )

@@ -19,7 +19,9 @@ from onnx_gate.verify.export.export import Exported
 from onnx_gate.verify.inputs.draw import numpy_dtype
 from onnx_gate.verify.inspect.checker import check_file
 from onnx_gate.verify.inspect.lowering import deleted_constants, float64_inside, log_of_sigmoid
+from onnx_gate.verify.inspect.nodes import all_nodes, constants
 from onnx_gate.verify.inspect.opsets import changed_between, introduced_after
+from onnx_gate.verify.inspect.reduced import Reduced
 from onnx_gate.verify.inspect.sizes import inspect_sizes
 from onnx_gate.verify.source_lines import at, finding_at, of_node, workspace_of
 
@@ -37,17 +39,19 @@ _RANDOM = frozenset(
 )
 
 
-def inspect_graph(spec: ModelSpec, exported: Exported) -> list[Finding]:
-    """Return what is wrong or remarkable in the graph.
+def inspect_graph(
+    spec: ModelSpec, exported: Exported, reduced: Reduced | None = None
+) -> list[Finding]:
+    """Return what is wrong or remarkable in the graph, which computes in fewer bits if ``reduced``.
 
-    Raises ``GateError`` of kind ``inspect`` where ``onnx.checker`` rejects the file.
+    Raises ``GateError`` of kind ``inspect`` where ``onnx.checker`` and the runtime reject the file.
     """
-    check_file(exported.path, spec.inputs)
     root = workspace_of(spec.model)
     return [
+        *check_file(exported, spec),
         *_shapes(exported.path, exported.proto),
         *_opset(exported),
-        *_inputs(spec, exported),
+        *_inputs(spec, exported, reduced),
         *inspect_sizes(spec, exported, root),
         *_nodes(exported.proto, root),
         *log_of_sigmoid(exported.proto, root),
@@ -126,7 +130,7 @@ def _opset(exported: Exported) -> Iterator[Finding]:
     )
 
 
-def _inputs(spec: ModelSpec, exported: Exported) -> Iterator[Finding]:
+def _inputs(spec: ModelSpec, exported: Exported, reduced: Reduced | None) -> Iterator[Finding]:
     graph = {value.name: value for value in exported.proto.graph.input}
     joined = join_inputs(spec, exported)
     if len(joined) > 1 and not exported.input_names and not set(joined) & set(joined.values()):
@@ -148,7 +152,13 @@ def _inputs(spec: ModelSpec, exported: Exported) -> Iterator[Finding]:
                 f"the input {name!r} is float64; many runtimes take none",
             )
         kind = np.dtype(tensor_dtype_to_np_dtype(tensor.elem_type)) if tensor.elem_type else None
-        if kind is not None and kind != numpy_dtype(declared.dtype):
+        if kind is not None and reduced is not None and kind.name == reduced.dtype:
+            yield codes.OG121.finding(
+                f"the graph takes {kind.name} for {name!r}, as it computes in it: the values of "
+                f"{declared.dtype} are rounded to it on the way in",
+                severity="note",
+            )
+        elif kind is not None and kind != numpy_dtype(declared.dtype):
             yield codes.OG121.finding(
                 f"the graph takes {kind.name} for {name!r}, the manifest says {declared.dtype}",
             )
@@ -170,8 +180,8 @@ def _program(spec: ModelSpec, exported: Exported, root: Path | None) -> Iterator
 
 
 def _nodes(proto: onnx.ModelProto, root: Path | None) -> Iterator[Finding]:
-    constants = _constants(proto)
-    for node in _all_nodes(proto):
+    known = constants(proto)
+    for node in all_nodes(proto):
         code, text = codes.OG113, ""
         if node.op_type in _RANDOM:
             code = codes.OG114
@@ -179,7 +189,7 @@ def _nodes(proto: onnx.ModelProto, root: Path | None) -> Iterator[Finding]:
                 "the graph draws random numbers ({}): every run gives another result, and none of "
                 "them can be verified. Draw outside the model and pass the numbers in"
             )
-        elif node.op_type == "Dropout" and _true(node, 2, constants):
+        elif node.op_type == "Dropout" and _true(node, 2, known):
             text = "Dropout is alive in the graph ({}): it was exported in training mode"
         elif node.op_type == "BatchNormalization" and any(
             a.name == "training_mode" and a.i for a in node.attribute
@@ -197,30 +207,10 @@ def _nodes(proto: onnx.ModelProto, root: Path | None) -> Iterator[Finding]:
             )
 
 
-def _all_nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    pending = [*proto.graph.node, *(node for f in proto.functions for node in f.node)]
-    while pending:
-        node = pending.pop(0)
-        yield node
-        for attribute in node.attribute:
-            for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                pending.extend(graph.node)
-
-
-def _constants(proto: onnx.ModelProto) -> Mapping[str, onnx.TensorProto]:
-    constants = {tensor.name: tensor for tensor in proto.graph.initializer}
-    for node in _all_nodes(proto):
-        if node.op_type == "Constant":
-            for attribute in node.attribute:
-                if attribute.name == "value":
-                    constants[node.output[0]] = attribute.t
-    return constants
-
-
-def _true(node: onnx.NodeProto, index: int, constants: Mapping[str, onnx.TensorProto]) -> bool:
-    if len(node.input) <= index or node.input[index] not in constants:
+def _true(node: onnx.NodeProto, index: int, known: Mapping[str, onnx.TensorProto]) -> bool:
+    if len(node.input) <= index or node.input[index] not in known:
         return False
-    return bool(np.all(numpy_helper.to_array(constants[node.input[index]])))
+    return bool(np.all(numpy_helper.to_array(known[node.input[index]])))
 
 
 def _named(node: onnx.NodeProto) -> str:

@@ -22,6 +22,7 @@ from onnx_gate.report.model import (
     Metrics,
     ModelError,
     ModelResult,
+    Precision,
     Problem,
     Report,
     Run,
@@ -90,6 +91,25 @@ def everything() -> Report:
             "note": "no float64",
         }
     )
+    layer = {**node, "snr_db": 12.5, "total_db": 11.0, "gain": 1.5, "source": diagnosis.source}
+    proposal = {
+        "output": "logits",
+        "checks": 6,
+        "case": "typical/0",
+        "cosine": 0.9995,
+        "snr_db": 30.0,
+        "top1": 1.0,
+        "margin_db": 1.0,
+        "draws": 1,
+        "tolerance": {"cosine": 0.999, "snr_db": 29.0},
+    }
+    reduced = {
+        "how": "static",
+        "dtype": "int8",
+        "operators": {"QuantizeLinear": 4},
+        "proposals": (proposal, {**proposal, "output": "hidden"}),
+        "layers": (layer,),
+    }
     operators = {"exporter": "dynamo", "opset": 20, "bytes": 1, "nodes": 1, "operators": {"Mul": 1}}
     return whole(
         model(
@@ -103,6 +123,7 @@ def everything() -> Report:
             seconds=4.5,
             peak_memory=3 << 29,
             diagnosis=diagnosis,
+            precision=Precision.model_validate(reduced | {"suspect": layer}),
         ),
         ModelResult(
             name="gpt",
@@ -115,6 +136,7 @@ def everything() -> Report:
         model(
             "resnet",
             base="diverged",
+            precision=Precision.model_validate(reduced),
             reference="a.onnx",
             findings=findings,
             export=operators,

@@ -1,0 +1,1 @@
+"""Files that compute in fewer bits than their model: what each layer costs."""

@@ -1,0 +1,263 @@
+"""What each layer of a file costs that computes in fewer bits: its noise, on PyTorch's own inputs.
+
+The untouched module is recorded, and the values of the graph are joined to its values: by what they
+are, as names say little once a graph is quantised. Then the nodes run one by one; wherever a value
+of PyTorch's is reached it takes the place of the graph's, so that the layer behind it starts
+without the noise of those before it. Quantised values are compared as the numbers they stand for,
+and what is rounded behind a layer for the next one to read is that layer's cost.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnx_gate.deadline import Deadline, OutOfTime
+from onnx_gate.diagnose.graph.graph import Node, read_graph
+from onnx_gate.diagnose.graph.run_graph import run_until
+from onnx_gate.diagnose.graph.run_node import Runner
+from onnx_gate.diagnose.graph.values import Store, Value, kind_of
+from onnx_gate.diagnose.localize.origins import Origins
+from onnx_gate.diagnose.reduced.join import (
+    CUT_OFF,
+    join,
+    likeness_of_direction,
+    product_of,
+    samples,
+    snr,
+)
+from onnx_gate.diagnose.reduced.walk import RESTORING, Walk, is_restored
+from onnx_gate.diagnose.subject import Subject
+from onnx_gate.diagnose.trace.record_file import record_file
+from onnx_gate.diagnose.trace.record_module import record_module
+from onnx_gate.diagnose.trace.trace import Trace
+from onnx_gate.report.model import LayerCost
+from onnx_gate.runtimes import state
+from onnx_gate.runtimes.base import Array
+from onnx_gate.runtimes.file_module import PLAIN, FileModule
+from onnx_gate.verify.inspect.reduced import Reduced
+
+# Noise below this is the rounding of float32, and no cost of fewer bits.
+QUIET_DB = 110.0
+# A layer is suspect that is as noisy as this, and that much noisier than the layers of its kind.
+_SUSPECT_DB: Mapping[str, float] = {"half": 40.0, "int8": 15.0}
+_FEW_BITS_DB = 9.0
+_OUTLIER_DB = 12.0
+_HEALED_DB = 1.0
+# Noise is that of a wrong scale where that much of it goes at the right one, and it is off by this.
+_GAIN_DB = 6.0
+_GAIN = 0.1
+
+
+_AROUND = (*RESTORING, "DynamicQuantizeLinear", "Cast", "Mul")
+_PRODUCTS = ("Conv", "MatMul", "Gemm", "LSTM", "GRU")
+
+
+@dataclass(frozen=True)
+class _Noise:
+    """The noise of the value ``name``, and its ``gain`` where it is the noise of a wrong scale."""
+
+    name: str
+    snr_db: float
+    gain: float | None
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """What the layers of a file cost, in the order of the graph.
+
+    ``suspect`` is much noisier than the others and than its bits explain, and with PyTorch's value in
+    its place the output is nearer to PyTorch's.
+    """
+
+    layers: tuple[LayerCost, ...] = ()
+    suspect: LayerCost | None = None
+
+
+def weigh_layers(subject: Subject, reduced: Reduced, seconds: float) -> Weighed:
+    """Return what the layers of a file cost on one case.
+
+    Nothing where nothing could be joined within ``seconds``; raises ``Refusal`` where the module
+    does not take the inputs.
+    """
+    store = Store(subject.folder / "layers", subject.memory)
+    deadline = Deadline(seconds)
+    trace = Trace()
+    try:
+        _record(subject, trace, store)
+        graph = read_graph(subject.exported.proto, subject.exported.path)
+        runner = Runner(graph, PLAIN, subject.folder, subject.threads)
+        walk = Walk(graph, runner, trace, subject.graph_inputs)
+        feeds = subject.feeds()
+        total = join(walk, feeds, deadline)
+        origins = Origins(subject)
+        layers = [
+            _layer(walk, origins, subject, noise, total[noise.name])
+            for noise in _local(walk, feeds, deadline)
+            if noise.snr_db < QUIET_DB
+        ]
+        layers = _distinct(layers)
+        suspects = _noisy(layers, reduced)
+        # Behind the first that is wrong others may seem so, with a value taken for another.
+        suspect = next((each for each in suspects if _heals(walk, feeds, subject, each)), None)
+        return Weighed(tuple(layers), suspect)
+    except OutOfTime:
+        return Weighed()
+    finally:
+        store.clear()
+
+
+def _record(subject: Subject, trace: Trace, store: Store) -> None:
+    """Record what the module computes, or the file in its place."""
+    module = subject.eager.module
+    if isinstance(module, FileModule):
+        record_file(subject, module, trace, store)
+    else:
+        record_module(subject.eager, subject.arrays, trace, store, subject.workspace)
+
+
+def _distinct(layers: Sequence[LayerCost]) -> list[LayerCost]:
+    """Return one cost of each layer, the worst."""
+    worst: dict[tuple[str | None, str], LayerCost] = {}
+    for layer in layers:
+        other = worst.setdefault((layer.module, layer.name), layer)
+        if layer.snr_db < other.snr_db:
+            worst[layer.module, layer.name] = layer
+    return list(worst.values())
+
+
+def _noisy(layers: Sequence[LayerCost], reduced: Reduced) -> list[LayerCost]:
+    """Return the layers that are much noisier than most, and than their bits explain, in order."""
+    limit = _SUSPECT_DB.get(reduced.how, _SUSPECT_DB.get(reduced.dtype, _FEW_BITS_DB))
+    if len(layers) > 1:
+        best = sorted(each.snr_db for each in layers)[1:]
+        limit = min(limit, statistics.median(best) - _OUTLIER_DB)
+    return [each for each in layers if each.snr_db < limit]
+
+
+def _heals(walk: Walk, feeds: Mapping[str, Value], subject: Subject, suspect: LayerCost) -> bool:
+    """Return whether the output is nearer to PyTorch's with its value in place of the layer's.
+
+    It is not where the graph has moved factors from one layer to the next, and is right.
+    """
+    expected = subject.eager.run(subject.arrays).arrays[subject.output]
+    output, name = walk.graph.outputs[subject.output], suspect.output
+    if name == output:
+        return True
+    array = walk.traced[name].array
+    scale = walk.scale(name)
+    healed = {name: array if scale is None else scale.quantised(array)}
+    before, after = (
+        run_until(walk.runner, feeds, [output], overrides)[output] for overrides in ({}, healed)
+    )
+    return snr(after, expected) > snr(before, expected) + _HEALED_DB
+
+
+def _local(walk: Walk, feeds: Mapping[str, Value], deadline: Deadline) -> Iterator[_Noise]:
+    """Yield the noise of each value that PyTorch has too, made of PyTorch's own values."""
+    values: dict[str, Value] = dict(feeds)
+    for node in walk.graph.ancestors(walk.graph.outputs):
+        if all(map(walk.graph.is_constant, node.outputs)):
+            continue
+        deadline.check()
+        for name, value in walk.runner.run(node, values).items():
+            values[name] = value
+            traced = walk.traced.get(name)
+            numbers = walk.number(name, value)
+            if traced is None or numbers is None or walk.is_read_quantised(name):
+                continue
+            quantised = kind_of(value) != "f"
+            if quantised and node.op_type == "QuantizeLinear" and is_restored(walk.graph, name):
+                continue
+            yield _noise(name, numbers, traced.array)
+            scale = walk.scale(name) if quantised else None
+            with np.errstate(all="ignore"):
+                values[name] = (
+                    traced.array.astype(value.dtype)
+                    if scale is None
+                    else scale.quantised(traced.array)
+                )
+
+
+def _layer(
+    walk: Walk, origins: Origins, subject: Subject, noise: _Noise, total: float
+) -> LayerCost:
+    name = noise.name
+    region = _region(walk, name)
+    node = _chief(region)
+    traced = walk.traced[name]
+    if _is_product(node):
+        # What is cut off at zero is the ReLU's; its noise is the product's.
+        traced = product_of(walk.trace, traced, CUT_OFF) or traced
+    # A folded normalisation's value is made with the weights of the product before it.
+    owner = _owner(node, region, subject) if _is_product(node) else None
+    return LayerCost(
+        name=node.proto.name,
+        op_type=node.op_type,
+        output=name,
+        module=owner or origins.module(node, name, traced) or None,
+        snr_db=noise.snr_db,
+        total_db=total,
+        gain=noise.gain,
+        source=origins.source(node, name, traced),
+    )
+
+
+def _region(walk: Walk, name: str) -> list[Node]:
+    """Return the nodes that make a value of what PyTorch has before it, in order."""
+    graph = walk.graph
+    nodes: dict[int, Node] = {}
+    pending = [name]
+    while pending:
+        node = graph.producer.get(pending.pop())
+        if node is None or node.index in nodes:
+            continue
+        nodes[node.index] = node
+        for read in node.inputs:
+            taken = read in walk.traced and not walk.is_read_quantised(read)
+            if (
+                taken
+                and read in graph.producer
+                and graph.producer[read].op_type == "QuantizeLinear"
+            ):
+                taken = not is_restored(graph, read)
+            if not taken:
+                pending.append(read)
+    return [nodes[index] for index in sorted(nodes)]
+
+
+def _chief(region: Sequence[Node]) -> Node:
+    """Return the node that a layer is known by: its product, else the last that computes."""
+    products = [node for node in region if _is_product(node)]
+    others = [n for n in region if n.op_type not in _AROUND]
+    return (products or others or list(region))[-1]
+
+
+def _is_product(node: Node) -> bool:
+    return any(product in node.op_type for product in _PRODUCTS)
+
+
+def _owner(product: Node, region: Sequence[Node], subject: Subject) -> str | None:
+    """Return the module whose weights a product reads, where the file has kept their names."""
+    made = {name: node for node in region for name in node.outputs}
+    reads = list(product.inputs)
+    reads += [name for read in product.inputs if read in made for name in made[read].inputs]
+    for weight, _ in state.tensors(subject.eager.module):
+        if any(read == weight or read.startswith(f"{weight}_") for read in reads):
+            return weight.rpartition(".")[0] or None
+    return None
+
+
+def _noise(name: str, actual: Array, expected: Array) -> _Noise:
+    db = snr(actual, expected)
+    a, e = samples(actual), samples(expected)
+    power = float(e @ e)
+    if db >= QUIET_DB or not math.isfinite(db) or not power:
+        return _Noise(name, db, None)
+    gain = float(a @ e) / power
+    wrong = abs(gain - 1) > _GAIN and likeness_of_direction(a, e) > db + _GAIN_DB
+    return _Noise(name, db, gain if wrong else None)

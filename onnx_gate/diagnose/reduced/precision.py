@@ -1,0 +1,164 @@
+"""The diagnosis of a file that computes in fewer bits: what each layer costs, and which costs too much."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from onnx_gate.diagnose.bench import PLAIN, Bench
+from onnx_gate.diagnose.reduced.join import snr
+from onnx_gate.diagnose.reduced.layers import weigh_layers
+from onnx_gate.diagnose.subject import Subject
+from onnx_gate.findings import codes
+from onnx_gate.report.model import (
+    Check,
+    Diagnosis,
+    Evidence,
+    Finding,
+    GraphNode,
+    LayerCost,
+    ModelResult,
+    NodeError,
+    Precision,
+)
+from onnx_gate.report.precision import decibels, layer_name
+from onnx_gate.runtimes.base import Refusal
+
+# Layers that the report lists, the costliest first.
+MOST = 50
+# With optimisations off it is that much nearer to PyTorch: then it is no matter of the bits.
+_OPTIMISED_DB = 6.0
+
+
+def clearest(result: ModelResult) -> Check | None:
+    """Return the check on which layers are weighed: where it diverged, with the least noise.
+
+    What is wrong with a layer is wrong in all of them, and the least is hidden by values beyond
+    those that the scales were made for.
+    """
+    counting = [c for c in result.checks if not c.advice and c.metrics is not None]
+    wrong = [c for c in counting if c.verdict == "diverged"] or counting
+    return max(wrong, key=_nearness, default=None)
+
+
+def _nearness(check: Check) -> float:
+    db = check.metrics.snr_db if check.metrics is not None else None
+    return -math.inf if db is None or math.isinf(db) else float(db)
+
+
+def with_layers(subject: Subject, precision: Precision, seconds: float) -> Precision:
+    """Add what the layers cost; where one is suspect no tolerance is proposed that lets it pass."""
+    if subject.reduced is None:
+        return precision
+    try:
+        weighed = weigh_layers(subject, subject.reduced, seconds)
+    except Refusal:
+        return precision
+    suspect = weighed.suspect
+    worst = sorted(weighed.layers, key=lambda each: (each is not suspect, each.snr_db))[:MOST]
+    update: dict[str, Any] = {"layers": tuple(worst), "suspect": suspect}
+    return precision.model_copy(update=update | ({"proposals": ()} if suspect else {}))
+
+
+def suspicion(precision: Precision) -> tuple[Finding, ...]:
+    """Return what to say of the layer that costs more than its bits explain.
+
+    An error where a scale is wrong: no tolerance is meant to let that through. Other noise may be
+    what the owner has decided to bear.
+    """
+    suspect = precision.suspect
+    if suspect is None:
+        return ()
+    cause = "Look at its scale, its zero point and its weights"
+    if suspect.gain is not None:
+        cause = f"Its output is {suspect.gain:.3g} times PyTorch's, so one of its scales is wrong"
+    return (
+        codes.OG415.finding(
+            f"{layer_name(suspect)} is {decibels(suspect.snr_db)} of signal to noise on PyTorch's own "
+            f"inputs, {_others(suspect, precision.layers)}: more noise than {precision.dtype} explains. "
+            f"{cause}",
+            severity="warning" if suspect.gain is None else "error",
+            file=suspect.source.file if suspect.source is not None else None,
+            line=suspect.source.line if suspect.source is not None else None,
+        ),
+    )
+
+
+def of_layers(subject: Subject, precision: Precision, seconds: float) -> Diagnosis | None:
+    """Return the diagnosis that a check diverged by what its layers cost.
+
+    ``None`` where no layer could be weighed, and where optimisations cost more than all layers.
+    """
+    layers = precision.layers
+    if not layers or _optimised(subject, seconds):
+        return None
+    # Rounding the inputs is nobody's line.
+    worst = precision.suspect or next((each for each in layers if each.module), layers[0])
+    outcome = f"{layer_name(worst)}: {decibels(worst.snr_db)}, {_others(worst, layers)}"
+    if precision.suspect is not None:
+        outcome += f"; {precision.dtype} does not explain that"
+    ordered = sorted(layers, key=lambda each: _position(subject, each))
+    return Diagnosis(
+        runtime=subject.check.runtime,
+        case=subject.check.case,
+        output=subject.check.output,
+        blame="reduced precision",
+        evidence=(
+            Evidence(
+                kind="layers",
+                decisive=True,
+                experiment="each layer alone on PyTorch's own values of its inputs, signal to noise",
+                outcome=outcome,
+                agrees=False,
+                error=_share(worst.snr_db),
+            ),
+        ),
+        node=GraphNode(
+            name=worst.name, op_type=worst.op_type, output=worst.output, module=worst.module
+        ),
+        source=worst.source,
+        nodes=tuple(
+            NodeError(
+                name=each.name,
+                op_type=each.op_type,
+                output=each.output,
+                module=each.module,
+                error=_share(each.total_db),
+                born=_share(each.snr_db),
+            )
+            for each in ordered
+        ),
+        guilty=ordered.index(worst),
+    )
+
+
+def _others(worst: LayerCost, layers: Sequence[LayerCost]) -> str:
+    others = [each.snr_db for each in layers if each is not worst and each != worst]
+    if not others:
+        return "and no other is noisy at all"
+    return f"the others from {decibels(min(others))} to {decibels(max(others))}"
+
+
+def _position(subject: Subject, layer: LayerCost) -> int:
+    names = [output for node in subject.exported.proto.graph.node for output in node.output]
+    return names.index(layer.output) if layer.output in names else len(names)
+
+
+def _optimised(subject: Subject, seconds: float) -> bool:
+    """Return whether the file is much nearer to PyTorch with optimisations off."""
+    if subject.runtime.optimization == "off" or subject.check.metrics is None:
+        return False
+    expected = subject.eager.run(subject.arrays).arrays[subject.output]
+    plain = Bench(subject, seconds).runtime(PLAIN, subject.arrays)
+    if plain.array is None or plain.array.shape != expected.shape:
+        return False
+    usual = subject.check.metrics.snr_db
+    return usual is not None and snr(plain.array, expected) > usual + _OPTIMISED_DB
+
+
+def _share(db: float) -> float:
+    """Return noise over signal, as amplitudes."""
+    if math.isinf(db):
+        return math.inf if db < 0 else 0.0
+    return float(10 ** (-db / 20))

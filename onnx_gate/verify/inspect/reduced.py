@@ -1,0 +1,152 @@
+"""Whether a file computes in fewer bits than its module, read from the graph without running it.
+
+Such a file is no export that went wrong: its numbers are meant to differ, by what its bits cost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import onnx
+import torch
+from onnx import TensorProto
+
+from onnx_gate.report.model import ReducedHow
+from onnx_gate.runtimes import state
+from onnx_gate.runtimes.file_module import FileModule
+from onnx_gate.verify.inspect.nodes import all_nodes, constants
+
+# Operators of ONNX and of ONNX Runtime that compute with the scale of the values they get.
+_DYNAMIC = frozenset(
+    {
+        "DynamicQuantizeLinear",
+        "DynamicQuantizeMatMul",
+        "DynamicQuantizeLSTM",
+        "MatMulInteger",
+        "MatMulIntegerToFloat",
+        "ConvInteger",
+    }
+)
+# Products with weights in blocks of few bits, and how many bits where no attribute says so.
+_BLOCKS: Mapping[str, int] = {
+    "MatMulNBits": 4,
+    "GatherBlockQuantized": 4,
+    "MatMulBnb4": 4,
+    "QMoE": 4,
+}
+HALF: Mapping[int, str] = {
+    TensorProto.FLOAT16: "float16",
+    TensorProto.BFLOAT16: "bfloat16",
+}
+# A file is in half precision where this share of its floating-point weights is.
+_MOST = 0.5
+# The gate's own exporters write what the module says; whatever is quantised there is the module's.
+_FAITHFUL = ("dynamo", "torchscript")
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """How a file computes in fewer bits.
+
+    ``dtype`` is that of the quantised values, or of the weights where only these are;
+    ``operators`` are those that say so, each with their number.
+    """
+
+    how: ReducedHow
+    dtype: str
+    operators: Mapping[str, int]
+
+    @property
+    def is_half(self) -> bool:
+        """Whether it is floating-point, and only shorter."""
+        return self.how == "half"
+
+
+def reduced_precision(
+    proto: onnx.ModelProto, exporter: str, module: torch.nn.Module
+) -> Reduced | None:
+    """Return how a file made from ``module`` computes in fewer bits, ``None`` where it does not.
+
+    ``proto`` need not hold the weights' values. Where another file is in the module's place, that
+    may compute in as few.
+    """
+    reduced = _of_file(proto) if exporter not in _FAITHFUL else None
+    if reduced is not None and isinstance(module, FileModule):
+        other = _of_file(onnx.load(str(module.path), load_external_data=False))
+        return None if other is not None and other.how == reduced.how else reduced
+    return None if reduced is not None and reduced.is_half and not _is_wide(module) else reduced
+
+
+def _of_file(proto: onnx.ModelProto) -> Reduced | None:
+    nodes = list(all_nodes(proto))
+    counts = Counter(node.op_type for node in nodes)
+    integer = _integer(nodes, counts, constants(proto))
+    if integer is not None:
+        return integer
+    dtype = _half(proto.graph.initializer)
+    if dtype is None:
+        return None
+    return Reduced("half", dtype, {"Cast": counts["Cast"]} if counts["Cast"] else {})
+
+
+def _integer(
+    nodes: Iterable[onnx.NodeProto],
+    counts: Mapping[str, int],
+    known: Mapping[str, onnx.TensorProto],
+) -> Reduced | None:
+    static = {n: c for n, c in counts.items() if n == "QuantizeLinear" or _is_qlinear(n)}
+    if static:
+        names = {n: c for n, c in counts.items() if n in static or n == "DequantizeLinear"}
+        return Reduced("static", _stored(nodes, known) or "int8", names)
+    dynamic = {name: count for name, count in counts.items() if name in _DYNAMIC}
+    if dynamic:
+        return Reduced("dynamic", "int8", dynamic)
+    blocks = {name: count for name, count in counts.items() if name in _BLOCKS}
+    if blocks:
+        bits = next(_bits(node) for node in nodes if node.op_type in _BLOCKS)
+        return Reduced("weights", f"int{bits}", blocks)
+    if counts.get("DequantizeLinear"):
+        names = {"DequantizeLinear": counts["DequantizeLinear"]}
+        return Reduced("weights", _stored(nodes, known) or "int8", names)
+    return None
+
+
+def _is_qlinear(op_type: str) -> bool:
+    return op_type.startswith("QLinear") or op_type in ("QGemm", "QAttention", "QEmbedLayerNorm")
+
+
+def _stored(nodes: Iterable[onnx.NodeProto], known: Mapping[str, onnx.TensorProto]) -> str | None:
+    """Return the dtype of most weights that are dequantised, without their sign."""
+    kinds: Counter[str] = Counter()
+    for node in nodes:
+        if node.op_type == "DequantizeLinear" and node.input[0] in known:
+            tensor = known[node.input[0]]
+            name = TensorProto.DataType.Name(tensor.data_type).lower()
+            if tensor.data_type != TensorProto.INT32:  # a bias
+                kinds[name.removeprefix("u")] += math.prod(tensor.dims)
+    return kinds.most_common(1)[0][0] if kinds else None
+
+
+def _bits(node: onnx.NodeProto) -> int:
+    named = (a.i for a in node.attribute if a.name == "bits")
+    return int(next(named, _BLOCKS[node.op_type]))
+
+
+def _half(weights: Iterable[onnx.TensorProto]) -> str | None:
+    sizes: Counter[str] = Counter()
+    for tensor in weights:
+        if tensor.data_type in HALF:
+            sizes[HALF[tensor.data_type]] += math.prod(tensor.dims)
+        elif tensor.data_type in (TensorProto.FLOAT, TensorProto.DOUBLE):
+            sizes["wide"] += math.prod(tensor.dims)
+    name = sizes.most_common(1)[0][0] if sizes else "wide"
+    return name if name != "wide" and sizes[name] > _MOST * sizes.total() else None
+
+
+def _is_wide(module: torch.nn.Module) -> bool:
+    """Return whether the module's own weights are wider than half precision."""
+    own = {t.dtype for _, t in state.tensors(module) if t.is_floating_point()}
+    return torch.float32 in own or torch.float64 in own

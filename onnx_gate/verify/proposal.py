@@ -1,0 +1,125 @@
+"""A tolerance for a file that computes in fewer bits, from what its checks have just measured."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnx_gate.report.model import Proposal
+from onnx_gate.runtimes.base import Array
+from onnx_gate.verify.inputs.sizes import Sizes
+from onnx_gate.verify.judge.criteria import top_agreement
+from onnx_gate.verify.judge.judgement import is_floating
+
+# What is left to the worst check where no two draws of equal sizes say more.
+LEAST_DB, USUAL_DB = 1.0, 3.0
+# An output with more classes than this is no classifier's.
+_CLASSES = 1 << 20
+_CLASSIFIER = ("logit", "prob", "score", "class")
+# With no row of n that disagrees, at most 3 / n of all rows do, at 95 % confidence.
+_RULE_OF_THREE = 3.0
+_LEAST_ROWS = 30
+
+
+@dataclass(frozen=True)
+class Measured:
+    """How near one output was in one check.
+
+    ``drawn``: the inputs are random, so that another case of the same ``sizes`` differs by the draw
+    alone. ``agreeing`` of ``rows`` have their largest element where PyTorch has it; there are none
+    where the output is no classifier's.
+    """
+
+    runtime: str
+    case: str
+    output: str
+    sizes: Sizes
+    drawn: bool
+    cosine: float
+    snr_db: float
+    agreeing: int = 0
+    rows: int = 0
+
+
+def top1_of(name: str, candidate: Array, expected: Array) -> tuple[int, int]:
+    """Return how many rows agree on their largest element, of how many.
+
+    None of none where the output does not look like a classifier's: two axes, or a name that says
+    so, and at least two classes.
+    """
+    named = any(word in name.lower() for word in _CLASSIFIER)
+    if (
+        not is_floating(expected.dtype)
+        or not expected.size
+        or not (expected.ndim == 2 or (named and expected.ndim > 2))
+        or not 2 <= expected.shape[-1] <= _CLASSES
+    ):
+        return 0, 0
+    rows = expected.size // expected.shape[-1]
+    share, _ = top_agreement(candidate, expected, 1)
+    return round(share * rows), rows
+
+
+def propose(measured: Iterable[Measured]) -> tuple[Proposal, ...]:
+    """Return a tolerance for each output that has a signal and a noise."""
+    by_output: dict[str, list[Measured]] = {}
+    for each in measured:
+        if math.isfinite(each.snr_db) and not math.isnan(each.cosine):
+            by_output.setdefault(each.output, []).append(each)
+    return tuple(_of_output(name, checks) for name, checks in by_output.items())
+
+
+def _of_output(name: str, checks: Sequence[Measured]) -> Proposal:
+    worst = min(checks, key=lambda each: each.snr_db)
+    cosine = min(each.cosine for each in checks)
+    apart = [abs(a.snr_db - b.snr_db) for a, b in _pairs(checks)]
+    margin = max(LEAST_DB, max(apart)) if apart else USUAL_DB
+    tolerance = {
+        "cosine": _cosine(cosine, margin),
+        "snr_db": math.floor(2 * (worst.snr_db - margin)) / 2,
+    }
+    rows = [each for each in checks if each.rows]
+    agreement = min((each.agreeing / each.rows for each in rows), default=None)
+    top1 = _top1(agreement, sum(each.rows for each in rows))
+    return Proposal(
+        output=name,
+        checks=len(checks),
+        case=worst.case,
+        cosine=cosine,
+        snr_db=worst.snr_db,
+        top1=agreement,
+        margin_db=margin,
+        draws=len(apart),
+        tolerance=tolerance | ({} if top1 is None else {"top1": top1}),
+    )
+
+
+def _pairs(checks: Sequence[Measured]) -> Iterable[tuple[Measured, Measured]]:
+    """Return the checks that differ in the draw of their inputs alone."""
+    alike: dict[tuple[str, tuple[tuple[str, int], ...]], list[Measured]] = {}
+    for each in checks:
+        if each.drawn:
+            alike.setdefault((each.runtime, tuple(sorted(each.sizes.items()))), []).append(each)
+    return (pair for group in alike.values() for pair in itertools.combinations(group, 2))
+
+
+def _cosine(worst: float, margin: float) -> float:
+    """Return the cosine with ``margin`` more noise, rounded down to two digits of what it lacks."""
+    lacks = max(1.0 - worst, float(np.finfo(np.float32).eps)) * 10 ** (margin / 10)
+    digits = 1 - math.floor(math.log10(lacks))
+    unit = 10.0**-digits
+    return round(max(1.0 - math.ceil(lacks / unit) * unit, -1.0), digits)
+
+
+def _top1(agreement: float | None, rows: int) -> float | None:
+    """Return the share of rows that may be asked to agree, ``None`` where that says nothing.
+
+    A check of one row agrees or does not, so one row that disagrees anywhere leaves nothing to ask.
+    """
+    if agreement is None or agreement < 1.0 or rows < _LEAST_ROWS:
+        return None
+    return math.floor(100 * (1 - _RULE_OF_THREE / rows)) / 100

@@ -1,0 +1,197 @@
+"""Quantised and half-precision files: recognised, a tolerance proposed, the layer with a fault named."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import onnx
+import pytest
+
+from onnx_gate.report import precision as words
+from onnx_gate.report.io import read_report
+from onnx_gate.report.model import ModelResult, Precision
+from onnx_gate.verify.inspect.reduced import reduced_precision
+from onnx_gate.verify.proposal import Measured, propose
+from tests.support import quantised
+from tests.support.gate import gate
+from tests.support.quantised import HOW, SHAPES
+
+pytestmark = [pytest.mark.slow, pytest.mark.process]
+
+KINDS = {
+    "static": ("static", "int8"),
+    "qoperator": ("static", "int8"),
+    "dynamic": ("dynamic", "int8"),
+    "int4": ("weights", "int4"),
+    "fp16": ("half", "float16"),
+    "fp16io": ("half", "float16"),
+}
+FILES = [
+    *((model, how) for model in SHAPES for how in HOW),
+    ("mlp", "qoperator"),
+    ("mlp", "fp16io"),
+]
+# A file, its correct twin, the product whose weights have a wrong scale, and the layer that it is.
+FAULTS = {
+    "cnn.bad": ("cnn", "static", 1, "body"),
+    "cnn.bad-stem": ("cnn", "dynamic", 0, "stem"),
+    "mlp.bad": ("mlp", "static", 1, "second"),
+    "mlp.bad-op": ("mlp", "qoperator", 1, "second"),
+    "block.bad": ("block", "static", 0, "qkv"),
+    "block.bad-int4": ("block", "int4", 1, "proj"),
+}
+
+
+def entry(model: str, file: str, tolerance: dict[str, float] | None = None) -> dict[str, object]:
+    shape = ", ".join(map(str, SHAPES[model]))
+    own = {} if tolerance is None else {"tolerance": tolerance}
+    return {"model": f"models.py:{model}", "onnx": file, "inputs": {"x": f"float32[{shape}]"}} | own
+
+
+def run(folder: Path, name: str, entries: Mapping[str, object]) -> dict[str, ModelResult]:
+    (folder / f"{name}.yml").write_text(json.dumps({"version": 1, "models": entries}))
+    done = gate("run", "--manifest", f"{name}.yml", "--no-cache", "--output", name, cwd=folder)
+    (folder / f"{name}.txt").write_text(done.stdout + done.stderr)
+    return {m.name: m for m in read_report(folder / name / "report.json").models}
+
+
+@pytest.fixture(scope="session")
+def files(once: Callable[..., Path]) -> Path:
+    def fill(folder: Path) -> None:
+        shutil.copy(quantised.__file__, folder / "models.py")
+        for model, shape in SHAPES.items():
+            quantised.export(model, folder / f"{model}.onnx")
+            for how in (h for m, h in FILES if m == model):
+                quantised.quantise(
+                    folder / f"{model}.onnx", how, folder / f"{model}.{how}.onnx", shape
+                )
+        for name, (model, how, index, _) in FAULTS.items():
+            source = folder / f"{model}.{how}.onnx"
+            scale = quantised.scale_of(source, index)
+            quantised.with_wrong_scale(source, folder / f"{name}.onnx", scale, 1.6)
+
+    return once("quantised", fill)
+
+
+@pytest.fixture(scope="session")
+def first(files: Path, once: Callable[..., Path]) -> dict[str, ModelResult]:
+    """The first manifest that somebody writes: it names the files and no tolerance."""
+
+    def fill(folder: Path) -> None:
+        shutil.copytree(files, folder, dirs_exist_ok=True)
+        run(folder, "first", {f"{m}.{h}": entry(m, f"{m}.{h}.onnx") for m, h in FILES})
+
+    folder = once("quantised-first", fill)
+    return {m.name: m for m in read_report(folder / "first" / "report.json").models}
+
+
+@pytest.fixture(scope="session")
+def second(
+    files: Path, first: dict[str, ModelResult], once: Callable[..., Path]
+) -> dict[str, ModelResult]:
+    """The second: with the tolerances that the first run has proposed, and files with a fault."""
+
+    def proposed(model: str, how: str) -> dict[str, float]:
+        found = first[f"{model}.{how}"].precision
+        assert found is not None
+        return dict(found.proposals[0].tolerance)
+
+    def fill(folder: Path) -> None:
+        shutil.copytree(files, folder, dirs_exist_ok=True)
+        entries = {f"{m}.{h}": entry(m, f"{m}.{h}.onnx", proposed(m, h)) for m, h in FILES}
+        entries |= {n: entry(m, f"{n}.onnx", proposed(m, h)) for n, (m, h, *_) in FAULTS.items()}
+        run(folder, "second", entries)
+
+    folder = once("quantised-second", fill)
+    return {m.name: m for m in read_report(folder / "second" / "report.json").models}
+
+
+@pytest.mark.parametrize(("model", "how"), FILES)
+def test_it_is_recognised_and_weighed(model: str, how: str, first: dict[str, ModelResult]) -> None:
+    result = first[f"{model}.{how}"]
+    found = result.precision
+    assert found is not None
+    assert (found.how, found.dtype) == KINDS[how]
+    assert result.diagnosis is not None
+    assert result.diagnosis.blame == "reduced precision"
+    assert found.suspect is None
+    assert found.layers == tuple(sorted(found.layers, key=lambda each: each.snr_db))
+    # The costliest layers are products, each of a module and of a line of the user's.
+    named = [each.module for each in found.layers if each.module is not None]
+    assert named
+    assert any(each.source is not None for each in found.layers)
+    (proposal,) = found.proposals
+    assert proposal.tolerance["snr_db"] < proposal.snr_db
+    assert ("top1" in proposal.tolerance) == (model != "block" and proposal.top1 == 1.0)
+    if how.startswith("fp16"):
+        assert proposal.snr_db > 45
+        assert any(f.code == ("OG117" if how == "fp16" else "OG121") for f in result.findings)
+
+
+@pytest.mark.parametrize(("model", "how"), FILES)
+def test_it_passes_with_the_tolerance_that_is_proposed(
+    model: str, how: str, second: dict[str, ModelResult]
+) -> None:
+    assert second[f"{model}.{how}"].verdict == "pass"
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_wrong_scale_is_caught_and_its_layer_named(
+    name: str, second: dict[str, ModelResult]
+) -> None:
+    result = second[name]
+    assert result.verdict == "diverged"
+    assert result.diagnosis is not None
+    assert result.diagnosis.node is not None
+    assert result.diagnosis.node.module == FAULTS[name][3]
+    assert result.precision is not None
+    suspect = result.precision.suspect
+    assert suspect is not None
+    assert suspect.gain is not None
+    assert suspect.gain == pytest.approx(1.6, abs=0.35)
+    assert not result.precision.proposals
+
+
+def test_a_float_file_is_none_of_them(files: Path) -> None:
+    proto = onnx.load(str(files / "mlp.onnx"))
+    assert reduced_precision(proto, "file", quantised.mlp()) is None
+    half = onnx.load(str(files / "mlp.fp16.onnx"))
+    assert reduced_precision(half, "file", quantised.mlp()) is not None
+    assert reduced_precision(half, "file", quantised.mlp().half()) is None
+    # What the gate's own exporters write is what the module says.
+    assert reduced_precision(half, "dynamo", quantised.mlp()) is None
+
+
+def measured(
+    snr: float, cosine: float, case: str = "a", drawn: bool = True, agreeing: int = 20
+) -> Measured:
+    return Measured("ort", case, "logits", {"batch": 2}, drawn, cosine, snr, agreeing, 20)
+
+
+def test_a_proposal_leaves_what_two_draws_are_apart() -> None:
+    (proposal,) = propose([measured(30.0, 0.9995), measured(34.0, 0.9998, "b")])
+    assert proposal.case == "a"
+    assert (proposal.margin_db, proposal.draws) == (4.0, 1)
+    assert proposal.tolerance == {"cosine": 0.9987, "snr_db": 26.0, "top1": 0.92}
+    assert words.yaml((proposal,)) == "tolerance: {cosine: 0.9987, snr_db: 26, top1: 0.92}"
+
+
+def test_a_proposal_without_draws_or_agreement() -> None:
+    (proposal,) = propose([measured(30.2, 0.99, drawn=False, agreeing=19)])
+    assert (proposal.margin_db, proposal.draws) == (3.0, 0)
+    assert proposal.tolerance == {"cosine": 0.98, "snr_db": 27.0}
+
+
+def test_two_outputs_have_a_tolerance_each() -> None:
+    checks = [measured(30.0, 0.9995), Measured("ort", "a", "a.b", {}, False, 0.9, 10.0)]
+    text = words.yaml(propose(checks))
+    assert text.startswith("outputs: {logits: {cosine: ")
+    assert '"a.b": {cosine: ' in text
+
+
+def test_the_words() -> None:
+    line = words.kind_line(Precision(how="static", dtype="int8", operators={"QuantizeLinear": 4}))
+    assert line == "int8 with fixed scales (4 QuantizeLinear)"

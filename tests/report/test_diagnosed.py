@@ -1,0 +1,21 @@
+"""A diagnosis in words: whom it blames."""
+
+from __future__ import annotations
+
+import pytest
+
+from onnx_gate.report.diagnosed import sentence
+from onnx_gate.report.model import Diagnosis
+
+
+@pytest.mark.parametrize(
+    ("runtime", "words"),
+    [
+        ("onnxruntime", "A kernel of ONNX Runtime: the graph is right, and ONNX Runtime computes"),
+        ("onnxruntime:cuda", "A kernel of ONNX Runtime: "),
+        ("openvino", "A kernel of openvino: the graph is right, and openvino computes it wrongly."),
+    ],
+)
+def test_a_kernel_is_that_of_the_runtime_that_diverged(runtime: str, words: str) -> None:
+    diagnosis = Diagnosis(runtime=runtime, case="typical/0", output="y", blame="kernel")
+    assert sentence(diagnosis).startswith(words)
