@@ -40,6 +40,8 @@ CASES: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {
     ),
     "erf": ("Erf", (), {}),
     "gelu": ("Gelu", (), {}),
+    "resize": ("Resize", (), {}),
+    "fused": ("FusedGelu", (), {}),
     "gelu, tanh": ("Gelu", (), {"approximate": "tanh"}),
 }
 
@@ -48,8 +50,15 @@ CASES: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {
 def test_an_operator_is_the_one_of_onnx(tmp_path: Path, name: str) -> None:
     kind, shape, attributes = CASES[name]
     weights = {"w": RNG.normal(size=shape).astype(np.float32)} if shape else {}
+    if kind == "Resize":
+        weights = {"scales": np.array([1, 1, 2, 2], np.float32)}
+        node = helper.make_node(kind, ["x", "", "scales"], ["y"], mode="linear")
+    elif kind == "FusedGelu":  # one that the evaluator does not know
+        node = helper.make_node("QuickGelu", ["x"], ["y"], domain="com.microsoft", alpha=1.5)
+    else:
+        node = helper.make_node(kind, ["x", *weights], ["y"], **attributes)
     graph = helper.make_graph(
-        [helper.make_node(kind, ["x", *weights], ["y"], **attributes)],
+        [node],
         "one",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, IMAGE)],
         [helper.make_empty_tensor_value_info("y")],
@@ -57,7 +66,12 @@ def test_an_operator_is_the_one_of_onnx(tmp_path: Path, name: str) -> None:
     )
     path = tmp_path / "one.onnx"
     onnx.save(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), path
+        helper.make_model(
+            graph,
+            opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)],
+            ir_version=9,
+        ),
+        path,
     )
     feeds = {"x": RNG.normal(size=IMAGE).astype(np.float32)}
     (expected,) = ort.InferenceSession(str(path)).run(None, feeds)

@@ -1,6 +1,8 @@
 """An ONNX graph evaluated node by node, in its own precision or in float64.
 
-ONNX's own reference evaluator, with PyTorch in the place of its slowest operators.
+ONNX's own reference evaluator, with PyTorch in the place of its slowest operators. What it does not
+know, or does element by element in Python, is run by ONNX Runtime in the graph's own precision: one
+rounding among many that are not made.
 """
 
 from __future__ import annotations
@@ -12,11 +14,13 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import torch
 import torch.nn.functional as F
 from onnx import TensorProto, numpy_helper
+from onnx.helper import np_dtype_to_tensor_dtype
 from onnx.reference import ReferenceEvaluator
-from onnx.reference.op_run import OpRun
+from onnx.reference.op_run import OpRun, RuntimeContextError
 from onnx.reference.ops.op_average_pool import AveragePool_19 as _AveragePool
 from onnx.reference.ops.op_max_pool import MaxPool as _MaxPool
 
@@ -25,11 +29,10 @@ from onnx_gate.runtimes.base import Array
 NARROW = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 # Attributes that hold the dtype of what an operator makes.
 _DTYPES = frozenset({"to", "dtype", "output_dtype"})
-# What the evaluator computes element by element in Python: not asked of more elements than this.
+# What the evaluator computes element by element in Python.
 _SLOW = frozenset(
     {"Resize", "Upsample", "GridSample", "RoiAlign", "NonMaxSuppression", "DeformConv"}
 )
-_SLOW_ELEMENTS = 20_000
 
 After = Callable[["Step"], None]
 
@@ -51,9 +54,11 @@ class Evaluator:
     def __init__(self, path: Path, *, wide: bool) -> None:
         proto = onnx.load(str(path))
         self._wide = wide
+        self._opsets, self._ir_version = proto.opset_import, proto.ir_version
+        self._sessions: dict[Any, ort.InferenceSession] = {}
         self._after: After | None = None
         self._ends = 0.0
-        self._evaluator = ReferenceEvaluator(widened(proto) if wide else proto, new_ops=list(_OPS))
+        self._evaluator = _Evaluator(widened(proto) if wide else proto, new_ops=list(_OPS))
         for node in self._evaluator.rt_nodes_:
             self._wrap(node)
 
@@ -77,10 +82,13 @@ class Evaluator:
         def watched(*inputs: Any, **options: Any) -> Any:
             if time.monotonic() > self._ends:
                 raise TooSlow(node.op_type)
-            sizes = [x.size for x in inputs if isinstance(x, np.ndarray)]
-            if node.op_type in _SLOW and max(sizes, default=0) > _SLOW_ELEMENTS:
-                raise TooSlow(node.op_type)
-            outputs = run(*inputs, **options)
+            if node.op_type in _SLOW:
+                outputs = self._by_runtime(node.onnx_node, inputs)
+            else:
+                try:
+                    outputs = run(*inputs, **options)
+                except Exception:  # an operator that the evaluator does not know, or not so
+                    outputs = self._by_runtime(node.onnx_node, inputs)
             if self._after is not None:
                 # What an operator returns may be what it was given.
                 outputs = tuple(np.array(o) if isinstance(o, np.ndarray) else o for o in outputs)
@@ -88,6 +96,84 @@ class Evaluator:
             return outputs
 
         node.run = watched
+
+    def _by_runtime(self, node: onnx.NodeProto, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """Run one node in ONNX Runtime, in float32 where everything else is float64."""
+        arrays = {
+            f"input_{number}": array.astype(np.float32)
+            if self._wide and array.dtype == np.float64
+            else np.ascontiguousarray(array)
+            for number, array in enumerate(inputs)
+            if array is not None
+        }
+        key = (id(node), tuple((name, array.dtype) for name, array in arrays.items()))
+        if key not in self._sessions:
+            self._sessions[key] = self._open(node, len(inputs), arrays)
+        made = iter(self._sessions[key].run(None, arrays))
+        outputs = [next(made) if name else None for name in node.output]
+        return tuple(
+            each.astype(np.float64) if self._wide and each is not None and is_narrow(each) else each
+            for each in outputs
+        )
+
+    def _open(
+        self, node: onnx.NodeProto, count: int, arrays: Mapping[str, Array]
+    ) -> ort.InferenceSession:
+        one = onnx.NodeProto()
+        one.CopyFrom(node)
+        names = [f"input_{number}" for number in range(count)]
+        one.input[:] = [name if name in arrays else "" for name in names]
+        graph = onnx.helper.make_graph(
+            [one],
+            "one",
+            [
+                onnx.helper.make_tensor_value_info(name, np_dtype_to_tensor_dtype(a.dtype), None)
+                for name, a in arrays.items()
+            ],
+            [onnx.helper.make_empty_tensor_value_info(name) for name in node.output if name],
+        )
+        model = onnx.helper.make_model(
+            graph, opset_imports=self._opsets, ir_version=self._ir_version
+        )
+        options = ort.SessionOptions()
+        options.log_severity_level = 4
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        return ort.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+
+
+class _Unknown:
+    """Stands for an operator that the evaluator has nothing for."""
+
+    has_linked_attribute = False
+
+    def __init__(self, node: onnx.NodeProto, _: object) -> None:
+        self.onnx_node, self.op_type = node, node.op_type
+        self.input, self.output = node.input, node.output
+
+    def need_context(self) -> bool:
+        """Return whether it reads values of the graph around it."""
+        return False
+
+    def run(self, *inputs: Any, **options: Any) -> Any:
+        """Say that it cannot."""
+        raise NotImplementedError(self.op_type)
+
+
+class _Evaluator(ReferenceEvaluator):
+    """One that may be asked about operators that it does not know."""
+
+    def _load_impl(self, node: onnx.NodeProto, input_types: Any = None) -> Any:
+        try:
+            return super()._load_impl(node, input_types)
+        except RuntimeContextError:
+            if input_types is None:
+                raise
+            return _Unknown
+        except Exception:
+            return _Unknown
 
 
 def is_narrow(array: Array) -> bool:
