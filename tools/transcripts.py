@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = (ROOT / "docs" / "tutorial.md",)
+PAGES = (ROOT / "docs" / "tutorial.md", ROOT / "docs" / "init.md")
 README = ROOT / "README.md"
 EXAMPLES = "--manifest examples/"
 _FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.M | re.S)

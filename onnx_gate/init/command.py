@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -70,7 +71,7 @@ def init(options: InitOptions, say: Callable[[str], None]) -> bool:
         files.write()
     for line in files.lines():
         say(line)
-    output = manifest.parent / OUTPUT
+    output = Path(os.path.relpath(manifest.parent / OUTPUT))
     report = verify_and_deliver(load(options.manifest), Options(output=output, models=(name,)))
     for line in describe.after(report, name, manifest.name):
         say(line)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -12,9 +13,11 @@ from torch import fx, nn
 
 from onnx_gate.init.facts import Facts, Layer, Parameter
 from onnx_gate.runtimes import state
+from onnx_gate.workers.forked import run_forked
 
 _SIZES = ("in_features", "in_channels", "num_embeddings", "input_size", "embed_dim", "num_features")
 _MAX_LAYERS = 40
+_SECONDS = 60.0
 # Operations after which an axis is still where it was.
 _SAME_SHAPE = ("to", "float", "contiguous", "clone", "type", "half", "double", "detach", "type_as")
 
@@ -156,22 +159,26 @@ class _Follower(fx.Tracer):
 
 
 def _uses(module: nn.Module) -> dict[str, tuple[Layer, ...]]:
-    """The layers that each parameter of ``forward`` reaches first."""
+    """The layers that each parameter of ``forward`` reaches first.
+
+    It is followed in a fork: what ``forward`` keeps of its stand-ins would be in later calls' way.
+    """
     if isinstance(module, torch.jit.ScriptModule | fx.GraphModule):
         return {}
+    answer, _ = run_forked(lambda: dict(_followed(module)), _SECONDS)
+    return {name: tuple(Layer(**each) for each in uses) for name, uses in answer.items()}
+
+
+def _followed(module: nn.Module) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     optional = {each.name: None for each in _parameters(module) if not each.required}
     tracer = _Follower()
-    with suppress(Exception, RecursionError):
+    with suppress(Exception):
         tracer.trace(module, concrete_args=optional or None)
     graph = getattr(tracer, "graph", None)
-    if graph is None:
-        return {}
     parts = dict(module.named_modules())
-    return {
-        str(node.target).lstrip("*"): tuple(_reached(node, parts))
-        for node in graph.nodes
-        if node.op == "placeholder"
-    }
+    for node in graph.nodes if graph is not None else ():
+        if node.op == "placeholder":
+            yield str(node.target).lstrip("*"), [asdict(each) for each in _reached(node, parts)]
 
 
 def _reached(start: fx.Node, parts: Mapping[str, nn.Module]) -> Iterator[Layer]:

@@ -114,6 +114,18 @@ class Detector(nn.Module):
         return self.head(self.body(x))
 
 
+class Remembers(nn.Module):
+    """What follows its code gets into its state."""
+
+    def __init__(self):
+        super().__init__()
+        self.head, self.first = nn.Linear(6, 2), None
+
+    def forward(self, x):
+        self.first = x.sum() if self.first is None else self.first
+        return self.head(x) + self.first
+
+
 class Dictionary(nn.Module):
     def forward(self, parts: dict):
         return parts["a"] + parts["b"]
@@ -156,6 +168,7 @@ def learned(name: str, **kwargs: object) -> Learned:
             },
         ),
         ("Masked", {"tokens": ("int64", ("batch", "seq"), (0, 29))}),
+        ("Remembers", {"x": ("float32", ("batch", 6), None)}),
         ("Single", {"x": ("float32", (1, 4), None)}),
     ],
 )
