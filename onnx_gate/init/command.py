@@ -23,6 +23,7 @@ from onnx_gate.init.request import Identity, Request
 from onnx_gate.manifest import source
 from onnx_gate.manifest.find import NAMES, find_manifest
 from onnx_gate.manifest.load import load
+from onnx_gate.manifest.paths import is_program
 from onnx_gate.text import plain
 from onnx_gate.workers.pool import run_tasks
 from onnx_gate.workers.task import Task
@@ -103,11 +104,12 @@ def parse_arguments(texts: Iterable[str]) -> dict[str, Any]:
 def _relative(reference: str, folder: Path) -> str:
     """Return a target as the manifest names it: a file from the manifest's folder."""
     file, colon, attribute = reference.partition(":")
-    if not colon or not attribute:
+    if not is_program(reference) and not (colon and attribute):
         raise UserError(
-            f"{reference}: name what builds the model, file.py:attribute or package.module:attribute"
+            f"{reference}: name what builds the model, file.py:attribute or package.module:attribute, "
+            "or a file of TorchScript"
         )
-    if not file.endswith(".py"):
+    if not file.endswith(".py") and not is_program(reference):
         return reference
     path = Path(file).resolve()
     if not path.is_file():
@@ -117,7 +119,7 @@ def _relative(reference: str, folder: Path) -> str:
             f"{file} is outside of the manifest's folder {folder}; say where the manifest is to be "
             "with --manifest"
         )
-    return f"{path.relative_to(folder).as_posix()}:{attribute}"
+    return f"{path.relative_to(folder).as_posix()}{colon}{attribute}"
 
 
 def _check_free(manifest: Path, name: str) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from onnx_gate.errors import UserError
@@ -21,7 +22,7 @@ _WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 def model_name(reference: str) -> str:
     """Return what to call a model: its class, or its file where that is only called ``build``."""
     place, _, attribute = reference.partition(":")
-    last = attribute.rpartition(".")[2]
+    last = attribute.rpartition(".")[2] or Path(place).stem
     if re.fullmatch(r"(build|create|make|get|load)(_?model)?|model|net|Model|Net", last):
         last = re.sub(r"\.py$", "", place).rpartition("/")[2].rpartition(".")[2]
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", last)
@@ -39,8 +40,6 @@ def entry(name: str, reference: str, learned: Learned) -> str:
     lines += [f"      {line}" for line in inputs(learned)]
     if learned.call:
         lines.append(f"    call: {_flow(learned.call)}")
-    if learned.exporter:
-        lines.append(f"    export: {{exporter: {learned.exporter}}}")
     if learned.dims:
         lines.append(f"    dims: {_flow(learned.dims)}")
     if learned.recorded:

@@ -90,8 +90,8 @@ class Learned:
     """What the manifest's entry is made of.
 
     ``dims`` has the sizes of the dynamic dimensions that the gate's own do not fit. ``factory`` is
-    the source of a file that builds the model, ``exporter`` one other than the default, ``kwargs``
-    what its class is called with, ``call`` the arguments of ``forward`` that are no tensors.
+    the source of a file that builds the model, ``kwargs`` what its class is called with, ``call``
+    the arguments of ``forward`` that are no tensors.
     ``packages`` are the libraries that its modules come from. ``recorded`` names the stored calls.
     """
 
@@ -102,7 +102,6 @@ class Learned:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     call: Mapping[str, Any] = field(default_factory=dict)
     factory: str | None = None
-    exporter: str | None = None
     packages: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
     tries: int = 0

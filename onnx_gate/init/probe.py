@@ -17,13 +17,14 @@ from onnx_gate.init.construct import Construction, constructions
 from onnx_gate.init.facts import Attempt, Bound, Facts, Guess, Learned, Note
 from onnx_gate.init.look import facts_of
 from onnx_gate.init.request import Identity, Request
-from onnx_gate.manifest import InputSpec
+from onnx_gate.manifest import InputSpec, ModelSpec
 from onnx_gate.manifest.dimensions import is_computed, names_of, size_of
 from onnx_gate.manifest.nesting import parameters
+from onnx_gate.manifest.paths import is_program
 from onnx_gate.manifest.sizes import SIZES, roles
 from onnx_gate.runtimes.base import Array, first_line
 from onnx_gate.runtimes.torch_eager import Eager, seed_everything
-from onnx_gate.verify.build import load_object
+from onnx_gate.verify.build import build, load_object
 
 _LADDER = (1, 2, 3, 5, 7, 8, 16, 17, 32, 48, 64, 96, 100, 128, 160, 192, 224, 256, 288, 320, 400)
 _ENOUGH = 3
@@ -47,9 +48,15 @@ def _sentence(error: Exception) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
 
 
+def _target(request: Request) -> Any:
+    if is_program(request.reference):
+        return build(ModelSpec("init", request.reference, {}), request.workspace).module
+    return load_object(request.reference, request.workspace, request.reference)
+
+
 def identify(request: Request) -> Identity:
     """Return which class's calls to record."""
-    target = load_object(request.reference, request.workspace, request.reference)
+    target = _target(request)
     if isinstance(target, type) and issubclass(target, nn.Module):
         kind: type = target
     else:
@@ -70,7 +77,7 @@ def learn(request: Request) -> Learned:
 
     Raises what building it raises, and ``_NothingFits`` where nothing was taken.
     """
-    target = load_object(request.reference, request.workspace, request.reference)
+    target = _target(request)
     failure: Exception | None = None
     for made in constructions(
         target, request.reference, request.args, request.kwargs, request.config
@@ -180,9 +187,6 @@ def _described(made: Construction, trial: _Trial, attempt: Attempt, request: Req
         notes.append(
             Note("guessed", "use_cache: false, so that one call without a cache is verified")
         )
-    scripted = isinstance(trial.module, torch.jit.ScriptModule)
-    if scripted:
-        notes.append(Note("learned", "this is TorchScript, which only that exporter takes"))
     attempt, dims, varied = _vary(trial, attempt, request.varied)
     notes += [
         Note("learned", f"{name}: {guess.why}")
@@ -199,7 +203,6 @@ def _described(made: Construction, trial: _Trial, attempt: Attempt, request: Req
         kwargs=made.kwargs if made.factory is None else {},
         call=trial.call,
         factory=made.factory,
-        exporter="torchscript" if scripted else None,
         packages=_packages(trial.module),
         notes=tuple(notes),
         tries=trial.count,

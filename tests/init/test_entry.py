@@ -92,6 +92,7 @@ def test_where_nothing_can_be_added(old: str, words: str) -> None:
         ("pkg.nets.ranker:create_model", "ranker"),
         ("m.py:GPT2LMHead", "gpt2-lm-head"),
         ("m.py:outer.Net2", "net2"),
+        ("files/ranker.pt", "ranker"),
     ],
 )
 def test_a_model_is_called_by_what_it_is(reference: str, name: str) -> None:

@@ -177,6 +177,12 @@ def test_what_forward_takes(name: str, inputs: dict[str, object]) -> None:
     assert {n: (g.dtype, g.shape, g.range) for n, g in answer.inputs.items()} == inputs
 
 
+def test_a_file_of_torchscript_is_a_target(tmp_path: Path) -> None:
+    torch.jit.save(scripted(), str(tmp_path / "net.pt"))
+    answer = probe.learn(Request("net.pt", tmp_path))
+    assert {name: guess.shape for name, guess in answer.inputs.items()} == {"x": ("batch", 20)}
+
+
 def test_sizes_are_named_where_the_gates_own_do_not_fit() -> None:
     assert learned("Restorer").dims == {"height": (32, 64), "width": (32, 64)}
     assert learned("Classes").dims == {}
