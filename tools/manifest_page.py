@@ -199,8 +199,8 @@ In the file its tensors are called `past_key_values.0.key`, `past_key_values.0.v
 called `present` (`present.0.key`), because no two values of a graph may have one name.
 
 An exporter function of your own gets a module that can be called with the example alone, by position or
-by name: arguments under `call` and containers are put in their places. A call that brings its own goes
-to `forward` as it is.
+by name: arguments under `call` and containers are put in their places, and where there are containers
+the outputs are a flat tuple. A call that brings arguments of its own goes to `forward` as it is.
 """
 
 EDGE_MEANINGS = {

@@ -127,9 +127,8 @@ def flat_outputs(module: torch.nn.Module, binding: Binding | None = None) -> Ite
     def forward(*args: Any, **kwargs: Any) -> Any:
         if binding is not None:
             args, kwargs = binding.split(binding.named(args, kwargs))
-        named = in_graph(original(*args, **kwargs))
-        kept[:] = [name for name, _ in named]
-        return named[0][1] if kept == [SINGLE] else tuple(leaf for _, leaf in named)
+        kept[:], value = _flat(original(*args, **kwargs))
+        return value
 
     if binding is not None:
         forward.__signature__ = binding.signature  # type: ignore[attr-defined]
@@ -141,7 +140,8 @@ def flat_outputs(module: torch.nn.Module, binding: Binding | None = None) -> Ite
 def bound_inputs(module: torch.nn.Module, binding: Binding) -> Iterator[None]:
     """Let ``module`` take its inputs alone, as tensors, by position or by name.
 
-    A call that brings anything else has its own arguments, and goes to ``forward`` as it is.
+    Where these are put into containers it returns no containers either, which exporters may not
+    know. A call that brings anything else has its own arguments, and goes to ``forward`` as it is.
     """
     original = module.forward
 
@@ -149,14 +149,23 @@ def bound_inputs(module: torch.nn.Module, binding: Binding) -> Iterator[None]:
     def forward(*args: Any, **kwargs: Any) -> Any:
         values = binding.named(args, kwargs)
         tensors = all(isinstance(value, torch.Tensor) for value in values.values())
-        if tensors and set(values) == set(binding.order):
-            args, kwargs = binding.split(values)
-        return original(*args, **kwargs)
+        if not tensors or set(values) != set(binding.order):
+            return original(*args, **kwargs)
+        args, kwargs = binding.split(values)
+        value = original(*args, **kwargs)
+        return _flat(value)[1] if binding.nested else value
 
     if binding.nested:
         forward.__signature__ = binding.signature  # type: ignore[attr-defined]
     with _replaced_forward(module, forward):
         yield
+
+
+def _flat(value: object) -> tuple[list[str], Any]:
+    """Return the names of what a graph can hold of ``value``, and that itself."""
+    named = in_graph(value)
+    names = [name for name, _ in named]
+    return names, named[0][1] if names == [SINGLE] else tuple(leaf for _, leaf in named)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from pathlib import Path
 from torch.fx import GraphModule
 
 from onnx_gate.manifest import InputSpec, ModelSpec
+from onnx_gate.runtimes.binding import identifier
 from onnx_gate.verify.export.assumptions import specialised
 from onnx_gate.verify.source_lines import Line, at, shown
 
@@ -56,13 +57,14 @@ def declared_fixed(name: str, axis: int, size: int, declared: InputSpec) -> str:
 def _static(
     size: int, name: str, axis: int, spec: ModelSpec, graphs: list[GraphModule], root: Path | None
 ) -> str:
+    placeholder, name = name, _own_name(name, spec)
     declared = spec.inputs.get(name)
     if declared is None or axis >= len(declared.shape):
         dim, remedy = f"axis {axis}", ""
     else:
         dim = repr(declared.shape[axis])
         remedy = f", or declare what it is: {declared_fixed(name, axis, size, declared)}"
-    operator, source = _cause(graphs, name, axis, root)
+    operator, source = _cause(graphs, placeholder, axis, root)
     recurrent = _RECURRENT.search(operator)
     head = f"{dim} of input {name!r} (axis {axis}) is declared dynamic, and "
     if recurrent is not None:
@@ -76,6 +78,11 @@ def _static(
         f"{head}{shown(source, 'something in forward')} ties it to the example's size {size}. Take "
         f"the size from the input's shape there{remedy}"
     )
+
+
+def _own_name(parameter: str, spec: ModelSpec) -> str:
+    """Return the manifest's name of an input, which as a parameter can have no dots."""
+    return next((name for name in spec.inputs if identifier(name) == parameter), parameter)
 
 
 def _cause(
@@ -96,7 +103,7 @@ def _fixed(text: str, spec: ModelSpec, source: Line | None) -> Iterator[str]:
         match = _SHAPE_OF.match(which)
         if match is None:
             continue
-        name, axis = match[1], int(match[2])
+        name, axis = _own_name(match[1], spec), int(match[2])
         declared = spec.inputs.get(name)
         remedy = f"write {size} in its shape"
         if declared is not None and axis < len(declared.shape):
