@@ -13,22 +13,24 @@ from onnx_gate.manifest.nesting import above, below
 from onnx_gate.report.model import Finding
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array, first_line
+from onnx_gate.runtimes.outputs import name_in_file
 from onnx_gate.verify.build import load_function
 from onnx_gate.verify.judge.criteria import Metric
 from onnx_gate.verify.judge.judgement import Rules, is_floating
 
 
 def order_of(
-    names: tuple[str, ...], graph: tuple[str, ...], spec: ModelSpec
+    outputs: tuple[str, ...], graph: tuple[str, ...], spec: ModelSpec
 ) -> tuple[list[int], Finding | None]:
     """Return, for each output of the model, its index among the graph's, and a finding.
 
     By name where the manifest names them, or they are a file's, and the graph has the same names in
     another order, which is a finding; by position otherwise.
     """
+    names = tuple(name_in_file(name, spec.inputs) for name in outputs)
     positions = list(range(len(names)))
-    declared = (*(spec.outputs or ()), *(names if spec.reference is not None else ()))
-    own = {name for key in declared for name in below(key, names)}
+    declared = (*(spec.outputs or ()), *(outputs if spec.reference is not None else ()))
+    own = {name_in_file(name, spec.inputs) for key in declared for name in below(key, outputs)}
     if all(mine == name for mine, name in zip(graph, names, strict=False) if name in own):
         return positions, None
     listed = ", ".join(graph)

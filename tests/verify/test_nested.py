@@ -155,6 +155,7 @@ def test_what_belongs_into_a_container_is_said_to() -> None:
 # --- whole models ---------------------------------------------------------------------------------
 
 MODELS = """
+from typing import Tuple
 import torch
 from torch import nn
 import numpy as np
@@ -174,6 +175,17 @@ class Filling(nn.Module):
     def forward(self, cache: dict, x):
         cache["k"][:, -1:] = x
         return cache["k"].softmax(1) @ torch.ones(4), cache
+
+class Streaming(nn.Module):
+    def forward(self, x, hidden):
+        hidden = torch.tanh(x + hidden)
+        return {"y": hidden * 2, "hidden": hidden}
+
+def scripted():
+    class Pair(nn.Module):
+        def forward(self, x, state: Tuple[torch.Tensor, torch.Tensor]):
+            return x + state[0] * state[1]
+    return torch.jit.script(Pair().eval())
 
 class Scaled(Reader):
     def forward(self, batch, items, *, scale=1.0):
@@ -220,12 +232,19 @@ SCALED = (
     "model: models.py:Scaled, call: {scale: 2.5}, "
     "inputs: {items.0: 'float32[n, 3]', batch.image: 'float32[n, 4]'}"
 )
+STREAMING = "model: models.py:Streaming, inputs: {x: 'float32[b, 4]', hidden: 'float32[b, 4]'}"
 ENTRIES = {
     "reader": READER,
     "reader_ts": f"{READER}, export: {{exporter: torchscript}}",
     "stored": f"{SCALED}, suites: [stored]",
     "own": f"{SCALED}, export: {{exporter: 'models.py:by_position'}}",
     "wrong": f"{SCALED}, export: {{exporter: 'models.py:with_its_own_arguments'}}",
+    "streaming": f"{STREAMING}, outputs: {{y: {{atol: 1.0e-5}}}}",
+    "streaming_ts": f"{STREAMING}, export: {{exporter: torchscript}}",
+    "scripted": (
+        "model: models.py:scripted, export: {exporter: torchscript}, "
+        "inputs: {x: 'float32[n, 4]', state.0: 'float32[n, 4]', state.1: 'float32[4]'}"
+    ),
     "filling": "model: models.py:Filling, inputs: {cache.k: 'float32[b, 5, 4]', x: 'float32[b, 1, 4]'}",
     "lookup": (
         "model: models.py:Lookup, inputs: {x: 'float32[nodes, 4]', "
@@ -278,6 +297,8 @@ def test_a_model_with_containers_passes(results: dict[str, ModelResult], name: s
     outputs = {check.output for check in model.checks if check.output != "*"}
     if name.startswith("reader"):
         assert outputs == {"y", "rest.0", "rest.1"}
+    if name.startswith("streaming"):
+        assert outputs == {"y", "hidden"}
     if name == "lookup":
         assert {check.sizes["nodes"] for check in model.checks} >= {1, 2, 7}
 

@@ -20,7 +20,7 @@ from onnx_gate.manifest.dimensions import is_computed
 from onnx_gate.report.model import ExportInfo
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array
-from onnx_gate.runtimes.outputs import bound_inputs, flat_outputs
+from onnx_gate.runtimes.outputs import bound_inputs, flat_outputs, name_in_file
 from onnx_gate.runtimes.torch_eager import Eager, _fast_path, seed_everything, to_tensor
 from onnx_gate.verify.build import load_function
 from onnx_gate.verify.export.assumptions import Assumption, assumptions
@@ -158,9 +158,9 @@ def _dynamo(
                 value.name = name
         if spec.outputs and outputs is not None:
             # Which of them are in the graph is known only now.
-            inputs = {value.name for value in program.model.graph.inputs}
+            inputs = {str(value.name) for value in program.model.graph.inputs}
             for value, name in zip(program.model.graph.outputs, outputs, strict=True):
-                value.name = name if name not in inputs else value.name
+                value.name = name_in_file(name, inputs)
         _save(program, spec, eager, path)
     except Exception as error:
         if has_script(eager.module):
@@ -203,7 +203,7 @@ def _script_by_dynamo(
             value.name = name
         if len(program.model.graph.outputs) == len(outputs):
             for value, name in zip(program.model.graph.outputs, outputs, strict=True):
-                value.name = f"output_{name}" if name.isdecimal() else name
+                value.name = f"output_{name}" if name.isdecimal() else name_in_file(name, order)
         _save(program, spec, eager, path)
     except Exception as error:
         raise codes.OG207.error(refused(error)) from error
@@ -231,7 +231,7 @@ def _torchscript(
     except Exception as error:
         raise export_error(error, spec) from error
     # A value of a trace cannot be called by a number, as the outputs in a tuple are.
-    names = [f"output_{n}" if n.isdecimal() else n for n, _ in returned]
+    names = [f"output_{n}" if n.isdecimal() else name_in_file(n, order) for n, _ in returned]
     for name, (_, tensor) in zip(names, returned, strict=True):
         # Without this the exporter writes the example's sizes into the outputs' declared shapes.
         axes[name] = {axis: f"{name}_{axis}" for axis in range(tensor.ndim)}
@@ -309,7 +309,7 @@ def _custom(
 def _output_names(spec: ModelSpec, eager: Eager) -> list[str] | None:
     """Return the manifest's names in the order of the model's outputs, which may be another."""
     named = spec.outputs and eager.returned
-    return list(named.names.values()) if named else None
+    return [name_in_file(n, eager.binding.order) for n in named.names.values()] if named else None
 
 
 def _dynamic_shapes(eager: Eager, inputs: Mapping[str, InputSpec]) -> dict[str, Any] | None:

@@ -43,7 +43,8 @@ class _Flat(nn.Module):
 def as_script(eager: Eager, tensors: Mapping[str, torch.Tensor]) -> torch.jit.ScriptModule:
     """Return the model as one program: itself, or a trace in which scripted parts stay scripts."""
     returned = eager.returned
-    if isinstance(eager.module, torch.jit.ScriptModule) and returned is not None:
+    whole = isinstance(eager.module, torch.jit.ScriptModule) and not eager.binding.nested
+    if whole and returned is not None:
         names = list(returned.names)
         if names == [SINGLE] or all(name.isdecimal() for name in names):
             return eager.module
