@@ -15,7 +15,7 @@ from torch import nn
 
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
-from onnx_gate.manifest.nesting import trees
+from onnx_gate.manifest.nesting import Tree, trees
 from onnx_gate.runtimes.file_module import FileModule
 from onnx_gate.runtimes.structure import Nested, annotated, nested
 
@@ -117,27 +117,19 @@ def bind(
         return Binding(tuple(names), ())
     constants = dict(constants or {})
     signature = signature_of(module)
-    by_parameter = trees(names)
+    try:
+        by_parameter = trees(names)
+    except ValueError as error:
+        raise codes.OG104.error(str(error)) from error
     containers = {n: tree for n, tree in by_parameter.items() if not isinstance(tree, str)}
     names = tuple(by_parameter)
     if signature is None:
-        untyped = {
-            n: nested(n, t, (caches or {}).get(n), None, None) for n, t in containers.items()
-        }
-        return Binding(names, (), constants=constants, nested=untyped)
+        binding = Binding(names, (), constants=constants)
+        return replace(binding, nested=_nested(binding, {}, {}, containers, caches or {}))
     binding = replace(_bind(module, signature, names), constants=constants)
     if containers:
-        hints = annotated(module)
-        known = dict(zip(binding.positional, signature.parameters.values(), strict=False))
-        parameters = known | dict(signature.parameters)
-        made = {}
-        for name, tree in containers.items():
-            parameter = parameters.get(name)
-            default = parameter.default if parameter is not None else None
-            annotation = hints.get(parameter.name) if parameter is not None else None
-            if annotation is None and parameter is not None:
-                annotation = parameter.annotation
-            made[name] = nested(name, tree, (caches or {}).get(name), annotation, default)
+        hints, parameters = annotated(module), signature.parameters
+        made = _nested(binding, parameters, hints, containers, caches or {})
         binding = replace(binding, nested=made)
     for name in constants:
         _need_parameter(name, signature, [*names, *(each for each in constants if each != name)])
@@ -149,6 +141,24 @@ def bind(
             f"forward cannot be called with the inputs {listed}: {error}", signature
         ) from error
     return binding
+
+
+def _nested(
+    binding: Binding,
+    parameters: Mapping[str, Parameter],
+    hints: Mapping[str, Any],
+    containers: Mapping[str, Mapping[str, Tree]],
+    caches: Mapping[str, str],
+) -> dict[str, Nested]:
+    """Return how the parameters are put together that hold several inputs."""
+    # A single input may be called anything.
+    known = {**dict(zip(binding.positional, parameters.values(), strict=False)), **parameters}
+    made = {}
+    for name, tree in containers.items():
+        parameter = known.get(name, Parameter(identifier(name), Parameter.KEYWORD_ONLY))
+        annotation = hints.get(parameter.name, parameter.annotation)
+        made[name] = nested(name, tree, caches.get(name), annotation, parameter.default)
+    return made
 
 
 def signature_of(module: nn.Module) -> inspect.Signature | None:

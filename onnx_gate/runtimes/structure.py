@@ -29,6 +29,7 @@ Make = Callable[[Mapping[str, Any]], Any]
 """From the values of all inputs, by name, to what the parameter takes: a new one at each call."""
 
 _LISTS = (list, collections.abc.Sequence, collections.abc.Iterable, collections.abc.Collection)
+_NOTHING = (type(None), Parameter.empty)
 _UNIONS = (typing.Union, types.UnionType)
 
 
@@ -94,7 +95,7 @@ def _kinds(annotation: Any) -> Iterator[Any]:
         yield from _kinds(typing.get_args(annotation)[0])
     elif isinstance(annotation, typing.TypeVar):
         yield from _kinds(annotation.__bound__)
-    elif isinstance(origin or annotation, type) and annotation is not type(None):
+    elif isinstance(origin or annotation, type) and annotation not in _NOTHING:
         yield annotation
 
 
