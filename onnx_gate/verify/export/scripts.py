@@ -42,12 +42,11 @@ class _Flat(nn.Module):
 
 def as_script(eager: Eager, tensors: Mapping[str, torch.Tensor]) -> torch.jit.ScriptModule:
     """Return the model as one program: itself, or a trace in which scripted parts stay scripts."""
-    returned = eager.returned
-    whole = isinstance(eager.module, torch.jit.ScriptModule) and not eager.binding.nested
-    if whole and returned is not None:
+    module, returned, flat = eager.module, eager.returned, not eager.binding.nested
+    if isinstance(module, torch.jit.ScriptModule) and returned is not None and flat:
         names = list(returned.names)
         if names == [SINGLE] or all(name.isdecimal() for name in names):
-            return eager.module
+            return module
     order = tuple(tensors[name].clone() for name in eager.binding.order)
     traced = torch.jit.trace(_Flat(eager), order, check_trace=False, strict=False)
     assert isinstance(traced, torch.jit.ScriptModule)
