@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import nn
 
+from onnx_gate.manifest.load import load
 from onnx_gate.manifest.nesting import cache_names
-from onnx_gate.report.io import read_report
-from onnx_gate.report.model import ModelResult
 from onnx_gate.runtimes.binding import bind
 from onnx_gate.runtimes.outputs import describe, leaves
-from tests.support.gate import gate
+from onnx_gate.verify.context import Context
+from onnx_gate.verify.verify import verify
 
 cache_utils = pytest.importorskip("transformers.cache_utils")
 
@@ -106,37 +106,20 @@ models:
 """
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("caches")
-    (folder / "models.py").write_text(MODELS)
-    (folder / "onnx-gate.yml").write_text(MANIFEST)
-    finished = gate("run", "--cache", "cache", cwd=folder)
-    assert (folder / "onnx-gate-report" / "report.json").exists(), finished.stderr
-    return folder
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("name", "layers"), [("llama", 2), ("gpt2", 1)])
-def test_a_step_of_a_decoder_passes(folder: Path, name: str, layers: int) -> None:
-    report = read_report(folder / "onnx-gate-report" / "report.json")
-    model: ModelResult = next(model for model in report.models if model.name == name)
+def test_a_step_of_a_decoder_passes(tmp_path: Path, name: str, layers: int) -> None:
+    (tmp_path / "models.py").write_text(MODELS)
+    (tmp_path / "onnx-gate.yml").write_text(MANIFEST)
+    spec = next(each for each in load(tmp_path / "onnx-gate.yml").models if each.name == name)
+    model = verify(spec, Context(tmp_path, tmp_path / "out"), lambda _: None)
     assert model.verdict == "pass", model
     present = {name for name, _ in cache_names("present", "dynamic", layers)}
     assert {check.output for check in model.checks} == {"logits", *present}
     assert {check.sizes["past"] for check in model.checks} == {1, 7}
     masked = {check.output for check in model.checks if check.outside}
     assert masked == ({"logits"} if name == "llama" else set())
-    (path,) = [
-        path
-        for path in (folder / "cache").rglob("model.onnx")
-        if f"past_key_values.{layers - 1}.key" in _inputs(path)
-        and f"past_key_values.{layers}.key" not in _inputs(path)
-    ]
+    inputs = [v.name for v in onnx.load(str(tmp_path / "out" / "model.onnx")).graph.input]
     order = [name for name, _ in cache_names("past_key_values", "dynamic", layers)]
-    assert [name for name in _inputs(path) if name.startswith("past")] == order
-
-
-def _inputs(path: Path) -> list[str]:
-    return [value.name for value in onnx.load(str(path)).graph.input]
+    assert [name for name in inputs if name.startswith("past")] == order
