@@ -139,7 +139,7 @@ def diagnose(subject: Subject, deadline: Deadline) -> Diagnosis:
     located = _located(subject, blamed, deadline)
     blamed = decide_on_node(subject, blamed, located, deadline.left)
     node = located.node if located is not None else None
-    notes = [blamed.note, located.note if located is not None else ""]
+    notes = [_at_step(subject.check), blamed.note, located.note if located is not None else ""]
     path = None
     left = deadline.left
     if blamed.blame not in _NOWHERE and left > 1:
@@ -168,6 +168,17 @@ def diagnose(subject: Subject, deadline: Deadline) -> Diagnosis:
         guilty=_place(located),
         repro=path,
         note="; ".join(note for note in notes if note),
+    )
+
+
+def _at_step(check: Check) -> str:
+    """Say which of many calls was looked into; what was wrong before it is not in its inputs."""
+    steps = check.steps
+    if steps is None or steps.at == 1:
+        return ""
+    return (
+        f"this is step {steps.at} of {steps.count} on PyTorch's own inputs of it: where both sides "
+        "agree on them, the difference has built up over the steps before"
     )
 
 

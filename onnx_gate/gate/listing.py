@@ -99,6 +99,9 @@ def _lines(spec: ModelSpec, plans: Sequence[SuitePlan]) -> Iterator[str]:
     for name, sizes in spec.dims.items():
         tried = {each[name] for plan in plans if not plan.advice for each in plan.sizes}
         rows.append((name, ", ".join(map(str, sorted(tried | set(sizes))))))
+    if spec.steps is not None:
+        of = "each case but edges" if spec.suites else "the first cases"
+        rows.append(("steps", f"{spec.steps.count} from {of}"))
     rows += [(plan.name, _cases(plan)) for plan in plans]
     width = max(len(name) for name, _ in rows)
     yield printed(spec.name)

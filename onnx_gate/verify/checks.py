@@ -92,7 +92,7 @@ class Checker:
         self._slow = self.eager.without_fast_path()
         self._refusals: set[str] = set()
         self._rules = RuleBook(self.spec, self.eager.module, self.workspace, self.threads)
-        self._measured = False
+        self._walked: set[str] = set()
 
     @property
     def half(self) -> str | None:
@@ -221,7 +221,11 @@ class Checker:
     def _case(self, case: Case, asked: _Asked, sessions: Mapping[str, Session]) -> Iterator[Check]:
         if asked.reference is not None and case.expected:
             yield from self._stored(case, asked, asked.reference)
-        if asked.reference is not None and self.spec.steps is not None and is_stepped(case):
+        if (
+            asked.reference is not None
+            and self.spec.steps is not None
+            and is_stepped(case, self._walked)
+        ):
             yield from self._stepped(case, asked, asked.reference, sessions)
             return
         for label, session in sessions.items():
@@ -258,9 +262,9 @@ class Checker:
             case.arrays,
             case.sizes,
             sessions,
-            measure=not self._measured,
+            measure=not self._walked,
         )
-        self._measured = True
+        self._walked.add(case.id)
         while True:
             for label, feeds in walk.feeds.items():
                 answered = self._answers(sessions[label], feeds)
