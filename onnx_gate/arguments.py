@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn, Optional
@@ -231,3 +233,12 @@ def refuse(message: str) -> NoReturn:
     """End the command as an invalid call."""
     typer.echo(f"onnx-gate: {message}", err=True)
     raise typer.Exit(INVALID)
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """End the command as an invalid call where what happens in the context is the user's mistake."""
+    try:
+        yield
+    except UserError as error:
+        refuse(str(error))

@@ -45,6 +45,7 @@ from onnx_gate.arguments import (
     load_manifest,
     refuse,
     refuse_manifest,
+    refusing,
     token,
 )
 from onnx_gate.errors import UserError
@@ -104,7 +105,7 @@ def run(
         refuse("--changed says what changed since the verdicts of a cache; name it with --cache")
     detail = detail_of(verbose, quiet)
     loaded = load_manifest(manifest)
-    try:
+    with refusing():
         options = Options(
             output=output,
             models=tuple(model or ()),
@@ -119,8 +120,6 @@ def run(
             traceback=traceback,
         )
         report = verify_and_deliver(loaded, options, tuple(format or ()), detail)
-    except UserError as error:
-        refuse(str(error))
     raise typer.Exit(PASSED if report.verdict == "pass" else FAILED)
 
 
@@ -173,12 +172,10 @@ def list_(
     from onnx_gate.gate.select import select
 
     loaded = load_manifest(manifest)
-    try:
+    with refusing():
         selected = select(loaded.models, tuple(model or ()))
         for line in listing(selected, loaded.workspace, tuple(case or ()), every_case=cases):
             typer.echo(line)
-    except UserError as error:
-        refuse(str(error))
 
 
 @app.command()
@@ -219,7 +216,7 @@ def plan(
     from onnx_gate.report.merge import find_reports
 
     loaded = load_manifest(manifest)
-    try:
+    with refusing():
         names = [spec.name for spec in select(loaded.models, tuple(model or ()))]
         count = parse_shards(shards)
         past = history_of(read_report(path) for path in find_reports(durations or ()))
@@ -227,8 +224,6 @@ def plan(
         if durations:
             typer.echo(described(names, planned["shard"], past.seconds), err=True)
         typer.echo(json.dumps(planned))
-    except UserError as error:
-        refuse(str(error))
 
 
 @app.command()
@@ -253,11 +248,9 @@ def merge(
     if model and manifest is None:
         refuse("--model selects models of a manifest; name it with --manifest")
     loaded = load_manifest(manifest) if manifest is not None else None
-    try:
+    with refusing():
         report = merge_reports(paths, output, loaded, tuple(model or ()))
         deliver(report, output)
-    except UserError as error:
-        refuse(str(error))
     raise typer.Exit(PASSED if report.verdict == "pass" else FAILED)
 
 
@@ -268,34 +261,16 @@ def report(
         str, typer.Option("--format", "-f", help="terminal, markdown, html, junit, sarif or json.")
     ] = "terminal",
     output: Annotated[
-        OptionalPath,
-        typer.Option("--output", "-o", help="Write to this file instead of the terminal."),
+        OptionalPath, typer.Option("--output", "-o", help="Write to this file, print nothing.")
     ] = None,
 ) -> None:
     """Render a report."""
-    from onnx_gate.report import terminal
-    from onnx_gate.report.io import find_format, read_report, to_json, write_text
-    from onnx_gate.report.screen import show
+    from onnx_gate.report.io import read_report
+    from onnx_gate.report.screen import put
     from onnx_gate.report.view import View
 
-    try:
-        loaded = read_report(path)
-        view = View(output=str(path.parent))
-        if format == "terminal" and output is None:
-            show(loaded, view)
-            return
-        if format == "terminal":
-            text = terminal.render(loaded, view)
-        else:
-            text = to_json(loaded) if format == "json" else find_format(format)(loaded)
-        if output is not None:
-            write_text(output, text)
-            return
-    except UserError as error:
-        refuse(str(error))
-    except OSError as error:
-        refuse(f"{output}: {error.strerror or error}")
-    typer.echo(text, nl=False)
+    with refusing():
+        put(read_report(path), format, View(output=str(path.parent)), output)
 
 
 @app.command()
@@ -332,10 +307,8 @@ def publish(
         output=str(path.parent),
     )
     workspace = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd()).resolve()
-    try:
+    with refusing():
         status = publish_report(read_report(path), checked(inputs, workspace), os.environ)
-    except UserError as error:
-        refuse(str(error))
     raise typer.Exit(status)
 
 
@@ -363,7 +336,7 @@ def replay(
     from onnx_gate.diagnose.repro.replay import replay as run_folder
     from onnx_gate.manifest import RuntimeSpec
 
-    try:
+    with refusing():
         spec = RuntimeSpec(
             runtime,
             provider=provider,
@@ -371,8 +344,6 @@ def replay(
             session_options=parse_options(option or ()),
         )
         results = run_folder(folder, spec, Limits(atol, rtol))
-    except UserError as error:
-        refuse(str(error))
     for result in results:
         typer.echo(str(result))
     raise typer.Exit(PASSED if all(result.agrees for result in results) else FAILED)
@@ -387,10 +358,8 @@ def explain(code: CodeArgument = None) -> None:
         for entry in CATALOGUE.values():
             typer.echo(f"{entry.code}  {entry.title}")
         return
-    try:
+    with refusing():
         typer.echo(explanation(code))
-    except UserError as error:
-        refuse(str(error))
 
 
 @app.command()

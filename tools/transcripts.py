@@ -76,12 +76,13 @@ def samples(page: str) -> Iterator[tuple[str, tuple[str, ...], str]]:
 def alike(text: str) -> str:
     """Return a page without what differs from machine to machine: numbers, and how lines are filled."""
     text = _TIMES.sub("", text)
-    return re.sub(r"\s+", " ", re.sub(r" ?-{3,}", "", _NUMBER.sub("#", text)))
+    text = re.sub(r"# ?%", "#", _NUMBER.sub("#", text))
+    return re.sub(r"\s+", " ", re.sub(r" ?-{3,}", "", text))
 
 
 def _played(text: str, folder: Path) -> str:
     shown: list[str] = []
-    for command in re.findall(r"^\$ (.*(?:\\\n.*)*)", text, re.M):
+    for command in re.findall(r"^\$ ((?:[^\n]*\\\n)*[^\n]*)", text, re.M):
         done = subprocess.run(
             ["bash", "-c", command],
             cwd=folder,
@@ -106,7 +107,7 @@ def _environment() -> Mapping[str, str]:
         for what in ("NAME", "EMAIL")
     }
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    return {**kept, **git, "PATH": path, "GIT_CONFIG_GLOBAL": os.devnull, "COLUMNS": "100"}
+    return {**kept, **git, "PATH": path, "GIT_CONFIG_GLOBAL": os.devnull, "COLUMNS": "120"}
 
 
 def main() -> None:

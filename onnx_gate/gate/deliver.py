@@ -133,7 +133,7 @@ def deliver(
         raise UserError(f"--output {output}: {error.strerror or error}") from error
     _show(console, report, view, detail)
     if detail != terminal.QUIET:
-        console.print(f"report: {layout.report}", style="dim", soft_wrap=True)
+        console.print(f"report: {layout.report}", style="dim", soft_wrap=True, markup=False)
 
 
 def _view(manifest: Path, output: Path) -> View:

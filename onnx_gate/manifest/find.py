@@ -35,5 +35,5 @@ def find_manifest(folder: Path) -> Path:
             break
     raise UserError(
         f"no {NAMES[0]} here or in a folder above, up to the repository's own; name one with "
-        f"--manifest, or write one: {page('manifest.md')}"
+        f"--manifest, or write one with: onnx-gate init TARGET ({page('init.md')})"
     )

@@ -11,7 +11,16 @@ from onnx_gate.report.model import ModelResult, Report
 from onnx_gate.report.view import View
 from onnx_gate.text import plain, visible
 
-_COLUMNS = ("Model", "Verdict", "Checks", "Closest case", "Error", "Of tolerance", "Seconds")
+_COLUMNS = (
+    "Model",
+    "Verdict",
+    "Checks",
+    "Closest case",
+    "Error",
+    "Allowed",
+    "Of tolerance",
+    "Seconds",
+)
 _PAGE = Markup(
     "<details><summary>the whole report</summary>"
     '<iframe sandbox srcdoc="{}" style="width:100%;height:30rem;border:1px solid #8884"></iframe>'
@@ -52,6 +61,6 @@ def _cells(model: ModelResult) -> Iterator[str]:
     yield model.verdict
     yield str(summary.counted(model))
     yield check.case if check is not None else ""
-    yield summary.number(summary.error_of(check)) if check is not None else ""
+    yield from summary.error_and_limit(check) if check is not None else ("", "")
     yield summary.used(check)
     yield summary.seconds(model)
