@@ -112,6 +112,8 @@ def main() -> None:
     for target in (*TARGETS, *RECORDED):
         if any(fnmatch.fnmatch(target.name, glob) for glob in globs):
             folder = options.output.resolve() / target.name
+            if options.read and not folder.exists():
+                continue
             if not options.read:
                 run(target, folder, options.libraries)
             rows.append(row(target, folder))
