@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo broken unit test pytest e2e container lint format golden docs docs-site bench clean
+.PHONY: help demo broken unit test pytest e2e container lint format golden docs docs-site bench compat clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -71,5 +71,8 @@ docs-site: $(STAMP) ## the pages of docs/ as a site, in build/site
 bench: $(STAMP) ## the benchmarks that need no other package
 	$(BIN)/python benchmarks/cost/compare.py
 
+compat: $(STAMP) ## examples and unit tests with the oldest and the newest versions: many minutes
+	$(BIN)/python benchmarks/compat/versions.py --save
+
 clean: ## remove the virtual environment and what runs leave
-	rm -rf .venv onnx-gate-report build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .compat onnx-gate-report build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("docs/evidence.md", "docs/performance.md", "docs/tolerances.md", "benchmarks/README.md")
+PAGES = (
+    "docs/compatibility.md",
+    "docs/evidence.md",
+    "docs/foreign.md",
+    "docs/performance.md",
+    "docs/tolerances.md",
+    "benchmarks/README.md",
+)
 _BLOCK = re.compile(r"(<!-- results: ([\w-]+) -->\n).*?(<!-- end of results -->)", re.S)
 
 Table = dict[str, Any]
@@ -246,6 +253,51 @@ def decoders() -> str:
     return _markdown("model|verdict|right|compared|open", lines) + _source(table)
 
 
+def versions() -> str:
+    """What old and new versions of what the gate needs make of examples and tests."""
+    table = _load("compat/versions").get("versions")
+    if table is None:
+        return "Not measured yet."
+    lines = [
+        [
+            row["name"],
+            ", ".join(f"{name} {version}" for name, version in row["versions"].items()),
+            *(f"{row[k]['good']} of {row[k]['all']}" for k in ("examples", "broken", "unit")),
+            "; ".join(f for k in ("examples", "broken") for f in row[k]["known"]) or "none",
+        ]
+        for row in table["rows"]
+    ]
+    head = "environment|versions|examples pass|broken ones caught|unit tests|faults that the gate names"
+    return _markdown(head, lines) + _source(table)
+
+
+def foreign() -> str:
+    """What the gate says of other people's models."""
+    table = _load("accuracy/foreign").get("foreign")
+    if table is None:
+        return "Not measured yet."
+    rows = table["rows"]
+    lines = [
+        [
+            row["name"],
+            row["package"],
+            row["verdict"] if row["right"] else f"**{row['verdict']}**",
+            f"{row['seconds']:.0f}",
+            f"{row['wrapper']}",
+            row["comment"] if row["right"] else row["why"],
+        ]
+        for row in rows
+    ]
+    right = sum(row["right"] for row in rows)
+    packages = len({row["package"] for row in rows})
+    counted = (
+        f"{right} of {len(rows)} models of {packages} packages are green, or red for the reason that "
+        f"is given; {sum(row['wrapper'] for row in rows)} lines of wrapper.\n\n"
+    )
+    head = "model|package|verdict|seconds|lines of wrapper|why"
+    return counted + _markdown(head, lines) + _source(table)
+
+
 def _load(name: str) -> dict[str, Table]:
     path = ROOT / "benchmarks" / f"{name}.json"
     tables: dict[str, Table] = json.loads(path.read_text()) if path.exists() else {}
@@ -292,4 +344,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "faults": faults,
     "pairs": pairs,
     "decoders": decoders,
+    "versions": versions,
+    "foreign": foreign,
 }

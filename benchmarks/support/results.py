@@ -15,7 +15,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,16 @@ def add_option(parser: argparse.ArgumentParser) -> None:
 def save(script: str, name: str, rows: Iterable[Mapping[str, object]]) -> None:
     """Put a table of a script into the JSON beside it; its other tables stay."""
     write(Path(script).with_suffix(".json"), name, rows)
+
+
+def merged(
+    script: str, name: str, rows: Sequence[Mapping[str, Any]], order: Iterable[str]
+) -> list[Mapping[str, Any]]:
+    """Rows and those of a stored table that were not made anew, in the order of their names."""
+    path = Path(script).with_suffix(".json")
+    stored = json.loads(path.read_text()) if path.exists() else {}
+    every = {row["name"]: row for row in [*stored.get(name, {"rows": []})["rows"], *rows]}
+    return [every[key] for key in order if key in every]
 
 
 def write(path: Path, name: str, rows: Iterable[Mapping[str, object]]) -> None:
