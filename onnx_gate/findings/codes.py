@@ -138,6 +138,7 @@ OG208 = Code(
 OG209 = Code("OG209", kinds=("export",))
 OG210 = Code("OG210", kinds=("export",))
 OG211 = Code("OG211", kinds=("export",))
+OG214 = Code("OG214", ("warning",), about_file=True)
 
 
 # Runtimes.

@@ -43,6 +43,7 @@ from onnx_gate.verify.proposal import propose
 from onnx_gate.verify.reference.file import with_file_inputs
 from onnx_gate.verify.steps.walk import check_steps
 from onnx_gate.verify.stopwatch import Clock
+from onnx_gate.verify.versions import version_findings
 from onnx_gate.workers import tracebacks
 from onnx_gate.workers.forked import run_forked
 
@@ -360,6 +361,6 @@ def _result(
         error=error,
         stages=tuple(progress.stages),
         export=progress.export,
-        findings=findings,
+        findings=(*findings, *version_findings()),
         checks=checks,
     )

@@ -54,6 +54,7 @@ TRIGGERS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "OG210": (("findings", "oversized"),),
     "OG211": (("findings", "unreleased"),),
+    "OG214": (("findings", "old_packages"),),
     "OG301": (("bad", "no_provider"), ("bad", "silent_fallback")),
     "OG302": (("findings", "session_option"),),
     "OG303": (("findings", "newest_opset"),),

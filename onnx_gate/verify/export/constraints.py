@@ -7,12 +7,13 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from torch.fx import GraphModule
+import torch
+from torch.fx import GraphModule, Node
 
 from onnx_gate.manifest import InputSpec, ModelSpec
 from onnx_gate.runtimes.binding import identifier
 from onnx_gate.verify.export.assumptions import specialised
-from onnx_gate.verify.source_lines import Line, at, shown
+from onnx_gate.verify.source_lines import Line, at, of_stack, shown
 
 _STATIC = re.compile(
     r"tracing inferred a static shape of (\d+) for dimension inputs\['([^']+)'\]\.shape\[(\d+)\]"
@@ -37,7 +38,7 @@ def constraint_message(
         return _static(int(static[1]), static[2], int(static[3]), spec, graphs, root)
     if _VIOLATED.search(text) is None and "conflicts between user-specified ranges" not in text:
         return ""
-    sentences = [*_fixed(text, spec, source), *_fixes(text, source)]
+    sentences = [*_fixed(text, spec, graphs, source, root), *_fixes(text, source)]
     if sentences:
         return "\n".join(dict.fromkeys(sentences))
     rules = [line.strip(" -") for line in text.splitlines() if line.startswith(("  - ", "- "))]
@@ -66,14 +67,10 @@ def _static(
         remedy = f", or declare what it is: {declared_fixed(name, axis, size, declared)}"
     operator, source = _cause(graphs, placeholder, axis, root)
     recurrent = _RECURRENT.search(operator)
+    operator, source = _cause(graphs, name, axis, root)
     head = f"{dim} of input {name!r} (axis {axis}) is declared dynamic, and "
-    if recurrent is not None:
-        kind = {"lstm": "nn.LSTM", "gru": "nn.GRU"}.get(recurrent[1], "nn.RNN")
-        return (
-            f"{head}{kind}{at(source)} is unrolled at the example's size {size}: this version of "
-            "torch exports it with a fixed length only. Use export: {exporter: torchscript}"
-            + remedy
-        )
+    if _RECURRENT.search(operator):
+        return head + _fixed_length(operator, source, size, remedy)
     return (
         f"{head}{shown(source, 'something in forward')} ties it to the example's size {size}. Take "
         f"the size from the input's shape there{remedy}"
@@ -97,7 +94,9 @@ def _cause(
     return "", None
 
 
-def _fixed(text: str, spec: ModelSpec, source: Line | None) -> Iterator[str]:
+def _fixed(
+    text: str, spec: ModelSpec, graphs: list[GraphModule], source: Line | None, root: Path | None
+) -> Iterator[str]:
     """Speak of dimensions without a name of their own that became constants."""
     for which, size in _CONSTANT.findall(text):
         match = _SHAPE_OF.match(which)
@@ -108,10 +107,51 @@ def _fixed(text: str, spec: ModelSpec, source: Line | None) -> Iterator[str]:
         remedy = f"write {size} in its shape"
         if declared is not None and axis < len(declared.shape):
             remedy = f"declare what it is: {declared_fixed(name, axis, int(size), declared)}"
+        operator, line = _unrolled(graphs, int(size), root)
+        if operator:
+            yield f"axis {axis} of input {name!r} is declared dynamic, and " + _fixed_length(
+                operator, line, int(size), f", or {remedy}"
+            )
+            continue
         yield (
             f"axis {axis} of input {name!r} is tied to the size {size} in forward{at(source)}: take "
             f"it from the input's shape there, or {remedy}"
         )
+
+
+def _unrolled(graphs: list[GraphModule], size: int, root: Path | None) -> tuple[str, Line | None]:
+    """Return a recurrent operator that takes a tensor of a fixed ``size``, and its line.
+
+    Up to torch 2.11 its length is a number already in what was traced, and inputs have no names.
+    """
+    with contextlib.suppress(Exception):
+        for node in (node for graph in graphs for node in graph.graph.nodes):
+            operator = str(node.target)
+            if _RECURRENT.search(operator) and size in _static_sizes(node):
+                return operator, of_stack(node.meta.get("stack_trace") or "", root)
+    return "", None
+
+
+def _static_sizes(node: Node) -> list[int]:
+    """Return the sizes of an operator's first input that are numbers."""
+    first = node.args[0]
+    return (
+        [s for s in first.meta["val"].shape if isinstance(s, int)]
+        if isinstance(first, Node)
+        else []
+    )
+
+
+def _fixed_length(operator: str, source: Line | None, size: int, remedy: str) -> str:
+    match = _RECURRENT.search(operator)
+    kind = {"lstm": "nn.LSTM", "gru": "nn.GRU"}.get(match[1] if match else "", "nn.RNN")
+    version = torch.__version__
+    # The first that is known to export the two with any length.
+    newer = "torch 2.13, or " if kind != "nn.RNN" and version < "2.13" else ""
+    return (
+        f"{kind}{at(source)} is unrolled at the example's size {size}: torch {version} exports it "
+        f"with a fixed length only. Use {newer}export: {{exporter: torchscript}}{remedy}"
+    )
 
 
 def _fixes(text: str, source: Line | None) -> Iterator[str]:

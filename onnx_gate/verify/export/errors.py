@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +60,9 @@ _DATA_DEPENDENT = re.compile(
 _TORCH_NAMESPACES = frozenset(
     {"aten", "prims", "prim", "quantized", "_operator", "math", "builtins"}
 )
+
+
+_OPTIMISER = re.compile(r"/onnxscript/(optimizer|rewriter)/")
 
 
 @dataclass(frozen=True)
@@ -130,6 +134,20 @@ def _sizes(failure: _Failure) -> str:
         if isinstance(value, torch.fx.GraphModule)
     ]
     return constraint_message(failure.text, failure.spec, graphs, failure.source, failure.root)
+
+
+def _optimiser(failure: _Failure) -> str:
+    if not any(map(_in_optimiser, failure.chain)):
+        return ""
+    return (
+        "the graph was exported, and onnxscript's optimiser, which the exporter runs, fails on it: "
+        "leave it out, export: {optimize: false}"
+    )
+
+
+def _in_optimiser(error: BaseException) -> bool:
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(_OPTIMISER.search(frame.f_code.co_filename) for frame, _ in frames)
 
 
 def _custom(failure: _Failure) -> str:
@@ -207,6 +225,7 @@ def _script(failure: _Failure) -> str:
 _RECOGNISERS: tuple[tuple[Code, Callable[[_Failure], str], int], ...] = (
     (codes.OG118, _opset, 0),
     (codes.OG207, _script, 1),
+    (codes.OG207, _optimiser, 1),
     (codes.OG206, _sizes, 0),
     (codes.OG209, _custom, 1),
     (codes.OG201, _operator, 1),
@@ -238,12 +257,12 @@ def _translated(chain: tuple[BaseException, ...], root: Path | None) -> Line | N
 
 def _locals(error: BaseException) -> Iterator[Any]:
     """Yield what the frames of a traceback hold: the traced graph is nowhere else."""
-    traceback = error.__traceback__
-    while traceback is not None:
-        frame = traceback.tb_frame
+    frames = error.__traceback__
+    while frames is not None:
+        frame = frames.tb_frame
         if "/torch/" in frame.f_code.co_filename:
             yield from list(frame.f_locals.values())
-        traceback = traceback.tb_next
+        frames = frames.tb_next
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
