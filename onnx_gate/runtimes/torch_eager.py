@@ -82,6 +82,12 @@ class Eager:
         """Return a module, and how it is called by the manifest."""
         return cls(module, tuple(spec.inputs), spec.outputs, spec.call, spec.caches)
 
+    def with_module(self, module: torch.nn.Module) -> Eager:
+        """Return the same way to call another module of the same class, and what is known of it."""
+        twin = copy.copy(self)
+        twin.module = module
+        return twin
+
     def without_fast_path(self) -> Eager | None:
         """Return the same model with the fast path of multi-head attention off.
 

@@ -7,11 +7,13 @@ export that is wrong at every tested size is of the gate's own making.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import ModelSpec
+from onnx_gate.verify.build import build
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.export.export import Exported, export
 from onnx_gate.verify.export.guards import better_example, holding
@@ -44,10 +46,29 @@ def _export(
         exported = export(spec, prepared.eager, prepared.example, context.workspace, folder)
     except GateError:
         # A model that disagrees with itself is that before anything else.
-        restore_after_export(spec, context, prepared)
-        raise
+        prepared = restore_after_export(spec, context, prepared)
+        uncalled = _export_uncalled(spec, context, prepared, folder)
+        if uncalled is None:
+            raise
+        exported = uncalled
     exported = replace(exported, example=dict(prepared.sizes))
     return exported, restore_after_export(spec, context, prepared)
+
+
+def _export_uncalled(
+    spec: ModelSpec, context: Context, prepared: Prepared, folder: Path
+) -> Exported | None:
+    """Export a module that was never called, as its owner does; ``None`` where that fails too.
+
+    What a first call keeps, such as the sizes that anchors were made for, is a condition for the
+    trace of a second, and ties the graph to the example.
+    """
+    if not prepared.call.leaves_traces:
+        return None
+    with suppress(GateError):
+        eager = prepared.eager.with_module(build(spec, context.workspace).module)
+        return export(spec, eager, prepared.example, context.workspace, folder)
+    return None
 
 
 def _moved(exported: Exported, folder: Path) -> Exported:
