@@ -9,6 +9,7 @@ alarm unless its cause says otherwise. ``--report`` reads a report that exists i
 from __future__ import annotations
 
 import argparse
+import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ import numpy as np
 
 from benchmarks.support import results
 from benchmarks.support.gate import number, read_report, run_gate
+from benchmarks.support.torchvision import on_path
 
 MANIFEST = Path(__file__).resolve().parent / "correct" / "onnx-gate.yml"
 
@@ -59,6 +61,7 @@ def main() -> None:
         report = read_report(options.report)
     elif options.output:
         chosen = [word for name in options.model for word in ("--model", name)]
+        os.environ.update(on_path(dict(os.environ)))
         report = run_gate(MANIFEST, options.output, *chosen)
     else:
         parser.error("--output or --report is needed")
