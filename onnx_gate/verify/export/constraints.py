@@ -66,8 +66,6 @@ def _static(
         dim = repr(declared.shape[axis])
         remedy = f", or declare what it is: {declared_fixed(name, axis, size, declared)}"
     operator, source = _cause(graphs, placeholder, axis, root)
-    recurrent = _RECURRENT.search(operator)
-    operator, source = _cause(graphs, name, axis, root)
     head = f"{dim} of input {name!r} (axis {axis}) is declared dynamic, and "
     if _RECURRENT.search(operator):
         return head + _fixed_length(operator, source, size, remedy)
