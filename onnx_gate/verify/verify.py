@@ -53,7 +53,7 @@ Explain = Callable[[ModelResult, Checker, Exported, Context, float], dict[str, A
 # The advisory cases have this share of the time that the model itself took, within these limits, and
 # this share of the memory.
 ADVICE_SHARE = 0.2
-LEAST_ADVICE_SECONDS = 2.0
+LEAST_ADVICE_SECONDS = 5.0
 ADVICE_SECONDS = 60.0
 ADVICE_MEMORY = 0.3
 
