@@ -24,7 +24,7 @@ import torch
 from onnx_gate.errors import UserError
 from onnx_gate.gate.progress import NoProgress
 from onnx_gate.gate.run import PRELOAD, Options, run
-from onnx_gate.manifest import Manifest, ManifestError
+from onnx_gate.manifest import GeneratorSuite, Manifest, ManifestError
 from onnx_gate.manifest.load import load_bytes
 from onnx_gate.objects import Names, named
 from onnx_gate.report.history import History
@@ -38,8 +38,6 @@ __all__ = ["ParityError", "UserError", "assert_parity", "check_parity"]
 
 GIVEN = "given"
 """The suite that has the tensors of the call."""
-
-_USUAL = (GIVEN, "typical", "edges")
 
 Model = torch.nn.Module | Callable[..., torch.nn.Module] | str
 Inputs = Mapping[str, object] | Sequence[torch.Tensor] | torch.Tensor
@@ -73,8 +71,8 @@ def check_parity(
     are its arguments, by name or in the order of ``forward``: tensors, which are tried as they are
     and say dtype and shape, or what a manifest would say (``"float32[batch, 3, 224, 224]"``).
     ``dynamic`` names the dimensions that vary, ``{"image": {0: "batch"}}``. At several sizes of these,
-    random and edge values are tried besides; integers between the least and the largest of the
-    tensor.
+    the random and edge values of the default suites are tried besides; integers between the least
+    and the largest of the tensor.
 
     ``onnx`` is a file to verify as it is, without an export. ``atol`` and ``rtol`` are short for
     ``tolerance={"atol": ..., "rtol": ...}``. ``suites`` are what is tried beside the tensors: names,
@@ -102,18 +100,21 @@ def check_parity(
         )
         file = {"version": 1, "models": {title: entry}}
         tensors = {each: value for each, value in values.items() if _is_array(value)}
-        if values and len(tensors) == len(values):
-            file["suites"] = {GIVEN: {"generator": lambda _inputs, _seed: iter([tensors])}}
-            entry["suites"] = list(dict.fromkeys((GIVEN, *(_USUAL if suites is None else suites))))
-        elif suites is not None:
-            entry["suites"] = list(suites)
+        given = names.reference(lambda _inputs, _seed: iter([tensors]))
+        whole = bool(values) and len(tensors) == len(values)
+        if suites is not None:
+            own = {GIVEN: {"generator": given}} if whole else {}
+            file["suites"] = own
+            entry["suites"] = list(dict.fromkeys((*own, *suites)))
         _name_functions(file, entry)
         manifest = _manifest(_plain(file, names), title)
+        spec = manifest.models[0]
+        if suites is None and whole:
+            spec = replace(spec, given={GIVEN: GeneratorSuite(given)})
         if onnx is not None:
             # A manifest's files lie in its folder; a caller's may be anywhere.
-            spec = replace(manifest.models[0], onnx=str(_existing(onnx)))
-            manifest = replace(manifest, models=(spec,))
-        return _verify(manifest, output)
+            spec = replace(spec, onnx=str(_existing(onnx)))
+        return _verify(replace(manifest, models=(spec,)), output)
 
 
 def _verify(manifest: Manifest, output: str | Path | None) -> Report:

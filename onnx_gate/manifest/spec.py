@@ -285,7 +285,8 @@ class ModelSpec:
     own tolerance (``None``: the model's), and is itself ``None`` where the manifest names none;
     ``where`` maps outputs to the input that says which of their positions mean something.
     ``dims`` has the tested sizes of every dynamic dimension of the inputs, ``named_dims``
-    those whose sizes the manifest gives. ``suites`` is empty where the model names none.
+    those whose sizes the manifest gives. ``suites`` is empty where the model names none; ``given``
+    is tried beside the default ones then, and comes from a caller that has tensors in its hands.
     ``steps`` is ``None`` where every case is one call.
     ``timeout`` is in seconds, ``memory`` in bytes, ``line`` is the line of the model's name in the
     manifest.
@@ -308,6 +309,7 @@ class ModelSpec:
     named_dims: frozenset[str] = frozenset()
     runtimes: tuple[RuntimeSpec, ...] = (RuntimeSpec("onnxruntime"),)
     suites: Mapping[str, Suite] = field(default_factory=dict)
+    given: Mapping[str, Suite] = field(default_factory=dict)
     steps: StepsSpec | None = None
     tolerance: Tolerance = Tolerance(auto=DEFAULT_AUTO)
     timeout: float = DEFAULT_TIMEOUT

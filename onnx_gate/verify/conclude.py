@@ -132,7 +132,7 @@ def _untested_suites(spec: ModelSpec, counting: Sequence[Check], tried: Tried) -
 
     One whose outputs are NaN throughout was: NaN has to meet NaN.
     """
-    for name in spec.suites:
+    for name in (*spec.suites, *spec.given):
         own = [check for check in counting if check.suite == name]
         if name in tried.empty:
             why = "it made no case, or none that fits the inputs"

@@ -117,7 +117,7 @@ class Cases(Iterator[Case]):
         )
 
     def _all(self) -> Iterator[Case]:
-        spec, named = self._spec, bool(self._spec.suites)
+        spec = self._spec
         own_sizes = spec.dims.keys() <= spec.named_dims
         for name, suite in self.suites.items():
             kind = kind_of(suite)
@@ -135,7 +135,7 @@ class Cases(Iterator[Case]):
                         edge=draft.edge,
                         expected=draft.expected,
                         advice=self._advice,
-                        named=named,
+                        named=bool(spec.suites) or name in spec.given,
                         sized=own_sizes or kind in _OWN_SIZES,
                     )
 
@@ -165,7 +165,7 @@ def cases(
     sizes = [example, focus, *combinations(spec.dims)]
     distinct = tuple(each for index, each in enumerate(sizes) if each not in sizes[:index])
     context = replace(context, combinations=distinct, once=larger(spec))
-    return Cases(spec, DEFAULT_SUITES, context, patterns, advice)
+    return Cases(spec, {**spec.given, **DEFAULT_SUITES}, context, patterns, advice)
 
 
 def selected(case_id: str, patterns: tuple[str, ...]) -> bool:

@@ -34,7 +34,8 @@ def examples(
             yield first, example_at(spec, first)
         for sizes in example_sizes(spec):
             yield sizes, example_at(spec, sizes)
-    own = {n: s for n, s in spec.suites.items() if isinstance(s, FilesSuite | GeneratorSuite)}
+    every = {**spec.suites, **spec.given}
+    own = {n: s for n, s in every.items() if isinstance(s, FilesSuite | GeneratorSuite)}
     stored = cases(replace(spec, suites=own), {}, workspace) if own else ()
     yield from ((case.sizes, case.arrays) for case in itertools.islice(stored, _STORED))
 
