@@ -168,6 +168,7 @@ def diagnose(subject: Subject, deadline: Deadline) -> Diagnosis:
         guilty=_place(located),
         repro=path,
         note="; ".join(note for note in notes if note),
+        pictures=blamed.pictures,
     )
 
 

@@ -58,4 +58,5 @@ def slug(name: str) -> str:
     safe = re.sub(r"[^A-Za-z0-9._-]+", "_", name)[:60]
     if safe == name and not name.startswith("."):
         return name
-    return f"{safe.lstrip('.')}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{safe.lstrip('.')}-{digest[:8]}"

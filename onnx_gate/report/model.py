@@ -250,6 +250,32 @@ Blame = Literal[
 ]
 
 
+MAX_PAIRS = 400
+MAP_SIZE = 32
+"""Rows and columns of a map, at most."""
+
+
+class Pictures(_Frozen):
+    """What is drawn of a diverged output, bounded whatever its size.
+
+    ``allowed`` is the error that is allowed, on ``scale``: a value v may be off by
+    ``allowed * (|v| + scale)``. ``histogram`` counts elements by their error in units of that, up
+    to 1e-3, 1e-2, 0.1, 1, 10, 100, 1e3, 1e4, above, and those of which one side is not finite.
+    ``pairs`` are (PyTorch, ONNX) of some elements, the worst among them. ``map`` has the largest
+    error, in the same units, in tiles of the last two axes around the worst element, ``map_of``
+    the size of these axes.
+    """
+
+    scale: Number
+    allowed: Number
+    histogram: tuple[int, ...] = Field(default=(), max_length=10)
+    pairs: tuple[tuple[Number, Number], ...] = Field(default=(), max_length=MAX_PAIRS)
+    map: tuple[Annotated[tuple[Number, ...], Field(max_length=MAP_SIZE)], ...] = Field(
+        default=(), max_length=MAP_SIZE
+    )
+    map_of: tuple[int, ...] = Field(default=(), max_length=2)
+
+
 class Diagnosis(_Frozen):
     """Why and where a model diverges, in the check that is named.
 
@@ -275,6 +301,7 @@ class Diagnosis(_Frozen):
     repro: str | None = None
     hints: tuple[str, ...] = ()
     note: str = ""
+    pictures: Pictures | None = None
 
 
 class CheckBase(_Frozen):

@@ -6,6 +6,7 @@ provider or runtime. Each link is an experiment, recorded as it comes out.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 import numpy as np
@@ -23,9 +24,10 @@ from onnx_gate.diagnose.blame.kernels import audit
 from onnx_gate.diagnose.blame.optimisers import find_culprit
 from onnx_gate.diagnose.blame.result import BlameResult
 from onnx_gate.diagnose.blame.stale import blame_file, exporter_of
+from onnx_gate.diagnose.pictures import pictures_of
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.manifest import RuntimeSpec
-from onnx_gate.report.model import Evidence, Experiment
+from onnx_gate.report.model import Evidence, Experiment, Pictures
 from onnx_gate.runtimes.base import first_line
 
 SECONDS = 60.0
@@ -53,6 +55,7 @@ def find_blame(subject: Subject, seconds: float = SECONDS) -> BlameResult:
         program_agrees=search.program_agrees,
         plain_agrees=search.plain_agrees,
         evaluator_agrees=search.evaluator_agrees,
+        pictures=search.pictures,
     ).marked()
 
 
@@ -60,6 +63,7 @@ class _Search(Chain):
     program_agrees: bool | None = None
     plain_agrees: bool | None = None
     evaluator_agrees: bool | None = None
+    pictures: Pictures | None = None
 
     def follow(self) -> BlameResult:
         """Follow the chain to the link that breaks."""
@@ -69,6 +73,9 @@ class _Search(Chain):
         arrays, runtime = self.subject.arrays, self.subject.runtime
         final = self.bench.runtime(runtime, arrays)
         measured = self.ask("runtime", f"{runtime.label} against PyTorch", final)
+        with contextlib.suppress(MemoryError, ValueError):
+            expected = self.agreement.expected.array
+            self.pictures = pictures_of(final.array, expected, self.subject.check)
         if measured.error == 0.0 or (measured.agrees and not self._shows_again(final)):
             return BlameResult(
                 "undecided",

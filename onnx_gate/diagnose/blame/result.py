@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from onnx_gate.report.model import Blame, Evidence, Experiment
+from onnx_gate.report.model import Blame, Evidence, Experiment, Pictures
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class BlameResult:
     be made; ``None`` where none did. ``fused_by`` names ONNX Runtime's optimiser where the blame is on one.
     ``program_agrees`` and ``plain_agrees`` say whether torch.export's program, and ONNX Runtime
     with optimisations off, agree with PyTorch; ``None`` where that is not known.
-    ``evaluator_agrees`` says the same of ONNX's reference evaluator.
+    ``evaluator_agrees`` says the same of ONNX's reference evaluator. ``pictures`` are of the check.
     """
 
     blame: Blame
@@ -26,6 +26,7 @@ class BlameResult:
     program_agrees: bool | None = None
     plain_agrees: bool | None = None
     evaluator_agrees: bool | None = None
+    pictures: Pictures | None = None
 
     def marked(self) -> BlameResult:
         """Return the same result with the deciding experiment marked among the evidence."""

@@ -89,6 +89,14 @@ def everything() -> Report:
             "repro": "repro/bert",
             "hints": ("OG102",),
             "note": "no float64",
+            "pictures": {
+                "scale": 1.0,
+                "allowed": 1e-6,
+                "histogram": [0, 0, 0, 5, 0, 0, 2, 1, 0, 0],
+                "pairs": [(0.5, 0.5), (1.0, 1.5)],
+                "map": [(0.5, 2e6), (0.0, 20.0)],
+                "map_of": (2, 2),
+            },
         }
     )
     layer = {**node, "snr_db": 12.5, "total_db": 11.0, "gain": 1.5, "source": diagnosis.source}
