@@ -11,7 +11,6 @@ from onnx_gate.runtimes.base import Array
 
 # Elements that are looked at; of a larger output, evenly spread ones.
 _LOOKED_AT = 1 << 22
-_PLANES = 4096
 # Upper ends of the histogram's columns but the last two, in units of what is allowed.
 EDGES = (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1e3, 1e4)
 
@@ -35,7 +34,7 @@ def pictures_of(actual: Array | None, expected: Array | None, check: Check) -> P
         allowed=limit,
         histogram=(*counts, shares.size - finite.size),
         pairs=_pairs(actual.reshape(-1)[::step], expected.reshape(-1)[::step], shares),
-        map=_map(actual, expected, scale, limit),
+        map=_map(actual, expected, int(np.argmax(shares)) * step, scale, limit),
         map_of=tuple(int(n) for n in expected.shape[-2:]),
     )
 
@@ -59,16 +58,13 @@ def _pairs(a: Array, e: Array, shares: Array) -> tuple[tuple[float, float], ...]
 
 
 def _map(
-    actual: Array, expected: Array, scale: float, limit: float
+    actual: Array, expected: Array, worst: int, scale: float, limit: float
 ) -> tuple[tuple[float, ...], ...]:
-    """Return the largest shares over tiles of the last two axes where the worst element is."""
+    """Return the largest shares over tiles of the last two axes around the element ``worst``."""
     shape = (1, 1, *expected.shape)
     planes = expected.reshape(-1, *shape[-2:]), actual.reshape(-1, *shape[-2:])
-    worst = max(
-        range(min(len(planes[0]), _PLANES)),
-        key=lambda n: float(_shares(planes[1][n], planes[0][n], scale * limit, limit).max()),
-    )
-    shares = _shares(planes[1][worst], planes[0][worst], scale * limit, limit)
+    plane = worst // (shape[-2] * shape[-1])
+    shares = _shares(planes[1][plane], planes[0][plane], scale * limit, limit)
     for axis in (0, 1):
         starts = np.arange(0, shares.shape[axis], -(-shares.shape[axis] // MAP_SIZE))
         shares = np.maximum.reduceat(shares, starts, axis=axis)

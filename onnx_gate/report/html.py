@@ -94,7 +94,12 @@ def _about(model: ModelResult, manifest: str, number: int) -> dict[str, object]:
         pictures.append(plots.graph(diagnosis))
         if diagnosis.pictures is not None:
             drawn = diagnosis.pictures
-            pictures += [plots.pairs(drawn), plots.histogram(drawn), plots.error_map(drawn)]
+            reference = "PyTorch" if model.reference is None else "The reference"
+            pictures += [
+                plots.pairs(drawn, reference),
+                plots.histogram(drawn),
+                plots.error_map(drawn),
+            ]
     if number < _PICTURES and failed:
         pictures += [plots.by_size(model), plots.by_case(model)]
     return {

@@ -43,8 +43,8 @@ def graph(diagnosis: Diagnosis) -> Markup:
     return _svg("The error along the graph", text, body)
 
 
-def pairs(pictures: Pictures) -> Markup:
-    """Return PyTorch against ONNX, with the tolerance as a band around equality."""
+def pairs(pictures: Pictures, reference: str = "PyTorch") -> Markup:
+    """Return the reference against ONNX, with the tolerance as a band around equality."""
     shown = [(e, a) for e, a in pictures.pairs if _ordinary(e) and _ordinary(a)]
     if len(shown) < 2:
         return Markup("")
@@ -66,13 +66,13 @@ def pairs(pictures: Pictures) -> Markup:
     outside = [p for p in shown if not abs(p[0] - p[1]) <= limit(p[0])]
     inside = [p for p in shown if abs(p[0] - p[1]) <= limit(p[0])]
     body += _dots("dot", [at(*p) for p in inside]) + _dots("dot bad", [at(*p) for p in outside])
-    body += _text(_LEFT, _HEIGHT - 4, f"PyTorch: {summary.number(low)}", "start")
+    body += _text(_LEFT, _HEIGHT - 4, f"{reference}: {summary.number(low)}", "start")
     body += _text(_WIDTH, _HEIGHT - 4, summary.number(high), "end")
     text = (
-        f"{len(shown)} elements, PyTorch across and ONNX upwards; {len(outside)} of them are outside "
+        f"{len(shown)} elements, {reference} across and ONNX upwards; {len(outside)} of them are outside "
         f"the tolerance, which is the band around the diagonal"
     )
-    return _svg("PyTorch against ONNX", text, body)
+    return _svg(f"{reference} against ONNX", text, body)
 
 
 def histogram(pictures: Pictures) -> Markup:
