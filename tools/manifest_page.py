@@ -64,7 +64,7 @@ models:
         provider_options: {device_id: 0}
         session_options: {session.intra_op.allow_spinning: 0}
       - {name: reference, options: {}}
-    suites: [typical, edges, real, custom]
+    suites: [typical, edges, real, custom, {random: uniform}]        # names, or a suite written here
     tolerance: {atol: 1.0e-4, rtol: 1.0e-3, mismatch: 0.001}
     timeout: 10m
     memory: 8GiB

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ class Resolver:
             self._tell((*here, "weights", "file"), wrong)
         if model.reference is not None and model.reference == model.onnx:
             self._tell((*here, "reference"), "a file cannot be held against itself; name another")
-        suites = self._named_suites((*origin["suites"], "suites"), merged["suites"])
+        suites = self._chosen_suites((*origin["suites"], "suites"), merged["suites"])
         written = model.inputs or {}
         inputs = expanded(written)
         self._need_ranges(here, inputs, suites)
@@ -197,17 +198,24 @@ class Resolver:
         self._tell((*here, first), what, at_key=True)
         return None
 
-    def _named_suites(
-        self, here: Keys, names: tuple[str, ...] | None
+    def _chosen_suites(
+        self, here: Keys, choices: tuple[str | SuiteEntry | PluginEntry, ...] | None
     ) -> dict[str, spec.Suite | None]:
         suites: dict[str, spec.Suite | None] = {}
-        for index, name in enumerate(names or ()):
-            if name not in self._suites:
+        named = {each for each in choices or () if isinstance(each, str)}
+        for index, choice in enumerate(choices or ()):
+            if not isinstance(choice, str):
+                kind = choice.kind
+                numbered = (f"{kind}-{n}" if n > 1 else kind for n in count(1))
+                name = next(each for each in numbered if each not in named | suites.keys())
+                suites[name] = self._suite((*here, index), choice)
+                continue
+            if choice not in self._suites:
                 self._tell(
                     (*here, index),
-                    f"unknown suite {quote(name)}{self._likeness(name, self._suites)}",
+                    f"unknown suite {quote(choice)}{self._likeness(choice, self._suites)}",
                 )
-            suites[name] = self._suites.get(name)
+            suites[choice] = self._suites.get(choice)
         return suites
 
     def _need_ranges(

@@ -38,7 +38,7 @@ from onnx_gate.manifest.paths import is_program
 from onnx_gate.manifest.problems import describe, missing
 from onnx_gate.manifest.readers import mistake, read_model, unique
 from onnx_gate.manifest.spec import BUILT_IN_SUITES
-from onnx_gate.manifest.suites import Suite
+from onnx_gate.manifest.suites import Suite, SuiteChoice
 from onnx_gate.text import quote
 
 
@@ -104,10 +104,11 @@ class Settings(Entry):
         description="The engines to verify.",
         json_schema_extra={"default": ["onnxruntime"]},
     )
-    suites: fields.Maybe[Annotated[tuple[fields.Name, ...], Field(min_length=1)]] = Field(
+    suites: fields.Maybe[Annotated[tuple[SuiteChoice, ...], Field(min_length=1)]] = Field(
         default=None,
-        description="The names of input suites: those under `suites`, and the built-in "
-        f"{', '.join(f'`{name}`' for name in BUILT_IN_SUITES)}.",
+        description="The names of input suites (those under `suites`, and the built-in "
+        f"{', '.join(f'`{name}`' for name in BUILT_IN_SUITES)}), or suites written here, which are "
+        "called by their kind.",
         json_schema_extra={"$comment": "default: chosen by the gate"},
     )
     tolerance: fields.Maybe[ToleranceChoice] = Field(
@@ -144,7 +145,9 @@ class Settings(Entry):
     @field_validator("suites")
     @classmethod
     def _unique(cls, value: Any) -> Any:
-        return value if value is None else unique(value)
+        if value is not None:
+            unique(tuple(each for each in value if isinstance(each, str)))
+        return value
 
 
 _Inputs = dict[fields.TensorName, Input]

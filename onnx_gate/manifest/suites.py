@@ -16,7 +16,7 @@ from pydantic import (
 from onnx_gate.manifest import fields
 from onnx_gate.manifest.entries import Entry
 from onnx_gate.manifest.problems import describe
-from onnx_gate.manifest.readers import mistake, unique
+from onnx_gate.manifest.readers import mistake, read_name, unique
 from onnx_gate.text import quote
 
 
@@ -92,6 +92,11 @@ class PluginEntry(Entry):
         """The whole mapping as written."""
         return dict(self.model_extra or {})
 
+    @property
+    def kind(self) -> str:
+        """The first key, after which a suite without a name is called."""
+        return next(iter(self.options))
+
 
 BUILT_IN_KINDS: dict[str, type[SuiteEntry]] = {
     each.kind: each for each in (RandomEntry, EdgesEntry, FilesEntry, GeneratorEntry)
@@ -116,6 +121,17 @@ def _suite(value: Any, info: ValidationInfo) -> SuiteEntry | PluginEntry:
     return PluginEntry.model_validate(value)
 
 
+def _choice(value: Any, info: ValidationInfo) -> str | SuiteEntry | PluginEntry:
+    if isinstance(value, str):
+        return read_name(value)
+    if isinstance(value, dict):
+        return _suite(value, info)
+    raise mistake(
+        "expected the name of a suite or a mapping such as {random: normal}, "
+        f"found {describe(value)}"
+    )
+
+
 _PLUGIN_SUITE = Annotated[
     dict[str, Any],
     WithJsonSchema(
@@ -128,14 +144,9 @@ _PLUGIN_SUITE = Annotated[
         }
     ),
 ]
-Suite = Annotated[
-    SuiteEntry | PluginEntry,
-    PlainValidator(
-        _suite,
-        json_schema_input_type=RandomEntry
-        | EdgesEntry
-        | FilesEntry
-        | GeneratorEntry
-        | _PLUGIN_SUITE,
-    ),
+_WRITTEN = RandomEntry | EdgesEntry | FilesEntry | GeneratorEntry | _PLUGIN_SUITE
+Suite = Annotated[SuiteEntry | PluginEntry, PlainValidator(_suite, json_schema_input_type=_WRITTEN)]
+SuiteChoice = Annotated[
+    str | SuiteEntry | PluginEntry,
+    PlainValidator(_choice, json_schema_input_type=fields.Name | _WRITTEN),
 ]

@@ -79,6 +79,7 @@ def test_the_whole_manifest(read: Read) -> None:
         "edges": EdgesSuite(("zeros", "ones", "large", "tiny"), 0),
         "real": FilesSuite(("tests/data/*.npz",)),
         "custom": GeneratorSuite("tests/inputs.py:cases", 0),
+        "random": RandomSuite("uniform", 2, 0),
     }
     assert [each.label for each in resnet.runtimes] == [
         "onnxruntime",
@@ -270,6 +271,19 @@ def test_every_criterion(read: Read) -> None:
         "c": None,
     }
     assert model.tolerance == Tolerance(rtol=1.0)
+
+
+def test_suites_written_in_place_are_called_by_their_kind(read: Read) -> None:
+    text = manifest_page.SMALLEST + (
+        "    suites: [edges, {edges: [ones]}, {edges: [zeros], seed: 3}, {random: normal}]\n"
+    )
+    (model,) = read(text).models
+    assert dict(model.suites) == {
+        "edges": BUILT_IN_SUITES["edges"],
+        "edges-2": EdgesSuite(("ones",), 0),
+        "edges-3": EdgesSuite(("zeros",), 3),
+        "random": RandomSuite("normal", 2, 0),
+    }
 
 
 def test_other_packages_bring_suites_and_runtimes(
