@@ -30,10 +30,11 @@ class _Before(importlib.abc.MetaPathFinder):
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         if name == "torchvision":
             self._define()
-        extension = sys.modules.get("torchvision.extension")
-        if name.startswith("torchvision.") and extension is not None:
-            sys.meta_path.remove(self)
-            extension._assert_has_ops = lambda: None  # type: ignore[attr-defined]
+        elif name.startswith("torchvision."):
+            # Half imported, the module has no such function yet, and would define it again.
+            extension = sys.modules.get("torchvision.extension")
+            if hasattr(extension, "_assert_has_ops"):
+                extension._assert_has_ops = lambda: None  # type: ignore[union-attr]
 
     def _define(self) -> None:
         import torch
