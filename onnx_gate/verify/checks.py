@@ -16,14 +16,15 @@ from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.manifest import ModelSpec, RuntimeSpec
 from onnx_gate.report.io import to_message
-from onnx_gate.report.model import Check, CheckVerdict, Finding, Form
+from onnx_gate.report.model import Check, Finding
 from onnx_gate.runtimes.base import Array, Refusal, Session, first_line
 from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.check_of import bare_check, judged_check, one_sided
 from onnx_gate.verify.experience import KEPT_BYTES, Experience
 from onnx_gate.verify.inputs.cases import Case, Cases, cases
 from onnx_gate.verify.inspect.reduced import Reduced
 from onnx_gate.verify.judge.judge import judge
-from onnx_gate.verify.judge.judgement import Judgement, is_floating
+from onnx_gate.verify.judge.judgement import is_floating
 from onnx_gate.verify.judge.scale import Stratum
 from onnx_gate.verify.judge.where import Selection, judge_selected, selection
 from onnx_gate.verify.pairing import RuleBook, order_of
@@ -255,7 +256,7 @@ class Checker:
     ) -> Iterator[Check]:
         answers, refused = answered
         if asked.reference is None or answers is None:
-            yield _one_sided(case, label, asked.refusal, refused)
+            yield one_sided(case, label, asked.refusal, refused)
         else:
             yield from self._compare(case, label, asked, asked.reference, answers, settled)
 
@@ -311,7 +312,7 @@ class Checker:
         names = reference.outputs.names
         if len(answers) != len(names):
             reason = f"{len(answers)} outputs where PyTorch has {len(names)} ({', '.join(names)})"
-            yield _check(case, label, "*", "diverged", reason, form="number")
+            yield bare_check(case, label, "*", "diverged", reason, form="number")
             return
         order, finding = order_of(names, self.graph_outputs, self.spec)
         if finding is not None:
@@ -362,7 +363,7 @@ class Checker:
         magnified = judged.uncapped and not judged.holds and not chosen
         # Nor is a file with integers made for values beyond those that its scales were taken from.
         beyond = self.reduced is not None and not self.reduced.is_half and not chosen
-        check = _judged(case, label, name, judged, advice=case.advice or magnified or beyond)
+        check = judged_check(case, label, name, judged, advice=case.advice or magnified or beyond)
         if self.reduced is not None and check.metrics is not None and label != STORED:
             actual = candidate if selected is None else selected.of(candidate)
             self._measure(case, check, actual, expected)
@@ -424,71 +425,3 @@ def _advice(checks: Sequence[Check]) -> Iterator[Finding]:
     for first, *others in by_edge.values():
         more = f" (and {len(others)} more like it)" if others else ""
         yield codes.OG403.finding(f"{first.case}, output {first.output}: {first.reason}{more}")
-
-
-def _one_sided(
-    case: Case, label: str, torch_refuses: Refusal | None, runtime_refuses: Refusal | None
-) -> Check:
-    """Return the check of a case that one side, or both, refuse."""
-    verdict: CheckVerdict = "diverged"
-    advice = case.advice
-    if runtime_refuses is not None and torch_refuses is not None:
-        reason = f"both refuse; PyTorch: {torch_refuses}; {label}: {runtime_refuses}"
-        verdict = "refused"
-    elif runtime_refuses is not None:
-        reason = f"{label} refuses: {runtime_refuses}"
-    else:
-        reason = f"PyTorch refuses ({torch_refuses}) and {label} answers"
-        verdict = "refused" if case.advice else "diverged"
-        # A size or value that nobody asked for need not be one that the model is made for.
-        advice = advice or not (case.named and case.sized)
-    check = _check(case, label, "*", verdict, reason, torch_refuses, runtime_refuses)
-    return check.model_copy(update={"advice": advice})
-
-
-def _judged(case: Case, label: str, output: str, judged: Judgement, *, advice: bool) -> Check:
-    verdict: CheckVerdict = "pass" if judged.holds else "diverged"
-    return _check(case, label, output, verdict, judged.reason).model_copy(
-        update={
-            "advice": advice,
-            "budget": judged.budget,
-            "tolerance": judged.tolerance,
-            "deviation": judged.deviation,
-            "metrics": judged.metrics,
-            "worst": judged.worst,
-            "form": judged.form,
-            "compared": judged.compared,
-            "open": judged.open,
-            "causes": judged.causes,
-            "resolution": judged.resolution,
-        }
-    )
-
-
-def _check(
-    case: Case,
-    runtime: str,
-    output: str,
-    verdict: CheckVerdict,
-    reason: str,
-    torch_refuses: Refusal | None = None,
-    runtime_refuses: Refusal | None = None,
-    form: Form | None = None,
-) -> Check:
-    return Check(
-        runtime=runtime,
-        suite=case.suite,
-        case=case.id,
-        output=output,
-        verdict=verdict,
-        advice=case.advice,
-        reason=reason,
-        sizes=dict(case.sizes),
-        edge=case.edge,
-        refused=(
-            *(("pytorch",) if torch_refuses else ()),
-            *(("runtime",) if runtime_refuses else ()),
-        ),
-        refusal=dict(runtime_refuses.data) if runtime_refuses else {},
-        form=form,
-    )
