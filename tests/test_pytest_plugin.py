@@ -45,7 +45,9 @@ def test_of_my_own(parity):
 
 
 @pytest.fixture
-def project(pytester: pytest.Pytester) -> pytest.Pytester:
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    # Spread over processes, each of them keeps its reports in a folder of its own.
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     pytester.makeini("[pytest]\ntestpaths = tests\npythonpath = .\n")
     pytester.makefile(".yml", **{"onnx-gate": MANIFEST})
     (pytester.path / "models.py").write_text(MODELS)

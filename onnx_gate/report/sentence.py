@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from onnx_gate.findings import CATALOGUE
+from onnx_gate.findings import CATALOGUE, codes
 from onnx_gate.report import locations, precision, summary
 from onnx_gate.report.coverage import coverage, relative
 from onnx_gate.report.locations import Location
@@ -21,7 +21,7 @@ _LINE = 120
 _TEXT = 300
 _SIZES = 4
 # Codes of a condition on a size that the export has decided.
-_DECIDED = ("OG102", "OG116")
+_DECIDED = (codes.OG102.code, codes.OG116.code)
 
 _ENDS: Mapping[ErrorKind, str] = {
     "build": "the model could not be built",

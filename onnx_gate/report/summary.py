@@ -126,7 +126,7 @@ def headline(report: Report) -> str:
         if counts.diverged or counts.error:
             parts.append("none of them required")
         elif total and not parts:
-            name = plain(report.models[0].name, _HEADLINE_NAME)
+            name = plain(report.models[0].name, _HEADLINE_NAME) or "the model"
             return f"all {total} models agree" if total != 1 else f"{name} agrees"
     return ", ".join(parts) or ("the run failed" if total else "no model was verified")
 

@@ -40,7 +40,9 @@ def finished_run(folder: Path) -> Run:
 
 def gate(*arguments: str, cwd: Path, timeout: float = 900) -> subprocess.CompletedProcess[str]:
     """Run the command line in a process of its own, as a user does."""
-    environment = {k: v for k, v in os.environ.items() if k not in ("CI", "GITHUB_ACTIONS")}
+    # A terminal's width may have been set for this process by what else runs in it.
+    left_out = ("CI", "GITHUB_ACTIONS", "COLUMNS")
+    environment = {k: v for k, v in os.environ.items() if k not in left_out}
     return subprocess.run(
         [sys.executable, "-m", "onnx_gate", *arguments],
         cwd=cwd,

@@ -113,3 +113,14 @@ ELSEWHERE = {
     "is in every build and runs nothing, stands for it",
     "OG717": "sums of u8 by s8 that saturate, on a processor without VNNI",
 }
+
+# Appearances that a test of their own brings about, and which one that is.
+APPEARS_ELSEWHERE = {
+    "OG101": ({"finding of severity note"}, "tests/verify/test_build.py"),
+    "OG117": ({"finding of severity warning"}, "tests/diagnose/test_reduced.py"),
+    "OG121": ({"finding of severity note"}, "tests/diagnose/test_reduced.py"),
+    "OG415": (
+        {"finding of severity warning", "finding of severity error"},
+        "tests/diagnose/test_reduced.py",
+    ),
+}
