@@ -126,8 +126,9 @@ def headline(report: Report) -> str:
         if counts.diverged or counts.error:
             parts.append("none of them required")
         elif total and not parts:
-            name = plain(report.models[0].name, _HEADLINE_NAME) or "the model"
-            return f"all {total} models agree" if total != 1 else f"{name} agrees"
+            return (
+                f"all {total} models agree" if total != 1 else f"{_name(report.models[0])} agrees"
+            )
     return ", ".join(parts) or ("the run failed" if total else "no model was verified")
 
 
@@ -331,8 +332,12 @@ def ordered(models: Sequence[ModelResult]) -> list[ModelResult]:
 def _share(count: int, models: Sequence[ModelResult], noun: bool = True) -> str:
     total = len(models)
     if total == 1 and count == 1 and noun:
-        return plain(models[0].name, _HEADLINE_NAME)
+        return _name(models[0])
     return f"{format_int(count)} of {total}" + (" models" if noun else "")
+
+
+def _name(model: ModelResult) -> str:
+    return plain(model.name, _HEADLINE_NAME) or "the model"
 
 
 def _other(report: Report) -> str:
