@@ -15,7 +15,7 @@ from onnx_gate.diagnose.graph.run_node import Runner, node_model, type_of
 from onnx_gate.diagnose.graph.values import Value, agree, distance
 from onnx_gate.diagnose.localize.localize import Located
 from onnx_gate.diagnose.subject import Subject
-from onnx_gate.report.model import Blame, Evidence
+from onnx_gate.report.diagnosis import Blame, Evidence
 from onnx_gate.runtimes.base import Array
 
 

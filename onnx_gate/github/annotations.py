@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from onnx_gate.findings.codes import code_of
+from onnx_gate.findings.finding import Finding
 from onnx_gate.report import diagnosed, locations, summary
-from onnx_gate.report.model import Change, Finding, ModelResult, Problem, Report
+from onnx_gate.report.model import Change, ModelResult, Problem, Report
 from onnx_gate.report.versus import change_sentence
 from onnx_gate.text import COMMAND_LIMIT as MESSAGE_LIMIT
 from onnx_gate.text import plain, workflow_command

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from onnx_gate.report.model import Blame, Diagnosis, Evidence, NodeError
+from onnx_gate.report.diagnosis import Blame, Diagnosis, Evidence, NodeError
 from onnx_gate.text import plain
 
 TITLES: Mapping[Blame, str] = {

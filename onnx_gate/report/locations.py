@@ -9,7 +9,9 @@ from __future__ import annotations
 import posixpath
 from dataclasses import dataclass
 
-from onnx_gate.report.model import Change, Finding, ModelResult, Problem, Source
+from onnx_gate.findings.finding import Finding
+from onnx_gate.report.diagnosis import Source
+from onnx_gate.report.model import Change, ModelResult, Problem
 from onnx_gate.text import plain
 
 _PATH_LIMIT = 500

@@ -15,6 +15,7 @@ from jinja2.runtime import Context
 from markupsafe import Markup
 
 from onnx_gate import __version__
+from onnx_gate.findings.finding import Finding
 from onnx_gate.report import diagnosed, locations, precision, sentence, shorten, summary, times
 from onnx_gate.report.command import (
     check_command,
@@ -23,17 +24,9 @@ from onnx_gate.report.command import (
     run_command,
 )
 from onnx_gate.report.coverage import describe
+from onnx_gate.report.diagnosis import LayerCost, Source
 from onnx_gate.report.escape import code, fence, inline
-from onnx_gate.report.model import (
-    Change,
-    Check,
-    Finding,
-    LayerCost,
-    ModelResult,
-    Problem,
-    Report,
-    Source,
-)
+from onnx_gate.report.model import Change, Check, ModelResult, Problem, Report
 from onnx_gate.report.versus import change_cell, check_change, newly_passes
 from onnx_gate.report.view import View, link
 

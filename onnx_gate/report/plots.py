@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from markupsafe import Markup, escape
 
 from onnx_gate.report import summary
-from onnx_gate.report.model import Check, Diagnosis, ModelResult, Pictures
+from onnx_gate.report.diagnosis import Diagnosis, Pictures
+from onnx_gate.report.model import Check, ModelResult
 from onnx_gate.text import plain
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 480.0, 200.0, 46.0, 26.0

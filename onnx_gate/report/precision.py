@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from onnx_gate.report.model import LayerCost, Precision, Proposal, ReducedHow
+from onnx_gate.report.diagnosis import LayerCost, Precision, Proposal, ReducedHow
 from onnx_gate.report.summary import format_int
 from onnx_gate.text import plain
 

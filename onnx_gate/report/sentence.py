@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from onnx_gate.findings import CATALOGUE, codes
+from onnx_gate.findings.finding import ErrorKind, Finding
 from onnx_gate.report import locations, precision, summary
 from onnx_gate.report.coverage import coverage, relative
+from onnx_gate.report.diagnosis import Blame, Diagnosis
 from onnx_gate.report.locations import Location
-from onnx_gate.report.model import Blame, Check, Diagnosis, ErrorKind, Finding, ModelResult, Report
+from onnx_gate.report.model import Check, ModelResult, Report
 from onnx_gate.text import plain
 
 _NAME = 60

@@ -13,7 +13,8 @@ from onnx_gate.findings.codes import code_of
 from onnx_gate.report import diagnosed, locations, precision, sentence, summary, times
 from onnx_gate.report.command import replay_command, run_command
 from onnx_gate.report.coverage import describe
-from onnx_gate.report.model import Diagnosis, ModelResult, Report
+from onnx_gate.report.diagnosis import Diagnosis
+from onnx_gate.report.model import ModelResult, Report
 from onnx_gate.report.versus import change_cell, change_sentence, tally
 from onnx_gate.report.view import View
 from onnx_gate.text import printed

@@ -16,9 +16,9 @@ import torch
 from torch import nn
 
 from onnx_gate.findings import codes
+from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.manifest.paths import is_program
-from onnx_gate.report.model import Finding
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import first_line
 from onnx_gate.runtimes.torch_eager import seed_everything

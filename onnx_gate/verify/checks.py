@@ -14,9 +14,10 @@ import numpy as np
 from onnx_gate.deadline import Deadline
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
+from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec, RuntimeSpec
 from onnx_gate.report.io import to_message
-from onnx_gate.report.model import Check, Finding
+from onnx_gate.report.model import Check
 from onnx_gate.runtimes.base import Array, Refusal, Session, first_line
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.check_of import bare_check, judged_check, one_sided

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from onnx_gate.findings import codes
+from onnx_gate.findings.finding import Finding
 from onnx_gate.numerics.compare import compare
 from onnx_gate.numerics.precision import eps_of
-from onnx_gate.report.model import Finding
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import Eager, Outputs, to_array, to_tensor

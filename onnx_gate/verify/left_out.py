@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from onnx_gate.findings import codes
-from onnx_gate.report.model import Finding
+from onnx_gate.findings.finding import Finding
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.export.export import Exported
 from onnx_gate.verify.prepare import Prepared

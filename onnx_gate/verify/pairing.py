@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from onnx_gate.findings import codes
+from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec, Tolerance
 from onnx_gate.manifest.nesting import above, below
-from onnx_gate.report.model import Finding
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array, first_line
 from onnx_gate.runtimes.outputs import name_in_file

@@ -14,18 +14,10 @@ import psutil
 from onnx_gate.deadline import Deadline
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
+from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import COMMAND, ModelSpec
-from onnx_gate.report.model import (
-    Check,
-    Diagnosis,
-    ExportInfo,
-    Finding,
-    ModelError,
-    ModelResult,
-    Precision,
-    Stage,
-    Verdict,
-)
+from onnx_gate.report.diagnosis import Diagnosis, Precision
+from onnx_gate.report.model import Check, ExportInfo, ModelError, ModelResult, Stage, Verdict
 from onnx_gate.report.precision import kind_line
 from onnx_gate.verify import left_out
 from onnx_gate.verify.build import build

@@ -9,7 +9,7 @@ from importlib import metadata
 from packaging.requirements import InvalidRequirement, Requirement
 
 from onnx_gate.findings import codes
-from onnx_gate.report.model import Finding
+from onnx_gate.findings.finding import Finding
 
 # The others would fail for the gate, and not for a model.
 _PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", "numpy")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onnx_gate.report.diagnosed import sentence
-from onnx_gate.report.model import Diagnosis
+from onnx_gate.report.diagnosis import Diagnosis
 
 
 @pytest.mark.parametrize(

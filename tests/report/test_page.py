@@ -7,7 +7,8 @@ import re
 import pytest
 
 from onnx_gate.report import html
-from onnx_gate.report.model import Pictures, Report
+from onnx_gate.report.diagnosis import Pictures
+from onnx_gate.report.model import Report
 from onnx_gate.report.sentence import of_model, of_report
 from tests.support.report.reports import check
 from tests.support.report.scenes import diverged, model, whole

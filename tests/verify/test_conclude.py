@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from onnx_gate.findings import codes
+from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import InputSpec, ModelSpec, RandomSuite, Waiver
-from onnx_gate.report.model import Check, Finding, Metrics
+from onnx_gate.report.model import Check, Metrics
 from onnx_gate.verify.conclude import Tried, conclude
 from onnx_gate.verify.experience import Experience
 

@@ -8,7 +8,9 @@ from onnx_gate.diagnose.hints.facts import DivergenceFacts
 from onnx_gate.diagnose.hints.operator_rules import OPERATOR_RULES
 from onnx_gate.diagnose.hints.value_rules import DECISIVE_RULES, Hint, Rule, converted
 from onnx_gate.findings.codes import Code
-from onnx_gate.report.model import Check, Diagnosis, Finding
+from onnx_gate.findings.finding import Finding
+from onnx_gate.report.diagnosis import Diagnosis
+from onnx_gate.report.model import Check
 
 # More than this many guesses are no help.
 _MOST = 3

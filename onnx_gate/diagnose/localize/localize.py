@@ -22,7 +22,7 @@ from onnx_gate.diagnose.localize.profile import error_profile
 from onnx_gate.diagnose.localize.subgraph import search_body
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.trace.trace import Trace, TracedValue
-from onnx_gate.report.model import GraphNode, NodeError, Source
+from onnx_gate.report.diagnosis import GraphNode, NodeError, Source
 from onnx_gate.runtimes.base import Array, Refusal
 
 

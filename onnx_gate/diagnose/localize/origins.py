@@ -12,7 +12,7 @@ from onnx_gate.diagnose.trace.module_path import (
     module_of_scope,
 )
 from onnx_gate.diagnose.trace.trace import TracedValue
-from onnx_gate.report.model import Source
+from onnx_gate.report.diagnosis import Source
 from onnx_gate.verify.source_lines import of_node, of_stack, own_source
 
 

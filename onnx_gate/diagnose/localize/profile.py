@@ -7,7 +7,7 @@ from onnx_gate.diagnose.graph.run_graph import run_until
 from onnx_gate.diagnose.graph.values import Value, distance
 from onnx_gate.diagnose.localize.faulty import SearchResult
 from onnx_gate.diagnose.localize.origins import Origins
-from onnx_gate.report.model import NodeError
+from onnx_gate.report.diagnosis import NodeError
 
 MOST = 200
 # Rows on either side of the faulty node that are never left out.

@@ -35,7 +35,7 @@ from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.trace.record_file import record_file
 from onnx_gate.diagnose.trace.record_module import record_module
 from onnx_gate.diagnose.trace.trace import Trace
-from onnx_gate.report.model import LayerCost
+from onnx_gate.report.diagnosis import LayerCost
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.file_module import PLAIN, FileModule

@@ -11,17 +11,16 @@ from onnx_gate.diagnose.reduced.join import snr
 from onnx_gate.diagnose.reduced.layers import weigh_layers
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.findings import codes
-from onnx_gate.report.model import (
-    Check,
+from onnx_gate.findings.finding import Finding
+from onnx_gate.report.diagnosis import (
     Diagnosis,
     Evidence,
-    Finding,
     GraphNode,
     LayerCost,
-    ModelResult,
     NodeError,
     Precision,
 )
+from onnx_gate.report.model import Check, ModelResult
 from onnx_gate.report.precision import decibels, layer_name
 from onnx_gate.runtimes.base import Refusal
 

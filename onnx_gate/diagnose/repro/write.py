@@ -25,7 +25,7 @@ from onnx_gate.diagnose.graph.graph import Constants, Graph, Node, read_graph
 from onnx_gate.diagnose.repro.reduce import Shrinker, least_error
 from onnx_gate.diagnose.repro.replay import DATA_SET, MODEL, Limits, Replayed, replay
 from onnx_gate.diagnose.subject import Subject
-from onnx_gate.report.model import GraphNode
+from onnx_gate.report.diagnosis import GraphNode
 from onnx_gate.runtimes.base import Array, contiguous, first_line
 
 MAX_BYTES = 64 * 2**20

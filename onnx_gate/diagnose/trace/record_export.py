@@ -22,7 +22,7 @@ from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.trace.module_path import module_of_fx
 from onnx_gate.diagnose.trace.record_program import join_program
 from onnx_gate.diagnose.trace.trace import Trace
-from onnx_gate.report.model import Source
+from onnx_gate.report.diagnosis import Source
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import to_tensor
 from onnx_gate.verify.export.export import exportable, traceable

@@ -18,7 +18,7 @@ from onnx_gate.diagnose.graph.values import (
     samples,
 )
 from onnx_gate.numerics.precision import eps_of
-from onnx_gate.report.model import Source
+from onnx_gate.report.diagnosis import Source
 from onnx_gate.runtimes.base import Array
 
 # How the operator of a traced value begins that is an input of the model.

@@ -8,8 +8,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from onnx_gate.errors import GateError
+from onnx_gate.findings.finding import Finding
 from onnx_gate.report.io import write_text
-from onnx_gate.report.model import Finding
 from onnx_gate.verify.context import EXPORT_NOTES
 from onnx_gate.verify.export.export import Exported
 from onnx_gate.verify.onnx_file import read_graph

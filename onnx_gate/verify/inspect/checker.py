@@ -11,8 +11,8 @@ import onnx
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.findings.codes import Code
+from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec, RuntimeSpec
-from onnx_gate.report.model import Finding
 from onnx_gate.runtimes.base import find_runtime, first_line
 from onnx_gate.verify.export.export import Exported
 from onnx_gate.verify.inspect.opsets import first_opset

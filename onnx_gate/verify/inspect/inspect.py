@@ -12,8 +12,8 @@ from onnx import numpy_helper
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from onnx_gate.findings import codes
+from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec
-from onnx_gate.report.model import Finding
 from onnx_gate.runtimes.base import first_line
 from onnx_gate.verify.export.export import Exported
 from onnx_gate.verify.inputs.draw import numpy_dtype

@@ -15,7 +15,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from onnx_gate.findings import codes
-from onnx_gate.report.model import Finding
+from onnx_gate.findings.finding import Finding
 from onnx_gate.verify.source_lines import finding_at, of_node, of_stack, shown
 
 # The exporter's optimiser takes a constant this close to zero for zero.

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from onnx_gate.findings import codes
+from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.numerics.compare import compare
 from onnx_gate.numerics.scaled import scale_error
-from onnx_gate.report.model import Check, Finding
+from onnx_gate.report.model import Check
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager, Outputs
 from onnx_gate.verify.inputs.cases import Case

@@ -13,16 +13,15 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from onnx_gate.findings.finding import Finding
+from onnx_gate.report.diagnosis import Diagnosis, Precision
 from onnx_gate.report.model import (
     Baseline,
     Change,
     CheckBase,
-    Diagnosis,
-    Finding,
     Metrics,
     ModelError,
     ModelResult,
-    Precision,
     Problem,
     Report,
     Run,

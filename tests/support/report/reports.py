@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
+from onnx_gate.findings.finding import Finding
 from onnx_gate.report.model import (
     Check,
     Counts,
     Deviation,
     ExportInfo,
-    Finding,
     ManifestInfo,
     Metrics,
     ModelError,

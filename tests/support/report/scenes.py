@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from onnx_gate.findings.finding import Finding
+from onnx_gate.report.diagnosis import Diagnosis, Evidence, GraphNode, NodeError, Source
 from onnx_gate.report.markdown import View
 from onnx_gate.report.model import (
     Baseline,
@@ -13,21 +15,15 @@ from onnx_gate.report.model import (
     Check,
     CheckBase,
     Deviation,
-    Diagnosis,
-    Evidence,
     ExportInfo,
-    Finding,
-    GraphNode,
     ManifestInfo,
     Metrics,
     ModelError,
     ModelResult,
-    NodeError,
     Problem,
     Report,
     Sandbox,
     Shard,
-    Source,
     Stage,
     Worst,
 )
