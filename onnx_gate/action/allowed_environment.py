@@ -92,7 +92,10 @@ def for_models(
 
 def for_the_gate(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of the process that verifies: nothing of it is secret."""
-    kept = ("CI", "GITHUB_ACTIONS", "LANG", "LC_ALL", "TZ", "COLUMNS", "NO_COLOR", "FORCE_COLOR")
+    kept = (
+        *("CI", "GITHUB_ACTIONS", "GITHUB_WORKSPACE"),
+        *("LANG", "LC_ALL", "TZ", "COLUMNS", "NO_COLOR", "FORCE_COLOR"),
+    )
     return {
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "HOME": "/nonexistent",

@@ -8,6 +8,7 @@ from onnx_gate.action.inputs import Inputs
 from onnx_gate.action.output_folder import refuse_tracked
 from onnx_gate.action.problems import failed_report, of_manifest, with_problem
 from onnx_gate.errors import UserError
+from onnx_gate.gate.provenance import manifest_info
 from onnx_gate.gate.select import select
 from onnx_gate.github.api_errors import GitHubError
 from onnx_gate.github.artifacts import download_report
@@ -32,7 +33,7 @@ def joined(inputs: Inputs, run: Run | None) -> Report:
         if inputs.manifest_path.is_file():
             manifest = load(inputs.manifest_path)
             names = [model.name for model in select(manifest.models, inputs.models)]
-            info = ManifestInfo(path=manifest.path.name, sha256=manifest.sha256)
+            info = manifest_info(manifest)
     except ManifestError as error:
         return failed_report(of_manifest(error), inputs.manifest)
     except UserError as error:

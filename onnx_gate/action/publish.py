@@ -28,9 +28,10 @@ from onnx_gate.github.run_context import Context, PullRequest
 from onnx_gate.github.step_outputs import append_outputs, outputs_of
 from onnx_gate.guard import loosened
 from onnx_gate.manifest import Manifest, ManifestError
+from onnx_gate.manifest.find import path_in_repository
 from onnx_gate.manifest.load import load_bytes
 from onnx_gate.pages import page
-from onnx_gate.report.baseline import with_baseline
+from onnx_gate.report.baseline import baseline_of, with_baseline
 from onnx_gate.report.io import parse_report, read_report, to_json, write_text
 from onnx_gate.report.markdown import View, render
 from onnx_gate.report.model import Baseline, Report
@@ -60,10 +61,10 @@ class Publication:
     @property
     def manifest_path(self) -> str:
         """The manifest's path inside the repository."""
-        return self.in_repository(self.inputs.manifest)
+        return path_in_repository(self.inputs.manifest_path, self.workspace)
 
-    def in_repository(self, path: str) -> str:
-        """Return a path of the inputs as one from the workspace's top."""
+    def in_workspace(self, path: str) -> str:
+        """Return a path of the inputs as one from the workspace's top, where later steps start."""
         whole = os.path.normpath(self.inputs.directory / path)
         return Path(os.path.relpath(whole, self.workspace)).as_posix()
 
@@ -109,7 +110,11 @@ def complete(report: Report, publication: Publication) -> tuple[Report, list[str
         p.model_copy(update={"file": path}) if p.line is not None and p.file is None else p
         for p in report.problems
     )
-    report = report.model_copy(update={"problems": placed})
+    manifest = report.manifest
+    if not manifest.sha256:
+        # Of a run that never came to read it, whose report has it as the inputs do.
+        manifest = manifest.model_copy(update={"path": path})
+    report = report.model_copy(update={"problems": placed, "manifest": manifest})
     for step, permission in ((_guarded, "contents: read"), (_compared, "actions: read")):
         try:
             report = step(report, publication)
@@ -204,8 +209,7 @@ def _compared(report: Report, publication: Publication) -> Report:
             base = read_report(publication.inputs.directory / choice)
         except UserError as error:
             return report.model_copy(update={"notes": (*report.notes, f"no baseline: {error}")})
-        sha, run = (base.run.sha, base.run.id) if base.run is not None else (None, None)
-        return with_baseline(report, base, Baseline(sha=sha, run=run, verdict=base.verdict))
+        return with_baseline(report, base, baseline_of(base))
     if publication.client is None:
         return report
     artifact = find_baseline(publication.client, publication.context)
@@ -276,7 +280,7 @@ def _manifest(content: bytes | None, path: str) -> Manifest | None:
 
 
 def _paths(publication: Publication) -> dict[str, str]:
-    output = publication.in_repository(publication.inputs.output)
+    output = publication.in_workspace(publication.inputs.output)
     return {"report": f"{output}/report.json", "summary": f"{output}/report.md"}
 
 

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,13 @@ from onnx_gate.files import plain_files_only, remove_tree
 from onnx_gate.findings import codes
 from onnx_gate.gate.keep_repro import keep_repro
 from onnx_gate.gate.progress import Progress
+from onnx_gate.gate.provenance import manifest_info
 from onnx_gate.gate.select import select, with_runtimes
 from onnx_gate.manifest import Manifest, ModelSpec
 from onnx_gate.report.history import History
 from onnx_gate.report.layout import Layout, slug
 from onnx_gate.report.model import (
-    ManifestInfo,
+    Commit,
     ModelError,
     ModelResult,
     Problem,
@@ -82,7 +84,7 @@ class Options:
     many as there are cores). ``cache`` is the folder of a cache of verdicts (none: everything is
     verified); with ``changed`` it is said why each model is verified. With ``traceback`` it is shown
     where the error of a model came from. ``launch`` says how the models' code is started, and
-    ``sandbox`` what that keeps it from.
+    ``sandbox`` what that keeps it from. ``commit`` is what is checked out (none: nobody has looked).
     """
 
     output: Path
@@ -98,6 +100,7 @@ class Options:
     traceback: bool = False
     launch: Launch = Launch()
     sandbox: Sandbox | None = None
+    commit: Commit | None = None
 
 
 class Interrupted(KeyboardInterrupt):
@@ -123,6 +126,7 @@ def run(
     report of ``Interrupted``, which is raised for a ``KeyboardInterrupt``.
     """
     begin = time.monotonic()
+    created = datetime.now(timezone.utc).replace(microsecond=0)
     specs = with_runtimes(select(manifest.models, options.models, options.shard), options.runtimes)
     jobs, threads = _share_cores(options.jobs, len(specs))
     if options.launch.forked:
@@ -176,13 +180,15 @@ def run(
         verdict="error" if problems else overall(results),
         counts=count(results),
         environment=dict(sorted(models.environment.items())),
-        manifest=ManifestInfo(path=manifest.path.name, sha256=manifest.sha256),
+        manifest=manifest_info(manifest),
         models=results,
         problems=problems,
         shard=options.shard,
         sandbox=options.sandbox,
         notes=(*cache.notes, *models.notes),
         seconds=round(time.monotonic() - begin, 3),
+        created=created,
+        commit=options.commit,
     )
     if interrupted:
         raise Interrupted(report)

@@ -25,6 +25,12 @@ def with_baseline(report: Report, base: Report, baseline: Baseline) -> Report:
     return report.model_copy(update={"models": models, "baseline": baseline})
 
 
+def baseline_of(base: Report) -> Baseline:
+    """Return what is known of the run that made a report."""
+    run = base.run.id if base.run is not None else None
+    return Baseline(sha=base.sha or None, run=run, verdict=base.verdict)
+
+
 def _with_base(model: ModelResult, base: ModelResult | None) -> ModelResult:
     earlier: defaultdict[_Key, list[Check]] = defaultdict(list)
     for check in base.checks if base is not None else ():

@@ -57,10 +57,16 @@ def of_model(model: ModelResult, manifest: str) -> Location | None:
     return next((location for location in candidates if location is not None), None)
 
 
+def of_file(manifest: str) -> Location | None:
+    """Return the manifest as a whole."""
+    file = inside(manifest)
+    return None if file is None else Location(file)
+
+
 def of_entry(model: ModelResult | Change, manifest: str) -> Location | None:
     """Return the line of the manifest that a model or a change is about."""
-    file = inside(manifest)
-    return None if file is None else Location(file, _natural(model.line))
+    file = of_file(manifest)
+    return None if file is None else Location(file.file, _natural(model.line))
 
 
 def of_problem(problem: Problem, manifest: str) -> Location | None:

@@ -108,6 +108,7 @@ def merge(
     )
     verdicts = [overall(models), *(report.verdict for report in latest)]
     baselines = _united(report.baseline for report in latest)
+    commits = _united(report.commit for report in latest)
     notes = _united(note for report in latest for note in report.notes)
     if len(baselines) > 1:
         notes += ("the shards were compared with different baselines",)
@@ -125,6 +126,8 @@ def merge(
         notes=notes,
         # The shards run side by side, so that the longest of them is what there was to wait for.
         seconds=max((each.seconds for each in latest if each.seconds is not None), default=None),
+        created=min((each.created for each in latest if each.created is not None), default=None),
+        commit=commits[0] if len(commits) == 1 else None,
     )
 
 

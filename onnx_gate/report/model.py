@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, PrivateAttr
+from pydantic import AwareDatetime, BaseModel, Field, PrivateAttr
 
 from onnx_gate.findings.finding import FROZEN, ErrorKind, Finding
 from onnx_gate.report.diagnosis import Diagnosis, Precision
@@ -226,7 +226,7 @@ class Counts(_Frozen):
 
 
 class ManifestInfo(_Frozen):
-    """Which manifest was verified."""
+    """Which manifest was verified: its ``path`` from the root of its repository."""
 
     path: str
     sha256: str
@@ -287,6 +287,13 @@ class Run(_Frozen):
     sha: str = Field(pattern=r"^[0-9A-Za-z]{0,64}$")
 
 
+class Commit(_Frozen):
+    """The commit that was checked out, and when it was made."""
+
+    sha: str = Field(pattern=r"^[0-9a-f]{7,64}$")
+    time: AwareDatetime | None = None
+
+
 class Sandbox(_Frozen):
     """What the models' code was kept from.
 
@@ -309,7 +316,8 @@ class Report(_Frozen):
     ``diverged`` where one diverged, else ``pass``. No model at all is an ``error``, and
     ``problems`` then says why: an invalid manifest, a missing shard. ``changes`` are what the pull
     request loosened in the manifest. ``notes`` are remarks on the run as a whole. ``seconds`` is
-    what the run took on the wall's clock, of merged shards the longest one.
+    what the run took on the wall's clock, of merged shards the longest one, and ``created`` when it
+    began. ``commit`` is what was checked out, where the command line was called in a repository.
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
@@ -326,6 +334,20 @@ class Report(_Frozen):
     sandbox: Sandbox | None = None
     notes: tuple[str, ...] = ()
     seconds: float | None = None
+    created: AwareDatetime | None = None
+    commit: Commit | None = None
+
+    @property
+    def sha(self) -> str:
+        """The commit that the verdict is about, empty where nobody knows."""
+        if self.run is not None and self.run.sha:
+            return self.run.sha
+        return self.commit.sha if self.commit is not None else ""
+
+    @property
+    def folder(self) -> str:
+        """The folder that its logs and reproductions are in."""
+        return self._folder
 
     # Where its paths of logs and reproductions start: not a part of it, since it can be moved.
     _folder: str = PrivateAttr("onnx-gate-report")

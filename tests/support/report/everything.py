@@ -19,6 +19,7 @@ from onnx_gate.report.model import (
     Baseline,
     Change,
     CheckBase,
+    Commit,
     Metrics,
     ModelError,
     ModelResult,
@@ -168,6 +169,7 @@ def everything() -> Report:
         shard=Shard(index=1, count=2, members=("one", "two")),
         sandbox=Sandbox(level="partial", missing=("seccomp",)),
         run=Run(id=17, attempt=1, sha="4f1c2e9"),
+        commit=Commit(sha="4f1c2e9"),
         notes=("a note", "another"),
         seconds=9.5,
     )
