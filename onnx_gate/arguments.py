@@ -105,7 +105,8 @@ FormatsOption = Annotated[
         "--format",
         "-f",
         metavar="NAME",
-        help="Write this rendering beside report.json: html, junit or sarif (repeatable).",
+        help="Print this and no table, and write it beside report.json: github, gitlab, html, json, "
+        "junit, markdown or sarif (repeatable; the first is printed, terminal is the table).",
     ),
 ]
 CacheOption = Annotated[

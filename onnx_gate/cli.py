@@ -51,6 +51,8 @@ from onnx_gate.arguments import (
 from onnx_gate.errors import UserError
 from onnx_gate.github.comment_policy import CommentPolicy
 
+_FORMATS = "terminal, markdown, html, github, gitlab, json, junit or sarif."
+
 app = typer.Typer(
     help="Does the ONNX model say what the PyTorch model says?",
     no_args_is_help=True,
@@ -98,6 +100,7 @@ def run(
     or the manifest is invalid, 130 interrupted; what was verified until then is in the report.
     """
     from onnx_gate.gate.deliver import verify_and_deliver
+    from onnx_gate.gate.provenance import commit_of
     from onnx_gate.gate.run import Options
     from onnx_gate.gate.shards import parse_shard
 
@@ -118,6 +121,7 @@ def run(
             cache=None if no_cache else cache,
             changed=changed,
             traceback=traceback,
+            commit=commit_of(loaded.workspace),
         )
         report = verify_and_deliver(loaded, options, tuple(format or ()), detail)
     raise typer.Exit(PASSED if report.verdict == "pass" else FAILED)
@@ -257,9 +261,7 @@ def merge(
 @app.command()
 def report(
     path: ReportArgument,
-    format: Annotated[
-        str, typer.Option("--format", "-f", help="terminal, markdown, html, junit, sarif or json.")
-    ] = "terminal",
+    format: Annotated[str, typer.Option("--format", "-f", help=_FORMATS)] = "terminal",
     output: Annotated[
         OptionalPath, typer.Option("--output", "-o", help="Write to this file, print nothing.")
     ] = None,

@@ -88,6 +88,11 @@ def unobeyed(text: str) -> str:
     return text.replace("##[", "# #[")
 
 
+def without_commands(text: str) -> str:
+    """Return lines of any format of which a runner takes none for a workflow command."""
+    return unobeyed(re.sub(r"(?m)^([^\S\n]*)::", rf"\1{_BREAK}::", text))
+
+
 def fenced(lines: Iterable[str]) -> Iterator[str]:
     """Yield the lines so that a GitHub runner shows them and obeys none.
 

@@ -11,38 +11,42 @@ from rich.console import Console
 
 from onnx_gate.errors import UserError
 from onnx_gate.gate.progress import make_progress
+from onnx_gate.gate.provenance import manifest_info
 from onnx_gate.gate.run import Interrupted, Options, run
 from onnx_gate.gate.select import select, with_runtimes
 from onnx_gate.manifest import Manifest
 from onnx_gate.manifest.find import NAMES
 from onnx_gate.report import markdown, terminal
-from onnx_gate.report.baseline import with_baseline
+from onnx_gate.report.baseline import baseline_of, with_baseline
 from onnx_gate.report.history import history_of
 from onnx_gate.report.io import find_format, read_report, to_json, write_text
 from onnx_gate.report.layout import Layout
+from onnx_gate.report.locations import inside
 from onnx_gate.report.merge import find_reports, merge_files
-from onnx_gate.report.model import Baseline, ManifestInfo, Report
-from onnx_gate.report.screen import make_console
+from onnx_gate.report.model import Report
+from onnx_gate.report.screen import make_console, on_github, put_text
 from onnx_gate.report.view import View
 from onnx_gate.text import fenced
 
 _IGNORE_ALL = "# Written by onnx-gate: what a run leaves is not for the repository.\n*\n"
+# What a run leaves in any case, or shows and does not keep.
+_ALWAYS = {"json", "markdown", "terminal"}
 
 
 def verify_and_deliver(
     manifest: Manifest, options: Options, formats: tuple[str, ...] = (), detail: int = 0
 ) -> Report:
-    """Do all of ``onnx-gate run``: verify, write the report and its ``formats``, print the table.
+    """Do all of ``onnx-gate run``: verify, write the report and its ``formats``, print the first.
 
-    ``detail`` is one of ``terminal.QUIET``, ``NORMAL`` and ``VERBOSE``. Raises what
-    ``verify_manifest`` and ``deliver`` raise, and ``UserError`` for an unknown format before
-    anything is verified. After an interrupt what was finished is delivered before it goes on.
+    Without any it is the table. ``detail`` is one of ``terminal.QUIET``, ``NORMAL`` and ``VERBOSE``.
+    Raises what ``verify_manifest`` and ``deliver`` raise, and ``UserError`` for an unknown format
+    before anything is verified. After an interrupt what was finished is delivered before it goes on.
     """
     for name in formats:
         find_format(name)
     view = _view(manifest.path, options.output)
     try:
-        report = verify_manifest(manifest, options, detail)
+        report = verify_manifest(manifest, options, detail, aside=_printed(formats) != "terminal")
     except Interrupted as interrupted:
         deliver(interrupted.report, options.output, view, formats, detail)
         raise
@@ -50,14 +54,17 @@ def verify_and_deliver(
     return report
 
 
-def verify_manifest(manifest: Manifest, options: Options, detail: int = 0) -> Report:
+def verify_manifest(
+    manifest: Manifest, options: Options, detail: int = 0, *, aside: bool = False
+) -> Report:
     """Verify the models that ``options`` select, show how it goes, and return the report.
 
+    It is shown on the standard error where the output is something else's (``aside``).
     The logs, the reproductions and the models that are kept are then in ``options.output``; the
     report is not, see ``deliver``. Raises ``UserError`` where no model is selected, the baseline
     cannot be read, or the output cannot be written.
     """
-    console = make_console()
+    console = make_console(stderr=aside)
     layout = Layout(options.output)
     selected = with_runtimes(
         select(manifest.models, options.models, options.shard), options.runtimes
@@ -77,7 +84,7 @@ def verify_manifest(manifest: Manifest, options: Options, detail: int = 0) -> Re
         len(selected),
         # FORCE_COLOR makes a terminal of everything, but a pipe has no cursor to move.
         ci=bool(os.environ.get("CI")) or not console.file.isatty(),
-        github_actions=_on_github(),
+        github_actions=on_github(),
         quiet=detail == terminal.QUIET,
     )
     try:
@@ -90,7 +97,7 @@ def verify_manifest(manifest: Manifest, options: Options, detail: int = 0) -> Re
         )
     finally:
         progress.close()
-    return report if base is None else with_baseline(report, base, Baseline())
+    return report if base is None else with_baseline(report, base, baseline_of(base))
 
 
 def merge_reports(
@@ -107,7 +114,7 @@ def merge_reports(
     names = info = None
     if manifest is not None:
         names = [spec.name for spec in select(manifest.models, models)]
-        info = ManifestInfo(path=manifest.path.name, sha256=manifest.sha256)
+        info = manifest_info(manifest)
     return merge_files(find_reports(paths, output), names, info)
 
 
@@ -118,22 +125,31 @@ def deliver(
     formats: tuple[str, ...] = (),
     detail: int = terminal.NORMAL,
 ) -> None:
-    """Write ``report.json``, ``report.md`` and ``formats`` into ``output`` and print the table.
+    """Write ``report.json``, ``report.md`` and ``formats`` into ``output`` and print the first.
 
     Raises ``UserError`` where they cannot be written, or a format is unknown.
     """
-    console, layout = make_console(), Layout(output)
+    layout, printed = Layout(output), _printed(formats)
+    console = make_console(stderr=printed != "terminal")
+    texts = {name: find_format(name)(report.located(str(output))) for name in formats}
     try:
         _make_folder(output)
         write_text(layout.report, to_json(report))
         write_text(layout.summary, markdown.render(report, view))
-        for name in formats:
-            write_text(layout.rendering(name), find_format(name)(report))
+        for name in texts.keys() - _ALWAYS:
+            write_text(layout.rendering(name), texts[name])
     except OSError as error:
         raise UserError(f"--output {output}: {error.strerror or error}") from error
-    _show(console, report, view, detail)
+    if printed == "terminal":
+        _show(console, report, view, detail)
+    else:
+        put_text(texts[printed], printed)
     if detail != terminal.QUIET:
         console.print(f"report: {layout.report}", style="dim", soft_wrap=True, markup=False)
+
+
+def _printed(formats: tuple[str, ...]) -> str:
+    return formats[0] if formats else "terminal"
 
 
 def _view(manifest: Path, output: Path) -> View:
@@ -143,7 +159,9 @@ def _view(manifest: Path, output: Path) -> View:
         options += ["--manifest", str(manifest)]
     if str(output) != View.output:
         options += ["--output", str(output)]
-    return View(manifest_path=str(manifest), output=str(output), options=shlex.join(options))
+    # From outside of the manifest's folders nothing is nearer than the repository's root.
+    path = inside(str(manifest))
+    return View(manifest_path=path, output=str(output), options=shlex.join(options))
 
 
 def _make_folder(output: Path) -> None:
@@ -161,15 +179,11 @@ def _readable(path: Path) -> Report | None:
         return None
 
 
-def _on_github() -> bool:
-    return os.environ.get("GITHUB_ACTIONS") == "true"
-
-
 def _show(console: Console, report: Report, view: View, detail: int) -> None:
     """Print the table of a report; for a GitHub runner so that nothing in it is a command."""
     shown = terminal.renderable(report, view, detail)
     console.print()
-    if not _on_github():
+    if not on_github():
         console.print(shown, crop=False)
         return
     with console.capture() as capture:
@@ -178,5 +192,5 @@ def _show(console: Console, report: Report, view: View, detail: int) -> None:
 
 
 def _say(console: Console, lines: Iterable[str]) -> None:
-    for line in fenced(lines) if _on_github() else lines:
+    for line in fenced(lines) if on_github() else lines:
         console.print(line, markup=False, soft_wrap=True)

@@ -16,6 +16,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from onnx_gate.report.columns import words
 from onnx_gate.report.model import Verdict
 from onnx_gate.text import MAX_LINE, fenced, plain, unobeyed, workflow_command
 
@@ -191,7 +192,7 @@ class _Running:
 def _summary(
     done: int, total: int, name: str, verdict: Verdict, line: str, clean: Callable[[str], str]
 ) -> Text:
-    text = Text(f"[{done:>{len(str(total))}}/{total}] ")
+    text = words(f"[{done:>{len(str(total))}}/{total}] ")
     text.append(f"{verdict:<{_WIDTH}}", style=_STYLES[verdict])
     text.append(f"  {clean(name)}")
     if line:

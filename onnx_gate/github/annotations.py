@@ -23,6 +23,11 @@ _MESSAGE_LINES = 20
 _ENDS = {"diverged": "diverged", "error": "could not be verified"}
 
 
+def render(report: Report) -> str:
+    """Return the commands as lines of a log."""
+    return "".join(f"{line}\n" for line in annotations(report, report.manifest.path))
+
+
 def annotations(report: Report, manifest_path: str) -> tuple[str, ...]:
     """Return at most ten commands of level error, then at most ten of level warning.
 

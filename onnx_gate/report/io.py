@@ -90,7 +90,7 @@ def find_format(name: str) -> Callable[[Report], str]:
     renderers = entry_points(group=ENTRY_POINT_GROUP, name=name)
     if not renderers:
         names = sorted({entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)})
-        raise UserError(f"no format is called {name!r}; there are {', '.join(names)}, json")
+        raise UserError(f"no format is called {name!r}; there are {', '.join(names)}")
     renderer: Callable[[Report], str] = next(iter(renderers)).load()
     return renderer
 

@@ -12,7 +12,16 @@ SUMMARY = "report.md"
 LOGS = "logs"
 MODELS = "models"
 REPRO = "repro"
-_ENDINGS = {"html": "html", "junit": "xml", "sarif": "sarif", "markdown": "md", "terminal": "txt"}
+_ENDINGS = {
+    "html": "html",
+    "json": "json",
+    "junit": "xml",
+    "markdown": "md",
+    "sarif": "sarif",
+    "terminal": "txt",
+    "gitlab": "gitlab.json",
+    "github": "github.txt",
+}
 
 
 @dataclass(frozen=True)

@@ -104,8 +104,8 @@ def of_report(report: Report, manifest: str | None = None) -> Sentence:
     return _passing(report)
 
 
-def of_model(model: ModelResult, manifest: str) -> Sentence:
-    """Return the sentence about one model."""
+def of_model(model: ModelResult, manifest: str, check: Check | None = None) -> Sentence:
+    """Return the sentence about one model, and about one ``check`` of it that diverged."""
     name = model.name
     where = locations.of_model(model, manifest)
     if model.error is not None:
@@ -118,7 +118,7 @@ def of_model(model: ModelResult, manifest: str) -> Sentence:
     if model.verdict == "pass":
         what = f"ONNX computes what {_side(model)} computes"
         return Sentence(name, what, action=_sharpness([model]))
-    check = _told_of(model)
+    check = check or _told_of(model)
     what = _difference(check, _side(model)) if check is not None else "a finding fails it"
     if model.precision is not None and _blames(model, "reduced precision"):
         why, action = precision.reason_and_action(model.precision)

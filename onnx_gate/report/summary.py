@@ -68,7 +68,7 @@ def _line(model: ModelResult) -> str:
         return f"{model.error.kind}: {first_line(model.error.message)}"
     if model.verdict == "pass":
         near = closest(model.checks)
-        share = f", {_used_sentence(near)}" if near is not None else ""
+        share = f", {used_sentence(near)}" if near is not None else ""
         notes = [
             *_plural(sum(c.verdict == "waived" for c in model.checks), "waived"),
             *_plural(sum(f.severity == "warning" for f in model.findings), "warning"),
@@ -370,7 +370,8 @@ def _version(name: str, version: str, replaced: dict[str, tuple[str, str]]) -> s
     return f"{name} {version}" + (f" (the image has {image})" if image != version else "")
 
 
-def _used_sentence(check: Check) -> str:
+def used_sentence(check: Check) -> str:
+    """Return the share of its tolerance that a check used, in words."""
     share = used(check)
     if share == "equal":
         return "all equal"

@@ -6,14 +6,15 @@ import io
 from pathlib import PurePosixPath
 
 from rich.console import Console, Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from onnx_gate.findings.codes import code_of
-from onnx_gate.report import diagnosed, locations, precision, sentence, summary, times
+from onnx_gate.report import diagnosed, precision, sentence, summary, times
+from onnx_gate.report.columns import Column, Fitting, words
 from onnx_gate.report.command import replay_command, run_command
 from onnx_gate.report.coverage import describe
 from onnx_gate.report.diagnosis import Diagnosis
+from onnx_gate.report.explained import of_diagnosis
 from onnx_gate.report.model import ModelResult, Report
 from onnx_gate.report.versus import change_cell, change_sentence, tally
 from onnx_gate.report.view import View
@@ -48,7 +49,7 @@ def renderable(report: Report, view: View = View(), detail: int = NORMAL) -> Ren
         return Group(_sentence(report, view), *notes, *_about(report), _verdict(report))
     return Group(
         _sentence(report, view),
-        *([_table(report)] if report.models else []),
+        *([_models(report)] if report.models else []),
         *_compared(report),
         *(_checks(report) if detail == VERBOSE else []),
         *_notes(report, view, detail),
@@ -61,34 +62,35 @@ def renderable(report: Report, view: View = View(), detail: int = NORMAL) -> Ren
 
 def _sentence(report: Report, view: View) -> Text:
     text = printed(sentence.of_report(report, view.manifest_path), _SENTENCE)
-    return Text(f"{text}\n", style="bold")
+    return words(f"{text}\n", style="bold")
 
 
-def _table(report: Report) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("Model", overflow="fold")
-    table.add_column("Verdict")
-    table.add_column("Checks", justify="right")
-    table.add_column("Closest case", overflow="fold")
-    table.add_column("Error", justify="right")
-    table.add_column("Allowed", justify="right", no_wrap=True)
-    table.add_column("Of tolerance", justify="right", no_wrap=True)
-    if report.baseline is not None:
-        table.add_column("vs base", no_wrap=True)
-    table.add_column("Seconds", justify="right")
-    for model in report.models:
-        table.add_row(*_row(model, compared=report.baseline is not None))
-    return table
+def _models(report: Report) -> Fitting:
+    """A row for each model, or where there is no room for one, its cells in words."""
+    compared = report.baseline is not None
+    columns = [
+        Column("Model"),
+        Column("Verdict"),
+        Column("Checks", numeric=True, spare=1),
+        Column("Closest case"),
+        Column("Error", numeric=True),
+        Column("Allowed", numeric=True),
+        Column("Of tolerance", numeric=True),
+        *([Column("vs base")] if compared else []),
+        Column("Seconds", numeric=True, spare=2),
+    ]
+    rows = [_row(model, compared) for model in report.models]
+    records = [_record(model, compared) for model in report.models]
+    return Fitting(columns, rows, records)
 
 
 def _row(model: ModelResult, compared: bool) -> tuple[Text, ...]:
     check = summary.worst(model)
-    verdict = model.verdict if model.required else f"{model.verdict} (not required)"
     error, allowed = summary.error_and_limit(check) if check is not None else ("", "")
     case = check.case if check is not None else (model.error.kind if model.error else "")
     cells = (
         printed(model.name, _LIMIT, whole=0),
-        verdict,
+        _verdict_word(model),
         str(summary.counted(model)),
         printed(case, _LIMIT, whole=0),
         printed(error, _LIMIT, whole=0),
@@ -103,26 +105,50 @@ def _row(model: ModelResult, compared: bool) -> tuple[Text, ...]:
     )
 
 
+def _record(model: ModelResult, compared: bool) -> Text:
+    check = summary.worst(model)
+    text = words(f"{printed(model.name, _LIMIT)}: ")
+    text.append(_verdict_word(model), style=_STYLES[model.verdict])
+    took = "from the cache" if model.cached else f"{summary.seconds(model)} s"
+    text.append(f", {summary.counted(model)} checks, {took}")
+    parts: list[str] = [model.error.kind] if model.error is not None else []
+    if check is not None:
+        parts.append(f"{check.case}: {sentence.measured(check) or check.reason}")
+        parts.append(summary.used_sentence(check))
+    if compared:
+        parts.append(f"vs base {change_cell(model, check)}")
+    if parts:
+        text.append(f"\n  {printed(', '.join(parts), _LIMIT)}")
+    return text
+
+
+def _verdict_word(model: ModelResult) -> str:
+    return model.verdict if model.required else f"{model.verdict} (not required)"
+
+
 def _compared(report: Report) -> list[Text]:
     """A line for each model: what was compared, what was left open, at which sizes, how sharply."""
     described = [(model.name, describe(model)) for model in report.models]
     lines = [
         f"{printed(name, _LIMIT)}: {printed(line, _LIMIT)}" for name, line in described if line
     ]
-    return [Text("\n" + "\n".join(lines), "dim")] if lines else []
+    return [words("\n" + "\n".join(lines), "dim")] if lines else []
 
 
 def _checks(report: Report) -> list[RenderableType]:
     """Every check on a line of its own, in the order in which they were made."""
     shown: list[RenderableType] = []
+    columns = [Column("")] * 5
     for model in report.models:
-        table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+        rows = []
         for check in model.checks:
             verdict = f"{check.verdict} (advice)" if check.advice else check.verdict
             cells = (check.runtime, check.case, check.output, verdict, summary.used(check))
-            table.add_row(*(Text(printed(cell, _LIMIT)) for cell in cells))
-        if model.checks:
-            shown += [Text(f"\n{printed(model.name, _LIMIT)}: every check", style="bold"), table]
+            rows.append(tuple(Text(printed(cell, _LIMIT)) for cell in cells))
+        records = [words(" ".join(cell.plain for cell in row)) for row in rows]
+        if rows:
+            title = words(f"\n{printed(model.name, _LIMIT)}: every check", style="bold")
+            shown += [title, Fitting(columns, rows, records, header=False)]
     return shown
 
 
@@ -133,7 +159,7 @@ def _notes(report: Report, view: View, detail: int) -> list[Text]:
     for model in summary.ordered(report.models):
         if model.verdict == "pass" and detail < VERBOSE:
             continue
-        text = Text(f"\n{printed(model.name, _LIMIT)}", style="bold")
+        text = words(f"\n{printed(model.name, _LIMIT)}", style="bold")
         text.append(f": {printed(summary.model_line(model), _LIMIT)}", style=_STYLES[model.verdict])
         if model.error is not None:
             for line in model.error.message[:_BLOCK].splitlines()[1:_LINES]:
@@ -167,23 +193,10 @@ def _commands(model: ModelResult, manifest: str, view: View) -> list[Text]:
 
 
 def _append_diagnosis(text: Text, diagnosis: Diagnosis, manifest: str) -> None:
-    text.append(f"\n    {diagnosed.sentence(diagnosis)}", style="bold")
-    evidence = diagnosed.deciding(diagnosis)
-    if evidence is not None:
-        text.append(f"\n      {printed(f'{evidence.experiment}: {evidence.outcome}', _LIMIT)}")
-    node = diagnosis.node
-    if node is not None:
-        where = f" in {node.module}" if node.module else ""
-        text.append(f"\n    first wrong at {printed(f'{node.op_type} {node.name}{where}', _LIMIT)}")
-    if diagnosis.fused_by:
-        text.append(f"\n    the fusion is {printed(diagnosis.fused_by, _LIMIT)}")
-    if diagnosis.source is not None:
-        line = summary.format_int(diagnosis.source.line)
-        location = locations.of_source(diagnosis.source, manifest)
-        file = location.file if location is not None else diagnosis.source.file
-        text.append(f"\n      {printed(f'{file}:{line}: {diagnosis.source.code}', _LIMIT)}")
-    if diagnosis.note:
-        text.append(f"\n    {printed(diagnosis.note, _LIMIT)}", style="dim")
+    blamed, *rest = of_diagnosis(diagnosis, manifest)
+    text.append(f"\n    {printed(blamed, _LIMIT)}", style="bold")
+    for line in rest:
+        text.append(f"\n      {printed(line, _LIMIT)}")
     chart = diagnosed.sparkline(diagnosis)
     if chart:
         text.append(f"\n    error along the graph: {chart}", style="dim")
@@ -196,7 +209,7 @@ def _precisions(report: Report) -> list[Text]:
         if model.precision is None:
             continue
         first, *rest = precision.lines(model.precision)
-        text = Text(f"\n{printed(model.name, _LIMIT)}", style="bold")
+        text = words(f"\n{printed(model.name, _LIMIT)}", style="bold")
         text.append(f": {printed(first, _LIMIT)}", style="not bold")
         for line in rest:
             text.append(f"\n    {printed(line, _LIMIT)}", style="not bold")
@@ -217,17 +230,18 @@ def _about(report: Report) -> list[Text]:
     lines += [("dim", f"note: {note}") for note in report.notes]
     if report.sandbox is not None and report.sandbox.level in ("partial", "none"):
         lines.append(("yellow", summary.sandbox(report)))
-    texts = [Text(printed(line, _LIMIT), style=style) for style, line in lines]
+    texts = [words(printed(line, _LIMIT), style=style) for style, line in lines]
     return [Text(), *texts] if texts else []
 
 
 def _times(report: Report) -> list[Text]:
     shown = times.lines(report)
-    return [Text("\n" + "\n".join(printed(line, _LIMIT) for line in shown), "dim")] if shown else []
+    lines = "".join(f"\n{printed(line, _LIMIT)}" for line in shown)
+    return [words(lines, "dim")] if lines else []
 
 
 def _verdict(report: Report) -> Text:
     style = f"bold {_STYLES[report.verdict]}"
-    text = Text(f"\n{report.verdict}: {summary.headline(report)}", style=style)
+    text = words(f"\n{report.verdict}: {summary.headline(report)}", style=style)
     compared = tally(report)
     return text.append(f"\n{compared}", style="not bold") if compared else text
