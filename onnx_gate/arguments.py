@@ -171,6 +171,10 @@ GivenOption = Annotated[
     ),
 ]
 ReportArgument = Annotated[Path, typer.Argument(metavar="REPORT", help="A report.json.")]
+ReportsArgument = Annotated[
+    list[Path],
+    typer.Argument(metavar="REPORT...", help="Files, or folders with report.json below them."),
+]
 CodeArgument = Annotated[
     OptionalText,
     typer.Argument(

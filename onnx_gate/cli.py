@@ -34,6 +34,7 @@ from onnx_gate.arguments import (
     Paths,
     RecordOption,
     ReportArgument,
+    ReportsArgument,
     RuntimeOption,
     SchemaKind,
     SessionOption,
@@ -232,10 +233,7 @@ def plan(
 
 @app.command()
 def merge(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(metavar="REPORT...", help="Files, or folders with report.json below them."),
-    ],
+    paths: ReportsArgument,
     manifest: Annotated[
         OptionalPath,
         typer.Option("--manifest", "-m", help="The manifest whose models have to be there."),
@@ -260,19 +258,28 @@ def merge(
 
 @app.command()
 def report(
-    path: ReportArgument,
+    paths: ReportsArgument,
     format: Annotated[str, typer.Option("--format", "-f", help=_FORMATS)] = "terminal",
     output: Annotated[
         OptionalPath, typer.Option("--output", "-o", help="Write to this file, print nothing.")
     ] = None,
 ) -> None:
-    """Render a report."""
+    """Render a report, or say of several since when an output is as far off as it is.
+
+    Several are put in the order of their commits, and rendered as terminal, markdown or html.
+    """
     from onnx_gate.report.io import read_report
-    from onnx_gate.report.screen import put
+    from onnx_gate.report.merge import find_reports
+    from onnx_gate.report.screen import put, put_runs
     from onnx_gate.report.view import View
 
     with refusing():
-        put(read_report(path), format, View(output=str(path.parent)), output)
+        files = find_reports(paths)
+        reports = [(str(file), read_report(file)) for file in files]
+        if len(reports) == 1:
+            put(reports[0][1], format, View(output=str(files[0].parent)), output)
+        else:
+            put_runs(reports, format, output)
 
 
 @app.command()

@@ -19,9 +19,10 @@ from onnx_gate.text import plain, visible
 _CHECKS = 20_000
 _EACH = 1_000
 _PICTURES = 50
+_NOTHING = Markup()
 
 
-def render(report: Report) -> str:
+def render(report: Report, history: Markup = _NOTHING) -> str:
     """Return the page: every model and finding, the failing first. All text is escaped.
 
     It holds 1,000 checks of a model and 20,000 in all, the failing ones first, and says how many
@@ -77,6 +78,7 @@ def render(report: Report) -> str:
         times=times.times(report),
         times_lines=times.lines(report),
         marks=summary.MARKS,
+        history=history,
         version=__version__,
     )
 

@@ -35,8 +35,13 @@ _STYLES = {"pass": "green", "diverged": "red", "error": "magenta"}
 
 def render(report: Report, view: View = View(), detail: int = NORMAL) -> str:
     """Return the table as plain text, ``WIDTH`` columns wide."""
+    return plain_text(renderable(report, view, detail))
+
+
+def plain_text(shown: RenderableType) -> str:
+    """Return what is shown as plain text, ``WIDTH`` columns wide."""
     console = Console(file=io.StringIO(), width=WIDTH, color_system=None)
-    console.print(renderable(report, view, detail), crop=False)
+    console.print(shown, crop=False)
     file = console.file
     assert isinstance(file, io.StringIO)
     return file.getvalue()
