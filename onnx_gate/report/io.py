@@ -59,7 +59,9 @@ def read_report(path: Path, max_bytes: int = MAX_BYTES) -> Report:
             raise UserError(f"{path}: larger than {max_bytes // 2**20} MiB, which no report is")
         data = path.read_bytes()
     except OSError as error:
-        raise UserError(f"{path}: {error.strerror or error}") from error
+        raise UserError(
+            f"{path}: {error.strerror or error}; onnx-gate run writes a report"
+        ) from error
     return parse_report(data, str(path))
 
 
@@ -70,9 +72,8 @@ def parse_report(data: bytes, name: str) -> Report:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
-        raise UserError(
-            f"{name}: not a report of this version of onnx-gate: {field}: {first['msg']}"
-        ) from error
+        why = f"{field}: {first['msg']}" if field else str(first["msg"])
+        raise UserError(f"{name}: not a report of this version of onnx-gate: {why}") from error
 
 
 def json_schema() -> dict[str, Any]:
