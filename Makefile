@@ -65,7 +65,6 @@ docs: $(STAMP) ## write the generated pages and schemas anew
 	$(BIN)/python -m tools.generate
 
 docs-site: $(STAMP) ## the pages of docs/ as a site, in build/site
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt -e .[docs]
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 bench: $(STAMP) ## the benchmarks that need no other package

@@ -13,7 +13,6 @@ import pytest
 from tests.support.gate import ROOT
 
 pytestmark = pytest.mark.process
-pytest.importorskip("pre_commit")
 
 CONFIG = """\
 repos:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import nbclient
+import nbformat
 import pytest
 import yaml
 
@@ -94,8 +96,6 @@ def test_the_samples_of_the_readme_are_of_today(verify_manifest: Callable[..., R
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_notebook_shows_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    nbclient = pytest.importorskip("nbclient")
-    nbformat = pytest.importorskip("nbformat")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
     notebook = nbformat.read(ROOT / "docs" / "how-to" / "notebook.ipynb", as_version=4)
@@ -109,7 +109,6 @@ def test_the_notebook_shows_the_report(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_the_site_is_built_strictly(tmp_path: Path) -> None:
-    pytest.importorskip("material")
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
         cwd=ROOT,
