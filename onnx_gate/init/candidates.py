@@ -105,7 +105,7 @@ def _all_guesses(facts: Facts, parameter: Parameter) -> Iterator[Guess]:
     yield from _of_annotation(facts, parameter)
     used = facts.uses.get(parameter.name, ())
     named = list(_by_name(facts, parameter.name))
-    if facts.config or not used:
+    if facts.config or not used or _is_graph(facts):
         yield from named
     for layer in used:
         yield from _of_layer(facts, layer, parameter.name, f"goes into {_shown(layer)}")
@@ -170,19 +170,18 @@ def _is_single(name: str) -> bool:
     return bool(re.search(r"(^|_)(user|item|label|class|category|id)(_?id)?$", name))
 
 
-_ANNOTATED = re.compile(r"\b(Float\d*|BFloat16|Int\d*|UInt8|Bool|Integer)\[[^,]*,\s*['\"]([^'\"]*)")
-_DTYPES = {"Float": "float32", "Int": "int64", "Integer": "int64", "Bool": "bool"}
+_LIKELIEST = ("float32", "int64", "bool")
 
 
 def _of_annotation(facts: Facts, parameter: Parameter) -> Iterator[Guess]:
-    """Read jaxtyping's ``Float[Tensor, "batch 3 h w"]``."""
-    match = _ANNOTATED.search(parameter.annotation)
-    if match is None:
+    """Read the shape of jaxtyping's ``Float[Tensor, "batch 3 h w"]``."""
+    declared = parameter.declared
+    if declared is None or not declared.dtypes:
         return
-    dims = [re.sub(r"^[*#?_]+|.*=", "", dim) for dim in match[2].split()]
+    dims = [re.sub(r"^[*#?_]+|.*=", "", dim) for dim in declared.dims.split()]
     if not all(dim.isidentifier() or dim.isdigit() for dim in dims):
         return
-    dtype = _DTYPES.get(match[1], match[1].lower())
+    dtype = next((each for each in _LIKELIEST if each in declared.dtypes), declared.dtypes[0])
     layers = (
         *facts.uses.get(parameter.name, ()),
         *_namesakes(facts, parameter.name),
@@ -190,7 +189,8 @@ def _of_annotation(facts: Facts, parameter: Parameter) -> Iterator[Guess]:
     )
     bounds = next((g.range for g in _integers(facts, parameter.name, layers)), None)
     shape = tuple(int(dim) if dim.isdigit() else dim for dim in dims)
-    yield Guess(dtype, shape, bounds if "int" in dtype else None, f'annotated {match[0]}"]')
+    why = f"annotated {parameter.annotation}"
+    yield Guess(dtype, shape, bounds if "int" in dtype else None, why)
 
 
 def _integers(facts: Facts, name: str, layers: Iterable[Layer]) -> Iterator[Guess]:
@@ -210,8 +210,9 @@ def _agrees(dtype: str, annotation: str) -> bool:
 
 def _by_name(facts: Facts, name: str) -> list[Guess]:
     """What an input of this name is in the libraries that everybody copies names from."""
+    last = name.rpartition(".")[2]
     return [
-        guess for pattern, known in _NAMES if re.fullmatch(pattern, name) for guess in known(facts)
+        guess for pattern, known in _NAMES if re.fullmatch(pattern, last) for guess in known(facts)
     ]
 
 
@@ -277,8 +278,23 @@ def _edge_index(facts: Facts) -> Iterator[Guess]:
     yield Guess("int64", (2, "edges"), (0, "nodes - 1"), "what edges of a graph are called")
 
 
+def _is_graph(facts: Facts) -> bool:
+    return any(each.name == "edge_index" for each in facts.parameters)
+
+
+def _edge_values(facts: Facts) -> Iterator[Guess]:
+    if _is_graph(facts):
+        yield Guess("float32", ("edges",), (0, 1), "a weight of each edge")
+        yield Guess("float32", ("edges", 1), why="a value of each edge")
+
+
+def _graph_of_node(facts: Facts) -> Iterator[Guess]:
+    if _is_graph(facts):
+        yield Guess("int64", ("nodes",), (0, 3), "the graph of each node")
+
+
 def _nodes(facts: Facts) -> Iterator[Guess]:
-    if any(each.name == "edge_index" for each in facts.parameters):
+    if _is_graph(facts):
         for layer in facts.layers:
             if layer.kind == "Linear":
                 why = f"nodes of a graph, and the model has {_shown(layer)}"
@@ -296,6 +312,8 @@ _NAMES: tuple[tuple[str, _Names], ...] = (
     (r"timesteps?|t|time_?steps?", _time),
     (r"encoder_hidden_states", _condition),
     (r"edge_index", _edge_index),
+    (r"edge_(weights?|attr|features)", _edge_values),
+    (r"batch", _graph_of_node),
     (r"x|node_features", _nodes),
 )
 

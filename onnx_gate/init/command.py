@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError
 
 from onnx_gate.errors import UserError
 from onnx_gate.gate.deliver import verify_and_deliver
@@ -24,6 +26,7 @@ from onnx_gate.manifest import source
 from onnx_gate.manifest.find import NAMES, find_manifest
 from onnx_gate.manifest.load import load
 from onnx_gate.manifest.paths import is_program
+from onnx_gate.manifest.readers import read_name
 from onnx_gate.text import plain
 from onnx_gate.workers.pool import run_tasks
 from onnx_gate.workers.task import Task
@@ -105,9 +108,11 @@ def _relative(reference: str, folder: Path) -> str:
     """Return a target as the manifest names it: a file from the manifest's folder."""
     file, colon, attribute = reference.partition(":")
     if not is_program(reference) and not (colon and attribute):
+        known = [f"{file}:{name}" for name in _builders(Path(file))[:6]]
         raise UserError(
-            f"{reference}: name what builds the model, file.py:attribute or package.module:attribute, "
-            "or a file of TorchScript"
+            f"{reference}: name what builds the model, "
+            + (" or ".join(known) or "file.py:attribute or package.module:attribute")
+            + ", or a file of TorchScript"
         )
     if not file.endswith(".py") and not is_program(reference):
         return reference
@@ -115,15 +120,36 @@ def _relative(reference: str, folder: Path) -> str:
     if not path.is_file():
         raise UserError(f"{file}: no such file")
     if not path.is_relative_to(folder):
+        common = os.path.commonpath((path.parent, folder))
         raise UserError(
-            f"{file} is outside of the manifest's folder {folder}; say where the manifest is to be "
-            "with --manifest"
+            f"{file} is outside of {folder}, where the manifest is to be, and a manifest names what is "
+            f"beside or below it: --manifest {os.path.relpath(Path(common) / NAMES[0])}"
         )
     return f"{path.relative_to(folder).as_posix()}{colon}{attribute}"
 
 
+def _builders(file: Path) -> list[str]:
+    """Return what in a file looks like a model, or like a function that builds one."""
+    try:
+        body = ast.parse(file.read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return []
+    models = [
+        each.name
+        for each in body
+        if isinstance(each, ast.ClassDef)
+        and any(isinstance(part, ast.FunctionDef) and part.name == "forward" for part in each.body)
+    ]
+    functions = [each.name for each in body if isinstance(each, ast.FunctionDef)]
+    return [*models, *(name for name in functions if not name.startswith("_"))]
+
+
 def _check_free(manifest: Path, name: str) -> None:
     """Refuse before anything is tried what could not be written in the end."""
+    try:
+        read_name(name)
+    except PydanticCustomError as error:
+        raise UserError(f"--name {name!r}: {error.message()}") from error
     if manifest.exists():
         load(manifest)
         entry.added(manifest.read_text("utf-8-sig"), name, f"  {name}: {{}}\n")

@@ -45,7 +45,8 @@ _TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_
 _OF_FILES = ("transformers_version", "architectures", "model_type", "_name_or_path", "dtype")
 # What an argument of a constructor is called, and what it may be.
 _ARGUMENTS: tuple[tuple[str, Any], ...] = (
-    (r".*class(es)?|n_?out(puts?)?|out(put)?_(dim|size|features|channels)", 10),
+    (r".*class(es)?|horizon|n_?out(puts?)?|out(put)?_(dim|size|features|channels)", 10),
+    (r"device", "cpu"),
     (r"in(put)?_channels?|channels?|in_chans?", 3),
     (r".*vocab.*|num_(tokens|embeddings|users|items)|n_(users|items)|.*cardinality", 1000),
     (r".*(layers?|depth|blocks?|stages?)", 2),
@@ -54,6 +55,10 @@ _ARGUMENTS: tuple[tuple[str, Any], ...] = (
     (r".*(max_len|length|positions|context|block_size).*", 128),
     (r".*(dim|size|features|hidden|width|d_model|embed|units|input).*", 64),
 )
+
+
+class NoModel(Exception):
+    """A target that gives no module: what it is instead, or what it lacks."""
 
 
 @dataclass(frozen=True)
@@ -76,73 +81,94 @@ def constructions(
 ) -> Iterator[Construction]:
     """Yield the ways to build a target that work, the best first.
 
-    ``recorded`` are the values of the config object that it was seen to be made from. Raises what
-    the target itself raises where no way works.
+    ``recorded`` are the values of the config object that it was seen to be made from. Raises
+    ``NoModel``, or what the target itself raises, where no way works.
     """
     if isinstance(target, nn.Module):
         yield from _exportable(Construction(target, is_target=True), reference)
         return
     if not callable(target):
-        raise TypeError(
-            f"{reference} is a {type(target).__name__}; name an nn.Module, a class or a function "
-            "that returns one"
+        raise NoModel(
+            f"this is a {type(target).__name__}; name an nn.Module, a class or a function that "
+            "returns one"
         )
     missing = _missing(target, args, kwargs)
     config = _config_class(target, missing)
     if config is None:
-        guessed = {name: _argument(name) for name in missing}
-        given = {**kwargs, **{k: v for k, v in guessed.items() if v is not None}}
-        module = _checked(target(*args, **given), reference)
+        guessed = _arguments(missing)
+        unknown = [each.name for each in missing if each.name not in guessed]
+        if unknown:
+            raise NoModel(
+                f"it is called with {', '.join(unknown)}, of which nothing is known: "
+                + " ".join(f"--arg {name}=VALUE" for name in unknown)
+                + ", or name a function without arguments that builds the model"
+            )
+        given = {**kwargs, **guessed}
+        module = _checked(target(*args, **given))
         notes = tuple(
-            Note("guessed", f"{name}={given[name]!r} of {reference}, by its name")
-            for name in guessed
-            if name in given
+            Note("guessed", f"{name}={value!r} of {reference}, by its name")
+            for name, value in guessed.items()
         )
         yield from _exportable(Construction(module, given, None, notes), reference)
         return
     yield from _configured(target, config, reference, recorded)
 
 
-def _checked(module: Any, reference: str) -> nn.Module:
+def _checked(module: Any) -> nn.Module:
     if isinstance(module, nn.Module):
         return module
-    raise TypeError(f"{reference} returned a {type(module).__name__}, not an nn.Module")
+    raise NoModel(
+        f"it returned a {type(module).__name__}, not an nn.Module; name a function that returns "
+        "the model alone"
+    )
 
 
-def _missing(target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
+def _missing(
+    target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> list[inspect.Parameter]:
+    """Return the parameters that a target cannot be called without."""
     try:
         parameters = list(inspect.signature(target).parameters.values())
     except (TypeError, ValueError):
         return []
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [
-        each.name
+        each
         for each in parameters[len(args) :]
         if each.default is each.empty and each.kind not in kinds and each.name not in kwargs
     ]
 
 
-def _argument(name: str) -> Any:
-    return next((value for pattern, value in _ARGUMENTS if re.fullmatch(pattern, name)), None)
+def _arguments(missing: list[inspect.Parameter]) -> dict[str, Any]:
+    """Return the arguments that can be guessed by their names."""
+    guessed: dict[str, Any] = {}
+    for each in missing:
+        value = next((v for pattern, v in _ARGUMENTS if re.fullmatch(pattern, each.name)), None)
+        kind = getattr(each.annotation, "__name__", str(each.annotation)).lower()
+        if value is not None and kind not in ("str", "bool"):
+            several = re.search(r"\b(list|tuple|sequence|iterable)\b", kind)
+            guessed[each.name] = [value, value] if several else value
+    return guessed
 
 
-def _config_class(target: Any, missing: list[str]) -> type | None:
-    """Return the class of the one object that a target is made from, where it needs no arguments."""
+def _config_class(target: Any, missing: list[inspect.Parameter]) -> type | None:
+    """Return the class of the one object that a target is made from, where it can be made."""
     if len(missing) != 1 or not inspect.isclass(target):
         return None
     declared = getattr(target, "config_class", None)
-    parameter = inspect.signature(target).parameters[missing[0]]
+    parameter = missing[0]
     annotation = None if parameter.annotation is parameter.empty else parameter.annotation
     home = importlib.import_module(target.__module__)
     if isinstance(annotation, str):
         annotation = getattr(home, annotation, None)
     candidates: list[Any] = [declared, annotation]
-    if re.fullmatch(r"config|cfg|conf|args|hparams|params|options", missing[0]):
+    if re.fullmatch(r"config|cfg|conf|args|hparams|params|options", parameter.name):
         candidates += [v for k, v in vars(home).items() if k.lower().endswith("config")]
     for each in candidates:
         if not inspect.isclass(each) or each.__module__ in ("builtins", "typing"):
             continue
-        if not issubclass(each, torch.Tensor) and not _missing(each, (), {}):
+        needed = _missing(each, (), {})
+        if not issubclass(each, torch.Tensor) and len(_arguments(needed)) == len(needed):
             return each
     return None
 
@@ -154,7 +180,7 @@ def _configured(
     reductions = _reductions(config) if recorded is None else [_keywords_of(config, recorded)]
     for values in reductions:
         try:
-            module = _checked(target(config(**values)), reference)
+            module = _checked(target(config(**values)))
         except Exception as error:
             failure = error
             continue
@@ -183,16 +209,17 @@ def _keywords_of(config: type, recorded: Mapping[str, Any]) -> dict[str, Any]:
 
 def _reductions(config: type) -> Iterator[dict[str, Any]]:
     """Yield keywords that make a config small, and fewer of them where it objects."""
-    defaults = config()
-    shallow = _lower(defaults, _SHALLOW)
-    small = {**_lower(defaults, _SMALL), **shallow}
+    needed = _arguments(_missing(config, (), {}))
+    defaults = config(**needed)
+    shallow = {**needed, **_lower(defaults, _SHALLOW)}
+    small = {**shallow, **_lower(defaults, _SMALL)}
     if small.get("vocab_size"):
         for token in _TOKENS:
             value = getattr(defaults, token, None)
             if isinstance(value, int) and value >= small["vocab_size"]:
                 small[token] = 0 if token == "pad_token_id" else 1
     seen: list[dict[str, Any]] = []
-    for each in (small, shallow, {}):
+    for each in (small, shallow, needed):
         if each not in seen:
             seen.append(each)
             yield each
@@ -200,7 +227,9 @@ def _reductions(config: type) -> Iterator[dict[str, Any]]:
 
 def _lower(config: Any, limits: Mapping[str, int]) -> dict[str, Any]:
     names = getattr(type(config), "attribute_map", {})
-    own = set(getattr(config, "to_dict", lambda: vars(config))())
+    own = getattr(config, "to_dict", lambda: vars(config))()
+    # A count of stages goes with lists that have an entry for each of them.
+    stages = {len(value) for value in own.values() if isinstance(value, list | tuple)}
     lowered: dict[str, Any] = {}
     for name, limit in limits.items():
         value = getattr(config, name, None)
@@ -210,6 +239,7 @@ def _lower(config: Any, limits: Mapping[str, int]) -> dict[str, Any]:
             and not isinstance(value, bool)
             and value > limit
             and written in own
+            and value not in stages
         ):
             lowered[written] = limit
     return lowered

@@ -31,7 +31,7 @@ def model_name(reference: str) -> str:
 
 def entry(name: str, reference: str, learned: Learned) -> str:
     """Return the lines below ``models:`` for one model, indented by two."""
-    lines = [f"  {name}:", f"    model: {_scalar(reference)}"]
+    lines = [f"  {_scalar(name)}:", f"    model: {_scalar(reference)}"]
     if learned.args:
         lines.append(f"    args: {_flow(list(learned.args))}")
     if learned.kwargs:
@@ -43,7 +43,7 @@ def entry(name: str, reference: str, learned: Learned) -> str:
     if learned.dims:
         lines.append(f"    dims: {_flow(learned.dims)}")
     if learned.recorded:
-        lines.append(f"    suites: [typical, edges, {name}-calls]")
+        lines.append(f"    suites: {_flow(['typical', 'edges', f'{name}-calls'])}")
     return "\n".join(lines) + "\n"
 
 
@@ -52,7 +52,7 @@ def suite(name: str, learned: Learned) -> str | None:
     if not learned.recorded:
         return None
     files = learned.recorded[0] if len(learned.recorded) == 1 else list(learned.recorded)
-    return f"  {name}-calls: {{files: {_flow(files)}}}\n"
+    return f"  {_scalar(f'{name}-calls')}: {{files: {_flow(files)}}}\n"
 
 
 def inputs(learned: Learned) -> list[str]:

@@ -10,12 +10,24 @@ Bound = int | float | str
 
 
 @dataclass(frozen=True)
+class Declared:
+    """What an annotation such as jaxtyping's says of a tensor.
+
+    ``dtypes`` are those that it allows, ``dims`` the dimensions in its own notation: ``batch 3 h w``.
+    """
+
+    dtypes: tuple[str, ...]
+    dims: str
+
+
+@dataclass(frozen=True)
 class Parameter:
     """A parameter of ``forward``; ``annotation`` is its text, empty where there is none."""
 
     name: str
     required: bool
     annotation: str = ""
+    declared: Declared | None = None
 
 
 @dataclass(frozen=True)

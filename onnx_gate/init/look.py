@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import operator
+import re
+import typing
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -11,7 +14,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from onnx_gate.init.facts import Facts, Layer, Parameter
+from onnx_gate.init.facts import Declared, Facts, Layer, Parameter
 from onnx_gate.runtimes import state
 from onnx_gate.workers.forked import run_forked
 
@@ -24,12 +27,14 @@ _SAME_SHAPE = ("to", "float", "contiguous", "clone", "type", "half", "double", "
 
 def facts_of(module: nn.Module) -> Facts:
     """Return what the module's signature, layers and config say."""
-    config = _config(module)
+    config, uses = _config(module), _uses(module)
     return Facts(
         name=getattr(module, "original_name", type(module).__name__),
-        parameters=_parameters(module),
+        parameters=tuple(
+            part for each in _parameters(module) for part in _parts_of(each, tuple(uses))
+        ),
         layers=tuple(layers_of(module)),
-        uses=_uses(module),
+        uses=uses,
         config=config,
         main_input=_text(getattr(module, "main_input_name", None)),
         image=_image(module),
@@ -93,24 +98,57 @@ def _parameters(module: nn.Module) -> tuple[Parameter, ...]:
             for each in schema.arguments
             if each.name != "self"
         )
-    try:
-        signature = inspect.signature(module.forward)
-    except (TypeError, ValueError):
-        return (Parameter("input", True),)
+    signature = _signature(module)
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     named = [each for each in signature.parameters.values() if each.kind not in kinds]
     if not named:
         return (Parameter("input", True),)
     return tuple(
-        Parameter(each.name, each.default is each.empty, _annotation(each)) for each in named
+        Parameter(
+            each.name,
+            each.default is each.empty,
+            _shown(each.annotation),
+            _declared(each.annotation),
+        )
+        for each in named
     )
 
 
-def _annotation(parameter: inspect.Parameter) -> str:
-    if parameter.annotation is parameter.empty:
+def _parts_of(parameter: Parameter, used: tuple[str, ...]) -> tuple[Parameter, ...]:
+    """Return the entries of a parameter that ``forward`` reads as a mapping, else the parameter."""
+    entries = [name for name in used if name.startswith(f"{parameter.name}.")]
+    return tuple(Parameter(name, parameter.required) for name in entries) or (parameter,)
+
+
+def _signature(module: nn.Module) -> inspect.Signature:
+    """Return the signature of ``forward``, with annotations as objects where they can be had."""
+    with suppress(Exception):  # a name that is imported for type checkers alone
+        return inspect.signature(module.forward, eval_str=True)
+    with suppress(TypeError, ValueError):
+        return inspect.signature(module.forward)
+    return inspect.Signature()
+
+
+def _shown(annotation: Any) -> str:
+    if annotation is inspect.Parameter.empty:
         return ""
-    shown = parameter.annotation
-    return shown if isinstance(shown, str) else str(getattr(shown, "__name__", None) or shown)
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
+
+
+_WRITTEN = re.compile(r"\b(Float\d*|BFloat16|Int\d*|UInt8|Bool|Integer)\[[^,]*,\s*['\"]([^'\"]*)")
+_NAMED = {"Float": "float32", "Int": "int64", "Integer": "int64", "Bool": "bool"}
+
+
+def _declared(annotation: Any) -> Declared | None:
+    """Return what an annotation of jaxtyping's says, from its text where that is all there is."""
+    for part in (annotation, *typing.get_args(annotation)):
+        dtypes, dims = getattr(part, "dtypes", None), getattr(part, "dim_str", None)
+        if isinstance(dims, str) and isinstance(dtypes, list | tuple):
+            return Declared(tuple(str(each) for each in dtypes), dims)
+    match = _WRITTEN.search(annotation) if isinstance(annotation, str) else None
+    if match is None:
+        return None
+    return Declared((_NAMED.get(match[1], match[1].lower()),), match[2])
 
 
 def _text(value: object) -> str | None:
@@ -159,7 +197,7 @@ class _Follower(fx.Tracer):
 
 
 def _uses(module: nn.Module) -> dict[str, tuple[Layer, ...]]:
-    """The layers that each parameter of ``forward`` reaches first.
+    """The layers that each parameter of ``forward`` reaches first; ``x.ids`` is ``x["ids"]``.
 
     It is followed in a fork: what ``forward`` keeps of its stand-ins would be in later calls' way.
     """
@@ -177,8 +215,19 @@ def _followed(module: nn.Module) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     graph = getattr(tracer, "graph", None)
     parts = dict(module.named_modules())
     for node in graph.nodes if graph is not None else ():
-        if node.op == "placeholder":
-            yield str(node.target).lstrip("*"), [asdict(each) for each in _reached(node, parts)]
+        if node.op != "placeholder":
+            continue
+        name, entries = str(node.target).lstrip("*"), _entries(node)
+        for key, start in entries.items():
+            yield f"{name}.{key}", [asdict(each) for each in _reached(start, parts)]
+        if not entries:
+            yield name, [asdict(each) for each in _reached(node, parts)]
+
+
+def _entries(mapping: fx.Node) -> dict[str, fx.Node]:
+    """Return what is read of a parameter by keys that are text, none where it is no mapping."""
+    read = [user for user in mapping.users if user.target is operator.getitem]
+    return {user.args[1]: user for user in read if isinstance(user.args[1], str)}
 
 
 def _reached(start: fx.Node, parts: Mapping[str, nn.Module]) -> Iterator[Layer]:

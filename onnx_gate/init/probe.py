@@ -13,18 +13,18 @@ from torch import nn
 
 from onnx_gate.errors import GateError
 from onnx_gate.init.candidates import attempts, widened
-from onnx_gate.init.construct import Construction, constructions
+from onnx_gate.init.construct import Construction, NoModel, constructions
 from onnx_gate.init.facts import Attempt, Bound, Facts, Guess, Learned, Note
 from onnx_gate.init.look import facts_of
 from onnx_gate.init.request import Identity, Request
-from onnx_gate.manifest import InputSpec, ModelSpec
+from onnx_gate.manifest import InputSpec
 from onnx_gate.manifest.dimensions import is_computed, names_of, size_of
 from onnx_gate.manifest.nesting import parameters
 from onnx_gate.manifest.paths import is_program
 from onnx_gate.manifest.sizes import SIZES, roles
 from onnx_gate.runtimes.base import Array, first_line
 from onnx_gate.runtimes.torch_eager import Eager, seed_everything
-from onnx_gate.verify.build import build, load_object
+from onnx_gate.verify.build import load_object, load_program, raised
 
 _LADDER = (1, 2, 3, 5, 7, 8, 16, 17, 32, 48, 64, 96, 100, 128, 160, 192, 224, 256, 288, 320, 400)
 _ENOUGH = 3
@@ -37,20 +37,22 @@ def work(request: Request, emit: Callable[[dict[str, Any]], None]) -> None:
     try:
         answer = identify(request) if request.identify else learn(request)
     except Exception as error:
-        named = "" if isinstance(error, GateError | _NothingFits) else f"{type(error).__name__}: "
-        emit({"kind": "result", "error": f"{request.reference}: {named}{_sentence(error)}"})
+        emit({"kind": "result", "error": _sentence(error, request)})
         return
     emit({"kind": "result", "answer": asdict(answer)})
 
 
-def _sentence(error: Exception) -> str:
-    """Return the first line of an error that has words in it."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
+def _sentence(error: Exception, request: Request) -> str:
+    if isinstance(error, GateError):  # which begins with the reference
+        return first_line(error)
+    if isinstance(error, NoModel | _NothingFits):
+        return f"{request.reference}: {error}"
+    return f"{request.reference}: it raised {raised(error, request.workspace)}"
 
 
 def _target(request: Request) -> Any:
     if is_program(request.reference):
-        return build(ModelSpec("init", request.reference, {}), request.workspace).module
+        return load_program(request.reference, request.workspace, request.reference).eval()
     return load_object(request.reference, request.workspace, request.reference)
 
 

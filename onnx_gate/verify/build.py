@@ -22,6 +22,7 @@ from onnx_gate.manifest.paths import is_program
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import first_line
 from onnx_gate.runtimes.torch_eager import seed_everything
+from onnx_gate.text import did_you_mean
 from onnx_gate.verify.checkpoint import is_lfs_pointer, load_weights, shorten
 from onnx_gate.verify.reference.file import open_file
 from onnx_gate.verify.source_lines import Line, at, is_own_file, of_error
@@ -60,7 +61,8 @@ def build(spec: ModelSpec, workspace: Path) -> Built:
     if spec.reference is not None:
         return Built(open_file(spec, workspace), ())
     if is_program(spec.model):
-        module: nn.Module = _load_program(spec, workspace)
+        assert spec.model is not None
+        module: nn.Module = load_program(spec.model, workspace, f"models.{spec.name}.model")
         _to_eval(module, spec, workspace)
         return Built(module, tuple(f for f in (_float64(module),) if f is not None))
     assert spec.model is not None
@@ -77,21 +79,22 @@ def build(spec: ModelSpec, workspace: Path) -> Built:
     return Built(module, tuple(f for f in (*findings, _float64(module)) if f is not None))
 
 
-def _load_program(spec: ModelSpec, workspace: Path) -> torch.jit.ScriptModule:
-    """Load the TorchScript file that stands for a model."""
-    assert spec.model is not None
-    where = f"models.{spec.name}.model"
+def load_program(file: str, workspace: Path, where: str) -> torch.jit.ScriptModule:
+    """Load the TorchScript file that stands for a model.
+
+    Raises ``GateError`` of kind ``build``, which begins with ``where``.
+    """
     try:
-        program = torch.jit.load(str(workspace / spec.model), map_location="cpu")
+        program = torch.jit.load(str(workspace / file), map_location="cpu")
     except Exception as error:
-        if is_lfs_pointer(workspace / spec.model):
+        if is_lfs_pointer(workspace / file):
             why = "is a Git LFS pointer; fetch it with git lfs pull (lfs: true of actions/checkout)"
         else:
             why = (
                 f"is no program of torch.jit.save ({first_line(error, 80)}); where it holds weights, "
                 "let model name the class or the factory, and weights this file"
             )
-        raise codes.OG204.error(f"{where}: {spec.model} {why}") from error
+        raise codes.OG204.error(f"{where}: {file} {why}") from error
     assert isinstance(program, torch.jit.ScriptModule)
     return program
 
@@ -115,7 +118,7 @@ def _to_eval(module: nn.Module, spec: ModelSpec, workspace: Path) -> None:
             raise
     except Exception as error:
         raise codes.OG204.error(
-            f"models.{spec.name}.model: eval() raised {_raised(error, workspace)}",
+            f"models.{spec.name}.model: eval() raised {raised(error, workspace)}",
         ) from error
 
 
@@ -137,7 +140,7 @@ def load_object(reference: str, workspace: Path, where: str) -> Any:
             module = importlib.import_module(place)
     except Exception as error:
         raise codes.OG204.error(
-            f"{where}: importing {place} raised {_raised(error, workspace)}",
+            f"{where}: importing {place} raised {raised(error, workspace)}",
         ) from error
     value: Any = module
     for name in attribute.split("."):
@@ -145,14 +148,23 @@ def load_object(reference: str, workspace: Path, where: str) -> Any:
             value = getattr(value, name)
         except Exception as error:
             if not isinstance(error, AttributeError):
-                raised = _raised(error, workspace)
-                raise codes.OG204.error(f"{where}: {name!r} of {place} raised {raised}") from error
-            names = [str(n) for n in vars(module) if not str(n).startswith("_")]
+                raise codes.OG204.error(
+                    f"{where}: {name!r} of {place} raised {raised(error, workspace)}"
+                ) from error
             raise codes.OG204.error(
-                f"{where}: {place} has no attribute {attribute!r}; it has "
-                f"{', '.join(sorted(names)[:12]) or 'nothing public'}",
+                f"{where}: {place} has no attribute {attribute!r}{_instead(attribute, module)}"
             ) from error
     return value
+
+
+def _instead(attribute: str, module: ModuleType) -> str:
+    names = [
+        str(name)
+        for name, value in vars(module).items()
+        if not str(name).startswith("_") and not isinstance(value, ModuleType)
+    ]
+    known = ", ".join(sorted(names)[:12]) or "nothing public"
+    return did_you_mean(attribute, names) or f"; it has {known}"
 
 
 def load_function(reference: str, workspace: Path, where: str) -> Callable[..., Any]:
@@ -182,7 +194,7 @@ def _instantiate(target: Any, spec: ModelSpec, workspace: Path) -> tuple[nn.Modu
         module = target(*spec.args, **spec.kwargs)
     except Exception as error:
         raise codes.OG204.error(
-            f"{where}: {spec.model} raised {_raised(error, workspace)}",
+            f"{where}: {spec.model} raised {raised(error, workspace)}",
         ) from error
     if not isinstance(module, nn.Module):
         raise codes.OG204.error(
@@ -198,7 +210,7 @@ def _unwrapped(module: nn.Module) -> nn.Module:
     return module
 
 
-def _raised(error: Exception, workspace: Path) -> str:
+def raised(error: Exception, workspace: Path) -> str:
     """Return an exception of the user's code, its line, and what helps against the usual ones."""
     root = workspace.resolve()
     where = of_error(error, root)

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from onnx_gate.init.candidates import MAX_ATTEMPTS, attempts, widened
-from onnx_gate.init.facts import Attempt, Facts, Guess, Layer, Parameter
+from onnx_gate.init.facts import Attempt, Declared, Facts, Guess, Layer, Parameter
 
 
 def first(facts: Facts) -> Attempt:
@@ -61,17 +61,35 @@ def test_edges_of_a_graph_point_at_its_nodes() -> None:
 @pytest.mark.parametrize(
     ("annotation", "dtype", "shape"),
     [
-        ('Float[Tensor, "batch 3 h w"]', "float32", ("batch", 3, "h", "w")),
-        ('Int[torch.Tensor, "b t"]', "int64", ("b", "t")),
+        (Declared(("float16", "float32"), "batch 3 h w"), "float32", ("batch", 3, "h", "w")),
+        (Declared(("int32", "int64"), "*b #t"), "int64", ("b", "t")),
+        (Declared(("uint8",), "side=4 _c"), "uint8", (4, "c")),
         ("torch.LongTensor", "int64", ("batch", "seq")),
     ],
 )
-def test_annotations_are_believed(annotation: str, dtype: str, shape: tuple[object, ...]) -> None:
+def test_annotations_are_believed(
+    annotation: Declared | str, dtype: str, shape: tuple[object, ...]
+) -> None:
     layer = Layer("emb", "Embedding", 50)
-    parameter = Parameter("x", True, annotation)
+    if isinstance(annotation, Declared):
+        parameter = Parameter("x", True, declared=annotation)
+    else:
+        parameter = Parameter("x", True, annotation)
     guess = first(facts(parameter, layers=(Layer("fc", "Linear", 8), layer))).guesses["x"]
     assert (guess.dtype, guess.shape) == (dtype, shape)
-    assert guess.range == ((0, 49) if dtype == "int64" else None)
+    assert guess.range == ((0, 49) if "int" in dtype else None)
+
+
+def test_what_goes_with_edges_is_known_by_its_name_before_any_layer() -> None:
+    layer = Layer("own", "Linear", 6)
+    names = ("x", "edge_index", "edge_weight", "batch")
+    chosen = first(facts(*names, layers=(layer,), uses=dict.fromkeys(names, (layer,)))).guesses
+    assert {name: (chosen[name].dtype, chosen[name].shape) for name in names} == {
+        "x": ("float32", ("nodes", 6)),
+        "edge_index": ("int64", (2, "edges")),
+        "edge_weight": ("float32", ("edges",)),
+        "batch": ("int64", ("nodes",)),
+    }
 
 
 def test_the_size_that_a_model_says_is_tried_first() -> None:

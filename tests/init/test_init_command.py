@@ -81,7 +81,9 @@ def test_a_recorded_model_is_added_to_a_manifest_and_verified(repository: Path) 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["net.py"], "name what builds the model"),
+        (["net.py"], "name what builds the model, net.py:Ranker"),
+        (["net.py:Ranker", "--name", "a/b"], "'a/b' cannot be a name"),
+        (["net.py:Ranker", "--manifest", "below/onnx-gate.yml"], "--manifest onnx-gate.yml"),
         (["gone.py:Net"], "gone.py: no such file"),
         (["/etc/net.py:Net"], "no such file"),
         (["net.py:Ranker", "--arg", "width"], "write KEY=VALUE"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from jaxtyping import Float32, Int
 from pydantic import TypeAdapter
 from torch import nn
 
@@ -127,8 +128,63 @@ class Remembers(nn.Module):
 
 
 class Dictionary(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(30, 4), nn.Linear(4 + 3, 1)
+
     def forward(self, parts: dict):
-        return parts["a"] + parts["b"]
+        return self.head(torch.cat([self.embed(parts["words"]), parts["dense"]], -1))
+
+
+class Impossible(nn.Module):
+    def forward(self, parts: dict):
+        raise ValueError("not today")
+
+
+class Annotated(nn.Module):
+    """Nothing but its annotations says what it takes."""
+
+    def forward(
+        self,
+        ids: Int[torch.Tensor, "batch time"],  # noqa: F722
+        dense: Float32[torch.Tensor, "batch 5"] | None,  # noqa: F722
+    ):
+        return ids.float() @ ids.float().T, dense @ torch.ones(5, 2)
+
+
+class Needs:
+    def __init__(self, vocabulary: int, width=4):
+        self.words, self.width = vocabulary, width
+
+
+class Needy(nn.Module):
+    def __init__(self, config: Needs):
+        super().__init__()
+        self.embed = nn.Embedding(config.words, config.width)
+
+    def forward(self, words):
+        return self.embed(words)
+
+
+class Layers(nn.Module):
+    def __init__(self, hidden_dims: list[int]):
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Linear(6, size) for size in hidden_dims[:1]))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def unknowable(tokenizer, other):
+    raise AssertionError
+
+
+def broken():
+    raise RuntimeError("no weights here")
+
+
+def several():
+    return Classes(3), "tokenizer"
 
 
 def scripted():
@@ -170,6 +226,17 @@ def learned(name: str, **kwargs: object) -> Learned:
         ("Masked", {"tokens": ("int64", ("batch", "seq"), (0, 29))}),
         ("Remembers", {"x": ("float32", ("batch", 6), None)}),
         ("Single", {"x": ("float32", (1, 4), None)}),
+        (
+            "Dictionary",
+            {
+                "parts.words": ("int64", ("batch",), (0, 29)),
+                "parts.dense": ("float32", ("batch", 3), None),
+            },
+        ),
+        (
+            "Annotated",
+            {"ids": ("int64", ("batch", "time"), None), "dense": ("float32", ("batch", 5), None)},
+        ),
     ],
 )
 def test_what_forward_takes(name: str, inputs: dict[str, object]) -> None:
@@ -195,6 +262,7 @@ def test_guessed_arguments_are_said_to_be_guessed() -> None:
         "num_classes=10 of test_probe.py:Classes, by its name"
     ]
     assert learned("Classes", num_classes=4).kwargs == {"num_classes": 4}
+    assert learned("Layers").kwargs == {"hidden_dims": [64, 64]}
 
 
 def test_what_is_left_out_is_said() -> None:
@@ -203,7 +271,12 @@ def test_what_is_left_out_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "line"), [("Configured", "config = Settings()"), ("Detector", "part.export = True")]
+    ("name", "line"),
+    [
+        ("Configured", "config = Settings()"),
+        ("Needy", "vocabulary=1000"),
+        ("Detector", "part.export = True"),
+    ],
 )
 def test_a_factory_is_written_where_one_is_needed(name: str, line: str, tmp_path: Path) -> None:
     source = learned(name).factory
@@ -219,8 +292,11 @@ def test_a_factory_is_written_where_one_is_needed(name: str, line: str, tmp_path
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("Dictionary", "forward(parts: dict) of Dictionary took none of"),
-        ("Nothing", "has no attribute 'Nothing'"),
+        ("Impossible", "forward(parts: dict) of Impossible took none of"),
+        ("Anotated", "has no attribute 'Anotated'; did you mean 'Annotated'?"),
+        ("unknowable", "tokenizer, other, of which nothing is known: --arg tokenizer=VALUE"),
+        ("broken", "it raised RuntimeError: no weights here (test_probe.py:"),
+        ("several", "it returned a tuple, not an nn.Module"),
         ("FOLDER", "name an nn.Module, a class or a function"),
     ],
 )
