@@ -60,10 +60,11 @@ models:
       - onnxruntime
       - name: onnxruntime
         provider: cuda
+        strict: true                  # no node on another provider; false: the report says which
         optimization: all
         provider_options: {device_id: 0}
         session_options: {session.intra_op.allow_spinning: 0}
-      - {name: reference, options: {}}
+      - {name: openvino, device: CPU, options: {NUM_STREAMS: 1}, tolerance: {auto: 20}}
     suites: [typical, edges, real, custom, {random: uniform}]        # names, or a suite written here
     tolerance: {atol: 1.0e-4, rtol: 1.0e-3, mismatch: 0.001}
     timeout: 10m

@@ -49,7 +49,7 @@ from onnx_gate.manifest import ExportSpec, InputSpec, ModelSpec, RuntimeSpec, lo
 from onnx_gate.numerics.compare import compare
 from onnx_gate.report.diagnosis import GraphNode
 from onnx_gate.report.model import Check
-from onnx_gate.runtimes.base import Array, find_runtime
+from onnx_gate.runtimes.base import Array, open_session
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.export.export import Exported, export
@@ -165,7 +165,7 @@ class Bench:
                     "export",
                     lambda: export(self.spec("dynamo"), self.eager, self.arrays, HERE, folder),
                 )
-            session = find_runtime("onnxruntime").open(exported.path, ORT, 1)
+            session = open_session(exported.path, ORT, 1)
             joined = join_inputs(self.spec("dynamo"), exported)
             actual = session.run({joined[name]: array for name, array in self.arrays.items()})
             expected = self.eager.run(self.arrays).arrays

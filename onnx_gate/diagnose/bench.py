@@ -18,7 +18,7 @@ from onnx_gate.diagnose.subject import Subject
 from onnx_gate.errors import GateError
 from onnx_gate.findings.codes import code_of
 from onnx_gate.manifest import RuntimeSpec
-from onnx_gate.runtimes.base import Array, Refusal, find_runtime, first_line
+from onnx_gate.runtimes.base import Array, Refusal, first_line, open_session
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.determinism import call_once, second_difference
 from onnx_gate.verify.inputs.example import examples
@@ -169,7 +169,7 @@ class Bench:
         inputs = fresh.inputs if fresh else self.subject.graph_inputs
 
         def work() -> Sequence[Array]:
-            session = find_runtime(spec.name).open(path, spec, self.subject.threads)
+            session = open_session(path, spec, self.subject.threads)
             half = self.subject.half if fresh is None else None
             answers, refused = answers_of(session, arrays, inputs, half)
             if refused is not None:

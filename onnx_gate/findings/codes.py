@@ -148,6 +148,9 @@ OG303 = Code("OG303", kinds=("runtime",), load_failure=True)
 OG304 = Code("OG304", ("note",))
 OG305 = Code("OG305", ("note",), about_file=True)
 OG306 = Code("OG306", ("note",), about_file=True)
+OG307 = Code("OG307", ("error",), about_file=True)
+OG309 = Code("OG309", ("note",), about_file=True)
+OG310 = Code("OG310", kinds=("crashed",))
 
 # Verdicts.
 OG401 = Code("OG401", ("warning",))

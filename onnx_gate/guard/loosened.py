@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from onnx_gate.guard import tried
-from onnx_gate.guard.tolerance import tolerances
+from onnx_gate.guard.tolerance import looser, tolerances
 from onnx_gate.guard.waivers import waivers
 from onnx_gate.guard.wording import listed
 from onnx_gate.manifest import OPTIMIZATIONS, Manifest, ModelSpec, RuntimeSpec
@@ -91,24 +91,36 @@ def _runtimes(base: ModelSpec, head: ModelSpec) -> Iterator[str]:
         if what:
             silent = False
             yield f"{label} → {quote(other.label, 120)}: {what}"
+        if runtime.tolerance or other.tolerance:
+            before, after = runtime.tolerance or base.tolerance, other.tolerance or head.tolerance
+            for sentence in looser(before, after):
+                yield f"{label}: {sentence}"
     if silent and _also_off(base.runtimes) and not _runs_off(head.runtimes):
         yield "onnxruntime: the one case with optimizations off is run no more"
 
 
 def _nearest(runtime: RuntimeSpec, others: Iterable[RuntimeSpec]) -> RuntimeSpec | None:
     same = [other for other in others if other.name == runtime.name]
-    near = [other for other in same if _provider(other) == _provider(runtime)]
+    near = [other for other in same if _processor(other) == _processor(runtime)]
     return next(iter(near or same), None)
 
 
 def _lesser(base: RuntimeSpec, head: RuntimeSpec) -> str:
     if _provider(base) != _provider(head):
         return "another provider"
+    if base.device != head.device:
+        return "another device"
+    if base.strict is not False and head.strict is False:
+        return "strict no more: nodes may run elsewhere"
     for name in ("provider_options", "session_options", "options"):
         if getattr(base, name) != getattr(head, name):
             return f"other {name.replace('_', ' ')}"
     lower = _LEVELS.index(head.optimization) > max(1, _LEVELS.index(base.optimization))
     return "lower optimization" if lower else ""
+
+
+def _processor(runtime: RuntimeSpec) -> tuple[str, str | None]:
+    return _provider(runtime), runtime.device
 
 
 def _provider(runtime: RuntimeSpec) -> str:

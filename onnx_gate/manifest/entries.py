@@ -313,6 +313,23 @@ class RuntimeEntry(Entry):
         description="The execution provider, such as `cpu`, `cuda` or `tensorrt`.",
         json_schema_extra={"$comment": "default: the engine's own"},
     )
+    device: fields.Maybe[fields.Name] = Field(
+        default=None,
+        description="The device, as the engine calls it: `CPU`, `GPU.1`.",
+        json_schema_extra={"$comment": "default: the engine's own"},
+    )
+    strict: fields.Maybe[bool] = Field(
+        default=None,
+        description="Whether a node that the provider leaves to another one is an error; where it is "
+        "not, the report says which nodes those are.",
+        json_schema_extra={"$comment": "default: the engine's own"},
+    )
+    tolerance: fields.Maybe[ToleranceChoice] = Field(
+        default=None,
+        description="What holds on this runtime in place of the model's `tolerance`. An output's "
+        "own goes first.",
+        json_schema_extra={"$comment": "default: the model's, or the engine's measured factor"},
+    )
     optimization: fields.Maybe[fields.Level] = Field(
         default=None,
         description="The level of graph optimisations.",
@@ -324,7 +341,7 @@ class RuntimeEntry(Entry):
     session_options: dict[str, fields.Option] = Field(
         default={}, description="Configuration entries of the session."
     )
-    options: dict[str, Any] = Field(default={}, description="Anything that another engine takes.")
+    options: dict[str, Any] = Field(default={}, description="What another engine takes.")
 
 
 def _runtime(value: Any) -> Any:

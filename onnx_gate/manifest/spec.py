@@ -172,11 +172,16 @@ class RuntimeSpec:
     """An engine to run the ONNX model with.
 
     ``provider_options`` and ``session_options`` are passed to ONNX Runtime as text; ``options``
-    is free and for other engines.
+    is for other engines. ``device`` is what an engine calls a device. ``strict``: a node that the
+    provider leaves to another one is an error, and not a note; ``None`` is the engine's default.
+    ``tolerance`` stands for the model's on this runtime, and ``None`` for the model's own.
     """
 
     name: str
     provider: str | None = None
+    device: str | None = None
+    strict: bool | None = None
+    tolerance: Tolerance | None = None
     optimization: Optimization | None = None
     provider_options: Mapping[str, str] = field(default_factory=dict)
     session_options: Mapping[str, str] = field(default_factory=dict)
@@ -184,13 +189,15 @@ class RuntimeSpec:
 
     @property
     def label(self) -> str:
-        """The runtime's name in reports: ``onnxruntime``, ``onnxruntime:cpu:off``.
+        """The runtime's name in reports: ``onnxruntime:cpu:off``, ``openvino:GPU``.
 
         Options follow in brackets, so that two entries that differ have different labels.
         """
         label = self.name
         if self.provider or self.optimization:
             label += f":{self.provider or 'cpu'}"
+        if self.device:
+            label += f":{self.device}"
         if self.optimization:
             label += f":{self.optimization}"
         given = {**self.provider_options, **self.session_options, **self.options}

@@ -43,10 +43,11 @@ class ModelError(_Frozen):
 
 
 class Stage(_Frozen):
-    """Seconds spent in one station of the way from build to verdict."""
+    """Seconds spent in one station of the way from build to verdict, begun ``times`` times."""
 
     name: str
     seconds: float
+    times: int = 1
 
 
 class ExportInfo(_Frozen):
@@ -188,6 +189,18 @@ class Check(_Frozen):
     base: CheckBase | None = None
 
 
+class RuntimeResult(_Frozen):
+    """What became of one runtime of a model.
+
+    ``error`` says why it could not be judged, or not to the end; else its verdict is that of its
+    checks. ``seconds`` is what loading the file and running it took.
+    """
+
+    runtime: str
+    seconds: float
+    error: ModelError | None = None
+
+
 class ModelResult(_Frozen):
     """Everything known about one model.
 
@@ -212,6 +225,7 @@ class ModelResult(_Frozen):
     export: ExportInfo | None = None
     findings: tuple[Finding, ...] = ()
     checks: tuple[Check, ...] = ()
+    runtimes: tuple[RuntimeResult, ...] = ()
     base: Verdict | None = None
     diagnosis: Diagnosis | None = None
     precision: Precision | None = None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,13 +44,21 @@ class ValueInfo:
 
 
 class Session(Protocol):
-    """A model loaded into an engine."""
+    """A model loaded into an engine.
+
+    A session may have ``findings`` besides, a tuple of what its engine says of the way it runs the
+    model: nodes that went elsewhere, inputs whose layout it turns. They are read before ``close``.
+    """
 
     inputs: tuple[ValueInfo, ...]
     outputs: tuple[ValueInfo, ...]
 
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
-        """Return the outputs in the model's order; raise ``Refusal`` where the engine refuses."""
+        """Return the outputs in the model's order.
+
+        Raises ``Refusal`` where the engine refuses these inputs, and ``GateError`` where it can
+        answer nothing any more, as one whose process has ended.
+        """
         ...
 
     def close(self) -> None:
@@ -58,7 +67,11 @@ class Session(Protocol):
 
 
 class Runtime(Protocol):
-    """An engine, registered under its name in the group ``onnx_gate.runtimes``."""
+    """An engine, registered under its name in the group ``onnx_gate.runtimes``.
+
+    One whose class says ``isolated = True`` is opened and run in a process of its own: an engine
+    whose crash would take the model's process along, or whose threads do not survive a fork.
+    """
 
     def open(self, model: Path, spec: RuntimeSpec, threads: int) -> Session:
         """Load ``model``.
@@ -73,6 +86,16 @@ class Runtime(Protocol):
         ...
 
 
+def open_session(model: Path, spec: RuntimeSpec, threads: int) -> Session:
+    """Load ``model`` into the engine of ``spec``; raises ``GateError`` as ``Runtime.open`` does."""
+    runtime = find_runtime(spec.name)
+    if getattr(runtime, "isolated", False):
+        from onnx_gate.runtimes.isolated import open_isolated  # which opens what is found here
+
+        return open_isolated(model, spec, threads)
+    return runtime.open(model, spec, threads)
+
+
 def find_runtime(name: str) -> Runtime:
     """Return the engine registered as ``name``; raises ``GateError`` where there is none."""
     found = entry_points(group=ENTRY_POINT_GROUP, name=name)
@@ -85,6 +108,26 @@ def find_runtime(name: str) -> Runtime:
         raise codes.OG302.error(f"the runtime {name!r} cannot be imported: {error}") from error
     runtime: Runtime = factory()
     return runtime
+
+
+def package(spec: RuntimeSpec, module: str) -> Any:
+    """Return the module of an engine; raises ``GateError`` (OG302) with what to install."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        missing = isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]
+        why = "is not installed" if missing else f"cannot be imported ({first_line(error)})"
+        raise codes.OG302.error(
+            f"{spec.label}: the package of this runtime {why}: pip install 'onnx-gate[{spec.name}]'"
+        ) from error
+
+
+def installed_version(distribution: str) -> dict[str, str]:
+    """Return ``{distribution: its version}``, or nothing where it is not installed."""
+    try:
+        return {distribution: version(distribution)}
+    except PackageNotFoundError:
+        return {}
 
 
 def contiguous(array: Array) -> Array:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from onnx_gate.manifest import RuntimeSpec
-from onnx_gate.runtimes.base import Array, Session, find_runtime
+from onnx_gate.runtimes.base import Array, Session, open_session
 from onnx_gate.runtimes.tensors import to_array, to_tensor
 
 PLAIN = RuntimeSpec("onnxruntime", optimization="off")
@@ -34,8 +34,7 @@ class FileModule(nn.Module):
     def session(self) -> Session:
         """The file in ONNX Runtime; raises ``GateError`` where it does not load."""
         if self._session is None or self._session[0] != os.getpid():
-            runtime = find_runtime(PLAIN.name)
-            session = runtime.open(self.path, PLAIN, torch.get_num_threads())
+            session = open_session(self.path, PLAIN, torch.get_num_threads())
             self._session = os.getpid(), session
         return self._session[1]
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx.helper import tensor_dtype_to_np_dtype
 from onnx.reference import ReferenceEvaluator
 
 from onnx_gate.findings import codes
 from onnx_gate.manifest import RuntimeSpec
-from onnx_gate.runtimes.base import Array, Refusal, ValueInfo, first_line
+from onnx_gate.runtimes.base import Array, Refusal, first_line
+from onnx_gate.runtimes.declared import declared
 
 
 class ReferenceRuntime:
@@ -39,9 +39,7 @@ class ReferenceSession:
 
     def __init__(self, proto: onnx.ModelProto, evaluator: ReferenceEvaluator) -> None:
         self._evaluator: ReferenceEvaluator | None = evaluator
-        stored = {tensor.name for tensor in proto.graph.initializer}
-        self.inputs = tuple(_info(v) for v in proto.graph.input if v.name not in stored)
-        self.outputs = tuple(_info(v) for v in proto.graph.output)
+        self.inputs, self.outputs = declared(proto.graph)
 
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
         """Run once; raises ``Refusal`` with the evaluator's own sentence."""
@@ -56,15 +54,3 @@ class ReferenceSession:
     def close(self) -> None:
         """Drop the model."""
         self._evaluator = None
-
-
-def _info(value: onnx.ValueInfoProto) -> ValueInfo:
-    tensor = value.type.tensor_type
-    shape = tuple(
-        d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in tensor.shape.dim
-    )
-    kind = tensor.elem_type
-    dtype = (
-        "str" if kind == onnx.TensorProto.STRING else np.dtype(tensor_dtype_to_np_dtype(kind)).name
-    )
-    return ValueInfo(value.name, dtype, shape)

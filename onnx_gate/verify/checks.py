@@ -17,8 +17,8 @@ from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec, RuntimeSpec
 from onnx_gate.report.io import to_message
-from onnx_gate.report.model import Check
-from onnx_gate.runtimes.base import Array, Refusal, Session, first_line
+from onnx_gate.report.model import Check, RuntimeResult
+from onnx_gate.runtimes.base import Array, Refusal, first_line
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.check_of import bare_check, judged_check, one_sided
 from onnx_gate.verify.experience import KEPT_BYTES, Experience
@@ -32,7 +32,7 @@ from onnx_gate.verify.pairing import RuleBook, order_of
 from onnx_gate.verify.proposal import Measured, top1_of
 from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.oracle import CaseReference
-from onnx_gate.verify.sessions import Sessions, answers_of, without_optimisations
+from onnx_gate.verify.sessions import Sessions, without_optimisations
 from onnx_gate.verify.steps.feedback import feedback_of
 from onnx_gate.verify.steps.trajectory import StepReference, Trajectory
 from onnx_gate.verify.steps.walk import Walk, inputs_at, is_stepped, refused_at
@@ -40,6 +40,7 @@ from onnx_gate.verify.stopwatch import Clock
 from onnx_gate.workers import tracebacks
 
 STORED = "stored"
+_ERROR = {"kind", "code", "message"}
 
 # What a runtime answers, or its refusal.
 _Answers = tuple[list[Array] | None, Refusal | None]
@@ -69,8 +70,8 @@ class Checker:
     """Runs one exported model against its module; ``findings`` grows as it does.
 
     ``experience`` is what each output was over the cases, ``without_any`` the suites that have
-    made no case. ``reduced``: the file computes in fewer bits, and ``measured`` is what that costs
-    in the checks that count.
+    made no case, ``runtimes`` what became of each. ``reduced``: the file computes in fewer bits, and
+    ``measured`` is what that costs in the checks that count.
     """
 
     spec: ModelSpec
@@ -88,6 +89,7 @@ class Checker:
     clock: Clock = field(default_factory=Clock)
     experience: dict[str, Experience] = field(default_factory=dict)
     without_any: tuple[str, ...] = ()
+    runtimes: tuple[RuntimeResult, ...] = ()
 
     def __post_init__(self) -> None:
         self._float64 = Float64Reference(self.eager)
@@ -113,6 +115,8 @@ class Checker:
                 if first is None:
                     first = case, asked if asked.nbytes <= KEPT_BYTES else None
                 checks += self._case(case, asked, sessions)
+        self.runtimes = sessions.results()
+        self.findings += [*sessions.findings, *_failures(self.runtimes)]
         self.without_any = chosen.without_any
         self.findings += _not_tried(chosen.edges_without_any)
         if plain is not None and first is not None:
@@ -148,7 +152,7 @@ class Checker:
         self._rules.threads = self.threads
         checks: list[Check] = []
         left_out = []
-        with self._sessions(self.spec.runtimes[:1]) as sessions:
+        with self._sessions(self._first_that_runs()) as sessions:
             for case in self._cases(self.patterns, advice=True):
                 if deadline.passed():
                     left_out.append(case.id)
@@ -172,6 +176,10 @@ class Checker:
 
     def _sessions(self, runtimes: Sequence[RuntimeSpec]) -> Sessions:
         return Sessions(self.path, runtimes, self.threads, self.clock)
+
+    def _first_that_runs(self) -> tuple[RuntimeSpec, ...]:
+        failed = {each.runtime for each in self.runtimes if each.error is not None}
+        return tuple(r for r in self.spec.runtimes if r.label not in failed)[:1]
 
     def _once_without(self, plain: RuntimeSpec, case: Case, asked: _Asked | None) -> list[Check]:
         """Run one case with the optimisations off: some faults show at one level only."""
@@ -230,7 +238,7 @@ class Checker:
             tracebacks.write(refusal)
         return _Asked(None, refusal)
 
-    def _case(self, case: Case, asked: _Asked, sessions: Mapping[str, Session]) -> Iterator[Check]:
+    def _case(self, case: Case, asked: _Asked, sessions: Sessions) -> Iterator[Check]:
         if asked.reference is not None and case.expected:
             yield from self._stored(case, asked, asked.reference)
         if (
@@ -240,12 +248,9 @@ class Checker:
         ):
             yield from self._stepped(case, asked, asked.reference, sessions)
             return
-        for label, session in sessions.items():
-            yield from self._one(case, label, asked, self._answers(session, case.arrays))
-
-    def _answers(self, session: Session, arrays: Mapping[str, Array]) -> _Answers:
-        with self.clock.of("runtime"):
-            return answers_of(session, arrays, self.graph_inputs, self.half)
+        for label in sessions:
+            answered = sessions.ask(label, case.arrays, self.graph_inputs, self.half)
+            yield from self._one(case, label, asked, answered)
 
     def _one(
         self,
@@ -256,6 +261,8 @@ class Checker:
         settled: Collection[str] = (),
     ) -> Iterator[Check]:
         answers, refused = answered
+        if answers is None and refused is None:
+            return  # it has failed, which is said once and for all
         if asked.reference is None or answers is None:
             yield one_sided(case, label, asked.refusal, refused)
         else:
@@ -266,7 +273,7 @@ class Checker:
         case: Case,
         asked: _Asked,
         reference: CaseReference,
-        sessions: Mapping[str, Session],
+        sessions: Sessions,
     ) -> Iterator[Check]:
         """Yield the checks of a case whose outputs come back, the steps of each output in one."""
         walk = Walk(
@@ -279,7 +286,7 @@ class Checker:
         self._walked.add(case.id)
         while True:
             for label, feeds in walk.feeds.items():
-                answered = self._answers(sessions[label], feeds)
+                answered = sessions.ask(label, feeds, self.graph_inputs, self.half)
                 checks = tuple(self._one(case, label, asked, answered, walk.settled(label)))
                 answers = self._in_order(reference, answered)
                 walk.take(label, checks, reference, answers, asked.selected)
@@ -334,7 +341,7 @@ class Checker:
         name, expected = reference.outputs.names[index], reference.outputs.arrays[index]
         if candidate.dtype.name == self.half and expected.dtype in (np.float32, np.float64):
             candidate = candidate.astype(expected.dtype)
-        rules = self._rules.of(name, candidate.dtype)
+        rules = self._rules.of(name, candidate.dtype, label)
         outside = 0
         selected, answers = asked.selected[index], reference.output(index)
         try:
@@ -415,6 +422,17 @@ def _not_tried(edges: Sequence[tuple[str, str]]) -> Iterator[Finding]:
             f"no input has what the suite {suite} asks for with {', '.join(kinds)}: no case of "
             f"{'it' if len(kinds) == 1 else 'them'} was made"
         )
+
+
+def _failures(runtimes: Sequence[RuntimeResult]) -> Iterator[Finding]:
+    """Yield a finding for each runtime that could not be judged beside others that were."""
+    for each in runtimes:
+        if each.error is not None:
+            error = each.error
+            yield codes.OG307.finding(
+                f"{error.code}: {error.message}",
+                data={"runtime": each.runtime, **error.model_dump(include=_ERROR)},
+            )
 
 
 def _advice(checks: Sequence[Check]) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ from onnx_gate.runtimes.outputs import name_in_file
 from onnx_gate.verify.build import load_function
 from onnx_gate.verify.judge.criteria import Metric
 from onnx_gate.verify.judge.judgement import Rules, is_floating
+from onnx_gate.verify.sessions import without_optimisations
 
 
 def order_of(
@@ -47,7 +48,7 @@ def order_of(
 
 
 class RuleBook:
-    """The rules of every output of a model: its own tolerance, or the model's."""
+    """The rules of every output of a model: its own tolerance, the runtime's, or the model's."""
 
     def __init__(
         self, spec: ModelSpec, module: torch.nn.Module, workspace: Path, threads: int
@@ -55,12 +56,15 @@ class RuleBook:
         self._spec, self._workspace, self.threads = spec, workspace, threads
         self._eps = widest_eps(module)
         self._metrics: dict[str, Metric] = {}
+        plain = without_optimisations(spec.runtimes)
+        runtimes = (*spec.runtimes, *([plain] if plain is not None else ()))
+        self._of_runtimes = {each.label: each.tolerance for each in runtimes}
 
-    def of(self, name: str, dtype: np.dtype[np.generic]) -> Rules:
-        """Return the rules for the output ``name``."""
+    def of(self, name: str, dtype: np.dtype[np.generic], runtime: str) -> Rules:
+        """Return the rules for the output ``name`` on the runtime of that label."""
         outputs = self._spec.outputs or {}
         own = next((outputs[key] for key in above(name) if key in outputs), None)
-        tolerance = own or self._spec.tolerance
+        tolerance = own or self._of_runtimes.get(runtime) or self._spec.tolerance
         if own is None and not is_floating(dtype):
             tolerance = Tolerance(auto=tolerance.auto, indices=tolerance.indices)
         return Rules(

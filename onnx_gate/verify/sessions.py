@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+import time
+from collections.abc import Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from onnx_gate.errors import GateError
+from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import RuntimeSpec
-from onnx_gate.runtimes.base import Array, Refusal, Session, find_runtime
+from onnx_gate.report.model import ModelError, RuntimeResult
+from onnx_gate.runtimes.base import Array, Refusal, Session, open_session
 from onnx_gate.verify.inputs.draw import numpy_dtype
 from onnx_gate.verify.stopwatch import Clock
 
 
 class Sessions(dict[str, Session]):
-    """Sessions by label, open inside a ``with``."""
+    """Sessions by label, open inside a ``with``.
+
+    ``failures`` has the runtimes that cannot be judged, or not any more, with their errors; the
+    others go on. ``seconds`` is what each took, and ``findings`` what each says of itself.
+    """
 
     def __init__(
         self, path: Path, runtimes: Iterable[RuntimeSpec], threads: int, clock: Clock
@@ -23,17 +32,73 @@ class Sessions(dict[str, Session]):
         super().__init__()
         self._path, self._runtimes, self._threads = path, tuple(runtimes), threads
         self._clock = clock
+        self.failures: dict[str, GateError] = {}
+        self.seconds: dict[str, float] = {}
+        self.findings: list[Finding] = []
 
     def __enter__(self) -> Sessions:
+        """Open them; raises ``GateError`` where none of them can be."""
         with self._clock.of("sessions"):
             for spec in self._runtimes:
-                self[spec.label] = find_runtime(spec.name).open(self._path, spec, self._threads)
+                with self.timed(spec.label):
+                    session = open_session(self._path, spec, self._threads)
+                if spec.label not in self.failures:
+                    self[spec.label] = session
+        if self.failures and not self:
+            raise next(iter(self.failures.values()))
         return self
 
     def __exit__(self, *_: object) -> None:
         with self._clock.of("sessions"):
-            for session in self.values():
-                session.close()
+            for label, session in self.items():
+                if label not in self.failures:
+                    with self.timed(label):
+                        self.findings += getattr(session, "findings", ())
+                        session.close()
+
+    @contextmanager
+    def timed(self, label: str) -> Iterator[None]:
+        """Count the time of a runtime; a ``GateError`` is its failure, and ends the work inside."""
+        begin = time.perf_counter()
+        try:
+            yield
+        except GateError as error:
+            self.failures.setdefault(label, error)
+        finally:
+            spent = time.perf_counter() - begin
+            self.seconds[label] = self.seconds.get(label, 0.0) + spent
+
+    def ask(
+        self,
+        label: str,
+        arrays: Mapping[str, Array],
+        graph_inputs: Mapping[str, str],
+        half: str | None = None,
+    ) -> tuple[list[Array] | None, Refusal | None]:
+        """Return what ``answers_of`` does, and nothing where the runtime has failed."""
+        if label not in self.failures:
+            with self._clock.of("runtime"), self.timed(label):
+                return answers_of(self[label], arrays, graph_inputs, half)
+        return None, None
+
+    def results(self) -> tuple[RuntimeResult, ...]:
+        """Return what became of each runtime, in the order of the manifest."""
+        return tuple(
+            RuntimeResult(
+                runtime=spec.label,
+                seconds=round(self.seconds.get(spec.label, 0.0), 4),
+                error=_as_error(self.failures.get(spec.label)),
+            )
+            for spec in self._runtimes
+        )
+
+
+def _as_error(error: GateError | None) -> ModelError | None:
+    if error is None:
+        return None
+    return ModelError.model_validate(
+        {"kind": error.kind, "code": error.code, "message": error.message}
+    )
 
 
 def answers_of(

@@ -8,10 +8,14 @@ from contextlib import contextmanager
 
 
 class Clock:
-    """Seconds by name. Of names that are nested the innermost counts, so that the sum is the whole."""
+    """Seconds by name. Of names that are nested the innermost counts, so that the sum is the whole.
+
+    ``times`` is how often each was begun.
+    """
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
+        self.times: dict[str, int] = {}
         self._running: list[str] = []
         self._since = 0.0
 
@@ -20,6 +24,7 @@ class Clock:
         """Count what follows under ``name``."""
         self._turn()
         self._running.append(name)
+        self.times[name] = self.times.get(name, 0) + 1
         try:
             yield
         finally:

@@ -82,11 +82,11 @@ class _Progress:
                 yield
         finally:
             for part, seconds in clock.seconds.items():
-                self.took(f"{name}: {part}", seconds)
+                self.took(f"{name}: {part}", seconds, clock.times[part])
 
-    def took(self, name: str, seconds: float) -> None:
-        """Note the seconds of a stage."""
-        self.stages.append(Stage(name=name, seconds=round(seconds, 4)))
+    def took(self, name: str, seconds: float, times: int = 1) -> None:
+        """Note the seconds of a stage, and how often it was begun."""
+        self.stages.append(Stage(name=name, seconds=round(seconds, 4), times=times))
 
 
 def verify(
@@ -274,7 +274,8 @@ def _verify(
     tried = Tried(exported.example, checker.experience, checker.without_any, bool(context.patterns))
     verdict, checks, findings = conclude(spec, checks, progress.findings, tried, context.today)
     result = _result(spec, progress, verdict, checks, findings)
-    return result.model_copy(update={"precision": _precision(checker)}), checker, exported
+    more = {"precision": _precision(checker), "runtimes": checker.runtimes}
+    return result.model_copy(update=more), checker, exported
 
 
 def _must_agree(prepared: Prepared, when: str) -> None:
@@ -342,10 +343,7 @@ def _result(
     error: ModelError | None = None,
 ) -> ModelResult:
     if verdict == "error" and error is None:
-        why = checks[0].reason if checks else "no case was selected or none fits the inputs"
-        said = [finding.message for finding in codes.OG402.among(findings)]
-        message = said[0] if said else f"no output was compared: {why}"
-        error = ModelError(kind="unverified", code=codes.OG402.code, message=message)
+        error = _unverified(checks, findings)
     return ModelResult(
         name=spec.name,
         verdict=verdict,
@@ -356,3 +354,15 @@ def _result(
         findings=(*findings, *version_findings()),
         checks=checks,
     )
+
+
+def _unverified(checks: tuple[Check, ...], findings: tuple[Finding, ...]) -> ModelError:
+    """Return why a model has no verdict although it ran: a runtime that failed goes first."""
+    failed = next(codes.OG307.among(findings), None)
+    if failed is not None:
+        kind, code = failed.data["kind"], failed.data["code"]
+        return ModelError(kind=kind, code=code, message=failed.data["message"])
+    messages = [finding.message for finding in codes.OG402.among(findings)]
+    why = checks[0].reason if checks else "no case was selected or none fits the inputs"
+    message = messages[0] if messages else f"no output was compared: {why}"
+    return ModelError(kind="unverified", code=codes.OG402.code, message=message)

@@ -355,7 +355,26 @@ GOLDEN: dict[str, tuple[str, list[str]]] = {
             "6:28: models.m.runtimes[1]: unknown runtime 'onnxruntime:cuda'; "
             "write {name: onnxruntime, provider: cuda}",
             "6:55: models.m.runtimes[2].name: unknown runtime 'openvno'; "
-            "known: 'onnxruntime', 'reference' (an engine of another package must be installed)",
+            "did you mean 'openvino'? (an engine of another package must be installed)",
+        ],
+    ),
+    "a key that the runtime does not heed": (
+        MODEL
+        + "    runtimes: [{name: openvino, provider: cuda}, {name: reference, strict: true}]\n",
+        [
+            "6:33: models.m.runtimes[0]: the runtime 'openvino' does not heed 'provider'; "
+            "it takes tolerance, device, options",
+            "6:68: models.m.runtimes[1]: the runtime 'reference' does not heed 'strict'; it "
+            "takes tolerance",
+        ],
+    ),
+    "a tolerance of a runtime": (
+        MODEL + "    runtimes: [{name: openvino, tolerance: {atoll: 1}}, {name: reference, "
+        "tolerance: loose}]\n",
+        [
+            "6:45: models.m.runtimes[0].tolerance: unknown key 'atoll'; did you mean 'atol'?",
+            "6:86: models.m.runtimes[1].tolerance: unknown tolerance 'loose'; none is defined under "
+            "'tolerances'",
         ],
     ),
     "a runtime twice": (

@@ -12,7 +12,7 @@ from onnx_gate.diagnose.bench import RUN, Answer, Bench
 from onnx_gate.diagnose.blame.agreement import Measured
 from onnx_gate.manifest import OPTIMIZATIONS, Optimization, RuntimeSpec
 from onnx_gate.report.diagnosis import Evidence, Experiment
-from onnx_gate.runtimes.base import find_runtime
+from onnx_gate.runtimes.base import open_session
 
 LEVELS = OPTIMIZATIONS[1:]
 
@@ -158,7 +158,7 @@ def _candidates(bench: Bench, spec: RuntimeSpec) -> Iterator[str]:
         loud = replace(spec, session_options={**spec.session_options, "log_severity_level": "1"})
         with tempfile.TemporaryFile() as log:
             os.dup2(log.fileno(), 2)
-            find_runtime(spec.name).open(subject.exported.path, loud, subject.threads)
+            open_session(subject.exported.path, loud, subject.threads)
             log.seek(0)
             names = [name.decode() for name in _CHANGED.findall(log.read())]
         return list(dict.fromkeys(names))

@@ -16,7 +16,7 @@ from onnx_gate.diagnose.graph.graph import Graph, Node
 from onnx_gate.diagnose.graph.values import Value
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import RuntimeSpec
-from onnx_gate.runtimes.base import Array, Refusal, contiguous, find_runtime
+from onnx_gate.runtimes.base import Array, Refusal, contiguous, open_session
 from onnx_gate.runtimes.onnxruntime import OnnxRuntimeSession, provider_name
 
 Call = Callable[[Mapping[str, Value]], Sequence[Value]]
@@ -100,7 +100,7 @@ class Runner:
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / "node.onnx"
         onnx.save(model, str(path))
-        session = find_runtime(self._runtime.name).open(path, self._runtime, self._threads)
+        session = open_session(path, self._runtime, self._threads)
         return session.run
 
 

@@ -48,7 +48,7 @@ from onnx_gate.diagnose.graph.graph import Graph, Node
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.numerics.precision import eps_of
 from onnx_gate.numerics.scaled import scale_error
-from onnx_gate.runtimes.base import Array, find_runtime
+from onnx_gate.runtimes.base import Array, open_session
 from onnx_gate.verify.judge.judgement import is_floating
 
 # Parts of up to this many nodes are tried without each of their nodes: of more, the repro's limit of
@@ -173,7 +173,7 @@ class Shrinker:
         self, model: onnx.ModelProto, feeds: Mapping[str, Array], spec: RuntimeSpec
     ) -> list[Array]:
         onnx.save(model, str(self._path))
-        session = find_runtime(spec.name).open(self._path, spec, 1)
+        session = open_session(self._path, spec, 1)
         return [np.asarray(value) for value in session.run(feeds)]
 
 

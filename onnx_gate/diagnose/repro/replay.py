@@ -18,7 +18,7 @@ from onnx_gate.findings.codes import code_of
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.numerics.compare import compare, scaled_error
 from onnx_gate.numerics.precision import eps_of
-from onnx_gate.runtimes.base import Array, Refusal, Session, find_runtime, first_line
+from onnx_gate.runtimes.base import Array, Refusal, Session, first_line, open_session
 from onnx_gate.verify.judge.noise import FLOOR
 
 MODEL = "model.onnx"
@@ -92,7 +92,7 @@ def replay(
     """
     path, model, data_sets = read_folder(folder)
     try:
-        session = find_runtime(spec.name).open(path, spec, threads)
+        session = open_session(path, spec, threads)
     except GateError as error:
         if not code_of(error.code).load_failure:
             raise

@@ -13,7 +13,7 @@ from onnx_gate.findings import codes
 from onnx_gate.findings.codes import Code
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec, RuntimeSpec
-from onnx_gate.runtimes.base import find_runtime, first_line
+from onnx_gate.runtimes.base import first_line, open_session
 from onnx_gate.verify.export.export import Exported
 from onnx_gate.verify.inspect.opsets import first_opset
 
@@ -49,7 +49,7 @@ def check_file(exported: Exported, spec: ModelSpec) -> Iterator[Finding]:
 
 def _loads(path: Path, runtime: RuntimeSpec) -> bool:
     try:
-        find_runtime(runtime.name).open(path, runtime, 1).close()
+        open_session(path, runtime, 1).close()
     except GateError:
         return False
     return True

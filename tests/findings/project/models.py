@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import psutil
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -433,3 +434,13 @@ def beside_old_packages() -> nn.Module:
     """Where another onnxscript is installed than the gate asks for."""
     sys.path.insert(0, str(Path(__file__).parent / "older"))
     return Plain()
+
+
+class Killing(nn.Module):
+    """Kills the engines that run in processes of their own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        for child in psutil.Process().children():
+            if "onnx_gate.runtimes.host" in child.cmdline():
+                child.kill()
+        return x * 2

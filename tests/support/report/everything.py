@@ -26,6 +26,7 @@ from onnx_gate.report.model import (
     Problem,
     Report,
     Run,
+    RuntimeResult,
     Sandbox,
     Shard,
 )
@@ -131,6 +132,16 @@ def everything() -> Report:
             seconds=4.5,
             peak_memory=3 << 29,
             diagnosis=diagnosis,
+            runtimes=(
+                RuntimeResult(runtime="onnxruntime", seconds=0.5),
+                RuntimeResult(
+                    runtime="openvino:CPU",
+                    seconds=1.5,
+                    error=ModelError(
+                        kind="runtime", code="OG302", message="x", log="b", tail=("y",)
+                    ),
+                ),
+            ),
             precision=Precision.model_validate(reduced | {"suspect": layer}),
         ),
         ModelResult(

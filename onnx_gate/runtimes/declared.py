@@ -1,0 +1,106 @@
+"""What a file declares of itself, for engines that do not say it, or say less."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx.helper import tensor_dtype_to_np_dtype
+
+from onnx_gate.errors import GateError
+from onnx_gate.findings import codes
+from onnx_gate.manifest import RuntimeSpec
+from onnx_gate.runtimes.base import Array, Refusal, ValueInfo
+
+_ONNX = ("", "ai.onnx")
+_SHOWN = 5
+
+
+def declared(graph: onnx.GraphProto) -> tuple[tuple[ValueInfo, ...], tuple[ValueInfo, ...]]:
+    """Return the inputs, those with a stored value left out, and the outputs of a graph."""
+    stored = {tensor.name for tensor in graph.initializer}
+    inputs = tuple(value_info(v) for v in graph.input if v.name not in stored)
+    return inputs, tuple(value_info(v) for v in graph.output)
+
+
+def read_graph(model: Path) -> onnx.GraphProto:
+    """Return a file's graph without weights that are stored beside it."""
+    return onnx.load(str(model), load_external_data=False).graph
+
+
+def value_info(value: onnx.ValueInfoProto) -> ValueInfo:
+    """Return an input or output as it is declared."""
+    tensor = value.type.tensor_type
+    shape = tuple(
+        d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in tensor.shape.dim
+    )
+    kind = tensor.elem_type
+    if kind == onnx.TensorProto.STRING:
+        return ValueInfo(value.name, "str", shape)
+    return ValueInfo(value.name, np.dtype(tensor_dtype_to_np_dtype(kind)).name, shape)
+
+
+def check_feeds(inputs: Collection[ValueInfo], feeds: Mapping[str, Array]) -> None:
+    """Raise ``Refusal`` where feeds are not what is declared: some engines run on with stale values.
+
+    A name of a size stands for one size.
+    """
+    sizes: dict[str, int] = {}
+    for value in inputs:
+        array = feeds.get(value.name)
+        if array is None:
+            raise Refusal(f"the input {value.name} is missing")
+        if array.dtype.name != value.dtype:
+            raise Refusal(
+                f"{value.name} is {array.dtype.name}, where the graph takes {value.dtype}"
+            )
+        if array.ndim != len(value.shape):
+            raise Refusal(
+                f"{value.name} has {array.ndim} axes, where the graph takes {len(value.shape)}"
+            )
+        for axis, (size, expected) in enumerate(zip(array.shape, value.shape, strict=True)):
+            known = sizes.setdefault(expected, size) if isinstance(expected, str) else expected
+            if known is not None and size != known:
+                raise Refusal(
+                    f"the size of {value.name} is {size} on axis {axis}, where the graph is made for "
+                    f"{known} only",
+                    {"input": value.name, "axis": axis, "expected": known},
+                )
+
+
+def lacking(spec: RuntimeSpec, model: Path, operators: Collection[str]) -> GateError | None:
+    """Return the error (OG202) of an engine that lacks operators; ``None`` where it lacks none.
+
+    ``operators`` are types, with their domain and a dot before them where it is not ONNX's own.
+    """
+    if not operators:
+        return None
+    proto = onnx.load(str(model), load_external_data=False)
+    opset = next((each.version for each in proto.opset_import if each.domain in _ONNX), 0)
+    nodes: dict[str, list[str]] = {}
+    for node in proto.graph.node:
+        name = node.op_type if node.domain in _ONNX else f"{node.domain}.{node.op_type}"
+        if name in operators:
+            nodes.setdefault(name, []).append(node.name or node.output[0])
+    shown = [_described(name, nodes.get(name, [])) for name in sorted(operators)[:_SHOWN]]
+    more = f" and {len(operators) - _SHOWN} more" if len(operators) > _SHOWN else ""
+    own = all("." in name for name in operators)
+    change = (
+        "define them as functions of the model, or write them with ONNX's own operators"
+        if own
+        else f"the file has opset {opset}, another one (export: {{opset: N}}) may be written without "
+        "them; else compute the same in the module with operators that it has"
+    )
+    return codes.OG202.error(
+        f"{spec.label}: it does not have these operators: {'; '.join(shown)}{more}. Nothing was run. "
+        f"{change[0].upper()}{change[1:]}"
+    )
+
+
+def _described(name: str, nodes: list[str]) -> str:
+    if not nodes:
+        return name
+    more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+    return f"{name} (node {nodes[0]!r}{more})"

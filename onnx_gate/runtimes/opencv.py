@@ -1,0 +1,113 @@
+"""OpenCV's DNN module (``pip install 'onnx-gate[opencv]'``), as C++ that ships OpenCV has it."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from onnx_gate.findings import codes
+from onnx_gate.manifest import RuntimeSpec
+from onnx_gate.runtimes.base import Array, Refusal, contiguous, installed_version, package
+from onnx_gate.runtimes.declared import check_feeds, declared, lacking, read_graph
+
+# OpenCV 5 has several engines, and takes the older one by itself where the new one gives up.
+_ENGINES = {"new": "ENGINE_NEW", "classic": "ENGINE_CLASSIC"}
+
+_UNSUPPORTED = re.compile(r"Unsupported operations:\s*\n((?:\t\S+\n)+)")
+_HEAD = re.compile(r"^OpenCV\(\S+\) \S+ error: \(-?\d+:[^)]*\) ?")
+
+
+class OpenCv:
+    """``name: opencv`` of a manifest."""
+
+    isolated = True
+
+    def open(self, model: Path, spec: RuntimeSpec, threads: int) -> OpenCvSession:
+        """Load ``model``; ``options`` may have the ``engine``, ``new`` or ``classic``."""
+        cv2 = package(spec, "cv2")
+        options = dict(spec.options)
+        engine = options.pop("engine", "new")
+        if options or engine not in _ENGINES:
+            wrong = f"engine: {engine}" if not options else ", ".join(map(str, options))
+            raise codes.OG302.error(
+                f"{spec.label}: OpenCV has no option {wrong}; it takes engine: new or classic"
+            )
+        cv2.setNumThreads(threads)
+        chosen = getattr(cv2.dnn, _ENGINES[engine], None)
+        with _stderr() as written:
+            try:
+                network = cv2.dnn.readNetFromONNX(str(model), *([] if chosen is None else [chosen]))
+            except cv2.error as error:
+                raise codes.OG303.error(
+                    f"{spec.label}: the model does not load: {_sentence(error)}"
+                ) from error
+        if network.empty():
+            # Which operators it lacks is in no exception and in no return value.
+            names = {name for names in _UNSUPPORTED.findall(written()) for name in names.split()}
+            raise lacking(spec, model, names) or codes.OG303.error(
+                f"{spec.label}: OpenCV makes an empty network of it and does not say why"
+            )
+        return OpenCvSession(model, cv2, network)
+
+    def environment(self) -> dict[str, Any]:
+        """Return the version of whichever distribution has it."""
+        return installed_version("opencv-python-headless") or installed_version("opencv-python")
+
+
+class OpenCvSession:
+    """One loaded network."""
+
+    def __init__(self, model: Path, cv2: Any, network: Any) -> None:
+        self._cv2, self._network = cv2, network
+        self.inputs, self.outputs = declared(read_graph(model))
+        self._names = [value.name for value in self.outputs]
+
+    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
+        """Run once; raises ``Refusal`` with OpenCV's own sentence, and where an array is empty."""
+        check_feeds(self.inputs, feeds)
+        empty = [name for name, array in feeds.items() if not array.size]
+        if empty:
+            raise Refusal(f"the input {empty[0]} is empty, which OpenCV does not take")
+        try:
+            for name, array in feeds.items():
+                self._network.setInput(contiguous(array), name)
+            results = self._network.forward(self._names)
+        except self._cv2.error as error:
+            raise Refusal(_sentence(error)) from error
+        for name, result in zip(self._names, results, strict=True):
+            if result is None:
+                raise Refusal(f"the output {name} is empty, which OpenCV has no array for")
+        return [np.array(result) for result in results]
+
+    def close(self) -> None:
+        """Drop the network."""
+        self._network = None
+
+
+@contextmanager
+def _stderr() -> Iterator[Callable[[], str]]:
+    """Yield what says what native code wrote to stderr meanwhile; it is still written there after."""
+    with tempfile.TemporaryFile() as file:
+        kept = os.dup(2)
+        os.dup2(file.fileno(), 2)
+        written = b""
+        try:
+            yield lambda: written.decode(errors="replace")
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            file.seek(0)
+            written = file.read()
+            os.write(2, written)
+
+
+def _sentence(error: BaseException) -> str:
+    text = " ".join(line.lstrip("> ").strip() for line in str(error).splitlines())
+    return _HEAD.sub("", text)[:400].strip() or type(error).__name__
