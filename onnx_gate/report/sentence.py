@@ -118,7 +118,7 @@ def of_model(model: ModelResult, manifest: str, check: Check | None = None) -> S
     if model.verdict == "pass":
         what = f"ONNX computes what {_side(model)} computes"
         return Sentence(name, what, action=_sharpness([model]))
-    check = check or _told_of(model)
+    check = check or next(iter(summary.failing(model)), None)
     what = _difference(check, _side(model)) if check is not None else "a finding fails it"
     if model.precision is not None and _blames(model, "reduced precision"):
         why, action = precision.reason_and_action(model.precision)
@@ -144,7 +144,7 @@ def _file(model: ModelResult) -> str:
 def _problem(report: Report, path: str) -> Sentence:
     first = report.problems[0]
     more = len(report.problems) - 1
-    what = "the run is not complete" if report.models else "nothing was verified"
+    what = "The run is not complete" if report.models else "Nothing was verified"
     why = ": ".join(plain(part, _TEXT) for part in (first.path, first.message) if part)
     action = f"{more} more {'problem' if more == 1 else 'problems'} below." if more else ""
     where = locations.of_problem(first, path)
@@ -155,13 +155,13 @@ def _problem(report: Report, path: str) -> Sentence:
 def _passing(report: Report) -> Sentence:
     models = report.models
     if not models:
-        return Sentence(None, "no model was verified")
+        return Sentence(None, "No model was verified")
     if len(models) == 1:
         sentence = of_model(models[0], report.manifest.path)
     else:
-        what = f"all {len(models)} models compute in ONNX what they compute in PyTorch"
+        what = f"All {len(models)} models compute in ONNX what they compute in PyTorch"
         if any(model.reference is not None for model in models):
-            what = f"all {len(models)} models compute what their references compute"
+            what = f"All {len(models)} models compute what their references compute"
         sentence = Sentence(None, what, action=_sharpness(models))
     if not report.changes:
         return sentence
@@ -177,16 +177,6 @@ def _sharpness(models: tuple[ModelResult, ...] | list[ModelResult]) -> str:
     if not finest or len(finest) < len(known):
         return ""
     return f"An error of {relative(max(finest))} of an output would have been caught."
-
-
-def _told_of(model: ModelResult) -> Check | None:
-    """Return the check that the diagnosis is about, else the worst."""
-    bad = summary.failing(model)
-    about = model.diagnosis
-    if about is not None:
-        key = about.runtime, about.case, about.output
-        bad.sort(key=lambda c: (c.runtime, c.case, c.output) != key)
-    return bad[0] if bad else None
 
 
 def _difference(check: Check, reference: str) -> str:

@@ -1,11 +1,9 @@
-"""Calls in a row: how the error went from step to step, in a line and as a chart. Pure."""
+"""Calls in a row: how the error went from step to step, in a line. Pure."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-
-from markupsafe import Markup, escape
+from collections.abc import Iterator
 
 from onnx_gate.report.model import Check, ModelResult, Steps
 from onnx_gate.report.summary import failing, format_int, number
@@ -13,7 +11,6 @@ from onnx_gate.text import plain
 
 _NAME = 40
 _CASE = 80
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 480, 150, 70, 24, 12
 # Below this an error is no error, and a logarithm shows nothing.
 _LEAST, _MOST = 1e-12, 1e3
 
@@ -52,48 +49,6 @@ def sentence(model: ModelResult) -> str:
     return "; ".join(parts)
 
 
-def chart(model: ModelResult) -> Markup:
-    """Return the error over the steps as an SVG image, empty where there is nothing to draw."""
-    check = shown(model)
-    if check is None or check.steps is None or len(check.steps.errors) < 2:
-        return Markup("")
-    steps = check.steps
-    known = [each for each in steps.rounding if each is not None]
-    own = known if len(known) == len(steps.errors) else []
-    values = [_clamped(each) for each in (*steps.errors, *own)]
-    low = math.floor(math.log10(min(values)))
-    high = max(math.ceil(math.log10(max(values))), low + 1)
-
-    def points(series: Sequence[float]) -> str:
-        return " ".join(
-            f"{_x(n, len(series)):.1f},{_y(math.log10(_clamped(each)), low, high):.1f}"
-            for n, each in enumerate(series)
-        )
-
-    parts = [_line(points(steps.errors), "")]
-    parts += [_line(points(own), ' stroke-dasharray="4 3" opacity=".6"')] if own else []
-    if check.verdict == "diverged" and steps.at <= len(steps.errors):
-        x = _x(steps.at - 1, len(steps.errors))
-        parts.append(
-            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}" stroke="#d33"/>'
-        )
-    parts += [
-        _text(_LEFT - 6, _TOP + 4, "end", f"1e{high}"),
-        _text(_LEFT - 6, _HEIGHT - _BOTTOM, "end", f"1e{low}"),
-        _text(_LEFT, _HEIGHT - 6, "start", "step 1"),
-        _text(_WIDTH - 6, _HEIGHT - 6, "end", f"step {len(steps.errors)}"),
-    ]
-    legend = "the error" + (", dashed: PyTorch's own rounding" if own else "")
-    title = escape(f"{plain(check.output, _NAME)} over the steps: {legend}. {sentence(model)}")
-    return Markup(
-        f'<figure style="margin: .5rem 0"><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" '
-        f'role="img" font-size="11" style="max-width: 100%; height: auto"><title>{title}</title>'
-        f"{''.join(parts)}</svg>"
-        f"<figcaption><small>{escape(plain(check.output, _NAME))} over the steps: {legend}"
-        "</small></figcaption></figure>"
-    )
-
-
 def _stepped(model: ModelResult) -> Iterator[tuple[Check, Steps]]:
     return ((check, check.steps) for check in model.checks if check.steps is not None)
 
@@ -120,19 +75,3 @@ def _errors(steps: Steps) -> str:
 
 def _clamped(value: float) -> float:
     return _MOST if math.isnan(value) else min(max(value, _LEAST), _MOST)
-
-
-def _x(index: int, count: int) -> float:
-    return _LEFT + (_WIDTH - 6 - _LEFT) * index / max(count - 1, 1)
-
-
-def _y(power: float, low: int, high: int) -> float:
-    return _TOP + (_HEIGHT - _BOTTOM - _TOP) * (high - power) / (high - low)
-
-
-def _line(points: str, style: str) -> str:
-    return f'<polyline points="{points}" fill="none" stroke="currentColor"{style}/>'
-
-
-def _text(x: float, y: float, anchor: str, words: str) -> str:
-    return f'<text x="{x}" y="{y}" text-anchor="{anchor}" fill="currentColor">{words}</text>'

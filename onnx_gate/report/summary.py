@@ -21,12 +21,16 @@ MARKS = {"pass": "✅", "diverged": "❌", "error": "💥"}
 
 
 def failing(model: ModelResult) -> list[Check]:
-    """Return the checks that fail a model, the worst first.
+    """Return the checks that fail a model: what its diagnosis is about, then the worst first.
 
     Of calls in a row the earliest: what comes after it has been fed what was wrong already.
     """
-    checks = [c for c in model.checks if c.verdict == "diverged" and not c.advice]
-    return sorted(checks, key=lambda c: (c.steps.at if c.steps else 1, -_budget(c)))
+    about = model.diagnosis
+    bad = _failing(model.checks)
+    if about is None:
+        return bad
+    key = about.runtime, about.case, about.output
+    return sorted(bad, key=lambda c: (c.runtime, c.case, c.output) != key)
 
 
 def closest(checks: Iterable[Check]) -> Check | None:
@@ -40,8 +44,13 @@ def closest(checks: Iterable[Check]) -> Check | None:
 
 
 def worst(model: ModelResult) -> Check | None:
-    """Return the worst check that fails a model, or else the one closest to failing."""
+    """Return the first check that fails a model, or else the one closest to failing."""
     return next(iter(failing(model)), None) or closest(model.checks)
+
+
+def worst_of(checks: Sequence[Check]) -> Check | None:
+    """Return the worst of some checks that fails, or else the one closest to failing."""
+    return next(iter(_failing(checks)), None) or closest(checks)
 
 
 def within_rounding(check: Check) -> bool:
@@ -50,9 +59,11 @@ def within_rounding(check: Check) -> bool:
 
 
 def used(check: Check | None) -> str:
-    """Return the share of its tolerance that a check used, for people."""
+    """Return the share of its tolerance that a check used, or why there is none, for people."""
     if check is None:
         return ""
+    if check.verdict == "diverged" and check.deviation is None:
+        return check.form or ("refused" if check.refused else percent(check.budget))
     if within_rounding(check) or check.budget == 0:
         return "rounding" if check.budget else "equal"
     return percent(check.budget)
@@ -205,10 +216,14 @@ def mebibytes(size: int) -> str:
 def distinct_digits(one: float, other: float, least: int = 4) -> tuple[str, str]:
     """Return both numbers with as many digits as it takes to tell them apart, at least ``least``."""
     for digits in range(least, 18):
-        shown = f"{one:.{digits}g}", f"{other:.{digits}g}"
+        shown = _digits(one, digits), _digits(other, digits)
         if shown[0] != shown[1]:
             return shown
     return shown
+
+
+def _digits(value: float, digits: int) -> str:
+    return f"{value:.{digits}g}" if math.isfinite(value) else number(value)
 
 
 def error_of(check: Check) -> float | None:
@@ -382,6 +397,11 @@ def _plural(count: int, word: str) -> list[str]:
     if not count:
         return []
     return [f"{count} {word}" + ("s" if count > 1 and word != "waived" else "")]
+
+
+def _failing(checks: Iterable[Check]) -> list[Check]:
+    counting = [c for c in checks if c.verdict == "diverged" and not c.advice]
+    return sorted(counting, key=lambda c: (c.steps.at if c.steps else 1, -_budget(c)))
 
 
 def _budget(check: Check) -> float:

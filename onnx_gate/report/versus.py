@@ -16,7 +16,7 @@ from onnx_gate.report.summary import (
 from onnx_gate.text import printed
 
 SAME, NEW, FIXED = "±0", "new", "fixed"
-_UP, _DOWN = "🔺", "🔻"
+_UP, _DOWN = "▲", "▼"
 _PAST: dict[Verdict, str] = {
     "pass": "passed",
     "diverged": "diverged",
@@ -27,7 +27,7 @@ _PAST: dict[Verdict, str] = {
 def change_cell(model: ModelResult, check: Check | None) -> str:
     """Return how a model stands against the baseline, by ``check``, its worst one.
 
-    ``🔺 ×8 000`` is an error that many times the baseline's, ``±0`` the same within 5 %.
+    ``▲ ×8 000`` is an error that many times the baseline's, ``±0`` the same within 5 %.
     """
     if model.base is None:
         return NEW
@@ -41,7 +41,7 @@ def change_cell(model: ModelResult, check: Check | None) -> str:
 def check_change(check: Check) -> str:
     """Return how one check stands against the same check of the baseline.
 
-    Where it has used another share of its tolerance, that follows: ``🔺 ×1.8 (was 20 %)``.
+    Where it has used another share of its tolerance, that follows: ``▲ ×1.8 (was 20 %)``.
     """
     before = check.base.budget if check.base is not None else None
     if before is None or (check.budget is not None and percent(before) == percent(check.budget)):

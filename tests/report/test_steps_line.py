@@ -8,7 +8,8 @@ from typing import Any
 from onnx_gate.report import html
 from onnx_gate.report.coverage import describe
 from onnx_gate.report.model import Check, Steps, Tokens
-from onnx_gate.report.steps import chart, sentence
+from onnx_gate.report.plots import by_step
+from onnx_gate.report.steps import sentence
 from onnx_gate.report.summary import failing
 from tests.support.report.reports import check
 from tests.support.report.scenes import model, whole
@@ -40,9 +41,10 @@ def test_what_passes_shows_where_pytorch_itself_is() -> None:
     assert sentence(model("m", *GOOD)) == line
     assert describe(model("m", *GOOD)).endswith(line)
     assert sentence(model("m", check("typical/0", "pass"))) == ""
-    drawn = chart(model("m", *GOOD))
-    assert drawn.count("<polyline") == 2
-    assert drawn in html.render(whole(model("m", *GOOD)))
+    drawn = by_step(model("m", *GOOD))
+    assert drawn is not None
+    assert drawn.body.count('class="line"') == drawn.body.count('class="own"') == 1
+    assert drawn.body in html.render(whole(model("m", *GOOD)))
 
 
 def test_the_first_wrong_step_comes_before_the_largest_error() -> None:
@@ -53,7 +55,9 @@ def test_the_first_wrong_step_comes_before_the_largest_error() -> None:
     assert sentence(bad) == (
         "3 steps: early is first wrong at step 2 (typical/0); its error 0 at step 1, ∞ at step 3"
     )
-    assert chart(bad).count("<line ") == 1
+    drawn = by_step(bad)
+    assert drawn is not None
+    assert drawn.body.count('class="limit"') == 1
 
 
 def test_a_report_of_strangers_is_drawn_as_data() -> None:
@@ -66,6 +70,8 @@ def test_a_report_of_strangers_is_drawn_as_data() -> None:
         at=10**30,
         tokens=Tokens(same=10**30, of=-1),
     )
-    drawn = chart(model("m", hostile, verdict="diverged"))
-    assert "<script" not in drawn
-    assert "nan" not in drawn.partition("<polyline")[2]
+    page = html.render(whole(model("m", hostile, verdict="diverged")))
+    assert "<script" not in page
+    drawn = by_step(model("m", hostile, verdict="diverged"))
+    assert drawn is not None
+    assert "nan" not in drawn.body
