@@ -173,7 +173,7 @@ def histogram(pictures: Pictures) -> Picture | None:
     most = max(counts, default=0)
     if not most:
         return None
-    step, floor, room = (WIDTH - 16) / _COLUMNS, HEIGHT - BOTTOM, HEIGHT - BOTTOM - 30
+    step, floor, room = (WIDTH - 16) / _COLUMNS, HEIGHT - BOTTOM, HEIGHT - BOTTOM - 44
     body, parts = Markup(""), []
     for i, count in enumerate(counts):
         height = room * math.log10(count + 1) / math.log10(most + 1)
