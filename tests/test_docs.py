@@ -16,7 +16,7 @@ pytestmark = pytest.mark.process
 PAGES = sorted(
     page
     for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/**/README.md")]
-    if ".venv" not in page.parts and "onnx-gate-report" not in page.parts
+    if not {".venv", "onnx-gate-report", "node_modules"} & set(page.parts)
 )
 _FENCE = re.compile(r"^(`{3,}).*?^\1", re.M | re.S)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -27,7 +27,7 @@ _OF_USERS = {"report.json", "report.html", "onnx_gate/findings/texts/OG123.md"}
 
 
 def _own(path: Path) -> bool:
-    return not {".venv", ".git", "__pycache__"} & set(path.parts)
+    return not {".venv", ".git", "__pycache__", "node_modules"} & set(path.parts)
 
 
 def _anchors(page: Path) -> set[str]:
