@@ -170,6 +170,20 @@ GivenOption = Annotated[
         "--arg", metavar="KEY=VALUE", help="An argument that TARGET is called with (repeatable)."
     ),
 ]
+SampleOption = Annotated[
+    int,
+    typer.Option("--sample", min=0, metavar="N", help="Faults to try for each model (0: all)."),
+]
+ScoreOption = Annotated[
+    OptionalNumber,
+    typer.Option(
+        "--min-score",
+        min=0,
+        max=1,
+        metavar="SHARE",
+        help="Fail where less than this share of the faults is caught, such as 0.9.",
+    ),
+]
 ReportArgument = Annotated[Path, typer.Argument(metavar="REPORT", help="A report.json.")]
 ReportsArgument = Annotated[
     list[Path],

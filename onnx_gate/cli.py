@@ -36,7 +36,9 @@ from onnx_gate.arguments import (
     ReportArgument,
     ReportsArgument,
     RuntimeOption,
+    SampleOption,
     SchemaKind,
+    ScoreOption,
     SessionOption,
     ShardOption,
     ShardsOption,
@@ -356,6 +358,48 @@ def replay(
     for result in results:
         typer.echo(str(result))
     raise typer.Exit(PASSED if all(result.agrees for result in results) else FAILED)
+
+
+@app.command()
+def audit(
+    manifest: ManifestOption = None,
+    model: ModelOption = None,
+    runtime: RuntimeOption = None,
+    jobs: JobsOption = 0,
+    sample: SampleOption = 40,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Which faults are drawn.")] = 0,
+    min_score: ScoreOption = None,
+    output: OutputOption = DEFAULT_OUTPUT,
+    format: FormatsOption = None,
+    cache: CacheOption = None,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Try everything anew, whatever is remembered.")
+    ] = False,
+) -> None:
+    """Say which faults this manifest would catch.
+
+    Seeds faults that happen into each exported graph and its inputs, and judges them with the
+    manifest's own suites and tolerances. Exit status: 0 every required model passed (and reaches
+    --min-score), 1 one did not, 2 the call or the manifest is invalid, 130 interrupted; what was
+    tried until then is not tried again.
+    """
+    from onnx_gate.gate.audit import audit_and_deliver
+    from onnx_gate.gate.run import Options
+    from onnx_gate.verify.context import AuditRequest
+
+    loaded = load_manifest(manifest)
+    with refusing():
+        options = Options(
+            output=output,
+            models=tuple(model or ()),
+            runtimes=tuple(runtime or ()),
+            jobs=jobs,
+            cache=None if no_cache else cache,
+            journal=None if no_cache else cache or output,
+            audit=AuditRequest(sample, seed, min_score),
+        )
+        report = audit_and_deliver(loaded, options, tuple(format or ()))
+    raise typer.Exit(PASSED if report.verdict == "pass" else FAILED)
 
 
 @app.command()

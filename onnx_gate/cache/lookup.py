@@ -87,8 +87,9 @@ def look_up(
     layout: Layout,
     *,
     keep_models: bool,
+    verdicts: bool = True,
 ) -> CachedResults:
-    """Return what the cache knows of each model.
+    """Return what the cache knows of each model; without ``verdicts``, of its export alone.
 
     The reproduction of a known divergence is put where ``layout`` has it, and with ``keep_models``
     the exported file too.
@@ -100,6 +101,10 @@ def look_up(
     past: list[ModelResult] = []
     for spec in specs:
         stored = cache.look_up(spec)
+        if not verdicts:
+            entry = stored.entry
+            exported[spec.name] = stored.exported or (entry.exported if entry else None) or {}
+            continue
         result = _result(spec, stored, layout.repro(spec.name))
         if result is not None and keep_models and spec.onnx is None:
             files = stored.entry.exported if stored.entry is not None else None

@@ -183,6 +183,9 @@ OG507 = Code("OG507", kinds=("crashed",))
 OG601 = Code("OG601", ("warning",))
 OG602 = Code("OG602", ("note",))
 
+# Audits.
+OG603 = Code("OG603", kinds=("unverified",))
+
 # What usually is behind a divergence at one operator.
 OG701 = Code("OG701", ("note",))
 OG702 = Code("OG702", ("note",))

@@ -178,6 +178,9 @@ class _Running:
         """Come to the next stage."""
         if self._stage is not None:
             name, begin = self._stage
+            if stage.partition(":")[0] == name.partition(":")[0]:  # a step of the same stage
+                self._stage = stage, begin
+                return
             self._ended = (*self._ended, f"{name} {now - begin:.1f}")[-_SHOWN_STAGES:]
         self._stage = stage, now
 

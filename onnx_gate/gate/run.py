@@ -7,7 +7,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from onnx_gate.cache.cache import Cache
 from onnx_gate.cache.lookup import CachedResults, look_up, use_cache
 from onnx_gate.files import plain_files_only, remove_tree
 from onnx_gate.findings import codes
+from onnx_gate.gate.journal import Journal
 from onnx_gate.gate.keep_repro import keep_repro
 from onnx_gate.gate.progress import Progress
 from onnx_gate.gate.provenance import manifest_info
@@ -38,7 +39,7 @@ from onnx_gate.report.times import timed_line
 from onnx_gate.report.verdict import count, overall
 from onnx_gate.text import plain
 from onnx_gate.verify.checkpoint_files import checkpoint_files
-from onnx_gate.verify.context import Context, today
+from onnx_gate.verify.context import AUDIT_TIMES, MUTANT, AuditRequest, Context, today
 from onnx_gate.workers import tracebacks
 from onnx_gate.workers.admission import expectation
 from onnx_gate.workers.launch import Launch, own_folder
@@ -98,6 +99,8 @@ class Options:
     cache: Path | None = None
     changed: bool = False
     traceback: bool = False
+    audit: AuditRequest | None = None
+    journal: Path | None = None
     launch: Launch = Launch()
     sandbox: Sandbox | None = None
     commit: Commit | None = None
@@ -133,15 +136,19 @@ def run(
         threads = 1  # of a pool of threads, none comes along
     layout = Layout(options.output)
     cache = _open_cache(manifest, options, threads)
-    known = look_up(cache, specs, layout, keep_models=options.keep_models)
-    if cache.records:
+    audits = options.audit is not None
+    known = look_up(cache, specs, layout, keep_models=options.keep_models, verdicts=not audits)
+    journal = Journal(options.journal if audits else None)
+    if cache.records and not audits:
         say(known.lines(every=options.changed))
-    models = _Models(specs, options, layout, cache, known, progress)
+    models = _Models(specs, options, layout, cache, known, progress, journal)
     problems: tuple[Problem, ...] = ()
     lost = _unverified(codes.OG505, "onnx-gate itself failed before this model was verified")
     interrupted = False
     try:
-        tasks = _Tasks(manifest, options, layout, cache, known, history.or_else(known.history))
+        tasks = _Tasks(
+            manifest, options, layout, cache, known, history.or_else(known.history), journal
+        )
         wanted = []
         for spec in specs:
             if spec.name not in models.results:
@@ -206,6 +213,7 @@ class _Models:
         cache: Cache,
         known: CachedResults,
         progress: Progress,
+        journal: Journal,
     ) -> None:
         self.results: dict[str, ModelResult] = dict(known.results)
         self.environment: dict[str, Any] = dict(known.environment)
@@ -215,6 +223,7 @@ class _Models:
         self._layout = layout
         self._cache = cache
         self._progress = progress
+        self._journal = journal
         self._tracebacks: dict[str, tuple[str, ...]] = {}
         for result in self.results.values():
             progress.finished(result.name, result.verdict, timed_line(result))
@@ -229,6 +238,8 @@ class _Models:
         self._cache.heard()
         if message.get("kind") == "stage":
             self._progress.stage(name, str(message.get("name", ""))[:40])
+        elif message.get("kind") == MUTANT:
+            self._journal.add(name, message)
         elif message.get("kind") == tracebacks.KIND and self._options.traceback:
             lines = str(message.get("text", "")).splitlines()
             self._tracebacks[name] = tuple(lines[-_TRACE_LINES:])
@@ -266,7 +277,8 @@ class _Models:
         folder, repro = self._layout.model(name), self._layout.repro(name)
         self.results[name] = keep_repro(self.results[name], folder, repro)
         messages = outcome.messages if outcome.end == "done" else ()
-        self._cache.ended(self._specs[name], self.results[name], messages, folder, repro)
+        if self._options.audit is None:  # what has no diagnosis and no advice is no verdict to keep
+            self._cache.ended(self._specs[name], self.results[name], messages, folder, repro)
         if not self._options.keep_models:
             remove_tree(folder)
         elif self._options.launch.owner is not None:
@@ -283,6 +295,11 @@ class _Tasks:
     cache: Cache
     known: CachedResults
     history: History
+    journal: Journal
+
+    def _audit(self, spec: ModelSpec) -> AuditRequest | None:
+        request = self.options.audit
+        return None if request is None else replace(request, known=self.journal.read(spec.name))
 
     def of(self, spec: ModelSpec, threads: int) -> Task:
         """Make a model's folders and return its task; raises ``OSError``."""
@@ -300,14 +317,16 @@ class _Tasks:
             record=self.cache.records,
             reuse=self.cache.restore(self.known.exported.get(spec.name, {}), folder),
             advise=spec.name not in self.known.hung,
+            audit=self._audit(spec),
         )
+        times = 1.0 if context.audit is None else AUDIT_TIMES
         return Task(
             spec.name,
             (spec, context),
-            spec.timeout,
+            times * spec.timeout,
             spec.memory,
             log,
-            processor=_PROCESSORS * threads * spec.timeout,
+            processor=_PROCESSORS * threads * times * spec.timeout,
             expected_seconds=self.history.seconds.get(spec.name),
             expected_memory=expectation(
                 self.history.memory.get(spec.name), _weights(spec, context.workspace), spec.memory

@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,8 @@ def work(payload: tuple[ModelSpec, Context], emit: Callable[[dict[str, Any]], No
     start = time.perf_counter() - child.born if child.born else None
     pid = os.getpid()
     try:
-        result = verify(spec, context, emit, _explain, start)
+        follow = None if context.audit is None else partial(_audited, spec, context)
+        result = verify(spec, context, emit, _explain, start, follow)
     except BaseException as error:
         if os.getpid() != pid:  # a fork that the model made has no result to give
             raise
@@ -124,6 +126,14 @@ def _explain(*arguments: Any) -> dict[str, Any]:
     from onnx_gate.diagnose.diagnose import explain
 
     return explain(*arguments)
+
+
+def _audited(
+    spec: ModelSpec, context: Context, result: ModelResult, *arguments: Any
+) -> ModelResult:
+    from onnx_gate.audit.command import audited
+
+    return audited(spec, context, result, *arguments)
 
 
 def describe_environment(spec: ModelSpec) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from markupsafe import Markup, escape
 
 from onnx_gate import __version__
 from onnx_gate.report import (
+    audited,
     by_runtime,
     diagnosed,
     locations,
@@ -247,6 +248,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
+        **audited.FILTERS,
         "precision_lines": precision.lines,
         "layer_name": precision.layer_name,
         "decibels": precision.decibels,

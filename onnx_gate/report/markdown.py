@@ -16,7 +16,16 @@ from markupsafe import Markup
 
 from onnx_gate import __version__
 from onnx_gate.findings.finding import Finding
-from onnx_gate.report import diagnosed, locations, precision, sentence, shorten, summary, times
+from onnx_gate.report import (
+    audited,
+    diagnosed,
+    locations,
+    precision,
+    sentence,
+    shorten,
+    summary,
+    times,
+)
 from onnx_gate.report.command import (
     check_command,
     download_command,
@@ -72,6 +81,7 @@ class Page:
             "footer": self._footer(),
             "links": self._links(),
             "precisions": [(m, m.precision) for m in passing if m.precision is not None],
+            "audits": self._audits(models),
             "times": times.times(report),
             "clock": next(iter(times.lines(report)), "") if view.times else "",
         }
@@ -140,6 +150,15 @@ class Page:
             command=Markup(run_command(self._manifest, model, bad, self._view)),
             precision=self._precision(model),
             diagnosis=self._diagnosis(model),
+        )
+        return Markup(text)
+
+    def _audits(self, models: Sequence[ModelResult]) -> Markup | None:
+        audits = [(model, model.audit) for model in models if model.audit is not None]
+        if not audits:
+            return None
+        text = _ENVIRONMENT.get_template("audit.md.j2").render(
+            audits=audits, shown=audited.SHOWN_SURVIVORS, view=self._view
         )
         return Markup(text)
 
@@ -342,6 +361,7 @@ def _environment() -> Environment:
         "number": _trusted(summary.number),
         "described": describe,
         "outcome": summary.outcome,
+        **audited.FILTERS,
         "precision_kind": precision.kind_line,
         "precision_yaml": precision.yaml,
         "precision_reason": precision.reason,

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import AwareDatetime, BaseModel, Field, PrivateAttr
 
 from onnx_gate.findings.finding import FROZEN, ErrorKind, Finding
+from onnx_gate.report.audit import Audit
 from onnx_gate.report.diagnosis import Diagnosis, Precision
 from onnx_gate.report.number import Number
 
@@ -209,7 +210,8 @@ class ModelResult(_Frozen):
     against, null where that is a PyTorch model. ``seconds`` is the life of its worker and
     ``peak_memory`` the most bytes that the worker and its descendants were seen to use together
     (each process's resident memory); of a cached result they are those of the run that made it.
-    ``precision`` is null where the file computes in as many bits as the model.
+    ``precision`` is null where the file computes in as many bits as the model. ``audit`` is what
+    faults its gate would have caught, null where nobody asked.
     """
 
     name: str
@@ -229,6 +231,7 @@ class ModelResult(_Frozen):
     base: Verdict | None = None
     diagnosis: Diagnosis | None = None
     precision: Precision | None = None
+    audit: Audit | None = None
 
 
 class Counts(_Frozen):

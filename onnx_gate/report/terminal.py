@@ -9,7 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from onnx_gate.findings.codes import code_of
-from onnx_gate.report import diagnosed, precision, sentence, summary, times
+from onnx_gate.report import audited, diagnosed, precision, sentence, summary, times
 from onnx_gate.report.columns import Column, Fitting, words
 from onnx_gate.report.command import replay_command, run_command
 from onnx_gate.report.coverage import describe
@@ -54,6 +54,7 @@ def renderable(report: Report, view: View = View(), detail: int = NORMAL) -> Ren
         return Group(_sentence(report, view), *notes, *_about(report), _verdict(report))
     return Group(
         _sentence(report, view),
+        *_audits(report),
         *([_models(report)] if report.models else []),
         *_compared(report),
         *(_checks(report) if detail == VERBOSE else []),
@@ -219,6 +220,21 @@ def _precisions(report: Report) -> list[Text]:
         for line in rest:
             text.append(f"\n    {printed(line, _LIMIT)}", style="not bold")
         notes.append(text)
+    return notes
+
+
+def _audits(report: Report) -> list[Text]:
+    """A block for each model that was audited: its survivors first."""
+    notes = []
+    for model in report.models:
+        if model.audit is None:
+            continue
+        first, *rest = audited.lines(model.audit)
+        text = words(printed(model.name, _LIMIT), style="bold")
+        text.append(f": {printed(first, _LIMIT)}", style="not bold")
+        for line in rest:
+            text.append(f"\n    {printed(line, _LIMIT)}", style="not bold")
+        notes += [text, Text()]
     return notes
 
 

@@ -47,7 +47,7 @@ _Answers = tuple[list[Array] | None, Refusal | None]
 
 
 @dataclass(frozen=True)
-class _Asked:
+class Asked:
     """What PyTorch says of a case, or why it refuses.
 
     ``slow``: it answers with the fast path of attention off only. ``selected`` are the positions
@@ -62,6 +62,7 @@ class _Asked:
 
     @property
     def nbytes(self) -> int:
+        """The bytes of PyTorch's outputs."""
         return sum(a.nbytes for a in self.reference.outputs.arrays) if self.reference else 0
 
 
@@ -71,7 +72,8 @@ class Checker:
 
     ``experience`` is what each output was over the cases, ``without_any`` the suites that have
     made no case, ``runtimes`` what became of each. ``reduced``: the file computes in fewer bits, and
-    ``measured`` is what that costs in the checks that count.
+    ``measured`` is what that costs in the checks that count. ``answered`` keeps every case with what
+    PyTorch says of it, where there is a list for them.
     """
 
     spec: ModelSpec
@@ -90,6 +92,7 @@ class Checker:
     experience: dict[str, Experience] = field(default_factory=dict)
     without_any: tuple[str, ...] = ()
     runtimes: tuple[RuntimeResult, ...] = ()
+    answered: list[tuple[Case, Asked]] | None = None
 
     def __post_init__(self) -> None:
         self._float64 = Float64Reference(self.eager)
@@ -109,9 +112,11 @@ class Checker:
         plain = without_optimisations(self.spec.runtimes)
         with self._sessions(self.spec.runtimes) as sessions:
             checks: list[Check] = []
-            first: tuple[Case, _Asked | None] | None = None
+            first: tuple[Case, Asked | None] | None = None
             for case in chosen:
                 asked = self._ask(case)
+                if self.answered is not None:
+                    self.answered.append((case, asked))
                 if first is None:
                     first = case, asked if asked.nbytes <= KEPT_BYTES else None
                 checks += self._case(case, asked, sessions)
@@ -122,6 +127,10 @@ class Checker:
         if plain is not None and first is not None:
             checks += self._once_without(plain, *first)
         return tuple(checks)
+
+    def recheck(self, case: Case, asked: Asked, sessions: Sessions) -> tuple[Check, ...]:
+        """Judge what sessions of another file say of a case, by what PyTorch has said of it."""
+        return tuple(self._case(replace(case, expected={}), asked, sessions))
 
     def again(self, check: Check) -> tuple[Case, int, RuntimeSpec] | None:
         """Return the case, the output's index and the runtime of a check that this made.
@@ -181,7 +190,7 @@ class Checker:
         failed = {each.runtime for each in self.runtimes if each.error is not None}
         return tuple(r for r in self.spec.runtimes if r.label not in failed)[:1]
 
-    def _once_without(self, plain: RuntimeSpec, case: Case, asked: _Asked | None) -> list[Check]:
+    def _once_without(self, plain: RuntimeSpec, case: Case, asked: Asked | None) -> list[Check]:
         """Run one case with the optimisations off: some faults show at one level only."""
         asked = asked or self._ask(case)
         try:
@@ -193,7 +202,7 @@ class Checker:
             )
             return []
 
-    def _ask(self, case: Case, trajectory: Trajectory | None = None) -> _Asked:
+    def _ask(self, case: Case, trajectory: Trajectory | None = None) -> Asked:
         """Run the module, and where it refuses its slow path; return what it says.
 
         ``trajectory`` is the way that led to these inputs, where they are a step of a case.
@@ -228,17 +237,17 @@ class Checker:
                 if not case.advice:
                     experience.learn(array, at_edge=case.kind == "edges")
                 strata.append(experience.strata(array))
-        return _Asked(reference, None, slow, tuple(strata), tuple(selected))
+        return Asked(reference, None, slow, tuple(strata), tuple(selected))
 
-    def _refused(self, case: Case, refusal: Refusal) -> _Asked:
+    def _refused(self, case: Case, refusal: Refusal) -> Asked:
         """Keep where an exception of ``forward`` comes from: once for each, in the model's log."""
         if str(refusal) not in self._refusals:
             self._refusals.add(str(refusal))
             print(f"{case.id}: PyTorch refuses", file=sys.stderr)
             tracebacks.write(refusal)
-        return _Asked(None, refusal)
+        return Asked(None, refusal)
 
-    def _case(self, case: Case, asked: _Asked, sessions: Sessions) -> Iterator[Check]:
+    def _case(self, case: Case, asked: Asked, sessions: Sessions) -> Iterator[Check]:
         if asked.reference is not None and case.expected:
             yield from self._stored(case, asked, asked.reference)
         if (
@@ -256,7 +265,7 @@ class Checker:
         self,
         case: Case,
         label: str,
-        asked: _Asked,
+        asked: Asked,
         answered: _Answers,
         settled: Collection[str] = (),
     ) -> Iterator[Check]:
@@ -271,7 +280,7 @@ class Checker:
     def _stepped(
         self,
         case: Case,
-        asked: _Asked,
+        asked: Asked,
         reference: CaseReference,
         sessions: Sessions,
     ) -> Iterator[Check]:
@@ -311,7 +320,7 @@ class Checker:
         self,
         case: Case,
         label: str,
-        asked: _Asked,
+        asked: Asked,
         reference: CaseReference,
         answers: Sequence[Array],
         settled: Collection[str],
@@ -333,7 +342,7 @@ class Checker:
         self,
         case: Case,
         label: str,
-        asked: _Asked,
+        asked: Asked,
         reference: CaseReference,
         index: int,
         candidate: Array,
@@ -396,7 +405,7 @@ class Checker:
             )
         )
 
-    def _stored(self, case: Case, asked: _Asked, reference: CaseReference) -> Iterator[Check]:
+    def _stored(self, case: Case, asked: Asked, reference: CaseReference) -> Iterator[Check]:
         """Compare the outputs that a file of inputs holds with what PyTorch says now."""
         names = reference.outputs.names
         for key, array in case.expected.items():

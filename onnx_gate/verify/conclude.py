@@ -46,7 +46,7 @@ def conclude(
     ``diverged`` where a check diverged or a finding is an error, ``error`` where something that
     had to be compared was not (the findings of OG402 and OG307 say what), else ``pass``.
     """
-    judged, notes = _waive(spec, checks, today)
+    judged, notes = waive(spec, checks, today)
     findings = [
         weighed(each, judged) if each.code == codes.OG116.code else each for each in findings
     ]
@@ -262,9 +262,10 @@ def _cases(checks: Sequence[Check]) -> str:
     return f"{ids[0]}{more}"
 
 
-def _waive(
+def waive(
     spec: ModelSpec, checks: Sequence[Check], today: datetime.date
 ) -> tuple[tuple[Check, ...], list[Finding]]:
+    """Return the checks, those that diverge and are waived as such, and what to say of waivers."""
     used: set[int] = set()
     judged: list[Check] = []
     for check in checks:

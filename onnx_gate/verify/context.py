@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from onnx_gate.sandbox.confine import Confinement
 
@@ -21,6 +23,30 @@ def today() -> datetime.date:
     return datetime.datetime.now(datetime.timezone.utc).date()
 
 
+MUTANT = "mutant"
+"""The kind of the message that says what became of one fault of an audit."""
+
+AUDIT_TIMES = 6.0
+"""How many times its timeout a model may take where it is audited: all its cases again and again."""
+
+
+@dataclass(frozen=True)
+class AuditRequest:
+    """How sharp the gate is to be measured.
+
+    ``sample`` is the number of faults that are tried (0: all of them), ``seed`` draws them.
+    ``min_score`` is the share of them that has to be caught, ``None`` for any. ``known`` has what
+    became of faults in an earlier call, by their keys. With ``proposals`` it is tried what catches
+    those that survive.
+    """
+
+    sample: int = 40
+    seed: int = 0
+    min_score: float | None = None
+    known: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    proposals: bool = True
+
+
 @dataclass(frozen=True)
 class Context:
     """What verifying needs to know beside the model's entry in the manifest.
@@ -30,7 +56,8 @@ class Context:
     ``confinement`` is what the process may open from the first line of the model's code on.
     With ``record`` what the model reads and how its export came to be is written down, with
     ``reuse`` there is an export in ``folder`` to take up. Without ``advise`` the advisory cases are
-    left out, as one of them hung in an earlier run.
+    left out, as one of them hung in an earlier run. ``audit``: faults are seeded once the model has
+    passed.
     """
 
     workspace: Path
@@ -41,4 +68,5 @@ class Context:
     record: bool = False
     reuse: bool = False
     advise: bool = True
+    audit: AuditRequest | None = None
     today: datetime.date = field(default_factory=today)

@@ -41,6 +41,7 @@ from onnx_gate.workers.forked import run_forked
 
 Emit = Callable[[dict[str, Any]], None]
 Explain = Callable[[ModelResult, Checker, Exported, Context, float], dict[str, Any]]
+Follow = Callable[[ModelResult, Checker, Exported, Emit], ModelResult]
 
 # The advisory cases have this share of the time that the model itself took, within these limits, and
 # this share of the memory.
@@ -95,11 +96,13 @@ def verify(
     emit: Emit,
     explain: Explain | None = None,
     start: float | None = None,
+    follow: Follow | None = None,
 ) -> ModelResult:
     """Build, export, inspect, run and compare one model.
 
     ``emit`` gets ``{"kind": "stage", "name": ...}`` as stages begin. ``explain`` is asked for a
-    diagnosis of a model that diverges. ``start`` is the seconds that it took to get here.
+    diagnosis of a model that diverges. ``start`` is the seconds that it took to get here. ``follow``
+    goes on, in the place of diagnosis and advice, with the cases and PyTorch's answers at hand.
     """
     began = time.monotonic()
     progress = _Progress(emit)
@@ -117,9 +120,13 @@ def verify(
         # Whatever is wrong shall be said of an export of now, with all that is known of it.
         delete_export(context.folder)
         lost = (start or 0.0) + time.monotonic() - began
-        return verify(spec, replace(context, reuse=False), emit, explain, lost)
+        return verify(spec, replace(context, reuse=False), emit, explain, lost, follow)
     if result.error is not None:
         print(f"{result.error.kind}: {result.error.message}", file=sys.stderr)
+    if follow is not None:
+        with progress.stage("audit"):
+            result = follow(result, checker, exported, emit)
+        return result.model_copy(update={"stages": tuple(progress.stages)})
     if not _room_for_a_fork(spec):
         return _undiagnosed(spec, result) if explain is not None else result
     if not context.patterns and not spec.suites:
@@ -305,6 +312,7 @@ def _checker(
         patterns=context.patterns,
         threads=context.threads,
         reduced=reduced,
+        answered=[] if context.audit is not None else None,
     )
 
 

@@ -95,6 +95,9 @@ def test_every_text_field_is_attacked() -> None:
         "refused",
         "causes",
         "sha",
+        "depth",
+        "fate",
+        "by",
     }
     assert fixed_names() == words
 

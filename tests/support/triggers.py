@@ -107,8 +107,8 @@ TRIGGERS: dict[str, tuple[tuple[str, str], ...]] = {
     "OG717": (("hints", "quantising"),),
 }
 
-# Codes of reports that were put together of several: no run of a model brings them about.
-MERGED = {"OG506": "tests/gate/test_merge.py"}
+# Codes of reports that were put together of several, and of audits: no run brings them about.
+MERGED = {"OG506": "tests/gate/test_merge.py", "OG603": "tests/audit/test_audit.py"}
 
 # What a code also covers and no machine without the device can bring about.
 ELSEWHERE = {

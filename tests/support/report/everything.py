@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from onnx_gate.findings.finding import Finding
+from onnx_gate.report.audit import Audit, ManifestChange, Mutant, Share, Site
 from onnx_gate.report.diagnosis import Diagnosis, Precision
 from onnx_gate.report.model import (
     Baseline,
@@ -143,6 +144,7 @@ def everything() -> Report:
                 ),
             ),
             precision=Precision.model_validate(reduced | {"suspect": layer}),
+            audit=audited(),
         ),
         ModelResult(
             name="gpt",
@@ -156,6 +158,7 @@ def everything() -> Report:
             "resnet",
             base="diverged",
             precision=Precision.model_validate(reduced),
+            audit=audited(),
             reference="a.onnx",
             findings=findings,
             export=operators,
@@ -183,6 +186,39 @@ def everything() -> Report:
         commit=Commit(sha="4f1c2e9"),
         notes=("a note", "another"),
         seconds=9.5,
+    )
+
+
+def audited() -> Audit:
+    """An audit with a survivor that something catches, one that nothing does, and a caught fault."""
+    site = Site(name="node_3", op_type="Conv", file="a.py", line=3, code="x = conv(x)")
+    survivor = Mutant(
+        id="pads@3.0x1",
+        fault="pads",
+        kind="operators",
+        words="its pads are [0, 1]",
+        source="https://github.com/a/b/issues/1",
+        site=site,
+        fate="survived",
+        moved=12.5,
+        answers="9f",
+        change=0,
+    )
+    where = {"runtime": "onnxruntime", "case": "typical/0", "output": "y", "reason": "too far off"}
+    share = Share(name="operators", caught=1, of=3, low=0.1, high=0.8)
+    return Audit(
+        sites=9,
+        score=share.model_copy(update={"name": "all"}),
+        kinds=(share,),
+        depths=(share,),
+        mutants=(
+            survivor,
+            survivor.model_copy(update={"change": None, "site": Site(name="image")}),
+            survivor.model_copy(update={"fate": "caught", **where}),
+            survivor.model_copy(update={"fate": "equivalent", "by": "float64"}),
+        ),
+        changes=(ManifestChange(key="tolerance", value={"auto": 10}, catches=1),),
+        note="a note",
     )
 
 

@@ -1,0 +1,249 @@
+"""The audit of one model: faults one after another, and what the gate says of each.
+
+It goes on where verifying has ended: with the exported file, the cases, and PyTorch's answers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnxruntime as ort
+from pydantic import ValidationError
+
+import onnx_gate
+from onnx_gate.audit.catalogue import CATALOGUE
+from onnx_gate.audit.edit import Edit
+from onnx_gate.audit.effect import Effects
+from onnx_gate.audit.files import ORIGINAL, share_weights, write_faulty
+from onnx_gate.audit.graph import Graph, GraphInput
+from onnx_gate.audit.sample import Candidate, candidates, wilson
+from onnx_gate.audit.trial import Bench, Trial
+from onnx_gate.deadline import Deadline
+from onnx_gate.report.audit import Audit, Mutant, Share, Site
+from onnx_gate.report.io import to_message
+from onnx_gate.runtimes.base import Array
+from onnx_gate.verify.checks import Checker
+from onnx_gate.verify.context import MUTANT, AuditRequest
+from onnx_gate.verify.export.export import Exported
+from onnx_gate.verify.source_lines import of_node, own_source
+
+Emit = Callable[[dict[str, Any]], None]
+
+
+def audit(
+    checker: Checker,
+    exported: Exported,
+    request: AuditRequest,
+    folder: Path,
+    emit: Emit,
+    deadline: Deadline,
+) -> Audit:
+    """Seed faults into a model that has passed, and say which of them its gate catches.
+
+    ``folder`` takes files of the size of the model. Every fault whose fate is known is emitted.
+    """
+    original = share_weights(exported.path, folder)
+    bench = Bench(checker, checker.answered or ())
+    twin = bench.learn(folder / ORIGINAL)
+    if not twin.survived:
+        why = twin.refused or (twin.caught.reason if twin.caught is not None else "")
+        return Audit(seed=request.seed, note=f"the unchanged graph does not pass twice: {why}")
+    inputs = _inputs(checker)
+    graph = Graph(original, folder, inputs, _sizes(original, inputs, checker.spec.dims))
+    every = candidates(graph, CATALOGUE, request.seed)
+    desk = _Desk(graph, bench, folder, exported, request, _digest(folder, bench))
+    mutants: list[Mutant] = []
+    counted, resumed = 0, 0
+    wanted = request.sample or len(every)
+    for candidate in every:
+        if counted >= wanted or deadline.passed():
+            break
+        emit({"kind": "stage", "name": f"audit: {counted} of {min(wanted, len(every))} faults"})
+        mutant, known = desk.mutant(candidate)
+        mutants.append(mutant)
+        resumed += known
+        counted += mutant.fate != "equivalent" or mutant.by != "same"
+        emit({"kind": MUTANT, "key": desk.key(candidate), "mutant": to_message(mutant)})
+    left = min(wanted, len(every)) - counted if deadline.passed() else 0
+    mutants = list(_once(mutants))
+    return Audit(
+        seed=request.seed,
+        sites=len(every),
+        score=_share("all", mutants),
+        kinds=_shares(mutants, lambda m: m.kind),
+        depths=_shares(mutants, lambda m: m.site.depth),
+        mutants=tuple(mutants),
+        left=left,
+        resumed=resumed,
+    )
+
+
+@dataclass
+class _Desk:
+    """Everything that one fault needs to become a mutant of which the fate is known."""
+
+    graph: Graph
+    bench: Bench
+    folder: Path
+    exported: Exported
+    request: AuditRequest
+    model: str
+
+    def __post_init__(self) -> None:
+        self._effects = Effects(self.bench, self.folder / ORIGINAL)
+        self._lines = {name: n for n in self.exported.proto.graph.node for name in n.output}
+
+    def key(self, candidate: Candidate) -> str:
+        """What the fate of a fault depends on."""
+        parts = (self.model, candidate.id, self.request.seed)
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+    def mutant(self, candidate: Candidate) -> tuple[Mutant, bool]:
+        """Return what becomes of a fault, and whether an earlier call has found that out."""
+        earlier = self._known(candidate)
+        if earlier is not None:
+            return earlier, True
+        edit = candidate.fault.seed(self.graph, candidate.site, self.request.seed)
+        about = self._about(candidate, edit)
+        if edit.same:
+            return about.model_copy(update={"fate": "equivalent", "by": "same"}), False
+        faulty = self.folder / ORIGINAL
+        if edit.in_graph:
+            faulty = write_faulty(self.graph.model, edit, self.folder)
+        trial = self.bench.trial(faulty, edit.feed)
+        about = about.model_copy(update={"answers": trial.digest})
+        return self._judged(about, candidate, edit, faulty, trial), False
+
+    def _judged(
+        self, about: Mutant, candidate: Candidate, edit: Edit, faulty: Path, trial: Trial
+    ) -> Mutant:
+        if trial.refused:
+            return about.model_copy(update={"fate": "refused", "reason": trial.refused})
+        check = trial.caught
+        if check is not None:
+            return about.model_copy(
+                update={
+                    "fate": "caught",
+                    "runtime": check.runtime,
+                    "case": check.case,
+                    "output": check.output,
+                    "reason": check.reason,
+                }
+            )
+        exact = candidate.fault.kind != "precision" or not candidate.fault.name.startswith("result")
+        none, by = self._effects.is_none(trial, edit, faulty, exact=exact)
+        fate = "equivalent" if none else "survived"
+        moved = self._effects.moved(trial)
+        return about.model_copy(update={"fate": fate, "by": by if none else "", "moved": moved})
+
+    def _about(self, candidate: Candidate, edit: Edit) -> Mutant:
+        fault = candidate.fault
+        if not fault.operators:
+            site = Site(name=self.graph.inputs[candidate.site.index].declared)
+        else:
+            node = self.graph.nodes[candidate.site.index]
+            stored = self._lines.get(node.output[0])
+            line = own_source(of_node(stored, self.bench.checker.workspace)) if stored else None
+            site = Site(
+                name=node.name or node.output[0],
+                op_type=node.op_type,
+                depth=candidate.depth,
+                file=line.file if line else None,
+                line=line.line if line else None,
+                code=line.code if line else "",
+            )
+        return Mutant(
+            id=candidate.id,
+            fault=fault.name,
+            kind=fault.kind,
+            words=edit.words,
+            source=fault.source,
+            site=site,
+            fate="survived",
+        )
+
+    def _known(self, candidate: Candidate) -> Mutant | None:
+        stored = self.request.known.get(self.key(candidate))
+        if stored is None:
+            return None
+        try:
+            mutant = Mutant.model_validate(stored)
+        except ValidationError:
+            return None
+        return mutant if mutant.id == candidate.id else None
+
+
+def _inputs(checker: Checker) -> list[GraphInput]:
+    return [
+        GraphInput(graph, name, checker.spec.inputs[name])
+        for name, graph in checker.graph_inputs.items()
+    ]
+
+
+def _sizes(
+    model: onnx.ModelProto, inputs: Sequence[GraphInput], dims: Mapping[str, tuple[int, ...]]
+) -> dict[str, int]:
+    """Return the first tested size of each dynamic dimension, by the graph's name for it."""
+    shapes = {value.name: value.type.tensor_type.shape.dim for value in model.graph.input}
+    return {
+        of_graph.dim_param: dims[declared][0]
+        for each in inputs
+        for of_graph, declared in zip(shapes[each.name], each.spec.shape, strict=False)
+        if isinstance(declared, str) and of_graph.dim_param and dims.get(declared)
+    }
+
+
+def _digest(folder: Path, bench: Bench) -> str:
+    """Return what tells this model, its cases and its judge from any other."""
+    digest = hashlib.sha256()
+    spec = bench.checker.spec
+    versions = (onnx_gate.__version__, ort.__version__, onnx.__version__)
+    judged = (spec.tolerance, spec.outputs, spec.where, spec.runtimes, spec.waivers, spec.steps)
+    digest.update(repr((versions, judged, bench.checker.threads)).encode())
+    for path in sorted(folder.iterdir()):
+        with open(path, "rb") as file:
+            for block in iter(lambda: file.read(1 << 20), b""):
+                digest.update(block)
+    for case, asked in bench.answered:
+        digest.update(case.id.encode())
+        outputs = asked.reference.outputs.arrays if asked.reference is not None else ()
+        _take(digest, case.arrays, outputs)
+    return digest.hexdigest()
+
+
+def _take(digest: Any, inputs: Mapping[str, Array], outputs: Sequence[Array]) -> None:
+    for name, array in inputs.items():
+        digest.update(f"{name}{array.dtype}{array.shape}".encode())
+        digest.update(array.tobytes())
+    for array in outputs:
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(array.tobytes())
+
+
+def _once(mutants: Iterable[Mutant]) -> Iterable[Mutant]:
+    """Mark what answers as an earlier one does."""
+    seen: set[str] = set()
+    for mutant in mutants:
+        if mutant.fate in ("caught", "survived"):
+            if mutant.answers in seen:
+                mutant = mutant.model_copy(update={"fate": "duplicate"})
+            seen.add(mutant.answers)
+        yield mutant
+
+
+def _shares(mutants: Sequence[Mutant], of: Callable[[Mutant], str]) -> tuple[Share, ...]:
+    names = list(dict.fromkeys(map(of, mutants)))
+    shares = (_share(name, [m for m in mutants if of(m) == name]) for name in names)
+    return tuple(share for share in shares if share.of)
+
+
+def _share(name: str, mutants: Sequence[Mutant]) -> Share:
+    caught = sum(m.fate == "caught" for m in mutants)
+    of = caught + sum(m.fate == "survived" for m in mutants)
+    low, high = wilson(caught, of)
+    return Share(name=name, caught=caught, of=of, low=low, high=high)

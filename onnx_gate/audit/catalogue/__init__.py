@@ -1,0 +1,14 @@
+"""The catalogue of faults, as data: what happened to somebody, or to us."""
+
+from __future__ import annotations
+
+from onnx_gate.audit.catalogue import inputs, operators, weights, wiring
+from onnx_gate.audit.fault import Fault
+
+CATALOGUE: tuple[Fault, ...] = (
+    *weights.FAULTS,
+    *operators.FAULTS,
+    *wiring.FAULTS,
+    *inputs.FAULTS,
+)
+BY_NAME = {fault.name: fault for fault in CATALOGUE}

@@ -1,0 +1,452 @@
+"""Faults of operators: another attribute, another constant, another operator of the same form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from onnx_gate.audit.edit import Edit
+from onnx_gate.audit.fault import Fault, Site, in_place, replaced, whole
+from onnx_gate.audit.graph import (
+    Graph,
+    attribute,
+    with_attribute,
+    without_attributes,
+)
+
+_NORMS = (
+    "BatchNormalization",
+    "LayerNormalization",
+    "InstanceNormalization",
+    "GroupNormalization",
+    "RMSNormalization",
+)
+# The epsilons that norms are written with: 1e-12 of BERT to 1e-3 of MobileNet.
+_EPSILONS = (1e-13, 2e-3)
+Edits = Callable[[Graph, Site, np.random.Generator], Edit]
+
+
+def _epsilon(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
+    node = graph.nodes[site.index]
+    words = f"its epsilon is {site.size:g} times what it was"
+    if node.op_type == "Add":
+        array = graph.array(node.input[site.operand]).astype(np.float64)
+        return replaced(graph, site, array * site.size, words)
+    value = attribute(node, "epsilon", 1e-5)
+    return in_place(site, with_attribute(node, "epsilon", value * site.size), words)
+
+
+def _added_epsilons(graph: Graph, index: int) -> Iterable[int]:
+    """The operand of an addition that looks like a norm's epsilon; a norm's node has its own."""
+    node = graph.nodes[index]
+    if node.op_type != "Add":
+        yield 0
+        return
+    for operand, name in enumerate(node.input):
+        if graph.is_float(name) and graph.count(name) == 1:
+            value = float(graph.array(name).reshape(-1)[0].astype(np.float64))
+            if _EPSILONS[0] < value < _EPSILONS[1]:
+                yield operand
+
+
+def _set(words: str, name: str, values: dict[object, object], default: object) -> Edits:
+    """Return an edit that exchanges the value of an attribute for another."""
+
+    def edit(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
+        node = graph.nodes[site.index]
+        old = attribute(node, name, default)
+        new = values[old] if old in values else values[None]
+        return in_place(site, with_attribute(node, name, new), words.format(old=old, new=new))
+
+    return edit
+
+
+def _unlike(
+    name: str, default: object, value: object, mode: str | None = None
+) -> Callable[[Graph, int], Iterable[int]]:
+    """A node whose attribute is not ``value`` already (a Resize in ``mode``)."""
+
+    def operands(graph: Graph, index: int) -> Iterable[int]:
+        node = graph.nodes[index]
+        fits = mode is None or attribute(node, "mode", "nearest") == mode
+        return (0,) if fits and attribute(node, name, default) != value else ()
+
+    return operands
+
+
+def _rank(graph: Graph, index: int) -> int:
+    return len(graph.dims(graph.nodes[index].input[0]) or ())
+
+
+def _matrix(graph: Graph, index: int) -> Iterable[int]:
+    return (0,) if _rank(graph, index) > 1 else ()
+
+
+def _axis(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
+    node, rank = graph.nodes[site.index], _rank(graph, site.index)
+    old = attribute(node, "axis", -1) % rank
+    new = old - 1 if old else 1
+    return in_place(site, with_attribute(node, "axis", new), f"its axis is {new} instead of {old}")
+
+
+def _padded(graph: Graph, index: int) -> Iterable[int]:
+    pads = attribute(graph.nodes[index], "pads") or ()
+    return [axis for axis in range(len(pads) // 2) if pads[axis] > 0]
+
+
+def _shift_pads(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
+    node = graph.nodes[site.index]
+    pads = list(attribute(node, "pads"))
+    half = len(pads) // 2
+    pads[site.operand] -= 1
+    pads[site.operand + half] += 1
+    return in_place(site, with_attribute(node, "pads", pads), f"its pads are {pads}")
+
+
+def _include_pad(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
+    node = graph.nodes[site.index]
+    new = 1 - attribute(node, "count_include_pad", 0)
+    words = f"it counts {'its' if new else 'no'} padding"
+    return in_place(site, with_attribute(node, "count_include_pad", new), words)
+
+
+def _any_padded(graph: Graph, index: int) -> Iterable[int]:
+    return (0,) if any(attribute(graph.nodes[index], "pads") or ()) else ()
+
+
+def _slope(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
+    node = graph.nodes[site.index]
+    old = attribute(node, "alpha", 0.01)
+    new = old * site.size
+    return in_place(site, with_attribute(node, "alpha", new), f"its slope is {new:g}, not {old:g}")
+
+
+def _finite_bounds(graph: Graph, index: int) -> Iterator[int]:
+    node = graph.nodes[index]
+    for operand, name in enumerate(node.input):
+        if operand and graph.is_float(name) and graph.count(name) == 1:
+            value = float(graph.array(name).reshape(-1)[0].astype(np.float64))
+            if abs(value) < 1e6:
+                yield operand
+
+
+def _bound(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
+    array = graph.array(graph.nodes[site.index].input[site.operand]).astype(np.float64)
+    old = float(array.reshape(-1)[0])
+    new = old + (site.size if site.operand == 2 else -site.size)
+    side = "upper" if site.operand == 2 else "lower"
+    return replaced(graph, site, np.full_like(array, new), f"its {side} bound is {new:g}")
+
+
+def _scalars(graph: Graph, index: int) -> Iterator[int]:
+    node = graph.nodes[index]
+    for operand, name in enumerate(node.input):
+        others = [n for i, n in enumerate(node.input) if i != operand]
+        if graph.is_float(name) and graph.count(name) == 1 and all(map(graph.is_computed, others)):
+            yield operand
+
+
+def _scale(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
+    array = graph.array(graph.nodes[site.index].input[site.operand]).astype(np.float64)
+    words = f"the number that it scales by is {site.size:.3g} times what it was"
+    return replaced(graph, site, array * site.size, words)
+
+
+def _become(op_type: str, words: str, **attributes: Any) -> Edits:
+    """Return an edit that makes another operator of a node, with these attributes alone."""
+
+    def edit(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
+        old = graph.nodes[site.index]
+        new = helper.make_node(op_type, list(old.input), list(old.output), old.name, **attributes)
+        return in_place(site, new, words)
+
+    return edit
+
+
+def _single(graph: Graph, index: int) -> Iterable[int]:
+    node = graph.nodes[index]
+    plain = len([name for name in node.output if name]) == 1
+    return (0,) if plain and not attribute(node, "ceil_mode", 0) else ()
+
+
+def _average(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
+    node = without_attributes(graph.nodes[site.index], "storage_order", "dilations")
+    node.op_type = "AveragePool"
+    return in_place(site, node, "it takes the mean, not the largest")
+
+
+def _largest(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
+    node = onnx.NodeProto()
+    node.CopyFrom(graph.nodes[site.index])
+    node.op_type = "ReduceMax"
+    return in_place(site, node, "it takes the largest, not the mean")
+
+
+def _mode(graph: Graph, index: int) -> Iterable[int]:
+    return (0,) if attribute(graph.nodes[index], "mode", "constant") != "constant" else ()
+
+
+def _floats(graph: Graph, index: int) -> Iterable[int]:
+    """A product of float32 values."""
+    node = graph.nodes[index]
+    stored = [name for name in node.input if graph.is_float(name)]
+    types = {graph.array(name).dtype.name for name in stored if graph.count(name) < 1 << 20}
+    return (0,) if types <= {"float32"} and node.output[0] not in graph.outputs else ()
+
+
+def _narrowed(name: str, dtype: int) -> Edits:
+    def edit(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
+        old = graph.nodes[site.index]
+        wide, narrow = f"{old.output[0]}__wide", f"{old.output[0]}__narrow"
+        new = onnx.NodeProto()
+        new.CopyFrom(old)
+        new.output[0] = wide
+        down = helper.make_node("Cast", [wide], [narrow], to=dtype)
+        up = helper.make_node("Cast", [narrow], [old.output[0]], to=TensorProto.FLOAT)
+        return Edit(f"its result went through {name}", nodes={site.index: (new, down, up)})
+
+    return edit
+
+
+def _swapped_axes(graph: Graph, index: int) -> Iterator[int]:
+    """Axes of a transposition that could be left where they are, as a reshape comes next."""
+    node = graph.nodes[index]
+    perm = attribute(node, "perm") or ()
+    readers = graph.readers.get(node.output[0], [])
+    if readers and all(graph.nodes[i].op_type == "Reshape" for i in readers):
+        yield from (i for i, (a, b) in enumerate(pairwise(perm)) if a > b)
+
+
+def _leave_axes(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
+    node = graph.nodes[site.index]
+    perm = list(attribute(node, "perm"))
+    i = site.operand
+    perm[i], perm[i + 1] = perm[i + 1], perm[i]
+    words = f"its axes {i} and {i + 1} are not exchanged before they are flattened"
+    return in_place(site, with_attribute(node, "perm", perm), words)
+
+
+def _resize(name: str, words: str, new: str, source: str, mode: str | None = None) -> Fault:
+    """Return a fault that lets a resize follow another rule."""
+    attributes = {"coordinates": "coordinate_transformation_mode", "nearest": "nearest_mode"}
+    key = attributes.get(name.split("-")[1], "mode")
+    default = {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_floor"}
+    usual = default.get(key, "nearest")
+    edit = _set(f"{words} {{new}}, not {{old}}", key, {None: new}, usual)
+    return Fault(
+        name,
+        "operators",
+        f"{words} {new}",
+        source,
+        ("Resize",),
+        _unlike(key, usual, new, mode),
+        edit,
+    )
+
+
+_RESIZE = "https://github.com/pytorch/pytorch/issues/79361"
+_HALF = "https://github.com/microsoft/onnxruntime/issues/20346"
+
+FAULTS = (
+    Fault(
+        "epsilon",
+        "operators",
+        "the epsilon of a norm is another one, so many times as large",
+        "https://github.com/pytorch/pytorch/issues/86580",
+        (*_NORMS, "Add"),
+        _added_epsilons,
+        _epsilon,
+        (1.5, 100.0),
+    ),
+    Fault(
+        "momentum",
+        "operators",
+        "the momentum of a batch norm is another one, which says nothing about inference",
+        "https://github.com/pytorch/pytorch/issues/18525",
+        ("BatchNormalization",),
+        whole,
+        _set("its momentum is {new}", "momentum", {None: 1.0}, 0.9),
+    ),
+    Fault(
+        "gelu-formula",
+        "operators",
+        "the other one of Gelu's two formulas",
+        "https://github.com/microsoft/onnxruntime/pull/2270",
+        ("Gelu",),
+        whole,
+        _set("it is computed by {new}", "approximate", {"none": "tanh", "tanh": "none"}, "none"),
+    ),
+    Fault(
+        "axis",
+        "operators",
+        "the axis before the right one",
+        "https://github.com/onnx/tensorflow-onnx/issues/1763",
+        ("Softmax", "LogSoftmax", "Hardmax", "ArgMax", "ArgMin", "CumSum"),
+        _matrix,
+        _axis,
+    ),
+    Fault(
+        "pads",
+        "operators",
+        "one row of padding is at the other end",
+        "https://github.com/microsoft/onnxruntime/pull/27375",
+        ("Conv", "MaxPool", "AveragePool"),
+        _padded,
+        _shift_pads,
+    ),
+    Fault(
+        "pad-mode",
+        "operators",
+        "padded with the edge, not with what is reflected, or the other way round",
+        "https://github.com/pytorch/pytorch/issues/60179",
+        ("Pad",),
+        _mode,
+        _set(
+            "it pads by {new}, not {old}",
+            "mode",
+            {"edge": "reflect", "reflect": "edge", None: "edge"},
+            "constant",
+        ),
+    ),
+    Fault(
+        "count-include-pad",
+        "operators",
+        "the padding counts in a mean, or does not",
+        "https://github.com/microsoft/onnxruntime/issues/24681",
+        ("AveragePool",),
+        _any_padded,
+        _include_pad,
+    ),
+    _resize("resize-coordinates-corners", "coordinates by", "align_corners", _RESIZE),
+    _resize(
+        "resize-coordinates-asymmetric",
+        "coordinates by",
+        "asymmetric",
+        "https://github.com/NVIDIA/TensorRT/issues/273",
+    ),
+    _resize(
+        "resize-nearest",
+        "the nearest by",
+        "ceil",
+        "https://github.com/onnx/onnx-tensorrt/issues/457",
+        "nearest",
+    ),
+    _resize("resize-mode-nearest", "interpolated by", "nearest", _RESIZE),
+    _resize("resize-mode-linear", "interpolated by", "linear", _RESIZE),
+    Fault(
+        "slope",
+        "operators",
+        "the slope or alpha of an activation is another one, so many times as large",
+        "user: each library has a default of its own (0.01, 0.1, 0.2)",
+        ("LeakyRelu", "Elu"),
+        whole,
+        _slope,
+        (1.1, 10.0),
+    ),
+    Fault(
+        "bound",
+        "operators",
+        "what is clipped is clipped at a bound that is further out",
+        "user: a ReLU6 that was written as a ReLU, or at another bound",
+        ("Clip",),
+        _finite_bounds,
+        _bound,
+        (0.1, 1e3),
+    ),
+    Fault(
+        "scale",
+        "operators",
+        "a value is scaled by another number, so many times as large",
+        "user: attention scaled by the width of all heads, or twice",
+        ("Mul", "Div"),
+        _scalars,
+        _scale,
+        (1.01, math.sqrt(2)),
+    ),
+    Fault(
+        "relu-leaky",
+        "operators",
+        "a ReLU that lets a hundredth of what is negative through",
+        "user: the activation of another configuration",
+        ("Relu",),
+        whole,
+        _become("LeakyRelu", "it lets a hundredth of what is negative through", alpha=0.01),
+    ),
+    Fault(
+        "activation-missing",
+        "operators",
+        "an activation is left out",
+        "https://github.com/microsoft/onnxruntime/issues/4110",
+        ("Relu", "Tanh", "Sigmoid", "Gelu", "HardSwish", "Clip", "LeakyRelu", "Elu"),
+        whole,
+        lambda graph, site, random: in_place(
+            site,
+            helper.make_node(
+                "Identity",
+                [graph.nodes[site.index].input[0]],
+                [graph.nodes[site.index].output[0]],
+            ),
+            "it is left out",
+        ),
+    ),
+    Fault(
+        "sigmoid-hard",
+        "operators",
+        "a sigmoid of straight lines",
+        "user: the activation that a phone's runtime has",
+        ("Sigmoid",),
+        whole,
+        _become("HardSigmoid", "it is made of straight lines", alpha=1 / 6, beta=0.5),
+    ),
+    Fault(
+        "pool-mean",
+        "operators",
+        "a pooling that takes the mean, not the largest",
+        "user: the pooling of another configuration",
+        ("MaxPool",),
+        _single,
+        _average,
+    ),
+    Fault(
+        "mean-largest",
+        "operators",
+        "a reduction that takes the largest, not the mean",
+        "user: the pooling of another configuration",
+        ("ReduceMean",),
+        whole,
+        _largest,
+    ),
+    Fault(
+        "axes-flattened",
+        "operators",
+        "axes that are flattened in another order",
+        "https://github.com/onnx/onnx/issues/2446",
+        ("Transpose",),
+        _swapped_axes,
+        _leave_axes,
+    ),
+    Fault(
+        "result-float16",
+        "precision",
+        "a result went through float16",
+        _HALF,
+        ("Conv", "MatMul", "Gemm"),
+        _floats,
+        _narrowed("float16", TensorProto.FLOAT16),
+    ),
+    Fault(
+        "result-bfloat16",
+        "precision",
+        "a result went through bfloat16",
+        "user: half precision where the hardware has it",
+        ("Conv", "MatMul", "Gemm"),
+        _floats,
+        _narrowed("bfloat16", TensorProto.BFLOAT16),
+    ),
+)

@@ -1,0 +1,266 @@
+"""Faults of what is stored: weights of another checkpoint, another layout, another precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from onnx_gate.audit.edit import Edit
+from onnx_gate.audit.fault import Fault, Site, replaced
+from onnx_gate.audit.graph import Graph, with_input
+from onnx_gate.runtimes.base import Array
+
+PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+_BIASED = ("Conv", "ConvTranspose", "Gemm", "Add")
+_STORED = (*PRODUCTS, "Gather", "LSTM", "GRU", "Mul", "Add", "LayerNormalization")
+
+
+def product_weights(graph: Graph, index: int) -> Iterator[int]:
+    """Yield the operands of a product that are stored matrices or kernels."""
+    for operand, name in enumerate(graph.nodes[index].input[:2]):
+        if graph.is_float(name) and len(graph.dims(name) or ()) > 1:
+            yield operand
+
+
+def stored_values(graph: Graph, index: int) -> Iterator[int]:
+    """Yield the operands that are stored and of more than one element."""
+    for operand, name in enumerate(graph.nodes[index].input):
+        if graph.is_float(name) and graph.count(name) > 1:
+            yield operand
+
+
+def _square(graph: Graph, index: int) -> Iterator[int]:
+    for operand in product_weights(graph, index):
+        dims = graph.dims(graph.nodes[index].input[operand]) or ()
+        if dims[-1] == dims[-2] and dims[-1] != 1:
+            yield operand
+
+
+def _biases(graph: Graph, index: int) -> Iterator[int]:
+    node = graph.nodes[index]
+    operands = (0, 1) if node.op_type == "Add" else (2,)
+    for operand in operands:
+        if operand >= len(node.input) or not graph.is_float(node.input[operand]):
+            continue
+        vector = len(graph.dims(node.input[operand]) or ()) == 1
+        if vector and graph.count(node.input[operand]) > 1:
+            yield operand
+
+
+def _alike(graph: Graph, index: int) -> Iterator[int]:
+    """A weight with a later one of its shape."""
+    for operand in product_weights(graph, index):
+        if _next_alike(graph, index, operand) is not None:
+            yield operand
+
+
+def _next_alike(graph: Graph, index: int, operand: int) -> tuple[int, int] | None:
+    name = graph.nodes[index].input[operand]
+    for later in range(index + 1, len(graph.nodes)):
+        if graph.nodes[later].op_type == graph.nodes[index].op_type:
+            for other in product_weights(graph, later):
+                candidate = graph.nodes[later].input[other]
+                if candidate != name and graph.dims(candidate) == graph.dims(name):
+                    return later, other
+    return None
+
+
+def _changed(
+    words: str, change: Callable[[Array, float, np.random.Generator], Array]
+) -> Callable[[Graph, Site, np.random.Generator], Edit]:
+    """Return an edit that changes a constant as an array of float64."""
+
+    def edit(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
+        array = graph.array(graph.nodes[site.index].input[site.operand])
+        with np.errstate(all="ignore"):
+            new = change(array.astype(np.float64), site.size, random)
+        return replaced(graph, site, new, words.format(size=site.size))
+
+    return edit
+
+
+def _noise(array: Array, size: float, random: np.random.Generator) -> Array:
+    changed: Array = array * (1 + size * random.standard_normal(array.shape))
+    return changed
+
+
+def element_off(array: Array, size: float, random: np.random.Generator) -> Array:
+    """Return a copy with one element larger by the share ``size``."""
+    copy = array.copy()
+    copy.flat[int(random.integers(array.size))] *= 1 + size
+    return copy
+
+
+def _largest_clipped(array: Array, size: float, random: np.random.Generator) -> Array:
+    copy = array.copy()
+    copy.flat[int(np.abs(array).argmax())] *= size
+    return copy
+
+
+def _round_trip(dtype: Any) -> Callable[[Array, float, np.random.Generator], Array]:
+    def change(array: Array, size: float, random: np.random.Generator) -> Array:
+        narrow: Array = array.astype(dtype).astype(np.float64)
+        return narrow
+
+    return change
+
+
+def _to_levels(array: Array, size: float, random: np.random.Generator) -> Array:
+    """Return the nearest of ``size`` levels that are even around zero, one scale a tensor."""
+    step = float(np.abs(array).max()) / (size // 2) or 1.0
+    rounded: Array = np.round(array / step) * step
+    return rounded
+
+
+def _without_channel(array: Array, size: float, random: np.random.Generator) -> Array:
+    copy = array.copy()
+    if array.ndim > 2:
+        copy[-1] = 0
+    else:
+        copy[..., -1] = 0
+    return copy
+
+
+def _exchange(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
+    other = _next_alike(graph, site.index, site.operand)
+    assert other is not None
+    first, second = graph.nodes[site.index], graph.nodes[other[0]]
+    mine, theirs = first.input[site.operand], second.input[other[1]]
+    return Edit(
+        "its weight and the next one of the same shape are exchanged",
+        nodes={
+            site.index: (with_input(first, site.operand, theirs),),
+            other[0]: (with_input(second, other[1], mine),),
+        },
+        same=bool(np.array_equal(graph.array(mine), graph.array(theirs))),
+    )
+
+
+def _statistics(graph: Graph, index: int) -> Iterable[int]:
+    node = graph.nodes[index]
+    return (4,) if len(node.input) > 4 and graph.is_float(node.input[4]) else ()
+
+
+def _exchange_statistics(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
+    node = graph.nodes[site.index]
+    new = with_input(with_input(node, 3, node.input[4]), 4, node.input[3])
+    return Edit("mean and variance are exchanged", nodes={site.index: (new,)})
+
+
+FAULTS = (
+    Fault(
+        "weight-transposed",
+        "weights",
+        "a square weight is transposed",
+        "https://github.com/microsoft/onnxruntime/issues/32228",
+        PRODUCTS,
+        _square,
+        _changed("its weight is transposed", lambda a, size, random: a.swapaxes(-1, -2)),
+    ),
+    Fault(
+        "weight-stale",
+        "weights",
+        "a weight is that of an earlier checkpoint: off by a normal share of each element",
+        "user: the model was trained further and not exported again",
+        (*PRODUCTS, "LSTM", "GRU"),
+        product_weights,
+        _changed("each element of its weight is off by {size:g} of itself", _noise),
+        (1e-3, 0.1),
+    ),
+    Fault(
+        "weights-exchanged",
+        "weights",
+        "two weights of one shape are exchanged",
+        "user: the keys of a checkpoint are mapped by their order",
+        PRODUCTS,
+        _alike,
+        _exchange,
+    ),
+    Fault(
+        "bias-dropped",
+        "weights",
+        "a bias is left out",
+        "https://github.com/microsoft/onnxruntime/issues/12498",
+        _BIASED,
+        _biases,
+        _changed("its bias is left out", lambda a, size, random: np.zeros_like(a)),
+    ),
+    Fault(
+        "element-off",
+        "weights",
+        "one stored element is larger by a share of itself",
+        "user: a bit of the file has flipped on its way (a mantissa's first, the exponent's last)",
+        _STORED,
+        stored_values,
+        _changed("one element of what it stores is off by {size:.0%} of itself", element_off),
+        (0.25, 1.0),
+    ),
+    Fault(
+        "largest-clipped",
+        "weights",
+        "the largest element of a weight is clipped to a share of itself",
+        "user: a scale for fewer bits was taken from a percentile",
+        PRODUCTS,
+        product_weights,
+        _changed("the largest element of its weight is clipped to {size:.0%}", _largest_clipped),
+        (0.9, 0.5),
+    ),
+    Fault(
+        "channel-missing",
+        "weights",
+        "the last channel of a weight is zero",
+        "user: a tensor was cut where it was copied",
+        PRODUCTS,
+        product_weights,
+        _changed("the last channel of its weight is zero", _without_channel),
+    ),
+    Fault(
+        "statistics-exchanged",
+        "weights",
+        "mean and variance of a batch norm are exchanged",
+        "https://github.com/onnx/onnx/issues/5590",
+        ("BatchNormalization",),
+        _statistics,
+        _exchange_statistics,
+    ),
+    Fault(
+        "variance-unbiased",
+        "weights",
+        "the variance of a batch norm is the unbiased one of a batch of 512",
+        "https://github.com/onnx/onnx/issues/5590",
+        ("BatchNormalization",),
+        _statistics,
+        _changed("its variance is 512/511 of what it was", lambda a, s, random: a * (512 / 511)),
+    ),
+    Fault(
+        "weight-float16",
+        "precision",
+        "a weight went through float16",
+        "https://github.com/microsoft/onnxruntime/issues/20346",
+        PRODUCTS,
+        product_weights,
+        _changed("its weight went through float16", _round_trip(np.float16)),
+    ),
+    Fault(
+        "weight-bfloat16",
+        "precision",
+        "a weight went through bfloat16",
+        "user: the checkpoint was saved in bfloat16",
+        PRODUCTS,
+        product_weights,
+        _changed("its weight went through bfloat16", _round_trip(ml_dtypes.bfloat16)),
+    ),
+    Fault(
+        "weight-int8",
+        "precision",
+        "a weight was rounded to 255 or 15 levels",
+        "https://github.com/microsoft/onnxruntime/issues/11286",
+        PRODUCTS,
+        product_weights,
+        _changed("its weight was rounded to {size:g} levels", _to_levels),
+        (255.0, 15.0),
+    ),
+)

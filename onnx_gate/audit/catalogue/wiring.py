@@ -1,0 +1,313 @@
+"""Faults of how a graph is put together: what is read, from where, in which order, at which size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from onnx_gate.audit.edit import Edit
+from onnx_gate.audit.fault import Fault, Site, in_place, replaced
+from onnx_gate.audit.graph import Graph, attribute, with_input
+from onnx_gate.runtimes.base import Array
+
+# A mask's fill is at least as negative as this; float16's lowest number is -65504.
+_FILL = -1e3
+# What Slice's end says where it means the end of an axis.
+_ENDLESS = 1 << 30
+
+
+def _index_constant(graph: Graph, index: int) -> Iterable[int]:
+    node = graph.nodes[index]
+    stored = graph.is_constant(node.input[1]) and 0 < graph.count(node.input[1]) < 1 << 16
+    return (1,) if stored else ()
+
+
+def _next_index(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
+    node = graph.nodes[site.index]
+    array = graph.array(node.input[1])
+    dims = graph.dims(node.input[0])
+    axis = attribute(node, "axis", 0)
+    size = dims[axis] if dims is not None and -len(dims) <= axis < len(dims) else None
+    other = array + 1
+    if isinstance(size, int) and size > 0:
+        other = np.where(array == size - 1, array - 1, other)
+    other = np.where(array == -1, -2, other)
+    return replaced(graph, site, other, f"its index is {_shown(other)}, not {_shown(array)}")
+
+
+def _stored_rows(graph: Graph, index: int) -> Iterable[int]:
+    node = graph.nodes[index]
+    name = node.input[0]
+    dims = graph.dims(name)
+    return (0,) if graph.is_float(name) and dims is not None and len(dims) == 2 else ()
+
+
+def _rolled(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
+    array = graph.array(graph.nodes[site.index].input[0])
+    words = "the rows of its table are one off"
+    return replaced(graph, site, np.roll(array, 1, axis=0), words)
+
+
+def _slice_ends(graph: Graph, index: int) -> Iterator[int]:
+    node = graph.nodes[index]
+    for operand in (1, 2):
+        if len(node.input) > operand and graph.is_constant(node.input[operand]):
+            array = graph.array(node.input[operand])
+            if array.size == 1 and abs(int(array.reshape(-1)[0])) < _ENDLESS:
+                yield operand
+
+
+def _slice_off(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
+    node = graph.nodes[site.index]
+    old = graph.array(node.input[site.operand])
+    end = "begins" if site.operand == 1 else "ends"
+    new = old + 1 if int(old.reshape(-1)[0]) != -1 else old - 1
+    return replaced(graph, site, new, f"it {end} at {_shown(new)}, not {_shown(old)}")
+
+
+def _triangle(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
+    node = graph.nodes[site.index]
+    diagonal = node.input[1] if len(node.input) > 1 else ""
+    old = int(graph.array(diagonal).reshape(-1)[0]) if diagonal else 0
+    name = f"{node.output[0]}__diagonal"
+    new = onnx.NodeProto()
+    new.CopyFrom(node)
+    new.input[:] = [node.input[0], name]
+    value = np.asarray(old + 1, np.int64)
+    words = f"its diagonal is {old + 1}, not {old}"
+    return Edit(words, nodes={site.index: (new,)}, tensors={name: value})
+
+
+def _known_diagonal(graph: Graph, index: int) -> Iterable[int]:
+    node = graph.nodes[index]
+    return (0,) if len(node.input) < 2 or graph.is_constant(node.input[1]) else ()
+
+
+def _residual(graph: Graph, index: int) -> Iterator[int]:
+    """The operands of an addition of two computed values, either of which can be forgotten."""
+    node = graph.nodes[index]
+    shapes = [graph.dims(name) for name in node.input]
+    if all(map(graph.is_computed, node.input)) and shapes[0] == shapes[1]:
+        yield from (0, 1)
+
+
+def _drop(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
+    node = graph.nodes[site.index]
+    kept = node.input[1 - site.operand]
+    new = helper.make_node("Identity", [kept], list(node.output), node.name)
+    return in_place(site, new, "one of the two values that it adds is left out")
+
+
+def _unordered(graph: Graph, index: int) -> Iterable[int]:
+    """A node whose first two operands can be exchanged without another shape."""
+    node = graph.nodes[index]
+    first, second = node.input[-2:] if node.op_type == "Where" else node.input[:2]
+    shape = graph.dims(first)
+    if first == second or shape is None or shape != graph.dims(second):
+        return ()
+    square = node.op_type != "MatMul" or (len(shape) > 1 and shape[-1] == shape[-2])
+    return (0,) if square and (node.op_type != "Concat" or len(node.input) == 2) else ()
+
+
+def _exchange(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
+    node = graph.nodes[site.index]
+    a, b = (1, 2) if node.op_type == "Where" else (0, 1)
+    new = with_input(with_input(node, a, node.input[b]), b, node.input[a])
+    return in_place(site, new, "two of its operands are exchanged")
+
+
+def _fill(graph: Graph, index: int) -> Iterator[int]:
+    """The branch of a Where that fills what is masked."""
+    node = graph.nodes[index]
+    for operand in (1, 2):
+        name = node.input[operand]
+        single = graph.is_float(name) and graph.count(name) == 1
+        if single and float(graph.array(name).reshape(-1)[0].astype(np.float64)) < _FILL:
+            yield operand
+
+
+def _unmask(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
+    """Fill with zero where scores are added to, and take the scores themselves otherwise."""
+    node = graph.nodes[site.index]
+    other = node.input[3 - site.operand]
+    words = "its mask is ignored"
+    if graph.is_constant(other) and graph.count(other) == 1:
+        array = graph.array(node.input[site.operand])
+        return replaced(graph, site, np.zeros_like(array), words)
+    return in_place(site, with_input(node, site.operand, other), words)
+
+
+def _asked_sizes(graph: Graph, index: int) -> Iterable[int]:
+    """A Shape node that asks for a dynamic dimension of an input."""
+    node = graph.nodes[index]
+    dims = graph.dims(node.input[0])
+    known = {each.name for each in graph.inputs}
+    if node.input[0] not in known or dims is None:
+        return ()
+    part = _part(node, dims)
+    dynamic = [d for d in part if isinstance(d, str)]
+    return (0,) if dynamic and all(d in graph.sizes for d in dynamic) else ()
+
+
+def _part(node: onnx.NodeProto, dims: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    end = attribute(node, "end")
+    return dims[attribute(node, "start", 0) : len(dims) if end is None else end]
+
+
+def _bake(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
+    node = graph.nodes[site.index]
+    part = _part(node, graph.dims(node.input[0]) or ())
+    values = [graph.sizes[d] if isinstance(d, str) else d for d in part]
+    name = f"{node.output[0]}__baked"
+    names = [d for d in part if isinstance(d, str)]
+    words = f"{', '.join(f'{n}={graph.sizes[n]}' for n in names)} is baked into the graph"
+    constant = helper.make_node("Identity", [name], list(node.output), node.name)
+    return Edit(
+        words,
+        nodes={site.index: (constant,)},
+        tensors={name: np.asarray(values, np.int64)},
+    )
+
+
+def _output_pairs(graph: Graph, index: int) -> Iterator[int]:
+    """Outputs, of which this node makes the first, that another output of its form follows."""
+    made = list(graph.nodes[index].output)
+    for position, name in enumerate(graph.outputs[:-1]):
+        other = graph.outputs[position + 1]
+        form = {v.name: v.type.tensor_type for v in graph.model.graph.output}
+        alike = form[name].elem_type == form[other].elem_type
+        computed = graph.is_computed(name) and graph.is_computed(other)
+        if name in made and alike and computed and _alike(graph, name, other):
+            yield position
+
+
+def _alike(graph: Graph, first: str, second: str) -> bool:
+    return len(graph.dims(first) or ()) == len(graph.dims(second) or ())
+
+
+def _swap_outputs(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
+    first, second = graph.outputs[site.operand], graph.outputs[site.operand + 1]
+    renamed = {first: f"{first}__first", second: f"{second}__second"}
+    ends = (
+        helper.make_node("Identity", [renamed[second]], [first]),
+        helper.make_node("Identity", [renamed[first]], [second]),
+    )
+    return Edit(f"{first} and {second} are exchanged", renamed=renamed, appended=ends)
+
+
+def _shown(array: Array) -> str:
+    flat = array.reshape(-1).tolist()
+    return str(flat[0]) if len(flat) == 1 else f"[{', '.join(map(str, flat[:3]))}, ...]"
+
+
+_EVERY = (
+    "Add",
+    "Conv",
+    "Gemm",
+    "MatMul",
+    "Softmax",
+    "Tanh",
+    "Sigmoid",
+    "Relu",
+    "Concat",
+    "Squeeze",
+    "Unsqueeze",
+    "Transpose",
+    "Reshape",
+    "Mul",
+    "Slice",
+    "Gather",
+    "LayerNormalization",
+    "Identity",
+    "ReduceMean",
+    "LSTM",
+    "GRU",
+)
+_POSITIONS = "https://github.com/microsoft/onnxruntime-genai/pull/2354"
+
+FAULTS = (
+    Fault(
+        "index",
+        "indices",
+        "an index is one off",
+        "https://github.com/pytorch/pytorch/pull/10973",
+        ("Gather",),
+        _index_constant,
+        _next_index,
+    ),
+    Fault(
+        "table",
+        "indices",
+        "the rows of a table (of tokens, of positions) are one off",
+        _POSITIONS,
+        ("Gather", "Slice"),
+        _stored_rows,
+        _rolled,
+    ),
+    Fault(
+        "slice",
+        "indices",
+        "a slice begins or ends one off",
+        "https://github.com/pytorch/pytorch/issues/9822",
+        ("Slice",),
+        _slice_ends,
+        _slice_off,
+    ),
+    Fault(
+        "diagonal",
+        "indices",
+        "a triangular mask lets one position more through",
+        "user: causal from the next token on",
+        ("Trilu",),
+        _known_diagonal,
+        _triangle,
+    ),
+    Fault(
+        "residual-dropped",
+        "wiring",
+        "one side of an addition is left out",
+        "https://github.com/microsoft/onnxruntime/issues/17689",
+        ("Add",),
+        _residual,
+        _drop,
+    ),
+    Fault(
+        "operands-exchanged",
+        "wiring",
+        "two operands of one shape are exchanged",
+        "user: arguments of a custom lowering in another order",
+        ("Sub", "Div", "Pow", "MatMul", "Concat", "Where", "Less", "Greater"),
+        _unordered,
+        _exchange,
+    ),
+    Fault(
+        "outputs-exchanged",
+        "wiring",
+        "two outputs are exchanged",
+        "https://github.com/pytorch/pytorch/issues/165758",
+        _EVERY,
+        _output_pairs,
+        _swap_outputs,
+    ),
+    Fault(
+        "mask-ignored",
+        "wiring",
+        "what a mask hides is seen",
+        "https://github.com/microsoft/onnxruntime/issues/18945",
+        ("Where",),
+        _fill,
+        _unmask,
+    ),
+    Fault(
+        "dimension-baked",
+        "shapes",
+        "a dynamic dimension is baked in at the first size that is tested",
+        "https://github.com/pytorch/pytorch/issues/99613",
+        ("Shape",),
+        _asked_sizes,
+        _bake,
+    ),
+)

@@ -1,0 +1,62 @@
+"""The audit inside a model's worker: whether there is one, its time, and what its score means."""
+
+from __future__ import annotations
+
+import shutil
+import time
+
+from onnx_gate.audit.audit import Emit, audit
+from onnx_gate.deadline import Deadline
+from onnx_gate.findings import codes
+from onnx_gate.manifest import ModelSpec
+from onnx_gate.report.audit import Audit
+from onnx_gate.report.model import ModelError, ModelResult
+from onnx_gate.verify.checks import Checker
+from onnx_gate.verify.context import AUDIT_TIMES, AuditRequest, Context
+from onnx_gate.verify.export.export import Exported
+from onnx_gate.workers import child
+
+FOLDER = "audit"
+# What is left of the time when no further fault is tried: the report has to be sent.
+_LEFT = 0.1
+
+
+def audited(
+    spec: ModelSpec,
+    context: Context,
+    result: ModelResult,
+    checker: Checker,
+    exported: Exported,
+    emit: Emit,
+) -> ModelResult:
+    """Add the audit to the result of a model, and what too low a score makes of it."""
+    request = context.audit
+    assert request is not None
+    if result.verdict != "pass":
+        note = f"not audited: the model does not pass ({result.verdict}); what is wrong comes first"
+        return result.model_copy(update={"audit": Audit(seed=request.seed, note=note)})
+    folder = context.folder / FOLDER
+    spent = time.perf_counter() - child.born if child.born else 0.0
+    deadline = Deadline((1 - _LEFT) * (AUDIT_TIMES * spec.timeout - spent))
+    try:
+        made = audit(checker, exported, request, folder, emit, deadline)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return weighed(result.model_copy(update={"audit": made}), request)
+
+
+def weighed(result: ModelResult, request: AuditRequest) -> ModelResult:
+    """Return the result with the verdict that the score asks for; pure."""
+    score = result.audit.score if result.audit is not None else None
+    if request.min_score is None or score is None:
+        return result
+    share = score.caught / score.of if score.of else 0.0
+    if score.of and share >= request.min_score:
+        return result
+    what = f"{score.caught} of {score.of}" if score.of else "none"
+    message = (
+        f"the gate catches {what} of the faults that were seeded ({share:.0%}), and "
+        f"--min-score asks for {request.min_score:.0%}: the survivors say what would catch them"
+    )
+    error = ModelError(kind="unverified", code=codes.OG603.code, message=message)
+    return result.model_copy(update={"verdict": "error", "error": error})

@@ -1,0 +1,56 @@
+"""What a fault does to a graph, as data: the graph itself is changed in a copy, and here alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from onnx_gate.runtimes.base import Array
+
+Feed = Callable[[Mapping[str, Array]], dict[str, Array]]
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A change of a graph, or of what it is fed; ``words`` say what is wrong then.
+
+    ``nodes`` maps the index of a node to what stands in its place, ``tensors`` are constants under
+    new names, ``renamed`` maps names of values, ``appended`` are nodes at the end. ``feed`` is
+    applied to the graph's inputs, by their names there. ``same``: nothing is changed by it.
+    """
+
+    words: str
+    nodes: Mapping[int, tuple[onnx.NodeProto, ...]] = field(default_factory=dict)
+    tensors: Mapping[str, Array] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    appended: tuple[onnx.NodeProto, ...] = ()
+    feed: Feed | None = None
+    same: bool = False
+
+    @property
+    def in_graph(self) -> bool:
+        """Whether the graph is another one, and not only what it is fed."""
+        return bool(self.nodes or self.renamed or self.appended)
+
+
+def applied(model: onnx.ModelProto, edit: Edit) -> onnx.ModelProto:
+    """Return a copy of a model with the change made."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    nodes = list(copy.graph.node)
+    del copy.graph.node[:]
+    for index, node in enumerate(nodes):
+        for each in edit.nodes.get(index, (node,)):
+            new = copy.graph.node.add()
+            new.CopyFrom(each)
+            new.input[:] = [edit.renamed.get(name, name) for name in each.input]
+            new.output[:] = [edit.renamed.get(name, name) for name in each.output]
+    copy.graph.node.extend(edit.appended)
+    for name, array in edit.tensors.items():
+        stored = numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
+        copy.graph.initializer.append(stored)
+    return copy

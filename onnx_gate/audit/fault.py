@@ -1,0 +1,88 @@
+"""A fault of the catalogue, and a site: where in one graph it is, and how large."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import onnx
+
+from onnx_gate.audit.edit import Edit
+from onnx_gate.audit.graph import Graph, with_input
+from onnx_gate.runtimes.base import Array
+
+Kind = Literal["weights", "precision", "operators", "indices", "wiring", "shapes", "inputs"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True)
+class Site:
+    """``index`` is a node's in topological order, or an input's for a fault of inputs.
+
+    ``operand`` is what of it is wrong, ``size`` how much.
+    """
+
+    index: int
+    operand: int
+    size: float
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that goes wrong between a module and what is deployed.
+
+    ``source`` is where it happened: an upstream issue, or what a user does. ``operators`` are those
+    that it applies to; without any it is a fault of the inputs. ``sizes`` are the smallest and the
+    largest that are tried, in the unit that ``words`` name. ``operands`` yields what of a node (or
+    an input) could be wrong, without reading weights, and ``edit`` makes it wrong: both are pure.
+    """
+
+    name: str
+    kind: Kind
+    words: str
+    source: str
+    operators: tuple[str, ...]
+    operands: Callable[[Graph, int], Iterable[int]]
+    edit: Callable[[Graph, Site, np.random.Generator], Edit]
+    sizes: tuple[float, ...] = (1.0,)
+
+    def sites(self, graph: Graph) -> Iterator[Site]:
+        """Yield every place of a graph at which this can happen, in each of its sizes."""
+        if self.operators:
+            indices = [i for i, n in enumerate(graph.nodes) if n.op_type in self.operators]
+        else:
+            indices = list(range(len(graph.inputs)))
+        for index in indices:
+            for operand in self.operands(graph, index):
+                for size in self.sizes:
+                    yield Site(index, operand, size)
+
+    def seed(self, graph: Graph, site: Site, seed: int) -> Edit:
+        """Return the change; of equal arguments it is the same on every machine."""
+        key = (seed, site.index, site.operand, *self.name.encode())
+        return self.edit(graph, site, np.random.default_rng(key))
+
+
+def whole(graph: Graph, index: int) -> Iterable[int]:
+    """A node can be wrong in one way."""
+    return (0,)
+
+
+def replaced(graph: Graph, site: Site, array: Array, words: str) -> Edit:
+    """Return the change of one operand of a node to another constant."""
+    node = graph.nodes[site.index]
+    old = graph.array(node.input[site.operand])
+    name = f"{node.input[site.operand]}__faulty"
+    return Edit(
+        words,
+        nodes={site.index: (with_input(node, site.operand, name),)},
+        tensors={name: array.astype(old.dtype)},
+        same=bool(np.array_equal(array.astype(old.dtype), old, equal_nan=old.dtype.kind == "f")),
+    )
+
+
+def in_place(site: Site, node: onnx.NodeProto, words: str) -> Edit:
+    """Return the change of one node to another."""
+    return Edit(words, nodes={site.index: (node,)})

@@ -1,0 +1,152 @@
+"""One faulty model before the manifest's own judge: the same cases, PyTorch's answers as they are.
+
+A trial ends at the first check that would have failed the model. What the faulty model answered is
+remembered as a digest, and how far that is from the original's answers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from onnx_gate.audit.edit import Feed
+from onnx_gate.errors import GateError
+from onnx_gate.manifest import RuntimeSpec
+from onnx_gate.numerics.scaled import scale_error
+from onnx_gate.report.model import Check
+from onnx_gate.runtimes.base import Array, Session, ValueInfo
+from onnx_gate.verify.checks import Asked, Checker
+from onnx_gate.verify.conclude import waive
+from onnx_gate.verify.context import today
+from onnx_gate.verify.inputs.cases import Case
+from onnx_gate.verify.sessions import Sessions, without_optimisations
+
+Answers = dict[tuple[str, str], list[Array]]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What became of a faulty model.
+
+    ``caught`` is the check that failed it; ``refused``: in the words of the runtime that would not
+    load or run it, without any comparison. ``digest`` is equal for equal answers in the same cases.
+    ``moved`` is how far its answers are from the original's, by case: relative to ``|a| + rms(a)``.
+    """
+
+    caught: Check | None
+    refused: str
+    digest: str
+    moved: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def survived(self) -> bool:
+        """Whether the gate was green."""
+        return self.caught is None and not self.refused
+
+
+class Watched:
+    """A session whose inputs pass through a fault, and whose answers are kept until the next."""
+
+    def __init__(self, session: Session, feed: Feed | None) -> None:
+        self._session, self._feed = session, feed
+        self.inputs: tuple[ValueInfo, ...] = session.inputs
+        self.outputs: tuple[ValueInfo, ...] = session.outputs
+        self.answers: list[Array] | None = None
+
+    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
+        """Run once on what the fault makes of the inputs."""
+        self.answers = None
+        if self._feed is not None:
+            feeds = self._feed(feeds)
+        self.answers = [np.asarray(output) for output in self._session.run(feeds)]
+        return self.answers
+
+    def close(self) -> None:
+        """Give back what the session holds."""
+        self._session.close()
+
+
+class Bench:
+    """The cases of a model, PyTorch's answers, and the original's, for any number of trials."""
+
+    def __init__(self, checker: Checker, answered: Sequence[tuple[Case, Asked]]) -> None:
+        self.checker = checker
+        self.answered = [(c, a) for c, a in answered if not c.advice]
+        self.original: Answers = {}
+
+    def learn(self, path: Path) -> Trial:
+        """Try the original, and remember what it answers."""
+        return self._try(path, None, self.original)
+
+    def trial(self, path: Path, feed: Feed | None = None) -> Trial:
+        """Try a faulty model, or a fault of what the original is fed."""
+        return self._try(path, feed, None)
+
+    def _try(self, path: Path, feed: Feed | None, keep: Answers | None) -> Trial:
+        digest = hashlib.sha256()
+        moved: dict[str, float] = {}
+        for runtime, answered in self._plan():
+            label, clock = runtime.label, self.checker.clock
+            try:
+                with Sessions(path, (runtime,), self.checker.threads, clock) as sessions:
+                    watched = Watched(sessions[label], feed)
+                    sessions[label] = watched
+                    for case, asked in answered:
+                        checks = self.checker.recheck(case, asked, sessions)
+                        if label in sessions.failures:
+                            return Trial(None, sessions.failures[label].message, "", moved)
+                        key = (label, case.id)
+                        if watched.answers is None:
+                            digest.update(f"{key} refuses".encode())
+                        elif keep is not None:
+                            keep[key] = watched.answers
+                        else:
+                            _take(digest, key, watched.answers)
+                            apart = _distance(watched.answers, self.original.get(key))
+                            moved[case.id] = max(moved.get(case.id, 0.0), apart)
+                        for check in waive(self.checker.spec, checks, today())[0]:
+                            if check.verdict == "diverged" and not check.advice:
+                                return _ended(check, digest.hexdigest(), moved)
+            except GateError as error:
+                return Trial(None, error.message, "", moved)
+        return Trial(None, "", digest.hexdigest(), moved)
+
+    def _plan(self) -> list[tuple[RuntimeSpec, list[tuple[Case, Asked]]]]:
+        """Every runtime with all cases, and the first case without optimisations, as in a run."""
+        runtimes = self.checker.spec.runtimes
+        plan = [(runtime, self.answered) for runtime in runtimes]
+        plain = without_optimisations(runtimes)
+        return [*plan, *([(plain, self.answered[:1])] if plain is not None else [])]
+
+
+def _ended(check: Check, digest: str, moved: Mapping[str, float]) -> Trial:
+    if "runtime" in check.refused:
+        return Trial(None, check.reason, digest, moved)
+    return Trial(check, "", digest, moved)
+
+
+def _take(digest: hashlib._Hash, key: tuple[str, str], answers: Sequence[Array]) -> None:
+    digest.update(repr(key).encode())
+    for array in answers:
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(
+            repr(array.tolist()).encode() if array.dtype.kind in "OSU" else array.tobytes()
+        )
+
+
+def _distance(answers: Sequence[Array], original: Sequence[Array] | None) -> float:
+    if original is None or len(answers) != len(original):
+        return float("inf")
+    return max(
+        (
+            scale_error(a, o)
+            if o.dtype.kind not in "OSU"
+            else (0.0 if np.array_equal(a, o) else float("inf"))
+            for a, o in zip(answers, original, strict=True)
+        ),
+        default=0.0,
+    )

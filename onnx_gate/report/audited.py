@@ -1,0 +1,124 @@
+"""What an audit says, in words: the score, the survivors, and what would catch them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from onnx_gate.report.audit import Audit, ManifestChange, Mutant, Share
+from onnx_gate.report.summary import format_int, number
+from onnx_gate.text import plain
+
+_NAME = 80
+_WORDS = 300
+SHOWN_SURVIVORS = 20
+
+
+def headline(audit: Audit) -> str:
+    """Return ``the gate catches 36 of 40 (90%; ...)``, or why there is no score."""
+    if audit.score is None or not audit.score.of:
+        return plain(audit.note, _WORDS) or "no fault of the catalogue fits this graph"
+    return f"the gate catches {share(audit.score)} of the faults that were seeded"
+
+
+def share(of: Share) -> str:
+    """Return ``36 of 40 (90%; with 95% confidence 77% to 96%)``."""
+    percent = f"{of.caught / of.of:.0%}" if of.of else "0%"
+    counted = f"{format_int(of.caught)} of {format_int(of.of)}"
+    return f"{counted} ({percent}; with 95% confidence {of.low:.0%} to {of.high:.0%})"
+
+
+def tally(audit: Audit) -> str:
+    """Return what became of the faults that do not count, and of those that were not tried."""
+    parts = []
+    for fate, words in (
+        ("refused", "refused by the runtime, which needs no gate"),
+        ("equivalent", "without effect"),
+        ("duplicate", "answer as another one does"),
+    ):
+        count = len(audit.fate(fate))  # type: ignore[arg-type]
+        parts += [f"{format_int(count)} {words}"] if count else []
+    parts += [f"{format_int(audit.left)} not tried for want of time"] if audit.left else []
+    parts += [f"{format_int(audit.resumed)} known from an earlier call"] if audit.resumed else []
+    tried = f"{format_int(len(audit.mutants))} of {format_int(audit.sites)} possible faults tried"
+    return "; ".join([tried, *parts])
+
+
+def kinds(audit: Audit) -> str:
+    """Return ``weights 5 of 5, precision 4 of 6``, the least caught first."""
+    ordered = sorted(audit.kinds, key=lambda each: each.caught / each.of if each.of else 1.0)
+    return ", ".join(f"{plain(each.name, 40)} {each.caught} of {each.of}" for each in ordered)
+
+
+def survivor(mutant: Mutant) -> str:
+    """Return what is wrong, where, and by how much that moves the output."""
+    where = place(mutant)
+    moved = ""
+    if mutant.moved is not None:
+        times = number(mutant.moved)
+        moved = f"; the output moves by {times} times PyTorch's own rounding"
+    return f"{where}: {plain(mutant.words, _WORDS)}{moved}"
+
+
+def place(mutant: Mutant) -> str:
+    """Return the node and the user's line, or the input."""
+    site = mutant.site
+    if not site.op_type:
+        return f"the input {plain(site.name, _NAME)}"
+    line = ""
+    if site.file is not None and site.line is not None:
+        line = f" ({plain(site.file, _NAME)}:{format_int(site.line)})"
+    return f"{plain(site.op_type, 40)} {plain(site.name, _NAME)}{line}"
+
+
+def remedy(audit: Audit, mutant: Mutant) -> str:
+    """Return the change that catches a survivor, or that none of those tried does."""
+    if mutant.change is None or not 0 <= mutant.change < len(audit.changes):
+        return "nothing that was tried catches it"
+    return f"caught with {change(audit.changes[mutant.change])}"
+
+
+def change(each: ManifestChange) -> str:
+    """Return a change as the manifest would have it: ``tolerance: {auto: 10}``."""
+    verb = "another entry in " if each.add else ""
+    return f"{verb}{plain(each.key, _NAME)}: {flow(each.value)}"
+
+
+def flow(value: object, depth: int = 0) -> str:
+    """Return data as YAML on one line."""
+    if depth > 8:
+        return "..."
+    if isinstance(value, dict):
+        pairs = (f"{plain(key, 60)}: {flow(each, depth + 1)}" for key, each in value.items())
+        return "{" + ", ".join(pairs) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(flow(each, depth + 1) for each in value) + "]"
+    if isinstance(value, str) and value.replace("_", "").replace("-", "").isalnum():
+        return plain(value, 60)
+    return plain(json.dumps(value), 60)
+
+
+def lines(audit: Audit) -> Iterator[str]:
+    """Yield what there is to say of an audit, the survivors first."""
+    yield headline(audit)
+    if audit.score is None:
+        return
+    survivors = audit.fate("survived")
+    for mutant in survivors[:SHOWN_SURVIVORS]:
+        yield f"survived: {survivor(mutant)}"
+        yield f"  {remedy(audit, mutant)}"
+    more = len(survivors) - SHOWN_SURVIVORS
+    if more > 0:
+        yield f"and {format_int(more)} more survivors"
+    if audit.kinds:
+        yield f"caught by kind: {kinds(audit)}"
+    yield tally(audit)
+
+
+FILTERS = {
+    "audit_headline": headline,
+    "audit_place": place,
+    "audit_remedy": remedy,
+    "audit_tally": tally,
+}
+"""What templates call these."""
