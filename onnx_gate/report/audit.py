@@ -80,8 +80,8 @@ class Share(_Frozen):
     """How many of the faults that count were caught, with the interval of 95 % (Wilson's)."""
 
     name: str
-    caught: int = Field(ge=0)
-    of: int = Field(ge=0)
+    caught: int
+    of: int
     low: float = 0.0
     high: float = 1.0
 

@@ -23,9 +23,13 @@ def headline(audit: Audit) -> str:
 
 def share(of: Share) -> str:
     """Return ``36 of 40 (90%; with 95% confidence 77% to 96%)``."""
-    percent = f"{of.caught / of.of:.0%}" if of.of else "0%"
     counted = f"{format_int(of.caught)} of {format_int(of.of)}"
-    return f"{counted} ({percent}; with 95% confidence {of.low:.0%} to {of.high:.0%})"
+    return f"{counted} ({percent(of)}%; with 95% confidence {of.low:.0%} to {of.high:.0%})"
+
+
+def percent(of: Share) -> str:
+    """Return the share as a whole number; a report may hold numbers that no float does."""
+    return format_int(of.caught * 100 // of.of) if of.of else "0"
 
 
 def tally(audit: Audit) -> str:
@@ -46,8 +50,11 @@ def tally(audit: Audit) -> str:
 
 def kinds(audit: Audit) -> str:
     """Return ``weights 5 of 5, precision 4 of 6``, the least caught first."""
-    ordered = sorted(audit.kinds, key=lambda each: each.caught / each.of if each.of else 1.0)
-    return ", ".join(f"{plain(each.name, 40)} {each.caught} of {each.of}" for each in ordered)
+    ordered = sorted(audit.kinds, key=lambda each: each.caught * 1000 // (each.of or 1))
+    return ", ".join(
+        f"{plain(each.name, 40)} {format_int(each.caught)} of {format_int(each.of)}"
+        for each in ordered
+    )
 
 
 def survivor(mutant: Mutant) -> str:
