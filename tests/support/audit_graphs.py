@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
@@ -43,7 +44,7 @@ class _Builder:
         self.tensors.append(numpy_helper.from_array(np.asarray(value, dtype), name))
         return name
 
-    def node(self, op_type: str, *inputs: str, output: str = "", **attributes: object) -> str:
+    def node(self, op_type: str, *inputs: str, output: str = "", **attributes: Any) -> str:
         output = output or f"v{len(self.nodes)}"
         name = f"{op_type}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(op_type, list(inputs), [output], name, **attributes))
