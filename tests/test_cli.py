@@ -71,7 +71,7 @@ def test_a_wrong_call_is_a_sentence_and_status_2(
     assert "Traceback" not in finished.stderr
 
 
-@pytest.mark.parametrize("format", ["terminal", "markdown", "html", "junit", "sarif", "json"])
+@pytest.mark.parametrize("format", ["terminal", "markdown", "html", "json"])
 def test_a_report_is_rendered_in_every_format(tmp_path: Path, format: str) -> None:
     write_text(tmp_path / "report.json", to_json(report()))
     finished = gate("report", "report.json", "--format", format, cwd=tmp_path)

@@ -160,7 +160,18 @@ def test_what_is_printed_can_be_pasted(verify_manifest: Callable[..., Run], proj
 @pytest.mark.slow
 def test_what_was_finished_when_it_was_interrupted_is_kept(folder: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "onnx_gate", "run", "--jobs", "1", "--format", "junit"],
+        [
+            sys.executable,
+            "-m",
+            "onnx_gate",
+            "run",
+            "--jobs",
+            "1",
+            "--format",
+            "terminal",
+            "-f",
+            "junit",
+        ],
         cwd=folder,
         env={**os.environ, "CI": "1"},
         stdout=subprocess.PIPE,

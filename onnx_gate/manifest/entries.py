@@ -442,6 +442,8 @@ class WaiverEntry(Entry):
     reason: fields.Words = Field(description="Why it is accepted, and where it is tracked.")
     ceiling: fields.Maybe[fields.NotNegative] = Field(
         default=None,
-        description="The largest absolute error that it forgives.",
+        description="The largest error that it forgives, in the unit of the report's column Error: "
+        "relative to the output's scale; of `cosine`, `top1` and `topk` what is lacking to 1, of "
+        "`snr_db` the noise over the signal.",
         json_schema_extra={"$comment": "default: any"},
     )

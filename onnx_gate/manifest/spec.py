@@ -271,7 +271,8 @@ class StepsSpec:
 class Waiver:
     """A known divergence: cases whose id matches the glob ``check`` do not fail through ``until``.
 
-    ``ceiling`` is the largest absolute error it forgives; ``None`` forgives any.
+    ``ceiling`` is the largest error it forgives, in the unit in which the report shows the error, and
+    of a cosine or an agreement what is lacking to 1; ``None`` forgives any.
     """
 
     check: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,8 @@ from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec, Waiver
 from onnx_gate.report.coverage import COMPARED
-from onnx_gate.report.model import Check, Verdict
+from onnx_gate.report.model import Check, Deviation, Verdict
+from onnx_gate.report.summary import number
 from onnx_gate.verify.experience import Experience
 from onnx_gate.verify.inputs.cases import matches
 from onnx_gate.verify.inputs.sizes import Sizes, sizes_label
@@ -270,44 +272,52 @@ def waive(
     judged: list[Check] = []
     for check in checks:
         if check.verdict == "diverged" and not check.advice:
-            for number, waiver in enumerate(spec.waivers):
+            for place, waiver in enumerate(spec.waivers):
                 if matches(check.case, waiver.check) and waiver.until >= today:
-                    used.add(number)
-                    if _forgives(waiver, check):
-                        check = check.model_copy(
-                            update={
-                                "verdict": "waived",
-                                "reason": f"{check.reason}; waived until {waiver.until}: "
-                                f"{waiver.reason}",
-                            }
-                        )
+                    used.add(place)
+                    check = _under(waiver, check)
+                    if check.verdict == "waived":
                         break
         judged.append(check)
     return tuple(judged), list(_waiver_notes(spec.waivers, used, checks, today))
 
 
+def _under(waiver: Waiver, check: Check) -> Check:
+    """Return a check that diverged as a waiver leaves it: forgiven, or too far off for that."""
+    upto = "" if waiver.ceiling is None else f"an error of up to {number(waiver.ceiling)} "
+    if not _forgives(waiver, check):
+        reason = f"{check.reason}; a waiver forgives {upto.strip()} alone"
+        return check.model_copy(update={"reason": reason})
+    reason = f"{check.reason}; waived {'for ' if upto else ''}{upto}until {waiver.until}: "
+    return check.model_copy(update={"verdict": "waived", "reason": reason + waiver.reason})
+
+
 def _forgives(waiver: Waiver, check: Check) -> bool:
     if waiver.ceiling is None:
         return True
-    return (
-        check.metrics is not None
-        and check.metrics.nonfinite == 0
-        and not math.isnan(check.metrics.max_abs)
-        and check.metrics.max_abs <= waiver.ceiling
-        and (check.steps is None or check.steps.max_abs <= waiver.ceiling)
-    )
+    if check.deviation is None or check.metrics is None or check.metrics.nonfinite:
+        return False
+    errors = [_error(check.deviation), *(check.steps.errors if check.steps is not None else ())]
+    return all(error <= waiver.ceiling for error in errors)
+
+
+def _error(deviation: Deviation) -> float:
+    """Return a deviation as an error, which is zero where both sides are equal."""
+    if deviation.measure == "cosine" or re.fullmatch(r"top\d+", deviation.measure):
+        return 1 - deviation.value
+    return 10 ** (-deviation.value / 20) if deviation.measure == "snr_db" else deviation.value
 
 
 def _waiver_notes(
     waivers: Iterable[Waiver], used: set[int], checks: Sequence[Check], today: datetime.date
 ) -> Iterable[Finding]:
-    for number, waiver in enumerate(waivers):
+    for place, waiver in enumerate(waivers):
         if waiver.until < today:
             yield codes.OG601.finding(
                 f"the waiver for {waiver.check} ended on {waiver.until} ({waiver.reason}): "
                 "it forgives nothing any more",
             )
-        elif number not in used and checks:
+        elif place not in used and checks:
             yield codes.OG602.finding(
                 f"the waiver for {waiver.check} was not needed ({waiver.reason}): remove it",
             )
