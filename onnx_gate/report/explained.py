@@ -7,7 +7,7 @@ from onnx_gate.report.command import replay_command, run_command
 from onnx_gate.report.diagnosis import Diagnosis
 from onnx_gate.report.model import Check, ModelResult, Report
 from onnx_gate.report.summary import failing, format_int
-from onnx_gate.report.versus import change_sentence
+from onnx_gate.report.versus import change_sentence, output_changes
 from onnx_gate.report.view import View
 from onnx_gate.text import plain
 
@@ -30,7 +30,7 @@ def explain(model: ModelResult, report: Report, check: Check | None = None) -> l
     if model.precision is not None:
         lines += precision.lines(model.precision)
     if report.baseline is not None and check is None:
-        lines.append(change_sentence(model))
+        lines += [change_sentence(model), *map(str, output_changes(model)[:_LINES])]
     lines += _commands(model, check, report)
     if model.error is not None:
         log = [f"log: {model.error.log}"] if model.error.log else []

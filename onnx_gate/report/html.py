@@ -26,7 +26,13 @@ from onnx_gate.report.coverage import describe
 from onnx_gate.report.drawing import Picture
 from onnx_gate.report.layout import slug
 from onnx_gate.report.model import Check, ModelResult, Report, Verdict
-from onnx_gate.report.versus import change_cell, change_sentence, check_change, tally
+from onnx_gate.report.versus import (
+    change_cell,
+    change_sentence,
+    check_change,
+    output_changes,
+    tally,
+)
 from onnx_gate.report.view import View
 from onnx_gate.text import plain, visible
 
@@ -162,7 +168,8 @@ def _facts(report: Report, model: ModelResult, where: str) -> Iterator[tuple[str
         yield "Fusion", _code(diagnosis.fused_by)
     yield "Line", _code(where or "not known")
     if report.baseline is not None:
-        yield "Against the base", escape(change_sentence(model))
+        lines = [change_sentence(model), *map(str, output_changes(model)[:_OPEN])]
+        yield "Against the base", Markup("<br>").join(lines)
     else:
         yield "Against the base", Markup("no base was given to compare with")
 

@@ -36,7 +36,13 @@ from onnx_gate.report.coverage import describe
 from onnx_gate.report.diagnosis import LayerCost, Source
 from onnx_gate.report.escape import code, fence, inline
 from onnx_gate.report.model import Change, Check, ModelResult, Problem, Report
-from onnx_gate.report.versus import change_cell, check_change, newly_passes
+from onnx_gate.report.versus import (
+    change_cell,
+    check_change,
+    newly_passes,
+    output_changes,
+    share_of_limit,
+)
 from onnx_gate.report.view import View, link
 
 __all__ = ["Page", "View", "render"]
@@ -141,6 +147,7 @@ class Page:
                 key=lambda f: f.severity != "error",
             ),
             compared=self._report.baseline is not None,
+            changes=output_changes(model) if self._report.baseline is not None else [],
             shown_checks=_SHOWN_CHECKS,
             folded_checks=_FOLDED_CHECKS,
             sentence=self._sentence(sentence.of_model(model, self._manifest)) if number else "",
@@ -369,6 +376,7 @@ def _environment() -> Environment:
         "source": _source,
         "decibels": _trusted(precision.decibels),
         "change_cell": _trusted(change_cell),
+        "share": _trusted(share_of_limit),
         "check_change": _trusted(check_change),
     }
     environment.globals |= {

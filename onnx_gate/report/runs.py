@@ -11,15 +11,13 @@ from typing import Literal
 
 from onnx_gate.report import summary
 from onnx_gate.report.model import Check, ModelResult, Report
+from onnx_gate.report.versus import GREW, NEAR, share_of_limit
 from onnx_gate.text import plain, quote
 
 State = Literal["pass", "diverged", "error"]
 
 _NAME = 60
 _NAMED = 5
-# A share of the limit that grew by less, or is still less, is no news: machines differ by as much.
-_GREW = 2.0
-_NEAR = 0.1
 _VERBS: Mapping[State, str] = {
     "diverged": "diverges",
     "error": "cannot be verified",
@@ -96,13 +94,6 @@ def join_runs(named: Sequence[tuple[str, Report]]) -> Runs:
         notes=(*notes, *order_note, *_oddities(reports)),
         latest=reports[-1],
     )
-
-
-def share_of_limit(share: float | None) -> str:
-    """Return how many times the limit a share is: ``0.4``, ``41``."""
-    if share is None:
-        return "not measured"
-    return "not finite" if math.isinf(share) or math.isnan(share) else summary.number(share)
 
 
 def sentences(history: Runs) -> list[str]:
@@ -235,10 +226,10 @@ def _worse(points: Sequence[Point | None]) -> tuple[int | None, int | None]:
         and before.share
         and after.share
         # What has come down again is not worse.
-        and (last.share or 0.0) >= max(_NEAR, _GREW * before.share)
+        and (last.share or 0.0) >= max(NEAR, GREW * before.share)
     ]
     factor, since, earlier = max(grown, default=(0.0, 0, 0))
-    return (since, earlier) if factor >= _GREW else (None, None)
+    return (since, earlier) if factor >= GREW else (None, None)
 
 
 def _last(series: Series) -> Point:

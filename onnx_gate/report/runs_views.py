@@ -13,6 +13,7 @@ from onnx_gate.report import html, runs, terminal
 from onnx_gate.report.columns import Column, Fitting, words
 from onnx_gate.report.escape import code, inline
 from onnx_gate.report.runs import Runs, Series
+from onnx_gate.report.versus import share_of_limit
 from onnx_gate.text import plain, printed
 
 _NAME = 200
@@ -138,7 +139,7 @@ def _line(series: Series, history: Runs) -> Markup:
 def _said(point: runs.Point | None) -> str:
     if point is None:
         return "is without it"
-    return runs.share_of_limit(point.share) if point.share is not None else point.state
+    return share_of_limit(point.share) if point.share is not None else point.state
 
 
 def _cells(series: Series, history: Runs) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from onnx_gate.report.coverage import describe
 from onnx_gate.report.diagnosis import Diagnosis
 from onnx_gate.report.explained import of_diagnosis
 from onnx_gate.report.model import ModelResult, Report
-from onnx_gate.report.versus import change_cell, change_sentence, tally
+from onnx_gate.report.versus import change_cell, change_sentence, output_changes, tally
 from onnx_gate.report.view import View
 from onnx_gate.text import printed
 
@@ -181,6 +181,8 @@ def _notes(report: Report, view: View, detail: int) -> list[Text]:
                 text.append(f"\n    {finding.code} {printed(finding.message, _LIMIT)}", style="")
         if report.baseline is not None:
             text.append(f"\n    {change_sentence(model)}")
+            for change in output_changes(model)[:_LINES]:
+                text.append(f"\n      {printed(change, _LIMIT)}")
         notes += [text, *_commands(model, manifest, view)]
     return notes
 

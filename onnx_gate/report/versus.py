@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from onnx_gate.report.model import Baseline, Check, ModelResult, Report, Verdict
 from onnx_gate.report.summary import (
@@ -13,8 +14,12 @@ from onnx_gate.report.summary import (
     percent,
     worst,
 )
-from onnx_gate.text import printed
+from onnx_gate.text import plain, printed
 
+_NAME, _CASE = 60, 80
+# A share of the limit that changed by less, or is less, is no news: machines differ by as much.
+GREW = 2.0
+NEAR = 0.1
 SAME, NEW, FIXED = "±0", "new", "fixed"
 _UP, _DOWN = "▲", "▼"
 _PAST: dict[Verdict, str] = {
@@ -58,6 +63,53 @@ def change_sentence(model: ModelResult) -> str:
         return f"{FIXED}: {before}"
     check = worst(model) if model.error is None else None
     return f"{before}: {check_change(check)}" if check is not None else before
+
+
+@dataclass(frozen=True)
+class OutputChange:
+    """What an output used of its limit in the baseline and uses now, each in its worst case there."""
+
+    output: str
+    before: float
+    now: float
+    case: str
+
+    def __str__(self) -> str:
+        """Return ``logits: was 0.4 of the limit, is 41 (edges/large/batch=2)``."""
+        shares = f"was {share_of_limit(self.before)} of the limit, is {share_of_limit(self.now)}"
+        return f"{plain(self.output, _NAME)}: {shares} ({plain(self.case, _CASE)})"
+
+
+def output_changes(model: ModelResult) -> list[OutputChange]:
+    """Return each output whose worst case is nearer to its limit or farther from it, the worst first.
+
+    Over the checks that the baseline has as well. What is far within the limit, then and now, is left
+    out, and so is what two machines may differ by.
+    """
+    shares: dict[str, list[tuple[float, float, str]]] = {}
+    for check in model.checks:
+        base = check.base.budget if check.base is not None else None
+        if not check.advice and check.budget is not None and base is not None:
+            shares.setdefault(check.output, []).append((check.budget, base, check.case))
+    changes = []
+    for output, known in shares.items():
+        now, _, case = max(known, key=lambda each: _size(each[0]))
+        before = max((base for _, base, _ in known), key=_size)
+        least, most = sorted((_size(now), _size(before)))
+        if most >= NEAR and least * GREW <= most and least != most:
+            changes.append(OutputChange(output, before, now, case))
+    return sorted(changes, key=lambda each: -_size(each.now))
+
+
+def share_of_limit(share: float | None) -> str:
+    """Return how many times the limit a share is: ``0.4``, ``41``."""
+    if share is None:
+        return "not measured"
+    return "not finite" if math.isinf(share) or math.isnan(share) else group_digits(share)
+
+
+def _size(share: float) -> float:
+    return math.inf if math.isnan(share) else share
 
 
 def tally(report: Report) -> str:
