@@ -189,6 +189,7 @@ def test_the_action_points_into_the_repository_that_is_checked_out(
     """With ``path:`` of the checkout and ``working-directory:``, neither of them the repository's root."""
     folder = _copy(repository, tmp_path / "checkout") / "sub" / "folder"
     shutil.move(folder.parents[1] / "onnx-gate-report", folder / "onnx-gate-report")
+    (tmp_path / "outputs").touch()
     done = subprocess.run(
         [sys.executable, "-I", str(ROOT / "entrypoint.py")],
         env={

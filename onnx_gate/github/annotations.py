@@ -9,9 +9,9 @@ from itertools import islice
 
 from onnx_gate.findings.codes import code_of
 from onnx_gate.findings.finding import Finding
-from onnx_gate.report import diagnosed, locations, summary
+from onnx_gate.report import locations, summary
+from onnx_gate.report.explained import explain
 from onnx_gate.report.model import Change, ModelResult, Problem, Report
-from onnx_gate.report.versus import change_sentence
 from onnx_gate.text import COMMAND_LIMIT as MESSAGE_LIMIT
 from onnx_gate.text import plain, workflow_command
 
@@ -79,7 +79,7 @@ def _models(report: Report, manifest: str, level: str, required: bool) -> Iterat
     for model in models:
         location = locations.of_model(model, manifest) or locations.of_entry(model, manifest)
         title = f"{plain(model.name, _NAME_LIMIT)} {_ENDS[model.verdict]}"
-        message = _failure(model, compared=report.baseline is not None)
+        message = _failure(model, report, manifest)
         yield command(level, message, title, location)
     for model in models:
         errors = (f for f in model.findings if f.severity == "error")
@@ -96,21 +96,11 @@ def _findings(
         yield command(level, finding.message, title, location)
 
 
-def _failure(model: ModelResult, compared: bool) -> str:
-    before = [change_sentence(model)] if compared else []
-    if model.error is not None:
-        return "\n".join([f"{model.error.code}: {model.error.message[:MESSAGE_LIMIT]}", *before])
-    lines = [summary.model_line(model), *before]
-    if model.diagnosis is not None:
-        lines.append(diagnosed.sentence(model.diagnosis))
-        if model.diagnosis.node is not None:
-            node = model.diagnosis.node
-            where = f" in {node.module[:MESSAGE_LIMIT]}" if node.module else ""
-            lines.append(f"First wrong at {node.op_type[:_NAME_LIMIT]}{where}.")
+def _failure(model: ModelResult, report: Report, manifest: str) -> str:
+    lines = explain(model, report, manifest=manifest)
     errors = [f for f in model.findings if f.severity == "error"]
     lines += [f"{f.code}: {summary.first_line(f.message)}" for f in errors[:_MESSAGE_LINES]]
-    # Where nothing was compared, the line about the model is its first finding already.
-    return "\n".join(dict.fromkeys(lines))
+    return "\n".join(lines)
 
 
 def _problem(problem: Problem, location: locations.Location | None) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
+
 from onnx_gate.report import diagnosed, locations, precision, sentence
 from onnx_gate.report.command import replay_command, run_command
 from onnx_gate.report.diagnosis import Diagnosis
 from onnx_gate.report.model import Check, ModelResult, Report
-from onnx_gate.report.summary import failing, format_int
+from onnx_gate.report.summary import failing, format_int, outcome
 from onnx_gate.report.versus import change_sentence, output_changes
 from onnx_gate.report.view import View
 from onnx_gate.text import plain
@@ -15,26 +17,34 @@ _LINE = 1000
 _LINES = 40
 
 
-def explain(model: ModelResult, report: Report, check: Check | None = None) -> list[str]:
+def explain(
+    model: ModelResult, report: Report, check: Check | None = None, manifest: str | None = None
+) -> list[str]:
     """Return the sentence about a model, or one ``check`` of it, and everything that explains it.
 
     Then the message and the end of the log of an error, how the model stands against the baseline,
-    and the commands that show it again.
+    and the commands that show it again. ``manifest`` is the manifest's path in the repository where
+    that is not the report's.
     """
-    manifest = report.manifest.path
+    manifest = manifest or report.manifest.path
     lines = [str(sentence.of_model(model, manifest, check))]
     if model.error is not None:
-        lines += [f"{model.error.kind}: {model.error.code}", *model.error.message.splitlines()]
+        message = model.error.message.splitlines()
+        told = bool(message) and plain(message[0]) in lines[0]
+        lines += [f"{model.error.kind}: {model.error.code}", *message[told:]]
+    elif check is None:
+        lines.append(outcome(model))
     if model.diagnosis is not None:
         lines += of_diagnosis(model.diagnosis, manifest)
     if model.precision is not None:
         lines += precision.lines(model.precision)
     if report.baseline is not None and check is None:
         lines += [change_sentence(model), *map(str, output_changes(model)[:_LINES])]
-    lines += _commands(model, check, report)
+    lines += _commands(model, check, report, manifest)
     if model.error is not None:
-        log = [f"log: {model.error.log}"] if model.error.log else []
-        lines += [*log, *(f"| {line}" for line in model.error.tail[-_LINES:])]
+        log = model.error.log
+        lines += [f"log: {PurePosixPath(report.folder, log)}"] if log else []
+        lines += [*(f"| {line}" for line in model.error.tail[-_LINES:])]
     shown = [plain(line, _LINE) for line in lines[: 4 * _LINES]]
     return [line for line in shown if line]
 
@@ -59,10 +69,10 @@ def of_diagnosis(diagnosis: Diagnosis, manifest: str) -> list[str]:
     return [*lines, diagnosis.note] if diagnosis.note else lines
 
 
-def _commands(model: ModelResult, check: Check | None, report: Report) -> list[str]:
+def _commands(model: ModelResult, check: Check | None, report: Report, manifest: str) -> list[str]:
     view = View(output=report.folder)
     repro = model.diagnosis.repro if model.diagnosis is not None else None
     replay = replay_command(repro, view)
     bad = [check] if check is not None else failing(model)
-    again = run_command(report.manifest.path, model, bad, view)
+    again = run_command(manifest, model, bad, view)
     return [f"replay: {replay}", f"again: {again}"] if replay else [f"again: {again}"]

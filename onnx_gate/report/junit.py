@@ -6,6 +6,7 @@ an attribute of the suite, and the line is in the text.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from xml.etree import ElementTree as ET
 
@@ -85,9 +86,13 @@ def _cases(model: ModelResult, report: Report) -> Iterable[ET.Element]:
         case = _case(model, "verify")
         _failure(case, model, "error", model.error.kind, explain(model, report))
         yield case
+    seen: Counter[str] = Counter()
     for finding in model.findings:
         if finding.severity == "error":
-            case = _case(model, finding.code)
+            seen[finding.code] += 1
+            # A case is known by its name: of two that have the same, one would be lost.
+            number = seen[finding.code]
+            case = _case(model, finding.code if number == 1 else f"{finding.code} {number}")
             _failure(case, model, "failure", finding.code, _of_finding(finding, report))
             yield case
     for check in model.checks:

@@ -57,8 +57,9 @@ _CODES = 20
 _VALUE_LIMIT = 800
 
 
-def render(report: Report, view: View = View()) -> str:
+def render(report: Report, view: View | None = None) -> str:
     """Return Markdown that GitHub renders: verdict, table, and what is behind each failure."""
+    view = view or View(output=report.folder)
     return Page(report, view).render(view.level)
 
 

@@ -378,9 +378,8 @@ class Report(_Frozen):
     def __str__(self) -> str:
         """Return what the command line prints of it."""
         from onnx_gate.report import terminal
-        from onnx_gate.report.view import View
 
-        return terminal.render(self, View(output=self._folder))
+        return terminal.render(self)
 
     def __repr__(self) -> str:
         """Return one line: the verdict and the count."""

@@ -33,9 +33,9 @@ _LINES = 40
 _STYLES = {"pass": "green", "diverged": "red", "error": "magenta"}
 
 
-def render(report: Report, view: View = View(), detail: int = NORMAL) -> str:
+def render(report: Report, view: View | None = None, detail: int = NORMAL) -> str:
     """Return the table as plain text, ``WIDTH`` columns wide."""
-    return plain_text(renderable(report, view, detail))
+    return plain_text(renderable(report, view or View(output=report.folder), detail))
 
 
 def plain_text(shown: RenderableType) -> str:

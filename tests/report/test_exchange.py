@@ -28,6 +28,7 @@ from tests.support.report.scenes import (
     loosened,
     model,
     passing,
+    sharded,
     timed,
     whole,
 )
@@ -71,6 +72,7 @@ REPORTS: dict[str, Callable[[], Report]] = {
         loosened,
         compared,
         timed,
+        sharded,
         many,
         waived,
         empty,
@@ -107,6 +109,8 @@ def test_every_report_is_valid_and_none_that_fails_is_green(name: str) -> None:
     for rule in run["tool"]["driver"]["rules"]:
         assert rule["helpUri"].startswith("https://")
     assert len(junit.render(shown)) < 10**6
+    names = [(case.get("classname"), case.get("name")) for case in root.iter("testcase")]
+    assert len(set(names)) == len(names) or name.startswith("hostile")
 
 
 def test_a_failure_says_what_is_wrong_where_and_how_to_see_it_again() -> None:
