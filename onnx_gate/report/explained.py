@@ -31,7 +31,7 @@ def explain(
     if model.error is not None:
         message = model.error.message.splitlines()
         told = bool(message) and plain(message[0]) in lines[0]
-        lines += [f"{model.error.kind}: {model.error.code}", *message[told:]]
+        lines += [f"{model.error.kind}: {model.error.code}", *message[told:][:_LINES]]
     elif check is None:
         lines.append(outcome(model))
     if model.diagnosis is not None:
