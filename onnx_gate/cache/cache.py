@@ -295,11 +295,13 @@ def open_cache(
     cases: tuple[str, ...],
     today: datetime.date,
     variables: Mapping[str, str],
+    versions: Mapping[str, str],
 ) -> StoredCache:
     """Open the cache in ``folder`` for the manifest in ``workspace``.
 
     ``own`` are further folders that this run writes to; ``variables`` are those of the gate's
-    environment, which models see where ``launch`` has none of its own. Raises ``Unusable``.
+    environment, which models see where ``launch`` has none of its own; ``versions`` are of what
+    runs beside them. Raises ``Unusable``.
     """
     seen = launch.environment if launch.environment is not None else variables
     if tracked(folder):
@@ -323,6 +325,7 @@ def open_cache(
         raise Unusable(str(error)) from error
     confined = launch.policy.landlock if launch.policy is not None else None
     environment |= variables_that_matter(seen)
+    environment |= versions
     environment |= {
         "the number of threads": str(threads),
         "the sandbox": f"{launch.owner is not None} {confined}",

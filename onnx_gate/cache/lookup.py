@@ -64,8 +64,12 @@ def use_cache(
     threads: int,
     cases: tuple[str, ...],
     today: datetime.date,
+    versions: Mapping[str, str],
 ) -> Cache:
-    """Return the cache in ``folder``, or one that knows nothing and notes why that is."""
+    """Return the cache in ``folder``, or one that knows nothing and notes why that is.
+
+    ``versions`` are of what runs beside the models.
+    """
     try:
         return open_cache(
             folder,
@@ -76,6 +80,7 @@ def use_cache(
             cases=cases,
             today=today,
             variables=dict(os.environ),
+            versions=versions,
         )
     except Unusable as error:
         return Cache(f"cache: {folder} is not used: {error}")

@@ -151,6 +151,8 @@ OG306 = Code("OG306", ("note",), about_file=True)
 OG307 = Code("OG307", ("error",), about_file=True)
 OG309 = Code("OG309", ("note",), about_file=True)
 OG310 = Code("OG310", kinds=("crashed",))
+OG320 = Code("OG320", ("note",), about_file=True)
+OG321 = Code("OG321", kinds=("crashed",))
 
 # Verdicts.
 OG401 = Code("OG401", ("warning",))

@@ -18,6 +18,7 @@ from onnx_gate.cache.cache import Cache
 from onnx_gate.cache.lookup import CachedResults, look_up, use_cache
 from onnx_gate.files import plain_files_only, remove_tree
 from onnx_gate.findings import codes
+from onnx_gate.gate import services
 from onnx_gate.gate.journal import Journal
 from onnx_gate.gate.keep_repro import keep_repro
 from onnx_gate.gate.progress import Progress
@@ -135,7 +136,7 @@ def run(
     if options.launch.forked:
         threads = 1  # of a pool of threads, none comes along
     layout = Layout(options.output)
-    cache = _open_cache(manifest, options, threads)
+    cache = _open_cache(manifest, options, threads, specs)
     audits = options.audit is not None
     known = look_up(cache, specs, layout, keep_models=options.keep_models, verdicts=not audits)
     journal = Journal(options.journal if audits else None)
@@ -158,16 +159,18 @@ def run(
                     models.ended(spec.name, _not_started(error))
         if wanted:
             cache.watch()
-            run_tasks(
-                wanted,
-                WORKER,
-                jobs=jobs,
-                on_event=models.reported,
-                preload=PRELOAD,
-                on_start=models.started,
-                on_end=models.ended,
-                launch=options.launch,
-            )
+            asked = [spec for spec in specs if spec.name not in models.results]
+            with services.running(asked, options.launch) as launch:
+                run_tasks(
+                    wanted,
+                    WORKER,
+                    jobs=jobs,
+                    on_event=models.reported,
+                    preload=PRELOAD,
+                    on_start=models.started,
+                    on_end=models.ended,
+                    launch=launch,
+                )
     except KeyboardInterrupt:
         interrupted = True
         lost = _unverified(codes.OG506, "interrupted before this model had a verdict")
@@ -393,7 +396,9 @@ def _share_cores(jobs: int, models: int) -> tuple[int, int]:
     return jobs, max(1, cores // jobs)
 
 
-def _open_cache(manifest: Manifest, options: Options, threads: int) -> Cache:
+def _open_cache(
+    manifest: Manifest, options: Options, threads: int, specs: Sequence[ModelSpec]
+) -> Cache:
     if options.cache is None:
         return Cache()
     return use_cache(
@@ -404,6 +409,7 @@ def _open_cache(manifest: Manifest, options: Options, threads: int) -> Cache:
         threads=threads,
         cases=options.cases,
         today=today(),
+        versions=services.versions(specs),
     )
 
 

@@ -104,6 +104,7 @@ def opened(repository: Repository, today: datetime.date = TODAY, **variables: st
         cases=(),
         today=today,
         variables=dict(os.environ) | variables,
+        versions={},
     )
 
 
@@ -416,6 +417,7 @@ def test_a_folder_that_is_no_cache_is_left_alone(repository: Repository, tmp_pat
                 cases=(),
                 today=TODAY,
                 variables={},
+                versions={},
             )
     assert [path.name for path in foreign.iterdir()] == ["thesis.txt"]
     done = gate(repository.folder, "--cache", str(foreign), "--model", "alone")

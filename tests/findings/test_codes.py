@@ -12,7 +12,14 @@ from onnx_gate.findings import CATALOGUE, Entry, explanation
 from onnx_gate.findings.explain import WIDTH, plain
 from onnx_gate.report.model import ModelResult
 from tests.support.gate import ROOT, Run
-from tests.support.triggers import APPEARS_ELSEWHERE, ELSEWHERE, MERGED, RUNS, TRIGGERS
+from tests.support.triggers import (
+    APPEARS_ELSEWHERE,
+    ELSEWHERE,
+    MERGED,
+    OPTIONAL,
+    RUNS,
+    TRIGGERS,
+)
 
 _NUMBER = re.compile(r"\d[\d.]*(?:e[+-]?\d+)?")
 
@@ -34,8 +41,9 @@ def like(message: str) -> re.Pattern[str]:
 
 def test_every_code_has_a_trigger_an_entry_and_a_page() -> None:
     pages = {page.stem for page in (ROOT / "docs" / "findings").glob("OG*.md")}
-    assert set(TRIGGERS) | set(MERGED) == set(CATALOGUE) == pages
+    assert set(TRIGGERS) | set(MERGED) | set(OPTIONAL) == set(CATALOGUE) == pages
     assert set(ELSEWHERE) <= set(CATALOGUE)
+    assert all(code in (ROOT / test).read_text() for code, test in OPTIONAL.items())
 
 
 @pytest.mark.parametrize("code", TRIGGERS)

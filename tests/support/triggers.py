@@ -127,3 +127,9 @@ APPEARS_ELSEWHERE = {
         "tests/diagnose/test_reduced.py",
     ),
 }
+
+# Codes of runtimes that are not installed everywhere, and the test that brings each about.
+OPTIONAL = {
+    "OG320": "tests/runtimes/test_web.py",
+    "OG321": "tests/runtimes/test_web.py",
+}

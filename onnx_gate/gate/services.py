@@ -1,0 +1,81 @@
+"""What the runtimes of a run share, such as one browser: started once, before any model's process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from importlib.metadata import entry_points
+from typing import Protocol
+
+from onnx_gate.manifest import ModelSpec
+from onnx_gate.workers.launch import Launch
+
+ENTRY_POINT_GROUP = "onnx_gate.services"
+
+
+class Service(Protocol):
+    """Something that runs beside the models' processes, registered under its runtime's name.
+
+    Its class is called to start it and raises ``OSError`` where it cannot; sessions of the runtime
+    find it by ``variables``, and say themselves what is wrong where there is none. ``versions`` are
+    what verdicts rest on that no Python package has the version of.
+    """
+
+    variables: Mapping[str, str]
+
+    def __init__(self, launch: Launch) -> None:
+        """Start it."""
+
+    @staticmethod
+    def versions() -> Mapping[str, str]:
+        """Return a version or a digest for each thing that the numbers depend on."""
+        ...
+
+    def close(self) -> None:
+        """End it, and all that came from it."""
+        ...
+
+
+def versions(models: Iterable[ModelSpec]) -> dict[str, str]:
+    """Return what the verdicts of these models rest on in the services of their runtimes."""
+    return {name: value for kind in _kinds(models) for name, value in kind.versions().items()}
+
+
+@contextmanager
+def running(models: Iterable[ModelSpec], launch: Launch) -> Iterator[Launch]:
+    """Run the services of the models' runtimes, and yield how models are started beside them."""
+    with ExitStack() as stack:
+        variables: dict[str, str] = {}
+        for kind in _kinds(models):
+            with suppress(OSError):
+                service = kind(launch)
+                stack.callback(service.close)
+                variables |= service.variables
+        # A fork of this process has its environment, whatever the launch says.
+        stack.enter_context(_set(variables))
+        if launch.environment is not None:
+            launch = replace(launch, environment={**launch.environment, **variables})
+        yield launch
+
+
+def _kinds(models: Iterable[ModelSpec]) -> Iterator[type[Service]]:
+    names = {runtime.name for model in models for runtime in model.runtimes}
+    for entry in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda entry: entry.name):
+        if entry.name in names:
+            yield entry.load()
+
+
+@contextmanager
+def _set(variables: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -1,0 +1,206 @@
+"""ONNX Runtime Web in a headless Chromium: WebGPU, or WebAssembly.
+
+No Node and no driver is needed: a page of ours loads the files of the npm package, and Chromium is
+spoken to over a pipe. The model goes to the page by HTTP on the loopback, so that one of any size
+is streamed, and tensors as bytes. One browser serves all models of a run; ``broker.py`` says how it
+keeps them apart.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnx.external_data_helper import _get_all_tensors, uses_external_data
+
+from onnx_gate.errors import GateError
+from onnx_gate.findings import codes
+from onnx_gate.findings.finding import Finding
+from onnx_gate.manifest import RuntimeSpec
+from onnx_gate.runtimes.base import Array, Refusal, ValueInfo
+from onnx_gate.runtimes.onnxruntime_errors import load_problem, refusal
+from onnx_gate.runtimes.web import frames, wire
+from onnx_gate.runtimes.web.placement import Placement, placement_of
+from onnx_gate.runtimes.web.service import connect
+
+# The file of the package that has a provider: what 'onnxruntime-web/webgpu' and '/wasm' import.
+_MODULES = {"webgpu": "ort.webgpu.bundle.min.mjs", "wasm": "ort.wasm.bundle.min.mjs"}
+_DEFAULT = "webgpu"
+_LEVELS = {"off": "disabled", "basic": "basic", "extended": "extended", "all": "all"}
+_SHOWN = 5
+# What ONNX Runtime Web puts before ONNX Runtime's own sentence.
+_PREFIX = re.compile(r"^.*?ERROR_CODE: \d+, ERROR_MESSAGE: ", re.S)
+
+
+class WebRuntime:
+    """``name: web`` of a manifest."""
+
+    def open(self, model: Path, spec: RuntimeSpec, threads: int) -> WebSession:
+        """Load ``model`` into a page of its own; see ``Runtime.open``.
+
+        ``options`` are ONNX Runtime Web's ``SessionOptions``; ``module`` among them is the file of
+        the package to import.
+        """
+        provider = spec.provider or _DEFAULT
+        if provider not in _MODULES:
+            raise codes.OG301.error(
+                f"{spec.label}: ONNX Runtime Web is run here with the providers "
+                f"{' and '.join(_MODULES)}, not with {provider!r}"
+            )
+        session = WebSession(model, spec, provider, threads)
+        try:
+            session.start()
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def environment(self) -> dict[str, Any]:
+        """Return the versions of browser and package, as far as there are any."""
+        try:
+            with connect() as connection:
+                frames.send(connection, frames.JOB, json.dumps({"files": 0}).encode())
+                kind, body = frames.receive(connection)
+        except (OSError, EOFError):
+            return {}
+        return dict(json.loads(body)) if kind == frames.MESSAGE else {}
+
+
+class WebSession:
+    """One model in one page. ``findings`` says which nodes did not run on the provider."""
+
+    def __init__(self, model: Path, spec: RuntimeSpec, provider: str, threads: int) -> None:
+        self._model, self._spec, self._provider, self._threads = model, spec, provider, threads
+        self._connection: socket.socket | None = None
+        self.inputs: tuple[ValueInfo, ...] = ()
+        self.outputs: tuple[ValueInfo, ...] = ()
+        self.findings: tuple[Finding, ...] = ()
+
+    def start(self) -> None:
+        """Open the page; raises ``GateError`` where it, or the model in it, cannot be had."""
+        external = _external_files(self._model)
+        try:
+            self._connection = connect()
+            files = [self._model, *(self._model.parent / path for path in external)]
+            job = {**self._job(), "files": len(files), "external": external}
+            frames.send(self._connection, frames.JOB, json.dumps(job).encode())
+            for path in files:
+                with path.open("rb") as file:
+                    frames.send_file(self._connection, file.fileno())
+        except OSError as error:
+            raise codes.OG302.error(f"{self._spec.label}: no browser: {error}") from error
+        header, _ = self._receive()
+        if "error" in header:
+            raise self._load_error(header)
+        self.inputs, self.outputs = _infos(header["inputs"]), _infos(header["outputs"])
+        if self._provider != "wasm":
+            self._look_at(placement_of(header["lines"], self._model))
+
+    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
+        """Run once; raises ``Refusal`` with ONNX Runtime's own sentence."""
+        assert self._connection is not None
+        for name, array in feeds.items():
+            if array.dtype.name not in wire.DTYPES:
+                raise Refusal(f"{name} is {array.dtype.name}, which a browser has no array for")
+        with suppress(OSError):  # why the page has ended is there to be received
+            frames.send(self._connection, frames.MESSAGE, wire.encode(feeds))
+        header, arrays = self._receive()
+        if "error" in header:
+            raise refusal(Exception(_bare(header["error"])))
+        by_name = dict(zip((t["name"] for t in header["tensors"]), arrays, strict=True))
+        return [by_name[value.name] for value in self.outputs]
+
+    def close(self) -> None:
+        """Have the page closed."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _job(self) -> dict[str, Any]:
+        spec = self._spec
+        options = dict(spec.options)
+        module = options.pop("module", _MODULES[self._provider])
+        if spec.optimization is not None:
+            options["graphOptimizationLevel"] = _LEVELS[spec.optimization]
+        if spec.session_options:
+            options["extra"] = dict(spec.session_options)
+        provider = {"name": self._provider, **spec.provider_options}
+        options["executionProviders"] = [provider]
+        return {"module": module, "threads": self._threads, "options": options}
+
+    def _receive(self) -> tuple[Mapping[str, Any], Sequence[Array]]:
+        """Return the page's next message; raises ``GateError`` where there will be none."""
+        assert self._connection is not None
+        label = self._spec.label
+        try:
+            kind, body = frames.receive(self._connection)
+            if kind == frames.MESSAGE:
+                return wire.decode(body)
+            failure = json.loads(body)
+        except (EOFError, wire.WireError) as error:
+            raise codes.OG321.error(f"{label}: the browser has ended: {error}") from error
+        code = codes.OG302 if failure["kind"] == "missing" else codes.OG321
+        raise code.error(f"{label}: {failure['message']}")
+
+    def _load_error(self, header: Mapping[str, Any]) -> GateError:
+        label, words = self._spec.label, _bare(str(header["error"]))
+        if header["stage"] == "import":
+            module = self._job()["module"]
+            return codes.OG302.error(
+                f"{label}: the browser cannot import {module!r} from onnxruntime-web's folder dist; "
+                "another version of the package, or another module, has to be there"
+            )
+        version = str(header["version"])
+        code, text = load_problem(Exception(words), self._model, version, self._provider)
+        return code.error(f"{label}: {text}")
+
+    def _look_at(self, placement: Placement) -> None:
+        """Say, or refuse, what does not run on the provider."""
+        if not placement.total:
+            raise codes.OG301.error(
+                f"{self._spec.label}: ONNX Runtime Web does not say where its nodes run"
+            )
+        elsewhere = placement.elsewhere
+        if not elsewhere:
+            return
+        shown = ", ".join(f"{node.op_type} {node.name!r}" for node in elsewhere[:_SHOWN])
+        more = f" and {len(elsewhere) - _SHOWN} more" if len(elsewhere) > _SHOWN else ""
+        message = (
+            f"{self._spec.label}: {len(elsewhere)} of {placement.total} nodes run in WebAssembly "
+            f"and not on {self._provider}: {shown}{more}"
+        )
+        if self._spec.strict:
+            raise codes.OG301.error(f"{message}; strict: true refuses that")
+        nodes = [{"name": node.name, "op_type": node.op_type} for node in elsewhere]
+        data = {"runtime": self._spec.label, "nodes": nodes, "total": placement.total}
+        self.findings = (codes.OG320.finding(message, data=data),)
+
+
+def _bare(message: str) -> str:
+    return _PREFIX.sub("", message)
+
+
+def _infos(values: Sequence[Mapping[str, Any]]) -> tuple[ValueInfo, ...]:
+    return tuple(ValueInfo(v["name"], v["dtype"], tuple(v["shape"])) for v in values)
+
+
+def _external_files(model: Path) -> list[str]:
+    """Return the files that a model's weights are in, as it names them."""
+    try:
+        graph = onnx.load(str(model), load_external_data=False)
+    except Exception:  # the engine says it better
+        return []
+    names = {
+        entry.value
+        for tensor in _get_all_tensors(graph)
+        if uses_external_data(tensor)
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+    return sorted(names)

@@ -1,0 +1,311 @@
+"""ONNX Runtime Web in a real Chromium: what it computes, what it refuses, and what it leaves."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import psutil
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from onnx_gate.errors import GateError
+from onnx_gate.manifest import RuntimeSpec
+from onnx_gate.report.io import read_report
+from onnx_gate.runtimes.base import Array, Refusal, Session
+from onnx_gate.runtimes.web import package, service
+from onnx_gate.runtimes.web.chromium import find_chromium
+from onnx_gate.runtimes.web.runtime import WebRuntime
+from onnx_gate.runtimes.web.wire import DTYPES
+from tests.support.browser import needs_browser
+from tests.support.gate import gate
+
+pytestmark = [needs_browser, pytest.mark.slow, pytest.mark.timeout(300)]
+
+WASM = RuntimeSpec("web", "wasm")
+WEBGPU = RuntimeSpec("web", "webgpu")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[service.BrowserService]:
+    """One browser for the sessions of this process."""
+    running = service.BrowserService()
+    os.environ.update(running.variables)
+    yield running
+    for name in running.variables:
+        del os.environ[name]
+    running.close()
+
+
+Open = Callable[..., Session]
+
+
+@pytest.fixture
+def open_web(browser: service.BrowserService) -> Iterator[Open]:
+    sessions = []
+
+    def opened(path: Path, spec: RuntimeSpec = WASM) -> Session:
+        sessions.append(WebRuntime().open(path, spec, 1))
+        return sessions[-1]
+
+    yield opened
+    for session in sessions:
+        session.close()
+
+
+Declared = tuple[int, list[Any]]
+
+
+def save(
+    path: Path,
+    nodes: list[onnx.NodeProto],
+    inputs: Mapping[str, Declared],
+    outputs: Mapping[str, Declared],
+    stored: Mapping[str, Array] | None = None,
+) -> Path:
+    def infos(values: Mapping[str, Declared]) -> list[onnx.ValueInfoProto]:
+        return [
+            helper.make_tensor_value_info(n, kind, shape) for n, (kind, shape) in values.items()
+        ]
+
+    initializers = [numpy_helper.from_array(a, name) for name, a in (stored or {}).items()]
+    graph = helper.make_graph(nodes, "g", infos(inputs), infos(outputs), initializers)
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("com.example", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
+    return path
+
+
+def test_every_dtype_scalars_and_empty_tensors_arrive(open_web: Open, tmp_path: Path) -> None:
+    kinds = {d: helper.np_dtype_to_tensor_dtype(np.dtype(d)) for d in sorted(DTYPES)}
+    path = save(
+        tmp_path / "identity.onnx",
+        [helper.make_node("Identity", [f"in_{d}"], [f"out_{d}"]) for d in kinds]
+        + [helper.make_node("Identity", ["scalar"], ["scalar_out"])],
+        {**{f"in_{d}": (kind, ["n", 3]) for d, kind in kinds.items()}, "scalar": (1, [])},
+        {**{f"out_{d}": (kind, ["n", 3]) for d, kind in kinds.items()}, "scalar_out": (1, [])},
+    )
+    session = open_web(path)
+    assert [value.dtype for value in session.inputs] == [*kinds, "float32"]
+    assert session.inputs[0].shape == ("n", 3)
+    for n in (2, 0):
+        feeds = {f"in_{d}": (np.arange(n * 3) % 2).reshape(n, 3).astype(d) for d in kinds}
+        answers = session.run({**feeds, "scalar": np.array(1.5, np.float32)})
+        for fed, answer in zip(feeds.values(), answers, strict=False):
+            assert (fed.dtype, fed.shape) == (answer.dtype, answer.shape)
+            np.testing.assert_array_equal(fed, answer)
+        np.testing.assert_array_equal(answers[-1], np.array(1.5, np.float32), strict=True)
+
+
+def matmul(path: Path, op_type: str = "MatMul", domain: str = "") -> Path:
+    return save(
+        path,
+        [
+            helper.make_node(op_type, ["x", "w"], ["y"], "product", domain=domain),
+            helper.make_node("NonZero", ["y"], ["z"], "positions"),
+        ],
+        {"x": (TensorProto.FLOAT, ["batch", 4])},
+        {"y": (TensorProto.FLOAT, ["batch", 3]), "z": (TensorProto.INT64, [2, None])},
+        {"w": np.arange(12, dtype=np.float32).reshape(4, 3)},
+    )
+
+
+def test_webgpu_computes_and_says_what_it_does_not(open_web: Open, tmp_path: Path) -> None:
+    path = matmul(tmp_path / "m.onnx")
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    session = open_web(path, WEBGPU)
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    product, positions = session.run({"x": x})
+    np.testing.assert_allclose(product, x @ np.arange(12, dtype=np.float32).reshape(4, 3))
+    assert positions.shape == (2, 6)
+    (finding,) = session.findings  # type: ignore[attr-defined]
+    assert finding.code == "OG320"
+    assert finding.data["nodes"] == [{"name": "positions", "op_type": "NonZero"}]
+    with pytest.raises(Refusal, match="x is 5 on axis 1") as refused:
+        session.run({"x": np.zeros((2, 5), np.float32)})
+    assert refused.value.data == {"input": "x", "axis": 1, "expected": 4}
+    with pytest.raises(Refusal, match="str"):
+        session.run({"x": np.array(["a"])})
+    with pytest.raises(GateError, match="strict") as error:
+        open_web(path, RuntimeSpec("web", "webgpu", strict=True))
+    assert error.value.code == "OG301"
+
+
+@pytest.mark.parametrize(
+    ("spec", "code", "words"),
+    [
+        (RuntimeSpec("web", "webgl"), "OG301", "webgpu and wasm"),
+        (RuntimeSpec("web", options={"module": "none.mjs"}), "OG302", "'none.mjs'"),
+        (WASM, "OG202", "it does not know Product of the domain 'com.example'"),
+    ],
+    ids=["provider", "module", "operator"],
+)
+def test_what_cannot_be_had_is_an_error_with_a_remedy(
+    open_web: Open, tmp_path: Path, spec: RuntimeSpec, code: str, words: str
+) -> None:
+    path = matmul(tmp_path / "m.onnx", "Product", "com.example")
+    with pytest.raises(GateError) as error:
+        open_web(path, spec)
+    assert (error.value.code, words in error.value.message) == (code, True), error.value.message
+
+
+def test_a_page_that_crashes_is_its_sessions_error_alone(
+    browser: service.BrowserService, open_web: Open, tmp_path: Path
+) -> None:
+    path = matmul(tmp_path / "m.onnx")
+    x = {"x": np.ones((1, 4), np.float32)}
+    first = open_web(path)
+    before = set(renderers(browser.pid))
+    second = open_web(path)
+    for process in set(renderers(browser.pid)) - before:
+        process.kill()
+    with pytest.raises(GateError, match="has crashed") as error:
+        second.run(x)
+    assert error.value.code == "OG321"
+    assert len(first.run(x)) == len(open_web(path).run(x)) == 2
+
+
+def renderers(pid: int) -> list[psutil.Process]:
+    family = psutil.Process(pid).children(recursive=True)
+    return [p for p in family if "--type=renderer" in _command(p)]
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+MODELS = """
+from torch import nn
+
+def mlp():
+    return nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
+
+def cnn():
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+"""
+MANIFEST = """
+version: 1
+suites: {few: {random: normal, count: 1}}
+dims: {batch: [1, 3]}
+defaults: {suites: [few], runtimes: [onnxruntime, web, {name: web, provider: wasm}]}
+models:
+  mlp: {model: "models.py:mlp", inputs: {x: "float32[batch, 8]"}}
+  cnn: {model: "models.py:cnn", inputs: {x: "float32[batch, 3, 8, 8]"}}
+"""
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(package.VARIABLE, str(package.find_package().dist.parent))
+    (tmp_path / "models.py").write_text(MODELS)
+    (tmp_path / "onnx-gate.yml").write_text(MANIFEST)
+    return tmp_path
+
+
+def test_one_browser_serves_all_models_and_leaves_nothing(
+    workspace: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = workspace / "chromium"
+    counted.write_text(f'#!/bin/sh\necho >> {workspace}/starts\nexec "{find_chromium()}" "$@"\n')
+    counted.chmod(0o755)
+    monkeypatch.setenv("CHROME_PATH", str(counted))
+    finished = gate("run", "--no-cache", cwd=workspace)
+
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    report = read_report(workspace / "onnx-gate-report" / "report.json")
+    assert {check.runtime for model in report.models for check in model.checks} >= {
+        *("onnxruntime", "web", "web:wasm")
+    }
+    assert report.environment["onnxruntime-web"] == package.find_package().version
+    assert "Chrom" in report.environment["browser"]
+    assert (workspace / "starts").read_text() == "\n"
+    assert [each for each in left_behind(temporary) if "browser" in each] == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda n: n.name)
+def test_a_run_that_is_stopped_leaves_nothing(
+    workspace: Path, temporary: Path, number: signal.Signals
+) -> None:
+    run = subprocess.Popen(
+        [sys.executable, "-m", "onnx_gate", "run", "--no-cache", "--model", "mlp"],
+        cwd=workspace,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    # One of them is of the empty page that a browser starts with.
+    wait_until(lambda: len(renderers(run.pid)) == 2 or run.poll() is not None)
+    assert run.poll() is None
+    family = psutil.Process(run.pid).children(recursive=True)
+    run.send_signal(number)
+    run.wait()
+    wait_until(lambda: not any(process.is_running() for process in family))
+    wait_until(lambda: not any(temporary.glob("*browser*")))
+
+
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder for temporary files whose name is short enough for sockets in it."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp", prefix="og-"))
+    monkeypatch.setenv("TMPDIR", str(folder))
+    yield folder
+    shutil.rmtree(folder)
+
+
+def left_behind(temporary: Path) -> list[str]:
+    """Return the processes that know the folder ``temporary`` by name, and what is in it."""
+    lines = [path.name for path in temporary.iterdir()]
+    for process in psutil.process_iter(["cmdline"]):
+        line = " ".join(process.info["cmdline"] or ())
+        if str(temporary) in line:
+            lines.append(line)
+    return lines
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_wrong_kernel_of_webgpu_is_found_and_named(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = package.find_package().dist
+    patched = workspace / "patched"
+    (patched / "dist").mkdir(parents=True)
+    shutil.copy(original / "ort.wasm.bundle.min.mjs", patched / "dist")
+    for file in original.glob("ort-wasm-simd-threaded.[mw]*"):
+        shutil.copy(file, patched / "dist")
+    shutil.copy(original / "ort.webgpu.bundle.min.mjs", patched / "dist")
+    for file in original.glob("ort-wasm-simd-threaded.asyncify.*"):
+        code = file.read_bytes()
+        (patched / "dist" / file.name).write_bytes(
+            code.replace(b"erf_v(a * 0.7071067811865475)", b"erf_v(a * 0.7171067811865475)")
+        )
+    monkeypatch.setenv(package.VARIABLE, str(patched))
+
+    finished = gate("run", "--no-cache", "--model", "mlp", cwd=workspace)
+
+    assert finished.returncode == 1, finished.stdout + finished.stderr
+    report = read_report(workspace / "onnx-gate-report" / "report.json")
+    (mlp,) = report.models
+    verdicts = {(c.runtime, c.verdict) for c in mlp.checks if c.runtime.startswith("web")}
+    assert verdicts == {("web", "diverged"), ("web:wasm", "pass")}
+    assert mlp.diagnosis is not None
+    assert (mlp.diagnosis.blame, mlp.diagnosis.node and mlp.diagnosis.node.op_type) == (
+        "kernel",
+        "Gelu",
+    )
