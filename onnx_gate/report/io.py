@@ -54,6 +54,8 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 def read_report(path: Path, max_bytes: int = MAX_BYTES) -> Report:
     """Read a report; raises ``UserError`` where the file is none, or larger than ``max_bytes``."""
+    if os.path.isdir(path):
+        raise UserError(f"{path}: no report.json in this folder")
     try:
         if path.stat().st_size > max_bytes:
             raise UserError(f"{path}: larger than {max_bytes // 2**20} MiB, which no report is")

@@ -66,8 +66,6 @@ def merge_files(
     problems: list[Problem] = []
     for path in paths:
         try:
-            if os.path.isdir(path):
-                raise UserError(f"{path}: no {REPORT} in this folder")
             reports.append(read_report(path, max_bytes))
         except UserError as error:
             problems.append(Problem(message=f"{error}; run the job that writes it again"))

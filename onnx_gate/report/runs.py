@@ -97,14 +97,22 @@ def join_runs(named: Sequence[tuple[str, Report]]) -> Runs:
 
 
 def sentences(history: Runs) -> list[str]:
-    """Return what got worse, and since which run: failing outputs first, as far apart as they are."""
+    """Return what fails or got worse, and since which run.
+
+    Failing outputs first, of these the ones that once passed, then as far off as they are.
+    """
     worse = [each for each in history.series if each.since is not None]
-    worse.sort(key=lambda each: (_last(each).state == "pass", -(_last(each).share or math.inf)))
+    worse.sort(key=_gravity)
     return [_sentence(each, history) for each in worse]
 
 
+def _gravity(series: Series) -> tuple[bool, bool, float]:
+    last = _last(series)
+    return last.state == "pass", series.before is None, -(last.share or math.inf)
+
+
 def headline(history: Runs) -> str:
-    """Return one sentence: the worst of what got worse, or that nothing did."""
+    """Return one sentence: the worst of what fails or got worse, or that nothing does."""
     found = sentences(history)
     if not found:
         return f"nothing got worse over {len(history.runs)} {_plural('run', len(history.runs))}"
@@ -244,7 +252,10 @@ def _sentence(series: Series, history: Runs) -> str:
     date = f" ({since.time:%Y-%m-%d})" if since.time is not None else ""
     text = f"{name} {_VERBS[now.state]}"
     if series.before is None:
-        return f"{text} in every run since the first, {since.label}{date}"
+        whenever = (
+            "in every run" if series.since == 0 else f"since it is there, {since.label}{date}"
+        )
+        return f"{text} {whenever}"
     text += f" since {since.label}{date}"
     then = series.points[series.before]
     if then is not None and now.share is not None:

@@ -40,7 +40,7 @@ def renderable(history: Runs) -> RenderableType:
     ]
     worse = [words(f"  {printed(line, _LIMIT)}") for line in runs.sentences(history)[:_ROWS]]
     notes = [words(f"note: {printed(note, _LIMIT)}", "dim") for note in _notes(history)]
-    return Group(*parts, *([Text("\nGot worse:"), *worse] if worse else []), *notes)
+    return Group(*parts, *([Text("\nFailing or worse:"), *worse] if worse else []), *notes)
 
 
 def text(history: Runs) -> str:
@@ -66,7 +66,7 @@ def markdown(history: Runs) -> str:
         model, output, bars, was, now, since = _cells(series, history)
         shown = (
             code(model, 60),
-            code(output, 60),
+            code(output, 60) if output else "",
             bars,
             was,
             now,

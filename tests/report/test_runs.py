@@ -73,7 +73,7 @@ def runs(*shares: float | None) -> list[tuple[str, Report]]:
             "diverges since 0000002 (2026-11-03): was 0.4 of the limit in 0000001, is 41",
         ),
         ((2.0, 0.4, 41.0), "▅▄▆", "diverges since 0000002 (2026-11-03): was 0.4 of"),
-        ((2.0, 2.0), "▅▅", "diverges in every run since the first, 0000000"),
+        ((2.0, 2.0), "▅▅", "diverges in every run"),
         (
             (0.4, None, 41.0),
             "▄·▆",
@@ -99,6 +99,14 @@ def test_a_model_that_can_no_longer_be_verified() -> None:
     history = join_runs([*runs(0.4), ("1.json", made(1, BROKEN))])
     assert headline(history).startswith("bert, logits cannot be verified since 0000001")
     assert sparkline(history.series[0]) == "▄×"
+
+
+def test_what_fails_since_it_is_there_comes_after_what_has_passed() -> None:
+    new = model("new", check("x", "diverged", **far(1.0, None, 1e9)), verdict="diverged")
+    history = join_runs([*runs(0.4), ("1.json", made(1, bert(41.0), new))])
+    first, second = sentences(history)
+    assert first.startswith("bert, logits diverges since 0000001 (2026-11-02): was 0.4")
+    assert second == "new, logits diverges since it is there, 0000001 (2026-11-02)"
 
 
 def test_they_are_in_the_order_of_their_commits_or_else_of_their_runs() -> None:
@@ -207,10 +215,12 @@ def test_the_command_renders_several_and_refuses_what_it_cannot(tmp_path: Path) 
         done = gate("report", "1.json", "0.json", "--format", format, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert said in unescape(done.stdout).replace("\u200b", ""), done.stdout
+    (tmp_path / "empty").mkdir()
     (tmp_path / "bad.json").write_text('{"schema": 2}')
     for arguments, words in (
         (["bad.json"], "bad.json: not a report of this version of onnx-gate: schema"),
         (["gone.json"], "gone.json: No such file"),
+        (["empty"], "empty: no report.json in this folder"),
         (["1.json", "--format", "junit"], "junit is of one report; several are rendered as"),
         (["1.json", "--format", "pdf"], "no format is called 'pdf'"),
     ):
