@@ -142,7 +142,8 @@ class LiveProgress:
         """Take the model's line away and print its verdict and log above."""
         self._running.pop(name, None)
         self._done += 1
-        self._console.print(_summary(self._done, self._total, name, verdict, line, _clean))
+        # Within a group it wraps between words: what stands alone is folded by the console.
+        self._console.print(Group(_summary(self._done, self._total, name, verdict, line, _clean)))
         for text in tail:
             self._console.print(Text(f"  | {_clean(text)}", style="dim"))
 

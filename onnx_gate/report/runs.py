@@ -129,15 +129,19 @@ def sparkline(series: Series, most: int = 40) -> str:
     return "".join(_bar(point) for point in series.points[-most:])
 
 
+def power_of_limit(share: float) -> float:
+    """Return log10 of a share; of none at all and of an infinite one what is off every scale."""
+    return math.log10(share) if 0 < share < math.inf else math.copysign(9, share - 1)
+
+
 def _bar(point: Point | None) -> str:
     if point is None:
         return "·"
-    share = point.share
-    if share is None or math.isnan(share):
+    if point.share is None or math.isnan(point.share):
         return "×"
-    power = math.floor(math.log10(share)) if 0 < share < math.inf else math.copysign(9, share - 1)
+    power = math.floor(power_of_limit(point.share))
     level = min(3, 4 + power) if point.state == "pass" else 4 + max(0, power)
-    return "▁▂▃▄▅▆▇█"[int(min(7, max(0, level)))]
+    return "▁▂▃▄▅▆▇█"[min(7, max(0, level))]
 
 
 def _ordered(

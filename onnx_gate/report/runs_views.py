@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -19,6 +19,7 @@ from onnx_gate.text import plain, printed
 _NAME = 200
 _ROWS = 200
 _LIMIT = 500
+_SAID = 40
 _WIDTH, _HEIGHT, _PAD = 160, 32, 3
 # Powers of ten of the limit that a line shows; its middle is the limit.
 _POWERS = 4.0
@@ -106,34 +107,35 @@ def _page_row(series: Series, history: Runs) -> Markup:
 
 def _line(series: Series, history: Runs) -> Markup:
     """Return a small picture: the share of the limit in each run, the limit as a dashed line."""
-    count = len(series.points)
-    step = (_WIDTH - 2 * _PAD) / max(1, count - 1)
-    dots, told = [], []
-    for place, (point, run) in enumerate(zip(series.points, history.runs, strict=True)):
-        told.append(f"{run.label} {_said(point)}")
+    step = (_WIDTH - 2 * _PAD) / max(1, len(series.points) - 1)
+    path, marks = [], []
+    pen = "M"
+    for place, point in enumerate(series.points):
         if point is None or point.share is None or math.isnan(point.share):
+            pen = "M"  # over a run without a number there is no line
             continue
-        power = (
-            math.log10(point.share)
-            if 0 < point.share < math.inf
-            else math.copysign(9, point.share - 1)
-        )
-        height = 0.5 - min(0.5, max(-0.5, power / (2 * _POWERS)))
-        x, y = _PAD + place * step, _PAD + height * (_HEIGHT - 2 * _PAD)
-        dots.append((f"{x:.1f}", f"{y:.1f}", point.state))
-    path = " ".join(f"{x},{y}" for x, y, _ in dots)
-    marks = Markup("").join(
-        Markup('<circle cx="{}" cy="{}" r="{}" fill="currentColor"/>').format(
-            x, y, "1.5" if state == "pass" else "3"
-        )
-        for x, y, state in dots
-    )
-    label = escape(f"share of the limit: {', '.join(told[-40:])}")
+        height = 0.5 - min(0.5, max(-0.5, runs.power_of_limit(point.share) / (2 * _POWERS)))
+        x = f"{_PAD + place * step:.1f}"
+        y = f"{_PAD + height * (_HEIGHT - 2 * _PAD):.1f}"
+        path.append(f"{pen}{x} {y}")
+        pen = "L"
+        radius = "1.5" if point.state == "pass" else "3"
+        marks.append(Markup('<circle cx="{}" cy="{}" r="{}"/>').format(x, y, radius))
+    named = zip(history.runs, series.points, strict=True)
+    told = [f"{run.label} {_said(point)}" for run, point in named]
     return Markup(
-        '<svg role="img" aria-label="{label}" width="{w}" height="{h}" viewBox="0 0 {w} {h}">'
-        '<path d="M0 {middle}H{w}" stroke="currentColor" stroke-dasharray="2 3" opacity=".6"/>'
-        '<polyline points="{path}" fill="none" stroke="currentColor"/>{marks}</svg>'
-    ).format(label=label, w=_WIDTH, h=_HEIGHT, middle=_HEIGHT // 2, path=path, marks=marks)
+        '<svg role="img" aria-label="{label}" width="{w}" height="{h}" viewBox="0 0 {w} {h}" '
+        'fill="currentColor" stroke="currentColor">'
+        '<path d="M0 {middle}H{w}" stroke-dasharray="2 3" opacity=".6"/>'
+        '<path d="{path}" fill="none"/>{marks}</svg>'
+    ).format(
+        label=f"share of the limit: {', '.join(told[-_SAID:])}",
+        w=_WIDTH,
+        h=_HEIGHT,
+        middle=_HEIGHT // 2,
+        path="".join(path),
+        marks=Markup("").join(marks),
+    )
 
 
 def _said(point: runs.Point | None) -> str:
