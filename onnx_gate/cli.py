@@ -266,7 +266,7 @@ def report(
         OptionalPath, typer.Option("--output", "-o", help="Write to this file, print nothing.")
     ] = None,
 ) -> None:
-    """Render a report, or say of several since when an output is as far off as it is.
+    """Render a report; of several, say since when an output is off.
 
     Several are put in the order of their commits, and rendered as terminal, markdown or html.
     """
