@@ -19,6 +19,14 @@ from onnx_gate.runtimes.binding import Binding
 
 SINGLE = "output"
 
+# What a layer of a cache of transformers' may hold, and what it is called in a file.
+_STATES = {
+    "keys": "key",
+    "values": "value",
+    "conv_states": "conv",
+    "recurrent_states": "recurrent",
+}
+
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -96,14 +104,23 @@ def describe(value: object, declared: Sequence[str] | None, caches: Sequence[str
                 f"returns {len(names)}: {', '.join(names)}"
             )
         renamed |= zip(named, declared, strict=True)
-    parts = [part for part in pytree.tree_leaves(value) if part is not None]
     return Returned(
         renamed,
         frozenset(renamed[name] for name in names if name not in tensors),
         {name: leaf for name, leaf in every if isinstance(leaf, str)},
-        all(isinstance(part, torch.Tensor) for part in parts)
-        and [id(part) for part in parts] == [id(leaf) for _, leaf in every],
+        _is_plain(value, every),
     )
+
+
+def _is_plain(value: object, every: Sequence[tuple[str, Any]]) -> bool:
+    """Return whether torch's pytree finds in ``value`` what the gate does, and tensors alone."""
+    try:
+        parts = [part for part in pytree.tree_leaves(value) if part is not None]
+    except Exception:  # a class may be registered that is not taken apart in every state
+        return False
+    return all(isinstance(part, torch.Tensor) for part in parts) and [
+        id(part) for part in parts
+    ] == [id(leaf) for _, leaf in every]
 
 
 def _present(name: str, caches: Sequence[str]) -> str:
@@ -255,8 +272,8 @@ def _key(key: Any) -> str:
 def _cached(value: object) -> list[tuple[str, Any]] | None:
     """Return the layers of a cache of transformers', ``None`` for anything else.
 
-    Known by its shape, so that every version is served: ``layers`` that hold ``keys`` and
-    ``values``, two lists of tensors, or two caches of an encoder-decoder's.
+    Known by its shape, so that every version is served: ``layers`` that hold keys and values or the
+    states of a recurrence, two lists of tensors, or two caches of an encoder-decoder's.
     """
     if isinstance(value, (Mapping, list, tuple, torch.nn.Module)):
         return None
@@ -266,11 +283,13 @@ def _cached(value: object) -> list[tuple[str, Any]] | None:
         layers = dict.fromkeys(index for half in inner.values() for index in half)
         return [(i, {name: half.get(i) for name, half in inner.items()}) for i in layers]
     held = getattr(value, "layers", None)
-    if isinstance(held, (list, tuple)) and all(hasattr(layer, "keys") for layer in held):
-        return [
-            (str(index), {"key": layer.keys, "value": layer.values})
-            for index, layer in enumerate(held)
+    if isinstance(held, (list, tuple)):
+        states = [
+            {name: getattr(layer, kept) for kept, name in _STATES.items() if hasattr(layer, kept)}
+            for layer in held
         ]
+        if all(states):
+            return [(str(index), inner) for index, inner in enumerate(states)]
     keys, values = getattr(value, "key_cache", None), getattr(value, "value_cache", None)
     if isinstance(keys, (list, tuple)) and isinstance(values, (list, tuple)):
         pairs = enumerate(zip(keys, values, strict=True))

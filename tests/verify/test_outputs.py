@@ -42,8 +42,13 @@ class Layer:
         self.keys, self.values = keys, values
 
 
+class Recurrence:
+    def __init__(self) -> None:
+        self.conv_states, self.recurrent_states = {0: X}, {0: Y}
+
+
 class Cache:
-    def __init__(self, *layers: Layer) -> None:
+    def __init__(self, *layers: Layer | Recurrence) -> None:
         self.layers = list(layers)
 
 
@@ -72,6 +77,7 @@ Pair = namedtuple("Pair", "first second")
         (Pair(X, {"y": Y}), ["first", "second.y"]),
         ((X, 2, 2.5, True, "text"), ["0", "1", "2", "3", "4"]),
         ((X, Cache(Layer(X, Y), Layer(None, None))), ["0", "1.0.key", "1.0.value"]),
+        (Cache(Recurrence()), ["0.conv.0", "0.recurrent.0"]),
         (OldCache(), ["0.key", "0.value", "1.key", "1.value"]),
         (
             Both(),
