@@ -160,3 +160,11 @@ def test_the_larger_pytorchs_own_error_the_less_a_multiple_of_it_means(
     assert judge(right, expected, RULES, strata, Noisy(exact)).holds
     off = (exact * wrong).astype(np.float32)
     assert not judge(off, expected, RULES, strata, Noisy(exact)).holds
+
+
+def test_subnormal_numbers_are_as_good_as_zero() -> None:
+    exact = logits(0, 50, 2) * [1.0, 1e-43]
+    kinds = learnt(exact)
+    assert len(kinds.strata(exact.astype(np.float32))) == 2
+    assert verdict(exact * [1.0, 0.0], exact, kinds).holds
+    assert not verdict(exact * [1.0, 0.0] + [0.0, 1e-36], exact, kinds).holds

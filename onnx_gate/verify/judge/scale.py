@@ -47,6 +47,9 @@ LOW_SHARE = 0.05
 BY_CHANCE = 1e-3
 # An output that is this much smaller than usual is judged on the scale of the usual one.
 USUAL_SHARE = 1e-3
+# Processors and engines round subnormal numbers to zero as they like: on this scale, that of float32,
+# the largest of them is one unit of rounding.
+_FLUSHED = float(np.finfo(np.float32).tiny / np.finfo(np.float32).eps)
 # Channels beyond these are features of a sequence or pixels of an image, not quantities.
 _MOST_CHANNELS = 4096
 # Larger outputs (128 MiB of float64) teach nothing about channels that the smaller cases do not.
@@ -76,7 +79,8 @@ class Stratum:
 
     def scale(self, rms: float) -> float:
         """Return the scale of elements whose root mean square is ``rms``; never 0."""
-        return max(rms, USUAL_SHARE * self.usual) or 1.0
+        scale = max(rms, USUAL_SHARE * self.usual)
+        return max(scale, _FLUSHED) if scale else 1.0
 
 
 @dataclass
