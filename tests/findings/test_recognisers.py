@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import torch
 from onnx import TensorProto, helper, numpy_helper
+from torch import Tensor, nn
 
 from onnx_gate.diagnose.hints.facts import DivergenceFacts
 from onnx_gate.diagnose.hints.hints import hints
@@ -23,8 +25,10 @@ from onnx_gate.report.diagnosis import Diagnosis, GraphNode, Source
 from onnx_gate.report.model import Check, Worst
 from onnx_gate.runtimes.base import Refusal
 from onnx_gate.runtimes.onnxruntime import OnnxRuntime
-from onnx_gate.verify.export.constraints import constraint_message
+from onnx_gate.verify.export.constraints import Trace, constraint_message
+from onnx_gate.verify.export.errors import export_error
 from onnx_gate.verify.export.export import Exported
+from onnx_gate.verify.export.specialising import specialising
 from onnx_gate.verify.inspect.checker import check_file
 from onnx_gate.verify.inspect.opsets import changed_between, first_opset, introduced_after
 from onnx_gate.verify.source_lines import Line, at, finding_at, of_error, of_stack
@@ -34,6 +38,7 @@ SPEC = ModelSpec(
     model="m.py:m",
     inputs={"x": InputSpec("float32", ("batch", "seq", 8)), "y": InputSpec("int64", ("other",))},
 )
+NOTHING = Trace([], {}, None)
 LINE = Line("m.py", 3, "return x + self.p", own=True)
 FLOAT, DOUBLE, INT = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT64
 
@@ -52,7 +57,7 @@ FLOAT, DOUBLE, INT = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT64
 )
 def test_suggested_fixes_become_words_of_the_manifest(fix: str, words: str) -> None:
     text = f"Constraints violated (seq)! For more\n  - why\nSuggested fixes:\n  {fix}\n\nThe error above"
-    assert words in constraint_message(text, SPEC, [], LINE, None)
+    assert words in constraint_message(text, SPEC, NOTHING, LINE)
 
 
 @pytest.mark.parametrize(
@@ -77,11 +82,64 @@ def test_suggested_fixes_become_words_of_the_manifest(fix: str, words: str) -> N
     ],
 )
 def test_dimensions_without_a_suggestion(text: str, words: str) -> None:
-    assert words in constraint_message(text, SPEC, [], LINE, None)
+    assert words in constraint_message(text, SPEC, NOTHING, LINE)
 
 
 def test_other_errors_are_none_about_a_dimension() -> None:
-    assert constraint_message("KeyError: 'x'", SPEC, [], LINE, None) == ""
+    assert constraint_message("KeyError: 'x'", SPEC, NOTHING, LINE) == ""
+
+
+class Loop(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([row * 2 for row in x])
+
+
+class Digits(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * len(bin(x.shape[0]))
+
+
+@pytest.mark.parametrize(
+    ("module", "code"), [(Loop(), "for row in x"), (Digits(), "bin(x.shape[0])")]
+)
+def test_what_no_operator_ties_to_a_size_has_its_line(module: nn.Module, code: str) -> None:
+    shapes = {"x": {0: torch.export.Dim.DYNAMIC}}
+    with specialising() as stacks, pytest.raises(torch._dynamo.exc.UserError) as caught:
+        torch.export.export(module, (torch.rand(2, 3, 8),), dynamic_shapes=shapes)
+    trace = Trace([], stacks, Path(__file__).parent)
+    message = constraint_message(str(caught.value), SPEC, trace, None)
+    assert "(test_recognisers.py:" in message
+    line = trace.cause("x", 0)[1]
+    assert line is not None
+    assert code in line.code
+
+
+class Promoted(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return 1.0 - x
+
+
+class Complex(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * 1j).real
+
+
+@pytest.mark.parametrize(
+    ("module", "tensor", "code", "words"),
+    [
+        (Promoted(), torch.ones(2, dtype=torch.int64), "OG207", ".to(torch.float32)"),
+        (Complex(), torch.ones(2), "OG201", "computes with complex numbers"),
+    ],
+)
+def test_what_the_exporter_cannot_write_has_its_line_and_a_remedy(
+    module: nn.Module, tensor: Tensor, code: str, words: str
+) -> None:
+    with pytest.raises(torch.onnx.errors.OnnxExporterError) as caught:
+        torch.onnx.export(module, (tensor,), dynamo=True, verbose=False)
+    error = export_error(caught.value, SPEC)
+    assert error.code == code
+    assert words in error.message
+    assert "test_recognisers.py:" in error.message
 
 
 def model(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -13,6 +14,7 @@ from torch.fx import GraphModule, Node
 from onnx_gate.manifest import InputSpec, ModelSpec
 from onnx_gate.runtimes.binding import identifier
 from onnx_gate.verify.export.assumptions import specialised
+from onnx_gate.verify.export.specialising import size_name
 from onnx_gate.verify.source_lines import Line, at, of_stack, shown
 
 _STATIC = re.compile(
@@ -25,20 +27,44 @@ _RECURRENT = re.compile(r"(?:^|[.:])(rnn_tanh|rnn_relu|lstm|gru)\b")
 _SHAPE_OF = re.compile(r"^L\['([^']+)'\]\.size\(\)\[(\d+)\]$")
 
 
-def constraint_message(
-    text: str, spec: ModelSpec, graphs: list[GraphModule], source: Line | None, root: Path | None
-) -> str:
+@dataclass(frozen=True)
+class Trace:
+    """What is left of a trace that failed.
+
+    ``graphs`` are what had been traced, ``stacks`` those that made numbers of sizes, by torch's
+    names for the sizes, and ``root`` the manifest's folder.
+    """
+
+    graphs: list[GraphModule]
+    stacks: Mapping[str, str]
+    root: Path | None
+
+    def cause(self, name: str, axis: int) -> tuple[str, Line | None]:
+        """Return what ties an input's axis to one size, an operator or nothing, and its line."""
+        # What torch keeps of a trace is private to it: without it the sentence is shorter.
+        with contextlib.suppress(Exception):
+            for graph in self.graphs:
+                cause = specialised(graph, name, axis, self.root)
+                if cause is not None:
+                    return cause
+        return "", self.fixed_at(name, axis)
+
+    def fixed_at(self, name: str, axis: int) -> Line | None:
+        """Return the line at which the size of an input's axis became a number."""
+        return of_stack(self.stacks.get(size_name(name, axis), ""), self.root)
+
+
+def constraint_message(text: str, spec: ModelSpec, trace: Trace, source: Line | None) -> str:
     """Return the sentences for an error about a dynamic dimension, or an empty string.
 
-    ``text`` is the whole message, ``graphs`` what had been traced when it was raised, and
-    ``source`` the line of the user's in its traceback.
+    ``text`` is the whole message, and ``source`` the line of the user's in its traceback.
     """
     static = _STATIC.search(text)
     if static is not None:
-        return _static(int(static[1]), static[2], int(static[3]), spec, graphs, root)
+        return _static(int(static[1]), static[2], int(static[3]), spec, trace)
     if _VIOLATED.search(text) is None and "conflicts between user-specified ranges" not in text:
         return ""
-    sentences = [*_fixed(text, spec, graphs, source, root), *_fixes(text, source)]
+    sentences = [*_fixed(text, spec, trace, source), *_fixes(text, source)]
     if sentences:
         return "\n".join(dict.fromkeys(sentences))
     rules = [line.strip(" -") for line in text.splitlines() if line.startswith(("  - ", "- "))]
@@ -55,9 +81,7 @@ def declared_fixed(name: str, axis: int, size: int, declared: InputSpec) -> str:
     return f'{name}: "{declared.dtype}[{", ".join(shape)}]"'
 
 
-def _static(
-    size: int, name: str, axis: int, spec: ModelSpec, graphs: list[GraphModule], root: Path | None
-) -> str:
+def _static(size: int, name: str, axis: int, spec: ModelSpec, trace: Trace) -> str:
     placeholder, name = name, _own_name(name, spec)
     declared = spec.inputs.get(name)
     if declared is None or axis >= len(declared.shape):
@@ -65,7 +89,7 @@ def _static(
     else:
         dim = repr(declared.shape[axis])
         remedy = f", or declare what it is: {declared_fixed(name, axis, size, declared)}"
-    operator, source = _cause(graphs, placeholder, axis, root)
+    operator, source = trace.cause(placeholder, axis)
     head = f"{dim} of input {name!r} (axis {axis}) is declared dynamic, and "
     if _RECURRENT.search(operator):
         return head + _fixed_length(operator, source, size, remedy)
@@ -80,21 +104,7 @@ def _own_name(parameter: str, spec: ModelSpec) -> str:
     return next((name for name in spec.inputs if identifier(name) == parameter), parameter)
 
 
-def _cause(
-    graphs: list[GraphModule], name: str, axis: int, root: Path | None
-) -> tuple[str, Line | None]:
-    # What torch keeps of a trace is private to it: without it the sentence is shorter.
-    with contextlib.suppress(Exception):
-        for graph in graphs:
-            cause = specialised(graph, name, axis, root)
-            if cause is not None:
-                return cause
-    return "", None
-
-
-def _fixed(
-    text: str, spec: ModelSpec, graphs: list[GraphModule], source: Line | None, root: Path | None
-) -> Iterator[str]:
+def _fixed(text: str, spec: ModelSpec, trace: Trace, source: Line | None) -> Iterator[str]:
     """Speak of dimensions without a name of their own that became constants."""
     for which, size in _CONSTANT.findall(text):
         match = _SHAPE_OF.match(which)
@@ -105,28 +115,29 @@ def _fixed(
         remedy = f"write {size} in its shape"
         if declared is not None and axis < len(declared.shape):
             remedy = f"declare what it is: {declared_fixed(name, axis, int(size), declared)}"
-        operator, line = _unrolled(graphs, int(size), root)
+        operator, line = _unrolled(trace, int(size))
         if operator:
             yield f"axis {axis} of input {name!r} is declared dynamic, and " + _fixed_length(
                 operator, line, int(size), f", or {remedy}"
             )
             continue
         yield (
-            f"axis {axis} of input {name!r} is tied to the size {size} in forward{at(source)}: take "
-            f"it from the input's shape there, or {remedy}"
+            f"axis {axis} of input {name!r} is tied to the size {size} in forward"
+            f"{at(trace.fixed_at(match[1], axis) or source)}: take it from the input's shape there, or "
+            f"{remedy}"
         )
 
 
-def _unrolled(graphs: list[GraphModule], size: int, root: Path | None) -> tuple[str, Line | None]:
+def _unrolled(trace: Trace, size: int) -> tuple[str, Line | None]:
     """Return a recurrent operator that takes a tensor of a fixed ``size``, and its line.
 
     Up to torch 2.11 its length is a number already in what was traced, and inputs have no names.
     """
     with contextlib.suppress(Exception):
-        for node in (node for graph in graphs for node in graph.graph.nodes):
+        for node in (node for graph in trace.graphs for node in graph.graph.nodes):
             operator = str(node.target)
             if _RECURRENT.search(operator) and size in _static_sizes(node):
-                return operator, of_stack(node.meta.get("stack_trace") or "", root)
+                return operator, of_stack(node.meta.get("stack_trace") or "", trace.root)
     return "", None
 
 

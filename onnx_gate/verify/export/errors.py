@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from onnx_gate.findings.codes import Code
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.text import without_escapes
 from onnx_gate.verify.export import translations
-from onnx_gate.verify.export.constraints import constraint_message
+from onnx_gate.verify.export.constraints import Trace, constraint_message
 from onnx_gate.verify.export.disk import disk_full
 from onnx_gate.verify.source_lines import Line, at, of_error, of_stack, shown, workspace_of
 
@@ -53,6 +53,9 @@ _NO_FAKE = re.compile(
     r"no fake impl registered for <CustomOpDef\(([\w:.]+)\)>|"
     r"([\w:]+)(?:\.\w+)?: attempted to run this operator with Meta tensors"
 )
+_NO_OVERLOAD = re.compile(r"Cannot find a compatible OpOverload for ([\w.:]+) with the provided")
+_COMPLEX = "No decompositions registered for the complex-valued input"
+_TRACED = "let torchscript trace it (export: {exporter: torchscript})"
 _NO_OPSET = re.compile(r"Unsupported onnx_opset_version: (\d+)")
 _DATA_DEPENDENT = re.compile(
     r"GuardOnDataDependentSymNode|[Dd]ata-dependent|PendingUnbackedSymbolNotFound"
@@ -79,14 +82,20 @@ class _Failure:
     source: Line | None
     spec: ModelSpec
     root: Path | None
+    stacks: Mapping[str, str]
 
     @property
     def exporter(self) -> str:
         return self.spec.export.exporter
 
 
-def export_error(error: BaseException, spec: ModelSpec) -> GateError:
-    """Return the ``GateError`` of kind ``export`` that says what ``error`` says, in a few lines."""
+def export_error(
+    error: BaseException, spec: ModelSpec, stacks: Mapping[str, str] | None = None
+) -> GateError:
+    """Return the ``GateError`` of kind ``export`` that says what ``error`` says, in a few lines.
+
+    ``stacks`` are those at which sizes became numbers, as ``specialising`` records them.
+    """
     if isinstance(error, GateError):
         return error
     chain = tuple(_chain(error))
@@ -103,6 +112,7 @@ def export_error(error: BaseException, spec: ModelSpec) -> GateError:
         or next((each for each in sources if each is not None), None),
         spec=spec,
         root=root,
+        stacks=stacks or {},
     )
     for code, recognise, lines in _RECOGNISERS:
         message = recognise(failure)
@@ -112,6 +122,27 @@ def export_error(error: BaseException, spec: ModelSpec) -> GateError:
     return codes.OG207.error(
         f"the {failure.exporter} exporter failed{at(failure.source)}: "
         f"{_essential(failure.last, _LINES)}",
+    )
+
+
+def _promotion(failure: _Failure) -> str:
+    operator = _NO_OVERLOAD.search(failure.text)
+    if operator is None:
+        return ""
+    return (
+        f"torch {torch.__version__}'s exporter cannot promote the types of {operator[1]}"
+        f"{at(failure.source)}, where a Python float meets a tensor of integers: make it one of "
+        f"floats there, .to(torch.float32), or {_TRACED}"
+    )
+
+
+def _complex(failure: _Failure) -> str:
+    if _COMPLEX not in failure.text:
+        return ""
+    return (
+        f"{shown(failure.source, 'forward')} computes with complex numbers, of which ONNX has none "
+        f"and the exporter translates a few operators only, not {_untranslated(failure.text)}: write "
+        "it with real and imaginary parts, or leave it out of what is exported"
     )
 
 
@@ -133,7 +164,8 @@ def _sizes(failure: _Failure) -> str:
         for value in _locals(each)
         if isinstance(value, torch.fx.GraphModule)
     ]
-    return constraint_message(failure.text, failure.spec, graphs, failure.source, failure.root)
+    trace = Trace(graphs, failure.stacks, failure.root)
+    return constraint_message(failure.text, failure.spec, trace, failure.source)
 
 
 def _optimiser(failure: _Failure) -> str:
@@ -161,6 +193,11 @@ def _custom(failure: _Failure) -> str:
     name = _untranslated(failure.text)
     if name is None or name.split("::")[0] in _TORCH_NAMESPACES:
         return ""
+    if name.startswith("transformers::grouped_mm"):
+        return (
+            f"the experts' operator {name} has no translation to ONNX{at(failure.source)}: build "
+            'the model with transformers\' other one, experts_implementation="batched_mm"'
+        )
     return (
         f"the custom operator {name} has no translation to ONNX{at(failure.source)}: write it with "
         "PyTorch's own operators, or export with a function of yours (export: {exporter: "
@@ -198,9 +235,14 @@ def _data(failure: _Failure) -> str:
         )
     if not _DATA_DEPENDENT.search(failure.text):
         return ""
+    head = f"{line} takes a branch, or makes a size, from the values of the inputs, which a graph cannot"
+    if failure.source is not None and not (failure.source.inner or failure.source).own:
+        return (
+            f"{head}. It is a package's: see whether that has a switch for the export, or {_TRACED}, "
+            "which keeps the branch that the example takes; the checks say whether it holds"
+        )
     return (
-        f"{line} takes a branch, or makes a size, from the values of the inputs, which a graph "
-        "cannot: use torch.where where both sides can be computed, torch.cond where not, and "
+        f"{head}: use torch.where where both sides can be computed, torch.cond where not, and "
         "torch._check for what you know of a size"
     )
 
@@ -227,6 +269,8 @@ _RECOGNISERS: tuple[tuple[Code, Callable[[_Failure], str], int], ...] = (
     (codes.OG207, _script, 1),
     (codes.OG207, _optimiser, 1),
     (codes.OG206, _sizes, 0),
+    (codes.OG201, _complex, 0),
+    (codes.OG207, _promotion, 0),
     (codes.OG209, _custom, 1),
     (codes.OG201, _operator, 1),
     (codes.OG203, _data, 1),

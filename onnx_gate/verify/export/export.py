@@ -28,6 +28,7 @@ from onnx_gate.verify.export.command import run_command
 from onnx_gate.verify.export.disk import check_room
 from onnx_gate.verify.export.errors import export_error
 from onnx_gate.verify.export.scripts import as_script, converted, has_script, refused
+from onnx_gate.verify.export.specialising import Stacks, specialising
 from onnx_gate.verify.onnx_file import read_graph
 from onnx_gate.verify.source_lines import workspace_of
 
@@ -137,8 +138,9 @@ def _dynamo(
     if isinstance(eager.module, torch.jit.ScriptModule):
         return _script_by_dynamo(spec, eager, tensors, path)
     args, kwargs = eager.binding.for_export(tensors)
+    stacks: Stacks = {}
     try:
-        with exportable(eager, tensors) as kept:
+        with exportable(eager, tensors) as kept, specialising() as stacks:
             program = torch.onnx.export(
                 eager.module,
                 args,
@@ -165,7 +167,7 @@ def _dynamo(
     except Exception as error:
         if has_script(eager.module):
             return _script_by_dynamo(spec, eager, tensors, path)
-        raise export_error(error, spec) from error
+        raise export_error(error, spec, stacks) from error
     proto = read_graph(path, path.name)
     exported_program = program.exported_program
     user_inputs = list(exported_program.graph_signature.user_inputs) if exported_program else []
