@@ -42,6 +42,24 @@ def llama() -> nn.Module:
     return LlamaForCausalLM(LlamaConfig(**SIZES, num_key_value_heads=2)).eval()
 
 
+def gemma3() -> nn.Module:
+    from transformers import Gemma3ForCausalLM, Gemma3TextConfig
+
+    config = Gemma3TextConfig(**SIZES, num_key_value_heads=2, head_dim=8, sliding_window=8)
+    return Gemma3ForCausalLM(config).eval()
+
+
+def mixtral(experts: str | None = None) -> nn.Module:
+    from transformers import AutoModelForCausalLM, MixtralConfig
+
+    config = MixtralConfig(**SIZES, num_key_value_heads=2, num_local_experts=4)
+    return AutoModelForCausalLM.from_config(config, experts_implementation=experts).eval()
+
+
+def mixtral_batched() -> nn.Module:
+    return mixtral("batched_mm")
+
+
 def t5() -> nn.Module:
     from transformers import T5Config, T5ForConditionalGeneration
 

@@ -109,3 +109,56 @@ def preprocess() -> nn.Module:
 
     scale = Normalize(tensor([0.485, 0.456, 0.406]), tensor([0.229, 0.224, 0.225]))
     return nn.Sequential(Resize((24, 24)), GaussianBlur2d((3, 3), (1.5, 1.5)), scale).eval()
+
+
+def detector() -> nn.Module:
+    from torch import manual_seed
+    from torchvision.models.detection import ssdlite320_mobilenet_v3_large
+
+    manual_seed(0)
+    model = ssdlite320_mobilenet_v3_large(
+        weights_backbone=None, num_classes=5, topk_candidates=8, detections_per_img=5
+    )
+    # As it is first made it gives all boxes the same score, and any of them may come first.
+    for weight in model.head.parameters():
+        nn.init.normal_(weight, std=0.5)
+    return model.eval()
+
+
+def detr() -> nn.Module:
+    from transformers import DetrConfig, DetrForObjectDetection, ResNetConfig
+
+    backbone = ResNetConfig(
+        embedding_size=8,
+        hidden_sizes=[8, 16, 16, 32],
+        depths=[1, 1, 1, 1],
+        layer_type="basic",
+        out_features=["stage4"],
+    )
+    half = {"layers": 1, "attention_heads": 4, "ffn_dim": 32}
+    sides = {f"{side}_{k}": v for side in ("encoder", "decoder") for k, v in half.items()}
+    config = DetrConfig(
+        use_timm_backbone=False,
+        use_pretrained_backbone=False,
+        backbone=None,
+        backbone_config=backbone,
+        d_model=32,
+        num_queries=5,
+        **sides,
+    )
+    return DetrForObjectDetection(config).eval()
+
+
+def flux() -> nn.Module:
+    from diffusers import FluxTransformer2DModel
+
+    return FluxTransformer2DModel(
+        in_channels=4,
+        num_layers=1,
+        num_single_layers=1,
+        attention_head_dim=16,
+        num_attention_heads=2,
+        joint_attention_dim=32,
+        pooled_projection_dim=32,
+        axes_dims_rope=(4, 4, 8),
+    ).eval()

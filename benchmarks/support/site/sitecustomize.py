@@ -28,13 +28,14 @@ class _Before(importlib.abc.MetaPathFinder):
     """Defines the operators before torchvision is looked for, and vouches for them after that."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        if name == "torchvision":
+        # Looked for more often than imported: transformers asks whether it is there.
+        if name == "torchvision" and not _KEPT:
             self._define()
         elif name.startswith("torchvision."):
             # Half imported, the module has no such function yet, and would define it again.
             extension = sys.modules.get("torchvision.extension")
             if hasattr(extension, "_assert_has_ops"):
-                extension._assert_has_ops = lambda: None  # type: ignore[union-attr]
+                extension._assert_has_ops = _has_ops  # type: ignore[union-attr]
 
     def _define(self) -> None:
         import torch
@@ -44,6 +45,10 @@ class _Before(importlib.abc.MetaPathFinder):
             library.define(schema)
         library.impl("nms", _nms, "CPU")
         _KEPT.append(library)
+
+
+def _has_ops() -> None:
+    """Do nothing; TorchScript, which compiles it, takes no lambda."""
 
 
 def _nms(boxes: Any, scores: Any, threshold: float) -> Any:
