@@ -19,10 +19,15 @@ from onnx_gate.text import plain
 
 _MESSAGE = 500
 _TAIL = 40
+_EXPLAINED = 100
+"""Cases of a model that have all that explains them: by then it is said, and who reads it has limits."""
 
 
 def render(report: Report) -> str:
-    """Return XML that CI systems read; models that are not required report skipped failures."""
+    """Return XML that CI systems read; models that are not required report skipped failures.
+
+    The first hundred cases of a model that diverged have the whole explanation, the rest the numbers.
+    """
     root = ET.Element("testsuites", name="onnx-gate")
     root.append(_run(report))
     for model in report.models:
@@ -95,16 +100,20 @@ def _cases(model: ModelResult, report: Report) -> Iterable[ET.Element]:
             case = _case(model, finding.code if number == 1 else f"{finding.code} {number}")
             _failure(case, model, "failure", finding.code, _of_finding(finding, report))
             yield case
+    explained = 0
     for check in model.checks:
         if not check.advice:
-            yield _check(model, check, report)
+            explained += check.verdict == "diverged"
+            yield _check(model, check, report, whole=explained <= _EXPLAINED)
 
 
-def _check(model: ModelResult, check: Check, report: Report) -> ET.Element:
+def _check(model: ModelResult, check: Check, report: Report, whole: bool) -> ET.Element:
     case = _case(model, plain(f"{check.case} {check.output} [{check.runtime}]"))
     if check.verdict == "diverged":
         share = f"{check.reason} ({summary.percent(check.budget)} of the tolerance)"
-        lines = [*explain(model, report, check), plain(share)]
+        lines = [plain(share)]
+        if whole:
+            lines = [*explain(model, report, check), *lines]
         if report.baseline is not None:
             lines.append(f"against the baseline: {check_change(check)}")
         _failure(case, model, "failure", "diverged", lines)

@@ -83,7 +83,7 @@ def join_runs(named: Sequence[tuple[str, Report]]) -> Runs:
     notes: list[str] = []
     kept: dict[str, tuple[str, Report]] = {}
     for name, report in named:
-        first, _ = kept.setdefault(repr(report.model_dump()), (name, report))
+        first, _ = kept.setdefault(report.model_dump_json(), (name, report))
         if first != name:
             notes.append(f"{name} is the same report as {first} and is left out")
     ordered, order_note = _ordered(list(kept.values()))

@@ -150,6 +150,16 @@ def test_a_failure_says_what_is_wrong_where_and_how_to_see_it_again() -> None:
     assert quality["location"] == {"path": "ml/gate/onnx-gate.yml", "lines": {"begin": 31}}
 
 
+def test_a_thousand_failures_are_explained_a_hundred_times() -> None:
+    apart = (
+        check(f"x/{i}", "diverged", reason="apart", **far(1.0, None, 2.0)) for i in range(1000)
+    )
+    texts = [f.text for f in _suites(whole(model("m", *apart, verdict="diverged"))).iter("failure")]
+    assert len(texts) == 1000
+    assert sum("again: " in text for text in texts) == 100
+    assert texts[-1] == "apart (200 % of the tolerance)"
+
+
 def test_times_add_up_to_what_the_models_took() -> None:
     root = _suites(timed())
     for suite, seconds in (("bert", 123.5), ("whisper", 600.0), ("gpt", 0.0)):
