@@ -29,6 +29,8 @@ ENGINES: Mapping[str, Engine] = {
     "reference": Engine(),
     "openvino": Engine(("device", "options")),
     "opencv": Engine(("options",)),
+    "litert": Engine(("options",)),
+    "mnn": Engine(("options",)),
     "web": Engine(
         ("provider", "optimization", "provider_options", "session_options", "options", "strict")
     ),

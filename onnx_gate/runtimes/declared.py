@@ -73,34 +73,34 @@ def check_feeds(inputs: Collection[ValueInfo], feeds: Mapping[str, Array]) -> No
 def lacking(spec: RuntimeSpec, model: Path, operators: Collection[str]) -> GateError | None:
     """Return the error (OG202) of an engine that lacks operators; ``None`` where it lacks none.
 
-    ``operators`` are types, with their domain and a dot before them where it is not ONNX's own.
+    ``operators`` are types as the engine has them: a domain before the last dot, and a version after
+    a dash, are not looked at.
     """
     if not operators:
         return None
+    types = sorted({name.rpartition(".")[2].partition("-")[0] for name in operators})
     proto = onnx.load(str(model), load_external_data=False)
+    nodes = {each: [n for n in proto.graph.node if n.op_type == each] for each in types}
     opset = next((each.version for each in proto.opset_import if each.domain in _ONNX), 0)
-    nodes: dict[str, list[str]] = {}
-    for node in proto.graph.node:
-        name = node.op_type if node.domain in _ONNX else f"{node.domain}.{node.op_type}"
-        if name in operators:
-            nodes.setdefault(name, []).append(node.name or node.output[0])
-    shown = [_described(name, nodes.get(name, [])) for name in sorted(operators)[:_SHOWN]]
-    more = f" and {len(operators) - _SHOWN} more" if len(operators) > _SHOWN else ""
-    own = all("." in name for name in operators)
-    change = (
-        "define them as functions of the model, or write them with ONNX's own operators"
-        if own
-        else f"the file has opset {opset}, another one (export: {{opset: N}}) may be written without "
-        "them; else compute the same in the module with operators that it has"
-    )
+    shown = "; ".join(_described(each, nodes[each]) for each in types[:_SHOWN])
+    more = f" and {len(types) - _SHOWN} more" if len(types) > _SHOWN else ""
+    if any(node.domain not in _ONNX for each in nodes.values() for node in each):
+        change = (
+            "Define operators of a domain of your own as functions of the model, or write them "
+        )
+        change += "with ONNX's own"
+    else:
+        change = (
+            f"The file has opset {opset}: another (export: {{opset: N}}) may do without them; else "
+        )
+        change += "compute the same in the module with operators that it has"
     return codes.OG202.error(
-        f"{spec.label}: it does not have these operators: {'; '.join(shown)}{more}. Nothing was run. "
-        f"{change[0].upper()}{change[1:]}"
+        f"{spec.label}: it does not have these operators: {shown}{more}. Nothing was run. {change}"
     )
 
 
-def _described(name: str, nodes: list[str]) -> str:
+def _described(op_type: str, nodes: list[onnx.NodeProto]) -> str:
     if not nodes:
-        return name
+        return op_type
     more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
-    return f"{name} (node {nodes[0]!r}{more})"
+    return f"{op_type} (node {nodes[0].name or nodes[0].output[0]!r}{more})"

@@ -1,4 +1,4 @@
-"""The process of one engine: ``python -m onnx_gate.runtimes.host NAME PARENT``; see ``isolated``."""
+"""The process of one engine; ``isolated`` starts it and is its other end."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from onnx_gate.runtimes.isolated import receive, send
 _PR_SET_PDEATHSIG = 1
 
 
-def main(name: str, parent: int) -> None:
+def main(name: str, parent: str) -> None:
     """Answer until the other end of the pipe is closed."""
-    _end_with(parent)
+    _end_with(int(parent))
     # What an engine prints goes to the model's log, and not between the answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -60,7 +60,3 @@ def _end_with(parent: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit(1)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))

@@ -25,6 +25,10 @@ from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array, Refusal, ValueInfo
 
+# The folder that it is started in is no place to import from.
+_PROGRAM = (
+    "import sys; del sys.path[0]; from onnx_gate.runtimes.host import main; main(*sys.argv[1:])"
+)
 _LENGTH = struct.Struct("<Q")
 
 
@@ -54,10 +58,9 @@ class Host:
     def __init__(self, name: str) -> None:
         self.name, self.owner = name, os.getpid()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "onnx_gate.runtimes.host", name, str(self.owner)],
+            [sys.executable, "-c", _PROGRAM, name, str(self.owner)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            cwd="/",  # what it imports and leaves behind is none of the workspace's
         )
 
     @property

@@ -12,11 +12,14 @@ import onnxruntime as ort
 
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
+from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array, ValueInfo, contiguous
 from onnx_gate.runtimes.onnxruntime_errors import load_problem, refusal
+from onnx_gate.runtimes.providers import CPU, elsewhere, settings, shortened
 
-_CPU = "CPUExecutionProvider"
+# What providers keep from one run to the next, which is no part of the report.
+_CACHES = Path.home() / ".cache" / "onnx-gate"
 _LEVELS = {
     "off": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
     "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
@@ -55,14 +58,15 @@ class OnnxRuntime:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if spec.optimization is not None:
             options.graph_optimization_level = _LEVELS[spec.optimization]
-        if provider != _CPU:
-            options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+        strict = spec.strict is not False
+        if provider != CPU:
+            options.add_session_config_entry("session.disable_cpu_ep_fallback", str(int(strict)))
+            options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         for key, value in spec.session_options.items():
             _set_option(options, key, value)
+        given = settings(provider, spec.provider_options, _CACHES)
         try:
-            session = ort.InferenceSession(
-                str(model), options, providers=[(provider, dict(spec.provider_options))]
-            )
+            session = ort.InferenceSession(str(model), options, providers=[(provider, given)])
         except Exception as error:
             raise _load_error(error, model, spec.label, provider) from error
         if provider not in session.get_providers():
@@ -70,7 +74,10 @@ class OnnxRuntime:
                 f"{spec.label}: {provider} was asked for and could not be loaded; ONNX Runtime "
                 f"fell back to {', '.join(session.get_providers())}",
             )
-        return OnnxRuntimeSession(session)
+        findings = shortened(spec.label, spec.provider_options)
+        if provider != CPU:
+            findings += _placement(session, spec.label, provider)
+        return OnnxRuntimeSession(session, tuple(findings))
 
     def environment(self) -> dict[str, Any]:
         """Return the version, the build's providers and its device."""
@@ -83,7 +90,8 @@ class OnnxRuntime:
 class OnnxRuntimeSession:
     """One loaded model."""
 
-    def __init__(self, session: ort.InferenceSession) -> None:
+    def __init__(self, session: ort.InferenceSession, findings: tuple[Finding, ...] = ()) -> None:
+        self.findings = findings
         self._session: ort.InferenceSession | None = session
         self.inputs = tuple(_info(value) for value in session.get_inputs())
         self.outputs = tuple(_info(value) for value in session.get_outputs())
@@ -119,7 +127,7 @@ def provider_name(provider: str | None) -> str:
     Raises ``GateError`` (OG301) where this build of ONNX Runtime does not have it.
     """
     if provider is None:
-        return _CPU
+        return CPU
     available = ort.get_available_providers()
     known = {
         name.removesuffix("ExecutionProvider").lower(): name for name in ort.get_all_providers()
@@ -132,6 +140,20 @@ def provider_name(provider: str | None) -> str:
             "(onnxruntime-gpu for cuda and tensorrt)",
         )
     return name
+
+
+def _placement(session: ort.InferenceSession, label: str, provider: str) -> list[Finding]:
+    """Return a note on nodes that run elsewhere; raises ``GateError`` (OG301) where all of them do."""
+    if not hasattr(session, "get_provider_graph_assignment_info"):
+        message = f"ONNX Runtime {ort.__version__} does not say which nodes run on {provider}"
+        return [codes.OG309.finding(f"{label}: {message}", data={"provider": provider})]
+    own, findings = elsewhere(label, provider, session.get_provider_graph_assignment_info())
+    if not own:
+        raise codes.OG301.error(
+            f"{label}: {provider} runs not one node of the model, all of them are left to other "
+            "providers"
+        )
+    return findings
 
 
 def _set_option(options: ort.SessionOptions, key: str, value: str) -> None:
@@ -153,7 +175,7 @@ def _set_option(options: ort.SessionOptions, key: str, value: str) -> None:
 
 
 def _load_error(error: Exception, model: Path, label: str, provider: str) -> GateError:
-    if provider != _CPU and "fallback" in str(error).lower():
+    if provider != CPU and "fallback" in str(error).lower():
         return codes.OG301.error(
             f"{label}: {provider} does not run every node of the model, and the rest would fall "
             f"back to the CPU: {refusal(error)}",

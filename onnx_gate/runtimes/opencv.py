@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +13,7 @@ from onnx_gate.findings import codes
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array, Refusal, contiguous, installed_version, package
 from onnx_gate.runtimes.declared import check_feeds, declared, lacking, read_graph
+from onnx_gate.runtimes.native import stderr_and_stdout
 
 # OpenCV 5 has several engines, and takes the older one by itself where the new one gives up.
 _ENGINES = {"new": "ENGINE_NEW", "classic": "ENGINE_CLASSIC"}
@@ -41,7 +39,7 @@ class OpenCv:
             )
         cv2.setNumThreads(threads)
         chosen = getattr(cv2.dnn, _ENGINES[engine], None)
-        with _stderr() as written:
+        with stderr_and_stdout() as written:
             try:
                 network = cv2.dnn.readNetFromONNX(str(model), *([] if chosen is None else [chosen]))
             except cv2.error as error:
@@ -89,23 +87,6 @@ class OpenCvSession:
     def close(self) -> None:
         """Drop the network."""
         self._network = None
-
-
-@contextmanager
-def _stderr() -> Iterator[Callable[[], str]]:
-    """Yield what says what native code wrote to stderr meanwhile; it is still written there after."""
-    with tempfile.TemporaryFile() as file:
-        kept = os.dup(2)
-        os.dup2(file.fileno(), 2)
-        written = b""
-        try:
-            yield lambda: written.decode(errors="replace")
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
-            file.seek(0)
-            written = file.read()
-            os.write(2, written)
 
 
 def _sentence(error: BaseException) -> str:

@@ -441,6 +441,6 @@ class Killing(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         for child in psutil.Process().children():
-            if "onnx_gate.runtimes.host" in child.cmdline():
+            if any("onnx_gate.runtimes.host" in part for part in child.cmdline()):
                 child.kill()
         return x * 2
