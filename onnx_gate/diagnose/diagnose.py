@@ -12,7 +12,7 @@ from onnx_gate.deadline import Deadline
 from onnx_gate.diagnose.blame.blame import find_blame
 from onnx_gate.diagnose.blame.result import BlameResult
 from onnx_gate.diagnose.hints.hints import hints
-from onnx_gate.diagnose.localize.localize import Located, localize
+from onnx_gate.diagnose.localize.localize import Located, has_own_kernels, localize
 from onnx_gate.diagnose.reduced.precision import clearest, of_layers, suspicion, with_layers
 from onnx_gate.diagnose.repro.write import make_repro
 from onnx_gate.diagnose.subject import Subject
@@ -197,8 +197,10 @@ def _place(located: Located | None) -> int | None:
 
 def _located(subject: Subject, blamed: BlameResult, deadline: Deadline) -> Located | None:
     left = deadline.left
-    # Where the plain graph agrees there is no node of it to name: only the fusion is.
-    if blamed.blame in _NOWHERE or blamed.plain_agrees is True or left < 1:
+    # Where the plain graph agrees there is no node of it to name, only the fusion: unless it is
+    # another engine's kernels that run it.
+    plain = blamed.plain_agrees is True and not has_own_kernels(subject.runtime)
+    if blamed.blame in _NOWHERE or plain or left < 1:
         return None
     return localize(subject, _LOCALIZE_SHARE * left)
 

@@ -9,7 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from onnx_gate.findings.codes import code_of
-from onnx_gate.report import audited, diagnosed, precision, sentence, summary, times
+from onnx_gate.report import audited, diagnosed, precision, sentence, side_by_side, summary, times
 from onnx_gate.report.columns import Column, Fitting, words
 from onnx_gate.report.command import replay_command, run_command
 from onnx_gate.report.coverage import describe
@@ -56,6 +56,7 @@ def renderable(report: Report, view: View = View(), detail: int = NORMAL) -> Ren
         _sentence(report, view),
         *_audits(report),
         *([_models(report)] if report.models else []),
+        *_runtimes(report),
         *_compared(report),
         *(_checks(report) if detail == VERBOSE else []),
         *_notes(report, view, detail),
@@ -88,6 +89,35 @@ def _models(report: Report) -> Fitting:
     rows = [_row(model, compared) for model in report.models]
     records = [_record(model, compared) for model in report.models]
     return Fitting(columns, rows, records)
+
+
+def _runtimes(report: Report) -> list[RenderableType]:
+    """A row for each model and a column for each runtime, where there are several."""
+    labels = side_by_side.runtimes(report)
+    if not labels:
+        return []
+    rows, records = [], []
+    for model in report.models:
+        cells = [side_by_side.cell(model, label) for label in labels]
+        name = Text(printed(model.name, _LIMIT, whole=0))
+        rows.append((name, *(_runtime_cell(each) for each in cells)))
+        record = Text("\n").join(
+            [
+                name,
+                *(
+                    Text(f"    {printed(label, _LIMIT)}: {each}")
+                    for label, each in zip(labels, cells, strict=True)
+                    if each
+                ),
+            ]
+        )
+        records.append(record)
+    columns = [Column("On each runtime"), *(Column(printed(label, _LIMIT)) for label in labels)]
+    return [Text(), Fitting(columns, rows, records)]
+
+
+def _runtime_cell(cell: side_by_side.Cell | None) -> Text:
+    return Text("") if cell is None else Text(printed(cell, _LIMIT), style=_STYLES[cell.verdict])
 
 
 def _row(model: ModelResult, compared: bool) -> tuple[Text, ...]:

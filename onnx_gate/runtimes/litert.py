@@ -24,6 +24,9 @@ from onnx_gate.runtimes.declared import check_feeds, declared, lacking, read_gra
 
 _CONVERTER = "onnx2tf"
 _SIGNATURE = "serving_default"
+# What it tries models of images with, and downloads where the working directory does not have it.
+_SAMPLES = "calibration_image_sample_data_20x128x128x3_float32.npy"
+_SAMPLES_OF = (20, 128, 128, 3)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _NO_OPERATOR = re.compile(r"ERROR:\s*(\w+) OP is not yet implemented")
 _AT_OPERATOR = re.compile(r"onnx_op_name: (\S+)")
@@ -56,6 +59,7 @@ class LiteRt:
                 ".onnx2tf/bin/pip install onnx2tf ai-edge-litert, then options: {converter: "
                 ".onnx2tf/bin/onnx2tf}"
             )
+        converter = str(Path(converter).absolute())
         session = LiteRtSession(model, spec, threads, converter, interpreter)
         if all(isinstance(size, int) for value in session.inputs for size in value.shape):
             session.convert({value.name: value.shape for value in session.inputs})
@@ -142,8 +146,12 @@ class LiteRtSession:
                 f"{name}:{','.join(map(str, shape))}" for name, shape in shapes.items() if shape
             ]
             command = [self._converter, "-i", str(self._model), "-o", folder, "-n", "-osd"]
+            np.save(
+                Path(folder, _SAMPLES), np.random.default_rng(0).random(_SAMPLES_OF, np.float32)
+            )
             done = subprocess.run(
                 [*command, *(["-ois", *sizes] if sizes else [])],
+                cwd=folder,
                 capture_output=True,
                 text=True,
                 errors="replace",

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.shape_inference
 import onnxruntime as ort
 from onnx import helper
 from onnx.helper import np_dtype_to_tensor_dtype
@@ -50,7 +51,8 @@ class Runner:
         feeds = {name: self.value(name, values) for name in node.inputs if not self._embeds(name)}
         if any(value is None for value in feeds.values()) or not _is_safe(node, self, values):
             return dict.fromkeys(node.outputs)
-        key = (node.index, tuple((name, _type_key(value)) for name, value in feeds.items()))
+        shaped = self._runtime.name != "onnxruntime"
+        key = (node.index, tuple((name, _type_key(value, shaped)) for name, value in feeds.items()))
         try:
             if key not in self._sessions:
                 self._sessions[key] = self._open(node, feeds)
@@ -78,9 +80,11 @@ class Runner:
 
     def _open(self, node: Node, feeds: Mapping[str, Value]) -> Call:
         stored = [name for name in node.inputs if name not in feeds]
-        model = node_model(self.graph, node, {n: type_of(v) for n, v in feeds.items()}, stored)
-        if self._runtime.name != "onnxruntime":
-            return self._open_other(model)
+        other = self._runtime.name != "onnxruntime"
+        types = {n: type_of(v, shaped=other) for n, v in feeds.items()}
+        model = node_model(self.graph, node, types, stored)
+        if other:
+            return self._open_other(onnx.shape_inference.infer_shapes(model))
         options = ort.SessionOptions()
         options.log_severity_level = 4
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -152,19 +156,19 @@ def _tensor(graph: Graph, name: str) -> onnx.TensorProto:
     return array
 
 
-def type_of(value: Value) -> onnx.TypeProto:
-    """Return the ONNX type of a value, of any shape."""
+def type_of(value: Value, *, shaped: bool = False) -> onnx.TypeProto:
+    """Return the ONNX type of a value, of any shape or of its own: not every engine leaves it open."""
     if isinstance(value, list):
         element = type_of(value[0]) if value else type_of(np.zeros(0, np.float32))
         return helper.make_sequence_type_proto(element)
     kind = np_dtype_to_tensor_dtype(value.dtype) if value.dtype.kind not in "OU" else 8
-    return helper.make_tensor_type_proto(kind, None)
+    return helper.make_tensor_type_proto(kind, value.shape if shaped else None)
 
 
-def _type_key(value: Value) -> Any:
-    return (
-        ("list", _type_key(value[0]) if value else "") if isinstance(value, list) else value.dtype
-    )
+def _type_key(value: Value, shaped: bool) -> Any:
+    if isinstance(value, list):
+        return "list", _type_key(value[0], shaped) if value else ""
+    return (value.dtype, value.shape) if shaped else value.dtype
 
 
 def _call(session: ort.InferenceSession, values: Mapping[str, Value]) -> Sequence[Value]:

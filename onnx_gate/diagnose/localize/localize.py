@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx
 
 from onnx_gate.deadline import Deadline, OutOfTime
+from onnx_gate.diagnose.bench import PLAIN
 from onnx_gate.diagnose.divergence import Divergence, find_divergence
 from onnx_gate.diagnose.graph.values import Store
 from onnx_gate.diagnose.localize.by_name import first_effective, search_by_name
@@ -20,8 +21,10 @@ from onnx_gate.diagnose.localize.matching import bare_name
 from onnx_gate.diagnose.localize.origins import Origins
 from onnx_gate.diagnose.localize.profile import error_profile
 from onnx_gate.diagnose.localize.subgraph import search_body
+from onnx_gate.diagnose.localize.tapped import first_wrong
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.trace.trace import Trace, TracedValue
+from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.report.diagnosis import GraphNode, NodeError, Source
 from onnx_gate.runtimes.base import Array, Refusal
 
@@ -60,11 +63,34 @@ def localize(subject: Subject, seconds: float = 120.0) -> Located:
     store = Store(subject.folder / "values", subject.memory)
     try:
         divergence = find_divergence(subject, store, Deadline(seconds))
-        return _located(divergence, _search(divergence))
+        located = _located(divergence, _search(divergence))
+        if located.node is None and has_own_kernels(subject.runtime):
+            return _tapped(subject, located)
+        return located
     except Refusal as error:
         return Located(note=f"PyTorch refuses these inputs: {error}")
     finally:
         store.clear()
+
+
+def has_own_kernels(runtime: RuntimeSpec) -> bool:
+    """Return whether a runtime is another one than ONNX Runtime's kernels for the CPU."""
+    return runtime.name != PLAIN.name or runtime.provider not in (None, "cpu")
+
+
+def _tapped(subject: Subject, located: Located) -> Located:
+    """Return the first node that the runtime has wrong in the graph, where none is wrong alone."""
+    node, note = first_wrong(subject)
+    if node is None:
+        return replace(located, note="; ".join(filter(None, (located.note, note))))
+    origins, value = Origins(subject), node.outputs[0]
+    faulty = GraphNode(
+        name=node.proto.name,
+        op_type=node.op_type,
+        output=value,
+        module=origins.module(node, value),
+    )
+    return Located(node=faulty, source=origins.source(node, value), note=note, proto=node.proto)
 
 
 def _search(divergence: Divergence) -> SearchResult:

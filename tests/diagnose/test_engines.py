@@ -1,0 +1,95 @@
+"""A fault that one engine alone makes is that engine's, and a second engine costs no second model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from onnx_gate.report.io import read_report
+from onnx_gate.report.model import ModelResult
+from onnx_gate.report.side_by_side import cell, runtimes
+from tests.support.gate import ROOT, gate, run_few
+
+FAULTY = ROOT / "tests" / "support" / "faulty_engines"
+ENGINES = {"openvino": "openvino", "opencv": "cv2", "mnn": "MNN"}
+MODELS = """
+import torch
+from torch import nn
+
+def sloped():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.ELU(0.7), nn.Linear(16, 4)).eval()
+"""
+ENTRY = 'model: "models.py:sloped", inputs: {input: "float32[batch, 8]"}, '
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def installed(name: str) -> bool:
+    return find_spec(ENGINES[name]) is not None
+
+
+@pytest.fixture
+def with_faulty(monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [str(FAULTY), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in paths if path))
+
+
+@pytest.fixture
+def folder(once: Callable[..., Path], with_faulty: None) -> Path:
+    """Verify the model alone, beside other engines, and with each of these made faulty."""
+    right = ["onnxruntime", *filter(installed, ENGINES)]
+    entries = {
+        "alone": ENTRY + "runtimes: [onnxruntime]",
+        "beside": ENTRY + f"runtimes: [{', '.join(right)}]",
+    }
+    for name in right[1:]:
+        entries[f"{name}-fault"] = ENTRY + f"runtimes: [onnxruntime, faulty-{name}]"
+    return once("engines", lambda path: run_few(path, MODELS, entries))
+
+
+@pytest.fixture
+def results(folder: Path) -> dict[str, ModelResult]:
+    report = read_report(folder / "onnx-gate-report" / "report.json")
+    return {model.name: model for model in report.models}
+
+
+def test_a_second_engine_costs_no_second_export_and_no_second_pass(
+    results: dict[str, ModelResult],
+) -> None:
+    alone, beside = results["alone"], results["beside"]
+    assert len(beside.runtimes) > len(alone.runtimes)
+    assert alone.verdict == beside.verdict == "pass"
+    times = [{stage.name: stage.times for stage in each.stages} for each in (alone, beside)]
+    for stage in ("build", "export", "inspect", "verify: pytorch"):
+        assert times[0][stage] == times[1][stage], stage
+    assert times[1]["verify: runtime"] > times[0]["verify: runtime"]
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_fault_of_one_engine_is_blamed_on_it_and_its_node_is_named(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    if not installed(name):
+        pytest.skip(f"{name} is not installed: pip install 'onnx-gate[{name}]'")
+    folder: Path = request.getfixturevalue("folder")
+    report = read_report(folder / "onnx-gate-report" / "report.json")
+    model = next(each for each in report.models if each.name == f"{name}-fault")
+    assert {c.runtime for c in model.checks if c.verdict == "diverged"} == {f"faulty-{name}"}
+    assert f"faulty-{name}" in runtimes(report)
+    verdicts = [cell(model, each.runtime) for each in model.runtimes]
+    assert [each.verdict for each in verdicts if each is not None] == ["pass", "diverged"]
+    diagnosis = model.diagnosis
+    assert diagnosis is not None
+    assert (diagnosis.blame, diagnosis.runtime) == ("kernel", f"faulty-{name}")
+    assert diagnosis.node is not None
+    assert diagnosis.node.op_type == "Elu"
+    assert diagnosis.repro is not None
+    repro = folder / "onnx-gate-report" / diagnosis.repro
+    for runtime, status in ((f"faulty-{name}", 1), (name, 0)):
+        replayed = gate("replay", str(repro), "--runtime", runtime, cwd=folder)
+        assert replayed.returncode == status, replayed.stdout + replayed.stderr
