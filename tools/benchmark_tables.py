@@ -13,12 +13,15 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+# The measures of a check that are errors on the output's scale.
+ERRORS = ("error", "mean error")
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (
     "docs/compatibility.md",
     "docs/evidence.md",
     "docs/foreign.md",
     "docs/performance.md",
+    "docs/runtimes.md",
     "docs/tolerances.md",
     "benchmarks/README.md",
 )
@@ -298,6 +301,55 @@ def foreign() -> str:
     return counted + _markdown(head, lines) + _source(table)
 
 
+def runtimes() -> str:
+    """How near each runtime comes, one row a model and one column a runtime."""
+    table = _load("accuracy/runtimes").get("runtimes")
+    if table is None:
+        return "Not measured yet."
+    rows = table["rows"]
+    columns = list(dict.fromkeys(row["runtime"].partition("[")[0] for row in rows))
+    cells = {(row["model"], row["runtime"].partition("[")[0]): _cell(row) for row in rows}
+    models = {row["model"]: row["stands for"] for row in rows}
+    lines = [
+        [
+            name + (f" ({kind})" if kind not in ("", name) else ""),
+            *(cells.get((name, each), "") for each in columns),
+        ]
+        for name, kind in models.items()
+    ]
+    return _markdown("|".join(["model", *columns]), lines) + _source(table)
+
+
+def _cell(row: Table) -> str:
+    """An error in units of float32's rounding and seconds, or what became of the model."""
+    seconds = f"{row['seconds']:.1f} s"
+    if row["verdict"] == "error" or row["measure"] is None:
+        return f"**{'error' if row['verdict'] == 'error' else 'refuses'}**"
+    measure, value = row["measure"]["measure"], row["measure"]["value"]
+    if measure not in ERRORS:
+        shown = f"{measure} {value:.3g}"
+    else:
+        own = f" ({row['units']:.3g})" if row["units"] is not None else ""
+        shown = f"{value / row['rounding']:.3g}{own}"
+    return f"{shown if row['verdict'] == 'pass' else f'**{shown}**'}, {seconds}"
+
+
+def runtimes_red() -> str:
+    """What a runtime does not take, or computes otherwise, and why."""
+    rows = _load("accuracy/runtimes").get("runtimes", {"rows": []})["rows"]
+    lines = [
+        [row["model"], row["runtime"].partition("[")[0], row["verdict"], _plain(row["why"])]
+        for row in rows
+        if row["verdict"] != "pass"
+    ]
+    return _markdown("model|runtime|verdict|in its own words", lines) if lines else "None."
+
+
+def _plain(text: str) -> str:
+    """A text of an engine's as a cell: one line, and no markup."""
+    return re.sub(r"[<>*_`\[\]]", "", " ".join(text.split()))[:200]
+
+
 def _load(name: str) -> dict[str, Table]:
     path = ROOT / "benchmarks" / f"{name}.json"
     tables: dict[str, Table] = json.loads(path.read_text()) if path.exists() else {}
@@ -346,4 +398,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "decoders": decoders,
     "versions": versions,
     "foreign": foreign,
+    "runtimes": runtimes,
+    "runtimes-red": runtimes_red,
 }

@@ -179,13 +179,13 @@ class RuntimeSpec:
 
     name: str
     provider: str | None = None
-    device: str | None = None
-    strict: bool | None = None
-    tolerance: Tolerance | None = None
     optimization: Optimization | None = None
     provider_options: Mapping[str, str] = field(default_factory=dict)
     session_options: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
+    device: str | None = None
+    strict: bool | None = None
+    tolerance: Tolerance | None = None
 
     @property
     def label(self) -> str:

@@ -209,6 +209,21 @@ OTHERS = [
             runtimes(*MODEL.runtimes[::2], RuntimeSpec("onnxruntime", "dml", "extended")),
             "another provider",
         ),
+        own_of_runtime=(
+            "other",
+            runtimes(
+                RuntimeSpec("onnxruntime", tolerance=replace(STRICT, auto=20.0)),
+                *MODEL.runtimes[1:],
+            ),
+            "runtime 'onnxruntime': auto 10 → 20",
+        ),
+        lenient=(
+            "other",
+            runtimes(
+                *MODEL.runtimes[::2], RuntimeSpec("onnxruntime", "cuda", "extended", strict=False)
+            ),
+            "strict no more: nodes may run elsewhere",
+        ),
         options=(
             "other",
             runtimes(RuntimeSpec("onnxruntime", session_options={"no": "1"}), *MODEL.runtimes[1:]),

@@ -208,3 +208,12 @@ def test_what_an_export_took_for_granted_weighs_by_what_became_of_it(
     outcome, _, findings = conclude(spec, checks, [finding], TRIED, TODAY)
     assert [f.severity for f in codes.OG116.among(findings)] == [severity]
     assert outcome == verdict
+
+
+def test_a_runtime_that_failed_leaves_no_verdict_beside_others_that_agree() -> None:
+    failed = codes.OG307.finding("OG302: openvino is not installed", data={"runtime": "openvino"})
+    checks = [check("typical/batch=1/0"), check("typical/batch=2/0")]
+    assert conclude(SPEC, checks, [failed], TRIED, TODAY)[0] == "error"
+    assert conclude(SPEC, checks, [], TRIED, TODAY)[0] == "pass"
+    wrong = [*checks, check("typical/batch=2/1", "diverged")]
+    assert conclude(SPEC, wrong, [failed], TRIED, TODAY)[0] == "diverged"

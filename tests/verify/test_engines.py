@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -49,14 +50,14 @@ def several(tmp_path: Path) -> Path:
 
 
 def written(
-    path: Path, nodes: list[onnx.NodeProto], inputs: dict[str, int], outputs: dict[str, int]
+    path: Path, nodes: list[onnx.NodeProto], inputs: dict[str, Any], outputs: dict[str, Any]
 ) -> Path:
-    sides = [
+    taken, given = (
         [helper.make_tensor_value_info(name, kind, ["batch", 3]) for name, kind in side.items()]
         for side in (inputs, outputs)
-    ]
+    )
     opsets = [helper.make_opsetid("", 18), helper.make_opsetid("shop", 1)]
-    graph = helper.make_graph(nodes, "graph", *sides)
+    graph = helper.make_graph(nodes, "graph", taken, given)
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), str(path))
     return path
 
@@ -102,8 +103,8 @@ def test_an_operator_that_it_lacks_is_named_before_anything_runs(
         helper.make_node("Relu", ["x"], ["positive"], "first"),
         helper.make_node("Haggle", ["positive"], ["y"], "the-haggling", domain="shop"),
     ]
-    kinds = {"x": TensorProto.FLOAT}, {"y": TensorProto.FLOAT}
-    path = written(tmp_path / "lacking.onnx", nodes, *kinds)
+    kind = TensorProto.FLOAT
+    path = written(tmp_path / "lacking.onnx", nodes, {"x": kind}, {"y": kind})
     with pytest.raises(GateError) as lacking:
         open_session(path, engine, 1)
     assert lacking.value.code == "OG202"
