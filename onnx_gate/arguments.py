@@ -143,7 +143,10 @@ OptimizationOption = Annotated[
 ]
 SessionOption = Annotated[
     Texts,
-    typer.Option(metavar="KEY=VALUE", help="A session option of ONNX Runtime (repeatable)."),
+    typer.Option(
+        metavar="KEY=VALUE",
+        help="A session option of ONNX Runtime, or an option of another engine (repeatable).",
+    ),
 ]
 AtolOption = Annotated[
     OptionalNumber,

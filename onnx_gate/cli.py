@@ -335,6 +335,9 @@ def replay(
     provider: Annotated[
         OptionalText, typer.Option(help="ONNX Runtime's execution provider.")
     ] = None,
+    device: Annotated[
+        OptionalText, typer.Option(help="The device, as another engine calls it.")
+    ] = None,
     option: SessionOption = None,
     atol: AtolOption = None,
     rtol: Annotated[OptionalNumber, typer.Option(min=0, help="Relative tolerance.")] = None,
@@ -343,17 +346,12 @@ def replay(
 
     Exit status: 0 the runtime agrees with the stored outputs, 1 it differs, 2 the call is invalid.
     """
-    from onnx_gate.diagnose.repro.replay import Limits, parse_options
+    from onnx_gate.diagnose.repro.replay import Limits, runtime_of
     from onnx_gate.diagnose.repro.replay import replay as run_folder
-    from onnx_gate.manifest import RuntimeSpec
 
     with refusing():
-        spec = RuntimeSpec(
-            runtime,
-            provider=provider,
-            optimization=level_of(optimization),
-            session_options=parse_options(option or ()),
-        )
+        level = level_of(optimization)
+        spec = runtime_of(runtime, level, provider, device, option or ())
         results = run_folder(folder, spec, Limits(atol, rtol))
     for result in results:
         typer.echo(str(result))

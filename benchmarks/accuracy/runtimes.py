@@ -1,6 +1,7 @@
 """Every runtime that is installed on the examples and on the architectures that they lack.
 
     python benchmarks/accuracy/runtimes.py --output DIR [--runtime NAME ...] [--model NAME ...] [--save]
+    python benchmarks/accuracy/runtimes.py --report DIR/report/report.json --save
 
 Every model is exported once, and run in all of them on drawn inputs at one size. For each model and
 runtime: the largest error in units of PyTorch's own against float64, the seconds of loading and
@@ -20,7 +21,7 @@ from typing import Any
 import yaml
 
 from benchmarks.support import results
-from benchmarks.support.gate import number, run_gate
+from benchmarks.support.gate import number, read_report, run_gate
 
 HERE = Path(__file__).resolve().parent
 EXAMPLES = HERE.parents[1] / "examples"
@@ -120,19 +121,13 @@ def _units(check: dict[str, Any]) -> float | None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--output", type=Path, required=True, help="a folder for models and report")
+    parser.add_argument("--output", type=Path, help="a folder for models and report")
+    parser.add_argument("--report", type=Path, help="a report once more, without a run")
     parser.add_argument("--runtime", action="append", default=[], help=f"default: {DEFAULT}")
     parser.add_argument("--model", action="append", default=[], help="default: all")
     results.add_option(parser)
     options = parser.parse_args()
-    output: Path = options.output.resolve()
-    shutil.copytree(EXAMPLES, output, dirs_exist_ok=True)
-    shutil.copy(HERE / "runtime_models" / "architectures.py", output / "architectures.py")
-    wanted = manifest(options.model, options.runtime or list(DEFAULT))
-    yaml.SafeDumper.ignore_aliases = lambda self, data: True  # type: ignore[method-assign]
-    path = output / "onnx-gate.yml"
-    path.write_text(yaml.dump(wanted, Dumper=yaml.SafeDumper, sort_keys=False))
-    report = run_gate(path, output / "report", "--no-cache", "--jobs", "1")
+    report = read_report(options.report) if options.report else run(options)
     made = list(rows(report))
     for row in made:
         print(row["name"], row["verdict"], row["units"], row["measure"], row["seconds"], row["why"])
@@ -141,6 +136,20 @@ def main() -> None:
         stored = json.loads(path.read_text())["runtimes"]["rows"] if path.exists() else []
         order = dict.fromkeys(row["name"] for row in [*stored, *made])
         results.save(__file__, "runtimes", results.merged(__file__, "runtimes", made, order))
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the report of the chosen models on the chosen runtimes."""
+    if options.output is None:
+        raise SystemExit("runtimes.py: --output or --report is needed")
+    output: Path = options.output.resolve()
+    shutil.copytree(EXAMPLES, output, dirs_exist_ok=True)
+    shutil.copy(HERE / "runtime_models" / "architectures.py", output / "architectures.py")
+    wanted = manifest(options.model, options.runtime or list(DEFAULT))
+    yaml.SafeDumper.ignore_aliases = lambda self, data: True  # type: ignore[method-assign]
+    path = output / "onnx-gate.yml"
+    path.write_text(yaml.dump(wanted, Dumper=yaml.SafeDumper, sort_keys=False))
+    return run_gate(path, output / "report", "--no-cache", "--jobs", "1")
 
 
 if __name__ == "__main__":

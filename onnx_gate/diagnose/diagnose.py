@@ -14,6 +14,7 @@ from onnx_gate.diagnose.blame.result import BlameResult
 from onnx_gate.diagnose.hints.hints import hints
 from onnx_gate.diagnose.localize.localize import Located, has_own_kernels, localize
 from onnx_gate.diagnose.reduced.precision import clearest, of_layers, suspicion, with_layers
+from onnx_gate.diagnose.repro.replay import replay_arguments
 from onnx_gate.diagnose.repro.write import make_repro
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.tie_break import decide_on_node
@@ -169,6 +170,7 @@ def diagnose(subject: Subject, deadline: Deadline) -> Diagnosis:
         nodes=located.nodes if located is not None else (),
         guilty=_place(located),
         repro=path,
+        replay=replay_arguments(subject.runtime) if has_own_kernels(subject.runtime) else (),
         note="; ".join(note for note in notes if note),
         pictures=blamed.pictures,
     )

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import glob
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
+from onnx_gate.report.diagnosis import Diagnosis
 from onnx_gate.report.locations import inside
 from onnx_gate.report.model import Check, ModelResult
 from onnx_gate.report.view import View
 
 _DEFAULT = "onnx-gate.yml"
 _LIMIT = 160
+# An argument that a shell reads as it stands, wherever it is shown.
+_PLAIN = re.compile(r"[A-Za-z0-9_.:=/+-]+")
 
 ARTIFACT = "onnx-gate-report"
 """The workflow artifact, and the folder, that a run's files are in."""
@@ -30,14 +34,16 @@ def check_command(manifest: str) -> str:
     return " ".join(["onnx-gate check", *_manifest(manifest)])
 
 
-def replay_command(path: str | None, view: View) -> str:
-    """Return the command that replays a reproduction, empty where there is none."""
-    if not path:
+def replay_command(diagnosis: Diagnosis | None, view: View) -> str:
+    """Return the command that replays a reproduction, in its runtime; empty where there is none."""
+    if diagnosis is None or not diagnosis.repro:
         return ""
-    file = inside(path)
+    file = inside(diagnosis.repro)
     if file is None or "`" in file or "<!--" in file:
         file = "repro"
-    return f"onnx-gate replay {shlex.quote(str(PurePosixPath(view.output, file)))}"
+    words = diagnosis.replay if all(map(_PLAIN.fullmatch, diagnosis.replay)) else ()
+    path = shlex.quote(str(PurePosixPath(view.output, file)))
+    return " ".join(("onnx-gate replay", path, *words))
 
 
 def download_command(run: int | None) -> str:

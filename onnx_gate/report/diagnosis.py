@@ -186,8 +186,9 @@ class Diagnosis(_Frozen):
     ``node`` is the first one, in topological order, at which the error is born; ``nodes`` are the
     errors along the graph, in topological order, and ``guilty`` is the node's place among them.
     ``beside`` is the node next to which the graph lacks ``node``. ``repro`` is a folder relative to
-    the report's. ``against`` says what the reference is. ``hints`` are codes of findings that
-    explain it. ``note`` says what could not be found out.
+    the report's, ``replay`` are the arguments that replay it in its runtime. ``against`` says what
+    the reference is. ``hints`` are codes of findings that explain it. ``note`` says what could not be
+    found out.
     """
 
     runtime: str
@@ -203,6 +204,7 @@ class Diagnosis(_Frozen):
     nodes: tuple[NodeError, ...] = ()
     guilty: int | None = None
     repro: str | None = None
+    replay: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
     note: str = ""
     pictures: Pictures | None = None

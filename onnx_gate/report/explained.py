@@ -71,8 +71,7 @@ def of_diagnosis(diagnosis: Diagnosis, manifest: str) -> list[str]:
 
 def _commands(model: ModelResult, check: Check | None, report: Report, manifest: str) -> list[str]:
     view = View(output=report.folder)
-    repro = model.diagnosis.repro if model.diagnosis is not None else None
-    replay = replay_command(repro, view)
+    replay = replay_command(model.diagnosis, view)
     bad = [check] if check is not None else failing(model)
     again = run_command(manifest, model, bad, view)
     return [f"replay: {replay}", f"again: {again}"] if replay else [f"again: {again}"]

@@ -111,8 +111,8 @@ def _section(report: Report, model: ModelResult, number: int, of: int) -> Sectio
     located = locations.of_model(model, manifest) or locations.of_entry(model, manifest)
     about = sentence.of_model(model, manifest)
     where = str(located) if located is not None else plain(about.file, 120)
-    repro = model.diagnosis.repro if model.diagnosis is not None else None
-    commands = replay_command(repro, View()), run_command(manifest, model, bad, View())
+    replay = replay_command(model.diagnosis, View())
+    commands = replay, run_command(manifest, model, bad, View())
     return Section(
         number=number,
         model=model,

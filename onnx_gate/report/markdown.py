@@ -199,7 +199,7 @@ class Page:
             where=where,
             around=diagnosed.around(diagnosis),
             chart=Markup(f"```mermaid\n{chart}\n```") if chart else None,
-            replay=Markup(replay_command(diagnosis.repro, self._view)),
+            replay=Markup(replay_command(diagnosis, self._view)),
             download=Markup(download_command(self._view.run_id)),
         )
         return Markup(text)

@@ -219,8 +219,7 @@ def _notes(report: Report, view: View, detail: int) -> list[Text]:
 
 def _commands(model: ModelResult, manifest: str, view: View) -> list[Text]:
     """What to paste into a shell: never wrapped, since a line that is cut is another command."""
-    repro = model.diagnosis.repro if model.diagnosis is not None else None
-    commands = {"replay": replay_command(repro, view)}
+    commands = {"replay": replay_command(model.diagnosis, view)}
     if model.verdict != "pass" and manifest:
         commands["again"] = run_command(manifest, model, summary.failing(model), view)
     return [

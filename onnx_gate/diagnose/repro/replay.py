@@ -15,12 +15,13 @@ from onnx import numpy_helper
 
 from onnx_gate.errors import GateError, UserError
 from onnx_gate.findings.codes import code_of
-from onnx_gate.manifest import RuntimeSpec
+from onnx_gate.manifest import Optimization, RuntimeSpec
 from onnx_gate.numerics.compare import compare, scaled_error
 from onnx_gate.numerics.precision import eps_of
 from onnx_gate.runtimes.base import Array, Refusal, Session, first_line, open_session
 from onnx_gate.verify.judge.noise import FLOOR
 
+ONNXRUNTIME = "onnxruntime"
 MODEL = "model.onnx"
 DATA_SET = "test_data_set_"
 # One file of a data set; a model may be as large as it likes.
@@ -103,6 +104,38 @@ def replay(
         )
     finally:
         session.close()
+
+
+def replay_arguments(spec: RuntimeSpec) -> tuple[str, ...]:
+    """Return the arguments of ``onnx-gate replay`` that mean this runtime."""
+    given = spec.session_options if spec.name == ONNXRUNTIME else spec.options
+    named = {
+        "runtime": spec.name,
+        "optimization": spec.optimization,
+        "provider": spec.provider,
+        "device": spec.device,
+    }
+    words = [word for key, value in named.items() if value for word in (f"--{key}", value)]
+    return (*words, *(w for key in sorted(given) for w in ("--option", f"{key}={given[key]}")))
+
+
+def runtime_of(
+    name: str,
+    optimization: Optimization | None,
+    provider: str | None,
+    device: str | None,
+    options: Sequence[str],
+) -> RuntimeSpec:
+    """Return the runtime that arguments mean; raises ``UserError`` for options without a value."""
+    own = name == ONNXRUNTIME
+    return RuntimeSpec(
+        name,
+        provider=provider,
+        optimization=optimization,
+        device=device,
+        session_options=parse_options(options) if own else {},
+        options={} if own else parse_options(options),
+    )
 
 
 def read_folder(folder: Path) -> tuple[Path, onnx.ModelProto, tuple[DataSet, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +24,14 @@ from onnx_gate.diagnose.bench import RUN, Bench
 from onnx_gate.diagnose.graph.extract import between, cut, open_ends, weight_bytes
 from onnx_gate.diagnose.graph.graph import Constants, Graph, Node, read_graph
 from onnx_gate.diagnose.repro.reduce import Shrinker, least_error
-from onnx_gate.diagnose.repro.replay import DATA_SET, MODEL, Limits, Replayed, replay
+from onnx_gate.diagnose.repro.replay import (
+    DATA_SET,
+    MODEL,
+    Limits,
+    Replayed,
+    replay,
+    replay_arguments,
+)
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.report.diagnosis import GraphNode
 from onnx_gate.runtimes.base import Array, contiguous, first_line
@@ -255,11 +263,6 @@ class _Writer:
         subject, runtime = self._subject, self._subject.runtime
         kinds = [node.op_type for node in part.nodes if node.op_type != "Constant"]
         shown = ", ".join(kinds[:8]) + (f" and {len(kinds) - 8} more" if len(kinds) > 8 else "")
-        options = "".join(
-            f" --option {key}={value}" for key, value in sorted(runtime.session_options.items())
-        )
-        level = f" --optimization {runtime.optimization}" if runtime.optimization else ""
-        provider = f" --provider {runtime.provider}" if runtime.provider else ""
         return README.format(
             model=_code(subject.spec.name),
             case=_code(subject.check.case),
@@ -270,7 +273,7 @@ class _Writer:
             opset=subject.exported.opset,
             what=part.what,
             worst=_code(str(worst)),
-            command=f"onnx-gate replay . --runtime {runtime.name}{level}{provider}{options}",
+            command=shlex.join(("onnx-gate", "replay", ".", *replay_arguments(runtime))),
             versions=f"onnx-gate {onnx_gate.__version__}, Python {platform.python_version()}, "
             f"torch {torch.__version__}, onnx {onnx.__version__}, onnxruntime {ort.__version__}, "
             f"{platform.machine()}",

@@ -89,6 +89,7 @@ def everything() -> Report:
             "source": {"file": "models/a.py", "line": 3, "code": "x.softmax()"},
             "nodes": ({**node, "error": 1.0, "born": 0.5},),
             "repro": "repro/bert",
+            "replay": ("--runtime", "openvino", "--device", "CPU"),
             "hints": ("OG102",),
             "note": "no float64",
             "pictures": {
