@@ -35,7 +35,7 @@ from onnx_gate.report.model import Problem, Report, Sandbox, Shard
 from onnx_gate.sandbox.close import closed, credentials, opened, private_paths
 from onnx_gate.sandbox.git_folders import Survey, survey
 from onnx_gate.sandbox.level import reachable
-from onnx_gate.sandbox.policy import DEVICES, INSTALLER, Policy, runtime_paths
+from onnx_gate.sandbox.policy import DEVICES, INSTALLER, SERVICES, Policy, runtime_paths
 from onnx_gate.text import workflow_command
 
 _STATUS = {"pass": 0, "diverged": 1, "error": 1}
@@ -51,6 +51,7 @@ class RunFolders:
     temporary: Path
     site: Path
     private: Path
+    services: Path
     pip_home: Path
     pip_temporary: Path
 
@@ -131,6 +132,7 @@ def _verify(
             owner=policy.uid if level.level != "off" else None,
             policy=policy.to_json() if level.level != "off" else None,
             private=str(folders.private),
+            services=_services(policy, folders) if level.level != "off" else None,
             sandbox=level,
             image=requirements.versions(),
             run=run_of(environ),
@@ -186,6 +188,7 @@ def _policy(
     if policy.uid is not None:
         for folder in (folders.home, folders.temporary):
             os.chown(folder, policy.uid, policy.uid)
+        os.chown(folders.services, SERVICES, SERVICES)
         for folder in (folders.pip_home, folders.pip_temporary, folders.site):
             os.chown(folder, INSTALLER, policy.uid)
     return policy, level
@@ -245,6 +248,21 @@ def _install(
     if done.problem is not None:
         raise _Stopped(done.problem, level, done.tail)
     return str(done.python)
+
+
+def _services(policy: Policy, folders: RunFolders) -> tuple[tuple[str, ...], str, int | None]:
+    """Return how the services of runtimes are started: they may use the network, and write nothing
+    of the models'."""
+    confined = replace(
+        policy,
+        uid=SERVICES if policy.uid is not None else None,
+        gid=None,
+        network=True,
+        environment={**policy.environment, "HOME": str(folders.services)},
+        writable=(str(folders.services),),
+    )
+    prefix = confined.command(folders.root / "services.json")
+    return prefix, str(folders.services), confined.uid
 
 
 def _run_gate(job: Job, environ: Mapping[str, str], directory: Path, folders: RunFolders) -> int:
@@ -314,7 +332,7 @@ def _run_folders() -> Iterator[RunFolders]:
     # Not in RUNNER_TEMP or HOME, which are closed; and not guessable.
     root = Path(tempfile.gettempdir(), f"onnx-gate-{secrets.token_hex(8)}")
     root.mkdir(mode=0o711)
-    names = ("home", "tmp", "site", "models", "pip-home", "pip-tmp")
+    names = ("home", "tmp", "site", "models", "services", "pip-home", "pip-tmp")
     folders = RunFolders(root, *(root / name for name in names))
     try:
         for name in names:

@@ -13,7 +13,8 @@ class Job(BaseModel):
     """A run of the gate inside the container.
 
     Paths are absolute; ``cache`` is null without one. ``prefix``, ``python``, ``environment``,
-    ``owner``, ``policy`` (as JSON) and ``private`` are those of ``gate.launch.Launch``. ``image``
+    ``owner``, ``policy`` (as JSON) and ``private`` are those of ``workers.launch.Launch``, and so is
+    what ``services`` has, which is null without a sandbox. ``image``
     has the versions that the image came with, ``run`` the workflow run that this is part of.
     """
 
@@ -30,6 +31,7 @@ class Job(BaseModel):
     owner: int | None = None
     policy: str | None = None
     private: str | None = None
+    services: tuple[tuple[str, ...], str, int | None] | None = None
     sandbox: Sandbox
     image: Mapping[str, str] = {}
     run: Run | None = None

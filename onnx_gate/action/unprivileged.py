@@ -26,7 +26,7 @@ from onnx_gate.report.io import to_json, write_text
 from onnx_gate.report.layout import REPORT
 from onnx_gate.report.model import Problem, Report
 from onnx_gate.sandbox.policy import Policy
-from onnx_gate.workers.launch import Launch
+from onnx_gate.workers.launch import Launch, ServiceLaunch
 
 _DENIED = re.compile(
     r"PermissionError|Errno 13|Permission denied|NameResolution|name resolution|Max retries|"
@@ -55,6 +55,7 @@ def main(arguments: Sequence[str]) -> int:
                 owner=job.owner,
                 policy=Policy.from_json(job.policy) if job.policy is not None else None,
                 private=Path(job.private) if job.private is not None else None,
+                services=_services(job),
             ),
             sandbox=job.sandbox,
             cache=Path(job.cache) if job.cache is not None else None,
@@ -69,6 +70,13 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return 130  # the process that sent it has the word
     return 0 if report.verdict == "pass" else 1
+
+
+def _services(job: Job) -> ServiceLaunch | None:
+    if job.services is None:
+        return None
+    prefix, folder, owner = job.services
+    return ServiceLaunch(prefix, Path(folder), owner)
 
 
 def _refuse(job: Job, problems: Sequence[Problem]) -> int:

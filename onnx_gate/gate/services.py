@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 from typing import Protocol
 
 from onnx_gate.manifest import ModelSpec
-from onnx_gate.workers.launch import Launch
+from onnx_gate.workers.launch import Launch, ServiceLaunch
 
 ENTRY_POINT_GROUP = "onnx_gate.services"
 
@@ -25,8 +25,8 @@ class Service(Protocol):
 
     variables: Mapping[str, str]
 
-    def __init__(self, launch: Launch) -> None:
-        """Start it."""
+    def __init__(self, confined: ServiceLaunch | None) -> None:
+        """Start it: ``confined`` says how where models are in a sandbox."""
 
     @staticmethod
     def versions() -> Mapping[str, str]:
@@ -48,15 +48,20 @@ def running(models: Iterable[ModelSpec], launch: Launch) -> Iterator[Launch]:
     """Run the services of the models' runtimes, and yield how models are started beside them."""
     with ExitStack() as stack:
         variables: dict[str, str] = {}
-        for kind in _kinds(models):
+        # What serves a stranger's model is never started with rights that the model lacks.
+        confined = bool(launch.prefix)
+        for kind in _kinds(models) if not confined or launch.services is not None else ():
             with suppress(OSError):
-                service = kind(launch)
+                service = kind(launch.services if confined else None)
                 stack.callback(service.close)
                 variables |= service.variables
         # A fork of this process has its environment, whatever the launch says.
         stack.enter_context(_set(variables))
         if launch.environment is not None:
             launch = replace(launch, environment={**launch.environment, **variables})
+        if launch.prefix:  # what enters a sandbox clears the environment
+            given = (f"{name}={value}" for name, value in variables.items())
+            launch = replace(launch, prefix=(*launch.prefix, "/usr/bin/env", *given))
         yield launch
 
 

@@ -13,6 +13,9 @@ NOBODY = 65534
 INSTALLER = 65533
 """Who pip runs as: what it starts can open nothing of the models', nor be mistaken for one."""
 
+SERVICES = 65532
+"""Who a runtime's services run as, such as a browser: no model can signal them or read their files."""
+
 PROCESSES = 4096
 """Processes and threads of one user: where nothing else stops a fork bomb, the machine lives on."""
 

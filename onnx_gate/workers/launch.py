@@ -13,14 +13,27 @@ from onnx_gate.sandbox.policy import Policy
 
 
 @dataclass(frozen=True)
+class ServiceLaunch:
+    """How a service is started where models are confined: beside them, and as somebody else.
+
+    ``prefix`` as in ``Launch``; ``folder`` is what it may write to, and belongs to the uid ``owner``.
+    """
+
+    prefix: tuple[str, ...]
+    folder: Path
+    owner: int | None
+
+
+@dataclass(frozen=True)
 class Launch:
     """``prefix`` stands before the command (a program that enters a sandbox).
 
     ``python`` is another interpreter than the gate's, with packages of its own. ``environment``
     is the whole of it, null for the gate's own. ``owner`` is the uid that has to write into a
     model's folder, null where it is the gate's. ``policy`` is the sandbox's, and ``private`` the
-    folder for what each model may write and no other, null without a sandbox. ``forked``: it is a
-    fork of the calling process, and so has that one's objects; nothing above applies to it then.
+    folder for what each model may write and no other, null without a sandbox. ``services`` is how
+    services are started in one. ``forked``: it is a fork of the calling process, and so has that
+    one's objects; nothing above applies to it then.
     """
 
     prefix: tuple[str, ...] = ()
@@ -29,6 +42,7 @@ class Launch:
     owner: int | None = None
     policy: Policy | None = None
     private: Path | None = None
+    services: ServiceLaunch | None = None
     forked: bool = False
 
     def confinement(self, name: str, folder: Path) -> Confinement | None:

@@ -38,7 +38,7 @@ from typing import Any
 import psutil
 
 from onnx_gate.runtimes.web import frames
-from onnx_gate.runtimes.web.chromium import BrowserError, Chromium
+from onnx_gate.runtimes.web.chromium import BrowserError, Chromium, has_sandbox
 from onnx_gate.runtimes.web.package import PackageMissing, find_package
 
 _LOOK_SECONDS = 0.5
@@ -165,7 +165,8 @@ class Broker:
                 browser.command("Target.disposeBrowserContext", browserContextId=context)
 
     def _described(self) -> dict[str, str]:
-        browser = self._started().product
+        sandbox = "" if has_sandbox() else " without its sandbox"
+        browser = f"{self._started().product}{sandbox}"
         return {"browser": browser, "onnxruntime-web": find_package().version}
 
     def _started(self) -> Chromium:

@@ -106,8 +106,7 @@ class Chromium:
         self._lock = threading.Lock()
         command = [
             *(str(program), *_FLAGS, f"--user-data-dir={profile}"),
-            # Chromium's own sandbox is not for root.
-            *(("--no-sandbox",) if os.geteuid() == 0 else ()),
+            *(() if has_sandbox() else ("--no-sandbox",)),
             "about:blank",
         ]
         try:
@@ -188,6 +187,14 @@ class Chromium:
             if lines:
                 return f"{error}: {lines[-1]}"
         return str(error)
+
+
+def has_sandbox() -> bool:
+    """Return whether Chromium's own sandbox can be had: not as root, nor without new privileges."""
+    with suppress(OSError):
+        status = Path("/proc/self/status").read_text()
+        return os.geteuid() != 0 and "NoNewPrivs:\t1" not in status
+    return os.geteuid() != 0
 
 
 class _Answer:

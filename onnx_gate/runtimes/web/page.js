@@ -73,7 +73,9 @@ async function open(ort, job) {
     logSeverityLevel: 0,
   });
   ort.env.logLevel = "error";
+  const adapter = await navigator.gpu?.requestAdapter();
   const answer = {
+    halves: adapter?.features.has("shader-f16") ?? false,
     version: ort.env.versions.web,
     inputs: described(session.inputMetadata),
     outputs: described(session.outputMetadata),

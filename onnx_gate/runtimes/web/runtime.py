@@ -99,7 +99,8 @@ class WebSession:
         if "error" in header:
             raise self._load_error(header)
         self.inputs, self.outputs = _infos(header["inputs"]), _infos(header["outputs"])
-        if self._provider != "wasm":
+        if self._provider == "webgpu":
+            self._check_halves(header["halves"])
             self._look_at(placement_of(header["lines"], self._model))
 
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
@@ -160,6 +161,15 @@ class WebSession:
         code, text = load_problem(Exception(words), self._model, version, self._provider)
         return code.error(f"{label}: {text}")
 
+    def _check_halves(self, has_halves: bool) -> None:
+        """Refuse what would fail in the first kernel, whatever the inputs."""
+        if not has_halves and _has_halves(self._model):
+            raise codes.OG202.error(
+                f"{self._spec.label}: the file computes in float16, for which WebGPU here has no "
+                "kernels: Chromium's software adapter lacks shader-f16, which graphics cards have. "
+                "Verify the file in float32, or this one with provider: wasm"
+            )
+
     def _look_at(self, placement: Placement) -> None:
         """Say, or refuse, what does not run on the provider."""
         if not placement.total:
@@ -180,6 +190,13 @@ class WebSession:
         nodes = [{"name": node.name, "op_type": node.op_type} for node in elsewhere]
         data = {"runtime": self._spec.label, "nodes": nodes, "total": placement.total}
         self.findings = (codes.OG320.finding(message, data=data),)
+
+
+def _has_halves(model: Path) -> bool:
+    graph = onnx.load(str(model), load_external_data=False).graph
+    values = (*graph.input, *graph.output, *graph.value_info)
+    kinds = {value.type.tensor_type.elem_type for value in values}
+    return onnx.TensorProto.FLOAT16 in kinds | {tensor.data_type for tensor in graph.initializer}
 
 
 def _bare(message: str) -> str:

@@ -9,8 +9,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from onnx_gate.runtimes.web.chromium import version_of_chromium
 from onnx_gate.runtimes.web.package import digest_of_package
@@ -21,6 +22,20 @@ _CLOSE_SECONDS = 10.0
 _LONGEST = 30
 
 
+class Confined(Protocol):
+    """A sandbox: what stands before the command, and the folder that it may write to."""
+
+    @property
+    def prefix(self) -> Sequence[str]:
+        """A program that enters it."""
+        ...
+
+    @property
+    def folder(self) -> Path:
+        """Made already, with an owner that is not the models'."""
+        ...
+
+
 class BrowserService:
     """A broker that this process has started, and its browser; whatever ends this process ends both.
 
@@ -28,19 +43,26 @@ class BrowserService:
     broker's.
     """
 
-    def __init__(self, _launch: object = None) -> None:
-        """Start it; raises ``OSError``."""
+    def __init__(self, confined: Confined | None = None) -> None:
+        """Start it, in the sandbox ``confined`` where there is one; raises ``OSError``."""
         self._owner = os.getpid()
-        self._folder = Path(tempfile.mkdtemp(prefix="onnx-gate-browser-", dir=_parent()))
+        if confined is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="onnx-gate-browser-", dir=_parent()))
+        else:
+            self._folder = confined.folder
         address = str(self._folder / "socket")
         self.variables: Mapping[str, str] = {VARIABLE: address}
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(address)
             listener.listen(64)
+            if confined is not None:
+                os.chmod(address, 0o666)  # models are somebody else, and only that far strangers
             descriptor = listener.fileno()
             self._process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "onnx_gate.runtimes.web.broker"),
+                    *(confined.prefix if confined is not None else ()),
+                    # -I: no module comes from the folder of the call.
+                    *(sys.executable, "-I", "-m", "onnx_gate.runtimes.web.broker"),
                     *(str(self._folder), str(descriptor), str(os.getpid())),
                 ],
                 stdin=subprocess.PIPE,
