@@ -62,6 +62,13 @@ def publish_image(docker: None) -> str:
 
 
 @pytest.fixture(scope="session")
+def web_image(image: str) -> str:
+    """The image with a browser in it."""
+    arguments = ("--file", str(ROOT / "Dockerfile.web"), "--build-arg", f"IMAGE={image}")
+    return build(f"{IMAGE}-web", *arguments)
+
+
+@pytest.fixture(scope="session")
 def unprotected(image: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The image with the token's process readable; with ``sandbox: off`` nothing is left."""
     folder = tmp_path_factory.mktemp("unprotected")

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.action.conftest import IMAGE, build
-from tests.support.gate import ROOT
 from tests.support.runner import Job
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(1800)]
@@ -32,15 +30,11 @@ models:
 
 
 def test_a_model_is_verified_in_the_browser(
-    image: str, make_job: Callable[..., Job], tmp_path: Path
+    web_image: str, make_job: Callable[..., Job], tmp_path: Path
 ) -> None:
     (tmp_path / "models.py").write_text(MODELS)
     (tmp_path / "onnx-gate.yml").write_text(MANIFEST)
-    variant = build(
-        f"{IMAGE}-web",
-        *("--file", str(ROOT / "Dockerfile.web"), "--build-arg", f"IMAGE={image}"),
-    )
-    step = make_job(tmp_path).run(variant, {"mode": "verify"})
+    step = make_job(tmp_path).run(web_image, {"mode": "verify"})
     assert step.status == 0, step.log
     assert step.report["sandbox"]["level"] == "full"
     assert "without its sandbox" in step.report["environment"]["browser"]

@@ -315,3 +315,5 @@ def test_a_wrong_kernel_of_webgpu_is_caught_and_blamed(
     assert mlp.diagnosis is not None
     assert mlp.diagnosis.runtime == "web"
     assert mlp.diagnosis.blame == "kernel"
+    assert mlp.diagnosis.node is not None
+    assert mlp.diagnosis.node.op_type == "Gelu"
