@@ -39,7 +39,7 @@ def renderable(history: Runs) -> RenderableType:
         Text(),
         _table(titles, outputs),
     ]
-    worse = [words(f"  {printed(line, _LIMIT)}") for line in runs.sentences(history)[:_ROWS]]
+    worse = [words(f"  {printed(line, _LIMIT)}") for line in _worse(history)]
     notes = [words(f"note: {printed(note, _LIMIT)}", "dim") for note in _notes(history)]
     return Group(*parts, *([Text("\nFailing or worse:"), *worse] if worse else []), *notes)
 
@@ -74,7 +74,7 @@ def markdown(history: Runs) -> str:
             code(since, 60) if since else "",
         )
         lines.append(f"| {' | '.join(shown)} |")
-    worse = runs.sentences(history)[:_ROWS]
+    worse = _worse(history)
     lines += ["", *(f"- {inline(line, _LIMIT)}" for line in worse)]
     lines += ["", *(f"- note: {inline(note, _LIMIT)}" for note in _notes(history))]
     return "\n".join(lines).rstrip() + "\n"
@@ -83,7 +83,7 @@ def markdown(history: Runs) -> str:
 def section(history: Runs) -> Markup:
     """Return the part of the page: the sentence, and a table with a line for each output."""
     rows = Markup("").join(_page_row(series, history) for series in history.series[:_ROWS])
-    items = [*runs.sentences(history)[:_ROWS], *(f"note: {each}" for each in _notes(history))]
+    items = [*_worse(history), *(f"note: {each}" for each in _notes(history))]
     notes = Markup("").join(Markup("<li>{}</li>").format(plain(each, _LIMIT)) for each in items)
     heads = Markup("").join(
         Markup('<th scope="col">{}</th>').format(title)
@@ -165,6 +165,12 @@ def _table(columns: Sequence[Column], rows: Sequence[tuple[str, ...]]) -> Fittin
     ]
     texts = [tuple(Text(cell) for cell in row) for row in rows]
     return Fitting(columns, texts, [words(line) for line in titled])
+
+
+def _worse(history: Runs) -> list[str]:
+    """Return what fails or got worse, where it is more than the headline has said."""
+    lines = runs.sentences(history)
+    return lines[:_ROWS] if len(lines) > 1 else []
 
 
 def _notes(history: Runs) -> list[str]:
