@@ -32,7 +32,7 @@ from onnx_gate.verify.pairing import RuleBook, order_of
 from onnx_gate.verify.proposal import Measured, top1_of
 from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.oracle import CaseReference
-from onnx_gate.verify.sessions import Sessions, without_optimisations
+from onnx_gate.verify.sessions import Sessions, failure_findings, without_optimisations
 from onnx_gate.verify.steps.feedback import feedback_of
 from onnx_gate.verify.steps.trajectory import StepReference, Trajectory
 from onnx_gate.verify.steps.walk import Walk, inputs_at, is_stepped, refused_at
@@ -40,7 +40,6 @@ from onnx_gate.verify.stopwatch import Clock
 from onnx_gate.workers import tracebacks
 
 STORED = "stored"
-_ERROR = {"kind", "code", "message"}
 
 # What a runtime answers, or its refusal.
 _Answers = tuple[list[Array] | None, Refusal | None]
@@ -121,7 +120,7 @@ class Checker:
                     first = case, asked if asked.nbytes <= KEPT_BYTES else None
                 checks += self._case(case, asked, sessions)
         self.runtimes = sessions.results()
-        self.findings += [*sessions.findings, *_failures(self.runtimes)]
+        self.findings += [*sessions.findings, *failure_findings(self.runtimes)]
         self.without_any = chosen.without_any
         self.findings += _not_tried(chosen.edges_without_any)
         if plain is not None and first is not None:
@@ -431,17 +430,6 @@ def _not_tried(edges: Sequence[tuple[str, str]]) -> Iterator[Finding]:
             f"no input has what the suite {suite} asks for with {', '.join(kinds)}: no case of "
             f"{'it' if len(kinds) == 1 else 'them'} was made"
         )
-
-
-def _failures(runtimes: Sequence[RuntimeResult]) -> Iterator[Finding]:
-    """Yield a finding for each runtime that could not be judged beside others that were."""
-    for each in runtimes:
-        if each.error is not None:
-            error = each.error
-            yield codes.OG307.finding(
-                f"{error.code}: {error.message}",
-                data={"runtime": each.runtime, **error.model_dump(include=_ERROR)},
-            )
 
 
 def _advice(checks: Sequence[Check]) -> Iterator[Finding]:

@@ -11,12 +11,16 @@ from pathlib import Path
 import numpy as np
 
 from onnx_gate.errors import GateError
+from onnx_gate.findings import codes
+from onnx_gate.findings.codes import code_of
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.report.model import ModelError, RuntimeResult
 from onnx_gate.runtimes.base import Array, Refusal, Session, open_session
 from onnx_gate.verify.inputs.draw import numpy_dtype
 from onnx_gate.verify.stopwatch import Clock
+
+_ERROR = {"kind", "code", "message"}
 
 
 class Sessions(dict[str, Session]):
@@ -45,7 +49,9 @@ class Sessions(dict[str, Session]):
                 if spec.label not in self.failures:
                     self[spec.label] = session
         if self.failures and not self:
-            raise next(iter(self.failures.values()))
+            first = next(iter(self.failures.values()))
+            messages = "; ".join(error.message for error in self.failures.values())
+            raise code_of(first.code).error(messages)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -91,6 +97,17 @@ class Sessions(dict[str, Session]):
             )
             for spec in self._runtimes
         )
+
+
+def failure_findings(runtimes: Iterable[RuntimeResult]) -> Iterator[Finding]:
+    """Yield a finding for each runtime that could not be judged beside others that were."""
+    for each in runtimes:
+        if each.error is not None:
+            error = each.error
+            yield codes.OG307.finding(
+                f"{error.code}: {error.message}",
+                data={"runtime": each.runtime, **error.model_dump(include=_ERROR)},
+            )
 
 
 def _as_error(error: GateError | None) -> ModelError | None:
