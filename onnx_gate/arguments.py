@@ -17,7 +17,7 @@ from onnx_gate.text import did_you_mean, quote
 if TYPE_CHECKING:
     from onnx_gate.manifest import Manifest, ManifestError, Optimization
 
-PASSED, FAILED, INVALID, INTERRUPTED = 0, 1, 2, 130
+PASSED, FAILED, INVALID = 0, 1, 2
 DEFAULT_OUTPUT = Path("onnx-gate-report")
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from onnx_gate.arguments import (
     DEFAULT_OUTPUT,
     FAILED,
-    INTERRUPTED,
     PASSED,
     AtolOption,
     BaselineOption,
@@ -55,6 +56,8 @@ from onnx_gate.errors import UserError
 from onnx_gate.github.comment_policy import CommentPolicy
 
 _FORMATS = "terminal, markdown, html, github, gitlab, json, junit or sarif."
+
+_PATIENCE = 5.0  # seconds
 
 app = typer.Typer(
     help="Does the ONNX model say what the PyTorch model says?",
@@ -436,16 +439,33 @@ def _root(
         raise typer.Exit
 
 
-def _interrupt(number: int, frame: object) -> NoReturn:
-    raise KeyboardInterrupt
+def _stopper() -> Callable[[int, object], None]:
+    """Return what a signal calls: it stops the run, and lets nothing disturb the end of it.
+
+    What is finished is written and shown first, in about a second, which an impatient second Ctrl-C
+    would lose. Later ones stop again, should Python have dropped the exception in a finaliser.
+    """
+    stopped = -_PATIENCE
+
+    def stop(number: int, frame: object) -> None:
+        nonlocal stopped
+        now = time.monotonic()
+        if now - stopped < _PATIENCE:
+            return
+        stopped = now
+        with suppress(OSError):
+            os.write(2, b"\nonnx-gate: interrupted\n")
+        raise KeyboardInterrupt
+
+    return stop
 
 
 def main() -> None:
     """Run the command line."""
-    # Whoever is told to stop tidies up first, as after Ctrl-C.
-    signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        app()
-    except KeyboardInterrupt:
-        typer.echo("onnx-gate: interrupted", err=True)
-        sys.exit(INTERRUPTED)
+    stop = _stopper()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        if (
+            signal.getsignal(each) is not signal.SIG_IGN
+        ):  # as a shell has it for what it runs with &
+            signal.signal(each, stop)
+    app()

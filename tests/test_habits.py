@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -183,9 +184,13 @@ def test_what_was_finished_when_it_was_interrupted_is_kept(folder: Path) -> None
     assert first.startswith("[1/2] pass"), first
     while not (folder / "begun").exists():
         assert process.poll() is None
-    process.send_signal(signal.SIGINT)
+        time.sleep(0.05)
+    for number in (signal.SIGINT, signal.SIGINT, signal.SIGTERM):  # impatience loses nothing
+        process.send_signal(number)
+        time.sleep(0.05)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 130
+    assert err.count("onnx-gate: interrupted") == 1
     assert "interrupted when 1 of 2 models had a verdict" in out
     assert "Traceback" not in out + err
     report = read_report(folder / "onnx-gate-report" / "report.json")
