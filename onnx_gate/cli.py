@@ -370,6 +370,9 @@ def audit(
     sample: SampleOption = 40,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Which faults are drawn.")] = 0,
     min_score: ScoreOption = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Put what catches the survivors into the manifest.")
+    ] = False,
     output: OutputOption = DEFAULT_OUTPUT,
     format: FormatsOption = None,
     cache: CacheOption = None,
@@ -386,6 +389,7 @@ def audit(
     """
     from onnx_gate.gate.audit import audit_and_deliver
     from onnx_gate.gate.run import Options
+    from onnx_gate.text import quote
     from onnx_gate.verify.context import AuditRequest
 
     loaded = load_manifest(manifest)
@@ -399,7 +403,9 @@ def audit(
             journal=None if no_cache else cache or output,
             audit=AuditRequest(sample, seed, min_score),
         )
-        report = audit_and_deliver(loaded, options, tuple(format or ()))
+        report, changed = audit_and_deliver(loaded, options, tuple(format or ()), write=write)
+        for name in changed:
+            typer.echo(f"{loaded.path}: changed what {quote(name)} is verified with")
     raise typer.Exit(PASSED if report.verdict == "pass" else FAILED)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 ERRORS = ("error", "mean error")
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (
+    "docs/audit.md",
     "docs/compatibility.md",
     "docs/evidence.md",
     "docs/foreign.md",
@@ -209,6 +210,38 @@ def faults() -> str:
     return "\n\n".join(parts)
 
 
+def audit() -> str:
+    """Which faults the manifests of the examples and of public architectures catch."""
+    table = _load("accuracy/audit").get("audit")
+    if table is None:
+        return "Not measured yet."
+    kinds: dict[str, list[int]] = {}
+    lines, survivors = [], []
+    for row in table["rows"]:
+        lines.append(
+            [
+                row["name"],
+                f"{row['tried']} of {row['sites']}",
+                f"{row['caught']} of {row['of']}",
+                *(str(row[key]) for key in ("refused", "without_effect", "duplicates")),
+                f"{row['run_seconds']:.0f} s",
+                f"{row['times']:.1f}",
+            ]
+        )
+        survivors += [f"- {row['name']}: {each}" for each in row["survivors"]]
+        for kind, (caught, of) in row["kinds"].items():
+            total = kinds.setdefault(kind, [0, 0])
+            kinds[kind] = [total[0] + caught, total[1] + of]
+    head = "model|faults tried, of possible|caught|refused|without effect|duplicates|without audit"
+    tables = [_markdown(f"{head}|times as long with it", lines) + _source(table)]
+    tables.append(
+        _markdown("kind|caught", [[kind, f"{c} of {of}"] for kind, (c, of) in kinds.items()])
+    )
+    if survivors:
+        tables.append("What survived, and what catches it:\n\n" + "\n".join(survivors))
+    return "\n\n".join(tables)
+
+
 def pairs() -> str:
     """Of every class of pairs how many faulty ones are caught and twins are green."""
     tables = _load("accuracy/pairs")
@@ -394,6 +427,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "compare": compare,
     "false-alarms": false_alarms,
     "faults": faults,
+    "audit": audit,
     "pairs": pairs,
     "decoders": decoders,
     "versions": versions,

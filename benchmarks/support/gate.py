@@ -12,14 +12,14 @@ ROOT = Path(__file__).resolve().parents[2]
 NETWORKS_FILE = Path(__file__).resolve().parent / "networks.py"
 
 
-def run_gate(manifest: Path, output: Path, *arguments: str) -> dict[str, Any]:
-    """The report of ``onnx-gate run`` on ``manifest``; its words go to the terminal.
+def run_gate(manifest: Path, output: Path, *arguments: str, command: str = "run") -> dict[str, Any]:
+    """The report of ``onnx-gate run`` (or ``audit``) on ``manifest``; its words go to the terminal.
 
     Raises ``SystemExit`` where the gate wrote no report.
     """
-    command = [sys.executable, "-m", "onnx_gate", "run"]
-    command += ["--manifest", str(manifest.resolve()), "--output", str(output.resolve())]
-    subprocess.run([*command, *arguments], cwd=ROOT, check=False)
+    words = [sys.executable, "-m", "onnx_gate", command]
+    words += ["--manifest", str(manifest.resolve()), "--output", str(output.resolve())]
+    subprocess.run([*words, *arguments], cwd=ROOT, check=False)
     path = output / "report.json"
     if not path.exists():
         raise SystemExit(f"the gate wrote no {path}")

@@ -21,10 +21,11 @@ from onnx_gate.audit.edit import Edit
 from onnx_gate.audit.effect import Effects
 from onnx_gate.audit.files import ORIGINAL, share_weights, write_faulty
 from onnx_gate.audit.graph import Graph, GraphInput
+from onnx_gate.audit.propose import Proposals
 from onnx_gate.audit.sample import Candidate, candidates, wilson
 from onnx_gate.audit.trial import Bench, Trial
 from onnx_gate.deadline import Deadline
-from onnx_gate.report.audit import Audit, Mutant, Share, Site
+from onnx_gate.report.audit import Audit, ManifestChange, Mutant, Share, Site
 from onnx_gate.report.io import to_message
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.checks import Checker
@@ -42,10 +43,12 @@ def audit(
     folder: Path,
     emit: Emit,
     deadline: Deadline,
+    changes_seconds: float,
 ) -> Audit:
     """Seed faults into a model that has passed, and say which of them its gate catches.
 
     ``folder`` takes files of the size of the model. Every fault whose fate is known is emitted.
+    What catches the survivors is looked for in ``changes_seconds``.
     """
     original = share_weights(exported.path, folder)
     bench = Bench(checker, checker.answered or ())
@@ -71,6 +74,14 @@ def audit(
         emit({"kind": MUTANT, "key": desk.key(candidate), "mutant": to_message(mutant)})
     left = min(wanted, len(every)) - counted if deadline.passed() else 0
     mutants = list(_once(mutants))
+    changes: tuple[ManifestChange, ...] = ()
+    if request.proposals:
+        emit({"kind": "stage", "name": "audit: what catches the survivors"})
+        mutants, changes = desk.proposed(
+            mutants,
+            {each.id: each for each in every},
+            Deadline(min(changes_seconds, deadline.left)),
+        )
     return Audit(
         seed=request.seed,
         sites=len(every),
@@ -78,6 +89,7 @@ def audit(
         kinds=_shares(mutants, lambda m: m.kind),
         depths=_shares(mutants, lambda m: m.site.depth),
         mutants=tuple(mutants),
+        changes=changes,
         left=left,
         resumed=resumed,
     )
@@ -112,12 +124,39 @@ class _Desk:
         about = self._about(candidate, edit)
         if edit.same:
             return about.model_copy(update={"fate": "equivalent", "by": "same"}), False
-        faulty = self.folder / ORIGINAL
-        if edit.in_graph:
-            faulty = write_faulty(self.graph.model, edit, self.folder)
+        faulty = self._written(edit)
         trial = self.bench.trial(faulty, edit.feed)
         about = about.model_copy(update={"answers": trial.digest})
         return self._judged(about, candidate, edit, faulty, trial), False
+
+    def proposed(
+        self, mutants: Sequence[Mutant], every: Mapping[str, Candidate], deadline: Deadline
+    ) -> tuple[list[Mutant], tuple[ManifestChange, ...]]:
+        """Return the survivors with the change that catches each, and the changes."""
+
+        def faulty(survivor: str) -> tuple[Path, Edit]:
+            candidate = every[survivor]
+            edit = candidate.fault.seed(self.graph, candidate.site, self.request.seed)
+            return self._written(edit), edit
+
+        proposals = Proposals(self.bench, self.folder / ORIGINAL)
+        survivors = [mutant.id for mutant in mutants if mutant.fate == "survived"]
+        by = proposals.catch(survivors, faulty, deadline)
+        changes = tuple(
+            ManifestChange(
+                key=change.key,
+                value=change.value,
+                add=change.adds,
+                catches=sum(position == number for position in by.values()),
+            )
+            for number, change in enumerate(proposals.taken)
+        )
+        return [m.model_copy(update={"change": by.get(m.id)}) for m in mutants], changes
+
+    def _written(self, edit: Edit) -> Path:
+        if not edit.in_graph:
+            return self.folder / ORIGINAL
+        return write_faulty(self.graph.model, edit, self.folder)
 
     def _judged(
         self, about: Mutant, candidate: Candidate, edit: Edit, faulty: Path, trial: Trial
@@ -135,8 +174,7 @@ class _Desk:
                     "reason": check.reason,
                 }
             )
-        exact = candidate.fault.kind != "precision" or not candidate.fault.name.startswith("result")
-        none, by = self._effects.is_none(trial, edit, faulty, exact=exact)
+        none, by = self._effects.is_none(trial, edit, faulty, exact=not candidate.fault.rounds)
         fate = "equivalent" if none else "survived"
         moved = self._effects.moved(trial)
         return about.model_copy(update={"fate": fate, "by": by if none else "", "moved": moved})

@@ -19,6 +19,8 @@ from onnx_gate.workers import child
 FOLDER = "audit"
 # What is left of the time when no further fault is tried: the report has to be sent.
 _LEFT = 0.1
+# What catches the survivors is looked for as long as the model itself has taken, and this at least.
+_LEAST_SECONDS = 10.0
 
 
 def audited(
@@ -39,7 +41,8 @@ def audited(
     spent = time.perf_counter() - child.born if child.born else 0.0
     deadline = Deadline((1 - _LEFT) * (AUDIT_TIMES * spec.timeout - spent))
     try:
-        made = audit(checker, exported, request, folder, emit, deadline)
+        seconds = max(_LEAST_SECONDS, spent)
+        made = audit(checker, exported, request, folder, emit, deadline, seconds)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return weighed(result.model_copy(update={"audit": made}), request)

@@ -37,6 +37,7 @@ class Fault:
     that it applies to; without any it is a fault of the inputs. ``sizes`` are the smallest and the
     largest that are tried, in the unit that ``words`` name. ``operands`` yields what of a node (or
     an input) could be wrong, without reading weights, and ``edit`` makes it wrong: both are pure.
+    ``rounds``: all that it does is rounding values on their way, which is none in float64.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Fault:
     operands: Callable[[Graph, int], Iterable[int]]
     edit: Callable[[Graph, Site, np.random.Generator], Edit]
     sizes: tuple[float, ...] = (1.0,)
+    rounds: bool = False
 
     def sites(self, graph: Graph) -> Iterator[Site]:
         """Yield every place of a graph at which this can happen, in each of its sizes."""

@@ -2,17 +2,48 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
+from onnx_gate.errors import UserError
 from onnx_gate.gate.deliver import verify_and_deliver
 from onnx_gate.gate.run import Options
 from onnx_gate.manifest import Manifest
+from onnx_gate.manifest.change import Change, written
+from onnx_gate.report.io import write_bytes
 from onnx_gate.report.model import Report
 
 
 def audit_and_deliver(
-    manifest: Manifest, options: Options, formats: tuple[str, ...] = ()
-) -> Report:
+    manifest: Manifest, options: Options, formats: tuple[str, ...] = (), *, write: bool = False
+) -> tuple[Report, tuple[str, ...]]:
     """Do all of ``onnx-gate audit``: verify, seed faults, write the report, print what survived.
 
-    Raises ``UserError`` as ``verify_and_deliver`` does.
+    With ``write`` what catches the survivors is put into the manifest; the names of the models whose
+    entries are changed are returned beside the report. Raises ``UserError`` as
+    ``verify_and_deliver`` does, and where an entry cannot be changed: then none is.
     """
-    return verify_and_deliver(manifest, options, formats)
+    before = manifest.path.read_bytes() if write else b""
+    report = verify_and_deliver(manifest, options, formats)
+    return report, _write(manifest.path, before, report) if write else ()
+
+
+def _write(path: Path, before: bytes, report: Report) -> tuple[str, ...]:
+    """Change the entries of a manifest in place, all or none."""
+    text, names = before.decode("utf-8-sig"), []
+    for model in report.models:
+        if model.audit is not None and model.audit.changes:
+            changes = [Change(each.key, each.value) for each in model.audit.changes]
+            text = written(text, path, model.name, changes)
+            names.append(model.name)
+    if not names:
+        return ()
+    try:
+        if path.read_bytes() != before:
+            raise UserError(f"{path} has changed meanwhile; start again")
+        mode = path.stat().st_mode & 0o777
+        write_bytes(path, text.encode())
+        os.chmod(path, mode)
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror or error}") from error
+    return tuple(names)

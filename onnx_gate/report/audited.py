@@ -81,6 +81,8 @@ def place(mutant: Mutant) -> str:
 def remedy(audit: Audit, mutant: Mutant) -> str:
     """Return the change that catches a survivor, or that none of those tried does."""
     if mutant.change is None or not 0 <= mutant.change < len(audit.changes):
+        if mutant.moved is not None and mutant.moved <= 1:
+            return "that is less than PyTorch's own rounding, which no gate can see"
         return "nothing that was tried catches it"
     return f"caught with {change(audit.changes[mutant.change])}"
 

@@ -439,6 +439,7 @@ FAULTS = (
         ("Conv", "MatMul", "Gemm"),
         _floats,
         _narrowed("float16", TensorProto.FLOAT16),
+        rounds=True,
     ),
     Fault(
         "result-bfloat16",
@@ -448,5 +449,6 @@ FAULTS = (
         ("Conv", "MatMul", "Gemm"),
         _floats,
         _narrowed("bfloat16", TensorProto.BFLOAT16),
+        rounds=True,
     ),
 )

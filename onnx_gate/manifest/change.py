@@ -1,0 +1,229 @@
+"""A change of one model's entry: what the manifest would mean then, and its text.
+
+Both sides are made here, so that a caller can hold the one against the other: a text in which the
+change did not come to what was meant (an anchor that other models share, a suite of another name)
+is refused, and nothing is written.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from onnx_gate.errors import UserError
+from onnx_gate.manifest.load import load_bytes
+from onnx_gate.manifest.problems import ManifestError
+from onnx_gate.manifest.spec import (
+    DEFAULT_SUITES,
+    EdgesSuite,
+    InputSpec,
+    ModelSpec,
+    RandomSuite,
+    Suite,
+    Tolerance,
+)
+from onnx_gate.text import quote
+
+_PLAIN = re.compile(r"[A-Za-z_][\w-]*")
+_WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
+
+
+@dataclass(frozen=True)
+class Change:
+    """``key`` is below the model: ``tolerance``, ``suites``, ``dims.NAME`` or ``inputs.NAME.range``.
+
+    ``value`` is plain data: what it is set to, or for ``suites`` the suite that is tried besides.
+    """
+
+    key: str
+    value: Any
+
+    @property
+    def adds(self) -> bool:
+        """Whether what is there stays."""
+        return self.key == "suites"
+
+
+def changed(spec: ModelSpec, change: Change) -> ModelSpec:
+    """Return what the manifest means with the change; raises ``ValueError`` for an unknown one."""
+    part, _, rest = change.key.partition(".")
+    if part == "tolerance":
+        return replace(spec, tolerance=Tolerance(auto=float(change.value["auto"])))
+    if part == "suites":
+        own = spec.suites or DEFAULT_SUITES
+        return replace(spec, suites={**own, suite_name(own, change.value): _suite(change.value)})
+    if part == "dims":
+        dims = {**spec.dims, rest: tuple(change.value)}
+        return replace(spec, dims=dims, named_dims=spec.named_dims | {rest})
+    if part == "inputs" and rest.endswith(".range"):
+        name = rest.removesuffix(".range")
+        low, high = change.value
+        given = replace(spec.inputs[name], range=(low, high))
+        return replace(spec, inputs={**spec.inputs, name: given})
+    raise ValueError(change.key)
+
+
+def suite_name(suites: Iterable[str], value: Mapping[str, Any]) -> str:
+    """Return what a suite is called that is written where a model names its suites."""
+    kind = next(iter(value))
+    taken = set(suites)
+    numbered = (f"{kind}-{n}" if n > 1 else str(kind) for n in count(1))
+    return next(each for each in numbered if each not in taken)
+
+
+def _suite(value: Mapping[str, Any]) -> Suite:
+    if "random" in value:
+        return RandomSuite(value["random"], value.get("count", 2), value.get("seed", 0))
+    return EdgesSuite(tuple(value["edges"]))
+
+
+def written(text: str, path: Path, model: str, changes: Sequence[Change]) -> str:
+    """Return the text of a manifest with changes made to a model; comments and order stay.
+
+    Raises ``UserError`` with what to write by hand where the text cannot be changed, or where it
+    would mean something else than the changes do.
+    """
+    before = load_bytes(text.encode(), path, on_disk=True)
+    wanted = next(spec for spec in before.models if spec.name == model)
+    new, spec = text, wanted
+    try:
+        for change in changes:
+            new = _with(new, spec, change)
+            spec = changed(spec, change)
+        after = load_bytes(new.encode(), path, on_disk=True)
+    except (_CannotBeWritten, ManifestError, yaml.YAMLError):
+        after = None
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: not a change of a manifest: {quote(error, 200)}") from error
+    meant = {**{each.name: each for each in before.models}, model: spec}
+    if after is None or _without_lines(after.models) != _without_lines(meant.values()):
+        by_hand = "; ".join(f"{change.key}: {flow(change.value)}" for change in changes)
+        raise UserError(
+            f"{path}: the entry of {model!r} is written so that it cannot be changed here (an anchor "
+            f"or a merge that others share, or a comment inside a value); write by hand: {by_hand}"
+        )
+    return new
+
+
+def flow(value: object) -> str:
+    """Return plain data as YAML on one line."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{flow(str(k))}: {flow(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(flow, value)) + "]"
+    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
+        return value
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return json.dumps(value)
+
+
+class _CannotBeWritten(Exception):
+    """The text has a form that nothing can be put into."""
+
+
+def _without_lines(specs: Iterable[ModelSpec]) -> list[ModelSpec]:
+    return [replace(spec, line=0) for spec in specs]
+
+
+def _with(text: str, spec: ModelSpec, change: Change) -> str:
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    entry = _child(_child(root, "models"), spec.name)
+    part, _, rest = change.key.partition(".")
+    if not isinstance(entry, yaml.MappingNode):
+        raise _CannotBeWritten
+    there = _child(entry, part)
+    if part == "tolerance":
+        return _set(text, entry, part, change.value)
+    if part == "suites":
+        return _with_suite(text, entry, spec, change.value)
+    if part == "dims":
+        if there is None:
+            return _set(text, entry, part, {rest: change.value})
+        return _set(text, there, rest, change.value)
+    name = rest.removesuffix(".range")
+    given = _child(there, name)
+    if isinstance(given, yaml.ScalarNode):
+        whole = _input(spec.inputs[name], change.value)
+        return _replaced(text, given, whole)
+    return _set(text, given, "range", change.value)
+
+
+def _with_suite(text: str, entry: yaml.MappingNode, spec: ModelSpec, value: object) -> str:
+    there = _child(entry, "suites")
+    if there is None:
+        return _set(text, entry, "suites", [*(spec.suites or DEFAULT_SUITES), value])
+    if not isinstance(there, yaml.SequenceNode) or not there.value:
+        raise _CannotBeWritten
+    last = there.value[-1]
+    end = _end(last)
+    if there.flow_style:
+        return f"{text[:end]}, {flow(value)}{text[end:]}"
+    return _line_after(text, end, f"{' ' * last.start_mark.column}", f"- {flow(value)}", dash=True)
+
+
+def _set(text: str, mapping: yaml.Node | None, key: str, value: object) -> str:
+    """Return the text with a key of a mapping set, new or not."""
+    if not isinstance(mapping, yaml.MappingNode):
+        raise _CannotBeWritten
+    there = _child(mapping, key)
+    if there is not None:
+        return _replaced(text, there, flow(value))
+    if not mapping.value:
+        raise _CannotBeWritten
+    end = _end(mapping.value[-1][1])
+    pair = f"{flow(key)}: {flow(value)}"
+    if mapping.flow_style:
+        return f"{text[:end]}, {pair}{text[end:]}"
+    return _line_after(text, end, " " * mapping.value[0][0].start_mark.column, pair)
+
+
+def _replaced(text: str, node: yaml.Node, value: str) -> str:
+    old = text[node.start_mark.index : _end(node)]
+    if "#" in old or "&" in old or "*" in old:
+        raise _CannotBeWritten
+    if isinstance(node, yaml.CollectionNode) and not node.flow_style:
+        before = text[: node.start_mark.index].rstrip()
+        if not before.endswith(":"):  # a comment between the key and its block
+            raise _CannotBeWritten
+        return f"{before} {value}{text[_end(node) :]}"
+    return f"{text[: node.start_mark.index]}{value}{text[_end(node) :]}"
+
+
+def _line_after(text: str, end: int, indent: str, line: str, *, dash: bool = False) -> str:
+    """Return the text with a line below the one that ends a node; its comment stays with it."""
+    rest = text.find("\n", end)
+    at = len(text) if rest < 0 else rest
+    indent = indent[:-2] if dash else indent
+    return f"{text[:at]}\n{indent}{line}{text[at:]}"
+
+
+def _end(node: yaml.Node) -> int:
+    """Return where a node's last character is: a block's own mark is that of what comes next."""
+    if isinstance(node, yaml.ScalarNode) and node.style in ("|", ">"):
+        raise _CannotBeWritten
+    if not isinstance(node, yaml.CollectionNode) or node.flow_style or not node.value:
+        return int(node.end_mark.index)
+    last = node.value[-1]
+    return _end(last[1] if isinstance(node, yaml.MappingNode) else last)
+
+
+def _child(node: yaml.Node | None, key: str) -> yaml.Node | None:
+    if isinstance(node, yaml.MappingNode):
+        for each, value in node.value:
+            if each.value == key:
+                found: yaml.Node = value
+                return found
+    return None
+
+
+def _input(spec: InputSpec, bounds: object) -> str:
+    shape = ", ".join(map(str, spec.shape))
+    return f"{{dtype: {spec.dtype}, shape: [{shape}], range: {flow(bounds)}}}"

@@ -1,0 +1,181 @@
+"""Whole audits: a blunt gate is told from a sharp one, what is proposed works, nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from onnx_gate.audit.command import weighed
+from onnx_gate.report.audit import Audit, Share
+from onnx_gate.report.io import read_report
+from onnx_gate.report.model import ModelResult
+from onnx_gate.verify.context import AuditRequest
+from tests.support.gate import gate
+
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
+
+MODELS = """\
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.norm, self.second = nn.Linear(6, 8), nn.LayerNorm(8), nn.Linear(8, 8)
+        self.last = nn.Linear(8, 4)
+
+    def forward(self, x):
+        x = self.norm(self.first(x))
+        x = x + torch.relu(self.second(x))
+        return self.last(torch.softmax(x, -1) - 0.1 * x)
+"""
+BLUNT = """\
+version: 1
+models:
+  # what everybody begins with
+  sharp:
+    model: models.py:Net
+    inputs: {x: "float32[batch, 6]"}
+  blunt:
+    model: models.py:Net  # the same
+    inputs: {x: "float32[batch, 6]"}
+    dims: {batch: [1]}
+    suites: [{edges: [zeros]}]  # fast
+    tolerance: {atol: 0.1}  # generous
+"""
+
+
+def project(folder: Path) -> Path:
+    (folder / "models.py").write_text(MODELS)
+    (folder / "onnx-gate.yml").write_text(BLUNT)
+    return folder
+
+
+def report_of(folder: Path, output: str = "onnx-gate-report") -> dict[str, ModelResult]:
+    return {each.name: each for each in read_report(folder / output / "report.json").models}
+
+
+def audit_of(folder: Path, model: str, output: str = "onnx-gate-report") -> Audit:
+    made = report_of(folder, output)[model].audit
+    assert made is not None
+    assert made.score is not None
+    return made
+
+
+def share(of: Share | None) -> float:
+    assert of is not None
+    return of.caught / of.of
+
+
+def test_what_is_proposed_makes_a_blunt_gate_sharp(tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    first = gate("audit", "--min-score", "0.5", "--write", "--sample", "30", cwd=folder)
+    assert first.returncode == 1, first.stdout + first.stderr
+    sharp, blunt = audit_of(folder, "sharp"), audit_of(folder, "blunt")
+    assert share(sharp.score) > 0.9
+    assert share(blunt.score) < 0.3
+    assert report_of(folder)["sharp"].verdict == "pass"
+    error = report_of(folder)["blunt"].error
+    assert error is not None
+    assert error.code == "OG603"
+    assert "survived: " in first.stdout
+
+    text = (folder / "onnx-gate.yml").read_text()
+    for comment in ("# what everybody begins with", "# the same", "# fast", "# generous"):
+        assert comment in text
+    assert text.startswith(BLUNT[: BLUNT.index("    dims:")])
+    assert "atol" not in text
+
+    again = gate("audit", "--min-score", "0.5", "--sample", "30", "--model", "blunt", cwd=folder)
+    assert again.returncode == 0, again.stdout + again.stderr
+    after = audit_of(folder, "blunt")
+    assert share(after.score) >= share(sharp.score)
+    fates = {mutant.id: mutant.fate for mutant in after.mutants}
+    promised = [mutant for mutant in blunt.fate("survived") if mutant.change is not None]
+    assert promised
+    for mutant in promised:
+        assert fates[mutant.id] in ("caught", "duplicate"), mutant
+    # What another audit knew is not believed of another gate.
+    assert after.resumed == 0
+
+
+def test_an_interrupted_audit_goes_on_where_it_was(tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    arguments = ("audit", "--model", "sharp", "--sample", "0")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "onnx_gate", *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    journal = folder / "onnx-gate-report" / "audit" / "sharp.jsonl"
+    until = time.monotonic() + 300
+    while not (journal.exists() and journal.read_bytes().count(b"\n") >= 5):
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGINT)
+    process.communicate(timeout=120)
+    assert process.returncode == 130
+    kept = {
+        json.loads(line)["mutant"]["id"]: json.loads(line)["mutant"]["fate"]
+        for line in journal.read_text().splitlines()
+    }
+    with journal.open("a") as file:
+        file.write('{"key": 3, "mutant": [')  # a line that was cut off
+
+    count = len(kept)
+    done = gate("audit", "--model", "sharp", "--sample", str(count + 3), cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    after = audit_of(folder, "sharp")
+    assert after.resumed == count
+    for mutant in after.mutants:
+        if mutant.id in kept and mutant.fate != "duplicate":
+            assert mutant.fate == kept[mutant.id]
+
+    fresh = gate("audit", "--model", "sharp", "--sample", str(count), "--no-cache", cwd=folder)
+    assert fresh.returncode == 0
+    anew = audit_of(folder, "sharp")
+    assert anew.resumed == 0
+    same = [m.model_copy(update={"change": None}) for m in after.mutants[: len(anew.mutants)]]
+    assert [m.model_copy(update={"change": None}) for m in anew.mutants] == same
+
+
+def test_a_model_that_does_not_pass_is_not_audited(tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    text = BLUNT.replace("    dims: {batch: [1]}\n", "").replace("[{edges: [zeros]}]", "[typical]")
+    text = text.replace("{atol: 0.1}", "{metric: models.py:never, max: 1}")
+    (folder / "onnx-gate.yml").write_text(text)
+    (folder / "models.py").write_text(MODELS + "\ndef never(a, b):\n    return 2.0\n")
+    done = gate("audit", "--model", "blunt", cwd=folder)
+    assert done.returncode == 1
+    made = report_of(folder)["blunt"].audit
+    assert made is not None
+    assert made.score is None
+    assert "not audited: the model does not pass" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("caught", "of", "verdict"), [(9, 10, "pass"), (8, 10, "error"), (0, 0, "error")]
+)
+def test_the_least_score_is_a_check(caught: int, of: int, verdict: str) -> None:
+    made = Audit(score=Share(name="all", caught=caught, of=of))
+    result = ModelResult(name="net", verdict="pass", audit=made)
+    assert weighed(result, AuditRequest(min_score=0.9)).verdict == verdict
+    assert weighed(result, AuditRequest()).verdict == "pass"
+
+
+def test_calls_that_are_no_audits(tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    for arguments in (("--min-score", "2"), ("--sample", "-1"), ("--model", "nobody")):
+        done = gate("audit", *arguments, cwd=folder)
+        assert done.returncode == 2, done.stdout + done.stderr
