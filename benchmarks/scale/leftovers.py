@@ -4,13 +4,14 @@
 
 Needs what docs/how-to/browser.md says. A file of one node is held against a copy of it in ONNX
 Runtime and in ONNX Runtime Web. Of the interrupted runs, half get SIGINT and half SIGKILL, each after
-another share of what a run takes. A process counts as left behind that was not there before the run
-and is there ten seconds after it, a folder or a port likewise.
+another share of what a run takes. What a run started and is there ten seconds after it counts as left
+behind: a process, a port that one listens on, a folder among the temporary ones.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import subprocess
 import sys
@@ -48,10 +49,14 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=50)
     results.add_option(parser)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
+    # A name that is short enough for a browser's sockets in it.
+    with (
+        tempfile.TemporaryDirectory() as name,
+        tempfile.TemporaryDirectory(dir="/tmp", prefix="og-") as temporary,
+    ):
         folder = Path(name)
         write_project(folder)
-        counts = repeat(folder, arguments.runs)
+        counts = repeat(folder, temporary, arguments.runs)
     rows = [{"name": name, "count": counts[name]} for name in sorted(counts)]
     for row in rows:
         print(f"{row['name']}: {row['count']}")
@@ -72,14 +77,14 @@ def write_project(folder: Path) -> None:
     (folder / "onnx-gate.yml").write_text(MANIFEST)
 
 
-def repeat(folder: Path, runs: int) -> Counter[str]:
+def repeat(folder: Path, temporary: str, runs: int) -> Counter[str]:
     counts: Counter[str] = Counter(
         {f"{what} left": 0 for what in ("processes", "ports", "folders")}
     )
     usual = 5.0
     for number in range(runs):
         interrupted, others = divmod(number, EVERY)
-        begin, before = time.monotonic(), left()
+        begin = time.monotonic()
         run = subprocess.Popen(
             [
                 *(sys.executable, "-m", "onnx_gate", "run", "--no-cache"),
@@ -88,6 +93,7 @@ def repeat(folder: Path, runs: int) -> Counter[str]:
             ],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            env={**os.environ, "TMPDIR": temporary},
         )
         if others == EVERY - 1:
             time.sleep(usual * (interrupted % 10 + 1) / 11)
@@ -96,29 +102,23 @@ def repeat(folder: Path, runs: int) -> Counter[str]:
         if others != EVERY - 1:
             usual = time.monotonic() - begin
         counts[f"runs that ended with {status}"] += 1
-        for what, names in wait_for(lambda before=before: surplus(before)).items():
+        for what, names in wait_for(lambda: left(temporary)).items():
             counts[f"{what} left"] += len(names)
     return counts
 
 
-def left() -> dict[str, set[str]]:
-    """What there is now that a run could have left, by kind."""
-    known = {"processes": set[str](), "ports": set[str]()}
-    for process in psutil.process_iter(["pid", "cmdline"]):
-        line = " ".join(process.info["cmdline"] or ())
-        if "onnx-gate-browser-" not in line and "onnx_gate.runtimes.web" not in line:
-            continue
-        known["processes"].add(f"{process.info['pid']} {line}")
+def left(temporary: str) -> dict[str, set[str]]:
+    """What is there of runs whose temporary files go to ``temporary``, by kind."""
+    shown = {"processes": set[str](), "ports": set[str]()}
+    for process in psutil.process_iter():
         try:
-            known["ports"] |= {str(each.laddr) for each in process.net_connections()}
+            if not process.environ().get("TMPDIR", "").startswith(temporary):
+                continue
+            shown["processes"].add(f"{process.pid} {process.name()}")
+            shown["ports"] |= {str(each.laddr) for each in process.net_connections()}
         except psutil.Error:
             continue
-    folders = {str(path) for path in Path(tempfile.gettempdir()).glob("onnx-gate-browser-*")}
-    return {**known, "folders": folders}
-
-
-def surplus(before: dict[str, set[str]]) -> dict[str, set[str]]:
-    return {what: names - before[what] for what, names in left().items()}
+    return {**shown, "folders": {path.name for path in Path(temporary).glob("onnx-gate-*")}}
 
 
 def wait_for(look: Callable[[], dict[str, set[str]]]) -> dict[str, set[str]]:
