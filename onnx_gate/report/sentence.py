@@ -6,7 +6,7 @@ Every rendering begins with it. It is made of the report's fields alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from onnx_gate.findings import CATALOGUE, codes
@@ -116,7 +116,7 @@ def of_model(model: ModelResult, manifest: str, check: Check | None = None) -> S
         file = _file(model) if where is None else ""
         return Sentence(name, ends, "", message, where, file, _remedy(model.error.code))
     if model.verdict == "pass":
-        what = f"ONNX computes what {_side(model)} computes"
+        what = f"ONNX computes what {_side(model)} computes{_but_waived([model])}"
         return Sentence(name, what, action=_sharpness([model]))
     check = check or next(iter(summary.failing(model)), None)
     what = _difference(check, _side(model)) if check is not None else "a finding fails it"
@@ -162,12 +162,21 @@ def _passing(report: Report) -> Sentence:
         what = f"All {len(models)} models compute in ONNX what they compute in PyTorch"
         if any(model.reference is not None for model in models):
             what = f"All {len(models)} models compute what their references compute"
+        what += _but_waived(models)
         sentence = Sentence(None, what, action=_sharpness(models))
     if not report.changes:
         return sentence
     many = "way" if len(report.changes) == 1 else "ways"
     less = f"but the manifest asks less than its base does, in {len(report.changes)} {many}"
     return Sentence(sentence.subject, f"{sentence.what}, {less}", action=sentence.action)
+
+
+def _but_waived(models: Sequence[ModelResult]) -> str:
+    count = sum(check.verdict == "waived" for model in models for check in model.checks)
+    checks = (
+        "a check that diverges and is" if count == 1 else f"{count} checks that diverge and are"
+    )
+    return f", but for {checks} waived" if count else ""
 
 
 def _sharpness(models: tuple[ModelResult, ...] | list[ModelResult]) -> str:

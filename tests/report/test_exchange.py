@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 from lxml import etree
 
-from onnx_gate.report import gitlab, junit, sarif
+from onnx_gate.report import gitlab, junit, sarif, sentence
 from onnx_gate.report.model import ManifestInfo, Report
 from tests.support.report.everything import all_replaced, everything
 from tests.support.report.hostile import HOSTILE
@@ -213,3 +213,10 @@ def test_no_model_can_name_a_file_outside_of_the_repository() -> None:
         for place in (*result.get("locations", ()), *result.get("relatedLocations", ()))
     ]
     assert not [uri for uri in uris if ".." in uri]
+
+
+def test_a_waived_divergence_is_not_called_the_same() -> None:
+    said = "bert: ONNX computes what PyTorch computes, but for a check that diverges and is waived."
+    assert str(sentence.of_report(waived())).startswith(said)
+    both = whole(waived().models[0], model("gpt"), verdict="pass")
+    assert "compute in PyTorch, but for a check that" in str(sentence.of_report(both))
