@@ -380,7 +380,7 @@ def runtimes_red() -> str:
 
 def _plain(text: str) -> str:
     """A text of an engine's as a cell: one line, and no markup."""
-    return re.sub(r"[<>*_`\[\]]", "", " ".join(text.split()))[:200]
+    return re.sub(r"[<>*`\[\]]", "", " ".join(text.split()))[:200]
 
 
 def _load(name: str) -> dict[str, Table]:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from onnx_gate.errors import UserError
 from onnx_gate.gate.shards import part
 from onnx_gate.manifest import ModelSpec, RuntimeSpec
-from onnx_gate.manifest.engines import default_entry
 from onnx_gate.manifest.resolve import BUILT_IN_RUNTIMES, registered
 from onnx_gate.report.model import Shard
 from onnx_gate.text import did_you_mean, quote
@@ -55,4 +54,4 @@ def with_runtimes(models: Sequence[ModelSpec], names: Sequence[str]) -> tuple[Mo
 def _entries(model: ModelSpec, names: Sequence[str]) -> Iterator[RuntimeSpec]:
     for name in names:
         listed = [each for each in model.runtimes if each.name == name]
-        yield from listed or [default_entry(name, model.tolerance)]
+        yield from listed or [RuntimeSpec(name)]

@@ -328,7 +328,7 @@ class RuntimeEntry(Entry):
         default=None,
         description="What holds on this runtime in place of the model's `tolerance`. An output's "
         "own goes first.",
-        json_schema_extra={"$comment": "default: the model's, or the engine's measured factor"},
+        json_schema_extra={"$comment": "default: the model's"},
     )
     optimization: fields.Maybe[fields.Level] = Field(
         default=None,

@@ -9,7 +9,7 @@ from typing import Any
 
 from onnx_gate.manifest import nesting, paths, shapes, spec, steps
 from onnx_gate.manifest.dimensions import names_of
-from onnx_gate.manifest.engines import ENGINES, default_entry, default_tolerance, unheeded
+from onnx_gate.manifest.engines import ENGINES, unheeded
 from onnx_gate.manifest.entries import CacheEntry, OutputEntry, RuntimeEntry, ToleranceEntry
 from onnx_gate.manifest.exports import OF_EXPORTER, ExportEntry
 from onnx_gate.manifest.inputs import (
@@ -137,9 +137,6 @@ class Resolver:
         if model.steps is not None and inputs and not self._is_damaged((*here, "inputs")):
             for keys, message in steps.mistakes(model.steps, inputs):
                 self._tell((*here, "steps", *keys), message, at_key=True)
-        tolerance = self._tolerance(
-            (*origin["tolerance"], "tolerance"), merged["tolerance"]
-        ) or spec.Tolerance(auto=spec.DEFAULT_AUTO)
         return spec.ModelSpec(
             name=name,
             model=model.model,
@@ -161,12 +158,11 @@ class Resolver:
                 for dim in sorted(used)
             },
             named_dims=frozenset(used & sizes.keys()),
-            runtimes=self._runtimes(
-                (*origin["runtimes"], "runtimes"), merged["runtimes"], tolerance
-            ),
+            runtimes=self._runtimes((*origin["runtimes"], "runtimes"), merged["runtimes"]),
             suites={key: suite for key, suite in suites.items() if suite is not None},
             steps=None if model.steps is None else spec.StepsSpec(**dict(model.steps)),
-            tolerance=tolerance,
+            tolerance=self._tolerance((*origin["tolerance"], "tolerance"), merged["tolerance"])
+            or spec.Tolerance(auto=spec.DEFAULT_AUTO),
             timeout=spec.DEFAULT_TIMEOUT if timeout is None else timeout,
             memory=memory,
             seed=merged["seed"] or 0,
@@ -306,11 +302,10 @@ class Resolver:
         return options
 
     def _runtimes(
-        self, here: Keys, entries: tuple[RuntimeEntry, ...] | None, usual: spec.Tolerance
+        self, here: Keys, entries: tuple[RuntimeEntry, ...] | None
     ) -> tuple[spec.RuntimeSpec, ...]:
-        """Return what the entries mean for a model whose tolerance is ``usual``."""
         if entries is None:
-            return (default_entry("onnxruntime", usual),)
+            return (spec.RuntimeSpec("onnxruntime"),)
         made: list[spec.RuntimeSpec] = []
         labels: set[str] = set()
         for index, entry in enumerate(entries):
@@ -318,8 +313,7 @@ class Resolver:
             self._known_runtime(path, entry.name)
             given = {key: getattr(entry, key) for key in type(entry).model_fields}
             self._heeded((*here, index), entry)
-            own = self._tolerance((*here, index, "tolerance"), entry.tolerance)
-            given["tolerance"] = own or default_tolerance(entry.name, usual)
+            given["tolerance"] = self._tolerance((*here, index, "tolerance"), entry.tolerance)
             runtime = spec.RuntimeSpec(**given)
             if runtime.label in labels:
                 self._tell(path, f"the runtime {quote(runtime.label)} is listed twice; remove one")
@@ -329,7 +323,7 @@ class Resolver:
 
     def _heeded(self, path: Keys, entry: RuntimeEntry) -> None:
         for key in unheeded(entry.name, sorted(entry.model_fields_set)):
-            takes = ", ".join(("tolerance", *ENGINES[entry.name].keys))
+            takes = ", ".join(("tolerance", *ENGINES[entry.name]))
             self._tell(
                 (*path, key),
                 f"the runtime {quote(entry.name)} does not heed {quote(key)}; it takes {takes}",

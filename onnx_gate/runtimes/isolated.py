@@ -1,6 +1,6 @@
 """Sessions of an engine in a process of its own, whose end is an error of that engine alone.
 
-One process serves all sessions of an engine that this process opens, one after the other. What
+One process serves all sessions of an entry of ``runtimes`` that this process opens. What
 goes over its pipes is pickled: both ends are the gate's, and run the same code with the same rights.
 """
 
@@ -56,7 +56,7 @@ class Host:
     """The process of one engine, started by and for this process."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.owner = name, os.getpid()
+        self.owner = os.getpid()
         self._process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM, name, str(self.owner)],
             stdin=subprocess.PIPE,
@@ -100,12 +100,12 @@ _hosts: dict[str, Host] = {}
 
 
 def open_isolated(model: Path, spec: RuntimeSpec, threads: int) -> IsolatedSession:
-    """Load ``model`` in the process of the engine of ``spec``, which is started where there is none."""
-    host = _hosts.get(spec.name)
+    """Load ``model`` in the process of the runtime of ``spec``, which is started where there is none."""
+    host = _hosts.get(spec.label)
     if host is None or not host.is_ours:
         if host is None:
-            atexit.register(_end, spec.name)
-        host = _hosts[spec.name] = Host(spec.name)
+            atexit.register(_end, spec.label)
+        host = _hosts[spec.label] = Host(spec.name)
     return IsolatedSession(host, model, spec, threads)
 
 
@@ -136,8 +136,8 @@ class IsolatedSession:
             self._host.ask(self._label, "close", self._number)
 
 
-def _end(name: str) -> None:
-    _hosts.pop(name).end()
+def _end(label: str) -> None:
+    _hosts.pop(label).end()
 
 
 def _ending(status: int) -> str:

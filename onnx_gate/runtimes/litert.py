@@ -133,11 +133,11 @@ class LiteRtSession:
                     model_content=content, num_threads=self._threads
                 )
                 interpreter.allocate_tensors()
+                self._runners[key] = interpreter.get_signature_runner(_SIGNATURE)
             except (RuntimeError, ValueError) as error:
                 raise lacking(self._spec, self._model, set(_FLEX.findall(str(error)))) or (
                     codes.OG303.error(f"{self._spec.label}: {_last_line(str(error))}")
                 ) from error
-            self._runners[key] = interpreter.get_signature_runner(_SIGNATURE)
         return self._runners[key]
 
     def _converted(self, shapes: Mapping[str, Sequence[Any]]) -> bytes:
