@@ -126,6 +126,21 @@ def many() -> str:
     return _markdown("|seconds|gate / this", lines) + _source(table)
 
 
+def page() -> str:
+    """The page of very many models."""
+    table = _load("cost/page")["200 models"]
+    lines = [
+        [
+            f"{row['models']} models, {row['checks']:,} checks",
+            f"{row['MB']:.2f} MB",
+            f"{row['seconds to make']:.1f}",
+            f"{row['seconds to open']:.1f}",
+        ]
+        for row in table["rows"]
+    ]
+    return _markdown("|size|seconds to make|seconds to open", lines) + _source(table)
+
+
 def compare() -> str:
     """The speed and the memory of comparing."""
     table = _load("cost/compare")["compare"]
@@ -425,6 +440,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "memory": memory,
     "many": many,
     "compare": compare,
+    "page": page,
     "false-alarms": false_alarms,
     "faults": faults,
     "audit": audit,

@@ -7,7 +7,9 @@ and complaint of a page is kept, so that a test can say that there was none.
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
+import math
 import os
 import shutil
 import signal
@@ -64,8 +66,8 @@ def browser() -> Iterator[Browser]:
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             *((os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_WRONLY, 0) for fd in (1, 2)),
         ]
-        # The browser reads from 3 and writes to 4; other numbers first, in case ours are these.
-        ends = os.dup2(ours[0], 103), os.dup2(theirs[1], 104)
+        # The browser reads from 3 and writes to 4; higher numbers first, in case ours are these.
+        ends = [fcntl.fcntl(fd, fcntl.F_DUPFD, 10) for fd in (ours[0], theirs[1])]
         actions += [(os.POSIX_SPAWN_DUP2, end, fd) for end, fd in zip(ends, (3, 4), strict=True)]
         command = [program, *_QUIET, f"--user-data-dir={profile}", "about:blank"]
         process = os.posix_spawn(program, command, os.environ, file_actions=actions, setpgroup=0)
@@ -185,10 +187,12 @@ class Page:
         self.send("Input.dispatchKeyEvent", type="keyDown", text=text, **code)
         self.send("Input.dispatchKeyEvent", type="keyUp", **code)
 
-    def picture(self, target: Path) -> None:
-        """Write a picture of the whole page as a PNG file."""
+    def picture(self, target: Path, most: float = math.inf) -> None:
+        """Write a picture of the page as a PNG file: of its first ``most`` pixels, or the whole."""
         size = self.send("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+        tall = self.ask("document.documentElement.getBoundingClientRect().height")
+        height = min(tall, most)
+        clip = {"x": 0, "y": 0, "width": size["width"], "height": height, "scale": 1}
         shot = self.send("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
         target.write_bytes(base64.b64decode(shot["data"]))
 

@@ -20,10 +20,13 @@ _TICKS = 16
 _LINE_LIMIT = 500
 _BLOCK_LIMIT = 4000
 
-# A number is none: its point and its sign make nothing of the text around it.
+# Within a word or a number these are no markup, and are left as they are, for whoever reads the text
+# as it was written; a point after www begins a link, and at the beginning all of them may be a list.
 _PUNCTUATION = re.compile(
-    r"(?P<number>(?<=\d)\.(?=\d)|(?<=\de)[-+](?=\d)|(?<= )-(?=\d))"
-    r"|[\\`*_{}\[\]()#+\-.!|~<>&\"':$=^/]"
+    r"(?P<harmless>(?<=\w)(?<!www)\.(?=\w)|(?<=[^\W_])[-+=/,](?=[^\W_])|(?<=[^\W_])_(?=[^\W_])"
+    r"|(?<=\w):(?=\d+\b)(?!\d+:)|(?<= )-(?=\d)|(?<=.)[(']|(?<=\D)\)|(?<=\d)\)(?=\S))"
+    r"|[\\`*_{}\[\]()#+\-.!|~<>&\"':$=^/]",
+    re.IGNORECASE,
 )
 # GitHub looks for these in the text of the finished page, where an entity is the character.
 _REFERENCES = re.compile(
@@ -76,4 +79,4 @@ def _entities(line: str) -> str:
 
 
 def _entity(match: re.Match[str]) -> str:
-    return match.group() if match["number"] else f"&#{ord(match.group())};"
+    return match.group() if match["harmless"] else f"&#{ord(match.group())};"

@@ -12,12 +12,12 @@ from markupsafe import Markup, escape
 from onnx_gate import __version__
 from onnx_gate.report import (
     audited,
-    by_runtime,
     diagnosed,
     locations,
     plots,
     precision,
     sentence,
+    side_by_side,
     summary,
     times,
 )
@@ -43,6 +43,7 @@ _PICTURES = 50  # models, the failing first
 _OPEN = 10
 _BLOCK = 8_000
 _LISTED = 50
+_COLUMNS = 8
 _NOTHING = Markup()
 _MODELS = 1_000
 _SECTIONS = 3_000_000
@@ -81,7 +82,7 @@ def render(report: Report, history: Markup = _NOTHING) -> str:
     shown = models[:_MODELS]
     sections = [_section(report, model, n, len(models)) for n, model in enumerate(shown)]
     compared = report.baseline is not None
-    runtimes = by_runtime.columns(models)
+    runtimes = side_by_side.runtimes(report)[:_COLUMNS]
     return _ENVIRONMENT.get_template("report.html.j2").render(
         report=report,
         models=models,
@@ -111,8 +112,8 @@ def _section(report: Report, model: ModelResult, number: int, of: int) -> Sectio
     located = locations.of_model(model, manifest) or locations.of_entry(model, manifest)
     about = sentence.of_model(model, manifest)
     where = str(located) if located is not None else plain(about.file, 120)
-    replay = replay_command(model.diagnosis, View())
-    commands = replay, run_command(manifest, model, bad, View())
+    view = View(output=report.folder)
+    commands = replay_command(model.diagnosis, view), run_command(manifest, model, bad, view)
     return Section(
         number=number,
         model=model,
@@ -281,7 +282,7 @@ def _environment() -> Environment:
         "block": _block,
         "problem": summary.problem_line,
         "change": summary.change_line,
-        "of_runtime": by_runtime.cell,
+        "of_runtime": side_by_side.cell,
     }
     environment.globals |= {"titles": _TITLES, "listed": _LISTED}
     return environment

@@ -23,6 +23,7 @@ from onnx_gate.report import (
     precision,
     sentence,
     shorten,
+    side_by_side,
     summary,
     times,
 )
@@ -48,6 +49,7 @@ from onnx_gate.report.view import View, link
 __all__ = ["Page", "View", "render"]
 
 _SHOWN_CHECKS = 3
+_COLUMNS = 8
 _FOLDED_CHECKS = 10
 _SHOWN_FIXED = 10
 _SHOWN_FINDINGS = 10
@@ -72,6 +74,7 @@ class Page:
         self._report, self._view = report, view
         self._manifest = view.manifest_path or report.manifest.path
         self._failing = [m for m in models if m.verdict != "pass"]
+        self._runtimes = side_by_side.runtimes(report)[:_COLUMNS]
         self._shown = {
             "report": report,
             "view": view,
@@ -79,6 +82,8 @@ class Page:
             "context": self._context(),
             "sentence": self._sentence(sentence.of_report(report, self._manifest)),
             "failing": self._failing,
+            "runtimes": self._runtimes,
+            "shares": self._shares,
             "row": functools.cache(self._row),
             "section": functools.cache(self._section),
             "passing": passing,
@@ -112,29 +117,39 @@ class Page:
         model = self._failing[number]
         check = summary.worst(model)
         name = code(model.name, 60)
-        shown: tuple[Markup | str, ...] = ("", "", "", "")
+        error, allowed = _error_cells(check) if check is not None else (Markup(""), Markup(""))
+        if check is None or check.deviation is None:
+            # How it failed is in the column of the tolerance: refused, or of another shape.
+            error = Markup("")
+        what: Markup | str = code(check.output, 60) if check is not None else ""
         if model.error is not None:
-            shown = "", model.error.kind, "", ""
-        elif check is not None:
-            error, allowed = _error_cells(check)
-            error = Markup("**{}**").format(error) if error else error
-            shown = code(check.output, 60), error, allowed, Markup(summary.used(check))
+            what, error, allowed = f"{model.error.kind}, {model.error.code}", Markup(""), Markup("")
         cells = [
             Markup(summary.MARKS[model.verdict]),
             name if model.required else name + Markup(" (not required)"),
-            *shown,
-            *([Markup(change_cell(model, check))] if self._report.baseline is not None else []),
             self._where(model, check),
+            what,
+            Markup("**{}**").format(error) if error else error,
+            allowed,
+            *self._shares(model, check),
+            *([Markup(change_cell(model, check))] if self._report.baseline is not None else []),
         ]
         return Markup("| {} |").format(Markup(" | ").join(cells))
 
+    def _shares(self, model: ModelResult, check: Check | None) -> list[Markup | str]:
+        """Return the share of the tolerance that was used: on each runtime where there are several."""
+        if self._runtimes:
+            return [inline(side_by_side.cell(model, name) or "", 40) for name in self._runtimes]
+        return [Markup(summary.used(check)) if model.error is None else ""]
+
     def _where(self, model: ModelResult, check: Check | None) -> Markup | str:
         source = locations.of_model(model, self._manifest)
+        if source is None and model.error is not None:
+            source = locations.of_entry(model, self._manifest)
+            source = source if source is not None and source.line else None
         if source is not None:
             return self._view.location(source, short=True)
-        if model.error is not None:
-            return model.error.code
-        return code(check.case, 80) if check is not None else ""
+        return code(check.case, 80) if check is not None and model.error is None else ""
 
     def _section(self, number: int) -> Markup:
         model = self._failing[number]
@@ -151,11 +166,15 @@ class Page:
             changes=output_changes(model) if self._report.baseline is not None else [],
             shown_checks=_SHOWN_CHECKS,
             folded_checks=_FOLDED_CHECKS,
-            sentence=self._sentence(sentence.of_model(model, self._manifest)) if number else "",
+            # That of the worst model is above, unless that is about the run.
+            sentence=self._sentence(sentence.of_model(model, self._manifest))
+            if number or self._report.problems
+            else "",
             shown_findings=_SHOWN_FINDINGS,
             view=self._view,
             manifest=self._manifest,
-            command=Markup(run_command(self._manifest, model, bad, self._view)),
+            commands=[Markup(line) for line in self._commands(model, bad)],
+            runtimes=len(model.runtimes) > 1,
             precision=self._precision(model),
             diagnosis=self._diagnosis(model),
         )
@@ -169,6 +188,12 @@ class Page:
             audits=audits, shown=audited.SHOWN_SURVIVORS, view=self._view
         )
         return Markup(text)
+
+    def _commands(self, model: ModelResult, bad: Sequence[Check]) -> list[str]:
+        replay = replay_command(model.diagnosis, self._view)
+        download = download_command(self._view.run_id) if replay else ""
+        verify = run_command(self._manifest, model, bad, self._view)
+        return [line for line in (download, replay, verify) if line]
 
     def _precision(self, model: ModelResult) -> Markup | None:
         if model.precision is None:
@@ -199,8 +224,6 @@ class Page:
             where=where,
             around=diagnosed.around(diagnosis),
             chart=Markup(f"```mermaid\n{chart}\n```") if chart else None,
-            replay=Markup(replay_command(diagnosis, self._view)),
-            download=Markup(download_command(self._view.run_id)),
         )
         return Markup(text)
 

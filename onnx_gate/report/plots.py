@@ -48,6 +48,7 @@ _CHECKS = 5000
 _STEPS = 2000
 # Where the largest difference is a smaller part of the values, it is drawn and not the values.
 _VISIBLE = 0.02
+_FAR = 1e9  # times the tolerance: no picture shows more
 
 
 def of_model(model: ModelResult) -> list[Picture]:
@@ -150,14 +151,16 @@ def _differences(
 ) -> Markup:
     low = min(e for e, _ in shown)
     span = (max(e for e, _ in shown) - low) or 1.0
-    units = [(a - e) / (_limit(pictures, e) or math.inf) for e, a in shown]
-    most = max(1.5, *(abs(unit) for unit in units)) * 1.1
+
+    def unit(e: float, a: float) -> float:
+        return max(-_FAR, min((a - e) / (_limit(pictures, e) or math.inf), _FAR))
+
+    most = max(1.5, *(abs(unit(*pair)) for pair in shown)) * 1.1
 
     def at(e: float, a: float) -> tuple[float, float]:
-        unit = (a - e) / (_limit(pictures, e) or math.inf)
-        return x_of(e - low, span), y_of(unit, -most, most)
+        return x_of(e - low, span), y_of(unit(e, a), -most, most)
 
-    edges = [y_of(unit, -most, most) for unit in (1.0, -1.0)]
+    edges = [y_of(edge, -most, most) for edge in (1.0, -1.0)]
     band = [(x, y) for y in edges for x in (LEFT, WIDTH - 8)]
     band[2:] = reversed(band[2:])
     body = path("band", band, closed=True) + frame() + axis(-most, most)

@@ -26,7 +26,8 @@ def failing(model: ModelResult) -> list[Check]:
     Of calls in a row the earliest: what comes after it has been fed what was wrong already.
     """
     about = model.diagnosis
-    bad = _failing(model.checks)
+    bad = [c for c in model.checks if c.verdict == "diverged" and not c.advice]
+    bad.sort(key=lambda c: (c.steps.at if c.steps else 1, -_budget(c)))
     if about is None:
         return bad
     key = about.runtime, about.case, about.output
@@ -46,11 +47,6 @@ def closest(checks: Iterable[Check]) -> Check | None:
 def worst(model: ModelResult) -> Check | None:
     """Return the first check that fails a model, or else the one closest to failing."""
     return next(iter(failing(model)), None) or closest(model.checks)
-
-
-def worst_of(checks: Sequence[Check]) -> Check | None:
-    """Return the worst of some checks that fails, or else the one closest to failing."""
-    return next(iter(_failing(checks)), None) or closest(checks)
 
 
 def within_rounding(check: Check) -> bool:
@@ -397,11 +393,6 @@ def _plural(count: int, word: str) -> list[str]:
     if not count:
         return []
     return [f"{count} {word}" + ("s" if count > 1 and word != "waived" else "")]
-
-
-def _failing(checks: Iterable[Check]) -> list[Check]:
-    counting = [c for c in checks if c.verdict == "diverged" and not c.advice]
-    return sorted(counting, key=lambda c: (c.steps.at if c.steps else 1, -_budget(c)))
 
 
 def _budget(check: Check) -> float:

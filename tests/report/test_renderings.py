@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import math
+import re
 import shlex
 import subprocess
 import sys
@@ -74,7 +75,8 @@ def test_other_formats_are_what_they_were(scene: str, format: str, golden: Golde
 @given(st.text(max_size=60))
 def test_inline_text_has_no_markup_left(text: str) -> None:
     shown = str(inline(text))
-    assert not set(shown) & set("`*_[]()<>|~@\n\r") - {"@"}
+    assert not set(shown) & set("`*[]<>|~@\n\r") - {"@"}
+    assert not re.search(r"(?<![^\W_])_|_(?![^\W_])|^[()'+=-]", shown)
     assert "@" not in shown.replace("@\u200b", "")
 
 

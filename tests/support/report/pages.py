@@ -55,22 +55,19 @@ def many(models: int, checks: int, failing: int, word: str = "") -> Report:
 
 
 def several_runtimes() -> Report:
-    """Return a report of models that were run by two engines, by one of them at two levels."""
+    """Return a report of models that were run by two engines, and by one of them with two levels."""
+    engines = [{"runtime": name, "seconds": 1.0} for name in ("onnxruntime", "openvino")]
 
     def beside(verdict: str, **changes: object) -> Check:
-        return check("typical/0", verdict, runtime="openvino", **changes)
+        return check("typical/0", verdict, runtime="openvino", compared=8, **changes)
 
+    fine = check("typical/0", compared=8)
     plain = check("typical/0", runtime="onnxruntime:cpu:off", budget=0.3)
     nothing = {"deviation": None, "metrics": None, "worst": None, "budget": None}
     refused = beside("diverged", refused=("runtime",), reason="no kernel", **nothing)
+    wrong = beside("diverged", **far(1e-3, None, 41.0))
     return whole(
-        model(
-            "far",
-            check("typical/0"),
-            plain,
-            beside("diverged", **far(1e-3, None, 41.0)),
-            verdict="diverged",
-        ),
-        model("refused", check("typical/0"), refused, verdict="diverged"),
-        model("one", check("typical/0"), plain),
+        model("far", fine, plain, wrong, verdict="diverged", runtimes=engines),
+        model("refused", fine, refused, verdict="diverged", runtimes=engines),
+        model("one", fine, plain, runtimes=engines[:1]),
     )
