@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 
 from onnx_gate.audit.edit import Edit
-from onnx_gate.audit.graph import Graph, with_input
+from onnx_gate.audit.graph import Graph, attribute, with_attribute, with_input
 from onnx_gate.runtimes.base import Array
 
 Kind = Literal["weights", "precision", "operators", "indices", "wiring", "shapes", "inputs"]
@@ -27,6 +27,9 @@ class Site:
     index: int
     operand: int
     size: float
+
+
+Edits = Callable[[Graph, Site, np.random.Generator], Edit]
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Fault:
     source: str
     operators: tuple[str, ...]
     operands: Callable[[Graph, int], Iterable[int]]
-    edit: Callable[[Graph, Site, np.random.Generator], Edit]
+    edit: Edits
     sizes: tuple[float, ...] = (1.0,)
     rounds: bool = False
 
@@ -88,3 +91,17 @@ def replaced(graph: Graph, site: Site, array: Array, words: str) -> Edit:
 def in_place(site: Site, node: onnx.NodeProto, words: str) -> Edit:
     """Return the change of one node to another."""
     return Edit(words, nodes={site.index: (node,)})
+
+
+def exchanged_attribute(
+    words: str, name: str, values: dict[object, object], default: object
+) -> Edits:
+    """Return an edit that exchanges the value of an attribute for another."""
+
+    def edit(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
+        node = graph.nodes[site.index]
+        old = attribute(node, name, default)
+        new = values[old] if old in values else values[None]
+        return in_place(site, with_attribute(node, name, new), words.format(old=old, new=new))
+
+    return edit

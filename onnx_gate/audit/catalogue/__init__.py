@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from onnx_gate.audit.catalogue import inputs, operators, weights, wiring
+from onnx_gate.audit.catalogue import inputs, operators, rounding, spatial, weights, wiring
 from onnx_gate.audit.fault import Fault
 
 CATALOGUE: tuple[Fault, ...] = (
     *weights.FAULTS,
     *operators.FAULTS,
+    *spatial.FAULTS,
+    *rounding.FAULTS,
     *wiring.FAULTS,
     *inputs.FAULTS,
 )
-BY_NAME = {fault.name: fault for fault in CATALOGUE}

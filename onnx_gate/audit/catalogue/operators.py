@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import helper
 
 from onnx_gate.audit.edit import Edit
-from onnx_gate.audit.fault import Fault, Site, in_place, replaced, whole
+from onnx_gate.audit.fault import Edits, Fault, Site, exchanged_attribute, in_place, replaced, whole
 from onnx_gate.audit.graph import (
     Graph,
     attribute,
     with_attribute,
-    without_attributes,
 )
 
 _NORMS = (
@@ -29,7 +28,6 @@ _NORMS = (
 )
 # The epsilons that norms are written with: 1e-12 of BERT to 1e-3 of MobileNet.
 _EPSILONS = (1e-13, 2e-3)
-Edits = Callable[[Graph, Site, np.random.Generator], Edit]
 
 
 def _epsilon(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
@@ -55,31 +53,6 @@ def _added_epsilons(graph: Graph, index: int) -> Iterable[int]:
                 yield operand
 
 
-def _set(words: str, name: str, values: dict[object, object], default: object) -> Edits:
-    """Return an edit that exchanges the value of an attribute for another."""
-
-    def edit(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
-        node = graph.nodes[site.index]
-        old = attribute(node, name, default)
-        new = values[old] if old in values else values[None]
-        return in_place(site, with_attribute(node, name, new), words.format(old=old, new=new))
-
-    return edit
-
-
-def _unlike(
-    name: str, default: object, value: object, mode: str | None = None
-) -> Callable[[Graph, int], Iterable[int]]:
-    """A node whose attribute is not ``value`` already (a Resize in ``mode``)."""
-
-    def operands(graph: Graph, index: int) -> Iterable[int]:
-        node = graph.nodes[index]
-        fits = mode is None or attribute(node, "mode", "nearest") == mode
-        return (0,) if fits and attribute(node, name, default) != value else ()
-
-    return operands
-
-
 def _rank(graph: Graph, index: int) -> int:
     return len(graph.dims(graph.nodes[index].input[0]) or ())
 
@@ -93,31 +66,6 @@ def _axis(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
     old = attribute(node, "axis", -1) % rank
     new = old - 1 if old else 1
     return in_place(site, with_attribute(node, "axis", new), f"its axis is {new} instead of {old}")
-
-
-def _padded(graph: Graph, index: int) -> Iterable[int]:
-    pads = attribute(graph.nodes[index], "pads") or ()
-    return [axis for axis in range(len(pads) // 2) if pads[axis] > 0]
-
-
-def _shift_pads(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
-    node = graph.nodes[site.index]
-    pads = list(attribute(node, "pads"))
-    half = len(pads) // 2
-    pads[site.operand] -= 1
-    pads[site.operand + half] += 1
-    return in_place(site, with_attribute(node, "pads", pads), f"its pads are {pads}")
-
-
-def _include_pad(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
-    node = graph.nodes[site.index]
-    new = 1 - attribute(node, "count_include_pad", 0)
-    words = f"it counts {'its' if new else 'no'} padding"
-    return in_place(site, with_attribute(node, "count_include_pad", new), words)
-
-
-def _any_padded(graph: Graph, index: int) -> Iterable[int]:
-    return (0,) if any(attribute(graph.nodes[index], "pads") or ()) else ()
 
 
 def _slope(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
@@ -169,49 +117,11 @@ def _become(op_type: str, words: str, **attributes: Any) -> Edits:
     return edit
 
 
-def _single(graph: Graph, index: int) -> Iterable[int]:
-    node = graph.nodes[index]
-    plain = len([name for name in node.output if name]) == 1
-    return (0,) if plain and not attribute(node, "ceil_mode", 0) else ()
-
-
-def _average(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
-    node = without_attributes(graph.nodes[site.index], "storage_order", "dilations")
-    node.op_type = "AveragePool"
-    return in_place(site, node, "it takes the mean, not the largest")
-
-
 def _largest(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
     node = onnx.NodeProto()
     node.CopyFrom(graph.nodes[site.index])
     node.op_type = "ReduceMax"
     return in_place(site, node, "it takes the largest, not the mean")
-
-
-def _mode(graph: Graph, index: int) -> Iterable[int]:
-    return (0,) if attribute(graph.nodes[index], "mode", "constant") != "constant" else ()
-
-
-def _floats(graph: Graph, index: int) -> Iterable[int]:
-    """A product of float32 values."""
-    node = graph.nodes[index]
-    stored = [name for name in node.input if graph.is_float(name)]
-    types = {graph.array(name).dtype.name for name in stored if graph.count(name) < 1 << 20}
-    return (0,) if types <= {"float32"} and node.output[0] not in graph.outputs else ()
-
-
-def _narrowed(name: str, dtype: int) -> Edits:
-    def edit(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
-        old = graph.nodes[site.index]
-        wide, narrow = f"{old.output[0]}__wide", f"{old.output[0]}__narrow"
-        new = onnx.NodeProto()
-        new.CopyFrom(old)
-        new.output[0] = wide
-        down = helper.make_node("Cast", [wide], [narrow], to=dtype)
-        up = helper.make_node("Cast", [narrow], [old.output[0]], to=TensorProto.FLOAT)
-        return Edit(f"its result went through {name}", nodes={site.index: (new, down, up)})
-
-    return edit
 
 
 def _swapped_axes(graph: Graph, index: int) -> Iterator[int]:
@@ -232,27 +142,6 @@ def _leave_axes(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
     return in_place(site, with_attribute(node, "perm", perm), words)
 
 
-def _resize(name: str, words: str, new: str, source: str, mode: str | None = None) -> Fault:
-    """Return a fault that lets a resize follow another rule."""
-    attributes = {"coordinates": "coordinate_transformation_mode", "nearest": "nearest_mode"}
-    key = attributes.get(name.split("-")[1], "mode")
-    default = {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_floor"}
-    usual = default.get(key, "nearest")
-    edit = _set(f"{words} {{new}}, not {{old}}", key, {None: new}, usual)
-    return Fault(
-        name,
-        "operators",
-        f"{words} {new}",
-        source,
-        ("Resize",),
-        _unlike(key, usual, new, mode),
-        edit,
-    )
-
-
-_RESIZE = "https://github.com/pytorch/pytorch/issues/79361"
-_HALF = "https://github.com/microsoft/onnxruntime/issues/20346"
-
 FAULTS = (
     Fault(
         "epsilon",
@@ -271,7 +160,7 @@ FAULTS = (
         "https://github.com/pytorch/pytorch/issues/18525",
         ("BatchNormalization",),
         whole,
-        _set("its momentum is {new}", "momentum", {None: 1.0}, 0.9),
+        exchanged_attribute("its momentum is {new}", "momentum", {None: 1.0}, 0.9),
     ),
     Fault(
         "gelu-formula",
@@ -280,7 +169,9 @@ FAULTS = (
         "https://github.com/microsoft/onnxruntime/pull/2270",
         ("Gelu",),
         whole,
-        _set("it is computed by {new}", "approximate", {"none": "tanh", "tanh": "none"}, "none"),
+        exchanged_attribute(
+            "it is computed by {new}", "approximate", {"none": "tanh", "tanh": "none"}, "none"
+        ),
     ),
     Fault(
         "axis",
@@ -291,54 +182,6 @@ FAULTS = (
         _matrix,
         _axis,
     ),
-    Fault(
-        "pads",
-        "operators",
-        "one row of padding is at the other end",
-        "https://github.com/microsoft/onnxruntime/pull/27375",
-        ("Conv", "MaxPool", "AveragePool"),
-        _padded,
-        _shift_pads,
-    ),
-    Fault(
-        "pad-mode",
-        "operators",
-        "padded with the edge, not with what is reflected, or the other way round",
-        "https://github.com/pytorch/pytorch/issues/60179",
-        ("Pad",),
-        _mode,
-        _set(
-            "it pads by {new}, not {old}",
-            "mode",
-            {"edge": "reflect", "reflect": "edge", None: "edge"},
-            "constant",
-        ),
-    ),
-    Fault(
-        "count-include-pad",
-        "operators",
-        "the padding counts in a mean, or does not",
-        "https://github.com/microsoft/onnxruntime/issues/24681",
-        ("AveragePool",),
-        _any_padded,
-        _include_pad,
-    ),
-    _resize("resize-coordinates-corners", "coordinates by", "align_corners", _RESIZE),
-    _resize(
-        "resize-coordinates-asymmetric",
-        "coordinates by",
-        "asymmetric",
-        "https://github.com/NVIDIA/TensorRT/issues/273",
-    ),
-    _resize(
-        "resize-nearest",
-        "the nearest by",
-        "ceil",
-        "https://github.com/onnx/onnx-tensorrt/issues/457",
-        "nearest",
-    ),
-    _resize("resize-mode-nearest", "interpolated by", "nearest", _RESIZE),
-    _resize("resize-mode-linear", "interpolated by", "linear", _RESIZE),
     Fault(
         "slope",
         "operators",
@@ -405,15 +248,6 @@ FAULTS = (
         _become("HardSigmoid", "it is made of straight lines", alpha=1 / 6, beta=0.5),
     ),
     Fault(
-        "pool-mean",
-        "operators",
-        "a pooling that takes the mean, not the largest",
-        "user: the pooling of another configuration",
-        ("MaxPool",),
-        _single,
-        _average,
-    ),
-    Fault(
         "mean-largest",
         "operators",
         "a reduction that takes the largest, not the mean",
@@ -430,25 +264,5 @@ FAULTS = (
         ("Transpose",),
         _swapped_axes,
         _leave_axes,
-    ),
-    Fault(
-        "result-float16",
-        "precision",
-        "a result went through float16",
-        _HALF,
-        ("Conv", "MatMul", "Gemm"),
-        _floats,
-        _narrowed("float16", TensorProto.FLOAT16),
-        rounds=True,
-    ),
-    Fault(
-        "result-bfloat16",
-        "precision",
-        "a result went through bfloat16",
-        "user: half precision where the hardware has it",
-        ("Conv", "MatMul", "Gemm"),
-        _floats,
-        _narrowed("bfloat16", TensorProto.BFLOAT16),
-        rounds=True,
     ),
 )
