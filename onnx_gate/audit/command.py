@@ -49,17 +49,20 @@ def audited(
 
 
 def weighed(result: ModelResult, request: AuditRequest) -> ModelResult:
-    """Return the result with the verdict that the score asks for; pure."""
-    score = result.audit.score if result.audit is not None else None
-    if request.min_score is None or score is None:
+    """Return the result with the verdict that the score asks for; no score is too low a one; pure."""
+    if request.min_score is None or result.audit is None or result.verdict != "pass":
         return result
-    share = score.caught / score.of if score.of else 0.0
-    if score.of and share >= request.min_score:
+    score = result.audit.score
+    if score is not None and score.of and score.caught >= request.min_score * score.of:
         return result
-    what = f"{score.caught} of {score.of}" if score.of else "none"
-    message = (
-        f"the gate catches {what} of the faults that were seeded ({share:.0%}), and "
-        f"--min-score asks for {request.min_score:.0%}: the survivors say what would catch them"
-    )
+    asked = f"--min-score asks for {request.min_score:.0%}"
+    if score is None or not score.of:
+        why = result.audit.note or "no fault of the catalogue fits this graph"
+        message = f"the audit has no score, and {asked}: {why}"
+    else:
+        message = (
+            f"the gate catches {score.caught} of {score.of} of the faults that were seeded "
+            f"({score.caught / score.of:.0%}), and {asked}: the survivors say what would catch them"
+        )
     error = ModelError(kind="unverified", code=codes.OG603.code, message=message)
     return result.model_copy(update={"verdict": "error", "error": error})

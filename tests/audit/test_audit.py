@@ -172,6 +172,8 @@ def test_the_least_score_is_a_check(caught: int, of: int, verdict: str) -> None:
     result = ModelResult(name="net", verdict="pass", audit=made)
     assert weighed(result, AuditRequest(min_score=0.9)).verdict == verdict
     assert weighed(result, AuditRequest()).verdict == "pass"
+    without = result.model_copy(update={"audit": Audit(note="why")})
+    assert weighed(without, AuditRequest(min_score=0.1)).verdict == "error"
 
 
 def test_calls_that_are_no_audits(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def _text() -> Sample:
     shape = b.node("Concat", batch, b.constant([-1, 8], np.int64), axis=0)
     x = b.node("Reshape", turned, shape)
     x = b.node("Gelu", x)
-    x = b.node("Sub", x, b.node("Tanh", x))
+    x = b.node("Concat", b.node("Elu", b.node("Sub", x, b.node("Tanh", x))), axis=0)
     cached = b.node("ReduceSum", "past_key", b.constant([1, 3], np.int64), keepdims=0)
     steps = b.constant(np.arange(1, 4), np.float32)
     weighed = b.node("ReduceSum", b.node("Mul", cached, steps), b.constant([1], np.int64))

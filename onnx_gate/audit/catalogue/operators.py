@@ -63,14 +63,14 @@ def _matrix(graph: Graph, index: int) -> Iterable[int]:
 
 def _axis(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
     node, rank = graph.nodes[site.index], _rank(graph, site.index)
-    old = attribute(node, "axis", -1) % rank
+    old = attribute(node, "axis", 0 if node.op_type.startswith("Arg") else -1) % rank
     new = old - 1 if old else 1
     return in_place(site, with_attribute(node, "axis", new), f"its axis is {new} instead of {old}")
 
 
 def _slope(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
     node = graph.nodes[site.index]
-    old = attribute(node, "alpha", 0.01)
+    old = attribute(node, "alpha", 1.0 if node.op_type == "Elu" else 0.01)
     new = old * site.size
     return in_place(site, with_attribute(node, "alpha", new), f"its slope is {new:g}, not {old:g}")
 
@@ -178,7 +178,7 @@ FAULTS = (
         "operators",
         "the axis before the right one",
         "https://github.com/onnx/tensorflow-onnx/issues/1763",
-        ("Softmax", "LogSoftmax", "Hardmax", "ArgMax", "ArgMin", "CumSum"),
+        ("Softmax", "LogSoftmax", "Hardmax", "ArgMax", "ArgMin"),
         _matrix,
         _axis,
     ),

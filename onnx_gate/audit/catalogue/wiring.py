@@ -104,7 +104,10 @@ def _drop(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
 def _unordered(graph: Graph, index: int) -> Iterable[int]:
     """A node whose first two operands can be exchanged without another shape."""
     node = graph.nodes[index]
-    first, second = node.input[-2:] if node.op_type == "Where" else node.input[:2]
+    operands = node.input[-2:] if node.op_type == "Where" else node.input[:2]
+    if len(operands) < 2:
+        return ()
+    first, second = operands
     shape = graph.dims(first)
     if first == second or shape is None or shape != graph.dims(second):
         return ()
