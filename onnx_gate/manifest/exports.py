@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, model_validator
 
 from onnx_gate.manifest import fields
-from onnx_gate.manifest.entries import Entry
+from onnx_gate.manifest.entry import Entry
 from onnx_gate.manifest.readers import mistake
 from onnx_gate.text import quote
 

@@ -10,7 +10,7 @@ from typing import Any
 from onnx_gate.manifest import nesting, paths, shapes, spec, steps
 from onnx_gate.manifest.dimensions import names_of
 from onnx_gate.manifest.engines import ENGINES, unheeded
-from onnx_gate.manifest.entries import CacheEntry, OutputEntry, RuntimeEntry, ToleranceEntry
+from onnx_gate.manifest.entries import CacheEntry, RuntimeEntry
 from onnx_gate.manifest.exports import OF_EXPORTER, ExportEntry
 from onnx_gate.manifest.inputs import (
     bounds_problems,
@@ -32,6 +32,7 @@ from onnx_gate.manifest.suites import (
     RandomEntry,
     SuiteEntry,
 )
+from onnx_gate.manifest.tolerance_entries import OutputEntry, ToleranceEntry
 from onnx_gate.manifest.validate import MAX_MISTAKES, Checked
 from onnx_gate.text import did_you_mean, quote
 

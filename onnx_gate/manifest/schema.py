@@ -21,24 +21,20 @@ from pydantic import (
 )
 
 from onnx_gate.manifest import fields
-from onnx_gate.manifest.entries import (
-    Entry,
-    Input,
-    OutputChoice,
-    OutputEntry,
-    Runtime,
-    StepsEntry,
-    ToleranceChoice,
-    ToleranceEntry,
-    WaiverEntry,
-    Weights,
-)
+from onnx_gate.manifest.entries import Input, Runtime, StepsEntry, WaiverEntry, Weights
+from onnx_gate.manifest.entry import Entry
 from onnx_gate.manifest.exports import ExportEntry
 from onnx_gate.manifest.paths import is_program
 from onnx_gate.manifest.problems import describe, missing
 from onnx_gate.manifest.readers import mistake, read_model, unique
 from onnx_gate.manifest.spec import BUILT_IN_SUITES
 from onnx_gate.manifest.suites import Suite, SuiteChoice
+from onnx_gate.manifest.tolerance_entries import (
+    OutputChoice,
+    OutputEntry,
+    ToleranceChoice,
+    ToleranceEntry,
+)
 from onnx_gate.text import quote
 
 

@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from onnx_gate.manifest import fields
-from onnx_gate.manifest.entries import Entry
+from onnx_gate.manifest.entry import Entry
 from onnx_gate.manifest.problems import describe
 from onnx_gate.manifest.readers import mistake, read_name, unique
 from onnx_gate.text import quote

@@ -9,7 +9,8 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from onnx_gate.manifest.entries import CacheEntry, Entry, InputEntry
+from onnx_gate.manifest.entries import CacheEntry, InputEntry
+from onnx_gate.manifest.entry import Entry
 from onnx_gate.manifest.exports import BESIDE_OPTIONS, ExportOptionsEntry
 from onnx_gate.manifest.problems import Keys, Mistake, describe, missing
 from onnx_gate.manifest.schema import ManifestFile

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 import yaml
 
-from onnx_gate.manifest import entries, exports, load, schema, suites
+from onnx_gate.manifest import entries, exports, load, schema, suites, tolerance_entries
 from onnx_gate.manifest import jsonschema as generated
 from onnx_gate.manifest.spec import EDGE_KINDS
 from tests.support.gate import ROOT
@@ -20,8 +20,8 @@ ENTRIES = (
     schema.ModelEntry,
     schema.DefaultsEntry,
     entries.InputEntry,
-    entries.ToleranceEntry,
-    entries.TopKEntry,
+    tolerance_entries.ToleranceEntry,
+    tolerance_entries.TopKEntry,
     entries.RuntimeEntry,
     entries.WeightsEntry,
     exports.ExportEntry,
