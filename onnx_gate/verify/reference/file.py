@@ -21,33 +21,13 @@ from onnx_gate.runtimes.file_module import FileModule
 from onnx_gate.runtimes.torch_eager import to_tensor
 from onnx_gate.verify.onnx_file import read_graph
 from onnx_gate.verify.reference.evaluate import Evaluator, Step
+from onnx_gate.verify.reference.exact import EXACT_ONNX
 from onnx_gate.verify.reference.perturb import MovedRounding
 
 # The evaluator is not asked about files with more weights than this, and given up after a time.
 EVALUATOR_BYTES = 512 * 2**20
 EVALUATOR_SECONDS = 20.0
 
-# Operators whose results are not rounded: they move, select or compare values.
-_EXACT = frozenset(
-    [
-        *("Abs", "ArgMax", "ArgMin", "Cast", "CastLike", "Ceil", "Clip", "Concat", "Constant"),
-        *("ConstantOfShape", "DepthToSpace", "DequantizeLinear", "Dropout", "Expand", "EyeLike"),
-        *(
-            "Flatten",
-            "Floor",
-            "Gather",
-            "GatherElements",
-            "GatherND",
-            "Identity",
-            "If",
-            "LeakyRelu",
-        ),
-        *("Loop", "Max", "MaxPool", "Min", "Mod", "Neg", "OneHot", "Pad", "QuantizeLinear"),
-        *("Range", "ReduceMax", "ReduceMin", "Relu", "Reshape", "Round", "Scan", "ScatterElements"),
-        *("ScatterND", "Shape", "Sign", "Size", "Slice", "SpaceToDepth", "Split", "Squeeze"),
-        *("Tile", "TopK", "Transpose", "Trilu", "Unsqueeze", "Where", "GlobalMaxPool"),
-    ]
-)
 _SUMS = {
     "ReduceMean": "mean",
     "GlobalAveragePool": "mean",
@@ -165,7 +145,7 @@ def run_moved(
     moved = MovedRounding(seed)
 
     def move(step: Step) -> None:
-        if step.op_type in _EXACT:
+        if step.op_type in EXACT_ONNX:
             return
         for output in step.outputs:
             if not isinstance(output, np.ndarray) or output.dtype.kind != "f":
