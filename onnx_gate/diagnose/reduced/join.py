@@ -16,12 +16,15 @@ from onnx_gate.diagnose.reduced.walk import RESTORING, Walk
 from onnx_gate.diagnose.trace.trace import INPUT, Trace, TracedValue
 from onnx_gate.runtimes.base import Array
 
-# A value of the graph is one of PyTorch's where the noise between them is less than this; and where
-# no other value of the graph is nearer to it by more than this. The result of a product that is the
-# same but for its scale may be one with a wrong scale: it is as near as one with that much more noise.
+# A value of the graph is one of PyTorch's where the noise between them has at most half the signal's
+# power (3 dB: what has nothing to do with it has twice its power, or all of it where it is silent), and
+# where no other value of the graph is nearer to it by more than a fifth of the noise.
 _ALIKE_DB = 3.0
 _NEARER_DB = 1.0
+# The result of a product that is the same but for its scale may be one with a wrong scale. It counts as
+# one with four times the noise, so that a value of the right scale goes before it.
 _SCALED_DB = 12.0
+# Of equal values, for which there is no number: more than the 144 dB that float32 can tell apart.
 _SAME_DB = 200.0
 # Steps from a value to what rounding it to a range can stand in for: the ReLU behind a product.
 CUT_OFF = 2

@@ -26,7 +26,8 @@ from onnx_gate.runtimes.base import Refusal
 
 # Layers that the report lists, the costliest first.
 MOST = 50
-# With optimisations off it is that much nearer to PyTorch: then it is no matter of the bits.
+# With optimisations off it is that much nearer to PyTorch, half of the noise (in amplitude) and more
+# gone: then it is no matter of the bits.
 _OPTIMISED_DB = 6.0
 
 
