@@ -47,6 +47,8 @@ class Divergence:
 
     def error_of(self, value: Value) -> float:
         """Return the error of a value of the output, on the scale that its check has."""
+        if self.index == self.subject.output and isinstance(value, np.ndarray):
+            value = self.subject.judged(value, self.subject.arrays, self.expected)
         error = distance(value, self.expected)
         if not np.isfinite(error) or kind_of(self.expected) != "f":
             return error
@@ -77,6 +79,10 @@ def find_divergence(subject: Subject, store: Store, deadline: Deadline) -> Diver
     actual = run_until(runner, feeds, names)
     others = (i for i in range(len(names)) if i != subject.output)
     order = (subject.output, *others)
+    own = actual[names[subject.output]]
+    if isinstance(own, np.ndarray):
+        judged = subject.judged(own, subject.arrays, expected[subject.output])
+        actual = {**actual, names[subject.output]: judged}
     off = [i for i in order if not agree(actual[names[i]], expected[i])]
     retyped = [i for i in order if _other_dtype(actual[names[i]], expected[i])]
     index = next(iter((*off, *retyped)), subject.output)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from onnx_gate.errors import GateError
 from onnx_gate.manifest import ModelSpec, RuntimeSpec
 from onnx_gate.report.model import Check
 from onnx_gate.runtimes.base import Array
@@ -13,6 +14,7 @@ from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.export.export import Exported
 from onnx_gate.verify.inspect.reduced import HALF, Reduced
 from onnx_gate.verify.judge.scale import Kinds
+from onnx_gate.verify.judge.where import selection
 from onnx_gate.verify.sessions import rounded
 
 
@@ -48,6 +50,20 @@ class Subject:
     def half(self) -> str | None:
         """The dtype of half precision that the file computes in, ``None`` where it does not."""
         return self.reduced.dtype if self.reduced is not None and self.reduced.is_half else None
+
+    def judged(self, actual: Array, arrays: Mapping[str, Array], expected: Array) -> Array:
+        """Return an answer of the diverged output with PyTorch's elements where it is not judged.
+
+        ``arrays`` are the inputs that it answers, ``expected`` is PyTorch's answer to them.
+        """
+        shape, check = expected.shape, self.check
+        if not self.spec.where or actual.shape != shape:
+            return actual
+        try:
+            chosen = selection(self.spec, check.output, shape, arrays, check.sizes, check.case)
+        except GateError:  # other inputs than the case's, of which nothing is judged by the mask
+            return actual
+        return actual if chosen is None else chosen.filled(actual, expected)
 
     def feeds(self) -> dict[str, Array]:
         """Return the case's inputs by the graph's names, in the dtypes that the graph takes."""

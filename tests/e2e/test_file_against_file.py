@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx.version_converter
 import pytest
@@ -27,6 +28,11 @@ models:
   nameless: {reference: network.onnx, onnx: nameless.onnx}
   swapped: {reference: two.onnx, onnx: swapped.onnx}
   tokens: {reference: tokens.onnx, onnx: tokens_too.onnx}
+  masked:
+    reference: masked.onnx
+    onnx: masked_too.onnx
+    inputs: {x: "float32[batch, 8]", mask: {dtype: int64, shape: [batch, 8], range: [0, 1]}}
+    outputs: {y: {where: mask}}
   misnamed:
     reference: network.onnx
     onnx: optimised.onnx
@@ -48,6 +54,18 @@ def fill(folder: Path) -> None:
     cast = [helper.make_node("Cast", ["ids"], ["y"], to=TensorProto.FLOAT)]
     for name in ("tokens.onnx", "tokens_too.onnx"):
         onnx_files.save(folder / name, cast, {}, ids, [("y", 8)])
+    for name, outside, inside in (("masked.onnx", 0.0, 1.0), ("masked_too.onnx", 50.0, 1.05)):
+        masked = [
+            helper.make_node("Cast", ["mask"], ["kept"], to=TensorProto.FLOAT),
+            helper.make_node("Sub", ["one", "kept"], ["left"]),
+            helper.make_node("Mul", ["left", "outside"], ["added"], "not judged"),
+            helper.make_node("Add", ["x", "added"], ["h"]),
+            helper.make_node("Mul", ["h", "inside"], ["y"], "judged"),
+        ]
+        constants = {"one": 1.0, "outside": outside, "inside": inside}
+        weights = {key: np.array(value, np.float32) for key, value in constants.items()}
+        both_inputs: Inputs = [*x, ("mask", TensorProto.INT64, ["batch", 8])]
+        onnx_files.save(folder / name, masked, weights, both_inputs, [("y", 8)])
     (folder / "onnx-gate.yml").write_text(MANIFEST)
     done = gate("run", "--no-cache", "--output", str(folder / "report"), cwd=folder)
     (folder / "report" / "status").write_text(str(done.returncode))
@@ -75,6 +93,18 @@ def test_a_wrong_weight_is_placed_at_its_node(run: Run, name: str, node: str) ->
     assert diagnosis is not None
     assert diagnosis.node is not None, run.output
     assert (diagnosis.blame, diagnosis.node.name) == ("conversion", node)
+
+
+def test_what_is_not_judged_is_not_blamed(run: Run) -> None:
+    model = run.model("masked")
+    assert model.verdict == "diverged", run.output
+    diagnosis = model.diagnosis
+    assert diagnosis is not None
+    assert diagnosis.node is not None, run.output
+    assert diagnosis.node.name == "judged"
+    # The wrong elements are 5 % off, those that nobody judges by 50.
+    errors = [each.error for each in diagnosis.evidence if each.error is not None]
+    assert 0 < max(errors) < 0.2
 
 
 def test_outputs_are_joined_by_their_names_and_their_order_is_a_finding(run: Run) -> None:

@@ -128,7 +128,7 @@ class Agreement:
             return Measured(
                 False, None, f"{actual.count} outputs where PyTorch has {expected.count}"
             )
-        return self._judge(actual.array, expected.array)
+        return self._judge(self._judged(actual.array), expected.array)
 
     def compare_roughly(self, actual: Answer, total: float | None) -> Measured:
         """Compare an answer with PyTorch's; float64 is asked only where the case's error does not tell.
@@ -136,6 +136,7 @@ class Agreement:
         ``total`` is the error of the case: as large a one is a difference, a small part of it none.
         """
         a, e = actual.array, self.expected.array
+        a = None if a is None else self._judged(a)
         if a is None or e is None or a.shape != e.shape or a.dtype != e.dtype or not total:
             return self.compare(actual)
         error = self._error(a, e)
@@ -153,11 +154,12 @@ class Agreement:
             return Measured(both, None, "both refuse" if both else "one of them refuses")
         if one.array is None or other.array is None:
             return Measured(False, None, "they have not the same outputs")
-        error = self._error(one.array, other.array)
+        first, second = self._judged(one.array), self._judged(other.array)
+        error = self._error(first, second)
         off = 1.0
         if self.expected.array is not None:
-            off = min(self._error(other.array, self.expected.array), 1.0)
-        same = error <= max(SAME_SHARE * off, _floor(other.array))
+            off = min(self._error(second, self.expected.array), 1.0)
+        same = error <= max(SAME_SHARE * off, _floor(second))
         return Measured(same, error, f"{_verb(same)} {_size(error)}" if error else "equal")
 
     def shares(self, actual: Answer) -> Share | None:
@@ -168,6 +170,7 @@ class Agreement:
         # No rounding makes another dtype, however near the numbers are.
         if array.dtype != expected.dtype or not is_floating(expected.dtype):
             return None
+        array = self._judged(array)
         reference = self.float64()
         base = expected if reference is None else reference
         if not np.array_equal(np.isfinite(array), np.isfinite(expected)):
@@ -175,8 +178,10 @@ class Agreement:
         samples = [s for s in self.rounding() if s.shape == expected.shape]
         if reference is None and not samples:
             return None
+        base = self._judged(base)
         scale = Stratum(None, self._usual()).scale(rms(base))
-        errors = [scaled_error(x, base, scale).max for x in (array, expected, *samples)]
+        judged = (array, expected, *map(self._judged, samples))
+        errors = [scaled_error(x, base, scale).max for x in judged]
         return Share(errors[0], errors[1], max(errors[2:], default=0.0))
 
     def trivial(self, error: float | None) -> bool:
@@ -204,6 +209,13 @@ class Agreement:
         elif not judged.holds and "allowed" in judged.tolerance:
             text += f"; rounding explains {number(judged.tolerance['allowed'])}"
         return Measured(judged.holds, error, text)
+
+    def _judged(self, array: Array) -> Array:
+        """Return an array with PyTorch's elements where the manifest does not judge the output."""
+        expected = self.expected.array
+        if expected is None:
+            return array
+        return self._bench.subject.judged(array, self._arrays, expected)
 
     def _strata(self, expected: Array) -> tuple[Stratum, ...]:
         if not is_floating(expected.dtype):

@@ -198,9 +198,21 @@ class _Writer:
             return None
         name = self._graph.outputs[self._subject.output]
         nodes = between(self._graph, [name], self._feeds)
-        return replace(
-            self._part(nodes, self._feeds, {name: answer.array}, "PyTorch's"), whole=True
-        )
+        expected, what = self._as_judged(answer.array)
+        return replace(self._part(nodes, self._feeds, {name: expected}, what), whole=True)
+
+    def _as_judged(self, expected: Array) -> tuple[Array, str]:
+        """Return what has to come out, and whose it is: not PyTorch's where it is not judged.
+
+        A replay compares every element, so the rest is what the runtime answers.
+        """
+        subject = self._subject
+        if subject.spec.where:
+            answer = self._bench.runtime(subject.runtime, subject.arrays).array
+            if answer is not None:
+                whose = "PyTorch's, and the runtime's own where the manifest has nothing judged"
+                return subject.judged(expected, subject.arrays, answer), whose
+        return expected, "PyTorch's"
 
     def _try(self, part: _Part) -> Path | None:
         """Write a part beside its place and move it there if it shows the divergence."""

@@ -30,6 +30,13 @@ class Selection:
         selected: Array = array[self.positions]
         return selected
 
+    def filled(self, candidate: Array, expected: Array) -> Array:
+        """Return the candidate with PyTorch's elements where it is not judged."""
+        outside = ~self.positions.reshape(
+            *self.positions.shape, *[1] * (expected.ndim - self.positions.ndim)
+        )
+        return np.where(outside, expected.astype(candidate.dtype), candidate)
+
     def outside(self, array: Array) -> int:
         """Return how many elements are not judged."""
         return int(array.size - self.of(array).size)
@@ -79,9 +86,7 @@ def judge_selected(
         return judge(candidate, expected, rules, strata, reference)
     if not is_floating(expected.dtype):
         # What an index points at is known by the shape of the whole output.
-        filled = expected.copy()
-        filled[selected.positions] = selected.of(candidate)
-        judged = judge(filled, expected, rules, strata, reference)
+        judged = judge(selected.filled(candidate, expected), expected, rules, strata, reference)
         return replace(judged, compared=max(judged.compared - selected.outside(expected), 0))
     judged = judge(
         selected.of(candidate),
