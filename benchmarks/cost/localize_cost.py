@@ -52,7 +52,8 @@ from onnx_gate.report.model import Check
 from onnx_gate.runtimes.base import Array, open_session
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.context import Context
-from onnx_gate.verify.export.export import Exported, export
+from onnx_gate.verify.export.export import export
+from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.inspect.inspect import join_inputs
 from onnx_gate.verify.verify import verify
 from onnx_gate.workers.forked import run_forked

@@ -30,7 +30,7 @@ from onnx_gate.report.io import to_message
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.context import MUTANT, AuditRequest
-from onnx_gate.verify.export.export import Exported
+from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.source_lines import of_node, own_source
 
 Emit = Callable[[dict[str, Any]], None]

@@ -13,7 +13,7 @@ from onnx_gate.report.audit import Audit
 from onnx_gate.report.model import ModelError, ModelResult
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.context import AUDIT_TIMES, AuditRequest, Context
-from onnx_gate.verify.export.export import Exported
+from onnx_gate.verify.export.exported import Exported
 from onnx_gate.workers import child
 
 FOLDER = "audit"

@@ -25,7 +25,7 @@ from onnx_gate.report.model import Check, ModelResult
 from onnx_gate.report.summary import failing
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.context import Context
-from onnx_gate.verify.export.export import Exported
+from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.judge.scale import Kinds
 
 REPRO = Path("repro")

@@ -11,7 +11,7 @@ from onnx_gate.manifest import ModelSpec, RuntimeSpec
 from onnx_gate.report.model import Check
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.export.export import Exported
+from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.inspect.reduced import HALF, Reduced
 from onnx_gate.verify.judge.scale import Kinds
 from onnx_gate.verify.judge.where import selection

@@ -15,7 +15,8 @@ from onnx_gate.errors import GateError
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.verify.build import build
 from onnx_gate.verify.context import Context
-from onnx_gate.verify.export.export import Exported, export
+from onnx_gate.verify.export.export import export
+from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.export.guards import better_example, holding
 from onnx_gate.verify.prepare import Prepared, prepare, restore_after_export
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.export.export import Exported
+from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.prepare import Prepared
 
 

@@ -24,7 +24,7 @@ from onnx_gate.verify.build import build
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.conclude import Tried, conclude
 from onnx_gate.verify.context import HUNG, Context
-from onnx_gate.verify.export.export import Exported
+from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.export.reuse import delete_export, load_export, save_export_metadata
 from onnx_gate.verify.exporting import export_prepared
 from onnx_gate.verify.inspect.inspect import inspect_graph, join_inputs

@@ -20,7 +20,7 @@ from onnx_gate.diagnose.repro.replay import Limits, replay
 from onnx_gate.diagnose.repro.write import make_repro
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.trace.record_export import silence_exporters
-from onnx_gate.verify.export.export import Exported
+from onnx_gate.verify.export.exported import Exported
 from tests.support.diverging import make
 
 NAMED = {case.name: case for case in CASES}

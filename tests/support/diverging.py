@@ -15,7 +15,8 @@ from onnx_gate.diagnose.subject import Subject
 from onnx_gate.manifest import ExportSpec, InputSpec, ModelSpec, RuntimeSpec
 from onnx_gate.report.model import Check
 from onnx_gate.runtimes.torch_eager import Eager, to_tensor
-from onnx_gate.verify.export.export import Exported, export
+from onnx_gate.verify.export.export import export
+from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.inputs.example import examples
 from onnx_gate.verify.inspect.inspect import join_inputs
 

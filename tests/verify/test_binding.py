@@ -14,7 +14,7 @@ from torch import nn
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import InputSpec, ModelSpec
 from onnx_gate.runtimes.binding import bind
-from onnx_gate.verify.export.export import Exported
+from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.inspect.inspect import inspect_graph, join_inputs
 
 

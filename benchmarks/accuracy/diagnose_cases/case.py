@@ -20,7 +20,8 @@ from onnx_gate.manifest import ExportSpec, InputSpec, ModelSpec, RuntimeSpec
 from onnx_gate.numerics.scaled import scale_error
 from onnx_gate.report.model import Check
 from onnx_gate.runtimes.torch_eager import Eager, seed_everything
-from onnx_gate.verify.export.export import Exported, export
+from onnx_gate.verify.export.export import export
+from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.inspect.inspect import join_inputs
 
 from . import graphs

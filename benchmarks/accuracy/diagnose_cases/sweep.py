@@ -12,7 +12,7 @@ import onnx
 from onnx import numpy_helper
 
 from onnx_gate.diagnose.subject import Subject
-from onnx_gate.verify.export.export import Exported
+from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.inspect.inspect import join_inputs
 
 from . import graphs as g

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from onnx_gate.manifest import ModelSpec
-from onnx_gate.verify.export.export import Exported
+from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.inputs.example import example_sizes
 from onnx_gate.verify.inputs.sizes import Sizes, tried_sizes
 

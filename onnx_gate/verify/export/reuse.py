@@ -11,7 +11,7 @@ from onnx_gate.errors import GateError
 from onnx_gate.findings.finding import Finding
 from onnx_gate.report.io import write_text
 from onnx_gate.verify.context import EXPORT_NOTES
-from onnx_gate.verify.export.export import Exported
+from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.onnx_file import read_graph
 
 

@@ -15,7 +15,7 @@ from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.runtimes.base import first_line
-from onnx_gate.verify.export.export import Exported
+from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.inputs.draw import numpy_dtype
 from onnx_gate.verify.inspect.checker import check_file
 from onnx_gate.verify.inspect.lowering import deleted_constants, float64_inside, log_of_sigmoid

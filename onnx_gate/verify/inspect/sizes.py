@@ -10,7 +10,7 @@ from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.verify.export.assumptions import bounded_by
-from onnx_gate.verify.export.export import Exported, shapes_of
+from onnx_gate.verify.export.exported import Exported, shapes_of
 from onnx_gate.verify.export.guards import within
 from onnx_gate.verify.inputs.sizes import Sizes, sizes_label, tried_sizes
 from onnx_gate.verify.source_lines import Line, finding_at, shown

@@ -1,0 +1,151 @@
+"""An ONNX file and what is known of how it came to be: names, sizes, conditions."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+import torch
+
+from onnx_gate.manifest import InputSpec, ModelSpec
+from onnx_gate.manifest.dimensions import is_computed
+from onnx_gate.report.model import ExportInfo
+from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.export.assumptions import Assumption, assumptions
+from onnx_gate.verify.source_lines import workspace_of
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An ONNX file and how it came to be.
+
+    ``input_names`` maps the manifest's inputs to the graph's, as far as the exporter knows, and
+    ``order`` are the manifest's inputs in the order of ``forward``;
+    ``ranges`` maps dynamic dimensions to the sizes for which the exporter vouches (both ends
+    inclusive, ``None`` without end), ``conditions`` are further ones on sizes that it relies on.
+    ``opset_asked`` is what the manifest asks for, ``example`` the sizes of the inputs that the
+    model was exported with. ``program`` is torch.export's, decomposed as the graph was translated
+    from it, ``None`` without one. ``outputs`` are the model's names for the graph's outputs, as far
+    as the exporter knows. ``first`` is the export that this one was made in place of.
+    """
+
+    path: Path
+    exporter: str
+    proto: onnx.ModelProto
+    opset_asked: int | None = None
+    input_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    ranges: Mapping[str, tuple[int, int | None]] = dataclasses.field(default_factory=dict)
+    program: torch.export.ExportedProgram | None = None
+    conditions: tuple[Assumption, ...] = ()
+    example: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    first: Exported | None = None
+    outputs: tuple[str, ...] | None = None
+    order: tuple[str, ...] = ()
+
+    @property
+    def placeholders(self) -> dict[str, str]:
+        """The placeholder of the program for each of the manifest's inputs that is in the graph."""
+        users = self.program.graph_signature.user_inputs if self.program is not None else ()
+        of_graph = dict(
+            zip((v.name for v in self.proto.graph.input), map(str, users), strict=False)
+        )
+        return {n: of_graph[g] for n, g in self.input_names.items() if g in of_graph}
+
+    @property
+    def opset(self) -> int:
+        """Return the version of ONNX's own operator set that the file imports."""
+        return max(
+            (o.version for o in self.proto.opset_import if o.domain in ("", "ai.onnx")), default=0
+        )
+
+    def info(self) -> ExportInfo:
+        """Return what the report says of the file."""
+        operators: dict[str, int] = {}
+        for node in self.proto.graph.node:
+            operators[node.op_type] = operators.get(node.op_type, 0) + 1
+        return ExportInfo(
+            exporter=self.exporter,
+            opset=self.opset,
+            bytes=_size(self.path, self.proto),
+            nodes=len(self.proto.graph.node),
+            operators=dict(sorted(operators.items())),
+        )
+
+
+def join_names(
+    eager: Eager, user_inputs: Sequence[str], graph_inputs: Sequence[str]
+) -> dict[str, str]:
+    """Match the manifest's inputs with the graph's, which the exporter may have renamed."""
+    order = list(eager.binding.order)
+    if len(user_inputs) == len(graph_inputs) == len(order):
+        return dict(zip(order, graph_inputs, strict=True))
+    return {
+        name: graph for name in order for graph in graph_inputs if graph in (name, f"{name}_orig")
+    }
+
+
+def shapes_of(spec: ModelSpec, exported: Exported) -> dict[str, tuple[int | str, ...]]:
+    """Return the declared shape of each placeholder of the program."""
+    return {p: spec.inputs[name].shape for name, p in exported.placeholders.items()}
+
+
+def conditions_of(spec: ModelSpec, exported: Exported) -> tuple[Assumption, ...]:
+    """Return the conditions on sizes that torch.export relies on, as far as it says."""
+    if exported.program is None:
+        return ()
+    # What torch keeps of a trace is private to it, and a model has its verdict without.
+    with contextlib.suppress(Exception):
+        shapes, root = shapes_of(spec, exported), workspace_of(spec.model)
+        return tuple(assumptions(exported.program.graph_module, shapes, root))
+    return ()
+
+
+def ranges_of(
+    program: Any,
+    inputs: Mapping[str, InputSpec],
+    names: Mapping[str, str],
+    graph_inputs: Sequence[str],
+) -> dict[str, tuple[int, int | None]]:
+    """Return the sizes that torch.export vouches for, by the manifest's names of dimensions."""
+    placeholders = [n for n in program.graph.nodes if n.op == "placeholder"]
+    tensors = {n.name: n.meta.get("val") for n in placeholders}
+    users = list(program.graph_signature.user_inputs)
+    ranges: dict[str, tuple[int, int | None]] = {}
+    for name, graph_name in names.items():
+        index = graph_inputs.index(graph_name)
+        value = tensors.get(users[index]) if index < len(users) else None
+        if not isinstance(value, torch.Tensor):
+            continue
+        for size, dim in zip(value.shape, inputs[name].shape, strict=False):
+            if isinstance(dim, str) and not is_computed(dim):
+                low, high = _range_of(size, program.range_constraints)
+                before = ranges.get(dim, (0, None))
+                ends = [end for end in (before[1], high) if end is not None]
+                ranges[dim] = (max(before[0], low), min(ends) if ends else None)
+    return ranges
+
+
+def _range_of(size: Any, constraints: Mapping[Any, Any]) -> tuple[int, int | None]:
+    if isinstance(size, int):
+        return size, size
+    bounds = constraints.get(size.node.expr)
+    if bounds is None:
+        return 0, None
+    low = int(bounds.lower) if bounds.lower.is_finite else 0
+    high = int(bounds.upper) if bounds.upper.is_finite and bounds.upper < 2**31 else None
+    return low, high
+
+
+def _size(path: Path, proto: onnx.ModelProto) -> int:
+    """Return the bytes of the file and of the external data that it names."""
+    files = {path}
+    for tensor in proto.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                files.add(path.parent / entry.value)
+    return sum(file.stat().st_size for file in files if file.exists())
