@@ -182,6 +182,52 @@ def test_a_page_that_crashes_is_its_sessions_error_alone(
     assert len(first.run(x)) == len(open_web(path).run(x)) == 2
 
 
+ENDLESS = """
+import sys
+import numpy as np
+from pathlib import Path
+from onnx_gate.manifest import RuntimeSpec
+from onnx_gate.runtimes.web.runtime import WebRuntime
+
+session = WebRuntime().open(Path(sys.argv[1]), RuntimeSpec("web", "wasm"), 1)
+print("open", flush=True)
+session.run({"x": np.ones(2, np.float32)})
+"""
+
+
+def test_a_page_that_hangs_ends_with_the_process_of_its_model(
+    browser: service.BrowserService, tmp_path: Path
+) -> None:
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["on"], ["on_out"]), helper.make_node("Sin", ["v"], ["w"])],
+        "body",
+        [
+            helper.make_tensor_value_info(name, kind, shape)
+            for name, kind, shape in (("i", 7, []), ("on", 9, []), ("v", 1, [2]))
+        ],
+        [helper.make_tensor_value_info(n, k, s) for n, k, s in (("on_out", 9, []), ("w", 1, [2]))],
+    )
+    path = save(
+        tmp_path / "endless.onnx",
+        [helper.make_node("Loop", ["count", "true", "x"], ["y"], body=body)],
+        {"x": (TensorProto.FLOAT, [2])},
+        {"y": (TensorProto.FLOAT, [2])},
+        {"count": np.array(10**12), "true": np.array(True)},
+    )
+    before = set(renderers(browser.pid))
+    model = subprocess.Popen(
+        [sys.executable, "-c", ENDLESS, str(path)], stdout=subprocess.PIPE, text=True
+    )
+    assert model.stdout is not None
+    assert model.stdout.readline() == "open\n"
+    pages = set(renderers(browser.pid)) - before
+    wait_until(lambda: any(page.cpu_times().user > 1 for page in pages))
+    busy = max(pages, key=lambda page: page.cpu_times().user)
+    model.kill()
+    model.communicate()
+    wait_until(lambda: busy not in renderers(browser.pid))
+
+
 def renderers(pid: int) -> list[psutil.Process]:
     family = psutil.Process(pid).children(recursive=True)
     return [p for p in family if "--type=renderer" in _command(p)]
