@@ -89,6 +89,8 @@ class Deviation(_Frozen):
 
     ``error`` is |ONNX - PyTorch| of the worst element over (|PyTorch| + the output's scale), be
     PyTorch's value float64's or its own; ``mean error`` is the root mean square of it.
+    ``constant factor`` and ``constant shift`` are the part of ONNX - PyTorch that is proportional
+    to the output, and the part that is the same everywhere, in units of the scale.
     """
 
     measure: str = "error"

@@ -15,7 +15,7 @@ _SHOWN_OTHERS = 5
 _READ_OTHERS = 1000
 
 # The measures that are errors on the output's scale.
-ERRORS = ("error", "mean error")
+ERRORS = ("error", "mean error", "constant factor", "constant shift")
 
 MARKS = {"pass": "✅", "diverged": "❌", "error": "💥"}
 

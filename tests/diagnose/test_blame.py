@@ -278,6 +278,12 @@ def retrained(module: nn.Module) -> None:
     module[2].weight.data += 0.1
 
 
+def rescaled(module: nn.Module) -> None:
+    """A factor of one and a half units of float16, throughout."""
+    for parameter in module[2].parameters():
+        parameter.data *= 1.003
+
+
 def with_relu(module: nn.Module) -> None:
     module[1] = nn.ReLU()
 
@@ -294,6 +300,10 @@ OTHERS: dict[str, tuple[str, Callable[[Path], Subject]]] = {
     "sorting NaN": ("kernel", lambda f: make(f, Of(lambda x: x.sort()[0]), with_nan(4, 8))),
     "weights": ("stale artifact", lambda f: file_of(f, mlp(), normal(3, 8), retrained)),
     "graph": ("stale artifact", lambda f: file_of(f, mlp(), normal(3, 8), with_relu)),
+    "half": (
+        "stale artifact",
+        lambda f: file_of(f, mlp().half(), normal(64, 8).astype(np.float16), rescaled),
+    ),
     "cancellation": ("ill-conditioned", lambda f: make(f, Of(cancelling), normal(5, 512))),
     "tight": ("ill-conditioned", lambda f: make(f, mlp(), normal(64, 8))),
 }
@@ -407,6 +417,7 @@ def test_of_several_that_do_harm_each_alone_all_are_named(harmful: set[int], cou
 
 DIFFERENCES = {
     "weights": "1 of 4 weights have other values, the first is 2.weight",
+    "half": "2 of 4 weights have other values",
     "graph": "it has 1 Gelu that a fresh export has not and lacks 1 Relu",
     "constants": "alpha=0.2",
 }
@@ -415,6 +426,7 @@ DIFFERENCES = {
 DECIDING = {
     "weights": "file",
     "graph": "file",
+    "half": "file",
     "constants": "file",
     "cancellation": "float64",
     "tight": "runtime",

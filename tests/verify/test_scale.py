@@ -136,12 +136,18 @@ def test_a_constant_factor_is_no_rounding(wrong: float) -> None:
     expected = (exact + 2e-7 * logits(7, 4, 100)).astype(np.float32)
     strata = Kinds().strata(expected)
 
-    def holds(candidate: np.ndarray) -> bool:
-        actual = candidate.astype(np.float32)
-        return judge(actual, expected, RULES, strata, Noisy(exact)).holds
+    def judged(candidate: np.ndarray) -> Judgement:
+        return judge(candidate.astype(np.float32), expected, RULES, strata, Noisy(exact))
 
-    assert holds(exact + 2e-6 * logits(8, 4, 100))
-    assert not holds(exact * wrong)
+    assert judged(exact + 2e-6 * logits(8, 4, 100)).holds
+    refused = judged(exact * wrong)
+    assert not refused.holds
+    # What the report shows is what decided: never an error that is less than what is allowed.
+    assert refused.deviation is not None
+    assert refused.deviation.measure == "constant factor"
+    assert refused.deviation.value == pytest.approx(8e-6, rel=0.1)
+    assert refused.deviation.allowed < refused.deviation.value
+    assert refused.budget == refused.deviation.value / refused.deviation.allowed
 
 
 @pytest.mark.parametrize(("own", "wrong"), [(0.1, 1.1), (0.02, 1.1), (3e-3, 1.03), (1e-3, 1.01)])

@@ -37,11 +37,13 @@ class Measured:
     """Two links compared. ``agrees`` is ``None`` where the experiment could not be made.
 
     ``error`` is relative to the output's scale, ``None`` where there are no two arrays.
+    ``systematic``: the difference is of a kind that rounding never makes.
     """
 
     agrees: bool | None
     error: float | None
     outcome: str
+    systematic: bool = False
 
 
 @dataclass(frozen=True)
@@ -208,7 +210,7 @@ class Agreement:
             text = f"differs: {judged.reason}" if judged.reason else text
         elif not judged.holds and "allowed" in judged.tolerance:
             text += f"; rounding explains {number(judged.tolerance['allowed'])}"
-        return Measured(judged.holds, error, text)
+        return Measured(judged.holds, error, text, judged.systematic)
 
     def _judged(self, array: Array) -> Array:
         """Return an array with PyTorch's elements where the manifest does not judge the output."""

@@ -29,7 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -45,7 +45,6 @@ from onnx_gate.verify.judge.noise import (
     floor_yard,
     measure,
     rms_of,
-    slopes_of,
 )
 from onnx_gate.verify.judge.scale import Stratum
 
@@ -68,13 +67,31 @@ class Answers(Protocol):
 
 
 @dataclass(frozen=True)
+class Systematic:
+    """What a difference is made of where it is no rounding: ``value`` times the output, or the scale.
+
+    ``allowed`` is the largest that moved rounding explains, in the same unit.
+    """
+
+    measure: Literal["constant factor", "constant shift"]
+    value: float
+    allowed: float
+
+    @property
+    def sentence(self) -> str:
+        """Return it in words."""
+        of = "times the output" if self.measure == "constant factor" else "of the output's scale"
+        return f"ONNX − PyTorch is {self.value:+.2g} {of} throughout, which rounding is not"
+
+
+@dataclass(frozen=True)
 class AutoResult:
     """``error`` and ``torch_error`` are E of the candidate and of PyTorch in the worst stratum.
 
     ``mean`` and ``allowed_mean`` are the root mean square error and its limit, on the same scale.
 
     ``budget`` is the share of the allowed error that was used, ``allowed`` the limit on E.
-    ``systematic`` says what the difference is made of where it is no rounding. ``uncapped``: the
+    ``systematic`` is what the difference is made of where it is no rounding. ``uncapped``: the
     difference is within K times PyTorch's own error, and only too large all the same.
     """
 
@@ -84,7 +101,7 @@ class AutoResult:
     index: int
     error: float
     torch_error: float | None = None
-    systematic: str = ""
+    systematic: Systematic | None = None
     uncapped: bool = False
     mean: float = 0.0
     allowed_mean: float = math.inf
@@ -152,21 +169,21 @@ def against(
         budget = error.max / noise.allowed
         if not budget > 1:
             budget = max(budget, mean / noise.allowed_rms)
-        systematic = ""
+        systematic = None
         asked = noise.own > STEADY or error.max > SURE * noise.torch
         if yard.basis != "floor" and budget <= 1 and asked:
             systematic = _systematic(chosen, reference, noise)
         uncapped = error.max <= noise.uncapped
         results.append(
             AutoResult(
-                max(budget, np.nextafter(1.0, 2.0)) if systematic else budget,
+                abs(systematic.value) / systematic.allowed if systematic else budget,
                 noise.allowed,
                 yard.basis,
                 noise.stratum.index(error.index),
                 error.max,
                 noise.own if yard.basis != "floor" else None,
                 systematic,
-                uncapped and not systematic,
+                uncapped and systematic is None,
                 mean,
                 noise.allowed_rms,
                 yard,
@@ -228,8 +245,8 @@ def _within(candidate: Array, yard: Yard, noise: Noise) -> bool:
     )
 
 
-def _systematic(candidate: Array, base: Array, noise: Noise) -> str:
-    """Return what a difference is made of where that is no rounding, or an empty string.
+def _systematic(candidate: Array, base: Array, noise: Noise) -> Systematic | None:
+    """Return the constant part of a difference that rounding has not, where it is the main one.
 
     The difference is projected on the output and on a constant. One of them is its main part
     where it has more than half of its energy; by chance it has 1/n.
@@ -237,19 +254,20 @@ def _systematic(candidate: Array, base: Array, noise: Noise) -> str:
     finite = np.isfinite(candidate.astype(np.float64)) & np.isfinite(base.astype(np.float64))
     c, b = candidate[finite].astype(np.float64), base[finite].astype(np.float64)
     if c.size < FEW:
-        return ""
+        return None
     d = c - b
     energy = float(d @ d)
     if energy == 0.0:
-        return ""
-    factor, shift = slopes_of(c, b, noise.scale)
-    slope = float(d @ b) / (float(b @ b) or 1.0)
-    if slope**2 * float(b @ b) > MAIN_SHARE * energy and factor > SURE * noise.slopes[0]:
-        return f"ONNX − PyTorch is {slope:+.2g} times the output throughout, which rounding is not"
-    mean = float(d.mean())
-    if mean**2 * d.size > MAIN_SHARE * energy and shift > SURE * noise.slopes[1]:
-        return f"ONNX − PyTorch is {mean:+.2g} throughout, which rounding is not"
-    return ""
+        return None
+    squares, mean = float(b @ b), float(d.mean())
+    slope = float(d @ b) / (squares or 1.0)
+    shift = mean / noise.scale
+    factor_allowed, shift_allowed = (SURE * own for own in noise.slopes)
+    if slope**2 * squares > MAIN_SHARE * energy and abs(slope) > factor_allowed:
+        return Systematic("constant factor", slope, factor_allowed)
+    if mean**2 * d.size > MAIN_SHARE * energy and abs(shift) > shift_allowed:
+        return Systematic("constant shift", shift, shift_allowed)
+    return None
 
 
 def _nearest(candidate: Array, yard: Yard) -> AutoResult:

@@ -132,6 +132,16 @@ def _hold_against(
 
 
 def _criterion(automatic: AutoResult) -> Criterion:
+    systematic = automatic.systematic
+    if systematic is not None:
+        return Criterion(
+            systematic.measure,
+            abs(systematic.value),
+            systematic.allowed,
+            automatic.budget,
+            automatic.index,
+            systematic.sentence,
+        )
     mean = automatic.by_mean
     return Criterion(
         "mean error" if mean else "error",
@@ -139,7 +149,6 @@ def _criterion(automatic: AutoResult) -> Criterion:
         automatic.allowed_mean if mean else automatic.allowed,
         automatic.budget,
         automatic.index,
-        automatic.systematic,
     )
 
 

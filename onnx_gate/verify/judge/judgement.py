@@ -54,6 +54,7 @@ class Judgement:
     """The verdict on one output, with everything that the report says about it.
 
     ``uncapped``: the error is within K times PyTorch's own, whether or not that is allowed.
+    ``systematic``: it is of a kind that rounding never makes.
     ``compared`` and ``open`` are numbers of elements, ``causes`` why some are open. ``resolution``
     is the smallest relative error that would have been refused. ``form`` is what of the output's
     form is not PyTorch's.
@@ -67,6 +68,7 @@ class Judgement:
     deviation: Deviation | None = None
     tolerance: dict[str, Any] = field(default_factory=dict)
     uncapped: bool = False
+    systematic: bool = False
     compared: int = 0
     open: int = 0
     causes: tuple[OpenCause, ...] = ()
@@ -109,6 +111,7 @@ def by_criteria(
         uncapped=automatic is not None
         and automatic.uncapped
         and all(c.holds for c in criteria[1:]),
+        systematic=automatic is not None and automatic.systematic is not None,
     )
 
 
