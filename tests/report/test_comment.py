@@ -9,6 +9,7 @@ import pytest
 
 from onnx_gate.report.markdown import render
 from onnx_gate.report.model import Problem
+from tests.support.report.page import page
 from tests.support.report.pages import drawn, several_runtimes
 from tests.support.report.reports import check
 from tests.support.report.scenes import VIEW, diverged, model, passing, whole
@@ -90,3 +91,15 @@ def test_a_pass_is_short_and_says_how_sharp_it_was() -> None:
     assert text.startswith("## ✅ ONNX gate: resnet18 agrees\n")
     assert "An error of 1.0e-06 of an output would have been caught." in text
     assert len(render(passing(), VIEW).splitlines()) < 30
+
+
+@pytest.mark.parametrize(
+    "name", ["|", "`", "</details>", "<!-- x", "[x](https://evil.example)", "@a"]
+)
+def test_the_name_of_a_runtime_is_text(name: str) -> None:
+    harmless, hostile = (
+        page(render(several_runtimes(other), VIEW)) for other in ("openvino", name)
+    )
+    assert hostile.elements == harmless.elements
+    assert hostile.unbalanced == []
+    assert set(hostile.links) == set(harmless.links)

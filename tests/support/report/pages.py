@@ -54,12 +54,12 @@ def many(models: int, checks: int, failing: int, word: str = "") -> Report:
     return whole(*results)
 
 
-def several_runtimes() -> Report:
+def several_runtimes(other: str = "openvino") -> Report:
     """Return a report of models that were run by two engines, and by one of them with two levels."""
-    engines = [{"runtime": name, "seconds": 1.0} for name in ("onnxruntime", "openvino")]
+    engines = [{"runtime": name, "seconds": 1.0} for name in ("onnxruntime", other)]
 
     def beside(verdict: str, **changes: object) -> Check:
-        return check("typical/0", verdict, runtime="openvino", compared=8, **changes)
+        return check("typical/0", verdict, runtime=other, compared=8, **changes)
 
     fine = check("typical/0", compared=8)
     plain = check("typical/0", runtime="onnxruntime:cpu:off", budget=0.3)
