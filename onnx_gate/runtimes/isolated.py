@@ -61,6 +61,7 @@ class Host:
             [sys.executable, "-c", _PROGRAM, name, str(self.owner)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            env={**os.environ, **_scratch},
         )
 
     @property
@@ -97,6 +98,12 @@ class Host:
 
 
 _hosts: dict[str, Host] = {}
+_scratch: dict[str, str] = {}
+
+
+def keep_scratch_in(folder: Path) -> None:
+    """Have engines put temporary files there: one that is killed in a conversion removes nothing."""
+    _scratch["TMPDIR"] = str(folder)
 
 
 def open_isolated(model: Path, spec: RuntimeSpec, threads: int) -> IsolatedSession:

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper
 
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import RuntimeSpec
+from onnx_gate.runtimes import isolated
 from onnx_gate.runtimes.base import Refusal, Session, open_session, package
 
 ENGINES = {"openvino": "openvino", "opencv": "cv2", "mnn": "MNN", "litert": "ai_edge_litert"}
@@ -133,6 +134,18 @@ def hosts() -> list[psutil.Process]:
     children = psutil.Process(os.getpid()).children()
     running = [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
     return [child for child in running if any(HOST in part for part in child.cmdline())]
+
+
+@pytest.mark.process
+def test_what_it_leaves_when_it_is_killed_is_in_the_models_own_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(isolated, "_scratch", {})
+    isolated.keep_scratch_in(tmp_path)
+    before = set(hosts())
+    host = isolated.Host("reference")
+    assert [each.environ()["TMPDIR"] for each in set(hosts()) - before] == [str(tmp_path)]
+    host.end()
 
 
 def test_a_package_that_is_missing_is_named_with_what_to_install() -> None:
