@@ -158,6 +158,16 @@ def test_what_is_printed_can_be_pasted(verify_manifest: Callable[..., Run], proj
     assert Path(log[1]).is_file()
 
 
+def test_a_command_that_is_printed_names_the_runtimes_of_the_call(
+    project: Path, tmp_path: Path
+) -> None:
+    call = ["--manifest", "bad.yml", "--output", str(tmp_path), "--runtime", "reference"]
+    done = gate("run", *call, "--model", "counter", cwd=project)
+    again = re.search(r"^    again: onnx-gate run (.*)$", done.stdout, re.M)
+    assert again is not None, done.stdout
+    assert shlex.split(again[1]) == [*call, "--model", "counter"]
+
+
 @pytest.mark.slow
 def test_what_was_finished_when_it_was_interrupted_is_kept(folder: Path) -> None:
     process = subprocess.Popen(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -44,7 +44,7 @@ def verify_and_deliver(
     """
     for name in formats:
         find_format(name)
-    view = _view(manifest.path, options.output)
+    view = _view(manifest.path, options.output, options.runtimes)
     try:
         report = verify_manifest(manifest, options, detail, aside=_printed(formats) != "terminal")
     except Interrupted as interrupted:
@@ -152,13 +152,15 @@ def _printed(formats: tuple[str, ...]) -> str:
     return formats[0] if formats else "terminal"
 
 
-def _view(manifest: Path, output: Path) -> View:
+def _view(manifest: Path, output: Path, runtimes: Sequence[str]) -> View:
     """Return what makes the paths and commands that are shown work where the gate was called."""
     options: list[str] = []
     if manifest.name not in NAMES or str(manifest.parent) != ".":
         options += ["--manifest", str(manifest)]
     if str(output) != View.output:
         options += ["--output", str(output)]
+    for runtime in runtimes:
+        options += ["--runtime", runtime]
     # From outside of the manifest's folders nothing is nearer than the repository's root.
     path = inside(str(manifest))
     return View(manifest_path=path, output=str(output), options=shlex.join(options))
