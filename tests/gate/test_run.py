@@ -22,21 +22,17 @@ models:
 
 
 def test_a_failure_of_the_gate_loses_nothing_that_was_verified(tmp_path: Path) -> None:
-    """Nobody reads what it prints: the line that says how a model did is the end of the run."""
+    """What it prints cannot be written: the line that says how a model did is the end of the run."""
     (tmp_path / "onnx-gate.yml").write_text(MANIFEST)
-    reader, writer = os.pipe()
-    os.close(reader)
-    try:
+    with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "onnx_gate", "run", "--jobs", "1"],
             cwd=tmp_path,
-            stdout=writer,
+            stdout=full,
             stderr=subprocess.PIPE,
             text=True,
             timeout=280,
         )
-    finally:
-        os.close(writer)
     assert done.returncode != 0
     report = read_report(tmp_path / "onnx-gate-report/report.json")
     assert report.verdict == "error"
