@@ -42,7 +42,8 @@ def find_package() -> WebPackage:
         ]
     )
     for folder in folders:
-        if (folder / "dist").is_dir():
+        # False, too, where somebody else than the models may not look.
+        if os.path.isdir(folder / "dist"):
             return WebPackage((folder / "dist").resolve(), _version(folder))
     if named:
         raise PackageMissing(f"{VARIABLE} is {named!r}, which is no folder of {_NAME}")
