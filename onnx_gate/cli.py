@@ -58,6 +58,7 @@ from onnx_gate.github.comment_policy import CommentPolicy
 _FORMATS = "terminal, markdown, html, github, gitlab, json, junit or sarif."
 
 _PATIENCE = 5.0  # seconds
+_INTERRUPTED = 130  # 128 and the number of SIGINT, as shells have it
 
 app = typer.Typer(
     help="Does the ONNX model say what the PyTorch model says?",
@@ -474,4 +475,11 @@ def main() -> None:
             signal.getsignal(each) is not signal.SIG_IGN
         ):  # as a shell has it for what it runs with &
             signal.signal(each, stop)
-    app()
+    try:
+        app()
+    except SystemExit as end:
+        if end.code == _INTERRUPTED:
+            # Python gives handlers of ours up as it shuts down: a late signal would change the status.
+            for each in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(each, signal.SIG_IGN)
+        raise
