@@ -19,6 +19,7 @@ from onnx_gate.diagnose.repro.write import make_repro
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.tie_break import decide_on_node
 from onnx_gate.findings.finding import Finding
+from onnx_gate.manifest.spec import Against
 from onnx_gate.report.diagnosis import Diagnosis, Precision
 from onnx_gate.report.io import to_message
 from onnx_gate.report.model import Check, ModelResult
@@ -80,7 +81,7 @@ def _explain_precision(
     if check is None or subject is None:
         return None if result.verdict == "diverged" else {}
     precision = with_layers(subject, precision, _LAYERS_SHARE * deadline.left)
-    findings = suspicion(precision)
+    findings = suspicion(precision, subject.spec.against)
     told: dict[str, Any] = {"precision": to_message(precision)}
     if result.verdict != "diverged" and not any(f.severity == "error" for f in findings):
         return told | {"findings": [to_message(finding) for finding in findings]}
@@ -142,7 +143,11 @@ def diagnose(subject: Subject, deadline: Deadline) -> Diagnosis:
     located = _located(subject, blamed, deadline)
     blamed = decide_on_node(subject, blamed, located, deadline.left)
     node = located.node if located is not None else None
-    notes = [_at_step(subject.check), blamed.note, located.note if located is not None else ""]
+    notes = [
+        _at_step(subject.check, subject.spec.against),
+        blamed.note,
+        located.note if located is not None else "",
+    ]
     path = None
     left = deadline.left
     if blamed.blame not in _NOWHERE and left > 1:
@@ -162,6 +167,7 @@ def diagnose(subject: Subject, deadline: Deadline) -> Diagnosis:
         case=subject.check.case,
         output=subject.check.output,
         blame=blamed.blame,
+        against=subject.spec.against,
         evidence=blamed.evidence,
         node=node,
         beside=located.beside if located is not None else None,
@@ -176,13 +182,13 @@ def diagnose(subject: Subject, deadline: Deadline) -> Diagnosis:
     )
 
 
-def _at_step(check: Check) -> str:
+def _at_step(check: Check, against: Against) -> str:
     """Say which of many calls was looked into; what was wrong before it is not in its inputs."""
     steps = check.steps
     if steps is None or steps.at == 1:
         return ""
     return (
-        f"this is step {steps.at} of {steps.count} on PyTorch's own inputs of it: where both sides "
+        f"this is step {steps.at} of {steps.count} on {against}'s own inputs of it: where both sides "
         "agree on them, the difference has built up over the steps before"
     )
 

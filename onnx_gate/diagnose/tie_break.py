@@ -41,11 +41,12 @@ def decide_on_node(
     elif blame == "exporter" and subject.exported.exporter == "file":
         blame = None
     assert located.node is not None
+    against = subject.spec.against
     node = f"{located.node.op_type} {located.node.name or located.node.output}"
     evidence = Evidence(
         kind="node",
-        experiment=f"{node} alone, on PyTorch's values, in the ONNX reference evaluator",
-        outcome=f"{_off(theirs, expected)} from PyTorch, {_off(ours, theirs)} from ONNX Runtime",
+        experiment=f"{node} alone, on {against}'s values, in the ONNX reference evaluator",
+        outcome=f"{_off(theirs, expected)} from {against}, {_off(ours, theirs)} from ONNX Runtime",
         agrees=agree(theirs, expected),
         error=distance(theirs, expected),
     )

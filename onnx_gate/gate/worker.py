@@ -31,7 +31,6 @@ from onnx_gate.verify.checkpoint_files import checkpoint_files
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.source_lines import at, of_error
 from onnx_gate.verify.verify import verify
-from onnx_gate.verify.wording import against_file
 from onnx_gate.workers import child, tracebacks
 from onnx_gate.workers.worker_log import TAIL_LINES
 
@@ -57,7 +56,7 @@ def work(payload: tuple[ModelSpec, Context], emit: Callable[[dict[str, Any]], No
         if os.getpid() != pid:  # a fork that the model made has no result to give
             raise
         result = _failed(spec, context, error, tracebacks.report(error, emit))
-    result = against_file(spec, result)
+    result = result.model_copy(update={"reference": spec.reference})
     message = {"kind": "result", "environment": environment, "model": to_message(result)}
     if recorder is not None:
         recorder.add(_declared(spec, context.workspace))

@@ -281,6 +281,10 @@ class Waiver:
     ceiling: float | None = None
 
 
+# What sentences call the side that a candidate is held against.
+Against = Literal["PyTorch", "the reference"]
+
+
 @dataclass(frozen=True)
 class ModelSpec:
     """One model to verify.
@@ -326,6 +330,11 @@ class ModelSpec:
     required: bool = True
     waivers: tuple[Waiver, ...] = ()
     line: int = 0
+
+    @property
+    def against(self) -> Against:
+        """What the candidate is held against, as sentences call it."""
+        return "PyTorch" if self.reference is None else "the reference"
 
 
 @dataclass(frozen=True)

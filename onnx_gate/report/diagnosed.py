@@ -21,15 +21,15 @@ TITLES: Mapping[Blame, str] = {
     "undecided": "Undecided",
 }
 MEANINGS: Mapping[Blame, str] = {
-    "model": "PyTorch does not agree with itself, so no graph can agree with it.",
+    "model": "{against} does not agree with itself, so no graph can agree with it.",
     "capture": "what was captured of the module is not what the module computes.",
     "exporter": "the graph computes something else than the program that it was made from.",
-    "optimiser": "the graph agrees with PyTorch until ONNX Runtime optimises it.",
+    "optimiser": "the graph agrees with {against} until ONNX Runtime optimises it.",
     "kernel": "the graph is right, and ONNX Runtime computes it wrongly.",
-    "stale artifact": "a fresh export agrees with PyTorch, and the committed file does not.",
+    "stale artifact": "a fresh export agrees with {against}, and the committed file does not.",
     "conversion": "the file computes something else than the one that it is held against.",
     "reduced precision": "the file computes in fewer bits than the model, and this is what it costs.",
-    "ill-conditioned": "PyTorch's own rounding moves the result as far.",
+    "ill-conditioned": "{against}'s own rounding moves the result as far.",
     "undecided": "the experiments do not agree on one culprit.",
 }
 
@@ -52,8 +52,7 @@ def meaning(diagnosis: Diagnosis) -> str:
     """Return what the blame means."""
     if diagnosis.blame == "undecided" and not diagnosis.evidence:
         return "no experiment was made."
-    text = _of_engine(MEANINGS[diagnosis.blame], diagnosis)
-    return text if diagnosis.against == "pytorch" else text.replace("PyTorch", "the reference")
+    return _of_engine(MEANINGS[diagnosis.blame], diagnosis).format(against=diagnosis.against)
 
 
 def _of_engine(text: str, diagnosis: Diagnosis) -> str:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from onnx_gate.findings.finding import FROZEN
+from onnx_gate.manifest.spec import Against
 from onnx_gate.report.number import Number
 
 
@@ -186,16 +187,16 @@ class Diagnosis(_Frozen):
     ``node`` is the first one, in topological order, at which the error is born; ``nodes`` are the
     errors along the graph, in topological order, and ``guilty`` is the node's place among them.
     ``beside`` is the node next to which the graph lacks ``node``. ``repro`` is a folder relative to
-    the report's, ``replay`` are the arguments that replay it in its runtime. ``against`` says what
-    the reference is. ``hints`` are codes of findings that explain it. ``note`` says what could not be
-    found out.
+    the report's, ``replay`` are the arguments that replay it in its runtime. ``against`` is what
+    sentences call the side that is right. ``hints`` are codes of findings that explain it. ``note``
+    says what could not be found out.
     """
 
     runtime: str
     case: str
     output: str
     blame: Blame
-    against: Literal["pytorch", "file"] = "pytorch"
+    against: Against = "PyTorch"
     evidence: tuple[Evidence, ...] = ()
     node: GraphNode | None = None
     beside: GraphNode | None = None

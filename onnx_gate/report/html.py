@@ -139,12 +139,11 @@ def _facts(report: Report, model: ModelResult, where: str) -> Iterator[tuple[str
         yield "Input", Markup("{}{}, on {}").format(_code(check.case), at, plain(check.runtime, 60))
     if check is not None and check.worst is not None:
         expected, actual, index = _values(check)
-        reference = "PyTorch" if model.reference is None else "the reference"
         element = f"{plain(check.output, 60)}{index if check.worst.index else ''}"
         yield (
             "Element",
             Markup("{}: {} says <b>{}</b>, ONNX <b>{}</b>").format(
-                _code(element), reference, expected, actual
+                _code(element), model.against, expected, actual
             ),
         )
     if check is not None and check.deviation is not None:
@@ -152,7 +151,7 @@ def _facts(report: Report, model: ModelResult, where: str) -> Iterator[tuple[str
         own = check.metrics.scaled_torch if check.metrics is not None else None
         known = (
             f", {summary.used(check)} of the tolerance" if math.isfinite(check.budget or 0) else "",
-            f"; PyTorch's own rounding is {summary.number(own)}" if own else "",
+            f"; {model.against}'s own rounding is {summary.number(own)}" if own else "",
         )
         yield (
             "Error",

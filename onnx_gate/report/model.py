@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import AwareDatetime, BaseModel, Field, PrivateAttr
 
 from onnx_gate.findings.finding import FROZEN, ErrorKind, Finding
+from onnx_gate.manifest.spec import Against
 from onnx_gate.report.audit import Audit
 from onnx_gate.report.diagnosis import Diagnosis, Precision
 from onnx_gate.report.number import Number
@@ -90,12 +91,22 @@ class Deviation(_Frozen):
     ``error`` is |ONNX - PyTorch| of the worst element over (|PyTorch| + the output's scale), be
     PyTorch's value float64's or its own; ``mean error`` is the root mean square of it.
     ``constant factor`` and ``constant shift`` are the part of ONNX - PyTorch that is proportional
-    to the output, and the part that is the same everywhere, in units of the scale.
+    to the output, and the part that is the same everywhere, in units of the scale. ``unit`` says
+    how ``value`` reads: the larger the worse (``error``), a share that is 1 where both sides are
+    equal (``agreement``), or decibels of signal to noise (``dB``).
     """
 
     measure: str = "error"
     value: Number
     allowed: Number
+    unit: Literal["error", "agreement", "dB"] = "error"
+
+    @property
+    def error(self) -> float:
+        """The value as an error, which is zero where both sides are equal."""
+        if self.unit == "agreement":
+            return 1 - self.value
+        return 10 ** (-self.value / 20) if self.unit == "dB" else self.value
 
 
 class Worst(_Frozen):
@@ -110,7 +121,7 @@ class Worst(_Frozen):
 class CheckBase(_Frozen):
     """The same check (runtime, suite, case and output) in the baseline.
 
-    ``error`` is the value of the deviation. ``max_abs`` is the baseline's largest difference. Both
+    ``error`` is that of the deviation. ``max_abs`` is the baseline's largest difference. Both
     are infinite where one side was not finite.
     """
 
@@ -234,6 +245,11 @@ class ModelResult(_Frozen):
     diagnosis: Diagnosis | None = None
     precision: Precision | None = None
     audit: Audit | None = None
+
+    @property
+    def against(self) -> Against:
+        """What the candidate is held against, as sentences call it."""
+        return "PyTorch" if self.reference is None else "the reference"
 
 
 class Counts(_Frozen):

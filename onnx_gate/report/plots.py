@@ -57,10 +57,9 @@ def of_model(model: ModelResult) -> list[Picture]:
         stepped = by_step(model)
         return [stepped] if stepped is not None else []
     drawn = model.diagnosis.pictures if model.diagnosis is not None else None
-    reference = "PyTorch" if model.reference is None else "The reference"
     pictures = [
         graph(model.diagnosis) if model.diagnosis is not None else None,
-        *((pairs(drawn, reference), histogram(drawn)) if drawn is not None else ()),
+        *((pairs(drawn, model.against), histogram(drawn)) if drawn is not None else ()),
         by_step(model),
         by_size(model),
         by_case(model),
@@ -229,7 +228,7 @@ def by_step(model: ModelResult) -> Picture | None:
         x = x_of(check.steps.at - 1, len(errors) - 1)
         body += path("limit", [(x, TOP), (x, HEIGHT - BOTTOM)])
     body += below("step 1", "", f"step {len(errors)}")
-    dashed = "; dashed is PyTorch's own rounding" if own else ""
+    dashed = f"; dashed is {model.against}'s own rounding" if own else ""
     text = f"{plain(check.output, _LABEL)}{dashed}: {steps.sentence(model)}."
     return Picture("The error from step to step", text, body)
 

@@ -60,7 +60,7 @@ def yaml(proposals: Sequence[Proposal]) -> str:
 def reason(proposal: Proposal) -> str:
     """Return what a proposal rests on."""
     agreeing = (
-        f", the largest element at PyTorch's place in {100 * proposal.top1:.3g} % of rows"
+        f", the largest element at the same place in {100 * proposal.top1:.3g} % of rows"
         if proposal.top1 is not None
         else ""
     )
@@ -84,7 +84,11 @@ def reason_and_action(precision: Precision) -> tuple[str, str]:
         costliest = f", most of it in {layer_name(precision.layers[0])}" if precision.layers else ""
         action = f"Paste `{yaml(precision.proposals)}`." if precision.proposals else ""
         return f"the file computes in {dtype}{costliest}", action
-    off = f"is {suspect.gain:.3g} times PyTorch's" if suspect.gain is not None else "is too noisy"
+    off = (
+        f"is {suspect.gain:.3g} times what it should be"
+        if suspect.gain is not None
+        else "is too noisy"
+    )
     why = f"the output of {layer_name(suspect)} {off}"
     return why, "Put its scale, its zero point or its weights right."
 

@@ -36,7 +36,7 @@ _ENDS: Mapping[ErrorKind, str] = {
     "memory": "the model ran out of memory",
 }
 _CAUSES: Mapping[Blame, str] = {
-    "model": "PyTorch does not agree with itself",
+    "model": "{against} does not agree with itself",
     "capture": "what was captured of the module is not what it computes",
     "exporter": "the exporter wrote another computation",
     "optimiser": "ONNX Runtime's optimiser changes what is computed",
@@ -44,7 +44,7 @@ _CAUSES: Mapping[Blame, str] = {
     "stale artifact": "the committed file is not what the model exports to",
     "conversion": "the file computes something else than the one that it was made from",
     "reduced precision": "the file computes in fewer bits",
-    "ill-conditioned": "rounding alone moves PyTorch's own result as far",
+    "ill-conditioned": "rounding alone moves {against}'s own result as far",
     "undecided": "no single cause was found",
 }
 _ACTIONS: Mapping[Blame, str] = {
@@ -116,21 +116,16 @@ def of_model(model: ModelResult, manifest: str, check: Check | None = None) -> S
         file = _file(model) if where is None else ""
         return Sentence(name, ends, "", message, where, file, _remedy(model.error.code))
     if model.verdict == "pass":
-        what = f"ONNX computes what {_side(model)} computes{_but_waived([model])}"
+        what = f"ONNX computes what {model.against} computes{_but_waived([model])}"
         return Sentence(name, what, action=_sharpness([model]))
     check = check or next(iter(summary.failing(model)), None)
-    what = _difference(check, _side(model)) if check is not None else "a finding fails it"
+    what = _difference(check, model.against) if check is not None else "a finding fails it"
     if model.precision is not None and _blames(model, "reduced precision"):
         why, action = precision.reason_and_action(model.precision)
         return Sentence(name, what, "", why, where, "", action)
     finding = _cause(model)
     code, why, action = _reason(model.diagnosis, finding)
     return Sentence(name, what, code, why, where, _file(model) if where is None else "", action)
-
-
-def _side(model: ModelResult) -> str:
-    """Return what the ONNX model is held against."""
-    return "PyTorch" if model.reference is None else "the reference"
 
 
 def _file(model: ModelResult) -> str:
@@ -234,9 +229,7 @@ def _reason(diagnosis: Diagnosis | None, finding: Finding | None) -> tuple[str, 
         return "", entry.title if entry is not None else plain(finding.message, _TEXT), remedy
     if diagnosis is None:
         return "", "", ""
-    why = _CAUSES[diagnosis.blame]
-    if diagnosis.against == "file":
-        why = why.replace("PyTorch", "the reference")
+    why = _CAUSES[diagnosis.blame].format(against=diagnosis.against)
     if diagnosis.fused_by:
         why += f" ({plain(diagnosis.fused_by, _NAME)})"
     node = diagnosis.node

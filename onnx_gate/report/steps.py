@@ -36,10 +36,10 @@ def sentence(model: ModelResult) -> str:
     if check is None or check.steps is None:
         return ""
     steps, output = check.steps, plain(check.output, _NAME)
-    parts = [f"{format_int(steps.count)} steps: {output} {_errors(steps)}".rstrip()]
+    parts = [f"{format_int(steps.count)} steps: {output} {_errors(steps, model.against)}".rstrip()]
     if check.verdict == "diverged":
         first = f"first wrong at step {format_int(steps.at)}"
-        case, errors = plain(check.case, _CASE), _errors(steps)
+        case, errors = plain(check.case, _CASE), _errors(steps, model.against)
         parts = [f"{format_int(steps.count)} steps: {output} is {first} ({case})"]
         parts += [f"its error {errors}"] if errors else []
     tokens = [s.tokens for _, s in _stepped(model) if s.tokens is not None]
@@ -60,7 +60,7 @@ def _weight(check: Check) -> tuple[bool, bool, float]:
     return measured, steps.tokens is not None, _clamped(steps.errors[-1])
 
 
-def _errors(steps: Steps) -> str:
+def _errors(steps: Steps, against: str) -> str:
     if not steps.errors:
         return ""
     last = len(steps.errors)
@@ -69,7 +69,7 @@ def _errors(steps: Steps) -> str:
         shown.append(f"{number(steps.errors[-1])} at step {last}")
     own = steps.rounding[-1] if steps.rounding else None
     return ", ".join(shown) + (
-        f" (PyTorch's own rounding {number(own)})" if own is not None else ""
+        f" ({against}'s own rounding {number(own)})" if own is not None else ""
     )
 
 

@@ -223,8 +223,8 @@ def _digits(value: float, digits: int) -> str:
 
 
 def error_of(check: Check) -> float | None:
-    """Return what a check has measured, infinite where one side was not finite."""
-    return check.deviation.value if check.deviation is not None else None
+    """Return what a check has measured as an error, infinite where one side was not finite."""
+    return check.deviation.error if check.deviation is not None else None
 
 
 def error_and_limit(check: Check) -> tuple[str, str]:

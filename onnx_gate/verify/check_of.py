@@ -9,18 +9,22 @@ from onnx_gate.verify.judge.judgement import Judgement
 
 
 def one_sided(
-    case: Case, label: str, torch_refuses: Refusal | None, runtime_refuses: Refusal | None
+    case: Case,
+    label: str,
+    against: str,
+    torch_refuses: Refusal | None,
+    runtime_refuses: Refusal | None,
 ) -> Check:
-    """Return the check of a case that one side, or both, refuse."""
+    """Return the check of a case that one side, or both, refuse; ``against`` names the first."""
     verdict: CheckVerdict = "diverged"
     advice = case.advice
     if runtime_refuses is not None and torch_refuses is not None:
-        reason = f"both refuse; PyTorch: {torch_refuses}; {label}: {runtime_refuses}"
+        reason = f"both refuse; {against}: {torch_refuses}; {label}: {runtime_refuses}"
         verdict = "refused"
     elif runtime_refuses is not None:
         reason = f"{label} refuses: {runtime_refuses}"
     else:
-        reason = f"PyTorch refuses ({torch_refuses}) and {label} answers"
+        reason = f"{against} refuses ({torch_refuses}) and {label} answers"
         verdict = "refused" if case.advice else "diverged"
         # A size or value that nobody asked for need not be one that the model is made for.
         advice = advice or not (case.named and case.sized)

@@ -242,7 +242,7 @@ class Checker:
         """Keep where an exception of ``forward`` comes from: once for each, in the model's log."""
         if str(refusal) not in self._refusals:
             self._refusals.add(str(refusal))
-            print(f"{case.id}: PyTorch refuses", file=sys.stderr)
+            print(f"{case.id}: {self.spec.against} refuses", file=sys.stderr)
             tracebacks.write(refusal)
         return Asked(None, refusal)
 
@@ -272,7 +272,7 @@ class Checker:
         if answers is None and refused is None:
             return  # it has failed, which is said once and for all
         if asked.reference is None or answers is None:
-            yield one_sided(case, label, asked.refusal, refused)
+            yield one_sided(case, label, self.spec.against, asked.refusal, refused)
         else:
             yield from self._compare(case, label, asked, asked.reference, answers, settled)
 
@@ -303,7 +303,9 @@ class Checker:
             case = replace(case, arrays=walk.trajectory.arrays, sizes=walk.trajectory.sizes)
             asked = self._ask(case, walk.trajectory)
             if asked.reference is None:
-                self.findings += refused_at(walk.trajectory, case.id, asked.refusal, self.findings)
+                self.findings += refused_at(
+                    walk.trajectory, case.id, asked.refusal, self.spec.against, self.findings
+                )
                 break
             reference = asked.reference
         yield from walk.checks()
@@ -327,7 +329,8 @@ class Checker:
         """Judge every output but the ``settled`` ones."""
         names = reference.outputs.names
         if len(answers) != len(names):
-            reason = f"{len(answers)} outputs where PyTorch has {len(names)} ({', '.join(names)})"
+            listed = ", ".join(names)
+            reason = f"{len(answers)} outputs where {self.spec.against} has {len(names)} ({listed})"
             yield bare_check(case, label, "*", "diverged", reason, form="number")
             return
         order, finding = order_of(names, self.graph_outputs, self.spec)

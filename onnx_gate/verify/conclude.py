@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +11,7 @@ from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec, Waiver
 from onnx_gate.report.coverage import COMPARED
-from onnx_gate.report.model import Check, Deviation, Verdict
+from onnx_gate.report.model import Check, Verdict
 from onnx_gate.report.summary import number
 from onnx_gate.verify.experience import Experience
 from onnx_gate.verify.inputs.cases import matches
@@ -52,13 +51,15 @@ def conclude(
     findings = [
         weighed(each, judged) if each.code == codes.OG116.code else each for each in findings
     ]
-    every = list(dict.fromkeys([*findings, *_baked_size(judged, tried.example, findings), *notes]))
+    every = list(
+        dict.fromkeys([*findings, *_baked_size(spec, judged, tried.example, findings), *notes])
+    )
     failed = any(check.verdict == "diverged" and not check.advice for check in judged)
     failed = failed or any(
         finding.severity == "error" and finding.code != codes.OG307.code for finding in every
     )
     unverified = list(_not_compared(spec, judged, every, tried))
-    every += [*unverified, *_remarks(judged, tried)]
+    every += [*unverified, *_remarks(spec, judged, tried)]
     if not any(check.verdict in COMPARED for check in judged):
         return "error", judged, tuple(every)
     if failed:
@@ -78,7 +79,7 @@ def _not_compared(
     if not tried.selected:
         yield from _untested_suites(spec, counting, tried)
         yield from _untested_steps(spec, compared)
-    yield from _uncompared_outputs(compared)
+    yield from _uncompared_outputs(spec, compared)
     for name, experience in tried.outputs.items():
         if experience.accepted and not experience.refused:
             yield codes.OG402.finding(
@@ -104,7 +105,7 @@ def _untested_dimensions(
             fitting = next((f.data for f in findings if f.data.get("dimension") == name), None)
             known = f", such as dims: {{{name}: {fitting['sizes']}}}" if fitting else ""
             yield codes.OG402.finding(
-                f"PyTorch refuses every size of {name!r} that was tested ({listed}), so it is "
+                f"{spec.against} refuses every size of {name!r} that was tested ({listed}), so it is "
                 f"verified at none: name sizes under dims that the model is made for{known}",
             )
         elif name in spec.named_dims:
@@ -130,7 +131,7 @@ def _untested_steps(spec: ModelSpec, compared: Sequence[Check]) -> Iterator[Find
     elif reached < spec.steps.count:
         yield codes.OG402.finding(
             f"the manifest declares {spec.steps.count} steps and no case came further than {reached}: "
-            "PyTorch refuses the next one. Declare fewer, or sizes that leave room for them"
+            f"{spec.against} refuses the next one. Declare fewer, or sizes that leave room for them"
         )
 
 
@@ -150,7 +151,7 @@ def _untested_suites(spec: ModelSpec, counting: Sequence[Check], tried: Tried) -
         yield codes.OG402.finding(f"nothing was compared in the suite {name}: {why}")
 
 
-def _uncompared_outputs(compared: Sequence[Check]) -> Iterator[Finding]:
+def _uncompared_outputs(spec: ModelSpec, compared: Sequence[Check]) -> Iterator[Finding]:
     """Yield the outputs of which no element was ever compared."""
     by_output: dict[str, list[Check]] = {}
     for check in compared:
@@ -161,7 +162,7 @@ def _uncompared_outputs(compared: Sequence[Check]) -> Iterator[Finding]:
             continue
         if any(check.open for check in checks):
             causes = ", ".join(dict.fromkeys(c for check in checks for c in check.causes))
-            why = f"PyTorch leaves all of it open ({causes})"
+            why = f"{spec.against} leaves all of it open ({causes})"
         elif all(check.outside for check in checks):
             why = "the input that says where it is judged was 0 everywhere, in every case"
         elif all(check.metrics is not None and not check.metrics.elements for check in checks):
@@ -174,7 +175,7 @@ def _uncompared_outputs(compared: Sequence[Check]) -> Iterator[Finding]:
         )
 
 
-def _remarks(checks: Sequence[Check], tried: Tried) -> Iterator[Finding]:
+def _remarks(spec: ModelSpec, checks: Sequence[Check], tried: Tried) -> Iterator[Finding]:
     """Yield what a reader has to know of the checks, once for each output and not for each case."""
     counting = [check for check in checks if not check.advice]
     by_output: dict[str, list[Check]] = {}
@@ -196,17 +197,17 @@ def _remarks(checks: Sequence[Check], tried: Tried) -> Iterator[Finding]:
             elements = sum(check.open for check in opened)
             of = elements + sum(check.compared for check in opened)
             yield codes.OG404.finding(
-                f"{elements} of {of} elements of {name} are open: {causes}. PyTorch has more than one "
-                f"answer there, and each is one of them ({_cases(opened)})",
+                f"{elements} of {of} elements of {name} are open: {causes}; {spec.against} has more than "
+                f"one answer there, and each is one of them ({_cases(opened)})",
                 data={"output": name, "open": elements, "of": of},
             )
-        yield from _other_tokens(name, own)
+        yield from _other_tokens(spec, name, own)
         shaky = [c for c in own if c.metrics and (c.metrics.scaled_torch or 0) > ILL_CONDITIONED]
         if shaky:
             yield codes.OG401.finding(
-                f"{name} is ill-conditioned in {_cases(shaky)}: rounding moves PyTorch's own answer "
-                "by a visible part of the output's scale, so faults of that size cannot be seen "
-                "there",
+                f"{name} is ill-conditioned in {_cases(shaky)}: rounding moves "
+                f"{spec.against}'s own answer by a visible part of the output's scale, so faults of "
+                "that size cannot be seen there",
             )
         finest = [c.resolution for c in own if c.verdict == "pass" and c.resolution is not None]
         if finest and min(finest) > VISIBLE:
@@ -234,7 +235,7 @@ def _remarks(checks: Sequence[Check], tried: Tried) -> Iterator[Finding]:
         )
 
 
-def _other_tokens(name: str, checks: Sequence[Check]) -> Iterator[Finding]:
+def _other_tokens(spec: ModelSpec, name: str, checks: Sequence[Check]) -> Iterator[Finding]:
     """Yield a word on tokens that differ although what they are chosen from is within tolerance."""
     every = [(c, c.steps.tokens) for c in checks if c.steps is not None and c.steps.tokens]
     other = [(c, t) for c, t in every if t.differ_at is not None and c.verdict == "pass"]
@@ -242,9 +243,9 @@ def _other_tokens(name: str, checks: Sequence[Check]) -> Iterator[Finding]:
         same, of = sum(t.same for _, t in every), sum(t.of for _, t in every)
         check, tokens = other[0]
         yield codes.OG413.finding(
-            f"{of - same} of {of} tokens chosen from {name} are not PyTorch's, first at step "
+            f"{of - same} of {of} tokens chosen from {name} are not {spec.against}'s, first at step "
             f"{tokens.differ_at} of {check.case}, although {name} is within tolerance. From there on "
-            "both sides were given PyTorch's",
+            f"both sides were given {spec.against}'s",
             data={"output": name, "same": same, "of": of},
         )
 
@@ -297,15 +298,8 @@ def _forgives(waiver: Waiver, check: Check) -> bool:
         return True
     if check.deviation is None or check.metrics is None or check.metrics.nonfinite:
         return False
-    errors = [_error(check.deviation), *(check.steps.errors if check.steps is not None else ())]
+    errors = [check.deviation.error, *(check.steps.errors if check.steps is not None else ())]
     return all(error <= waiver.ceiling for error in errors)
-
-
-def _error(deviation: Deviation) -> float:
-    """Return a deviation as an error, which is zero where both sides are equal."""
-    if deviation.measure == "cosine" or re.fullmatch(r"top\d+", deviation.measure):
-        return 1 - deviation.value
-    return 10 ** (-deviation.value / 20) if deviation.measure == "snr_db" else deviation.value
 
 
 def _waiver_notes(
@@ -324,7 +318,7 @@ def _waiver_notes(
 
 
 def _baked_size(
-    checks: Sequence[Check], example: Sizes, findings: Sequence[Finding]
+    spec: ModelSpec, checks: Sequence[Check], example: Sizes, findings: Sequence[Finding]
 ) -> Iterable[Finding]:
     """Yield a finding where the graph agrees at the example's sizes and only there.
 
@@ -343,7 +337,7 @@ def _baked_size(
         cause = next((f for f in codes.OG116.among(findings) if f.file), None)
         where = f" by {cause.file}:{cause.line}" if cause is not None else ""
         yield codes.OG102.finding(
-            f"the graph agrees with PyTorch in every case at the sizes it was exported with "
+            f"the graph agrees with {spec.against} in every case at the sizes it was exported with "
             f"({here}) and in none at {', '.join(elsewhere[:4])}: a size is baked into it{where}",
             file=cause.file if cause is not None else None,
             line=cause.line if cause is not None else None,

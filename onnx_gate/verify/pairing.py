@@ -36,10 +36,10 @@ def order_of(
         return positions, None
     listed = ", ".join(graph)
     if set(graph) == set(names):
-        text = f"in the order {listed}, PyTorch returns"
+        text = f"in the order {listed}, {spec.against} returns"
         positions = [graph.index(name) for name in names]
     else:
-        who = "the manifest" if spec.outputs is not None else "PyTorch"
+        who = "the manifest" if spec.outputs is not None else spec.against
         text = f"called {listed}, {who} says"
     return positions, codes.OG115.finding(
         f"the graph's outputs are {text} {', '.join(names)}: whoever reads them by name or by "
@@ -73,6 +73,7 @@ class RuleBook:
             metric=self._metric(tolerance.metric),
             eps=self._eps,
             threads=self.threads,
+            against=self._spec.against,
         )
 
     def _metric(self, reference: str | None) -> Metric | None:

@@ -377,7 +377,7 @@ def test_what_capture_bakes_in(tmp_path: Path, name: str) -> None:
 def test_a_wrong_lowering(tmp_path: Path, name: str) -> None:
     found = find_blame(EXPORTER[name](tmp_path))
     assert found.blame == "exporter"
-    assert said(found, "ONNX reference evaluator against PyTorch").agrees is False
+    assert said(found, "ONNX reference evaluator, against PyTorch").agrees is False
     assert said(found, "ONNX reference evaluator against ONNX Runtime").agrees is True
     # Two engines that share nothing make the same error of the graph: it is not the engine's.
     assert (shown(found).kind, shown(found).agrees) == ("same error", True)
@@ -539,7 +539,7 @@ def test_broken_files_are_evidence(tmp_path: Path) -> None:
     subject.exported.path.write_bytes(b"\x08\x01nonsense")
     found = find_blame(subject)
     assert found.blame in ("stale artifact", "undecided")
-    assert "it refuses" in said(found, "onnxruntime against").outcome
+    assert "it refuses" in said(found, "onnxruntime, against").outcome
 
 
 def test_one_node_decides_where_the_whole_is_too_much(tmp_path: Path) -> None:

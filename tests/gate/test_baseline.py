@@ -19,6 +19,7 @@ from onnx_gate.report.model import (
     ModelResult,
     Report,
 )
+from onnx_gate.report.versus import check_change
 from tests.support.report.reports import check, report
 
 BASELINE = Baseline(sha="4f1c2e9", run=17)
@@ -64,6 +65,15 @@ def test_checks_find_their_own_by_runtime_suite_case_and_output() -> None:
         CheckBase(verdict="pass", max_abs=math.inf, budget=0.4),
         None,
     ]
+
+
+def test_what_changes_is_an_error_whatever_was_measured() -> None:
+    def similar(value: float) -> Deviation:
+        return Deviation(measure="cosine", value=value, allowed=0.9, unit="agreement")
+
+    now, before = (of(check("a/0", deviation=similar(cosine))) for cosine in (0.96, 0.99))
+    model = with_baseline(now, before, BASELINE).models[0]
+    assert check_change(model.checks[0]) == "▲ ×4"
 
 
 def test_a_new_model_has_no_base_and_an_old_one_is_not_kept() -> None:

@@ -19,7 +19,7 @@ def blamed(blame: Blame, *, file: bool) -> Report:
         case="edges/zeros",
         output="logits",
         blame=blame,
-        against="file" if file else "pytorch",
+        against="the reference" if file else "PyTorch",
         evidence=({"experiment": "tried", "outcome": "differs", "agrees": False},),  # type: ignore[arg-type]
     )
     bad = check("edges/zeros", "diverged", budget=41.0, reason="too far")

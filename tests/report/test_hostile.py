@@ -90,6 +90,7 @@ def test_every_text_field_is_attacked() -> None:
         "base",
         "blame",
         "against",
+        "unit",
         "form",
         "how",
         "refused",

@@ -11,7 +11,7 @@ import pytest
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import InputSpec, ModelSpec, RandomSuite, Waiver
-from onnx_gate.report.model import Check, Deviation, Metrics
+from onnx_gate.report.model import Check, Metrics
 from onnx_gate.report.summary import number
 from onnx_gate.verify.conclude import Tried, conclude
 from onnx_gate.verify.experience import Experience
@@ -39,6 +39,7 @@ def check(
     opened: int = 0,
     output: str = "y",
     measure: str = "error",
+    unit: str = "error",
 ) -> Check:
     sizes = [part.split("=") for part in case.split("/") if part.startswith("batch=")]
     metrics = Metrics(elements=1, max_abs=1e3 * error, max_rel=0.0, rms=0.0)
@@ -55,7 +56,7 @@ def check(
             "verdict": verdict,
             "advice": advice,
             "metrics": metrics,
-            "deviation": Deviation(measure=measure, value=error, allowed=1e-6),
+            "deviation": {"measure": measure, "value": error, "allowed": 1e-6, "unit": unit},
         }
     )
 
@@ -114,24 +115,23 @@ def test_waivers(
 
 
 @pytest.mark.parametrize(
-    ("measure", "value", "ceiling", "verdict"),
+    ("measure", "unit", "value", "ceiling", "verdict"),
     [
-        ("mean error", 0.02, 0.03, "waived"),
-        ("cosine", 0.98, 0.03, "waived"),
-        ("cosine", 0.98, 0.01, "diverged"),
-        ("top1", 0.9, 0.11, "waived"),
-        ("top5", 0.9, 0.09, "diverged"),
-        ("snr_db", 40.0, 0.011, "waived"),
-        ("snr_db", 20.0, 0.011, "diverged"),
-        ("max_ulp", 12.0, 16.0, "waived"),
-        ("error", math.nan, 16.0, "diverged"),
+        ("mean error", "error", 0.02, 0.03, "waived"),
+        ("cosine", "agreement", 0.98, 0.03, "waived"),
+        ("cosine", "agreement", 0.98, 0.01, "diverged"),
+        ("top5", "agreement", 0.9, 0.09, "diverged"),
+        ("snr_db", "dB", 40.0, 0.011, "waived"),
+        ("snr_db", "dB", 20.0, 0.011, "diverged"),
+        ("max_ulp", "error", 12.0, 16.0, "waived"),
+        ("error", "error", math.nan, 16.0, "diverged"),
     ],
 )
 def test_a_ceiling_is_an_error_whatever_was_measured(
-    measure: str, value: float, ceiling: float, verdict: str
+    measure: str, unit: str, value: float, ceiling: float, verdict: str
 ) -> None:
     spec = replace(SPEC, waivers=(Waiver("edges/*", TODAY, "known", ceiling),))
-    apart = check("edges/x/batch=2", "diverged", measure=measure, error=value)
+    apart = check("edges/x/batch=2", "diverged", measure=measure, unit=unit, error=value)
     judged = conclude(spec, [*GOOD, apart], [], TRIED, TODAY)[1][-1]
     assert judged.verdict == verdict
     assert f"an error of up to {number(ceiling)}" in judged.reason

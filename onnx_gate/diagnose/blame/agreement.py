@@ -66,6 +66,7 @@ class Agreement:
     def __init__(self, bench: Bench, arrays: Mapping[str, Array], expected: Answer) -> None:
         self.expected = expected
         self._bench, self._arrays = bench, arrays
+        self._against = bench.subject.spec.against
         self._wide: tuple[Array | None] | None = None
         self._samples: list[Array] | None = None
         self._searched: tuple[Searched | None] | None = None
@@ -125,10 +126,12 @@ class Agreement:
         if actual.refused:
             return Measured(False, None, f"it refuses: {actual.refused}")
         if expected.refused:
-            return Measured(False, None, f"it answers where PyTorch refuses: {expected.refused}")
+            return Measured(
+                False, None, f"it answers where {self._against} refuses: {expected.refused}"
+            )
         if actual.count != expected.count or actual.array is None or expected.array is None:
             return Measured(
-                False, None, f"{actual.count} outputs where PyTorch has {expected.count}"
+                False, None, f"{actual.count} outputs where {self._against} has {expected.count}"
             )
         return self._judge(self._judged(actual.array), expected.array)
 
@@ -191,7 +194,11 @@ class Agreement:
         return error is not None and error <= _floor(self._array())
 
     def _judge(self, actual: Array, expected: Array) -> Measured:
-        rules = Rules(Tolerance(auto=DEFAULT_AUTO), eps=widest_eps(self._bench.eager.module))
+        rules = Rules(
+            Tolerance(auto=DEFAULT_AUTO),
+            eps=widest_eps(self._bench.eager.module),
+            against=self._against,
+        )
         try:
             judged = judge(actual, expected, rules, self._strata(expected), self)
         except (ValueError, TypeError) as problem:

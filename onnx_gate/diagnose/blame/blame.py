@@ -72,7 +72,7 @@ class _Search(Chain):
             return decided
         arrays, runtime = self.subject.arrays, self.subject.runtime
         final = self.bench.runtime(runtime, arrays)
-        measured = self.ask("runtime", f"{runtime.label} against PyTorch", final)
+        measured = self.ask("runtime", runtime.label, final)
         with contextlib.suppress(MemoryError, ValueError):
             expected = self.agreement.expected.array
             self.pictures = pictures_of(final.array, expected, self.subject.check)
@@ -91,7 +91,7 @@ class _Search(Chain):
         self.total, self.explained = measured.error, measured.agrees is True
         program = self._program()
         plain = self.bench.runtime(PLAIN, arrays)
-        self.plain_agrees = self.ask("unoptimised", f"{_PLAIN}, against PyTorch", plain).agrees
+        self.plain_agrees = self.ask("unoptimised", _PLAIN, plain).agrees
         if not self.plain_agrees and not measured.systematic:
             decided = self._ill_conditioned(final)
             if decided is not None:
@@ -108,13 +108,13 @@ class _Search(Chain):
             outcome, agrees, decided = twice.difference, False, BlameResult("model", "repeated")
         elif twice.answer.failed:
             outcome = f"could not be run: {twice.answer.failed}"
-            decided = BlameResult("undecided", note="PyTorch could not be run again")
+            decided = BlameResult("undecided", note=f"{self.against} could not be run again")
         elif twice.answer.refused:
             outcome = f"it refuses: {twice.answer.refused}"
         self.evidence.append(
             Evidence(
                 kind="repeated",
-                experiment="PyTorch against itself, called twice on equal inputs",
+                experiment=f"{self.against} against itself, called twice on equal inputs",
                 outcome=outcome,
                 agrees=None if twice.answer.failed and agrees else agrees,
             )
@@ -137,7 +137,7 @@ class _Search(Chain):
         if self.subject.exported.program is None:
             return None
         answer = run_captured(self.bench, self.subject.arrays)
-        self.program_agrees = self.ask("program", "ExportedProgram against PyTorch", answer).agrees
+        self.program_agrees = self.ask("program", "ExportedProgram", answer).agrees
         return answer
 
     # -- after the plain graph: an optimisation, a provider, another runtime
@@ -149,12 +149,12 @@ class _Search(Chain):
         runtime, arrays = self.subject.runtime, self.subject.arrays
         if runtime.name != "onnxruntime":
             default = self.bench.runtime(replace(PLAIN, optimization="all"), arrays)
-            self.ask("optimised", f"{_ORT}, optimisations on, against PyTorch", default)
+            self.ask("optimised", f"{_ORT}, optimisations on", default)
             return BlameResult("kernel", "optimised", note=f"{_ORT} runs the same graph rightly")
         if runtime.provider not in (None, "cpu"):
             cpu = replace(runtime, provider=None, provider_options={})
             answer = self.bench.runtime(cpu, arrays)
-            if self.ask("other provider", f"{cpu.label} against PyTorch", answer).agrees:
+            if self.ask("other provider", cpu.label, answer).agrees:
                 return self._after_cpu(runtime)
             runtime = cpu
         elif runtime.session_options or runtime.provider_options:
@@ -165,7 +165,7 @@ class _Search(Chain):
         """Tell a provider's kernels, or what options make of the CPU's, from its optimisations."""
         off = replace(runtime, optimization="off")
         answer = self.bench.runtime(off, self.subject.arrays)
-        own = self.ask("other provider", f"{off.label} against PyTorch", answer)
+        own = self.ask("other provider", off.label, answer)
         if own.agrees:
             return self._optimiser(runtime)
         note = "the CPU's kernels, without any options, run the same graph rightly"
@@ -186,20 +186,20 @@ class _Search(Chain):
         """Return whether PyTorch's own rounding explains the divergence, where it does."""
         share = self.agreement.shares(final)
         if share is None:
-            note = "runs of PyTorch with moved rounding answer as the runtime does"
+            note = f"runs of {self.against} with moved rounding answer as the runtime does"
             return BlameResult("ill-conditioned", "runtime", note=note) if self.explained else None
         if not (share.explains or self.explained):
             return None
         label = self.subject.runtime.label
         base = "float64" if self.agreement.float64() is not None else "itself, without float64"
         outcome = (
-            f"PyTorch is {share.torch:.1e} of the output's scale off, and {share.moved:.1e} where its "
-            f"rounding is moved by a unit; {label} is {share.answer:.1e} off"
+            f"{self.against} is {share.torch:.1e} of the output's scale off, and {share.moved:.1e} "
+            f"where its rounding is moved by a unit; {label} is {share.answer:.1e} off"
         )
         self.evidence.append(
             Evidence(
                 kind="float64",
-                experiment=f"PyTorch and {label}, each against PyTorch in {base}",
+                experiment=f"{self.against} and {label}, each against {self.against} in {base}",
                 outcome=outcome,
                 agrees=True,
                 error=share.answer,
@@ -240,7 +240,7 @@ class _Search(Chain):
             note = "the graph has lost a check of the model's" * lost
             return BlameResult("exporter", decided_by, note=note)
         optimised = self.bench.runtime(replace(PLAIN, optimization="all"), self.subject.arrays)
-        if self.ask("optimised", f"{_ORT}, optimisations on, against PyTorch", optimised).agrees:
+        if self.ask("optimised", f"{_ORT}, optimisations on", optimised).agrees:
             return BlameResult(
                 "kernel", "optimised", note="the same graph is right once it is optimised"
             )
@@ -251,11 +251,13 @@ class _Search(Chain):
         arrays = self.subject.arrays
         if program.refused:
             free = run_captured(self.bench, arrays, guards=False)
-            self.ask("program", "ExportedProgram without its guards, against PyTorch", free)
+            self.ask("program", "ExportedProgram without its guards", free)
         anew = rebuilt(self.bench)
         if not anew.failed and not anew.refused:
-            measured = self.ask(
-                "rebuilt", "the module built anew, against the one that was called before", anew
+            measured = self.record(
+                "rebuilt",
+                "the module built anew, against the one that was called before",
+                self.against_torch(anew),
             )
             if measured.agrees is False:
                 return BlameResult("model", "rebuilt", note="it keeps state between calls")
@@ -266,16 +268,14 @@ class _Search(Chain):
         if measured.agrees is not None:
             self.record(
                 "captured again",
-                "captured again, before operators are decomposed, against PyTorch",
+                f"captured again, before operators are decomposed, against {self.against}",
                 measured,
             )
         if not measured.agrees:
             decided_by: Experiment = "program" if measured.agrees is None else "captured again"
             return BlameResult("capture", decided_by)
         again = export_again(self.bench, "dynamo").program
-        measured = self.ask(
-            "captured again", "captured again, and decomposed, against PyTorch", again or whole
-        )
+        measured = self.ask("captured again", "captured again, and decomposed", again or whole)
         if measured.agrees:
             note = "captured now it is right: it reads what has changed since"
             return BlameResult("capture", "captured again", note=note)
@@ -285,7 +285,7 @@ class _Search(Chain):
     def _evaluator(self, plain: Answer) -> bool:
         """Run the reference evaluator; say that it makes the error that ONNX Runtime makes."""
         answer = self.bench.evaluator(self.subject.arrays)
-        measured = self.ask("evaluator", "ONNX reference evaluator against PyTorch", answer)
+        measured = self.ask("evaluator", "ONNX reference evaluator", answer)
         self.evaluator_agrees = measured.agrees
         if measured.agrees is not False or bool(answer.refused) != bool(plain.refused):
             return False
@@ -311,7 +311,7 @@ class _Search(Chain):
             name = f"{suspect.op_type} {suspect.name}"
             healed = self.ask(
                 "node",
-                f"{_PLAIN}, with the evaluator's value for {name}, against PyTorch",
+                f"{_PLAIN}, with the evaluator's value for {name}",
                 suspect.answer,
             )
             if healed.agrees:
@@ -339,5 +339,5 @@ class _Search(Chain):
             self.bench.runtime(PLAIN, arrays), self.total
         )
         where = f" ({sizes})" if other else ""
-        experiment = f"{_PLAIN}, against PyTorch, on the export's example{where}"
+        experiment = f"{_PLAIN}, against {self.against}, on the export's example{where}"
         self.record("export's example", experiment, measured)

@@ -36,6 +36,7 @@ class Chain:
 
     def __init__(self, subject: Subject, seconds: float) -> None:
         self.subject = subject
+        self.against = subject.spec.against
         self.bench = Bench(subject, seconds)
         self.agreement = Agreement(self.bench, subject.arrays, Answer())
         self.evidence: list[Evidence] = []
@@ -44,7 +45,9 @@ class Chain:
 
     def ask(self, kind: Experiment, experiment: str, answer: Answer) -> Measured:
         """Hold an answer against PyTorch's, weigh the difference and keep it as evidence."""
-        return self.record(kind, experiment, self.against_torch(answer))
+        return self.record(
+            kind, f"{experiment}, against {self.against}", self.against_torch(answer)
+        )
 
     def against_torch(self, answer: Answer) -> Measured:
         """Hold an answer against PyTorch's and weigh the difference."""
@@ -74,7 +77,7 @@ class Chain:
                 warned = f"; torch warns at {answer.noticed[0]}" if answer.noticed else ""
                 self.record(
                     "traced",
-                    f"torch.jit.trace of the module on {other}, against PyTorch",
+                    f"torch.jit.trace of the module on {other}, against {self.against}",
                     replace(measured, outcome=measured.outcome + warned),
                 )
             if alike or not any(_BRANCH in warning for warning in answer.noticed):

@@ -76,7 +76,7 @@ def find_culprit(
         measured = compare(bench.runtime(spec, bench.subject.arrays))
         return Evidence(
             kind=kind,
-            experiment=f"{_engine(runtime)} at level {experiment}, against PyTorch",
+            experiment=f"{_engine(runtime)} at level {experiment}, against {bench.subject.spec.against}",
             outcome=measured.outcome,
             agrees=measured.agrees,
             error=measured.error,

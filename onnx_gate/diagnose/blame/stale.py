@@ -45,7 +45,7 @@ def blame_file(chain: Chain, plain: Answer) -> BlameResult:
             chain.ask("fresh export", name, Answer(failed=fresh.failed))
             continue
         answer = chain.bench.runtime(PLAIN, subject.arrays, fresh)
-        measured = chain.ask("fresh export", f"{name}, optimisations off, against PyTorch", answer)
+        measured = chain.ask("fresh export", f"{name}, optimisations off", answer)
         if measured.agrees:
             right = right or fresh
             if own is not None:
@@ -92,7 +92,7 @@ def _fault_of(chain: Chain, fresh: Fresh, plain: Answer) -> BlameResult:
     if fresh.program is None:
         if chain.trace(plain, by_tracing=True).alike:
             return BlameResult("capture", "traced", note=note)
-    elif chain.ask("program", "its ExportedProgram against PyTorch", fresh.program).agrees is False:
+    elif chain.ask("program", "its ExportedProgram", fresh.program).agrees is False:
         return BlameResult("capture", "program", note=note)
     return BlameResult("exporter", "same error", note=note)
 

@@ -115,10 +115,10 @@ def masked(facts: DivergenceFacts) -> Hint:
     if not inputs and not (facts.op in _ATTENTION and meaningless):
         return None
     return codes.OG705, (
-        f"PyTorch has {facts.expected:.4g} and {facts.check.runtime} {facts.actual:.4g} where a row "
-        "of the mask lets nothing through: Softmax over -inf alone is NaN, over the smallest number "
-        "that exporters write for it the mean, and scaled_dot_product_attention of PyTorch returns 0. "
-        "Let every row see one position at least"
+        f"{facts.diagnosis.against} has {facts.expected:.4g} and {facts.check.runtime} "
+        f"{facts.actual:.4g} where a row of the mask lets nothing through: Softmax over -inf alone is "
+        "NaN, over the smallest number exporters write for it the mean, and "
+        "scaled_dot_product_attention of PyTorch returns 0. Let every row see one position at least"
     )
 
 
@@ -126,7 +126,7 @@ def not_a_number(facts: DivergenceFacts) -> Hint:
     """NaN on one side only, behind an operator that chooses."""
     if not facts.one_nan or not (facts.op in _CHOOSE or facts.check.edge == "nan"):
         return None
-    who = "PyTorch" if math.isnan(facts.expected) else facts.check.runtime
+    who = facts.diagnosis.against if math.isnan(facts.expected) else facts.check.runtime
     operator = facts.op or "an operator"
     return codes.OG709, (
         f"NaN is handed on by {who} only, at {operator}: comparisons with NaN are false, and the "
@@ -178,7 +178,7 @@ def domain(facts: DivergenceFacts) -> Hint:
     if constant is not None:
         return constant
     return codes.OG712, (
-        f"{facts.op} meets {where} on one side: PyTorch has {facts.expected:.4g}, "
+        f"{facts.op} meets {where} on one side: {facts.diagnosis.against} has {facts.expected:.4g}, "
         f"{facts.check.runtime} {facts.actual:.4g}. Rounding of 1e-7 before it is enough; clamp its "
         "argument, x.clamp(min=1e-6)"
     )

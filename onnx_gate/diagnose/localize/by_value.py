@@ -103,7 +103,7 @@ def _guessed(search: Search, result: SearchResult) -> SearchResult:
         )
     node: Node = next((n for n in region if n.op_type not in PLUMBING), region[0])
     result = result.noting(
-        "the node is the first whose value PyTorch does not have; that it is wrong is not shown"
+        "the node is the first whose value the other side does not have; that it is wrong is not shown"
     )
     return dataclasses.replace(result, inside=FaultyNode(node, node.outputs[0], without_value()))
 

@@ -51,5 +51,6 @@ def search_by_dtype(divergence: Divergence) -> SearchResult:
     faulty = FaultyNode(node, name, traced)
     result = SearchResult(result.trace, faulty=faulty, inside=faulty)
     return result.noting(
-        f"the output is {dtypes.get(divergence.output)} where PyTorch has {divergence.expected.dtype}"
+        f"the output is {dtypes.get(divergence.output)} where {subject.spec.against} has "
+        f"{divergence.expected.dtype}"
     )

@@ -68,7 +68,7 @@ def localize(subject: Subject, seconds: float = 120.0) -> Located:
             return _tapped(subject, located)
         return located
     except Refusal as error:
-        return Located(note=f"PyTorch refuses these inputs: {error}")
+        return Located(note=f"{subject.spec.against} refuses these inputs: {error}")
     finally:
         store.clear()
 
@@ -99,7 +99,10 @@ def _search(divergence: Divergence) -> SearchResult:
     if divergence.of_dtype:
         return search_by_dtype(divergence)
     if divergence.error == 0.0:
-        return result.noting("with optimisations off the nodes, run one by one, agree with PyTorch")
+        return result.noting(
+            "with optimisations off the nodes, run one by one, agree with "
+            f"{divergence.subject.spec.against}"
+        )
     try:
         result = search_by_name(divergence) or search_by_value(divergence)
         result = first_effective(divergence, result)

@@ -12,6 +12,7 @@ from onnx_gate.diagnose.reduced.layers import weigh_layers
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
+from onnx_gate.manifest.spec import Against
 from onnx_gate.report.diagnosis import (
     Diagnosis,
     Evidence,
@@ -61,7 +62,7 @@ def with_layers(subject: Subject, precision: Precision, seconds: float) -> Preci
     return precision.model_copy(update=update | ({"proposals": ()} if suspect else {}))
 
 
-def suspicion(precision: Precision) -> tuple[Finding, ...]:
+def suspicion(precision: Precision, against: Against) -> tuple[Finding, ...]:
     """Return what to say of the layer that costs more than its bits explain.
 
     An error where a scale is wrong: no tolerance is meant to let that through. Other noise may be
@@ -72,12 +73,12 @@ def suspicion(precision: Precision) -> tuple[Finding, ...]:
         return ()
     cause = "Look at its scale, its zero point and its weights"
     if suspect.gain is not None:
-        cause = f"Its output is {suspect.gain:.3g} times PyTorch's, so one of its scales is wrong"
+        cause = f"Its output is {suspect.gain:.3g} times {against}'s, so one of its scales is wrong"
     return (
         codes.OG415.finding(
-            f"{layer_name(suspect)} is {decibels(suspect.snr_db)} of signal to noise on PyTorch's own "
-            f"inputs, {_others(suspect, precision.layers)}: more noise than {precision.dtype} explains. "
-            f"{cause}",
+            f"{layer_name(suspect)} is {decibels(suspect.snr_db)} of signal to noise on {against}'s "
+            f"own inputs, {_others(suspect, precision.layers)}: more noise than {precision.dtype} "
+            f"explains. {cause}",
             severity="warning" if suspect.gain is None else "error",
             file=suspect.source.file if suspect.source is not None else None,
             line=suspect.source.line if suspect.source is not None else None,
@@ -104,11 +105,13 @@ def of_layers(subject: Subject, precision: Precision, seconds: float) -> Diagnos
         case=subject.check.case,
         output=subject.check.output,
         blame="reduced precision",
+        against=subject.spec.against,
         evidence=(
             Evidence(
                 kind="layers",
                 decisive=True,
-                experiment="each layer alone on PyTorch's own values of its inputs, signal to noise",
+                experiment=f"each layer alone on {subject.spec.against}'s own values of its inputs, "
+                "signal to noise",
                 outcome=outcome,
                 agrees=False,
                 error=_share(worst.snr_db),

@@ -77,11 +77,10 @@ class Systematic:
     value: float
     allowed: float
 
-    @property
-    def sentence(self) -> str:
+    def sentence(self, against: str) -> str:
         """Return it in words."""
         of = "times the output" if self.measure == "constant factor" else "of the output's scale"
-        return f"ONNX − PyTorch is {self.value:+.2g} {of} throughout, which rounding is not"
+        return f"ONNX − {against} is {self.value:+.2g} {of} throughout, which rounding is not"
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -22,7 +23,7 @@ class Criterion:
     """One criterion, judged: ``budget`` is the share of what is allowed that was used.
 
     ``index`` is the flat index of the element that decided, -1 where none did. ``why`` is a reason
-    beside the numbers.
+    beside the numbers. ``unit`` is that of a ``Deviation``.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Criterion:
     budget: float
     index: int = -1
     why: str = ""
+    unit: Literal["error", "agreement", "dB"] = "error"
 
     @property
     def holds(self) -> bool:
@@ -44,7 +46,7 @@ class Criterion:
     @property
     def deviation(self) -> Deviation:
         """The same as the report has it."""
-        return Deviation(measure=self.name, value=self.value, allowed=self.allowed)
+        return Deviation(measure=self.name, value=self.value, allowed=self.allowed, unit=self.unit)
 
 
 def fixed_criteria(
@@ -65,19 +67,19 @@ def fixed_criteria(
         yield _close(actual, expected, comparison, tolerance, threads)
     if tolerance.cosine is not None:
         value = 1.0 if comparison.cosine is None else comparison.cosine
-        yield Criterion("cosine", value, tolerance.cosine, _ratio(1 - value, 1 - tolerance.cosine))
+        yield _agreement("cosine", value, tolerance.cosine)
     if tolerance.snr_db is not None:
         value = math.inf if comparison.snr_db is None else comparison.snr_db
         budget = 0.0 if value == math.inf else _power(10.0, (tolerance.snr_db - value) / 20)
-        yield Criterion("snr_db", value, tolerance.snr_db, budget, comparison.max_abs_index)
+        yield Criterion(
+            "snr_db", value, tolerance.snr_db, budget, comparison.max_abs_index, unit="dB"
+        )
     if tolerance.top1 is not None:
         value, index = top_agreement(actual, expected, 1)
-        yield Criterion("top1", value, tolerance.top1, _ratio(1 - value, 1 - tolerance.top1), index)
+        yield _agreement("top1", value, tolerance.top1, index)
     if tolerance.topk is not None:
         value, index = top_agreement(actual, expected, tolerance.topk.k)
-        allowed = tolerance.topk.agreement
-        name = f"top{tolerance.topk.k}"
-        yield Criterion(name, value, allowed, _ratio(1 - value, 1 - allowed), index)
+        yield _agreement(f"top{tolerance.topk.k}", value, tolerance.topk.agreement, index)
     if tolerance.max_ulp is not None:
         distance, index = max_ulp(actual, expected)
         yield Criterion(
@@ -89,6 +91,10 @@ def fixed_criteria(
         if value <= tolerance.max:
             budget = min(budget, 1.0)
         yield Criterion("metric", value, tolerance.max, budget)
+
+
+def _agreement(name: str, value: float, least: float, index: int = -1) -> Criterion:
+    return Criterion(name, value, least, _ratio(1 - value, 1 - least), index, unit="agreement")
 
 
 def top_agreement(actual: Array, expected: Array, k: int) -> tuple[float, int]:

@@ -92,7 +92,7 @@ def _hold_against(
         comparison = compare(candidate, answer, threads=rules.threads)
     described = describe(rules.tolerance)
     if comparison.nonfinite:
-        return _nonfinite(candidate, answer, comparison, described), None
+        return _nonfinite(candidate, answer, comparison, rules, described), None
     criteria: list[Criterion] = []
     automatic: AutoResult | None = None
     if rules.tolerance.auto is not None:
@@ -110,11 +110,11 @@ def _hold_against(
             opened = decided if opened is None else opened | decided
             causes = (*causes, "rounding")
         described |= {"basis": automatic.basis, "allowed": automatic.allowed}
-        criteria.append(_criterion(automatic))
+        criteria.append(_criterion(automatic, rules))
     criteria += fixed_criteria(
         candidate, answer, comparison, rules.tolerance, rules.metric, rules.threads
     )
-    judged = by_criteria(candidate, answer, comparison, criteria, automatic, described)
+    judged = by_criteria(candidate, answer, comparison, criteria, automatic, rules, described)
     if opened is None:
         judged = replace(judged, compared=comparison.finite)
     else:
@@ -131,7 +131,7 @@ def _hold_against(
     return judged, automatic
 
 
-def _criterion(automatic: AutoResult) -> Criterion:
+def _criterion(automatic: AutoResult, rules: Rules) -> Criterion:
     systematic = automatic.systematic
     if systematic is not None:
         return Criterion(
@@ -140,7 +140,7 @@ def _criterion(automatic: AutoResult) -> Criterion:
             systematic.allowed,
             automatic.budget,
             automatic.index,
-            systematic.sentence,
+            systematic.sentence(rules.against),
         )
     mean = automatic.by_mean
     return Criterion(
@@ -247,7 +247,11 @@ def _saturated(candidate: Array, expected: Array, reference: Reference) -> tuple
 
 
 def _nonfinite(
-    candidate: Array, expected: Array, comparison: Comparison, described: dict[str, Any]
+    candidate: Array,
+    expected: Array,
+    comparison: Comparison,
+    rules: Rules,
+    described: dict[str, Any],
 ) -> Judgement:
     index = comparison.nonfinite_index
     at = unravel(index, expected.shape)
@@ -255,7 +259,7 @@ def _nonfinite(
     return Judgement(
         False,
         math.inf,
-        f"{shown(actual)} at {list(at)} where PyTorch has {shown(wanted)} "
+        f"{shown(actual)} at {list(at)} where {rules.against} has {shown(wanted)} "
         f"({comparison.nonfinite} of {comparison.elements} elements)",
         metrics_of(comparison),
         Worst(index=at, expected=wanted, actual=actual),

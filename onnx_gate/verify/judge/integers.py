@@ -49,7 +49,7 @@ def judge_integers(
         criteria = list(
             fixed_criteria(candidate, expected, comparison, tolerance, rules.metric, rules.threads)
         )
-        judged = by_criteria(candidate, expected, comparison, criteria, None, described)
+        judged = by_criteria(candidate, expected, comparison, criteria, None, rules, described)
         finest = resolution_of(expected, tolerance, rules.metric, None, (Stratum(None),))
         return replace(judged, compared=expected.size, resolution=finest)
     if tolerance.indices == "values":
@@ -59,8 +59,8 @@ def judge_integers(
             return Judgement(
                 True,
                 0.0,
-                f"{comparison.exceeding} of {comparison.elements} elements differ where PyTorch's "
-                f"answer is open: {', '.join(causes)}",
+                f"{comparison.exceeding} of {comparison.elements} elements differ where "
+                f"{rules.against}'s answer is open: {', '.join(causes)}",
                 metrics_of(comparison),
                 worst,
                 Deviation(measure=UNEQUAL, value=0, allowed=0),
@@ -72,7 +72,7 @@ def judge_integers(
     return Judgement(
         False,
         math.inf,
-        f"{comparison.exceeding} of {comparison.elements} elements differ from PyTorch's",
+        f"{comparison.exceeding} of {comparison.elements} elements differ from {rules.against}'s",
         metrics_of(comparison),
         worst,
         Deviation(measure=UNEQUAL, value=comparison.exceeding, allowed=0),

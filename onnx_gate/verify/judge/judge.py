@@ -37,7 +37,9 @@ def judge(
     same infinity, whatever the tolerance. ``strata`` part the elements of ``expected``.
     """
     if candidate.dtype != expected.dtype:
-        return broken("dtype", f"dtype {candidate.dtype} where PyTorch has {expected.dtype}")
+        return broken(
+            "dtype", f"dtype {candidate.dtype} where {rules.against} has {expected.dtype}"
+        )
     if candidate.shape != expected.shape:
         return _other_shape(candidate, expected, rules, reference)
     if expected.dtype.kind in "OSU":
@@ -89,5 +91,6 @@ def _other_shape(
                 opened = max(candidate.size, 1)
                 return replace(judged, compared=0, open=opened, causes=(cause,), resolution=None)
     return broken(
-        "shape", f"shape {list(candidate.shape)} where PyTorch has {list(expected.shape)}"
+        "shape",
+        f"shape {list(candidate.shape)} where {rules.against} has {list(expected.shape)}",
     )

@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from onnx_gate.manifest import Tolerance
+from onnx_gate.manifest.spec import Against
 from onnx_gate.numerics.compare import Comparison
 from onnx_gate.report.model import Deviation, Form, Metrics, OpenCause, Worst
 from onnx_gate.report.summary import ERRORS, number
@@ -28,7 +29,8 @@ class Rules:
 
     ``own_tolerance`` says that the manifest names the tolerance for this very output, so that it
     speaks of integers too. ``eps`` is that of the widest floating-point dtype the model computes
-    in, which bounds the precision that a float64 output of a float32 model can have.
+    in, which bounds the precision that a float64 output of a float32 model can have. ``against`` is
+    what sentences call the side that is right.
     """
 
     tolerance: Tolerance
@@ -36,6 +38,7 @@ class Rules:
     metric: Metric | None = None
     eps: float = 0.0
     threads: int = 1
+    against: Against = "PyTorch"
 
     def equality(self, dtype: np.dtype[np.generic]) -> bool:
         """Return whether values of ``dtype`` have to be equal."""
@@ -87,6 +90,7 @@ def by_criteria(
     comparison: Comparison,
     criteria: list[Criterion],
     automatic: AutoResult | None,
+    rules: Rules,
     described: dict[str, Any],
 ) -> Judgement:
     """Return the judgement of criteria that all have to hold; the first is that of ``auto``."""
@@ -99,7 +103,7 @@ def by_criteria(
     reason = "" if holds else "; ".join(c.describe() for c in criteria if not c.holds)
     torch_error = automatic.torch_error if automatic is not None else None
     if not holds and torch_error is not None:
-        reason += f" (PyTorch's own rounding is {number(torch_error)})"
+        reason += f" ({rules.against}'s own rounding is {number(torch_error)})"
     return Judgement(
         holds,
         decisive.budget,

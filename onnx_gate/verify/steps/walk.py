@@ -191,15 +191,19 @@ def inputs_at(step: int, spec: ModelSpec, eager: Eager, case: Case) -> Arrays:
 
 
 def refused_at(
-    trajectory: Trajectory, case: str, refusal: Refusal | None, known: Iterable[Finding]
+    trajectory: Trajectory,
+    case: str,
+    refusal: Refusal | None,
+    against: str,
+    known: Iterable[Finding],
 ) -> list[Finding]:
-    """Return a word on the step that PyTorch refuses, once for a model."""
+    """Return a word on the step that the side refuses that is right, once for a model."""
     if any(codes.OG414.among(known)):
         return []
     number, count = trajectory.number, trajectory.feedback.count
     return [
         codes.OG414.finding(
-            f"PyTorch refuses step {number} of {count} in {case}: {refusal}. What came before it was "
+            f"{against} refuses step {number} of {count} in {case}: {refusal}. What came before it was "
             "compared",
             data={"step": number},
         )
