@@ -4,6 +4,8 @@ BIN := .venv/bin
 # Two installations: what a run needs, and that with the tools of development.
 RUNS := .venv/.runs
 STAMP := .venv/.installed
+# What tests take from npm, which writes this file last. It may be missing: they are skipped then.
+NPM := tools/web/node_modules/.package-lock.json
 PYTEST := $(BIN)/python -m pytest
 # How many processes the tests are spread over; each runs models of its own.
 WORKERS ?= 2
@@ -24,6 +26,9 @@ $(STAMP): pyproject.toml constraints.txt tools/install.py
 	@$(BIN)/python tools/install.py dev
 	@touch $(RUNS) $@
 
+$(NPM): tools/web/package.json tools/web/package-lock.json | $(STAMP)
+	@$(BIN)/python tools/install.py npm
+
 demo: $(RUNS) ## verify the models in examples/
 	@echo "each model is built, exported, run by PyTorch and by ONNX Runtime, and compared:"
 	$(BIN)/onnx-gate run --manifest examples/onnx-gate.yml
@@ -36,7 +41,7 @@ unit: $(STAMP) ## the tests without torch, models and processes: seconds
 
 test: lint pytest ## lint, types and all tests but those of containers: minutes
 
-pytest: $(STAMP) ## all tests but those of containers
+pytest: $(STAMP) $(NPM) ## all tests but those of containers
 	$(PYTEST) -n $(WORKERS)
 
 e2e: $(STAMP) ## the tests that run whole manifests, and those of containers

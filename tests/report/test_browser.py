@@ -1,7 +1,7 @@
 """The page in a real browser: legible to all, usable by keyboard, whole on paper, and nothing in it lives.
 
-Chromium has to be on PATH, and axe-core where ``npm ci --prefix tools/web`` puts it; without them these
-tests are skipped and say so.
+Chromium has to be on PATH, and axe-core where ``make test`` puts it; without them these tests are
+skipped and say so.
 """
 
 from __future__ import annotations

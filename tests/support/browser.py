@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
+from onnx_gate.runtimes.web import package
 from onnx_gate.runtimes.web.chromium import BrowserError, find_chromium
-from onnx_gate.runtimes.web.package import PackageMissing, find_package
+from tools.browser import WEB
+
+_INSTALLED = WEB / "onnxruntime-web"
 
 
 def _missing() -> str:
+    # What ``make test`` installs, unless the variable names another.
+    os.environ.setdefault(package.VARIABLE, str(_INSTALLED))
     try:
         find_chromium()
-        find_package()
-    except (BrowserError, PackageMissing) as error:
+        package.find_package()
+    except BrowserError as error:
         return str(error)
+    except package.PackageMissing as error:
+        return f"{error}: npm ci --prefix tools/web"
     return ""
 
 
