@@ -1,48 +1,36 @@
-"""A headless Chromium without a driver: the DevTools protocol over a pair of pipes.
+"""Pages in a headless Chromium: open one, ask it something, press keys, take its picture.
 
-It is enough to open a page, ask it something, press keys and take its picture. Every request, dialog
-and complaint of a page is kept, so that a test can say that there was none.
+Every request, dialog and complaint of a page is kept, so that a test can say that there was none.
 """
 
 from __future__ import annotations
 
 import base64
-import fcntl
 import json
 import math
-import os
-import shutil
-import signal
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-WEB = Path(__file__).parent / "web" / "node_modules"
-"""What ``npm ci --prefix tools/web`` installs: axe-core and GitHub's stylesheet."""
+from onnx_gate.runtimes.web.chromium import BrowserError, Chromium, find_chromium
 
-_QUIET = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--hide-scrollbars",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-dev-shm-usage",
-    "--disable-quic",
-    "--disable-sync",
-    "--remote-debugging-pipe",
-)
+WEB = Path(__file__).parent / "web" / "node_modules"
+"""What ``npm ci --prefix tools/web`` installs: axe-core, GitHub's stylesheet, ONNX Runtime Web."""
+
+_FLAGS = ("--disable-gpu", "--hide-scrollbars")
+_LOAD_SECONDS = 300
 _KEYS = {"Tab": 9, "Enter": 13, " ": 32, "ArrowRight": 39, "ArrowDown": 40}
 
 
 def missing() -> str:
     """Return what a machine lacks for opening pages, and how to get it; empty where nothing is."""
-    if not any(map(shutil.which, PROGRAMS)):
-        return "no chromium on PATH: apt-get install chromium"
+    try:
+        find_chromium()
+    except BrowserError as error:
+        return str(error)
     return ""
 
 
@@ -57,70 +45,47 @@ def browser() -> Iterator[Browser]:
 
     Raises ``SystemExit`` with the remedy where there is none.
     """
-    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
-    if program is None:
-        raise SystemExit(missing())
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        ours, theirs = os.pipe(), os.pipe()  # commands, answers
-        actions = [
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            *((os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_WRONLY, 0) for fd in (1, 2)),
-        ]
-        # The browser reads from 3 and writes to 4; higher numbers first, in case ours are these.
-        ends = [fcntl.fcntl(fd, fcntl.F_DUPFD, 10) for fd in (ours[0], theirs[1])]
-        actions += [(os.POSIX_SPAWN_DUP2, end, fd) for end, fd in zip(ends, (3, 4), strict=True)]
-        command = [program, *_QUIET, f"--user-data-dir={profile}", "about:blank"]
-        process = os.posix_spawn(program, command, os.environ, file_actions=actions, setpgroup=0)
-        for fd in (*ends, ours[0], theirs[1]):
-            os.close(fd)
+    if reason := missing():
+        raise SystemExit(reason)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        profile = Path(folder, "profile")
+        profile.mkdir()
+        running = Browser(profile)
         try:
-            with open(ours[1], "wb", buffering=0) as commands, open(theirs[0], "rb") as answers:
-                yield Browser(commands, answers)
+            yield running
         finally:
-            os.killpg(process, signal.SIGKILL)
-            os.waitpid(process, 0)
+            running.chromium.close()
 
 
 class Browser:
-    """A running Chromium: what is sent to it, and what it says."""
+    """A running Chromium, and what it says of its pages."""
 
-    def __init__(self, commands: Any, answers: Any) -> None:
-        self._commands, self._answers = commands, answers
-        self._count = 0
-        self._rest = b""
-        self.events: list[dict[str, Any]] = []
-
-    def send(self, method: str, session: str | None = None, **values: object) -> dict[str, Any]:
-        """Send a command and return its result; events that come meanwhile are kept.
-
-        Raises ``RuntimeError`` with Chromium's own words where it refuses.
-        """
-        self._count += 1
-        message: dict[str, object] = {"id": self._count, "method": method, "params": values}
-        if session is not None:
-            message["sessionId"] = session
-        self._commands.write(json.dumps(message).encode() + b"\0")
-        while True:
-            answer = self._next()
-            if answer.get("id") != self._count:
-                self.events.append(answer)
-                continue
-            if "error" in answer:
-                raise RuntimeError(f"{method}: {answer['error']['message']}")
-            result: dict[str, Any] = answer["result"]
-            return result
+    def __init__(self, profile: Path) -> None:
+        self.events: list[Mapping[str, Any]] = []
+        self._arrived = threading.Condition()
+        self.chromium = Chromium(profile, _FLAGS, self._keep)
 
     def wait(self, method: str, session: str) -> None:
-        """Wait for an event of a page that has not come since its events were last cleared."""
-        while not any(e["method"] == method and e.get("sessionId") == session for e in self.events):
-            self.events.append(self._next())
+        """Wait for an event of a page that has not come since its events were last cleared.
+
+        Raises ``BrowserError`` where it does not come.
+        """
+        with self._arrived:
+            if not self._arrived.wait_for(
+                lambda: any(
+                    e["method"] == method and e.get("sessionId") == session for e in self.events
+                ),
+                _LOAD_SECONDS,
+            ):
+                raise BrowserError(f"no {method} in {_LOAD_SECONDS} s")
 
     def page(
         self, width: int = 1280, height: int = 800, *, dark: bool = False, scale: float = 1
     ) -> Page:
         """Return a new page of so many CSS pixels; one below 600 wide is a phone's."""
-        target = self.send("Target.createTarget", url="about:blank")["targetId"]
-        session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        send = self.chromium.command
+        target = send("Target.createTarget", url="about:blank")["targetId"]
+        session = send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = Page(self, session)
         for domain in ("Page", "Runtime", "Network", "Log"):
             page.send(f"{domain}.enable")
@@ -128,15 +93,11 @@ class Browser:
         page.media(dark=dark)
         return page
 
-    def _next(self) -> dict[str, Any]:
-        while b"\0" not in self._rest:
-            part = self._answers.read1(1 << 20)
-            if not part:
-                raise RuntimeError("Chromium has ended")
-            self._rest += part
-        line, _, self._rest = self._rest.partition(b"\0")
-        message: dict[str, Any] = json.loads(line)
-        return message
+    def _keep(self, event: Mapping[str, Any] | None) -> None:
+        if event is not None:
+            with self._arrived:
+                self.events.append(event)
+                self._arrived.notify_all()
 
 
 class Page:
@@ -145,9 +106,9 @@ class Page:
     def __init__(self, browser: Browser, session: str) -> None:
         self._browser, self._session = browser, session
 
-    def send(self, method: str, **values: object) -> dict[str, Any]:
-        """Send a command to this page and return its result."""
-        return self._browser.send(method, self._session, **values)
+    def send(self, method: str, **values: object) -> Mapping[str, Any]:
+        """Send a command to this page and return its result; raises ``BrowserError``."""
+        return self._browser.chromium.command(method, self._session, **values)
 
     def resize(self, width: int, height: int = 800, scale: float = 1) -> None:
         """Show the page in a window of so many CSS pixels; one below 600 wide is a phone's."""

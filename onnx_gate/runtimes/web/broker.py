@@ -38,12 +38,13 @@ from typing import Any
 import psutil
 
 from onnx_gate.runtimes.web import frames
-from onnx_gate.runtimes.web.chromium import BrowserError, Chromium, has_sandbox
+from onnx_gate.runtimes.web.chromium import WEBGPU_FLAGS, BrowserError, Chromium, has_sandbox
 from onnx_gate.runtimes.web.package import PackageMissing, find_package
 
 _LOOK_SECONDS = 0.5
 _PR_SET_CHILD_SUBREAPER = 36
 _PART = 1 << 20
+_CRASH = "Target.targetCrashed"
 _TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".wasm": "application/wasm"}
 _PAGE = Path(__file__).with_name("page.js")
 _HTML = b'<!doctype html><meta charset="utf-8"><script type="module" src="page.js"></script>'
@@ -176,14 +177,15 @@ class Broker:
                 self._starts += 1
                 profile = self._folder / f"profile-{self._starts}"
                 profile.mkdir()
-                self._browser = Chromium(profile, self._crashed)
+                self._browser = Chromium(profile, WEBGPU_FLAGS, self._take)
+                self._browser.command("Target.setDiscoverTargets", discover=True)
             return self._browser
 
-    def _crashed(self, target: str | None) -> None:
+    def _take(self, event: Mapping[str, Any] | None) -> None:
         for page in list(self._pages.values()):
-            if target is None:
+            if event is None:
                 page.fail("crashed", "the browser has ended")
-            elif page.target == target:
+            elif event["method"] == _CRASH and page.target == event["params"]["targetId"]:
                 page.fail("crashed", "its page has crashed")
 
 

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,9 @@ _FLAGS = (
     # Nothing but this machine has an address.
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
     "--no-proxy-server",
-    # WebGPU on the processor: the same numbers on every machine.
+)
+# WebGPU on the processor: the same numbers on every machine.
+WEBGPU_FLAGS = (
     "--enable-unsafe-webgpu",
     "--use-webgpu-adapter=swiftshader",
     "--enable-features=Vulkan",
@@ -89,23 +91,28 @@ def version_of_chromium() -> str:
 
 
 class Chromium:
-    """One running browser. ``on_crash`` is called with the id of a page that has crashed.
+    """One running browser. ``on_event`` is called with each event, as the DevTools protocol has it.
 
-    With ``None`` instead of an id it is called once, when the browser itself has ended.
+    With ``None`` it is called once, when the browser itself has ended; always by the same thread.
     """
 
-    def __init__(self, profile: Path, on_crash: Callable[[str | None], None]) -> None:
+    def __init__(
+        self,
+        profile: Path,
+        flags: Sequence[str],
+        on_event: Callable[[Mapping[str, Any] | None], None],
+    ) -> None:
         """Start it with the folder ``profile`` for all that it writes; raises ``BrowserError``."""
         program = find_chromium()
         commands, self._commands = os.pipe()
         self._answers, answers = os.pipe()
         self._log = profile / "chromium.log"
-        self._on_crash = on_crash
+        self._on_event = on_event
         self._waiting: dict[int, _Answer] = {}
         self._number = 0
         self._lock = threading.Lock()
         command = [
-            *(str(program), *_FLAGS, f"--user-data-dir={profile}"),
+            *(str(program), *_FLAGS, *flags, f"--user-data-dir={profile}"),
             *(() if has_sandbox() else ("--no-sandbox",)),
             "about:blank",
         ]
@@ -121,21 +128,27 @@ class Chromium:
         threading.Thread(target=self._read, daemon=True).start()
         try:
             self.product: str = self.command("Browser.getVersion")["product"]
-            self.command("Target.setDiscoverTargets", discover=True)
         except BrowserError as error:
             self.close()
             raise BrowserError(
                 f"{program} could not be started: {self._last_words(error)}"
             ) from error
 
-    def command(self, method: str, **parameters: Any) -> Mapping[str, Any]:
-        """Return the result of one command of the DevTools protocol; raises ``BrowserError``."""
+    def command(
+        self, method: str, session: str | None = None, **parameters: Any
+    ) -> Mapping[str, Any]:
+        """Return the result of one command of the DevTools protocol; raises ``BrowserError``.
+
+        ``session`` is a page's that was attached to; without one it is the browser's own command.
+        """
         answer = _Answer()
         with self._lock:
             self._number += 1
             number = self._number
             self._waiting[number] = answer
             message = {"id": number, "method": method, "params": parameters}
+            if session is not None:
+                message["sessionId"] = session
             try:
                 _write(self._commands, json.dumps(message).encode() + b"\0")
             except OSError as error:
@@ -168,11 +181,11 @@ class Chromium:
         os.close(self._answers)
         for answer in list(self._waiting.values()):
             answer.fail("the browser has ended")
-        self._on_crash(None)
+        self._on_event(None)
 
     def _take(self, message: Mapping[str, Any]) -> None:
-        if message.get("method") == "Target.targetCrashed":
-            self._on_crash(message["params"]["targetId"])
+        if "method" in message:
+            self._on_event(message)
         answer = self._waiting.pop(message.get("id", 0), None)
         if answer is not None:
             if "error" in message:
