@@ -43,6 +43,8 @@ models:
 
 
 def main() -> None:
+    # Ignored in the background of a shell, and so by every process started here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
