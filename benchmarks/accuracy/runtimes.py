@@ -63,7 +63,7 @@ MORE = {
 }
 # One size each, so that a runtime that converts for fixed sizes does so once.
 SIZES = {"batch": 2, "seq": 16, "past": 5, "nodes": 9, "edges": 20, "height": 24, "width": 32}
-DEFAULT = ("onnxruntime", "reference", "openvino", "opencv", "mnn")
+DEFAULT = ("onnxruntime", "reference", "openvino", "opencv", "mnn", "ncnn")
 
 
 def manifest(names: list[str], runtimes: list[str]) -> dict[str, Any]:

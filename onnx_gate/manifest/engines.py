@@ -11,6 +11,7 @@ ENGINES: Mapping[str, tuple[str, ...]] = {
     "opencv": ("options",),
     "litert": ("options",),
     "mnn": ("options",),
+    "ncnn": ("options",),
     "web": ("provider", "optimization", "provider_options", "session_options", "options", "strict"),
 }
 """The keys of an entry of each engine, beside ``name`` and ``tolerance``."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,6 +13,7 @@ from onnx.helper import tensor_dtype_to_np_dtype
 
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
+from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array, Refusal, ValueInfo
 
@@ -70,16 +73,42 @@ def check_feeds(inputs: Collection[ValueInfo], feeds: Mapping[str, Array]) -> No
                 )
 
 
+def refuse_empty(feeds: Mapping[str, Array], engine: str) -> None:
+    """Raise ``Refusal`` where an input is empty, for an engine that has no such arrays."""
+    for name, array in feeds.items():
+        if not array.size:
+            raise Refusal(f"the input {name} is empty, which {engine} does not take")
+
+
+def handed_over_otherwise(
+    engine: str, values: Collection[ValueInfo], dtypes: Mapping[str, Any]
+) -> list[Finding]:
+    """Return the note (OG309) of an engine of 32-bit numbers on the values that are of other ones.
+
+    ``dtypes`` are those that it computes with, by the names of those in the file.
+    """
+    other = [value for value in values if np.dtype(dtypes[value.dtype]).name != value.dtype]
+    if not other:
+        return []
+    names = ", ".join(f"{value.name} ({value.dtype})" for value in other)
+    return [
+        codes.OG309.finding(
+            f"{engine} has 32-bit numbers only: {names} handed over as such, and turned back",
+            data={"converted": [value.name for value in other]},
+        )
+    ]
+
+
 def lacking(spec: RuntimeSpec, model: Path, operators: Collection[str]) -> GateError | None:
     """Return the error (OG202) of an engine that lacks operators; ``None`` where it lacks none.
 
-    ``operators`` are types as the engine has them: a domain before the last dot, and a version after
-    a dash, are not looked at.
+    ``operators`` are types as the engine has them: a domain before the last dot or colon, and a
+    version after a dash, are not looked at. One that no node has is the engine's own word.
     """
     if not operators:
         return None
-    types = sorted({name.rpartition(".")[2].partition("-")[0] for name in operators})
     proto = onnx.load(str(model), load_external_data=False)
+    types = sorted({_op_type(name, proto.graph) for name in operators})
     nodes = {each: [n for n in proto.graph.node if n.op_type == each] for each in types}
     opset = next((each.version for each in proto.opset_import if each.domain in _ONNX), 0)
     shown = "; ".join(_described(each, nodes[each]) for each in types[:_SHOWN])
@@ -97,6 +126,11 @@ def lacking(spec: RuntimeSpec, model: Path, operators: Collection[str]) -> GateE
     return codes.OG202.error(
         f"{spec.label}: it does not have these operators: {shown}{more}. Nothing was run. {change}"
     )
+
+
+def _op_type(name: str, graph: onnx.GraphProto) -> str:
+    bare = re.split(r"[.:]", name)[-1].partition("-")[0]
+    return bare if any(node.op_type == bare for node in graph.node) else name
 
 
 def _described(op_type: str, nodes: list[onnx.NodeProto]) -> str:

@@ -20,7 +20,13 @@ from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array, Refusal, ValueInfo, installed_version, package
-from onnx_gate.runtimes.declared import check_feeds, declared, lacking, read_graph
+from onnx_gate.runtimes.declared import (
+    check_feeds,
+    declared,
+    lacking,
+    read_graph,
+    refuse_empty,
+)
 
 _CONVERTER = "onnx2tf"
 _SIGNATURE = "serving_default"
@@ -99,9 +105,7 @@ class LiteRtSession:
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
         """Run once; raises ``Refusal`` with LiteRT's own sentence."""
         check_feeds(self.inputs, feeds)
-        empty = [name for name, array in feeds.items() if not array.size]
-        if empty:
-            raise Refusal(f"the input {empty[0]} is empty, which LiteRT does not take")
+        refuse_empty(feeds, "LiteRT")
         runner = self.convert({name: array.shape for name, array in feeds.items()})
         given = {}
         details = {

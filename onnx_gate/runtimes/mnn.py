@@ -14,7 +14,14 @@ from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array, Refusal, contiguous, installed_version, package
-from onnx_gate.runtimes.declared import check_feeds, declared, lacking, read_graph
+from onnx_gate.runtimes.declared import (
+    check_feeds,
+    declared,
+    handed_over_otherwise,
+    lacking,
+    read_graph,
+    refuse_empty,
+)
 from onnx_gate.runtimes.native import stderr_and_stdout
 
 _PRECISIONS = ("high", "normal", "low")
@@ -84,6 +91,7 @@ class MnnSession:
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
         """Run once; raises ``Refusal`` where MNN has no answer, and where a value does not fit."""
         check_feeds(self.inputs, feeds)
+        refuse_empty(feeds, "MNN")
         results = self._module.forward([self._variable(v.name, feeds) for v in self.inputs])
         if len(results) != len(self.outputs):
             raise Refusal("MNN gives no answer; the model's log has what it wrote")
@@ -104,8 +112,6 @@ class MnnSession:
 
     def _variable(self, name: str, feeds: Mapping[str, Array]) -> Any:
         array = feeds[name]
-        if not array.size:
-            raise Refusal(f"the input {name} is empty, which MNN does not take")
         kind = np.dtype(_HANDED_OVER[array.dtype.name])
         if array.dtype.kind in "iu" and not np.array_equal(array.astype(kind), array):
             raise Refusal(f"{name} holds an integer that does not fit into {kind}")
@@ -138,16 +144,7 @@ def _convert(model: Path, converted: Path, spec: RuntimeSpec) -> None:
 
 
 def _remarks(inputs: Any, outputs: Any, precision: str) -> list[Finding]:
-    remarks = []
-    other = [v for v in (*inputs, *outputs) if np.dtype(_HANDED_OVER[v.dtype]).name != v.dtype]
-    if other:
-        names = ", ".join(f"{v.name} ({v.dtype})" for v in other)
-        remarks.append(
-            codes.OG309.finding(
-                f"mnn has 32-bit numbers only: {names} handed over as such, and turned back",
-                data={"converted": [v.name for v in other]},
-            )
-        )
+    remarks = handed_over_otherwise("mnn", (*inputs, *outputs), _HANDED_OVER)
     if precision != "high":
         remarks.append(
             codes.OG309.finding(

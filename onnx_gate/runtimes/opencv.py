@@ -12,7 +12,13 @@ import numpy as np
 from onnx_gate.findings import codes
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array, Refusal, contiguous, installed_version, package
-from onnx_gate.runtimes.declared import check_feeds, declared, lacking, read_graph
+from onnx_gate.runtimes.declared import (
+    check_feeds,
+    declared,
+    lacking,
+    read_graph,
+    refuse_empty,
+)
 from onnx_gate.runtimes.native import stderr_and_stdout
 
 # OpenCV 5 has several engines, and takes the older one by itself where the new one gives up.
@@ -70,9 +76,7 @@ class OpenCvSession:
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
         """Run once; raises ``Refusal`` with OpenCV's own sentence, and where an array is empty."""
         check_feeds(self.inputs, feeds)
-        empty = [name for name, array in feeds.items() if not array.size]
-        if empty:
-            raise Refusal(f"the input {empty[0]} is empty, which OpenCV does not take")
+        refuse_empty(feeds, "OpenCV")
         try:
             for name, array in feeds.items():
                 self._network.setInput(contiguous(array), name)

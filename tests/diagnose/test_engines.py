@@ -15,7 +15,7 @@ from onnx_gate.report.side_by_side import cell, runtimes
 from tests.support.gate import ROOT, gate, run_few
 
 FAULTY = ROOT / "tests" / "support" / "faulty_engines"
-ENGINES = {"openvino": "openvino", "opencv": "cv2", "mnn": "MNN"}
+ENGINES = {"openvino": "openvino", "opencv": "cv2", "mnn": "MNN", "ncnn": "ncnn"}
 MODELS = """
 import torch
 from torch import nn

@@ -44,3 +44,7 @@ class OpenCv(_Faulty):
 
 class Mnn(_Faulty):
     engine = "mnn"
+
+
+class Ncnn(_Faulty):
+    engine = "ncnn"
