@@ -20,7 +20,7 @@ from onnx_gate.audit.trial import Bench, Trial
 from onnx_gate.numerics.precision import eps_of
 from onnx_gate.numerics.scaled import scale_error
 from onnx_gate.runtimes.base import Array
-from onnx_gate.verify.checks import Asked
+from onnx_gate.verify.asked import Asked
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.judge.judgement import is_floating
 from onnx_gate.verify.reference.evaluate import Evaluator

@@ -18,7 +18,7 @@ from onnx_gate.errors import GateError
 from onnx_gate.manifest import BUILT_IN_SUITES, DEFAULT_SIZES, ModelSpec
 from onnx_gate.manifest.change import Change, changed, suite_name
 from onnx_gate.manifest.spec import DEFAULT_AUTO, EdgesSuite, RandomSuite, Tolerance
-from onnx_gate.verify.checks import Asked
+from onnx_gate.verify.asked import Asked
 from onnx_gate.verify.conclude import waive
 from onnx_gate.verify.context import today
 from onnx_gate.verify.inputs.cases import Case

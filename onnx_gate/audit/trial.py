@@ -19,7 +19,8 @@ from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.numerics.scaled import scale_error
 from onnx_gate.report.model import Check
 from onnx_gate.runtimes.base import Array, Session, ValueInfo
-from onnx_gate.verify.checks import Asked, Checker
+from onnx_gate.verify.asked import Asked
+from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.conclude import waive
 from onnx_gate.verify.context import today
 from onnx_gate.verify.inputs.cases import Case

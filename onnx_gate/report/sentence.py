@@ -154,9 +154,10 @@ def _passing(report: Report) -> Sentence:
     if len(models) == 1:
         sentence = of_model(models[0], report.manifest.path)
     else:
-        what = f"All {len(models)} models compute in ONNX what they compute in PyTorch"
+        every = "Both models" if len(models) == 2 else f"All {len(models)} models"
+        what = f"{every} compute in ONNX what they compute in PyTorch"
         if any(model.reference is not None for model in models):
-            what = f"All {len(models)} models compute what their references compute"
+            what = f"{every} compute what their references compute"
         what += _but_waived(models)
         sentence = Sentence(None, what, action=_sharpness(models))
     if not report.changes:

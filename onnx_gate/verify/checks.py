@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,49 +19,25 @@ from onnx_gate.report.io import to_message
 from onnx_gate.report.model import Check, RuntimeResult
 from onnx_gate.runtimes.base import Array, Refusal, first_line
 from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.asked import Asked, Module
 from onnx_gate.verify.check_of import bare_check, judged_check, one_sided
 from onnx_gate.verify.experience import KEPT_BYTES, Experience
 from onnx_gate.verify.inputs.cases import Case, Cases, cases
 from onnx_gate.verify.inspect.reduced import Reduced
 from onnx_gate.verify.judge.judge import judge
-from onnx_gate.verify.judge.judgement import is_floating
-from onnx_gate.verify.judge.scale import Stratum
-from onnx_gate.verify.judge.where import Selection, judge_selected, selection
+from onnx_gate.verify.judge.where import judge_selected
 from onnx_gate.verify.pairing import RuleBook, order_of
 from onnx_gate.verify.proposal import Measured, top1_of
-from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.sessions import Sessions, failure_findings, without_optimisations
 from onnx_gate.verify.steps.feedback import feedback_of
-from onnx_gate.verify.steps.trajectory import StepReference, Trajectory
 from onnx_gate.verify.steps.walk import Walk, inputs_at, is_stepped, refused_at
 from onnx_gate.verify.stopwatch import Clock
-from onnx_gate.workers import tracebacks
 
 STORED = "stored"
 
 # What a runtime answers, or its refusal.
 _Answers = tuple[list[Array] | None, Refusal | None]
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What PyTorch says of a case, or why it refuses.
-
-    ``slow``: it answers with the fast path of attention off only. ``selected`` are the positions
-    of each output that are judged, ``strata`` the kinds of their elements.
-    """
-
-    reference: CaseReference | None
-    refusal: Refusal | None = None
-    slow: bool = False
-    strata: tuple[tuple[Stratum, ...], ...] = ()
-    selected: tuple[Selection | None, ...] = ()
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of PyTorch's outputs."""
-        return sum(a.nbytes for a in self.reference.outputs.arrays) if self.reference else 0
 
 
 @dataclass
@@ -94,9 +69,7 @@ class Checker:
     answered: list[tuple[Case, Asked]] | None = None
 
     def __post_init__(self) -> None:
-        self._float64 = Float64Reference(self.eager)
-        self._slow = self.eager.without_fast_path()
-        self._refusals: set[str] = set()
+        self._module = Module(self.spec, self.eager, self.clock, self.experience)
         self._rules = RuleBook(self.spec, self.eager.module, self.workspace, self.threads)
         self._walked: set[str] = set()
 
@@ -113,7 +86,7 @@ class Checker:
             checks: list[Check] = []
             first: tuple[Case, Asked | None] | None = None
             for case in chosen:
-                asked = self._ask(case)
+                asked = self._module.ask(case)
                 if self.answered is not None:
                     self.answered.append((case, asked))
                 if first is None:
@@ -165,7 +138,7 @@ class Checker:
                 if deadline.passed():
                     left_out.append(case.id)
                 else:
-                    checks += self._case(case, self._ask(case), sessions)
+                    checks += self._case(case, self._module.ask(case), sessions)
         findings = list(_advice(checks))
         if left_out:
             findings.append(
@@ -191,7 +164,7 @@ class Checker:
 
     def _once_without(self, plain: RuntimeSpec, case: Case, asked: Asked | None) -> list[Check]:
         """Run one case with the optimisations off: some faults show at one level only."""
-        asked = asked or self._ask(case)
+        asked = asked or self._module.ask(case)
         try:
             with self._sessions((plain,)) as sessions:
                 return list(self._case(replace(case, expected={}), asked, sessions))
@@ -200,51 +173,6 @@ class Checker:
                 codes.OG304.finding(f"not run with optimisations off: {error.message}")
             )
             return []
-
-    def _ask(self, case: Case, trajectory: Trajectory | None = None) -> Asked:
-        """Run the module, and where it refuses its slow path; return what it says.
-
-        ``trajectory`` is the way that led to these inputs, where they are a step of a case.
-        """
-        eager, float64, slow = self.eager, self._float64, False
-        try:
-            with self.clock.of("pytorch"):
-                outputs = eager.run(case.arrays)
-        except Refusal as refusal:
-            if self._slow is None:
-                return self._refused(case, refusal)
-            try:
-                outputs = self._slow.run(case.arrays)
-            except Refusal:
-                return self._refused(case, refusal)
-            eager, float64, slow = self._slow, Float64Reference(self._slow), True
-        reference = (
-            CaseReference(eager, float64, case.arrays, outputs, self.clock)
-            if trajectory is None
-            else StepReference(trajectory, eager, float64, outputs, self.clock)
-        )
-        strata, selected = [], []
-        with self.clock.of("compare"):
-            for name, array in zip(outputs.names, outputs.arrays, strict=True):
-                positions = selection(
-                    self.spec, name, array.shape, case.arrays, case.sizes, case.id
-                )
-                selected.append(positions)
-                if positions is not None and is_floating(array.dtype):
-                    array = positions.of(array)
-                experience = self.experience.setdefault(name, Experience())
-                if not case.advice:
-                    experience.learn(array, at_edge=case.kind == "edges")
-                strata.append(experience.strata(array))
-        return Asked(reference, None, slow, tuple(strata), tuple(selected))
-
-    def _refused(self, case: Case, refusal: Refusal) -> Asked:
-        """Keep where an exception of ``forward`` comes from: once for each, in the model's log."""
-        if str(refusal) not in self._refusals:
-            self._refusals.add(str(refusal))
-            print(f"{case.id}: {self.spec.against} refuses", file=sys.stderr)
-            tracebacks.write(refusal)
-        return Asked(None, refusal)
 
     def _case(self, case: Case, asked: Asked, sessions: Sessions) -> Iterator[Check]:
         if asked.reference is not None and case.expected:
@@ -301,7 +229,7 @@ class Checker:
             if not walk.advance(reference):
                 break
             case = replace(case, arrays=walk.trajectory.arrays, sizes=walk.trajectory.sizes)
-            asked = self._ask(case, walk.trajectory)
+            asked = self._module.ask(case, walk.trajectory)
             if asked.reference is None:
                 self.findings += refused_at(
                     walk.trajectory, case.id, asked.refusal, self.spec.against, self.findings

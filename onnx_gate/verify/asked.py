@@ -1,0 +1,99 @@
+"""What PyTorch says of a case, with everything that its answers are judged by."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from onnx_gate.manifest import ModelSpec
+from onnx_gate.runtimes.base import Refusal
+from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.experience import Experience
+from onnx_gate.verify.inputs.cases import Case
+from onnx_gate.verify.judge.judgement import is_floating
+from onnx_gate.verify.judge.scale import Stratum
+from onnx_gate.verify.judge.where import Selection, selection
+from onnx_gate.verify.reference.float64 import Float64Reference
+from onnx_gate.verify.reference.oracle import CaseReference
+from onnx_gate.verify.steps.trajectory import StepReference, Trajectory
+from onnx_gate.verify.stopwatch import Clock
+from onnx_gate.workers import tracebacks
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What PyTorch says of a case, or why it refuses.
+
+    ``slow``: it answers with the fast path of attention off only. ``selected`` are the positions
+    of each output that are judged, ``strata`` the kinds of their elements.
+    """
+
+    reference: CaseReference | None
+    refusal: Refusal | None = None
+    slow: bool = False
+    strata: tuple[tuple[Stratum, ...], ...] = ()
+    selected: tuple[Selection | None, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of PyTorch's outputs."""
+        return sum(a.nbytes for a in self.reference.outputs.arrays) if self.reference else 0
+
+
+class Module:
+    """The module as the side that is asked first; ``experience`` grows with each of its answers."""
+
+    def __init__(
+        self, spec: ModelSpec, eager: Eager, clock: Clock, experience: dict[str, Experience]
+    ) -> None:
+        self._spec, self._eager, self._clock = spec, eager, clock
+        self._experience = experience
+        self._float64 = Float64Reference(eager)
+        self._slow = eager.without_fast_path()
+        self._refusals: set[str] = set()
+
+    def ask(self, case: Case, trajectory: Trajectory | None = None) -> Asked:
+        """Run the module, and where it refuses its slow path; return what it says.
+
+        ``trajectory`` is the way that led to these inputs, where they are a step of a case. What it
+        answers is learned as the scale of what comes after.
+        """
+        eager, float64, slow = self._eager, self._float64, False
+        try:
+            with self._clock.of("pytorch"):
+                outputs = eager.run(case.arrays)
+        except Refusal as refusal:
+            if self._slow is None:
+                return self._refused(case, refusal)
+            try:
+                outputs = self._slow.run(case.arrays)
+            except Refusal:
+                return self._refused(case, refusal)
+            eager, float64, slow = self._slow, Float64Reference(self._slow), True
+        reference = (
+            CaseReference(eager, float64, case.arrays, outputs, self._clock)
+            if trajectory is None
+            else StepReference(trajectory, eager, float64, outputs, self._clock)
+        )
+        strata, selected = [], []
+        with self._clock.of("compare"):
+            for name, array in zip(outputs.names, outputs.arrays, strict=True):
+                positions = selection(
+                    self._spec, name, array.shape, case.arrays, case.sizes, case.id
+                )
+                selected.append(positions)
+                if positions is not None and is_floating(array.dtype):
+                    array = positions.of(array)
+                experience = self._experience.setdefault(name, Experience())
+                if not case.advice:
+                    experience.learn(array, at_edge=case.kind == "edges")
+                strata.append(experience.strata(array))
+        return Asked(reference, None, slow, tuple(strata), tuple(selected))
+
+    def _refused(self, case: Case, refusal: Refusal) -> Asked:
+        """Keep where an exception of ``forward`` comes from: once for each, in the model's log."""
+        if str(refusal) not in self._refusals:
+            self._refusals.add(str(refusal))
+            print(f"{case.id}: {self._spec.against} refuses", file=sys.stderr)
+            tracebacks.write(refusal)
+        return Asked(None, refusal)
