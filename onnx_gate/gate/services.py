@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from importlib.metadata import entry_points
 from typing import Protocol
 
 from onnx_gate.manifest import ModelSpec
+from onnx_gate.plugins import plugins
 from onnx_gate.workers.launch import Launch, ServiceLaunch
 
 ENTRY_POINT_GROUP = "onnx_gate.services"
@@ -67,7 +67,7 @@ def running(models: Iterable[ModelSpec], launch: Launch) -> Iterator[Launch]:
 
 def _kinds(models: Iterable[ModelSpec]) -> Iterator[type[Service]]:
     names = {runtime.name for model in models for runtime in model.runtimes}
-    for entry in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda entry: entry.name):
+    for entry in sorted(plugins(ENTRY_POINT_GROUP), key=lambda entry: entry.name):
         if entry.name in names:
             yield entry.load()
 

@@ -41,9 +41,9 @@ BUILT_IN_RUNTIMES = tuple(ENGINES)
 
 def registered(group: str) -> frozenset[str]:
     """The names that installed packages register in a group of entry points."""
-    from importlib.metadata import entry_points  # slow, and needed by few manifests
+    from onnx_gate.plugins import plugins  # slow, and needed by few manifests
 
-    return frozenset(each.name for each in entry_points(group=group))
+    return frozenset(plugins(group).names)
 
 
 class Resolver:

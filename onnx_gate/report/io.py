@@ -6,13 +6,13 @@ import json
 import os
 import tempfile
 from collections.abc import Callable
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from onnx_gate.errors import UserError
+from onnx_gate.plugins import plugins
 from onnx_gate.report.model import Report
 
 ENTRY_POINT_GROUP = "onnx_gate.reports"
@@ -90,11 +90,12 @@ def json_schema() -> dict[str, Any]:
 
 def find_format(name: str) -> Callable[[Report], str]:
     """Return the renderer registered as ``name``; raises ``UserError`` where there is none."""
-    renderers = entry_points(group=ENTRY_POINT_GROUP, name=name)
-    if not renderers:
-        names = sorted({entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)})
-        raise UserError(f"no format is called {name!r}; there are {', '.join(names)}")
-    renderer: Callable[[Report], str] = next(iter(renderers)).load()
+    formats = plugins(ENTRY_POINT_GROUP)
+    if name not in formats.names:
+        raise UserError(
+            f"no format is called {name!r}; there are {', '.join(sorted(formats.names))}"
+        )
+    renderer: Callable[[Report], str] = formats[name].load()
     return renderer
 
 

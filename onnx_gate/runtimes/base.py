@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from onnx_gate.findings import codes
 from onnx_gate.manifest import RuntimeSpec
+from onnx_gate.plugins import plugins
 
 Array = npt.NDArray[Any]
 
@@ -98,12 +99,12 @@ def open_session(model: Path, spec: RuntimeSpec, threads: int) -> Session:
 
 def find_runtime(name: str) -> Runtime:
     """Return the engine registered as ``name``; raises ``GateError`` where there is none."""
-    found = entry_points(group=ENTRY_POINT_GROUP, name=name)
-    if not found:
-        names = sorted({entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)})
+    engines = plugins(ENTRY_POINT_GROUP)
+    if name not in engines.names:
+        names = sorted(engines.names)
         raise codes.OG302.error(f"no runtime is called {name!r}; installed: {', '.join(names)}")
     try:
-        factory = next(iter(found)).load()
+        factory = engines[name].load()
     except ImportError as error:
         raise codes.OG302.error(f"the runtime {name!r} cannot be imported: {error}") from error
     runtime: Runtime = factory()

@@ -6,7 +6,6 @@ import fnmatch
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from importlib.metadata import entry_points
 from pathlib import Path
 
 from onnx_gate.findings import codes
@@ -22,6 +21,7 @@ from onnx_gate.manifest import (
     RandomSuite,
     Suite,
 )
+from onnx_gate.plugins import plugins
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inputs.sizes import Sizes, cheapest, combinations, larger
 from onnx_gate.verify.inputs.suites.base import ENTRY_POINT_GROUP, SuiteContext, SuiteKind
@@ -189,10 +189,10 @@ def kind_of(suite: Suite) -> str:
 
 def suite_reader(kind: str) -> SuiteKind:
     """Return the reader of a kind of suite; raises ``GateError`` where none is installed."""
-    registered = entry_points(group=ENTRY_POINT_GROUP, name=kind)
-    if not registered:
+    kinds = plugins(ENTRY_POINT_GROUP)
+    if kind not in kinds.names:
         raise codes.OG108.error(f"no suite kind is called {kind!r}")
-    reader: SuiteKind = next(iter(registered)).load()()
+    reader: SuiteKind = kinds[kind].load()()
     return reader
 
 
