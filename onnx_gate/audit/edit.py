@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
 import onnx
-from onnx import numpy_helper
 
 from onnx_gate.runtimes.base import Array
 
@@ -38,7 +36,7 @@ class Edit:
 
 
 def applied(model: onnx.ModelProto, edit: Edit) -> onnx.ModelProto:
-    """Return a copy of a model with the change made."""
+    """Return a copy of a model with the change made, but for the values of ``tensors``."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     nodes = list(copy.graph.node)
@@ -50,7 +48,4 @@ def applied(model: onnx.ModelProto, edit: Edit) -> onnx.ModelProto:
             new.input[:] = [edit.renamed.get(name, name) for name in each.input]
             new.output[:] = [edit.renamed.get(name, name) for name in each.output]
     copy.graph.node.extend(edit.appended)
-    for name, array in edit.tensors.items():
-        stored = numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
-        copy.graph.initializer.append(stored)
     return copy

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from onnx_gate.audit.edit import Edit
-from onnx_gate.audit.files import WEIGHTS
+from onnx_gate.audit.files import is_large
 from onnx_gate.audit.trial import Bench, Trial
 from onnx_gate.numerics.precision import eps_of
 from onnx_gate.numerics.scaled import scale_error
@@ -24,7 +24,6 @@ from onnx_gate.verify.asked import Asked
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.judge.judgement import is_floating
 from onnx_gate.verify.reference.evaluate import Evaluator
-from onnx_gate.verify.reference.float64 import DOUBLED_BYTES
 
 By = Literal["float64", "runtime"]
 
@@ -42,7 +41,7 @@ class Effects:
 
     def __init__(self, bench: Bench, original: Path) -> None:
         self._bench, self._path = bench, original
-        self._large = (original.parent / WEIGHTS).stat().st_size > DOUBLED_BYTES
+        self._large = is_large(original.parent)
         self._evaluator: Evaluator | None = None
         self._wide: dict[str, tuple[Array, ...]] = {}
         self._own: dict[str, float] = {}

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 import onnx
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, set_external_data
 
 from onnx_gate.audit.edit import Edit, applied
+from onnx_gate.runtimes.base import Array
+from onnx_gate.verify.reference.float64 import DOUBLED_BYTES
 
 WEIGHTS = "weights.data"
 CHANGED = "changed.data"
@@ -49,12 +51,27 @@ def write_faulty(original: onnx.ModelProto, edit: Edit, folder: Path) -> Path:
     """Write a graph with a fault beside the weights of the original; return its path."""
     model = applied(original, edit)
     with open(folder / CHANGED, "wb") as file:
-        for tensor in model.graph.initializer:
-            if tensor.name in edit.tensors:
-                _move_out(tensor, file, folder)
+        for name, array in edit.tensors.items():
+            model.graph.initializer.append(_stored(name, array, file))
     path = folder / FAULTY
     onnx.save_model(model, str(path))
     return path
+
+
+def is_large(folder: Path) -> bool:
+    """Return whether the weights of an audit are more than is kept, or computed with, twice."""
+    return (folder / WEIGHTS).stat().st_size > DOUBLED_BYTES
+
+
+def _stored(name: str, array: Array, file: BinaryIO) -> TensorProto:
+    """Return a tensor whose values lie in ``file`` where they are many."""
+    if array.nbytes < SMALL_BYTES:
+        return numpy_helper.from_array(array, name)
+    tensor = TensorProto()
+    tensor.name, tensor.dims[:] = name, array.shape
+    tensor.data_type = helper.np_dtype_to_tensor_dtype(array.dtype)
+    _append(tensor, file, array.nbytes, lambda: array.tofile(file))
+    return tensor
 
 
 def _move_out(tensor: TensorProto, file: BinaryIO, folder: Path) -> None:

@@ -80,8 +80,16 @@ class Graph:
 
     def array(self, name: str) -> Array:
         """Return a copy of a constant."""
-        tensor = TensorProto()
-        tensor.CopyFrom(self._constants[name])
+        tensor = self._constants[name]
+        if tensor.data_location == TensorProto.EXTERNAL:
+            stored = {each.key: each.value for each in tensor.external_data}
+            dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
+            count, offset = self.count(name), int(stored["offset"])
+            if count * dtype.itemsize == int(stored["length"]):  # else elements share bytes
+                flat: Array = np.fromfile(
+                    self._folder / stored["location"], dtype, count, offset=offset
+                )
+                return flat.reshape(tuple(tensor.dims))
         array: Array = numpy_helper.to_array(tensor, base_dir=str(self._folder)).copy()
         return array
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from onnx_gate.audit.edit import Feed
+from onnx_gate.audit.files import is_large
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.numerics.scaled import scale_error
@@ -26,6 +27,7 @@ from onnx_gate.verify.context import today
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.sessions import Sessions, without_optimisations
 
+_PACKING_OFF = "session.disable_prepacking"
 Answers = dict[tuple[str, str], list[Array]]
 
 
@@ -72,16 +74,27 @@ class Watched:
 
 
 class Bench:
-    """The cases of a model, PyTorch's answers, and the original's, for any number of trials."""
+    """The cases of a model, PyTorch's answers, and the original's, for any number of trials.
+
+    Sessions have the options of a run, with one exception. ONNX Runtime copies the weights of
+    products into the layout of its kernels when it opens a file, which takes longer than the few
+    cases of a trial, and as much memory again. Large weights it is asked to read where they lie in
+    the file that all sessions share, unless the original does not pass so.
+    """
 
     def __init__(self, checker: Checker, answered: Sequence[tuple[Case, Asked]]) -> None:
         self.checker = checker
         self.answered = [(c, a) for c, a in answered if not c.advice]
         self.original: Answers = {}
+        self._packed = False
 
     def learn(self, path: Path) -> Trial:
         """Try the original, and remember what it answers."""
-        return self._try(path, None, self.original)
+        trial = self._try(path, None, self.original)
+        if not trial.survived and is_large(path.parent):
+            self._packed = True
+            trial = self._try(path, None, self.original)
+        return trial
 
     def trial(self, path: Path, feed: Feed | None = None) -> Trial:
         """Try a faulty model, or a fault of what the original is fed."""
@@ -92,9 +105,10 @@ class Bench:
         moved: dict[str, float] = {}
         for runtime, answered in self._plan():
             label, clock = runtime.label, self.checker.clock
+            opened = runtime if self._packed or not is_large(path.parent) else _unpacked(runtime)
             try:
-                with Sessions(path, (runtime,), self.checker.threads, clock) as sessions:
-                    watched = Watched(sessions[label], feed)
+                with Sessions(path, (opened,), self.checker.threads, clock) as sessions:
+                    watched = Watched(sessions.pop(opened.label), feed)
                     sessions[label] = watched
                     for case, asked in answered:
                         checks = self.checker.recheck(case, asked, sessions)
@@ -122,6 +136,13 @@ class Bench:
         plan = [(runtime, self.answered) for runtime in runtimes]
         plain = without_optimisations(runtimes)
         return [*plan, *([(plain, self.answered[:1])] if plain is not None else [])]
+
+
+def _unpacked(runtime: RuntimeSpec) -> RuntimeSpec:
+    """Return a runtime that leaves weights as they lie in the file, where it can."""
+    if runtime.name != "onnxruntime" or runtime.provider not in (None, "cpu"):
+        return runtime
+    return replace(runtime, session_options={_PACKING_OFF: "1", **runtime.session_options})
 
 
 def _ended(check: Check, digest: str, moved: Mapping[str, float]) -> Trial:

@@ -74,6 +74,8 @@ def test_a_fault_leaves_a_valid_graph_with_another_answer(
             assert first.SerializeToString(deterministic=True) == second.SerializeToString(
                 deterministic=True
             )
+            for name, array in edit.tensors.items():
+                np.testing.assert_array_equal(array, again.tensors[name])
             assert edit.in_graph != (edit.feed is not None)
             path = write_faulty(graph.model, edit, folder) if edit.in_graph else folder / ORIGINAL
             onnx.checker.check_model(str(path))

@@ -71,38 +71,44 @@ def _next_alike(graph: Graph, index: int, operand: int) -> tuple[int, int] | Non
 def _changed(
     words: str, change: Callable[[Array, float, np.random.Generator], Array]
 ) -> Callable[[Graph, Site, np.random.Generator], Edit]:
-    """Return an edit that changes a constant as an array of float64."""
+    """Return an edit that changes a constant; what becomes of it in between may be wider."""
 
     def edit(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
         array = graph.array(graph.nodes[site.index].input[site.operand])
         with np.errstate(all="ignore"):
-            new = change(array.astype(np.float64), site.size, random)
+            new = change(array, site.size, random)
         return replaced(graph, site, new, words.format(size=site.size))
 
     return edit
 
 
 def _noise(array: Array, size: float, random: np.random.Generator) -> Array:
-    changed: Array = array * (1 + size * random.standard_normal(array.shape))
+    # In place: one weight may be a large part of what the machine has.
+    changed: Array = random.standard_normal(array.shape)
+    changed *= size
+    changed += 1
+    changed *= array
     return changed
 
 
 def element_off(array: Array, size: float, random: np.random.Generator) -> Array:
     """Return a copy with one element larger by the share ``size``."""
-    copy = array.copy()
-    copy.flat[int(random.integers(array.size))] *= 1 + size
-    return copy
+    return _times(array, int(random.integers(array.size)), 1 + size)
 
 
 def _largest_clipped(array: Array, size: float, random: np.random.Generator) -> Array:
+    return _times(array, int(np.abs(array).argmax()), size)
+
+
+def _times(array: Array, index: int, factor: float) -> Array:
     copy = array.copy()
-    copy.flat[int(np.abs(array).argmax())] *= size
+    copy.flat[index] = float(copy.flat[index]) * factor
     return copy
 
 
 def _round_trip(dtype: Any) -> Callable[[Array, float, np.random.Generator], Array]:
     def change(array: Array, size: float, random: np.random.Generator) -> Array:
-        narrow: Array = array.astype(dtype).astype(np.float64)
+        narrow: Array = array.astype(dtype)
         return narrow
 
     return change
@@ -111,8 +117,10 @@ def _round_trip(dtype: Any) -> Callable[[Array, float, np.random.Generator], Arr
 def _to_levels(array: Array, size: float, random: np.random.Generator) -> Array:
     """Return the nearest of ``size`` levels that are even around zero, one scale a tensor."""
     step = float(np.abs(array).max()) / (size // 2) or 1.0
-    rounded: Array = np.round(array / step) * step
-    return rounded
+    levels: Array = np.divide(array, step, dtype=np.float64)
+    np.round(levels, out=levels)
+    levels *= step
+    return levels
 
 
 def _without_channel(array: Array, size: float, random: np.random.Generator) -> Array:
