@@ -29,10 +29,12 @@ from onnx_gate.report.audit import Audit, ManifestChange, Mutant, Share, Site
 from onnx_gate.report.io import to_message
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.checks import Checker
-from onnx_gate.verify.context import MUTANT, AuditRequest
+from onnx_gate.verify.context import BEGUN, MUTANT, AuditRequest
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.source_lines import of_node, own_source
 
+# What the trial of changes for a survivor is remembered under, where it has ended a process.
+_CHANGES = "changes"
 Emit = Callable[[dict[str, Any]], None]
 
 
@@ -59,7 +61,7 @@ def audit(
     inputs = _inputs(checker)
     graph = Graph(original, folder, inputs, _sizes(original, inputs, checker.spec.dims))
     every = candidates(graph, CATALOGUE, request.seed)
-    desk = _Desk(graph, bench, folder, exported, request, _digest(folder, bench))
+    desk = _Desk(graph, bench, folder, exported, request, _digest(folder, bench), emit)
     mutants: list[Mutant] = []
     counted, resumed = 0, 0
     wanted = request.sample or len(every)
@@ -105,14 +107,15 @@ class _Desk:
     exported: Exported
     request: AuditRequest
     model: str
+    emit: Emit
 
     def __post_init__(self) -> None:
         self._effects = Effects(self.bench, self.folder / ORIGINAL)
         self._lines = {name: n for n in self.exported.proto.graph.node for name in n.output}
 
-    def key(self, candidate: Candidate) -> str:
+    def key(self, candidate: Candidate, *of: str) -> str:
         """What the fate of a fault depends on."""
-        parts = (self.model, candidate.id, self.request.seed)
+        parts = (self.model, candidate.id, self.request.seed, *of)
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def mutant(self, candidate: Candidate) -> tuple[Mutant, bool]:
@@ -125,6 +128,7 @@ class _Desk:
         if edit.same:
             return about.model_copy(update={"fate": "equivalent", "by": "same"}), False
         faulty = self._written(edit)
+        self._begin(self.key(candidate), about)
         trial = self.bench.trial(faulty, edit.feed)
         about = about.model_copy(update={"answers": trial.digest})
         return self._judged(about, candidate, edit, faulty, trial), False
@@ -134,14 +138,22 @@ class _Desk:
     ) -> tuple[list[Mutant], tuple[ManifestChange, ...]]:
         """Return the survivors with the change that catches each, and the changes."""
 
+        keys = {each.id: self.key(every[each.id], _CHANGES) for each in mutants}
+        survivors = [
+            mutant
+            for mutant in mutants
+            if mutant.fate == "survived" and keys[mutant.id] not in self.request.known
+        ]
+        about = {mutant.id: mutant for mutant in survivors}
+
         def faulty(survivor: str) -> tuple[Path, Edit]:
             candidate = every[survivor]
+            self._begin(keys[survivor], about[survivor])
             edit = candidate.fault.seed(self.graph, candidate.site, self.request.seed)
             return self._written(edit), edit
 
         proposals = Proposals(self.bench, self.folder / ORIGINAL)
-        survivors = [mutant.id for mutant in mutants if mutant.fate == "survived"]
-        by = proposals.catch(survivors, faulty, deadline)
+        by = proposals.catch(list(about), faulty, deadline)
         changes = tuple(
             ManifestChange(
                 key=change.key,
@@ -152,6 +164,10 @@ class _Desk:
             for number, change in enumerate(proposals.taken)
         )
         return [m.model_copy(update={"change": by.get(m.id)}) for m in mutants], changes
+
+    def _begin(self, key: str, about: Mutant) -> None:
+        """Say what is tried next: should that end the process, another one goes on behind it."""
+        self.emit({"kind": BEGUN, "key": key, "mutant": to_message(about)})
 
     def _written(self, edit: Edit) -> Path:
         if not edit.in_graph:

@@ -21,14 +21,33 @@ _KEY = 64
 
 
 class Journal:
-    """The journals of all models in one folder; one that cannot be written remembers nothing."""
+    """The journals of all models in one folder; one that cannot be written remembers no more than
+    which faults have ended their process in this call."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
+        self._begun: dict[str, Mapping[str, Any]] = {}
+        self._fatal: dict[str, dict[str, Mapping[str, Any]]] = {}
+
+    def begin(self, model: str, message: Mapping[str, Any]) -> None:
+        """Remember which fault is being tried."""
+        self._begun[model] = message
+
+    def ended(self, model: str, reason: str | None) -> bool:
+        """Take the fault that was being tried when its process ended, ``reason`` says how, for one
+        that the runtime refuses; return whether there was one. No reason: it ended as it should."""
+        begun = self._begun.pop(model, {})
+        key, mutant = begun.get("key"), begun.get("mutant")
+        if reason is None or not isinstance(key, str) or not isinstance(mutant, dict):
+            return False
+        refused = {**mutant, "fate": "refused", "reason": reason}
+        self._fatal.setdefault(model, {})[key[:_KEY]] = refused
+        self.add(model, {"key": key, "mutant": refused})
+        return True
 
     def read(self, model: str) -> dict[str, Mapping[str, Any]]:
         """Return what is known of a model's faults, by key."""
-        known: dict[str, Mapping[str, Any]] = {}
+        known = dict(self._fatal.get(model, {}))
         with suppress(OSError):
             path = self._path(model)
             if path is None or path.stat().st_size > MAX_BYTES:
@@ -43,6 +62,7 @@ class Journal:
         """Remember what a worker says of one fault."""
         path = self._path(model)
         key, mutant = message.get("key"), message.get("mutant")
+        self._begun.pop(model, None)
         if path is None or not isinstance(key, str) or not isinstance(mutant, dict):
             return
         line = json.dumps({"key": key[:_KEY], "mutant": mutant}, ensure_ascii=True)

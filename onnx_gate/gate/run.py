@@ -40,7 +40,7 @@ from onnx_gate.report.times import timed_line
 from onnx_gate.report.verdict import count, overall
 from onnx_gate.text import plain
 from onnx_gate.verify.checkpoint_files import checkpoint_files
-from onnx_gate.verify.context import AUDIT_TIMES, MUTANT, AuditRequest, Context, today
+from onnx_gate.verify.context import AUDIT_TIMES, BEGUN, MUTANT, AuditRequest, Context, today
 from onnx_gate.workers import tracebacks
 from onnx_gate.workers.admission import expectation
 from onnx_gate.workers.launch import Launch, own_folder
@@ -150,27 +150,28 @@ def run(
         tasks = _Tasks(
             manifest, options, layout, cache, known, history.or_else(known.history), journal
         )
-        wanted = []
-        for spec in specs:
-            if spec.name not in models.results:
+        asked = [spec for spec in specs if spec.name not in models.results]
+        while asked:
+            wanted = []
+            for spec in asked:
                 try:
                     wanted.append(tasks.of(spec, threads))
                 except OSError as error:
                     models.ended(spec.name, _not_started(error))
-        if wanted:
-            cache.watch()
-            asked = [spec for spec in specs if spec.name not in models.results]
-            with services.running(asked, options.launch) as launch:
-                run_tasks(
-                    wanted,
-                    WORKER,
-                    jobs=jobs,
-                    on_event=models.reported,
-                    preload=PRELOAD,
-                    on_start=models.started,
-                    on_end=models.ended,
-                    launch=launch,
-                )
+            if wanted:
+                cache.watch()
+                with services.running(asked, options.launch) as launch:
+                    run_tasks(
+                        wanted,
+                        WORKER,
+                        jobs=jobs,
+                        on_event=models.reported,
+                        preload=PRELOAD,
+                        on_start=models.started,
+                        on_end=models.ended,
+                        launch=launch,
+                    )
+            asked, models.unfinished = models.unfinished, []
     except KeyboardInterrupt:
         interrupted = True
         lost = _unverified(codes.OG506, "interrupted before this model had a verdict")
@@ -221,6 +222,8 @@ class _Models:
         self.results: dict[str, ModelResult] = dict(known.results)
         self.environment: dict[str, Any] = dict(known.environment)
         self.notes: list[str] = []
+        self.unfinished: list[ModelSpec] = []
+        self._seconds: dict[str, float] = {}
         self._specs = {spec.name: spec for spec in specs}
         self._options = options
         self._layout = layout
@@ -241,6 +244,8 @@ class _Models:
         self._cache.heard()
         if message.get("kind") == "stage":
             self._progress.stage(name, str(message.get("name", ""))[:40])
+        elif message.get("kind") == BEGUN:
+            self._journal.begin(name, message)
         elif message.get("kind") == MUTANT:
             self._journal.add(name, message)
         elif message.get("kind") == tracebacks.KIND and self._options.traceback:
@@ -248,7 +253,18 @@ class _Models:
             self._tracebacks[name] = tuple(lines[-_TRACE_LINES:])
 
     def ended(self, name: str, outcome: Outcome) -> None:
-        """The worker of a model is gone: its result stands, whatever tidying up comes to."""
+        """The worker of a model is gone: its result stands, whatever tidying up comes to.
+
+        Unless a fault of its audit has ended it: then the audit goes on behind that, in another
+        worker, as long as there is time left for it.
+        """
+        fatal = self._journal.ended(name, None if outcome.end == "done" else outcome.detail)
+        self._seconds[name] = self._seconds.get(name, 0.0) + outcome.seconds
+        spec = self._specs[name]
+        if fatal and self._seconds[name] < AUDIT_TIMES * spec.timeout:
+            remove_tree(self._layout.model(name))
+            self.unfinished.append(spec)
+            return
         log = self._layout.log(name).relative_to(self._layout.output).as_posix()
         self.results[name] = result_of(self._specs[name], outcome, log)
         for message in outcome.messages:

@@ -26,6 +26,9 @@ def today() -> datetime.date:
 MUTANT = "mutant"
 """The kind of the message that says what became of one fault of an audit."""
 
+BEGUN = "begun"
+"""The kind of the message that says which fault is tried next: its graph may end the process."""
+
 AUDIT_TIMES = 6.0
 """How many times its timeout a model may take where it is audited: all its cases again and again."""
 

@@ -17,10 +17,11 @@ from onnx_gate.report.audit import Audit, Share
 from onnx_gate.report.io import read_report
 from onnx_gate.report.model import ModelResult
 from onnx_gate.verify.context import AuditRequest
-from tests.support.gate import gate
+from tests.support.gate import ROOT, gate
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
 
+FAULTY = ROOT / "tests" / "support" / "faulty_engines"
 MODELS = """\
 import torch
 from torch import nn
@@ -148,6 +149,29 @@ def test_an_interrupted_audit_goes_on_where_it_was(tmp_path: Path) -> None:
     assert anew.resumed == 0
     same = [m.model_copy(update={"change": None}) for m in after.mutants[: len(anew.mutants)]]
     assert [m.model_copy(update={"change": None}) for m in anew.mutants] == same
+
+
+def test_a_fault_that_ends_its_process_is_refused_and_the_audit_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "models.py").write_text(
+        "import torch\nfrom torch import nn\ndef build():\n    torch.manual_seed(0)\n"
+        "    return nn.Sequential(nn.Linear(3, 3), nn.Softmax(-1)).eval()\n"
+    )
+    (tmp_path / "onnx-gate.yml").write_text(
+        "version: 1\nmodels:\n  net: {model: 'models.py:build', runtimes: [fragile],"
+        " inputs: {input: 'float32[batch, 3]'}}\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(FAULTY))
+    done = gate("audit", "--sample", "0", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    made = audit_of(tmp_path, "net")
+    fatal = [mutant for mutant in made.fate("refused") if "SIGSEGV" in mutant.reason]
+    assert {mutant.fault for mutant in fatal} == {"axis"}
+    assert len(made.mutants) == made.sites
+    # What was tried before is not tried again in the second process, and more after it.
+    tried = [mutant.id for mutant in made.mutants]
+    assert made.resumed == tried.index(fatal[-1].id) + 1 < made.sites
 
 
 def test_a_model_that_does_not_pass_is_not_audited(tmp_path: Path) -> None:
