@@ -13,7 +13,7 @@ TITLES: Mapping[Blame, str] = {
     "capture": "Capture",
     "exporter": "The exporter",
     "optimiser": "ONNX Runtime's optimiser",
-    "kernel": "A kernel of ONNX Runtime",
+    "kernel": "A kernel of {engine}",
     "stale artifact": "A stale file",
     "conversion": "The conversion",
     "reduced precision": "Reduced precision",
@@ -25,7 +25,7 @@ MEANINGS: Mapping[Blame, str] = {
     "capture": "what was captured of the module is not what the module computes.",
     "exporter": "the graph computes something else than the program that it was made from.",
     "optimiser": "the graph agrees with {against} until ONNX Runtime optimises it.",
-    "kernel": "the graph is right, and ONNX Runtime computes it wrongly.",
+    "kernel": "the graph is right, and {engine} computes it wrongly.",
     "stale artifact": "a fresh export agrees with {against}, and the committed file does not.",
     "conversion": "the file computes something else than the one that it is held against.",
     "reduced precision": "the file computes in fewer bits than the model, and this is what it costs.",
@@ -45,22 +45,21 @@ def sentence(diagnosis: Diagnosis) -> str:
 
 def title(diagnosis: Diagnosis) -> str:
     """Return whom the diagnosis blames."""
-    return _of_engine(TITLES[diagnosis.blame], diagnosis)
+    return worded(TITLES[diagnosis.blame], diagnosis)
 
 
 def meaning(diagnosis: Diagnosis) -> str:
     """Return what the blame means."""
     if diagnosis.blame == "undecided" and not diagnosis.evidence:
         return "no experiment was made."
-    return _of_engine(MEANINGS[diagnosis.blame], diagnosis).format(against=diagnosis.against)
+    return worded(MEANINGS[diagnosis.blame], diagnosis)
 
 
-def _of_engine(text: str, diagnosis: Diagnosis) -> str:
-    """Return a text with the name of the runtime whose kernel it is about."""
+def worded(text: str, diagnosis: Diagnosis) -> str:
+    """Return a text with the names of the side that is right and of the engine that is not."""
     engine = diagnosis.runtime.partition(":")[0]
-    if diagnosis.blame != "kernel" or engine == "onnxruntime":
-        return text
-    return text.replace("ONNX Runtime", plain(engine, 40))
+    name = "ONNX Runtime" if engine == "onnxruntime" else plain(engine, 40)
+    return text.format(against=diagnosis.against, engine=name)
 
 
 def deciding(diagnosis: Diagnosis) -> Evidence | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from onnx_gate.findings import CATALOGUE, codes
 from onnx_gate.findings.finding import ErrorKind, Finding
-from onnx_gate.report import locations, precision, summary
+from onnx_gate.report import diagnosed, locations, precision, summary
 from onnx_gate.report.coverage import coverage, relative
 from onnx_gate.report.diagnosis import Blame, Diagnosis
 from onnx_gate.report.locations import Location
@@ -40,7 +40,7 @@ _CAUSES: Mapping[Blame, str] = {
     "capture": "what was captured of the module is not what it computes",
     "exporter": "the exporter wrote another computation",
     "optimiser": "ONNX Runtime's optimiser changes what is computed",
-    "kernel": "a kernel of ONNX Runtime is wrong",
+    "kernel": "a kernel of {engine} is wrong",
     "stale artifact": "the committed file is not what the model exports to",
     "conversion": "the file computes something else than the one that it was made from",
     "reduced precision": "the file computes in fewer bits",
@@ -52,7 +52,7 @@ _ACTIONS: Mapping[Blame, str] = {
     "capture": "Write that line so that nothing of the inputs is decided while it is exported.",
     "exporter": "Write that line with other operators, or export with another exporter.",
     "optimiser": "Switch that optimisation off where the model is served.",
-    "kernel": "Write that line with other operators, and report the reproduction to ONNX Runtime.",
+    "kernel": "Write that line with other operators, and report the reproduction to {engine}.",
     "stale artifact": "Export the file anew and commit it.",
     "conversion": "Leave that node out of what the tool changes, or name a tolerance that you can "
     "stand for.",
@@ -230,14 +230,14 @@ def _reason(diagnosis: Diagnosis | None, finding: Finding | None) -> tuple[str, 
         return "", entry.title if entry is not None else plain(finding.message, _TEXT), remedy
     if diagnosis is None:
         return "", "", ""
-    why = _CAUSES[diagnosis.blame].format(against=diagnosis.against)
+    why = diagnosed.worded(_CAUSES[diagnosis.blame], diagnosis)
     if diagnosis.fused_by:
         why += f" ({plain(diagnosis.fused_by, _NAME)})"
     node = diagnosis.node
     if node is not None:
         inside = f" in {plain(node.module, _NAME)}" if node.module else ""
         why += f", first wrong at {plain(node.op_type, 40)}{inside}"
-    return "", why, _ACTIONS[diagnosis.blame]
+    return "", why, diagnosed.worded(_ACTIONS[diagnosis.blame], diagnosis)
 
 
 def _remedy(code: str) -> str:

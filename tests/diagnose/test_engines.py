@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import shutil
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +17,13 @@ from onnx_gate.report.side_by_side import cell, runtimes
 from tests.support.gate import ROOT, gate, run_few
 
 FAULTY = ROOT / "tests" / "support" / "faulty_engines"
-ENGINES = {"openvino": "openvino", "opencv": "cv2", "mnn": "MNN", "ncnn": "ncnn"}
+ENGINES = {
+    "openvino": "openvino",
+    "opencv": "cv2",
+    "mnn": "MNN",
+    "ncnn": "ncnn",
+    "litert": "ai_edge_litert",
+}
 MODELS = """
 import torch
 from torch import nn
@@ -24,13 +32,19 @@ def sloped():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(8, 16), nn.ELU(0.7), nn.Linear(16, 4)).eval()
 """
-ENTRY = 'model: "models.py:sloped", inputs: {input: "float32[batch, 8]"}, '
+# Of one size: what converts for fixed sizes does so once.
+ENTRY = 'model: "models.py:sloped", inputs: {input: "float32[2, 8]"}, '
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-def installed(name: str) -> bool:
-    return find_spec(ENGINES[name]) is not None
+def lacking(name: str) -> str:
+    """Return what an engine needs here, nothing where it is there."""
+    if find_spec(ENGINES[name]) is None:
+        return f"{name} is not installed: pip install 'onnx-gate[{name}]'"
+    if name == "litert" and shutil.which("onnx2tf") is None:
+        return "onnx2tf, which converts for litert, is not on the PATH"
+    return ""
 
 
 @pytest.fixture
@@ -42,7 +56,7 @@ def with_faulty(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def folder(once: Callable[..., Path], with_faulty: None) -> Path:
     """Verify the model alone, beside other engines, and with each of these made faulty."""
-    right = ["onnxruntime", *filter(installed, ENGINES)]
+    right = ["onnxruntime", *itertools.filterfalse(lacking, ENGINES)]
     entries = {
         "alone": ENTRY + "runtimes: [onnxruntime]",
         "beside": ENTRY + f"runtimes: [{', '.join(right)}]",
@@ -74,8 +88,8 @@ def test_a_second_engine_costs_no_second_export_and_no_second_pass(
 def test_a_fault_of_one_engine_is_blamed_on_it_and_its_node_is_named(
     name: str, request: pytest.FixtureRequest
 ) -> None:
-    if not installed(name):
-        pytest.skip(f"{name} is not installed: pip install 'onnx-gate[{name}]'")
+    if lacking(name):
+        pytest.skip(lacking(name))
     folder: Path = request.getfixturevalue("folder")
     report = read_report(folder / "onnx-gate-report" / "report.json")
     model = next(each for each in report.models if each.name == f"{name}-fault")

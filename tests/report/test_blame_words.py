@@ -13,9 +13,9 @@ from tests.support.report.reports import check
 from tests.support.report.scenes import model, whole
 
 
-def blamed(blame: Blame, *, file: bool) -> Report:
+def blamed(blame: Blame, *, file: bool, runtime: str = "onnxruntime") -> Report:
     diagnosis = Diagnosis(
-        runtime="onnxruntime",
+        runtime=runtime,
         case="edges/zeros",
         output="logits",
         blame=blame,
@@ -37,3 +37,10 @@ def test_every_blame_has_its_words(blame: Blame) -> None:
         text = render(blamed(blame, file=True))
         if render is not sarif.render:  # its rules are described for all runs
             assert "PyTorch" not in text, render.__module__
+
+
+def test_a_kernel_is_that_of_the_engine_that_diverged() -> None:
+    for render in (terminal.render, markdown.render, html.render, junit.render):
+        text = render(blamed("kernel", file=False, runtime="mnn[precision=low]"))
+        assert "ONNX Runtime" not in text, render.__module__
+        assert "mnn" in text, render.__module__

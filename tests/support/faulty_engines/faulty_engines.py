@@ -63,3 +63,7 @@ class Mnn(_Faulty):
 
 class Ncnn(_Faulty):
     engine = "ncnn"
+
+
+class LiteRt(_Faulty):
+    engine = "litert"
