@@ -93,7 +93,7 @@ class Browser:
         page.media(dark=dark)
         return page
 
-    def _keep(self, event: Mapping[str, Any] | None) -> None:
+    def _keep(self, _: Chromium, event: Mapping[str, Any] | None) -> None:
         if event is not None:
             with self._arrived:
                 self.events.append(event)

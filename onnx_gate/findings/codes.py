@@ -153,6 +153,7 @@ OG309 = Code("OG309", ("note",), about_file=True)
 OG310 = Code("OG310", kinds=("crashed",))
 OG320 = Code("OG320", ("note",), about_file=True)
 OG321 = Code("OG321", kinds=("crashed",))
+OG326 = Code("OG326", ("note",))
 
 # Verdicts.
 OG401 = Code("OG401", ("warning",))

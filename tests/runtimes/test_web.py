@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +37,61 @@ WASM = RuntimeSpec("web", "wasm")
 WEBGPU = RuntimeSpec("web", "webgpu")
 
 
+ENDLESS_KERNEL = """
+export * from "./ort.webgpu.bundle.min.mjs";
+import { InferenceSession as original, env } from "./ort.webgpu.bundle.min.mjs";
+
+const code = `
+@group(0) @binding(0) var<storage, read_write> values: array<u32>;
+@compute @workgroup_size(1) fn main() {
+  loop { values[0] = values[0] + 2u; if (values[0] == 1u) { break; } }
+}`;
+
+async function run() {
+  const device = await env.webgpu.device;
+  const module = device.createShaderModule({ code });
+  const pipeline = device.createComputePipeline({ layout: "auto", compute: { module } });
+  const buffer = device.createBuffer({ size: 4, usage: GPUBufferUsage.STORAGE });
+  const layout = pipeline.getBindGroupLayout(0);
+  const entries = [{ binding: 0, resource: { buffer } }];
+  const encoder = device.createCommandEncoder();
+  const pass = encoder.beginComputePass();
+  pass.setPipeline(pipeline);
+  pass.setBindGroup(0, device.createBindGroup({ layout, entries }));
+  pass.dispatchWorkgroups(1);
+  pass.end();
+  device.queue.submit([encoder.finish()]);
+  await device.queue.onSubmittedWorkDone();
+}
+
+const create = async (...words) => Object.assign(await original.create(...words), { run });
+export const InferenceSession = { create };
+"""
+ENDLESS = RuntimeSpec("web", "webgpu", options={"module": "endless.mjs"})
+
+
 @pytest.fixture(scope="module")
-def browser() -> Iterator[service.BrowserService]:
-    """One browser for the sessions of this process."""
-    running = service.BrowserService()
-    os.environ.update(running.variables)
-    yield running
-    for name in running.variables:
-        del os.environ[name]
-    running.close()
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.BrowserService]:
+    """One browser for the sessions of this process; the package has an endless kernel besides."""
+    folder = linked_package(tmp_path_factory.mktemp("package"))
+    (folder / "dist" / "endless.mjs").write_text(ENDLESS_KERNEL)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(package.VARIABLE, str(folder))
+        running = service.BrowserService()
+        for name, value in running.variables.items():
+            patch.setenv(name, value)
+        yield running
+        running.close()
+
+
+def linked_package(folder: Path) -> Path:
+    """Make a package of links to the installed one's files."""
+    original = package.find_package().dist
+    (folder / "dist").mkdir()
+    shutil.copy(original.parent / "package.json", folder)
+    for file in original.iterdir():
+        (folder / "dist" / file.name).symlink_to(file)
+    return folder
 
 
 Open = Callable[..., Session]
@@ -182,17 +229,28 @@ def test_a_page_that_crashes_is_its_sessions_error_alone(
     assert len(first.run(x)) == len(open_web(path).run(x)) == 2
 
 
-ENDLESS = """
+LOAD_AND_RUN = """
 import sys
 import numpy as np
 from pathlib import Path
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.web.runtime import WebRuntime
 
-session = WebRuntime().open(Path(sys.argv[1]), RuntimeSpec("web", "wasm"), 1)
+spec = RuntimeSpec("web", sys.argv[2], options=dict(each.split("=") for each in sys.argv[3:]))
+session = WebRuntime().open(Path(sys.argv[1]), spec, 1)
 print("open", flush=True)
-session.run({"x": np.ones(2, np.float32)})
+session.run({"x": np.ones(session.inputs[0].shape[-1:], np.float32)})
 """
+
+
+def process_of_a_model(*arguments: str) -> subprocess.Popen[str]:
+    """Return the process of a model that has its session open and is about to run it."""
+    model = subprocess.Popen(
+        [sys.executable, "-c", LOAD_AND_RUN, *arguments], stdout=subprocess.PIPE, text=True
+    )
+    assert model.stdout is not None
+    assert model.stdout.readline() == "open\n"
+    return model
 
 
 def test_a_page_that_hangs_ends_with_the_process_of_its_model(
@@ -215,22 +273,76 @@ def test_a_page_that_hangs_ends_with_the_process_of_its_model(
         {"count": np.array(10**12), "true": np.array(True)},
     )
     before = set(renderers(browser.pid))
-    model = subprocess.Popen(
-        [sys.executable, "-c", ENDLESS, str(path)], stdout=subprocess.PIPE, text=True
-    )
-    assert model.stdout is not None
-    assert model.stdout.readline() == "open\n"
-    pages = set(renderers(browser.pid)) - before
-    wait_until(lambda: any(page.cpu_times().user > 1 for page in pages))
-    busy = max(pages, key=lambda page: page.cpu_times().user)
+    model = process_of_a_model(str(path), "wasm")
+    page = busiest(lambda: set(renderers(browser.pid)) - before)
     model.kill()
     model.communicate()
-    wait_until(lambda: busy not in renderers(browser.pid))
+    wait_until(lambda: page not in renderers(browser.pid))
+
+
+def test_a_dead_gpu_process_is_the_error_of_the_model_alone_that_ends_it_again(
+    browser: service.BrowserService, open_web: Open, tmp_path: Path
+) -> None:
+    path = matmul(tmp_path / "m.onnx")
+    x = {"x": np.ones((1, 4), np.float32)}
+    fatal, other = open_web(path, ENDLESS), open_web(path, WEBGPU)
+    with ThreadPoolExecutor() as threads:
+        ended = threads.submit(fatal.run, x)
+        first = busiest(lambda: gpu_processes(browser.pid))
+        repeated = threads.submit(other.run, x)
+        first.kill()
+        np.testing.assert_array_equal(repeated.result()[0], [[18, 22, 26]])
+        busiest(lambda: set(gpu_processes(browser.pid)) - {first}).kill()
+        with pytest.raises(
+            GateError, match=r"GPU process .* again, in a browser of its own"
+        ) as error:
+            ended.result()
+    assert error.value.code == "OG321"
+    assert len(other.run(x)) == len(open_web(path, WEBGPU).run(x)) == 2
+    assert "OG326" in {finding.code for finding in other.findings}  # type: ignore[attr-defined]
+
+
+def test_nobody_waits_for_the_kernel_of_a_model_that_was_stopped(
+    browser: service.BrowserService, open_web: Open, tmp_path: Path
+) -> None:
+    path = matmul(tmp_path / "m.onnx")
+    other = open_web(path, WEBGPU)
+    model = process_of_a_model(str(path), "webgpu", "module=endless.mjs")
+    stuck = busiest(lambda: gpu_processes(browser.pid))
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(other.run, {"x": np.ones((1, 4), np.float32)})
+        model.kill()
+        model.communicate()
+        np.testing.assert_array_equal(waiting.result()[0], [[18, 22, 26]])
+    assert stuck not in gpu_processes(browser.pid)
+
+
+def gpu_processes(pid: int) -> list[psutil.Process]:
+    return processes_of("gpu-process", pid)
 
 
 def renderers(pid: int) -> list[psutil.Process]:
+    return processes_of("renderer", pid)
+
+
+def processes_of(kind: str, pid: int) -> list[psutil.Process]:
     family = psutil.Process(pid).children(recursive=True)
-    return [p for p in family if "--type=renderer" in _command(p)]
+    return [process for process in family if f"--type={kind}" in _command(process)]
+
+
+def busiest(processes: Callable[[], Iterable[psutil.Process]]) -> psutil.Process:
+    """Wait for one that has computed for a second, and return it."""
+    busy: list[psutil.Process] = []
+
+    def look() -> bool:
+        for process in processes():
+            with suppress(psutil.Error):
+                if process.cpu_times().user > 1:
+                    busy.append(process)
+        return bool(busy)
+
+    wait_until(look)
+    return busy[0]
 
 
 def _command(process: psutil.Process) -> list[str]:
@@ -303,15 +415,11 @@ def test_one_browser_serves_all_models_and_a_wrong_kernel_is_blamed(
 
 def with_wrong_gelu(folder: Path) -> Path:
     """Make a package whose Gelu is wrong on WebGPU and right in WebAssembly."""
-    original = package.find_package().dist
-    (folder / "dist").mkdir(parents=True)
-    shutil.copy(original.parent / "package.json", folder)
-    for file in original.iterdir():
-        target = folder / "dist" / file.name
-        if file.name.startswith("ort-wasm-simd-threaded.asyncify."):
-            target.write_bytes(file.read_bytes().replace(RIGHT, WRONG))
-        else:
-            target.symlink_to(file)
+    folder.mkdir()
+    for file in linked_package(folder).glob("dist/ort-wasm-simd-threaded.asyncify.*"):
+        code = file.read_bytes().replace(RIGHT, WRONG)
+        file.unlink()
+        file.write_bytes(code)
     return folder
 
 

@@ -132,4 +132,5 @@ APPEARS_ELSEWHERE = {
 OPTIONAL = {
     "OG320": "tests/runtimes/test_web.py",
     "OG321": "tests/runtimes/test_web.py",
+    "OG326": "tests/runtimes/test_web.py",
 }

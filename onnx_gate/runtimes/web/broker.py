@@ -13,12 +13,16 @@ What it keeps apart, as the processes of models are strangers to each other:
   that a session names.
 - The server listens on 127.0.0.1 alone, and the browser finds no other machine.
 - A connection that ends takes its page along; a page that ends says so to its connection.
+- What pages have in common is the browser's GPU process. Whoever ends it ends the browser of all, and
+  the others' sessions are repeated, each in a browser of its own.
 """
 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
+import math
 import os
 import secrets
 import select
@@ -30,8 +34,6 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -40,72 +42,31 @@ import psutil
 from onnx_gate.runtimes.web import frames
 from onnx_gate.runtimes.web.chromium import WEBGPU_FLAGS, BrowserError, Chromium, has_sandbox
 from onnx_gate.runtimes.web.package import PackageMissing, find_package
+from onnx_gate.runtimes.web.pages import Page, Server
 
 _LOOK_SECONDS = 0.5
+# How long a model may keep the GPU process that others wait for. A U-Net's shaders take 20 s to be
+# compiled; what takes longer is repeated where nobody waits.
+_PATIENCE_SECONDS = 60.0
 _PR_SET_CHILD_SUBREAPER = 36
-_PART = 1 << 20
 _CRASH = "Target.targetCrashed"
-_TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".wasm": "application/wasm"}
-_PAGE = Path(__file__).with_name("page.js")
-_HTML = b'<!doctype html><meta charset="utf-8"><script type="module" src="page.js"></script>'
-_HEADERS = {
-    # What threads of WebAssembly need: shared memory.
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Embedder-Policy": "require-corp",
-    "Content-Security-Policy": (
-        "default-src 'self'; script-src 'self' blob: 'unsafe-eval'; worker-src 'self' blob:"
-    ),
-    "Cache-Control": "no-store",
-}
-
-
-@dataclass
-class _Page:
-    """One session's page: ``job`` is what it is to load, ``files`` the model and what it points at."""
-
-    connection: socket.socket
-    job: dict[str, Any]
-    files: list[int]
-    target: str = ""
-    ended: bool = False
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def fail(self, kind: str, message: str) -> None:
-        """Tell the session why there will be no answer, and end it."""
-        with self.lock:
-            if self.ended:
-                return
-            self.ended = True
-            with suppress(OSError):
-                body = json.dumps({"kind": kind, "message": message}).encode()
-                frames.send(self.connection, frames.FAILURE, body)
-            with suppress(OSError):
-                self.connection.shutdown(socket.SHUT_RDWR)
-
-    def turn(self, answer: bytes) -> bytes | None:
-        """Hand the session its page's answer and return its next request, ``None`` at the end."""
-        with self.lock:
-            if self.ended:
-                return None
-            with suppress(OSError):
-                frames.send(self.connection, frames.MESSAGE, answer)
-        try:
-            return frames.receive(self.connection)[1]
-        except EOFError:
-            return None
 
 
 class Broker:
-    """Pages by their secret names, and the browser that has them."""
+    """Pages by their secret names, and the browsers that have them.
+
+    All pages share one browser, and with it one GPU process. Where that process is gone, or may be busy
+    for ever, the browser is ended, and each session comes again for a page in a browser of its own.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._pages: dict[str, _Page] = {}
+        self._pages: dict[str, Page] = {}
         self._lock = threading.Lock()
-        self._browser: Chromium | None = None
-        self._starts = 0
-        self._http = _Server(self._pages)
-        threading.Thread(target=self._start, daemon=True).start()
+        self._shared: Chromium | None = None
+        self._starts = itertools.count(1)
+        self._http = Server(self._pages, self._lose)
+        threading.Thread(target=self._warm_up, daemon=True).start()
         threading.Thread(target=self._http.serve_forever, daemon=True).start()
 
     def accept(self, listener: socket.socket) -> None:
@@ -114,22 +75,19 @@ class Broker:
             connection, _ = listener.accept()
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
-    def close(self) -> None:
-        """End the browser."""
-        with self._lock:
-            if self._browser is not None:
-                self._browser.close()
-
     def _serve(self, connection: socket.socket) -> None:
-        page = _Page(connection, {}, [])
+        page = Page(connection, {}, [])
         try:
             page.job = json.loads(frames.receive(connection)[1])
             for _ in range(int(page.job["files"])):
                 page.files.append(frames.receive_file(connection))
-            if page.files:
-                self._show(page)
-            else:
+            if not page.files:
                 page.turn(json.dumps(self._described()).encode())
+            elif page.job["alone"]:
+                self._show_alone(page)
+            else:
+                page.browser = self._shared_browser()
+                self._show(page, _PATIENCE_SECONDS)
         except (BrowserError, PackageMissing) as error:
             page.fail("missing", str(error))
         except (EOFError, ValueError, KeyError, TypeError):
@@ -139,135 +97,85 @@ class Broker:
             for file in page.files:
                 os.close(file)
 
-    def _start(self) -> None:
+    def _warm_up(self) -> None:
         """Have the browser started by the time that the first session needs it."""
         with suppress(BrowserError, PackageMissing):
-            self._started()
+            self._shared_browser()
 
-    def _show(self, page: _Page) -> None:
-        """Open the page and wait until it, or its session, has ended."""
-        browser = self._started()
-        name = secrets.token_urlsafe(24)
-        self._pages[name] = page
-        context = ""
+    def _show_alone(self, page: Page) -> None:
+        page.browser = self._start()
         try:
-            created = browser.command("Target.createBrowserContext", disposeOnDetach=True)
-            context = created["browserContextId"]
+            self._show(page, math.inf)
+        finally:
+            page.browser.close()
+
+    def _show(self, page: Page, patience: float) -> None:
+        """Open the page and wait until it, or its session, has ended."""
+        assert page.browser is not None
+        command = page.browser.command
+        name = secrets.token_urlsafe(24)
+        page.since = time.monotonic()
+        self._pages[name] = page
+        try:
+            context = command("Target.createBrowserContext", disposeOnDetach=True)
             url = f"http://127.0.0.1:{self._http.server_address[1]}/{name}/"
-            shown = browser.command("Target.createTarget", url=url, browserContextId=context)
-            page.target = shown["targetId"]
+            target = command("Target.createTarget", url=url, **context)
+            page.target = target["targetId"]
             hangup = select.poll()
             hangup.register(page.connection, 0)
-            hangup.poll()
+            while not hangup.poll(_LOOK_SECONDS * 1000):
+                if page.seconds_on_gpu > patience:
+                    page.fail("again", f"no answer came in {patience:.0f} s")
+            if page.seconds_on_gpu:
+                # What it has begun there may never end, and what others begin would wait for it.
+                self._lose(page, "a model beside it was stopped in its work on the GPU process")
+            else:
+                command("Target.disposeBrowserContext", **context)
+        except BrowserError as error:
+            page.fail("again", str(error))
         finally:
             page.ended = True
             del self._pages[name]
-            with suppress(BrowserError):
-                browser.command("Target.disposeBrowserContext", browserContextId=context)
+
+    def _lose(self, page: Page, reason: str) -> None:
+        """End the browser of a page, and with it all its other pages."""
+        browser = page.browser
+        assert browser is not None
+        self._fail_all(browser, reason)
+        browser.close()
+
+    def _fail_all(self, browser: Chromium, reason: str) -> None:
+        for page in list(self._pages.values()):
+            if page.browser is browser:
+                page.fail("again", reason)
 
     def _described(self) -> dict[str, str]:
         sandbox = "" if has_sandbox() else " without its sandbox"
-        browser = f"{self._started().product}{sandbox}"
+        browser = f"{self._shared_browser().product}{sandbox}"
         return {"browser": browser, "onnxruntime-web": find_package().version}
 
-    def _started(self) -> Chromium:
+    def _shared_browser(self) -> Chromium:
         with self._lock:
-            if self._browser is None or not self._browser.alive():
-                find_package()
-                self._starts += 1
-                profile = self._folder / f"profile-{self._starts}"
-                profile.mkdir()
-                self._browser = Chromium(profile, WEBGPU_FLAGS, self._take)
-                self._browser.command("Target.setDiscoverTargets", discover=True)
-            return self._browser
+            if self._shared is None or not self._shared.alive():
+                self._shared = self._start()
+            return self._shared
 
-    def _take(self, event: Mapping[str, Any] | None) -> None:
-        for page in list(self._pages.values()):
-            if event is None:
-                page.fail("crashed", "the browser has ended")
-            elif event["method"] == _CRASH and page.target == event["params"]["targetId"]:
-                page.fail("crashed", "its page has crashed")
+    def _start(self) -> Chromium:
+        find_package()
+        profile = self._folder / f"profile-{next(self._starts)}"
+        profile.mkdir()
+        browser = Chromium(profile, WEBGPU_FLAGS, self._take)
+        browser.command("Target.setDiscoverTargets", discover=True)
+        return browser
 
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(self, pages: Mapping[str, _Page]) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.pages = pages
-
-    def handle_error(self, *_: object) -> None:
-        """Say nothing: a page that is closed leaves its requests half done."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-    def do_GET(self) -> None:
-        """Serve the page, its job, its files, and those of the package."""
-        _, name, *path = self.path.split("/")
-        page = self.server.pages.get(name)
-        match page, path:
-            case None, _:
-                self.send_error(404)
-            case _, [""]:
-                self._answer(200, _HTML, "text/html")
-            case _, ["page.js"]:
-                self._answer(200, _PAGE.read_bytes(), "text/javascript")
-            case _Page(job=job), ["job"]:
-                self._answer(200, json.dumps(job).encode(), "application/json")
-            case _Page(files=files), ["file", index] if index in map(str, range(len(files))):
-                self._send_file(os.dup(files[int(index)]), "application/octet-stream")
-            case _, ["dist", name] if (file := find_package().dist / name).is_file():
-                kind = _TYPES.get(file.suffix, "application/octet-stream")
-                self._send_file(os.open(file, os.O_RDONLY), kind)
-            case _:
-                self.send_error(404)
-
-    def do_POST(self) -> None:
-        """Take an answer, give the next request."""
-        _, name, *path = self.path.split("/")
-        page = self.server.pages.get(name)
-        if page is None or path != ["turn"]:
-            self.send_error(404)
-            return
-        answer = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        request = page.turn(answer)
-        if request is None:
-            self._answer(204, b"", "text/plain")
-        else:
-            self._answer(200, request, "application/octet-stream")
-
-    def _head(self, status: int, length: int, kind: str) -> None:
-        self.send_response(status)
-        for key, value in _HEADERS.items():
-            self.send_header(key, value)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(length))
-        self.end_headers()
-
-    def _answer(self, status: int, body: bytes, kind: str) -> None:
-        with suppress(OSError):
-            self._head(status, len(body), kind)
-            self.wfile.write(body)
-
-    def _send_file(self, descriptor: int, kind: str) -> None:
-        try:
-            size = os.fstat(descriptor).st_size
-            self._head(200, size, kind)
-            sent = 0
-            # By position: two pages may read the same open file.
-            while sent < size and (part := os.pread(descriptor, _PART, sent)):
-                self.wfile.write(part)
-                sent += len(part)
-        except OSError:
-            self.close_connection = True
-        finally:
-            os.close(descriptor)
+    def _take(self, browser: Chromium, event: Mapping[str, Any] | None) -> None:
+        if event is None:
+            self._fail_all(browser, "the browser has ended")
+        elif event["method"] == _CRASH:
+            for page in list(self._pages.values()):
+                if page.target == event["params"]["targetId"]:
+                    page.since = None  # nothing waits for what it began, so the others may stay
+                    page.fail("crashed", "its page has crashed")
 
 
 def main(folder: Path, listener: int, parent: int) -> None:
@@ -285,7 +193,6 @@ def main(folder: Path, listener: int, parent: int) -> None:
         while os.getppid() == parent and not select.select([0], [], [], _LOOK_SECONDS)[0]:
             pass
     finally:
-        broker.close()
         _end_children()
         shutil.rmtree(folder, ignore_errors=True)
         os._exit(0)

@@ -91,16 +91,16 @@ def version_of_chromium() -> str:
 
 
 class Chromium:
-    """One running browser. ``on_event`` is called with each event, as the DevTools protocol has it.
+    """One running browser. ``on_event`` is called with it and each event of the DevTools protocol.
 
-    With ``None`` it is called once, when the browser itself has ended; always by the same thread.
+    With ``None`` for an event it is called once, when the browser has ended; always by one thread.
     """
 
     def __init__(
         self,
         profile: Path,
         flags: Sequence[str],
-        on_event: Callable[[Mapping[str, Any] | None], None],
+        on_event: Callable[[Chromium, Mapping[str, Any] | None], None],
     ) -> None:
         """Start it with the folder ``profile`` for all that it writes; raises ``BrowserError``."""
         program = find_chromium()
@@ -129,10 +129,9 @@ class Chromium:
         try:
             self.product: str = self.command("Browser.getVersion")["product"]
         except BrowserError as error:
+            words = self._last_words(error)
             self.close()
-            raise BrowserError(
-                f"{program} could not be started: {self._last_words(error)}"
-            ) from error
+            raise BrowserError(f"{program} could not be started: {words}") from error
 
     def command(
         self, method: str, session: str | None = None, **parameters: Any
@@ -171,6 +170,7 @@ class Chromium:
                 with suppress(psutil.Error):
                     process.kill()
             psutil.wait_procs(family, _CLOSE_SECONDS)
+        shutil.rmtree(self._log.parent, ignore_errors=True)
 
     def _read(self) -> None:
         received = b""
@@ -181,11 +181,11 @@ class Chromium:
         os.close(self._answers)
         for answer in list(self._waiting.values()):
             answer.fail("the browser has ended")
-        self._on_event(None)
+        self._on_event(self, None)
 
     def _take(self, message: Mapping[str, Any]) -> None:
         if "method" in message:
-            self._on_event(message)
+            self._on_event(self, message)
         answer = self._waiting.pop(message.get("id", 0), None)
         if answer is not None:
             if "error" in message:

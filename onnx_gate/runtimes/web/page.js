@@ -27,6 +27,24 @@ for (const level of ["log", "info", "debug", "warn", "error"]) {
   };
 }
 
+// A device is lost with the browser's GPU process, which it has for all pages: the broker has to know.
+let hasDevice = false;
+let lost = false;
+const SOON = 100; // milliseconds in which a loss is known after what it made fail
+if (globalThis.GPUAdapter) {
+  const requestDevice = GPUAdapter.prototype.requestDevice;
+  GPUAdapter.prototype.requestDevice = async function (...request) {
+    const device = await requestDevice.apply(this, request);
+    hasDevice = true;
+    device.lost.then(({ reason, message }) => {
+      if (reason === "destroyed") return; // by the page itself
+      lost = true;
+      fetch("lost", { method: "POST", body: message });
+    });
+    return device;
+  };
+}
+
 const padded = (size) => Math.ceil(size / ALIGNMENT) * ALIGNMENT;
 
 function encode(header, arrays = []) {
@@ -73,7 +91,7 @@ async function open(ort, job) {
     logSeverityLevel: 0,
   });
   ort.env.logLevel = "error";
-  const adapter = await navigator.gpu?.requestAdapter();
+  const adapter = job.provider === "webgpu" ? await navigator.gpu?.requestAdapter() : undefined;
   const answer = {
     halves: adapter?.features.has("shader-f16") ?? false,
     version: ort.env.versions.web,
@@ -106,8 +124,11 @@ async function run(ort, session, request) {
   return answer;
 }
 
-const failure = (error, facts = {}) =>
-  encode({ error: String(error?.message ?? error), ...facts });
+async function failure(error, facts = {}) {
+  if (hasDevice) await new Promise((resolve) => setTimeout(resolve, SOON));
+  if (lost) await new Promise(() => {}); // no answer: the page is about to be closed
+  return encode({ error: String(error?.message ?? error), ...facts });
+}
 
 async function turn(body) {
   const response = await fetch("turn", { method: "POST", body });
@@ -123,7 +144,7 @@ async function serve() {
     stage = "open";
     [session, answer] = await open(ort, job);
   } catch (error) {
-    await turn(failure(error, { stage, version: ort?.env.versions.web }));
+    await turn(await failure(error, { stage, version: ort?.env.versions.web }));
     return;
   }
   let request = await turn(encode(answer));

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +24,7 @@ from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array, Refusal, ValueInfo
 from onnx_gate.runtimes.onnxruntime_errors import load_problem, refusal
 from onnx_gate.runtimes.web import frames, wire
+from onnx_gate.runtimes.web.link import Link
 from onnx_gate.runtimes.web.placement import Placement, placement_of
 from onnx_gate.runtimes.web.service import connect
 
@@ -73,29 +72,31 @@ class WebRuntime:
 
 
 class WebSession:
-    """One model in one page. ``findings`` says which nodes did not run on the provider."""
+    """One model in one page."""
 
     def __init__(self, model: Path, spec: RuntimeSpec, provider: str, threads: int) -> None:
         self._model, self._spec, self._provider, self._threads = model, spec, provider, threads
-        self._connection: socket.socket | None = None
+        external = _external_files(model)
+        files = (model, *(model.parent / path for path in external))
+        self._link = Link(spec.label, {**self._job(), "external": external}, files)
+        self._elsewhere: tuple[Finding, ...] = ()
         self.inputs: tuple[ValueInfo, ...] = ()
         self.outputs: tuple[ValueInfo, ...] = ()
-        self.findings: tuple[Finding, ...] = ()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Which nodes did not run on the provider, and whether the browser was lost on the way."""
+        reason = self._link.repeated_because
+        if not reason:
+            return self._elsewhere
+        label = self._spec.label
+        message = f"{label}: {reason}, so the model was run again in a browser of its own"
+        data = {"runtime": label, "reason": reason}
+        return (*self._elsewhere, codes.OG326.finding(message, data=data))
 
     def start(self) -> None:
         """Open the page; raises ``GateError`` where it, or the model in it, cannot be had."""
-        external = _external_files(self._model)
-        try:
-            self._connection = connect()
-            files = [self._model, *(self._model.parent / path for path in external)]
-            job = {**self._job(), "files": len(files), "external": external}
-            frames.send(self._connection, frames.JOB, json.dumps(job).encode())
-            for path in files:
-                with path.open("rb") as file:
-                    frames.send_file(self._connection, file.fileno())
-        except OSError as error:
-            raise codes.OG302.error(f"{self._spec.label}: no browser: {error}") from error
-        header, _ = self._receive()
+        header = self._link.open()
         if "error" in header:
             raise self._load_error(header)
         self.inputs, self.outputs = _infos(header["inputs"]), _infos(header["outputs"])
@@ -105,13 +106,10 @@ class WebSession:
 
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
         """Run once; raises ``Refusal`` with ONNX Runtime's own sentence."""
-        assert self._connection is not None
         for name, array in feeds.items():
             if array.dtype.name not in wire.DTYPES:
                 raise Refusal(f"{name} is {array.dtype.name}, which a browser has no array for")
-        with suppress(OSError):  # why the page has ended is there to be received
-            frames.send(self._connection, frames.MESSAGE, wire.encode(feeds))
-        header, arrays = self._receive()
+        header, arrays = self._link.ask(wire.encode(feeds))
         if "error" in header:
             raise refusal(Exception(_bare(header["error"])))
         by_name = dict(zip((t["name"] for t in header["tensors"]), arrays, strict=True))
@@ -119,9 +117,7 @@ class WebSession:
 
     def close(self) -> None:
         """Have the page closed."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._link.close()
 
     def _job(self) -> dict[str, Any]:
         spec = self._spec
@@ -133,21 +129,12 @@ class WebSession:
             options["extra"] = dict(spec.session_options)
         provider = {"name": self._provider, **spec.provider_options}
         options["executionProviders"] = [provider]
-        return {"module": module, "threads": self._threads, "options": options}
-
-    def _receive(self) -> tuple[Mapping[str, Any], Sequence[Array]]:
-        """Return the page's next message; raises ``GateError`` where there will be none."""
-        assert self._connection is not None
-        label = self._spec.label
-        try:
-            kind, body = frames.receive(self._connection)
-            if kind == frames.MESSAGE:
-                return wire.decode(body)
-            failure = json.loads(body)
-        except (EOFError, wire.WireError) as error:
-            raise codes.OG321.error(f"{label}: the browser has ended: {error}") from error
-        code = codes.OG302 if failure["kind"] == "missing" else codes.OG321
-        raise code.error(f"{label}: {failure['message']}")
+        return {
+            "module": module,
+            "provider": self._provider,
+            "threads": self._threads,
+            "options": options,
+        }
 
     def _load_error(self, header: Mapping[str, Any]) -> GateError:
         label, words = self._spec.label, _bare(str(header["error"]))
@@ -189,7 +176,7 @@ class WebSession:
             raise codes.OG301.error(f"{message}; strict: true refuses that")
         nodes = [{"name": node.name, "op_type": node.op_type} for node in elsewhere]
         data = {"runtime": self._spec.label, "nodes": nodes, "total": placement.total}
-        self.findings = (codes.OG320.finding(message, data=data),)
+        self._elsewhere = (codes.OG320.finding(message, data=data),)
 
 
 def _has_halves(model: Path) -> bool:
