@@ -76,7 +76,7 @@ def prepare(spec: ModelSpec, context: Context, module: torch.nn.Module) -> Prepa
         return Prepared(eager, arrays, sizes, call, tuple(call.findings()))
     if first is None:
         raise codes.OG402.error("no suite holds a case that the model could be exported with")
-    raise _refused(*first, context) from first[1]
+    raise _refused(*first, spec, context) from first[1]
 
 
 def _initialise(eager: Eager, arrays: Mapping[str, Array], seed: int) -> None:
@@ -93,11 +93,18 @@ def _initialise(eager: Eager, arrays: Mapping[str, Array], seed: int) -> None:
         )
 
 
-def _refused(sizes: Sizes, refusal: Refusal, context: Context) -> GateError:
+def _refused(sizes: Sizes, refusal: Refusal, spec: ModelSpec, context: Context) -> GateError:
     cause = refusal.__cause__
     line = of_error(cause, context.workspace.resolve()) if cause is not None else None
     where = f"at {sizes_label(sizes).replace(',', ', ')}: " if sizes else ""
-    return codes.OG105.error(f"forward raises on example inputs: {where}{refusal}{at(line)}")
+    unnamed = [name for name in spec.dims if name not in spec.named_dims]
+    remedy = ""
+    if unnamed:
+        dims = ", ".join(f"{name}: [...]" for name in unnamed)
+        remedy = f". Where it takes certain sizes only, name some: dims: {{{dims}}}"
+    return codes.OG105.error(
+        f"forward raises on example inputs: {where}{refusal}{at(line)}{remedy}"
+    )
 
 
 def restore_after_export(spec: ModelSpec, context: Context, before: Prepared) -> Prepared:
