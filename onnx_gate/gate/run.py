@@ -244,7 +244,7 @@ class _Models:
         self._cache.heard()
         if message.get("kind") == "stage":
             self._progress.stage(name, str(message.get("name", ""))[:40])
-        elif message.get("kind") == BEGUN:
+        elif message.get("kind") == BEGUN and self._options.audit is not None:
             self._journal.begin(name, message)
         elif message.get("kind") == MUTANT:
             self._journal.add(name, message)
