@@ -124,6 +124,20 @@ def _largest(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
     return in_place(site, node, "it takes the largest, not the mean")
 
 
+def _constant_axes(graph: Graph, index: int) -> Iterable[int]:
+    """The stored axes of a reduction, all of which have one before them."""
+    names = graph.nodes[index].input[1:2]
+    stored = [name for name in names if graph.is_constant(name) and graph.count(name)]
+    rank = _rank(graph, index)
+    return [1 for name in stored if rank and np.all(graph.array(name) % rank > 0)]
+
+
+def _axes_before(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
+    array = graph.array(graph.nodes[site.index].input[1])
+    old, new = (sorted((array % _rank(graph, site.index) - n).tolist()) for n in (0, 1))
+    return replaced(graph, site, np.asarray(new), f"its axes are {new}, not {old}")
+
+
 def _swapped_axes(graph: Graph, index: int) -> Iterator[int]:
     """Axes of a transposition that could be left where they are, as a reshape comes next."""
     node = graph.nodes[index]
@@ -246,6 +260,15 @@ FAULTS = (
         ("Sigmoid",),
         whole,
         _become("HardSigmoid", "it is made of straight lines", alpha=1 / 6, beta=0.5),
+    ),
+    Fault(
+        "axes-reduced",
+        "operators",
+        "a reduction over the axes before the right ones",
+        "user: the pooling of an image whose channels are at the other end",
+        ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"),
+        _constant_axes,
+        _axes_before,
     ),
     Fault(
         "mean-largest",

@@ -134,6 +134,12 @@ FAULTS = (
     ),
     _resize("resize-mode-nearest", "interpolated by", "nearest", _RESIZE),
     _resize("resize-mode-linear", "interpolated by", "linear", _RESIZE),
+    _resize(
+        "resize-mode-cubic",
+        "interpolated by",
+        "cubic",
+        "user: the default of another library's resize",
+    ),
     Fault(
         "pool-mean",
         "operators",

@@ -15,7 +15,17 @@ from onnx_gate.runtimes.base import Array
 
 PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _BIASED = ("Conv", "ConvTranspose", "Gemm", "Add")
-_STORED = (*PRODUCTS, "Gather", "LSTM", "GRU", "Mul", "Add", "LayerNormalization")
+_STORED = (
+    *PRODUCTS,
+    "Gather",
+    "LSTM",
+    "GRU",
+    "Mul",
+    "Add",
+    "Sub",
+    "Div",
+    "LayerNormalization",
+)
 
 
 def product_weights(graph: Graph, index: int) -> Iterator[int]:
@@ -195,6 +205,15 @@ FAULTS = (
         _BIASED,
         _biases,
         _changed("its bias is left out", lambda a, size, random: np.zeros_like(a)),
+    ),
+    Fault(
+        "bias-rolled",
+        "weights",
+        "the elements of a bias are one off",
+        "user: classes that are numbered from 1, or have one for the background in front",
+        _BIASED,
+        _biases,
+        _changed("the elements of its bias are one off", lambda a, size, random: np.roll(a, 1)),
     ),
     Fault(
         "element-off",
