@@ -30,7 +30,7 @@ def audit_and_deliver(
 
 def _write(path: Path, before: bytes, report: Report) -> tuple[str, ...]:
     """Change the entries of a manifest in place, all or none."""
-    text, names = before.decode("utf-8-sig"), []
+    text, names = before.decode(), []
     for model in report.models:
         if model.audit is not None and model.audit.changes:
             changes = [Change(each.key, each.value) for each in model.audit.changes]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,10 @@ from onnx_gate.manifest.spec import (
     InputSpec,
     ModelSpec,
     RandomSuite,
+    RuntimeSpec,
     Suite,
     Tolerance,
+    TopK,
 )
 from onnx_gate.text import quote
 
@@ -37,9 +39,12 @@ _WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 
 @dataclass(frozen=True)
 class Change:
-    """``key`` is below the model: ``tolerance``, ``suites``, ``dims.NAME`` or ``inputs.NAME.range``.
+    """``key`` is below the model.
 
-    ``value`` is plain data: what it is set to, or for ``suites`` the suite that is tried besides.
+    It is ``tolerance``, ``outputs.NAME`` (the tolerance of that output), ``runtimes.LABEL`` (that of
+    the runtime with this label), ``suites``, ``dims.NAME``, ``inputs.NAME.range`` or
+    ``waivers.NUMBER.ceiling``. ``value`` is plain data: what it is set to, or for ``suites`` the suite
+    that is tried besides.
     """
 
     key: str
@@ -50,12 +55,34 @@ class Change:
         """Whether what is there stays."""
         return self.key == "suites"
 
+    @property
+    def judges(self) -> bool:
+        """Whether it changes how answers are judged, and not what is asked."""
+        return self.key.partition(".")[0] in ("tolerance", "outputs", "runtimes", "waivers")
+
 
 def changed(spec: ModelSpec, change: Change) -> ModelSpec:
     """Return what the manifest means with the change; raises ``ValueError`` for an unknown one."""
     part, _, rest = change.key.partition(".")
     if part == "tolerance":
-        return replace(spec, tolerance=Tolerance(auto=float(change.value["auto"])))
+        return replace(spec, tolerance=_tolerance(change.value))
+    if part == "outputs":
+        outputs = {**(spec.outputs or {}), rest: _tolerance(change.value)}
+        return replace(spec, outputs=outputs)
+    if part == "runtimes":
+        tolerance = _tolerance(change.value)
+        return replace(
+            spec,
+            runtimes=tuple(
+                replace(each, tolerance=tolerance) if each.label == rest else each
+                for each in spec.runtimes
+            ),
+        )
+    if part == "waivers":
+        waivers = list(spec.waivers)
+        number = int(rest.removesuffix(".ceiling"))
+        waivers[number] = replace(waivers[number], ceiling=float(change.value))
+        return replace(spec, waivers=tuple(waivers))
     if part == "suites":
         own = spec.suites or DEFAULT_SUITES
         return replace(spec, suites={**own, suite_name(own, change.value): _suite(change.value)})
@@ -68,6 +95,21 @@ def changed(spec: ModelSpec, change: Change) -> ModelSpec:
         given = replace(spec.inputs[name], range=(low, high))
         return replace(spec, inputs={**spec.inputs, name: given})
     raise ValueError(change.key)
+
+
+def tolerance_data(tolerance: Tolerance) -> dict[str, Any]:
+    """Return what a tolerance says as the manifest has it."""
+    usual = Tolerance()
+    return {
+        name: value for name, value in asdict(tolerance).items() if value != getattr(usual, name)
+    }
+
+
+def _tolerance(value: Mapping[str, Any]) -> Tolerance:
+    given = dict(**value)
+    if given.get("topk") is not None:
+        given["topk"] = TopK(**given["topk"])
+    return Tolerance(**given)
 
 
 def suite_name(suites: Iterable[str], value: Mapping[str, Any]) -> str:
@@ -85,14 +127,18 @@ def _suite(value: Mapping[str, Any]) -> Suite:
 
 
 def written(text: str, path: Path, model: str, changes: Sequence[Change]) -> str:
-    """Return the text of a manifest with changes made to a model; comments and order stay.
+    """Return the text of a manifest with changes made to a model.
+
+    Comments, order, the ends of lines and a mark of the byte order stay.
 
     Raises ``UserError`` with what to write by hand where the text cannot be changed, or where it
     would mean something else than the changes do.
     """
     before = load_bytes(text.encode(), path, on_disk=True)
-    wanted = next(spec for spec in before.models if spec.name == model)
-    new, spec = text, wanted
+    spec = next(spec for spec in before.models if spec.name == model)
+    mark = "\ufeff" if text.startswith("\ufeff") else ""
+    windows = text.count("\r\n") == text.count("\n")
+    new = text.removeprefix(mark).replace("\r\n", "\n") if windows else text.removeprefix(mark)
     try:
         for change in changes:
             new = _with(new, spec, change)
@@ -100,7 +146,7 @@ def written(text: str, path: Path, model: str, changes: Sequence[Change]) -> str
         after = load_bytes(new.encode(), path, on_disk=True)
     except (_CannotBeWritten, ManifestError, yaml.YAMLError):
         after = None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, LookupError, TypeError) as error:
         raise UserError(f"{path}: not a change of a manifest: {quote(error, 200)}") from error
     meant = {**{each.name: each for each in before.models}, model: spec}
     if after is None or _without_lines(after.models) != _without_lines(meant.values()):
@@ -109,7 +155,7 @@ def written(text: str, path: Path, model: str, changes: Sequence[Change]) -> str
             f"{path}: the entry of {model!r} is written so that it cannot be changed here (an anchor "
             f"or a merge that others share, or a comment inside a value); write by hand: {by_hand}"
         )
-    return new
+    return mark + (new.replace("\n", "\r\n") if windows else new)
 
 
 def flow(value: object) -> str:
@@ -142,6 +188,13 @@ def _with(text: str, spec: ModelSpec, change: Change) -> str:
     there = _child(entry, part)
     if part == "tolerance":
         return _set(text, entry, part, change.value)
+    if part == "outputs":
+        return _with_output(text, entry, spec, rest, change.value)
+    if part == "runtimes":
+        return _with_runtime(text, entry, spec, rest, change.value)
+    if part == "waivers":
+        number, _, key = rest.partition(".")
+        return _set(text, _item(there, int(number)), key, change.value)
     if part == "suites":
         return _with_suite(text, entry, spec, change.value)
     if part == "dims":
@@ -154,6 +207,54 @@ def _with(text: str, spec: ModelSpec, change: Change) -> str:
         whole = _input(spec.inputs[name], change.value)
         return _replaced(text, given, whole)
     return _set(text, given, "range", change.value)
+
+
+def _with_output(
+    text: str, entry: yaml.MappingNode, spec: ModelSpec, name: str, value: object
+) -> str:
+    """Return the text with a tolerance for one output, whose mask stays."""
+    there = _child(entry, "outputs")
+    if name in spec.where:
+        assert isinstance(value, Mapping)
+        value = {**value, "where": spec.where[name]}
+    if isinstance(there, yaml.MappingNode):
+        return _set(text, there, name, value)
+    others = spec.outputs or {}
+    if there is None and any(each or other in spec.where for other, each in others.items()):
+        raise _CannotBeWritten  # these are in the defaults
+    return _set(text, entry, "outputs", {**dict.fromkeys(others), name: value})
+
+
+def _with_runtime(
+    text: str, entry: yaml.MappingNode, spec: ModelSpec, label: str, value: object
+) -> str:
+    """Return the text with a tolerance for one runtime of the list."""
+    there = _child(entry, "runtimes")
+    number = [each.label for each in spec.runtimes].index(label)
+    if there is None:
+        listed = [
+            {**_runtime_data(each), **({"tolerance": value} if each.label == label else {})}
+            for each in spec.runtimes
+        ]
+        return _set(text, entry, "runtimes", listed)
+    item = _item(there, number)
+    if isinstance(item, yaml.ScalarNode):
+        return _replaced(text, item, flow({"name": item.value, "tolerance": value}))
+    return _set(text, item, "tolerance", value)
+
+
+def _runtime_data(runtime: RuntimeSpec) -> dict[str, Any]:
+    given = {each.name: getattr(runtime, each.name) for each in fields(runtime)}
+    if given["tolerance"] is not None:
+        given["tolerance"] = tolerance_data(given["tolerance"])
+    return {key: value for key, value in given.items() if value not in (None, {})}
+
+
+def _item(node: yaml.Node | None, number: int) -> yaml.Node:
+    if not isinstance(node, yaml.SequenceNode):
+        raise _CannotBeWritten
+    item: yaml.Node = node.value[number]
+    return item
 
 
 def _with_suite(text: str, entry: yaml.MappingNode, spec: ModelSpec, value: object) -> str:
@@ -194,6 +295,9 @@ def _replaced(text: str, node: yaml.Node, value: str) -> str:
         if not before.endswith(":"):  # a comment between the key and its block
             raise _CannotBeWritten
         return f"{before} {value}{text[_end(node) :]}"
+    if not old:  # nothing is behind the key's colon
+        before = text[: node.start_mark.index].rstrip()
+        return f"{before} {value}{text[node.start_mark.index :]}"
     return f"{text[: node.start_mark.index]}{value}{text[_end(node) :]}"
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from onnx_gate.errors import UserError
 from onnx_gate.manifest import ModelSpec
-from onnx_gate.manifest.change import Change, changed, written
+from onnx_gate.manifest.change import Change, changed, tolerance_data, written
 from onnx_gate.manifest.load import load_bytes
 
 TIGHT = Change("tolerance", {"auto": 10.0})
@@ -102,6 +103,11 @@ def test_what_cannot_be_written_is_refused_with_what_to_write(entry: str) -> Non
     [
         Change("model", "os:system"),
         Change("tolerance", 3),
+        Change("tolerance", {"atoll": 3}),
+        Change("tolerance", {}),
+        Change("outputs.a", {"auto": -1}),
+        Change("runtimes.nobody", {"auto": 4}),
+        Change("waivers.7.ceiling", 1),
         Change("suites", {"files": "/etc/*"}),
         Change("dims.batch", ["x"]),
         Change("inputs.nobody.range", [0, 1]),
@@ -112,6 +118,83 @@ def test_a_change_of_another_kind_is_refused(change: Change) -> None:
     """What a worker reports comes from a model's process: nothing else gets into the manifest."""
     with pytest.raises(UserError):
         written(MANIFEST % "    suites: [mine]", PATH, "first", [change])
+
+
+OUTPUT = Change("outputs.b", {"auto": 4.0})
+RUNTIME = Change("runtimes.openvino", {"atol": 0.01})
+CEILING = Change("waivers.1.ceiling", 0.25)
+WAIVERS = """\
+    waivers:
+      - {check: "edges/*", until: 2099-01-01, reason: first}
+      - check: typical/*  # until the next release
+        until: 2099-01-01
+        reason: second"""
+
+
+@pytest.mark.parametrize(
+    ("change", "entry", "line"),
+    [
+        (OUTPUT, "", "outputs: {b: {auto: 4}}"),
+        (OUTPUT, "    outputs: [a, b]  # two", "outputs: {a: null, b: {auto: 4}}  # two"),
+        (OUTPUT, "    outputs: {a: {atol: 1}, b: }", "outputs: {a: {atol: 1}, b: {auto: 4} }"),
+        (OUTPUT, "    outputs:\n      b: {where: x, auto: 9}", "b: {auto: 4, where: x}"),
+        (OUTPUT, "    outputs:\n      a:\n      # the other\n      b:\n", "b: {auto: 4}"),
+        (
+            RUNTIME,
+            "    runtimes:\n      - onnxruntime  # here\n      - openvino  # there",
+            "- {name: openvino, tolerance: {atol: 0.01}}  # there",
+        ),
+        (
+            RUNTIME,
+            "    runtimes: [onnxruntime, {name: openvino, tolerance: {auto: 50}}]",
+            "{name: openvino, tolerance: {atol: 0.01}}]",
+        ),
+        (CEILING, WAIVERS, "reason: second\n        ceiling: 0.25"),
+    ],
+)
+def test_a_tolerance_of_one_output_or_runtime(change: Change, entry: str, line: str) -> None:
+    text = MANIFEST % entry
+    before = meaning(text)
+    after = written(text, PATH, "first", [change])
+    assert line in after
+    for mark in (line for line in text.splitlines() if "#" in line):
+        assert mark[mark.index("#") :] in after
+    first = changed(before["first"], change)
+    assert (first.outputs, first.runtimes, first.waivers, first.where) == tuple(
+        getattr(meaning(after)["first"], key) for key in ("outputs", "runtimes", "waivers", "where")
+    )
+    assert replace(meaning(after)["second"], line=0) == replace(before["second"], line=0)
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_the_ends_of_lines_stay(mark: str) -> None:
+    text = mark + (MANIFEST % "    suites: [mine]").replace("\n", "\r\n")
+    new = written(text, PATH, "first", EVERY)
+    assert new.count("\n") == new.count("\r\n") > text.count("\n")
+    assert new.startswith(mark + "version")
+    assert meaning(new) == meaning(new.replace("\r\n", "\n"))
+
+
+def test_what_the_defaults_say_of_runtimes_is_written_into_the_entry() -> None:
+    defaults = "defaults:\n  runtimes: [onnxruntime, {name: openvino, device: CPU}]\nmodels:"
+    text = (MANIFEST % "").replace("models:", defaults, 1)
+    change = Change("runtimes.openvino:CPU", {"auto": 4.0})
+    after = written(text, PATH, "first", [change])
+    assert (
+        "runtimes: [{name: onnxruntime}, {name: openvino, device: CPU, tolerance: {auto: 4}}]"
+        in after
+    )
+    assert meaning(after)["second"].runtimes[1].tolerance is None
+
+
+def test_a_tolerance_keeps_what_it_does_not_change() -> None:
+    """A sharper tolerance is no looser one: what is asked of indices stays."""
+    text = MANIFEST % "    tolerance: {cosine: 0.9, indices: exact, topk: {k: 5, agreement: 0.9}}"
+    spec = meaning(text)["first"]
+    change = Change("tolerance", {**tolerance_data(spec.tolerance), "cosine": 0.99})
+    assert meaning(written(text, PATH, "first", [change]))["first"].tolerance == replace(
+        spec.tolerance, cosine=0.99
+    )
 
 
 def test_names_that_look_like_yaml_are_quoted() -> None:
