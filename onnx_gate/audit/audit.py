@@ -76,25 +76,21 @@ def audit(
         emit({"kind": MUTANT, "key": desk.key(candidate), "mutant": to_message(mutant)})
     left = min(wanted, len(every)) - counted if deadline.passed() else 0
     mutants = list(_once(mutants))
-    changes: tuple[ManifestChange, ...] = ()
-    if request.proposals:
-        emit({"kind": "stage", "name": "audit: what catches the survivors"})
-        mutants, changes = desk.proposed(
-            mutants,
-            {each.id: each for each in every},
-            Deadline(min(changes_seconds, deadline.left)),
-        )
-    return Audit(
+    made = Audit(
         seed=request.seed,
         sites=len(every),
         score=_share("all", mutants),
         kinds=_shares(mutants, lambda m: m.kind),
         depths=_shares(mutants, lambda m: m.site.depth),
         mutants=tuple(mutants),
-        changes=changes,
         left=left,
         resumed=resumed,
     )
+    if not request.proposals:
+        return made
+    emit({"kind": "stage", "name": "audit: what catches the survivors"})
+    seconds = min(changes_seconds, deadline.left)
+    return desk.proposed(made, {each.id: each for each in every}, Deadline(seconds))
 
 
 @dataclass
@@ -133,17 +129,10 @@ class _Desk:
         about = about.model_copy(update={"answers": trial.digest})
         return self._judged(about, candidate, edit, faulty, trial), False
 
-    def proposed(
-        self, mutants: Sequence[Mutant], every: Mapping[str, Candidate], deadline: Deadline
-    ) -> tuple[list[Mutant], tuple[ManifestChange, ...]]:
-        """Return the survivors with the change that catches each, and the changes."""
-
-        keys = {each.id: self.key(every[each.id], _CHANGES) for each in mutants}
-        survivors = [
-            mutant
-            for mutant in mutants
-            if mutant.fate == "survived" and keys[mutant.id] not in self.request.known
-        ]
+    def proposed(self, made: Audit, every: Mapping[str, Candidate], deadline: Deadline) -> Audit:
+        """Return the audit with what catches each survivor, or why nothing does."""
+        keys = {m.id: self.key(every[m.id], _CHANGES) for m in made.fate("survived")}
+        survivors = [m for m in made.fate("survived") if keys[m.id] not in self.request.known]
         about = {mutant.id: mutant for mutant in survivors}
 
         def faulty(survivor: str) -> tuple[Path, Edit]:
@@ -152,8 +141,9 @@ class _Desk:
             edit = candidate.fault.seed(self.graph, candidate.site, self.request.seed)
             return self._written(edit), edit
 
-        proposals = Proposals(self.bench, self.folder / ORIGINAL)
-        by = proposals.catch(list(about), faulty, deadline)
+        proposals = Proposals(self.bench, self.folder / ORIGINAL, faulty, deadline)
+        whys = proposals.catch({mutant.id: mutant.moved for mutant in survivors})
+        by = proposals.caught
         changes = tuple(
             ManifestChange(
                 key=change.key,
@@ -163,7 +153,18 @@ class _Desk:
             )
             for number, change in enumerate(proposals.taken)
         )
-        return [m.model_copy(update={"change": by.get(m.id)}) for m in mutants], changes
+        mutants = (
+            m.model_copy(update={"change": by.get(m.id), "unseen": whys.get(m.id)})
+            for m in made.mutants
+        )
+        return made.model_copy(
+            update={
+                "mutants": tuple(mutants),
+                "changes": changes,
+                "changes_tried": proposals.tried,
+                "changes_left": proposals.untried,
+            }
+        )
 
     def _begin(self, key: str, about: Mutant) -> None:
         """Say what is tried next: should that end the process, another one goes on behind it."""

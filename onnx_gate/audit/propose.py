@@ -2,44 +2,51 @@
 
 A change is proposed where the original still passes with it and a survivor does not. They are tried
 in the order of what they cost their owner (a tolerance costs nothing, sizes and suites cost time), each on
-top of those that are taken already, so that all of them together have been seen to pass.
+top of those that are taken already, so that all of them together have been seen to pass. Which tolerance
+to try follows from the checks themselves (``separate``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from onnx_gate.audit.edit import Edit
-from onnx_gate.audit.trial import Bench
+from onnx_gate.audit.explain import forgiven, outside, unseen
+from onnx_gate.audit.separate import (
+    MARGIN,
+    Scope,
+    below,
+    scopes,
+    separating,
+    sharpest_auto,
+    usual,
+)
+from onnx_gate.audit.trial import Bench, Trial
 from onnx_gate.deadline import Deadline
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import BUILT_IN_SUITES, DEFAULT_SIZES, ModelSpec
-from onnx_gate.manifest.change import Change, changed, suite_name
-from onnx_gate.manifest.spec import DEFAULT_AUTO, EdgesSuite, RandomSuite, Tolerance
+from onnx_gate.manifest.change import Change, changed, tolerance_data
+from onnx_gate.manifest.spec import DEFAULT_AUTO, DEFAULT_SUITES, EdgesSuite, RandomSuite
+from onnx_gate.report.audit import Unseen
+from onnx_gate.report.model import Check
 from onnx_gate.verify.asked import Asked
-from onnx_gate.verify.conclude import waive
+from onnx_gate.verify.conclude import waive, waived_error, waiver_of
 from onnx_gate.verify.context import today
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.inputs.draw import FLOATS
+from onnx_gate.verify.judge.scale import Stratum
 from onnx_gate.verify.stopwatch import Clock
 
-# Correct exports were measured at up to 2.9 times PyTorch's own error (docs/evidence.md).
-TIGHT_AUTO = 4.0
 # Sizes at which loops over blocks and caches behave otherwise than at 1, 2 and 7.
 _LARGER = 33
 # Beyond this an activation saturates that inputs of a normal distribution leave alone.
 _WIDE = (-8.0, 8.0)
 
 
-def possible(spec: ModelSpec) -> Iterator[Change]:
-    """Yield the changes that could make a manifest sharper, the cheapest first; pure."""
-    usual = Tolerance(auto=DEFAULT_AUTO, indices=spec.tolerance.indices)
-    if spec.tolerance != usual and not _tighter(spec.tolerance):
-        yield Change("tolerance", {"auto": DEFAULT_AUTO})
-    if not _tighter(spec.tolerance):
-        yield Change("tolerance", {"auto": TIGHT_AUTO})
+def wider(spec: ModelSpec) -> Iterator[Change]:
+    """Yield the changes that try more inputs, the cheapest first; pure."""
     for name, sizes in spec.dims.items():
         if not set(DEFAULT_SIZES) <= set(sizes):
             yield Change(f"dims.{name}", sorted({*sizes, *DEFAULT_SIZES}))
@@ -52,10 +59,6 @@ def possible(spec: ModelSpec) -> Iterator[Change]:
     for name, given in spec.inputs.items():
         if given.dtype in FLOATS and not given.has_range:
             yield Change(f"inputs.{name}.range", list(_WIDE))
-
-
-def _tighter(tolerance: Tolerance) -> bool:
-    return tolerance.auto is not None and tolerance.auto <= TIGHT_AUTO
 
 
 def _suites() -> Iterator[dict[str, object]]:
@@ -71,52 +74,155 @@ def _suites() -> Iterator[dict[str, object]]:
     yield {"edges": ["tiny"]}
 
 
+@dataclass(frozen=True)
+class _Seen:
+    """What the checks of a survivor were beside the original's, on the bench of the time."""
+
+    bench: Bench
+    original: Trial
+    trial: Trial
+
+
 class Proposals:
-    """Tries changes for one model; ``taken`` are those that catch something, in order."""
+    """Tries changes for one model.
 
-    def __init__(self, bench: Bench, original: Path) -> None:
-        self._bench, self._original = bench, original
-        self.taken: list[Change] = []
+    ``taken`` are those that catch something, in order, of ``tried`` in all; ``untried`` were left for
+    want of time. ``caught`` says which of them catches which survivor. ``faulty`` writes the graph of
+    a survivor.
+    """
 
-    def catch(
+    def __init__(
         self,
-        survivors: Sequence[str],
+        bench: Bench,
+        original: Path,
         faulty: Callable[[str], tuple[Path, Edit]],
         deadline: Deadline,
-    ) -> dict[str, int]:
-        """Return which of the ``taken`` changes catches which survivor.
+    ) -> None:
+        self._bench, self._path, self._faulty, self._deadline = bench, original, faulty, deadline
+        self.taken: list[Change] = []
+        self.tried = self.untried = 0
+        self.caught: dict[str, int] = {}
+        self._left: list[str] = []
+        self._original: Trial | None = None
+        self._trials: dict[str, Trial] = {}
+        self._seen: dict[str, _Seen] = {}
 
-        ``faulty`` writes the graph of a survivor. Nothing further is tried once the time is over.
+    def catch(self, survivors: Mapping[str, float | None]) -> dict[str, Unseen]:
+        """Try what could catch the survivors, and return why the others are still none.
+
+        The values are by how much each moves the outputs, in units of PyTorch's own rounding.
         """
-        caught: dict[str, int] = {}
-        left = list(survivors)
-        spec = self._bench.checker.spec
-        for change in possible(spec):
-            if not left or deadline.passed():
+        self._left = list(survivors)
+        self._sharpen()
+        for change in wider(self._spec):
+            self._try(change)
+        self._sharpen()
+        spec = self._spec
+        if spec.tolerance.indices != "exact" and self._has_indices():
+            exact = {**tolerance_data(spec.tolerance), "indices": "exact"}
+            self._try(Change("tolerance", exact))
+        return {each: why for each in self._left if (why := self._why(each, survivors[each]))}
+
+    @property
+    def _spec(self) -> ModelSpec:
+        return self._bench.checker.spec
+
+    @property
+    def _over(self) -> bool:
+        return not self._left or self._deadline.passed()
+
+    def _sharpen(self) -> None:
+        """Try the tolerances that lie between the original and the survivors."""
+        for key in [scope.key for scope in self._scopes()]:
+            if self._over:
+                return
+            tolerance = self._scope(key).tolerance
+            if tolerance.auto is None or tolerance.auto > DEFAULT_AUTO:
+                self._try(Change(key, tolerance_data(usual(tolerance))))
+            survivors = [t.checks for each in self._left if (t := self._trial(each)) is not None]
+            for sharper in separating(self._scope(key), self._unchanged.checks, survivors):
+                self._try(Change(key, tolerance_data(sharper)))
+        self._forgive_less()
+
+    def _forgive_less(self) -> None:
+        """Try ceilings for waivers that forgive what survivors do, and the original does not."""
+        for number in range(len(self._spec.waivers)):
+            if self._over:
+                return
+            least = MARGIN * _error(_waived(self._spec, number, self._unchanged))
+            trials = [t for each in self._left if (t := self._trial(each)) is not None]
+            errors = [_error(_waived(self._spec, number, trial)) for trial in trials]
+            worse = [error for error in errors if error > least]
+            if worse:
+                ceiling = max(below(min(worse), 2), least)
+                self._try(Change(f"waivers.{number}.ceiling", ceiling))
+
+    def _scopes(self) -> list[Scope]:
+        return list(scopes(self._spec, self._outputs()))
+
+    def _scope(self, key: str) -> Scope:
+        return next(scope for scope in self._scopes() if scope.key == key)
+
+    def _outputs(self) -> tuple[str, ...]:
+        answered = (a.reference for _, a in self._bench.answered if a.reference is not None)
+        return next((reference.outputs.names for reference in answered), ())
+
+    def _has_indices(self) -> bool:
+        return any(
+            array.dtype.kind in "iu"
+            for _, asked in self._bench.answered[:1]
+            if asked.reference is not None
+            for array in asked.reference.outputs.arrays
+        )
+
+    @property
+    def _unchanged(self) -> Trial:
+        if self._original is None:
+            self._original = self._bench.learn(self._path)
+        return self._original
+
+    def _trial(self, survivor: str) -> Trial | None:
+        """Return the trial of a survivor as the manifest is by now; ``None`` when time is over."""
+        if survivor not in self._trials and not self._deadline.passed():
+            path, edit = self._faulty(survivor)
+            self._trials[survivor] = self._bench.trial(path, edit.feed)
+            self._seen[survivor] = _Seen(self._bench, self._unchanged, self._trials[survivor])
+        return self._trials.get(survivor)
+
+    def _try(self, change: Change) -> None:
+        """Take a change where the original passes with it and a survivor does not."""
+        spec = changed(self._spec, change)
+        if not self._left or spec == self._spec:
+            return
+        if self._deadline.passed():
+            self.untried += 1
+            return
+        self.tried += 1
+        bench = self._with(spec, change)
+        if bench is None:
+            return
+        now = []
+        for survivor in self._left:
+            if self._deadline.passed():
                 break
-            bench = self._with(changed(spec, change), change)
-            if bench is None:
-                continue
-            now = []
-            for survivor in left:
-                path, edit = faulty(survivor)
-                if not bench.trial(path, edit.feed).survived:
-                    now.append(survivor)
-            if now:
-                caught |= dict.fromkeys(now, len(self.taken))
-                self.taken.append(change)
-                spec = changed(spec, change)
-                every = {case.id: (case, a) for case, a in self._bench.answered + bench.answered}
-                self._bench = Bench(bench.checker, list(every.values()))
-                left = [each for each in left if each not in now]
-        return caught
+            path, edit = self._faulty(survivor)
+            if not bench.trial(path, edit.feed).survived:
+                now.append(survivor)
+        if not now:
+            return
+        self.caught |= dict.fromkeys(now, len(self.taken))
+        self.taken.append(change)
+        every = {case.id: (case, a) for case, a in self._bench.answered + bench.answered}
+        self._bench = Bench(bench.checker, list(every.values()))
+        self._left = [each for each in self._left if each not in now]
+        self._original, self._trials = None, {}
 
     def _with(self, spec: ModelSpec, change: Change) -> Bench | None:
         """Return a bench of what the change adds; ``None`` where the original does not pass it."""
         checker = replace(
             self._bench.checker,
             spec=spec,
-            path=self._original,
+            path=self._path,
             measured=[],
             findings=[],
             clock=Clock(),
@@ -125,13 +231,16 @@ class Proposals:
             runtimes=(),
             answered=[],
         )
-        if change.key == "tolerance":
+        if change.judges:
             known = self._bench.checker.experience
             bench = Bench(replace(checker, experience=known), self._bench.answered)
-            return bench if bench.learn(self._original).survived else None
-        if change.key == "suites":
-            name = suite_name(self._bench.checker.spec.suites, change.value)
-            checker = replace(checker, spec=replace(spec, suites={name: spec.suites[name]}))
+            passes = bench.learn(self._path).survived
+            wrong = any(finding.severity == "error" for finding in bench.checker.findings)
+            return bench if passes and not wrong else None
+        if change.adds:
+            before = self._spec.suites or DEFAULT_SUITES
+            added = {name: suite for name, suite in spec.suites.items() if name not in before}
+            checker = replace(checker, spec=replace(spec, suites=added))
         try:
             checks = checker.run()
         except GateError:
@@ -141,3 +250,58 @@ class Proposals:
         answered: list[tuple[Case, Asked]] = checker.answered or []
         bench = Bench(replace(checker, spec=spec), answered)
         return bench if any(asked.reference is not None for _, asked in answered) else None
+
+    def _why(self, survivor: str, moved: float | None) -> Unseen | None:
+        """Return why a survivor is still one, with the changes that were taken when it was tried."""
+        if moved is not None and moved <= 1:
+            return Unseen(why="rounding")
+        seen = self._seen.get(survivor)
+        if seen is None:
+            return Unseen(why="time")
+        spec = seen.bench.checker.spec
+        for number in range(len(spec.waivers)):
+            mine, own = (_waived(spec, number, each) for each in (seen.trial, seen.original))
+            if _error(mine) > _error(own):
+                return forgiven(spec, number, mine)
+        hidden = self._outside(seen.bench, survivor) if spec.where else None
+        if hidden is not None:
+            return outside(spec, hidden)
+        every = tuple(scopes(spec, self._outputs()))
+        why = unseen(every, seen.original.checks, seen.trial.checks)
+        if why is None or why.why != "margin" or self._fails(seen.bench, survivor, why):
+            return why
+        # An error that would not be allowed is held against moved rounding, which may grant it.
+        scope = next(each for each in every if each.key == why.key)
+        sharpest = tolerance_data(sharpest_auto(scope, seen.original.checks))
+        closer = why.model_copy(update={"tolerance": sharpest, "original": None})
+        fails = self._fails(seen.bench, survivor, closer)
+        return closer if fails else closer.model_copy(update={"why": "granted"})
+
+    def _fails(self, bench: Bench, survivor: str, why: Unseen) -> bool:
+        """Return whether a survivor is caught by a tolerance that is not proposed."""
+        spec = changed(bench.checker.spec, Change(why.key, why.tolerance))
+        path, edit = self._faulty(survivor)
+        sharper = Bench(replace(bench.checker, spec=spec), bench.answered)
+        return not sharper.trial(path, edit.feed).survived
+
+    def _outside(self, bench: Bench, survivor: str) -> Check | None:
+        """Return the check that a survivor would fail if no mask of the manifest's left it out."""
+        everywhere = []
+        for case, asked in bench.answered:
+            whole = tuple((Stratum(None),) for _ in asked.strata)
+            nothing = tuple(None for _ in asked.selected)
+            everywhere.append((case, replace(asked, selected=nothing, strata=whole)))
+        unmasked = Bench(bench.checker, everywhere)
+        path, edit = self._faulty(survivor)
+        caught = unmasked.trial(path, edit.feed).caught
+        return caught if caught is not None and unmasked.learn(self._path).survived else None
+
+
+def _waived(spec: ModelSpec, number: int, trial: Trial) -> list[Check]:
+    """Return the checks that a waiver forgives."""
+    waived = [c for c in trial.checks if c.verdict == "waived"]
+    return [c for c in waived if waiver_of(spec, c, today()) == number]
+
+
+def _error(checks: Iterable[Check]) -> float:
+    return max(map(waived_error, checks), default=0.0)

@@ -38,12 +38,14 @@ class Trial:
     ``caught`` is the check that failed it; ``refused``: in the words of the runtime that would not
     load or run it, without any comparison. ``digest`` is equal for equal answers in the same cases.
     ``moved`` is how far its answers are from the original's, by case: relative to ``|a| + rms(a)``.
+    ``checks`` are those that count, of a model that passes all of them.
     """
 
     caught: Check | None
     refused: str
     digest: str
     moved: Mapping[str, float] = field(default_factory=dict)
+    checks: tuple[Check, ...] = ()
 
     @property
     def survived(self) -> bool:
@@ -103,6 +105,7 @@ class Bench:
     def _try(self, path: Path, feed: Feed | None, keep: Answers | None) -> Trial:
         digest = hashlib.sha256()
         moved: dict[str, float] = {}
+        judged: list[Check] = []
         for runtime, answered in self._plan():
             label, clock = runtime.label, self.checker.clock
             opened = runtime if self._packed or not is_large(path.parent) else _unpacked(runtime)
@@ -124,11 +127,14 @@ class Bench:
                             apart = _distance(watched.answers, self.original.get(key))
                             moved[case.id] = max(moved.get(case.id, 0.0), apart)
                         for check in waive(self.checker.spec, checks, today())[0]:
-                            if check.verdict == "diverged" and not check.advice:
+                            if check.advice:
+                                continue
+                            judged.append(check)
+                            if check.verdict == "diverged":
                                 return _ended(check, digest.hexdigest(), moved)
             except GateError as error:
                 return Trial(None, error.message, "", moved)
-        return Trial(None, "", digest.hexdigest(), moved)
+        return Trial(None, "", digest.hexdigest(), moved, tuple(judged))
 
     def _plan(self) -> list[tuple[RuntimeSpec, list[tuple[Case, Asked]]]]:
         """Every runtime with all cases, and the first case without optimisations, as in a run."""

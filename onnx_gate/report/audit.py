@@ -12,6 +12,9 @@ from onnx_gate.report.number import Number
 MAX_MUTANTS = 20_000
 
 Fate = Literal["caught", "survived", "refused", "equivalent", "duplicate"]
+Why = Literal[
+    "rounding", "floor", "granted", "original", "margin", "waiver", "where", "open", "time"
+]
 
 
 class _Frozen(BaseModel):
@@ -36,7 +39,8 @@ class Site(_Frozen):
 class ManifestChange(_Frozen):
     """A change of a model's entry in the manifest that was tried, and caught what had survived.
 
-    ``key`` is below the model's name (``tolerance``, ``suites``, ``dims``, ``inputs.image.range``).
+    ``key`` is below the model's name (``tolerance``, ``outputs.logits``, ``runtimes.openvino``,
+    ``suites``, ``dims.batch``, ``inputs.image.range``, ``waivers.0.ceiling``).
     ``value`` is what it is set to, or with ``add`` what it gets besides. ``catches`` is the number
     of survivors that it catches and those before it do not.
     """
@@ -47,6 +51,36 @@ class ManifestChange(_Frozen):
     catches: int = 0
 
 
+class Unseen(_Frozen):
+    """Why no change of the manifest that was tried catches a survivor.
+
+    - ``rounding``: it moves the outputs by less than PyTorch's own rounding does.
+    - ``floor``: it is within the units in the last place that ``auto`` grants in any case.
+    - ``granted``: even under ``tolerance`` it passes, as rounding that is moved at random moves PyTorch's
+      own answer as far.
+    - ``original``: the unchanged graph uses as much of the tolerance, or more.
+    - ``margin``: ``tolerance`` catches it, and is one that correct files may not pass.
+    - ``waiver``: the waiver for ``subject`` forgives what it does.
+    - ``where``: what it moves is outside the mask ``subject``.
+    - ``open``: what it moves has several right answers, of which ``subject`` is the cause.
+    - ``time``: nothing was tried, as the time was over.
+
+    ``case``, ``output`` and ``runtime`` are those of the check in which it is nearest to being caught.
+    There it uses the share ``budget`` of the ``tolerance``, which is that of ``key`` as a change has it;
+    ``original`` is the largest share that the unchanged graph uses in any case.
+    """
+
+    why: Why
+    runtime: str = ""
+    case: str = ""
+    output: str = ""
+    budget: Number | None = None
+    original: Number | None = None
+    key: str = ""
+    tolerance: dict[str, Any] = {}
+    subject: str = ""
+
+
 class Mutant(_Frozen):
     """A fault that was seeded, and what became of it.
 
@@ -55,8 +89,8 @@ class Mutant(_Frozen):
     float64 on any case that PyTorch accepts (``by`` says how that was found out); ``duplicate``: all
     answers are those of an earlier one. ``moved`` is the largest difference from the original's
     answers, in units of PyTorch's own rounding. ``answers`` is a digest of what it answered.
-    ``change`` is the position among the changes of the
-    one that catches it, null where nothing that was tried does.
+    ``change`` is the position among the changes of the one that catches it, and ``unseen`` why none
+    of those that were tried does; both are null where nobody asked.
     """
 
     id: str
@@ -74,6 +108,7 @@ class Mutant(_Frozen):
     moved: Number | None = None
     answers: str = ""
     change: int | None = None
+    unseen: Unseen | None = None
 
 
 class Share(_Frozen):
@@ -90,8 +125,9 @@ class Audit(_Frozen):
     """What the gate of one model would have caught.
 
     ``sites`` is the number of faults that the graph has room for, of which ``mutants`` were tried.
-    ``score`` is over those that were caught or survived. ``left`` were not tried for want of time,
-    ``note`` says why there is no score where there is none.
+    ``score`` is over those that were caught or survived. ``left`` were not tried for want of time.
+    ``changes`` catch what survived, each on top of those before it: of ``changes_tried`` in all, while
+    ``changes_left`` were not for want of time. ``note`` says why there is no score where there is none.
     """
 
     seed: int = 0
@@ -101,6 +137,8 @@ class Audit(_Frozen):
     depths: tuple[Share, ...] = ()
     mutants: tuple[Mutant, ...] = Field(default=(), max_length=MAX_MUTANTS)
     changes: tuple[ManifestChange, ...] = ()
+    changes_tried: int = 0
+    changes_left: int = 0
     left: int = 0
     resumed: int = 0
     note: str = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from onnx_gate.report.audit import Audit, ManifestChange, Mutant, Share
+from onnx_gate.report.audit import Audit, ManifestChange, Mutant, Share, Unseen
 from onnx_gate.report.summary import format_int, number
 from onnx_gate.text import plain
 
@@ -44,6 +44,11 @@ def tally(audit: Audit) -> str:
         parts += [f"{format_int(count)} {words}"] if count else []
     parts += [f"{format_int(audit.left)} not tried for want of time"] if audit.left else []
     parts += [f"{format_int(audit.resumed)} known from an earlier call"] if audit.resumed else []
+    if audit.changes_tried or audit.changes_left:
+        left = f", {format_int(audit.changes_left)} more not for want of time"
+        many = "change" if audit.changes_tried == 1 else "changes"
+        words = f"{format_int(audit.changes_tried)} {many} of the manifest tried for the survivors"
+        parts += [words + (left if audit.changes_left else "")]
     tried = f"{format_int(len(audit.mutants))} of {format_int(audit.sites)} possible faults tried"
     return "; ".join([tried, *parts])
 
@@ -62,8 +67,7 @@ def survivor(mutant: Mutant) -> str:
     where = place(mutant)
     moved = ""
     if mutant.moved is not None:
-        times = number(mutant.moved)
-        moved = f"; the output moves by {times} times PyTorch's own rounding"
+        moved = f"; that moves the outputs by {number(mutant.moved)} × PyTorch's own rounding"
     return f"{where}: {plain(mutant.words, _WORDS)}{moved}"
 
 
@@ -79,12 +83,42 @@ def place(mutant: Mutant) -> str:
 
 
 def remedy(audit: Audit, mutant: Mutant) -> str:
-    """Return the change that catches a survivor, or that none of those tried does."""
-    if mutant.change is None or not 0 <= mutant.change < len(audit.changes):
-        if mutant.moved is not None and mutant.moved <= 1:
-            return "that is less than PyTorch's own rounding, which no gate can see"
-        return "nothing that was tried catches it"
-    return f"caught with {change(audit.changes[mutant.change])}"
+    """Return the change that catches a survivor, or why none of those tried does."""
+    if mutant.change is not None and 0 <= mutant.change < len(audit.changes):
+        return f"caught with {change(audit.changes[mutant.change])}"
+    return "nothing that was tried catches it" if mutant.unseen is None else reason(mutant.unseen)
+
+
+def reason(unseen: Unseen) -> str:
+    """Return why nothing catches a survivor, as a sentence without its point."""
+    subject = plain(unseen.subject, _NAME)
+    output = f", output {plain(unseen.output, _NAME)}" if unseen.output != "output" else ""
+    check = f"{plain(unseen.case, _NAME)}{output}, {plain(unseen.runtime, _NAME)}"
+    tolerance = f"{plain(unseen.key, _NAME)}: {flow(unseen.tolerance)}"
+    used, own = _percent(unseen.budget), _percent(unseen.original)
+    not_proposed = f"{tolerance} would catch it ({check}), and is not proposed"
+    if unseen.why == "margin" and unseen.original is None:
+        return f"{not_proposed}: the unchanged graph does not pass with it"
+    if unseen.why == "margin" and (unseen.original or 0.0) > 0.5:
+        return f"{not_proposed}: the unchanged graph uses {own} of it, and on another machine may use more"
+    sentences = {
+        "rounding": "that is less than PyTorch's own rounding, and no tolerance tells it from that",
+        "floor": f"that is within the few units in the last place that auto always allows ({check})",
+        "granted": f"even {tolerance} lets it pass ({check}): rounding alone, moved at random, moves "
+        "PyTorch's own answer as far",
+        "original": f"it uses {used} of what {tolerance} allows ({check}), and the unchanged graph up to "
+        f"{own}: no tolerance tells the two apart",
+        "margin": f"{not_proposed}: correct files of other models need up to auto: 3",
+        "waiver": f"the waiver for {subject} forgives it ({check})",
+        "where": f"it shows only where {subject} has the output not judged ({check})",
+        "open": f"it changes nothing but what PyTorch leaves open, by {subject} ({check})",
+        "time": "no change of the manifest was tried: the time was over",
+    }
+    return sentences[unseen.why]
+
+
+def _percent(share: float | None) -> str:
+    return f"{number(100 * (share or 0.0))}%"
 
 
 def change(each: ManifestChange) -> str:
@@ -102,6 +136,8 @@ def flow(value: object, depth: int = 0) -> str:
         return "{" + ", ".join(pairs) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(flow(each, depth + 1) for each in value) + "]"
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     if isinstance(value, str) and value.replace("_", "").replace("-", "").isalnum():
         return plain(value, 60)
     return plain(json.dumps(value), 60)
@@ -114,8 +150,7 @@ def lines(audit: Audit) -> Iterator[str]:
         return
     survivors = audit.fate("survived")
     for mutant in survivors[:SHOWN_SURVIVORS]:
-        yield f"survived: {survivor(mutant)}"
-        yield f"  {remedy(audit, mutant)}"
+        yield f"survived: {survivor(mutant)}: {remedy(audit, mutant)}"
     more = len(survivors) - SHOWN_SURVIVORS
     if more > 0:
         yield f"and {format_int(more)} more survivors"

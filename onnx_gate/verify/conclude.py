@@ -294,12 +294,24 @@ def _under(waiver: Waiver, check: Check) -> Check:
 
 
 def _forgives(waiver: Waiver, check: Check) -> bool:
-    if waiver.ceiling is None:
-        return True
+    return waiver.ceiling is None or waived_error(check) <= waiver.ceiling
+
+
+def waived_error(check: Check) -> float:
+    """Return the error that a waiver's ceiling is held against; infinite where there is none."""
     if check.deviation is None or check.metrics is None or check.metrics.nonfinite:
-        return False
-    errors = [check.deviation.error, *(check.steps.errors if check.steps is not None else ())]
-    return all(error <= waiver.ceiling for error in errors)
+        return math.inf
+    steps = check.steps.errors if check.steps is not None else ()
+    return max((check.deviation.error, *steps))
+
+
+def waiver_of(spec: ModelSpec, check: Check, today: datetime.date) -> int | None:
+    """Return the index of the waiver that forgives a check, ``None`` where none does."""
+    for index, waiver in enumerate(spec.waivers):
+        applies = matches(check.case, waiver.check) and waiver.until >= today
+        if applies and _forgives(waiver, check):
+            return index
+    return None
 
 
 def _waiver_notes(

@@ -99,6 +99,7 @@ def test_every_text_field_is_attacked() -> None:
         "depth",
         "fate",
         "by",
+        "why",
     }
     assert fixed_names() == words
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from onnx_gate.findings.finding import Finding
-from onnx_gate.report.audit import Audit, ManifestChange, Mutant, Share, Site
+from onnx_gate.report.audit import Audit, ManifestChange, Mutant, Share, Site, Unseen
 from onnx_gate.report.diagnosis import Diagnosis, Precision
 from onnx_gate.report.model import (
     Baseline,
@@ -214,12 +214,32 @@ def audited() -> Audit:
         depths=(share,),
         mutants=(
             survivor,
-            survivor.model_copy(update={"change": None, "site": Site(name="image")}),
+            survivor.model_copy(
+                update={"change": None, "site": Site(name="image"), "unseen": unseen("original")}
+            ),
+            survivor.model_copy(update={"change": None, "unseen": unseen("where")}),
             survivor.model_copy(update={"fate": "caught", **where}),
             survivor.model_copy(update={"fate": "equivalent", "by": "float64"}),
         ),
         changes=(ManifestChange(key="tolerance", value={"auto": 10}, catches=1),),
         note="a note",
+    )
+
+
+def unseen(why: str) -> Unseen:
+    """Why nothing catches a survivor."""
+    return Unseen.model_validate(
+        {
+            "why": why,
+            "runtime": "onnxruntime",
+            "case": "typical/0",
+            "output": "logits",
+            "budget": 0.3,
+            "original": 0.4,
+            "key": "tolerance",
+            "tolerance": {"cosine": 0.9},
+            "subject": "mask",
+        }
     )
 
 

@@ -1,0 +1,94 @@
+"""Why a fault survives every change of the manifest that was tried; pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from onnx_gate.audit.separate import (
+    Scope,
+    criterion_of,
+    reach,
+    share_left,
+    sharpened,
+    used_share,
+)
+from onnx_gate.manifest import ModelSpec
+from onnx_gate.manifest.change import tolerance_data
+from onnx_gate.report.audit import Unseen
+from onnx_gate.report.model import Check
+from onnx_gate.verify.conclude import waived_error
+
+Key = tuple[str, str, str]
+
+
+def unseen(
+    scopes: Sequence[Scope], original: Sequence[Check], faulty: Sequence[Check]
+) -> Unseen | None:
+    """Return why the checks of a fault pass as those of the original do; ``None`` where none says."""
+    opened = _opened(original, faulty)
+    if opened is not None:
+        return opened
+    nearest = max(_nearest(scopes, original, faulty), key=lambda n: n[0], default=None)
+    if nearest is not None:
+        return nearest[1]
+    floor = [c for c in faulty if c.tolerance.get("basis") == "floor" and c.budget]
+    if floor:
+        return _at(max(floor, key=lambda c: c.budget or 0.0), "floor")
+    return None
+
+
+def forgiven(spec: ModelSpec, number: int, checks: Iterable[Check]) -> Unseen:
+    """Return that a waiver forgives the checks of a fault."""
+    worst = max(checks, key=waived_error)
+    return _at(worst, "waiver").model_copy(update={"subject": spec.waivers[number].check})
+
+
+def outside(spec: ModelSpec, check: Check) -> Unseen:
+    """Return that a fault shows where a mask of the manifest's has an output not judged."""
+    return _at(check, "where").model_copy(update={"subject": spec.where.get(check.output, "")})
+
+
+def _at(check: Check, why: str) -> Unseen:
+    return Unseen.model_validate(
+        {"why": why, "runtime": check.runtime, "case": check.case, "output": check.output}
+    )
+
+
+def _opened(original: Sequence[Check], faulty: Sequence[Check]) -> Unseen | None:
+    """Return that a fault moves what PyTorch leaves open alone, where it does."""
+    before = _by_key(original)
+    more = [c for c in faulty if c.open > (before[_key(c)].open if _key(c) in before else 0)]
+    if not more or any(criterion_of(c) and c.budget for c in faulty):
+        return None
+    worst = max(more, key=lambda c: c.open)
+    return _at(worst, "open").model_copy(update={"subject": ", ".join(worst.causes)})
+
+
+def _nearest(
+    scopes: Sequence[Scope], original: Sequence[Check], faulty: Sequence[Check]
+) -> Iterator[tuple[float, Unseen]]:
+    """Yield how near a fault is to being told from the original, by tolerance and criterion."""
+    for scope in scopes:
+        own, checks = scope.of(original), scope.of(faulty)
+        used = used_share(own)
+        for criterion in dict.fromkeys(map(criterion_of, checks)):
+            share = reach(criterion, checks)
+            if not criterion or not share:
+                continue
+            check = next(c for c in checks if criterion_of(c) == criterion and c.budget == share)
+            why, tolerance, left = "original", scope.tolerance, 1.0
+            if share > used:
+                why, tolerance = "margin", sharpened(scope.tolerance, criterion, used, share)
+                left = share_left(scope.tolerance, tolerance, criterion)
+            numbers = {"budget": share / left, "original": used / left}
+            known = {**numbers, "tolerance": tolerance_data(tolerance), "key": scope.key}
+            yield share / used if used else math.inf, _at(check, why).model_copy(update=known)
+
+
+def _by_key(checks: Iterable[Check]) -> Mapping[Key, Check]:
+    return {_key(check): check for check in checks}
+
+
+def _key(check: Check) -> Key:
+    return check.runtime, check.case, check.output
