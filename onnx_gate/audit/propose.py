@@ -27,7 +27,7 @@ from onnx_gate.audit.trial import Bench, Trial
 from onnx_gate.deadline import Deadline
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import BUILT_IN_SUITES, DEFAULT_SIZES, ModelSpec
-from onnx_gate.manifest.change import Change, changed, tolerance_data
+from onnx_gate.manifest.change import Change, changed, suite_of, tolerance_data
 from onnx_gate.manifest.spec import DEFAULT_AUTO, DEFAULT_SUITES, EdgesSuite, RandomSuite
 from onnx_gate.report.audit import Unseen
 from onnx_gate.report.model import Check
@@ -50,9 +50,8 @@ def wider(spec: ModelSpec) -> Iterator[Change]:
     for name, sizes in spec.dims.items():
         if not set(DEFAULT_SIZES) <= set(sizes):
             yield Change(f"dims.{name}", sorted({*sizes, *DEFAULT_SIZES}))
-    for suite in _suites():
-        if suite.get("random") != "normal" or spec.suites:
-            yield Change("suites", suite)
+    known = (spec.suites or DEFAULT_SUITES).values()
+    yield from (Change("suites", each) for each in _suites() if suite_of(each) not in known)
     for name, sizes in spec.dims.items():
         if max(sizes) < _LARGER:
             yield Change(f"dims.{name}", sorted({*sizes, *DEFAULT_SIZES, _LARGER}))
@@ -103,6 +102,7 @@ class Proposals:
         self.tried = self.untried = 0
         self.caught: dict[str, int] = {}
         self._left: list[str] = []
+        self._visible: set[str] = set()  # no tolerance tells the others from PyTorch's rounding
         self._original: Trial | None = None
         self._trials: dict[str, Trial] = {}
         self._seen: dict[str, _Seen] = {}
@@ -113,6 +113,7 @@ class Proposals:
         The values are by how much each moves the outputs, in units of PyTorch's own rounding.
         """
         self._left = list(survivors)
+        self._visible = {each for each, moved in survivors.items() if moved is None or moved > 1}
         self._sharpen()
         for change in wider(self._spec):
             self._try(change)
@@ -127,31 +128,27 @@ class Proposals:
     def _spec(self) -> ModelSpec:
         return self._bench.checker.spec
 
-    @property
-    def _over(self) -> bool:
-        return not self._left or self._deadline.passed()
-
     def _sharpen(self) -> None:
         """Try the tolerances that lie between the original and the survivors."""
         for key in [scope.key for scope in self._scopes()]:
-            if self._over:
-                return
-            tolerance = self._scope(key).tolerance
-            if tolerance.auto is None or tolerance.auto > DEFAULT_AUTO:
-                self._try(Change(key, tolerance_data(usual(tolerance))))
-            survivors = [t.checks for each in self._left if (t := self._trial(each)) is not None]
-            for sharper in separating(self._scope(key), self._unchanged.checks, survivors):
-                self._try(Change(key, tolerance_data(sharper)))
+            for scope in self._scoped(key):
+                if scope.tolerance.auto is None or scope.tolerance.auto > DEFAULT_AUTO:
+                    self._try(Change(key, tolerance_data(usual(scope.tolerance))))
+            for scope in self._scoped(key):
+                checks = [trial.checks for trial in self._visible_trials()]
+                for sharper in separating(scope, self._unchanged.checks, checks) if checks else ():
+                    self._try(Change(key, tolerance_data(sharper)))
         self._forgive_less()
 
     def _forgive_less(self) -> None:
         """Try ceilings for waivers that forgive what survivors do, and the original does not."""
         for number in range(len(self._spec.waivers)):
-            if self._over:
+            errors = [
+                _error(_waived(self._spec, number, trial)) for trial in self._visible_trials()
+            ]
+            if not errors:
                 return
             least = MARGIN * _error(_waived(self._spec, number, self._unchanged))
-            trials = [t for each in self._left if (t := self._trial(each)) is not None]
-            errors = [_error(_waived(self._spec, number, trial)) for trial in trials]
             worse = [error for error in errors if error > least]
             if worse:
                 ceiling = max(below(min(worse), 2), least)
@@ -160,8 +157,14 @@ class Proposals:
     def _scopes(self) -> list[Scope]:
         return list(scopes(self._spec, self._outputs()))
 
-    def _scope(self, key: str) -> Scope:
-        return next(scope for scope in self._scopes() if scope.key == key)
+    def _scoped(self, key: str) -> list[Scope]:
+        """Return the scope of a key, which is none any more where a change has divided it."""
+        return [scope for scope in self._scopes() if scope.key == key]
+
+    def _visible_trials(self) -> list[Trial]:
+        """Return the trials of those that a tolerance could tell; none when time is over."""
+        visible = [each for each in self._left if each in self._visible]
+        return [trial for each in visible if (trial := self._trial(each)) is not None]
 
     def _outputs(self) -> tuple[str, ...]:
         answered = (a.reference for _, a in self._bench.answered if a.reference is not None)
@@ -192,7 +195,8 @@ class Proposals:
     def _try(self, change: Change) -> None:
         """Take a change where the original passes with it and a survivor does not."""
         spec = changed(self._spec, change)
-        if not self._left or spec == self._spec:
+        survivors = [each for each in self._left if each in self._visible or not change.judges]
+        if not survivors or spec == self._spec:
             return
         if self._deadline.passed():
             self.untried += 1
@@ -202,7 +206,7 @@ class Proposals:
         if bench is None:
             return
         now = []
-        for survivor in self._left:
+        for survivor in survivors:
             if self._deadline.passed():
                 break
             path, edit = self._faulty(survivor)

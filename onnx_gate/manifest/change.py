@@ -85,7 +85,7 @@ def changed(spec: ModelSpec, change: Change) -> ModelSpec:
         return replace(spec, waivers=tuple(waivers))
     if part == "suites":
         own = spec.suites or DEFAULT_SUITES
-        return replace(spec, suites={**own, suite_name(own, change.value): _suite(change.value)})
+        return replace(spec, suites={**own, suite_name(own, change.value): suite_of(change.value)})
     if part == "dims":
         dims = {**spec.dims, rest: tuple(change.value)}
         return replace(spec, dims=dims, named_dims=spec.named_dims | {rest})
@@ -120,7 +120,8 @@ def suite_name(suites: Iterable[str], value: Mapping[str, Any]) -> str:
     return next(each for each in numbered if each not in taken)
 
 
-def _suite(value: Mapping[str, Any]) -> Suite:
+def suite_of(value: Mapping[str, Any]) -> Suite:
+    """Return what a suite means that is written where a model names its suites."""
     if "random" in value:
         return RandomSuite(value["random"], value.get("count", 2), value.get("seed", 0))
     return EdgesSuite(tuple(value["edges"]))

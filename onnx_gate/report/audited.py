@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from onnx_gate.manifest.spec import Against
 from onnx_gate.report.audit import Audit, ManifestChange, Mutant, Share, Unseen
 from onnx_gate.report.summary import format_int, number
 from onnx_gate.text import plain
@@ -38,7 +39,7 @@ def tally(audit: Audit) -> str:
     for fate, words in (
         ("refused", "refused by the runtime, which needs no gate"),
         ("equivalent", "without effect"),
-        ("duplicate", "answer as another one does"),
+        ("duplicate", "with the answers of another one"),
     ):
         count = len(audit.fate(fate))  # type: ignore[arg-type]
         parts += [f"{format_int(count)} {words}"] if count else []
@@ -62,13 +63,12 @@ def kinds(audit: Audit) -> str:
     )
 
 
-def survivor(mutant: Mutant) -> str:
-    """Return what is wrong, where, and by how much that moves the output."""
-    where = place(mutant)
+def survivor(mutant: Mutant, against: Against) -> str:
+    """Return what is wrong, where, and by how much that moves the outputs."""
     moved = ""
     if mutant.moved is not None:
-        moved = f"; that moves the outputs by {number(mutant.moved)} × PyTorch's own rounding"
-    return f"{where}: {plain(mutant.words, _WORDS)}{moved}"
+        moved = f"; the outputs move by {number(mutant.moved)} × {against}'s own rounding"
+    return f"{place(mutant)}: {plain(mutant.words, _WORDS)}{moved}"
 
 
 def place(mutant: Mutant) -> str:
@@ -82,37 +82,40 @@ def place(mutant: Mutant) -> str:
     return f"{plain(site.op_type, 40)} {plain(site.name, _NAME)}{line}"
 
 
-def remedy(audit: Audit, mutant: Mutant) -> str:
+def remedy(audit: Audit, mutant: Mutant, against: Against) -> str:
     """Return the change that catches a survivor, or why none of those tried does."""
     if mutant.change is not None and 0 <= mutant.change < len(audit.changes):
-        return f"caught with {change(audit.changes[mutant.change])}"
-    return "nothing that was tried catches it" if mutant.unseen is None else reason(mutant.unseen)
+        return f"Caught with {change(audit.changes[mutant.change])}"
+    if mutant.unseen is None:
+        return "Nothing that was tried catches it"
+    return reason(mutant.unseen, against)
 
 
-def reason(unseen: Unseen) -> str:
+def reason(unseen: Unseen, against: Against) -> str:
     """Return why nothing catches a survivor, as a sentence without its point."""
     subject = plain(unseen.subject, _NAME)
     output = f", output {plain(unseen.output, _NAME)}" if unseen.output != "output" else ""
     check = f"{plain(unseen.case, _NAME)}{output}, {plain(unseen.runtime, _NAME)}"
     tolerance = f"{plain(unseen.key, _NAME)}: {flow(unseen.tolerance)}"
     used, own = _percent(unseen.budget), _percent(unseen.original)
-    not_proposed = f"{tolerance} would catch it ({check}), and is not proposed"
+    not_proposed = f"Not proposed: {tolerance} would catch it ({check})"
     if unseen.why == "margin" and unseen.original is None:
-        return f"{not_proposed}: the unchanged graph does not pass with it"
+        return f"{not_proposed}, and the unchanged graph does not pass with it"
     if unseen.why == "margin" and (unseen.original or 0.0) > 0.5:
-        return f"{not_proposed}: the unchanged graph uses {own} of it, and on another machine may use more"
+        return f"{not_proposed}, and the unchanged graph uses {own} of that, on another machine maybe more"
     sentences = {
-        "rounding": "that is less than PyTorch's own rounding, and no tolerance tells it from that",
-        "floor": f"that is within the few units in the last place that auto always allows ({check})",
-        "granted": f"even {tolerance} lets it pass ({check}): rounding alone, moved at random, moves "
-        "PyTorch's own answer as far",
-        "original": f"it uses {used} of what {tolerance} allows ({check}), and the unchanged graph up to "
-        f"{own}: no tolerance tells the two apart",
-        "margin": f"{not_proposed}: correct files of other models need up to auto: 3",
-        "waiver": f"the waiver for {subject} forgives it ({check})",
-        "where": f"it shows only where {subject} has the output not judged ({check})",
-        "open": f"it changes nothing but what PyTorch leaves open, by {subject} ({check})",
-        "time": "no change of the manifest was tried: the time was over",
+        "rounding": f"No tolerance catches it: {against}'s own rounding moves the outputs further",
+        "floor": "No auto catches it: it is within the units in the last place that are always allowed "
+        f"({check})",
+        "granted": f"Even {tolerance} lets it pass ({check}): {against}'s own answer moves as far when "
+        "its rounding is moved at random",
+        "original": f"No tolerance catches it: it uses {used} of what {tolerance} allows ({check}), and "
+        f"the unchanged graph up to {own}",
+        "margin": f"{not_proposed}, and correct files of other models need up to auto: 3",
+        "waiver": f"The waiver for {subject} forgives it ({check})",
+        "where": f"It shows only where {subject} has the output not judged ({check})",
+        "open": f"It changes only what {against} leaves open, by {subject} ({check})",
+        "time": "Nothing was tried: the time was over",
     }
     return sentences[unseen.why]
 
@@ -143,14 +146,14 @@ def flow(value: object, depth: int = 0) -> str:
     return plain(json.dumps(value), 60)
 
 
-def lines(audit: Audit) -> Iterator[str]:
+def lines(audit: Audit, against: Against) -> Iterator[str]:
     """Yield what there is to say of an audit, the survivors first."""
     yield headline(audit)
     if audit.score is None:
         return
     survivors = audit.fate("survived")
     for mutant in survivors[:SHOWN_SURVIVORS]:
-        yield f"survived: {survivor(mutant)}: {remedy(audit, mutant)}"
+        yield f"survived: {survivor(mutant, against)}. {remedy(audit, mutant, against)}"
     more = len(survivors) - SHOWN_SURVIVORS
     if more > 0:
         yield f"and {format_int(more)} more survivors"

@@ -260,7 +260,7 @@ def _audits(report: Report) -> list[Text]:
     for model in report.models:
         if model.audit is None:
             continue
-        first, *rest = audited.lines(model.audit)
+        first, *rest = audited.lines(model.audit, model.against)
         text = words(printed(model.name, _LIMIT), style="bold")
         text.append(f": {printed(first, _LIMIT)}", style="not bold")
         for line in rest:
