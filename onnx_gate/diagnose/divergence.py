@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnx_gate.deadline import Deadline
+from onnx_gate.diagnose.bench import PLAIN
 from onnx_gate.diagnose.graph.graph import Graph, read_graph
 from onnx_gate.diagnose.graph.run_graph import run_until
 from onnx_gate.diagnose.graph.run_node import Runner
@@ -58,6 +59,14 @@ class Divergence:
     def graph(self) -> Graph:
         """The graph that is looked through."""
         return self.runner.graph
+
+    @property
+    def took_file(self) -> bool:
+        """Whether a node that the runtime refuses alone says nothing, as it takes the whole graph.
+
+        ONNX Runtime takes alone whatever node it takes in a graph; a converter need not.
+        """
+        return self.subject.runtime.name != PLAIN.name and not self.subject.check.refused
 
     @property
     def exporters(self) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from torch import nn
 
 def sloped():
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(8, 16), nn.ELU(0.7), nn.Linear(16, 4)).eval()
+    return nn.Sequential(nn.Linear(8, 300), nn.ELU(0.7), nn.Linear(300, 4)).eval()
 """
 # Of one size: what converts for fixed sizes does so once.
 ENTRY = 'model: "models.py:sloped", inputs: {input: "float32[2, 8]"}, '
@@ -63,6 +63,8 @@ def folder(once: Callable[..., Path], with_faulty: None) -> Path:
     }
     for name in right[1:]:
         entries[f"{name}-fault"] = ENTRY + f"runtimes: [onnxruntime, faulty-{name}]"
+    if not lacking("openvino"):
+        entries["fusing"] = ENTRY + "runtimes: [onnxruntime, faulty-fusing]"
     return once("engines", lambda path: run_few(path, MODELS, entries))
 
 
@@ -82,6 +84,18 @@ def test_a_second_engine_costs_no_second_export_and_no_second_pass(
     for stage in ("build", "export", "inspect", "verify: pytorch"):
         assert times[0][stage] == times[1][stage], stage
     assert times[1]["verify: runtime"] > times[0]["verify: runtime"]
+
+
+@pytest.mark.skipif(bool(lacking("openvino")), reason=lacking("openvino"))
+def test_a_fault_of_the_whole_graph_is_found_where_no_node_has_it_alone(
+    results: dict[str, ModelResult],
+) -> None:
+    diagnosis = results["fusing"].diagnosis
+    assert diagnosis is not None
+    assert (diagnosis.blame, diagnosis.runtime) == ("kernel", "faulty-fusing")
+    assert diagnosis.node is not None
+    assert diagnosis.node.op_type == "Elu"
+    assert "in the whole graph, and not where the node is alone" in diagnosis.note
 
 
 @pytest.mark.parametrize("name", ENGINES)

@@ -29,9 +29,9 @@ from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.file_module import FileModule
 
 # Wrong values that are looked at one by one before the first is taken.
-_MOST = 8
+MOST = 8
 # A node whose error moves the output by less than this share of its divergence is not to blame.
-_SHARE = 0.02
+SHARE = 0.02
 # Two files whose values share this much of their names are two forms of one graph.
 _SHARED = 0.5
 # A program as near as this to PyTorch is right, however small the error that is looked for.
@@ -104,7 +104,11 @@ def _substitute_reference(divergence: Divergence, trace: Trace) -> SearchResult:
             if traced is None:
                 values[name] = store.put(value) if isinstance(value, np.ndarray) else value
                 continue
-            by_name[name], local_error[name] = traced, distance(value, traced.array)
+            by_name[name] = traced
+            if value is None and divergence.took_file:
+                values[name] = traced.array
+                continue
+            local_error[name] = distance(value, traced.array)
             values[name] = _read_behind(value, traced.array)
             if not agree(value, traced.array) and not explained_by_rounding(value, traced, trace):
                 wrong.append(FaultyNode(node, name, traced))
@@ -134,12 +138,12 @@ def _first_effective(divergence: Divergence, result: SearchResult) -> FaultyNode
         return distance(outputs.get(divergence.output), divergence.expected)
 
     repairs = list(wrong)
-    limit = _SHARE * divergence.error if np.isfinite(divergence.error) else 1e-4
+    limit = SHARE * divergence.error if np.isfinite(divergence.error) else 1e-4
     if off(repairs) > limit:
         repairs = [f for f in repairs if _same_shape(result.values.get(f.value), f.traced.array)]
         if off(repairs) > limit:
             return wrong[0]
-    for faulty in wrong[:_MOST]:
+    for faulty in wrong[:MOST]:
         if off([f for f in repairs if f is not faulty]) > limit:
             return faulty
     return wrong[0]

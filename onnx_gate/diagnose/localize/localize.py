@@ -65,7 +65,7 @@ def localize(subject: Subject, seconds: float = 120.0) -> Located:
         divergence = find_divergence(subject, store, Deadline(seconds))
         located = _located(divergence, _search(divergence))
         if located.node is None and has_own_kernels(subject.runtime):
-            return _tapped(subject, located)
+            return _tapped(divergence, located)
         return located
     except Refusal as error:
         return Located(note=f"{subject.spec.against} refuses these inputs: {error}")
@@ -78,12 +78,15 @@ def has_own_kernels(runtime: RuntimeSpec) -> bool:
     return runtime.name != PLAIN.name or runtime.provider not in (None, "cpu")
 
 
-def _tapped(subject: Subject, located: Located) -> Located:
+def _tapped(divergence: Divergence, located: Located) -> Located:
     """Return the first node that the runtime has wrong in the graph, where none is wrong alone."""
-    node, note = first_wrong(subject)
+    try:
+        node, note = first_wrong(divergence)
+    except OutOfTime:
+        node, note = None, "the time for the search ran out"
     if node is None:
         return replace(located, note="; ".join(filter(None, (located.note, note))))
-    origins, value = Origins(subject), node.outputs[0]
+    origins, value = Origins(divergence.subject), node.outputs[0]
     faulty = GraphNode(
         name=node.proto.name,
         op_type=node.op_type,

@@ -1,6 +1,8 @@
-"""Where another runtime goes wrong: all its intermediate values beside ONNX Runtime's plain ones.
+"""Where another runtime goes wrong in the whole graph only, as one that fuses nodes wrongly does.
 
-For what no node shows alone: an engine that fuses, converts or lays out the graph as a whole.
+All its intermediate values are extra outputs of the graph. A node is wrong whose value is not what
+ONNX Runtime makes of the very values that the runtime has for its inputs: so an error that is
+inherited, however far it has grown, is none of the node's own.
 """
 
 from __future__ import annotations
@@ -12,65 +14,87 @@ import onnx
 import onnx.shape_inference
 
 from onnx_gate.diagnose.bench import PLAIN
-from onnx_gate.diagnose.graph.graph import Node, read_graph
-from onnx_gate.diagnose.subject import Subject
+from onnx_gate.diagnose.divergence import Divergence
+from onnx_gate.diagnose.graph.graph import Node
+from onnx_gate.diagnose.graph.run_graph import run_until
+from onnx_gate.diagnose.graph.run_node import Runner
+from onnx_gate.diagnose.graph.values import Value, agree, distance
+from onnx_gate.diagnose.localize.by_name import MOST, SHARE
 from onnx_gate.errors import GateError
-from onnx_gate.manifest import RuntimeSpec
-from onnx_gate.numerics.precision import eps_of
-from onnx_gate.numerics.scaled import scale_error
 from onnx_gate.runtimes.base import Array, Refusal, first_line, open_session
 
-# A value is wrong that is off by this share of the worst one's error, and by so many units of its
-# precision; what rounding adds up to on the way is less than either.
-_SHARE = 0.05
-_UNITS = 100.0
 
+def first_wrong(divergence: Divergence) -> tuple[Node | None, str]:
+    """Return the first node whose error in the whole graph reaches the output, and a note.
 
-def first_wrong(subject: Subject) -> tuple[Node | None, str]:
-    """Return the first node whose value another runtime has otherwise, and a note.
-
-    The values are extra outputs of the graph. ``None`` where the runtime takes no such file, and
-    where it agrees once it has to give every value.
+    ``None`` where the runtime takes no such file, and where it agrees once it has to give every
+    value. Raises ``OutOfTime``.
     """
+    subject = divergence.subject
     label = subject.runtime.label
-    model = onnx.shape_inference.infer_shapes(onnx.load(str(subject.exported.path)))
-    outputs = {value.name for value in model.graph.output}
-    typed = {v.name: v for v in model.graph.value_info if v.type.tensor_type.elem_type}
-    graph = read_graph(subject.exported.proto, subject.exported.path)
-    produced = [(node, name) for node in graph.nodes for name in node.outputs]
-    model.graph.output.extend(
-        typed[name] for _, name in produced if name in typed and name not in outputs
-    )
     path = subject.folder / "tapped.onnx"
     try:
-        onnx.save(model, str(path))
-        actual = _values(subject, path, subject.runtime)
-        expected = _values(subject, path, PLAIN)
+        _write(divergence, path)
+        actual = _values(divergence, path)
     except (Refusal, GateError, ValueError) as error:
         return None, f"{label} gives no values from inside of the graph: {first_line(error)}"
     finally:
         path.unlink(missing_ok=True)
-    errors = {name: _error(actual[name], expected[name]) for _, name in produced if name in actual}
-    worst = max(errors.values(), default=0.0)
-    for node, name in produced:
-        if name in errors and errors[name] > max(
-            _SHARE * worst, _UNITS * eps_of(expected[name].dtype)
-        ):
-            return node, f"{name} is the first value that {label} has otherwise than {PLAIN.label}"
-    return None, f"{label} agrees once it has to give the values from inside of the graph"
+    runner = Runner(divergence.graph, PLAIN, subject.folder, subject.threads)
+    wrong = _wrong(divergence, runner, actual)
+    node = _first_effective(divergence, runner, actual, wrong)
+    if node is None:
+        return None, f"{label} agrees once it has to give the values from inside of the graph"
+    return node, f"{label} has it wrong in the whole graph, and not where the node is alone"
 
 
-def _values(subject: Subject, path: Path, spec: RuntimeSpec) -> dict[str, Array]:
-    session = open_session(path, spec, subject.threads)
+def _write(divergence: Divergence, path: Path) -> None:
+    """Write the file with every value whose type is known as an output."""
+    exported = divergence.subject.exported
+    model = onnx.shape_inference.infer_shapes(onnx.load(str(exported.path)))
+    outputs = {value.name for value in model.graph.output}
+    typed = {v.name: v for v in model.graph.value_info if v.type.tensor_type.elem_type}
+    produced = [name for node in divergence.graph.nodes for name in node.outputs]
+    model.graph.output.extend(typed[n] for n in produced if n in typed and n not in outputs)
+    onnx.save(model, str(path))
+
+
+def _values(divergence: Divergence, path: Path) -> dict[str, Array]:
+    session = open_session(path, divergence.subject.runtime, divergence.subject.threads)
     try:
         names = [value.name for value in session.outputs]
-        return dict(zip(names, map(np.asarray, session.run(subject.feeds())), strict=True))
+        return dict(zip(names, map(np.asarray, session.run(divergence.feeds)), strict=True))
     finally:
         session.close()
 
 
-def _error(actual: Array, expected: Array) -> float:
-    same = actual.shape == expected.shape and actual.dtype == expected.dtype
-    return (
-        scale_error(actual, expected) if same and actual.dtype.kind in "fiub" else float(not same)
-    )
+def _wrong(
+    divergence: Divergence, runner: Runner, actual: dict[str, Array]
+) -> list[tuple[Node, str]]:
+    """Return the nodes, and their outputs, that the runtime computes otherwise, in order."""
+    values: dict[str, Value] = {**divergence.feeds, **actual}
+    wrong = []
+    for node in divergence.graph.ancestors([divergence.output]):
+        divergence.deadline.check()
+        for name, value in runner.run(node, values).items():
+            values.setdefault(name, value)
+            if name in actual and isinstance(value, np.ndarray) and not agree(actual[name], value):
+                wrong.append((node, name))
+    return wrong
+
+
+def _first_effective(
+    divergence: Divergence, runner: Runner, actual: dict[str, Array], wrong: list[tuple[Node, str]]
+) -> Node | None:
+    """Return the first node whose value alone, put into the right graph, moves the output."""
+
+    def error(value: Value) -> float:
+        return distance(value, divergence.expected)
+
+    whole = error(actual.get(divergence.output))
+    for node, name in wrong[:MOST]:
+        divergence.deadline.check()
+        moved = run_until(runner, divergence.feeds, [divergence.output], {name: actual[name]})
+        if error(moved[divergence.output]) > SHARE * whole or not np.isfinite(whole):
+            return node
+    return wrong[0][0] if wrong else None

@@ -14,6 +14,7 @@ from typing import Any
 
 import onnx
 
+from onnx_gate.findings import codes
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Session, find_runtime
 
@@ -21,11 +22,13 @@ from onnx_gate.runtimes.base import Session, find_runtime
 class _Faulty:
     isolated = True
     engine = ""
+    only_fused = False
 
     def open(self, model: Path, spec: RuntimeSpec, threads: int) -> Session:
         proto = onnx.load(str(model))
+        products = {o for node in proto.graph.node if node.op_type == "Gemm" for o in node.output}
         for node in proto.graph.node:
-            if node.op_type == "Elu":
+            if node.op_type == "Elu" and (not self.only_fused or node.input[0] in products):
                 del node.attribute[:]
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "model.onnx")
@@ -51,6 +54,22 @@ class Fragile:
 
 class OpenVino(_Faulty):
     engine = "openvino"
+
+
+class Fusing(_Faulty):
+    """One that has it right alone, and wrong where it makes one of it and of the product before.
+
+    It takes no product alone.
+    """
+
+    engine = "openvino"
+    only_fused = True
+
+    def open(self, model: Path, spec: RuntimeSpec, threads: int) -> Session:
+        nodes = onnx.load(str(model), load_external_data=False).graph.node
+        if [node.op_type for node in nodes] == ["Gemm"]:
+            raise codes.OG303.error(f"{spec.label}: nothing follows the product")
+        return super().open(model, spec, threads)
 
 
 class OpenCv(_Faulty):
