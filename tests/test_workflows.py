@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from onnx_gate.action import allowed_environment
-from onnx_gate.action.inputs import Inputs, Mode, Protect, SandboxChoice, read_inputs
+from onnx_gate.action.inputs import Inputs, Mode, Protect, SandboxChoice, Switch, read_inputs
 from onnx_gate.github.comment_policy import CommentPolicy
 from onnx_gate.report.io import to_json, write_text
 from onnx_gate.report.model import Counts, ManifestInfo, ModelResult, Report
@@ -220,6 +220,7 @@ def test_every_input_is_on_the_page_with_its_default_and_its_choices() -> None:
         "mode": Mode,
         "comment": CommentPolicy,
         "sandbox": SandboxChoice,
+        "audit": Switch,
         "protect-manifest": Protect,
     }
     for name, type_ in choices.items():
@@ -238,7 +239,7 @@ def test_the_action_that_publishes_is_a_part_of_the_other() -> None:
     for name, entry in PUBLISH["inputs"].items():
         assert entry == ACTION["inputs"][name] or name in of_its_own
     left_out = set(ACTION["inputs"]) - set(PUBLISH["inputs"])
-    assert left_out == {"requirements", "cache", "sandbox"}
+    assert left_out == {"requirements", "cache", "audit", "audit-min-score", "sandbox"}
     assert PUBLISH["outputs"] == ACTION["outputs"]
     assert PUBLISH["inputs"]["mode"]["default"] == "publish"
 

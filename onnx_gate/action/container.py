@@ -126,6 +126,8 @@ def _verify(
             shard=inputs.shard,
             output=str(output),
             cache=_cache(inputs, level),
+            audit=inputs.audit,
+            min_score=inputs.audit_min_score,
             prefix=launch_prefix,
             python=python,
             environment=policy.environment,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from onnx_gate.text import did_you_mean, quote
 Mode = Literal["all", "verify", "publish", "plan", "report"]
 SandboxChoice = Literal["auto", "require", "off"]
 Protect = Literal["off", "warn", "fail"]
+Switch = Literal["true", "false"]
 
 _COMMENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -36,6 +38,8 @@ class Inputs:
     requirements: str = ""
     output: str = "onnx-gate-report"
     cache: str = ""
+    audit: bool = False
+    audit_min_score: float | None = None
     sandbox: SandboxChoice = "auto"
     protect_manifest: Protect = "warn"
 
@@ -77,6 +81,18 @@ def read_inputs(environ: Mapping[str, str]) -> Inputs:
             return default
         return value
 
+    def share(name: str) -> float | None:
+        value = text(name, "")
+        try:
+            number = float(value) if value else None
+        except ValueError:
+            number = math.nan
+        if number is not None and not 0 <= number <= 1:
+            mistakes.append(
+                f"input '{name}': {quote(value)} is no share; give a number from 0 to 1, such as 0.9"
+            )
+        return number
+
     values = {
         "mode": one_of("mode", Mode, "all"),
         "comment": one_of("comment", CommentPolicy, "changes"),
@@ -96,6 +112,8 @@ def read_inputs(environ: Mapping[str, str]) -> Inputs:
         requirements=text("requirements", ""),
         output=text("output", "onnx-gate-report"),
         cache=text("cache", ""),
+        audit=one_of("audit", Switch, "false") == "true",
+        audit_min_score=share("audit-min-score"),
         **values,  # type: ignore[arg-type]
     )
     return checked(inputs, workspace, mistakes)
@@ -123,6 +141,13 @@ def _mistakes(inputs: Inputs, workspace: Path) -> Iterator[str]:
             f"input 'shard': has no meaning with mode: {inputs.mode}; a shard is verified with "
             "mode: verify, and the shards are joined with mode: report"
         )
+    if inputs.audit and inputs.mode not in ("all", "verify"):
+        yield (
+            f"input 'audit': has no meaning with mode: {inputs.mode}; faults are seeded where models "
+            "are verified, with mode: all or mode: verify"
+        )
+    if inputs.audit_min_score is not None and not inputs.audit:
+        yield "input 'audit-min-score': there is no score without an audit; add 'audit: true'"
     outside = [
         f"input '{name}': {quote(path)} leads out of the workspace; "
         "name a path inside the repository"

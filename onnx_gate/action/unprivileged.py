@@ -26,6 +26,7 @@ from onnx_gate.report.io import to_json, write_text
 from onnx_gate.report.layout import REPORT
 from onnx_gate.report.model import Problem, Report
 from onnx_gate.sandbox.policy import Policy
+from onnx_gate.verify.context import AuditRequest
 from onnx_gate.workers.launch import Launch, ServiceLaunch
 
 _DENIED = re.compile(
@@ -60,6 +61,8 @@ def main(arguments: Sequence[str]) -> int:
             sandbox=job.sandbox,
             cache=Path(job.cache) if job.cache is not None else None,
             changed=job.cache is not None,
+            audit=AuditRequest(min_score=job.min_score) if job.audit else None,
+            journal=Path(job.cache) if job.cache is not None else output,
         )
         report = _completed(verify_manifest(manifest, options), job)
         deliver(report, output)

@@ -102,7 +102,7 @@ def verify(
 
     ``emit`` gets ``{"kind": "stage", "name": ...}`` as stages begin. ``explain`` is asked for a
     diagnosis of a model that diverges. ``start`` is the seconds that it took to get here. ``follow``
-    goes on, in the place of diagnosis and advice, with the cases and PyTorch's answers at hand.
+    goes on with the cases and PyTorch's answers at hand, before advice and diagnosis.
     """
     began = time.monotonic()
     progress = _Progress(emit)
@@ -123,14 +123,15 @@ def verify(
         return verify(spec, replace(context, reuse=False), emit, explain, lost, follow)
     if result.error is not None:
         print(f"{result.error.kind}: {result.error.message}", file=sys.stderr)
+    own = (start or 0.0) + time.monotonic() - began
     if follow is not None:
         with progress.stage("audit"):
             result = follow(result, checker, exported, emit)
-        return result.model_copy(update={"stages": tuple(progress.stages)})
+        checker.answered = None  # as large as all inputs and outputs together
+        result = result.model_copy(update={"stages": tuple(progress.stages)})
     if not _room_for_a_fork(spec):
         return _undiagnosed(spec, result) if explain is not None else result
     if not context.patterns and not spec.suites:
-        own = (start or 0.0) + time.monotonic() - began
         result = _advised(spec, context, result, checker, progress, own)
     left = spec.timeout - (time.monotonic() - began)
     seconds = min(DIAGNOSIS_SECONDS, DIAGNOSIS_SHARE * left)

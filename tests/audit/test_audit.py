@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from onnx_gate.action.job import Job
 from onnx_gate.audit.command import weighed
 from onnx_gate.report.audit import Audit, Share
 from onnx_gate.report.io import read_report
-from onnx_gate.report.model import ModelResult
+from onnx_gate.report.markdown import render
+from onnx_gate.report.model import ModelResult, Sandbox
 from onnx_gate.verify.context import AuditRequest
 from tests.support.gate import ROOT, gate
 
@@ -149,6 +151,31 @@ def test_an_interrupted_audit_goes_on_where_it_was(tmp_path: Path) -> None:
     assert anew.resumed == 0
     same = [m.model_copy(update={"change": None}) for m in after.mutants[: len(anew.mutants)]]
     assert [m.model_copy(update={"change": None}) for m in anew.mutants] == same
+
+
+def test_the_action_audits_in_the_step_that_verifies(tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    job = Job(
+        manifest=str(folder / "onnx-gate.yml"),
+        output=str(folder / "report"),
+        environment=dict(os.environ),
+        sandbox=Sandbox(level="off"),
+        audit=True,
+        min_score=0.8,
+    )
+    (folder / "job.json").write_text(job.model_dump_json())
+    command = (sys.executable, "-m", "onnx_gate.action.unprivileged", str(folder / "job.json"))
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 1, done.stdout + done.stderr
+    sharp, blunt = (report_of(folder, "report")[name] for name in ("sharp", "blunt"))
+    assert (sharp.verdict, blunt.verdict) == ("pass", "error")
+    assert blunt.error is not None
+    assert blunt.error.code == "OG603"
+    # A step that verifies leaves nothing out: the advisory cases are tried as in any other.
+    assert any(check.advice for check in sharp.checks)
+    comment = render(read_report(folder / "report" / "report.json"))
+    assert "the gate catches" in comment
+    assert "--min-score asks for 80%" in comment
 
 
 def test_a_fault_that_ends_its_process_is_refused_and_the_audit_goes_on(

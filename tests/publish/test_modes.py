@@ -252,6 +252,11 @@ def test_an_event_with_nothing_but_a_number_is_enough(workspace: Path, github: G
         ({"manifest": "/etc/passwd"}, "leads out of the workspace"),
         ({"mode": "plan", "shard": "many"}, "no number of shards"),
         ({"shard": "1/2"}, "no meaning"),
+        ({"audit": "yes"}, "'audit': 'yes' is not known"),
+        ({"audit": "true", "mode": "publish"}, "mode: all or mode: verify"),
+        ({"audit-min-score": "0.9"}, "add 'audit: true'"),
+        ({"audit": "true", "audit-min-score": "90"}, "'audit-min-score': '90' is no share"),
+        ({"audit": "true", "audit-min-score": "most"}, "from 0 to 1"),
     ],
 )
 def test_wrong_inputs_are_said_in_a_sentence(
