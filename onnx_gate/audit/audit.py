@@ -31,6 +31,7 @@ from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.context import BEGUN, MUTANT, AuditRequest
 from onnx_gate.verify.export.exported import Exported
+from onnx_gate.verify.inspect.nodes import all_nodes
 from onnx_gate.verify.source_lines import of_node, own_source
 
 # What the trial of changes for a survivor is remembered under, where it has ended a process.
@@ -107,7 +108,7 @@ class _Desk:
 
     def __post_init__(self) -> None:
         self._effects = Effects(self.bench, self.folder / ORIGINAL)
-        self._lines = {name: n for n in self.exported.proto.graph.node for name in n.output}
+        self._lines = {name: n for n in all_nodes(self.exported.proto) for name in n.output}
 
     def key(self, candidate: Candidate, *of: str) -> str:
         """What the fate of a fault depends on."""

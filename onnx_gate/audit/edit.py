@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import onnx
 
+from onnx_gate.audit.bodies import bodies
 from onnx_gate.runtimes.base import Array
 
 Feed = Callable[[Mapping[str, Array]], dict[str, Array]]
@@ -16,9 +18,10 @@ Feed = Callable[[Mapping[str, Array]], dict[str, Array]]
 class Edit:
     """A change of a graph, or of what it is fed; ``words`` say what is wrong then.
 
-    ``nodes`` maps the index of a node to what stands in its place, ``tensors`` are constants under
-    new names, ``renamed`` maps names of values, ``appended`` are nodes at the end. ``feed`` is
-    applied to the graph's inputs, by their names there. ``same``: nothing is changed by it.
+    ``nodes`` maps the index of a node (in ``Graph.nodes``) to what stands in its place, ``tensors``
+    are constants under new names, ``renamed`` maps names of values, ``appended`` are nodes at the
+    end. ``feed`` is applied to the graph's inputs, by their names there. ``same``: nothing is changed
+    by it.
     """
 
     words: str
@@ -39,13 +42,21 @@ def applied(model: onnx.ModelProto, edit: Edit) -> onnx.ModelProto:
     """Return a copy of a model with the change made, but for the values of ``tensors``."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    nodes = list(copy.graph.node)
-    del copy.graph.node[:]
-    for index, node in enumerate(nodes):
+    _change(copy.graph, edit, itertools.count())
+    copy.graph.node.extend(edit.appended)
+    return copy
+
+
+def _change(graph: onnx.GraphProto, edit: Edit, numbers: Iterator[int]) -> None:
+    """Change a graph and the bodies in it; ``numbers`` are those of the nodes from here on."""
+    nodes = list(graph.node)
+    del graph.node[:]
+    for node in nodes:
+        index = next(numbers)
+        for body in bodies(node):
+            _change(body, edit, numbers)
         for each in edit.nodes.get(index, (node,)):
-            new = copy.graph.node.add()
+            new = graph.node.add()
             new.CopyFrom(each)
             new.input[:] = [edit.renamed.get(name, name) for name in each.input]
             new.output[:] = [edit.renamed.get(name, name) for name in each.output]
-    copy.graph.node.extend(edit.appended)
-    return copy

@@ -14,6 +14,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, set_external_data
 
+from onnx_gate.audit.bodies import flattened, graphs
 from onnx_gate.audit.edit import Edit, applied
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.reference.float64 import DOUBLED_BYTES
@@ -36,13 +37,16 @@ def share_weights(path: Path, folder: Path) -> onnx.ModelProto:
     folder.mkdir(parents=True, exist_ok=True)
     model: onnx.ModelProto = onnx.load(str(path), load_external_data=False)
     with open(folder / WEIGHTS, "wb") as file:
-        for tensor in model.graph.initializer:
-            _move_out(tensor, file, path.parent)
-    for node in model.graph.node:
-        del node.metadata_props[:]
-        node.ClearField("doc_string")
-    # What a fault changes of a shape must not be contradicted.
-    del model.graph.value_info[:]
+        for graph in graphs(model.graph):
+            for tensor in graph.initializer:
+                _move_out(tensor, file, path.parent)
+    model = flattened(model)
+    for graph in graphs(model.graph):
+        for node in graph.node:
+            del node.metadata_props[:]
+            node.ClearField("doc_string")
+        # What a fault changes of a shape must not be contradicted.
+        del graph.value_info[:]
     onnx.save_model(model, str(folder / ORIGINAL))
     return model
 

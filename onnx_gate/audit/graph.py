@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from onnx_gate.audit.bodies import graphs, nodes
 from onnx_gate.manifest import InputSpec
 from onnx_gate.runtimes.base import Array
 
@@ -30,6 +31,7 @@ class GraphInput:
 class Graph:
     """A model whose large constants lie in ``folder`` beside it; nothing here changes it.
 
+    ``nodes`` are those of bodies as well (``bodies.nodes``), a name is one value throughout.
     ``sizes`` has one tested size of every dynamic dimension.
     """
 
@@ -42,19 +44,27 @@ class Graph:
     ) -> None:
         self.model, self._folder = model, folder
         self.inputs, self.sizes = tuple(inputs), dict(sizes or {})
-        self.nodes: tuple[onnx.NodeProto, ...] = tuple(model.graph.node)
+        within = list(nodes(model.graph))
+        self.nodes: tuple[onnx.NodeProto, ...] = tuple(node for node, _ in within)
+        self._graphs = tuple(graph for _, graph in within)
         self.outputs = tuple(value.name for value in model.graph.output)
         self.makers = {name: i for i, node in enumerate(self.nodes) for name in node.output}
         self.readers: dict[str, list[int]] = {}
         for index, node in enumerate(self.nodes):
             for name in node.input:
                 self.readers.setdefault(name, []).append(index)
-        self._constants: dict[str, TensorProto] = {t.name: t for t in model.graph.initializer}
+        self._constants: dict[str, TensorProto] = {
+            tensor.name: tensor for graph in graphs(model.graph) for tensor in graph.initializer
+        }
         for node in self.nodes:
             tensor = _constant(node)
             if tensor is not None:
                 self._constants[node.output[0]] = tensor
         self._shapes = _shapes(model)
+
+    def beside(self, index: int, other: int) -> bool:
+        """Return whether two nodes are in the same body, where each can read what the other does."""
+        return self._graphs[index] is self._graphs[other]
 
     def is_constant(self, name: str) -> bool:
         """Return whether a value is stored in the file."""
@@ -150,7 +160,8 @@ def _shapes(model: onnx.ModelProto) -> dict[str, tuple[int | str, ...]]:
     except Exception:  # what it cannot infer, some faults do not apply to
         inferred = model.graph
     shapes = {}
-    for value in (*inferred.value_info, *inferred.input, *inferred.output):
+    every = (v for g in graphs(inferred) for v in (*g.value_info, *g.input, *g.output))
+    for value in every:
         tensor = value.type.tensor_type
         if tensor.HasField("shape"):
             shapes[value.name] = tuple(

@@ -86,6 +86,29 @@ def test_a_fault_leaves_a_valid_graph_with_another_answer(
     assert bool(changed) == (fault.name not in WITHOUT_EFFECT)
 
 
+def test_faults_are_seeded_in_bodies_and_in_functions(
+    graphs: list[tuple[Sample, Graph, Path]],
+) -> None:
+    sample, graph, folder = graphs[2]
+    assert not graph.model.functions
+    clean = run(folder / ORIGINAL, sample)
+    given = run(folder.parent / "given.onnx", sample)
+    assert clean is not None
+    assert given is not None
+    assert same(clean, given)
+    names = {name for node in graph.nodes for name in node.output}
+    assert len(names) == sum(len(node.output) for node in graph.nodes)
+    effective = set()
+    for fault in CATALOGUE:
+        for site, edit in edits(fault, graph):
+            answers = run(write_faulty(graph.model, edit, folder), sample, edit)
+            if fault.operators and answers is not None and not same(answers, clean):
+                effective.add(graph.nodes[site.index].op_type)
+    # Of the branch that is taken, of the loop and of the function; the other branch has no effect.
+    assert effective >= {"MatMul", "Softmax", "Gemm", "Tanh", "Mul"}
+    assert "LeakyRelu" not in effective
+
+
 def test_most_faults_run(graphs: list[tuple[Sample, Graph, Path]]) -> None:
     """What a runtime refuses needs no gate: nearly all faults have to be of the silent kind."""
     ran = refused = 0

@@ -1,4 +1,4 @@
-"""Two small graphs that have, between them, room for every fault of the audit's catalogue."""
+"""Small graphs that have, between them, room for every fault of the audit's catalogue."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Sample:
 
 
 def samples() -> dict[str, Sample]:
-    """Return both graphs, by what they are for."""
-    return {"image": _image(), "text": _text()}
+    """Return the graphs, by what they are for."""
+    return {"image": _image(), "text": _text(), "nested": _nested(), "recurrent": _recurrent()}
 
 
 class _Builder:
@@ -144,3 +144,86 @@ def _text() -> Sample:
 def steps_of(builder: _Builder) -> str:
     """A vector to multiply by, as the last norm of many models has."""
     return builder.weight(8)
+
+
+# Names that bodies give twice, a weight of the graph around them, a function of the file.
+_NESTED = """
+<ir_version: 9, opset_import: ["" : 20, "own" : 1]>
+nested (float[batch, 4] x) => (float[batch, 4] y)
+{
+  total = ReduceSum <keepdims = 0> (x)
+  zero = Constant <value_float = 0.0> ()
+  positive = Greater (total, zero)
+  chosen = If (positive) <
+    then_branch = yes () => (float[batch, 4] out) {
+      h = MatMul (x, w0)
+      out = Softmax <axis = -1> (h)
+    },
+    else_branch = no () => (float[batch, 4] out) {
+      h = MatMul (x, w1)
+      out = LeakyRelu <alpha = 0.1> (h)
+    }
+  >
+  times = Constant <value = int64 {3}> ()
+  yes_always = Constant <value = bool {1}> ()
+  looped = Loop (times, yes_always, chosen) <
+    body = step (int64 i, bool go_on, float[batch, 4] state) => (bool still, float[batch, 4] next) {
+      still = Identity (go_on)
+      h = Gemm (state, w2, b2)
+      next = Tanh (h)
+    }
+  >
+  y = own.Scaled (looped, w3)
+}
+<domain: "own", opset_import: ["" : 20]>
+Scaled (a, w) => (b)
+{
+  half = Constant <value_float = 0.5> ()
+  h = Mul (a, half)
+  b = MatMul (h, w)
+}
+"""
+
+
+def _nested() -> Sample:
+    model = onnx.parser.parse_model(_NESTED)
+    random = np.random.default_rng(3)
+    shapes = {"w0": (4, 4), "w1": (4, 4), "w2": (4, 4), "b2": (4,), "w3": (4, 4)}
+    tensors = {
+        name: numpy_helper.from_array(random.standard_normal(shape).astype(np.float32), name)
+        for name, shape in shapes.items()
+    }
+    model.graph.initializer.extend([tensors["w0"], tensors["b2"], tensors["w3"]])
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            own = {"else_branch": "w1", "body": "w2"}.get(attribute.name)
+            if own is not None:
+                attribute.g.initializer.append(tensors[own])
+    x = np.abs(random.standard_normal((2, 4))).astype(np.float32)
+    spec = InputSpec(dtype="float32", shape=("batch", 4))
+    return Sample(model, {"x": spec}, {"x": x}, {"batch": 2})
+
+
+def _recurrent() -> Sample:
+    b = _Builder()
+    states = ("state", "cell")
+    lstm = (b.weight(1, 16, 3), b.weight(1, 16, 4), b.weight(1, 32))
+    x = b.node("LSTM", "signal", *lstm, "", *states, hidden_size=4)
+    x = b.node("Squeeze", x, b.constant([1], np.int64))
+    gru = (b.weight(1, 12, 4), b.weight(1, 12, 4), b.weight(1, 24))
+    b.node("GRU", x, *gru, "", "state", output="y", hidden_size=4, linear_before_reset=1)
+    random = np.random.default_rng(4)
+    shapes: dict[str, tuple[int | str, ...]] = {
+        "signal": (5, "batch", 3),
+        **dict.fromkeys(states, (1, "batch", 4)),
+    }
+    feeds = {
+        name: random.standard_normal([2 if d == "batch" else int(d) for d in shape])
+        for name, shape in shapes.items()
+    }
+    return Sample(
+        b.model({n: (TensorProto.FLOAT, s) for n, s in shapes.items()}, {"y": 4}),
+        {name: InputSpec("float32", shape) for name, shape in shapes.items()},
+        {name: array.astype(np.float32) for name, array in feeds.items()},
+        {"batch": 2},
+    )

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from onnx_gate.audit.catalogue import inputs, operators, rounding, spatial, weights, wiring
+from onnx_gate.audit.catalogue import (
+    inputs,
+    operators,
+    recurrent,
+    rounding,
+    spatial,
+    weights,
+    wiring,
+)
 from onnx_gate.audit.fault import Fault
 
 CATALOGUE: tuple[Fault, ...] = (
     *weights.FAULTS,
     *operators.FAULTS,
     *spatial.FAULTS,
+    *recurrent.FAULTS,
     *rounding.FAULTS,
     *wiring.FAULTS,
     *inputs.FAULTS,

@@ -14,23 +14,16 @@ from onnx_gate.audit.graph import Graph, with_input
 from onnx_gate.runtimes.base import Array
 
 PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-_BIASED = ("Conv", "ConvTranspose", "Gemm", "Add")
-_STORED = (
-    *PRODUCTS,
-    "Gather",
-    "LSTM",
-    "GRU",
-    "Mul",
-    "Add",
-    "Sub",
-    "Div",
-    "LayerNormalization",
-)
+RECURRENT = ("LSTM", "GRU", "RNN")
+_WEIGHTED = (*PRODUCTS, *RECURRENT)
+_BIASED = ("Conv", "ConvTranspose", "Gemm", "Add", *RECURRENT)
+_STORED = (*_WEIGHTED, "Gather", "Mul", "Add", "Sub", "Div", "LayerNormalization")
 
 
 def product_weights(graph: Graph, index: int) -> Iterator[int]:
     """Yield the operands of a product that are stored matrices or kernels."""
-    for operand, name in enumerate(graph.nodes[index].input[:2]):
+    node = graph.nodes[index]
+    for operand, name in enumerate(node.input[: 3 if node.op_type in RECURRENT else 2]):
         if graph.is_float(name) and len(graph.dims(name) or ()) > 1:
             yield operand
 
@@ -51,11 +44,12 @@ def _square(graph: Graph, index: int) -> Iterator[int]:
 
 def _biases(graph: Graph, index: int) -> Iterator[int]:
     node = graph.nodes[index]
-    operands = (0, 1) if node.op_type == "Add" else (2,)
+    operands = (0, 1) if node.op_type == "Add" else (3,) if node.op_type in RECURRENT else (2,)
     for operand in operands:
         if operand >= len(node.input) or not graph.is_float(node.input[operand]):
             continue
-        vector = len(graph.dims(node.input[operand]) or ()) == 1
+        rank = 2 if node.op_type in RECURRENT else 1  # one row for each direction
+        vector = len(graph.dims(node.input[operand]) or ()) == rank
         if vector and graph.count(node.input[operand]) > 1:
             yield operand
 
@@ -70,7 +64,8 @@ def _alike(graph: Graph, index: int) -> Iterator[int]:
 def _next_alike(graph: Graph, index: int, operand: int) -> tuple[int, int] | None:
     name = graph.nodes[index].input[operand]
     for later in range(index + 1, len(graph.nodes)):
-        if graph.nodes[later].op_type == graph.nodes[index].op_type:
+        alike = graph.nodes[later].op_type == graph.nodes[index].op_type
+        if alike and graph.beside(index, later):
             for other in product_weights(graph, later):
                 candidate = graph.nodes[later].input[other]
                 if candidate != name and graph.dims(candidate) == graph.dims(name):
@@ -183,7 +178,7 @@ FAULTS = (
         "weights",
         "a weight is that of an earlier checkpoint: off by a normal share of each element",
         "user: the model was trained further and not exported again",
-        (*PRODUCTS, "LSTM", "GRU"),
+        _WEIGHTED,
         product_weights,
         _changed("each element of its weight is off by {size:g} of itself", _noise),
         (1e-3, 0.1),
@@ -230,7 +225,7 @@ FAULTS = (
         "weights",
         "the largest element of a weight is clipped to a share of itself",
         "user: a scale for fewer bits was taken from a percentile",
-        PRODUCTS,
+        _WEIGHTED,
         product_weights,
         _changed("the largest element of its weight is clipped to {size:.0%}", _largest_clipped),
         (0.9, 0.5),
@@ -267,7 +262,7 @@ FAULTS = (
         "precision",
         "a weight went through float16",
         "https://github.com/microsoft/onnxruntime/issues/20346",
-        PRODUCTS,
+        _WEIGHTED,
         product_weights,
         _changed("its weight went through float16", _round_trip(np.float16)),
     ),
@@ -276,7 +271,7 @@ FAULTS = (
         "precision",
         "a weight went through bfloat16",
         "user: the checkpoint was saved in bfloat16",
-        PRODUCTS,
+        _WEIGHTED,
         product_weights,
         _changed("its weight went through bfloat16", _round_trip(ml_dtypes.bfloat16)),
     ),
@@ -285,7 +280,7 @@ FAULTS = (
         "precision",
         "a weight was rounded to 255 or 15 levels",
         "https://github.com/microsoft/onnxruntime/issues/11286",
-        PRODUCTS,
+        _WEIGHTED,
         product_weights,
         _changed("its weight was rounded to {size:g} levels", _to_levels),
         (255.0, 15.0),

@@ -1,0 +1,104 @@
+"""Faults of recurrent layers: the order of gates, what is reset first, the way through a sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from onnx_gate.audit.edit import Edit
+from onnx_gate.audit.fault import Fault, Site, exchanged_attribute, whole
+from onnx_gate.audit.graph import Graph, attribute, with_input
+
+# Where the gates of ONNX's order are in PyTorch's: i, o, f, c of i, f, g, o; z, r, h of r, z, n.
+_TORCH_ORDER = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2)}
+_GATED = (1, 2, 3)
+_STATES = (5, 6)
+
+
+def _stored_gates(graph: Graph, index: int) -> Iterable[int]:
+    names = [name for name in graph.nodes[index].input[1:4] if name]
+    return (0,) if all(map(graph.is_float, names)) else ()
+
+
+def _reorder(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
+    node = graph.nodes[site.index]
+    order, tensors = _TORCH_ORDER[node.op_type], {}
+    for operand in _GATED:
+        old = node.input[operand] if operand < len(node.input) else ""
+        if old:
+            array = graph.array(old)
+            # A bias has the gates twice, of the input and of the state.
+            gates = np.split(array, len(order) * (2 if operand == 3 else 1), axis=1)
+            places = [*order, *(len(order) + each for each in order)][: len(gates)]
+            name = f"{old}__faulty"
+            tensors[name] = np.concatenate([gates[place] for place in places], axis=1)
+            node = with_input(node, operand, name)
+    return Edit(
+        "its gates are in PyTorch's order, not ONNX's", nodes={site.index: (node,)}, tensors=tensors
+    )
+
+
+def _one_way(graph: Graph, index: int) -> Iterable[int]:
+    way = attribute(graph.nodes[index], "direction", "forward")
+    return (0,) if way in ("forward", "reverse") else ()
+
+
+def _given_states(graph: Graph, index: int) -> Iterator[int]:
+    node = graph.nodes[index]
+    for operand in _STATES[: 2 if node.op_type == "LSTM" else 1]:
+        name = node.input[operand] if operand < len(node.input) else ""
+        if name and not graph.is_constant(name):
+            yield operand
+
+
+def _forget(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
+    node = with_input(graph.nodes[site.index], site.operand, "")
+    return Edit("a state that it begins with is ignored", nodes={site.index: (node,)})
+
+
+FAULTS = (
+    Fault(
+        "gates-reordered",
+        "weights",
+        "the gates of a recurrent layer are in another framework's order",
+        "user: weights were put into a graph by hand",
+        ("LSTM", "GRU"),
+        _stored_gates,
+        _reorder,
+    ),
+    Fault(
+        "reset-before",
+        "operators",
+        "a GRU resets its state before or after the product",
+        "user: a GRU of a framework with the other definition",
+        ("GRU",),
+        whole,
+        exchanged_attribute(
+            "linear_before_reset is {new}, not {old}", "linear_before_reset", {0: 1, 1: 0}, 0
+        ),
+    ),
+    Fault(
+        "direction",
+        "operators",
+        "a recurrent layer reads its sequence from the other end",
+        "user: the second direction was exported as the first one",
+        ("LSTM", "GRU", "RNN"),
+        _one_way,
+        exchanged_attribute(
+            "it reads {new}, not {old}",
+            "direction",
+            {"forward": "reverse", "reverse": "forward"},
+            "forward",
+        ),
+    ),
+    Fault(
+        "state-ignored",
+        "wiring",
+        "a state that is carried from call to call is ignored",
+        "user: the decoder begins anew with every chunk",
+        ("LSTM", "GRU", "RNN"),
+        _given_states,
+        _forget,
+    ),
+)
