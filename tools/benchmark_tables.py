@@ -91,6 +91,7 @@ def memory() -> str:
         "bare": "bare: export with external data, session, two passes",
         "gate": "the worker and its forks",
         "gate, with advice": "the same, default suites and advice",
+        "gate, with audit": "`onnx-gate audit` of the same, 20 faults",
     }
     lines = [
         [

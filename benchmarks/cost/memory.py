@@ -9,6 +9,7 @@ several processes share are divided among them) of its process, sampled every 20
 mark of its resident set (VmHWM) stands beside it. The *gate*'s is the same sum over the worker and
 everything that it has forked, again beside the VmHWM of the worker. What the fork server and the
 command line hold is in neither, and is printed; a bare script has the same imports in its own.
+*With audit* is ``onnx-gate audit`` of the same model and suites, at most 1.5 times the gate's own.
 
 At the end: the memory that comparing an output of 10^8 elements adds (``compare.py`` has the rest).
 """
@@ -26,6 +27,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -34,6 +36,8 @@ from benchmarks.support.gate import NETWORKS_FILE
 
 MEBIBYTE = 2**20
 TARGET = 1.35
+AUDIT_TARGET = 1.5
+FAULTS = 20
 
 MANIFEST = """\
 version: 1
@@ -90,7 +94,8 @@ def main() -> None:
     parser.add_argument("--elements", type=float, default=1e8)
     results.add_option(parser)
     arguments = parser.parse_args()
-    rows: dict[str, list[Peak]] = {"bare": [], "gate": [], "gate, with advice": []}
+    names = ("bare", "gate", "gate, with advice", "gate, with audit")
+    rows: dict[str, list[Peak]] = {name: [] for name in names}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "networks.py").write_text(NETWORKS_FILE.read_text())
@@ -98,17 +103,18 @@ def main() -> None:
         for file, suites in (("sizes.yml", "    suites: [sizes]\n"), ("default.yml", "")):
             (folder / file).write_text(MANIFEST.format(layers=arguments.layers, suites=suites))
         gate = [sys.executable, "-m", "onnx_gate", "run", "--output", "out", "--manifest"]
+        audit = [*gate[:3], "audit", "--no-cache", "--sample", str(FAULTS), *gate[4:]]
         for _ in range(arguments.rounds):
             bare = [sys.executable, "bare.py", "bare.onnx", str(arguments.layers)]
             rows["bare"].append(watch(bare, folder, depth=0))
             rows["gate"].append(watch([*gate, "sizes.yml"], folder, depth=2))
             rows["gate, with advice"].append(watch([*gate, "default.yml"], folder, depth=2))
-            report = json.loads((folder / "out" / "report.json").read_text())
-            model = report["models"][0]
-            if model["verdict"] != "pass":
-                raise SystemExit(json.dumps(model["error"] or model["checks"], indent=1)[:2000])
-            advised = sum(check["advice"] for check in model["checks"])
-            left = [path.name for path in (folder / "out").iterdir()]
+            advised = sum(check["advice"] for check in passed(folder)["checks"])
+            rows["gate, with audit"].append(watch([*audit, "default.yml"], folder, depth=2))
+            tried = passed(folder)["audit"]["mutants"]
+            if len(tried) < FAULTS:
+                raise SystemExit(f"{len(tried)} faults were tried, not {FAULTS}")
+        left = [path.name for path in (folder / "out").iterdir()]
     weights = arguments.layers * 64
     print(f"weights of {weights} MiB, medians of {arguments.rounds} rounds, MiB")
     print(
@@ -126,9 +132,18 @@ def main() -> None:
         kept[-1] |= {"VmHWM / bare": hwm / base.hwm, "beside": median(p.beside for p in peaks)}
     if arguments.save:
         results.save(__file__, "memory", kept)
-    print(f"target: PSS at most {TARGET} times bare")
+    print(f"target: PSS at most {TARGET} times bare, with audit {AUDIT_TARGET} times with advice")
     print(f"advisory checks of the last run: {advised}; left in its folder: {', '.join(left)}")
     compared(int(arguments.elements))
+
+
+def passed(folder: Path) -> dict[str, Any]:
+    """Return the model of the last report, which has to have passed."""
+    report = json.loads((folder / "out" / "report.json").read_text())
+    model: dict[str, Any] = report["models"][0]
+    if model["verdict"] != "pass":
+        raise SystemExit(json.dumps(model["error"] or model["checks"], indent=1)[:2000])
+    return model
 
 
 def watch(command: list[str], folder: Path, depth: int) -> Peak:

@@ -20,7 +20,7 @@ FOLDER = "audit"
 # What is left of the time when no further fault is tried: the report has to be sent.
 _LEFT = 0.1
 # What catches the survivors is looked for as long as the model itself has taken, and this at least.
-_LEAST_SECONDS = 10.0
+_LEAST_SECONDS = 5.0
 
 
 def audited(
