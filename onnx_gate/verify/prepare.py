@@ -97,13 +97,11 @@ def _refused(sizes: Sizes, refusal: Refusal, spec: ModelSpec, context: Context) 
     cause = refusal.__cause__
     line = of_error(cause, context.workspace.resolve()) if cause is not None else None
     where = f"at {sizes_label(sizes).replace(',', ', ')}: " if sizes else ""
-    unnamed = [name for name in spec.dims if name not in spec.named_dims]
-    remedy = ""
-    if unnamed:
-        dims = ", ".join(f"{name}: [...]" for name in unnamed)
-        remedy = f". Where it takes certain sizes only, name some: dims: {{{dims}}}"
+    dims = ", ".join(f"{name}: [...]" for name in spec.dims if name not in spec.named_dims)
+    certain = f"takes certain sizes only, name some (dims: {{{dims}}}); where it " if dims else ""
     return codes.OG105.error(
-        f"forward raises on example inputs: {where}{refusal}{at(line)}{remedy}"
+        f"forward raises on example inputs: {where}{refusal}{at(line)}. Where it {certain}wants more "
+        "of its inputs than a range says, add a generator or files suite",
     )
 
 
