@@ -119,6 +119,5 @@ def test_a_fault_of_one_engine_is_blamed_on_it_and_its_node_is_named(
     assert diagnosis.repro is not None
     assert diagnosis.replay == ("--runtime", f"faulty-{name}")
     repro = folder / "onnx-gate-report" / diagnosis.repro
-    for runtime, status in ((f"faulty-{name}", 1), (name, 0)):
-        replayed = gate("replay", str(repro), "--runtime", runtime, cwd=folder)
-        assert replayed.returncode == status, replayed.stdout + replayed.stderr
+    replayed = gate("replay", str(repro), *diagnosis.replay, cwd=folder)
+    assert replayed.returncode == 1, replayed.stdout + replayed.stderr
