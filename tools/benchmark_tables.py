@@ -366,7 +366,19 @@ def runtimes() -> str:
         ]
         for name, kind in models.items()
     ]
-    return _markdown("|".join(["model", *columns]), lines) + _source(table)
+    return _markdown("|".join(["model", *columns]), lines) + _source(table) + _earlier(table)
+
+
+def _earlier(table: Table) -> str:
+    """Which runtimes were measured at another revision than the table's own."""
+    own, runtimes_of = table["environment"]["revision"], dict[str, dict[str, None]]()
+    for row in table["rows"]:
+        if row.get("revision", own) != own:
+            runtime = row["runtime"].partition("[")[0]
+            runtimes_of.setdefault(row["revision"], {})[runtime] = None
+    return "".join(
+        f" At revision {revision}: {', '.join(names)}." for revision, names in runtimes_of.items()
+    )
 
 
 def _cell(row: Table) -> str:

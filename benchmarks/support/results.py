@@ -39,10 +39,16 @@ def save(script: str, name: str, rows: Iterable[Mapping[str, object]]) -> None:
 def merged(
     script: str, name: str, rows: Sequence[Mapping[str, Any]], order: Iterable[str]
 ) -> list[Mapping[str, Any]]:
-    """Rows and those of a stored table that were not made anew, in the order of their names."""
+    """Rows and those of a stored table that were not made anew, in the order of their names.
+
+    A row of another revision than the table's says which.
+    """
     path = Path(script).with_suffix(".json")
     stored = json.loads(path.read_text()) if path.exists() else {}
-    every = {row["name"]: row for row in [*stored.get(name, {"rows": []})["rows"], *rows]}
+    table = stored.get(name, {"rows": [], "environment": {"revision": ""}})
+    earlier = {"revision": table["environment"]["revision"]}
+    every = {row["name"]: {**earlier, **row} for row in table["rows"]}
+    every |= {row["name"]: dict(row) for row in rows}
     return [every[key] for key in order if key in every]
 
 
