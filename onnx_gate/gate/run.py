@@ -63,6 +63,9 @@ _TRACE_LINES = 200
 # export's compilers and loaders of data do not keep to the number of threads.
 _PROCESSORS = 2.0
 
+# Whatever ends more processes than this is no single fault, and each costs an export.
+_MOST_WORKERS = 20
+
 _ENDS: dict[str, codes.Code] = {
     "exit": codes.OG501,
     "signal": codes.OG501,
@@ -223,7 +226,7 @@ class _Models:
         self.environment: dict[str, Any] = dict(known.environment)
         self.notes: list[str] = []
         self.unfinished: list[ModelSpec] = []
-        self._seconds: dict[str, float] = {}
+        self._lives: dict[str, list[float]] = {}
         self._specs = {spec.name: spec for spec in specs}
         self._options = options
         self._layout = layout
@@ -259,9 +262,9 @@ class _Models:
         worker, as long as there is time left for it.
         """
         fatal = self._journal.ended(name, None if outcome.end == "done" else outcome.detail)
-        self._seconds[name] = self._seconds.get(name, 0.0) + outcome.seconds
-        spec = self._specs[name]
-        if fatal and self._seconds[name] < AUDIT_TIMES * spec.timeout:
+        lives, spec = self._lives.setdefault(name, []), self._specs[name]
+        lives.append(outcome.seconds)
+        if fatal and len(lives) < _MOST_WORKERS and sum(lives) < AUDIT_TIMES * spec.timeout:
             remove_tree(self._layout.model(name))
             self.unfinished.append(spec)
             return

@@ -153,6 +153,25 @@ def test_an_interrupted_audit_goes_on_where_it_was(tmp_path: Path) -> None:
     assert [m.model_copy(update={"change": None}) for m in anew.mutants] == same
 
 
+def test_weights_that_are_not_packed_are_of_the_runtime_that_the_manifest_names(
+    tmp_path: Path,
+) -> None:
+    """How sessions of large models are opened is no other runtime: its own tolerance holds."""
+    (tmp_path / "models.py").write_text(
+        "import torch\nfrom torch import nn\ndef build():\n    torch.manual_seed(0)\n"
+        "    return nn.Linear(4200, 4200).eval()\n"
+    )
+    (tmp_path / "onnx-gate.yml").write_text(
+        "version: 1\nmodels:\n  net:\n    model: models.py:build\n    dims: {batch: [1]}\n"
+        "    inputs: {input: 'float32[batch, 4200]'}\n    suites: [{random: normal, count: 1}]\n"
+        "    runtimes: [onnxruntime, {name: onnxruntime, optimization: basic, tolerance: {atol: 9}}]\n"
+    )
+    done = gate("audit", "--sample", "3", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    made = audit_of(tmp_path, "net")
+    assert {mutant.runtime for mutant in made.fate("caught")} == {"onnxruntime"}
+
+
 def test_the_action_audits_in_the_step_that_verifies(tmp_path: Path) -> None:
     folder = project(tmp_path)
     job = Job(
