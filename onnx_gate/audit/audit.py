@@ -36,6 +36,7 @@ from onnx_gate.verify.source_lines import of_node, own_source
 
 # What the trial of changes for a survivor is remembered under, where it has ended a process.
 _CHANGES = "changes"
+_LEAST_SECONDS = 5.0
 Emit = Callable[[dict[str, Any]], None]
 
 
@@ -46,12 +47,12 @@ def audit(
     folder: Path,
     emit: Emit,
     deadline: Deadline,
-    changes_seconds: float,
+    until: Deadline,
 ) -> Audit:
     """Seed faults into a model that has passed, and say which of them its gate catches.
 
     ``folder`` takes files of the size of the model. Every fault whose fate is known is emitted.
-    What catches the survivors is looked for in ``changes_seconds``.
+    What catches the survivors is looked for ``until`` then, and for ``_LEAST_SECONDS`` at least.
     """
     original = share_weights(exported.path, folder)
     bench = Bench(checker, checker.answered or ())
@@ -90,7 +91,7 @@ def audit(
     if not request.proposals:
         return made
     emit({"kind": "stage", "name": "audit: what catches the survivors"})
-    seconds = min(changes_seconds, deadline.left)
+    seconds = min(max(_LEAST_SECONDS, until.left), deadline.left)
     return desk.proposed(made, {each.id: each for each in every}, Deadline(seconds))
 
 

@@ -19,8 +19,8 @@ from onnx_gate.workers import child
 FOLDER = "audit"
 # What is left of the time when no further fault is tried: the report has to be sent.
 _LEFT = 0.1
-# What catches the survivors is looked for as long as the model itself has taken, and this at least.
-_LEAST_SECONDS = 5.0
+# With what catches the survivors an audit takes at most as many times as long as the model itself.
+_TIMES = 2.0
 
 
 def audited(
@@ -41,8 +41,7 @@ def audited(
     spent = time.perf_counter() - child.born if child.born else 0.0
     deadline = Deadline((1 - _LEFT) * (AUDIT_TIMES * spec.timeout - spent))
     try:
-        seconds = max(_LEAST_SECONDS, spent)
-        made = audit(checker, exported, request, folder, emit, deadline, seconds)
+        made = audit(checker, exported, request, folder, emit, deadline, Deadline(_TIMES * spent))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return weighed(result.model_copy(update={"audit": made}), request)
