@@ -6,6 +6,7 @@ called as a program.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -153,9 +154,12 @@ class LiteRtSession:
             np.save(
                 Path(folder, _SAMPLES), np.random.default_rng(0).random(_SAMPLES_OF, np.float32)
             )
+            # It calls programs that were installed with it, and converts less where it lacks them.
+            own = Path(self._converter).resolve().parent
             done = subprocess.run(
                 [*command, *(["-ois", *sizes] if sizes else [])],
                 cwd=folder,
+                env={**os.environ, "PATH": os.pathsep.join((str(own), os.environ.get("PATH", "")))},
                 capture_output=True,
                 text=True,
                 errors="replace",
