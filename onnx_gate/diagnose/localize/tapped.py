@@ -1,6 +1,6 @@
 """Where another runtime goes wrong in the whole graph only, as one that fuses nodes wrongly does.
 
-All its intermediate values are extra outputs of the graph. A node is wrong whose value is not what
+All its floating-point values are extra outputs of the graph. A node is wrong whose value is not what
 ONNX Runtime makes of the very values that the runtime has for its inputs: so an error that is
 inherited, however far it has grown, is none of the node's own.
 """
@@ -22,6 +22,13 @@ from onnx_gate.diagnose.graph.values import Value, agree, distance
 from onnx_gate.diagnose.localize.by_name import MOST, SHARE
 from onnx_gate.errors import GateError
 from onnx_gate.runtimes.base import Array, Refusal, first_line, open_session
+
+_FLOATING = (
+    onnx.TensorProto.FLOAT,
+    onnx.TensorProto.FLOAT16,
+    onnx.TensorProto.BFLOAT16,
+    onnx.TensorProto.DOUBLE,
+)
 
 
 def first_wrong(divergence: Divergence) -> tuple[Node | None, str]:
@@ -49,11 +56,11 @@ def first_wrong(divergence: Divergence) -> tuple[Node | None, str]:
 
 
 def _write(divergence: Divergence, path: Path) -> None:
-    """Write the file with every value whose type is known as an output."""
+    """Write the file with every floating-point value as an output: not every engine gives others."""
     exported = divergence.subject.exported
     model = onnx.shape_inference.infer_shapes(onnx.load(str(exported.path)))
     outputs = {value.name for value in model.graph.output}
-    typed = {v.name: v for v in model.graph.value_info if v.type.tensor_type.elem_type}
+    typed = {v.name: v for v in model.graph.value_info if v.type.tensor_type.elem_type in _FLOATING}
     produced = [name for node in divergence.graph.nodes for name in node.outputs]
     model.graph.output.extend(typed[n] for n in produced if n in typed and n not in outputs)
     onnx.save(model, str(path))
