@@ -35,6 +35,8 @@ _ABOUT_SIZES = re.compile(r"reshape|broadcast|dimension|shape|split size|rank", 
 _NO_KERNEL = re.compile(
     r"Could not find an implementation for (\w+)\((\d+)\) node with name '(.*?)'"
 )
+# What a build without kernels for the processor says.
+_NO_PROVIDER = re.compile(r"Provider type for (\w+) node with name '(.*?)' is not set")
 _NO_OPERATOR = re.compile(r"Fatal error: (\S+?):(\w+)\(-?\d+\) is not a registered function/op")
 _NEWEST = re.compile(r"Current official support for domain ai\.onnx is till opset (\d+)")
 _IR_VERSION = re.compile(r"Unsupported model IR version: (\d+), max supported IR version: (\d+)")
@@ -92,13 +94,11 @@ def load_problem(
     text = _LOADING.sub("", _bare(error))
     found = _NO_KERNEL.search(text)
     if found is not None:
-        dtypes = _dtypes(model, found[3], found[1])
-        kind = f" in {' and '.join(dtypes)}" if dtypes else ""
-        node = f", node {found[3]!r}" if found[3] else ""
-        return codes.OG202, (
-            f"it has no kernel for {found[1]} (opset {found[2]}){kind} on {provider}{node}: use a "
-            "dtype that it has one for, float32 as a rule, or another execution provider"
-        )
+        operator = f"{found[1]} (opset {found[2]})"
+        return codes.OG202, _no_kernel(model, provider, found[3], found[1], operator)
+    found = _NO_PROVIDER.search(text)
+    if found is not None:
+        return codes.OG202, _no_kernel(model, provider, found[2], found[1], found[1])
     found = _NO_OPERATOR.search(text)
     if found is not None:
         return codes.OG202, (
@@ -124,6 +124,16 @@ def load_problem(
             "promotes no types, so convert one of them where the graph is made"
         )
     return codes.OG303, f"the model does not load: {_cut(_one_line(_CHECK.sub('', text)))}"
+
+
+def _no_kernel(model: Path, provider: str, name: str, op_type: str, operator: str) -> str:
+    dtypes = _dtypes(model, name, op_type)
+    kind = f" in {' and '.join(dtypes)}" if dtypes else ""
+    node = f", node {name!r}" if name else ""
+    return (
+        f"it has no kernel for {operator}{kind} on {provider}{node}: use a dtype that it has one for, "
+        "float32 as a rule, or another execution provider"
+    )
 
 
 def _bare(error: BaseException) -> str:

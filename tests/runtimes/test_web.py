@@ -132,25 +132,38 @@ def save(
     return path
 
 
-def test_every_dtype_scalars_and_empty_tensors_arrive(open_web: Open, tmp_path: Path) -> None:
+def test_every_dtype_text_scalars_and_empty_tensors_arrive(open_web: Open, tmp_path: Path) -> None:
     kinds = {d: helper.np_dtype_to_tensor_dtype(np.dtype(d)) for d in sorted(DTYPES)}
     path = save(
         tmp_path / "identity.onnx",
         [helper.make_node("Identity", [f"in_{d}"], [f"out_{d}"]) for d in kinds]
-        + [helper.make_node("Identity", ["scalar"], ["scalar_out"])],
-        {**{f"in_{d}": (kind, ["n", 3]) for d, kind in kinds.items()}, "scalar": (1, [])},
-        {**{f"out_{d}": (kind, ["n", 3]) for d, kind in kinds.items()}, "scalar_out": (1, [])},
+        + [
+            helper.make_node("Identity", ["__proto__"], ["scalar_out"]),
+            helper.make_node("Identity", ["text"], ["text_out"]),
+        ],
+        {
+            **{f"in_{d}": (kind, ["n", 3]) for d, kind in kinds.items()},
+            "__proto__": (TensorProto.FLOAT, []),
+            "text": (TensorProto.STRING, ["n"]),
+        },
+        {
+            **{f"out_{d}": (kind, ["n", 3]) for d, kind in kinds.items()},
+            "scalar_out": (TensorProto.FLOAT, []),
+            "text_out": (TensorProto.STRING, ["n"]),
+        },
     )
     session = open_web(path)
-    assert [value.dtype for value in session.inputs] == [*kinds, "float32"]
+    assert [value.dtype for value in session.inputs] == [*kinds, "float32", "str"]
     assert session.inputs[0].shape == ("n", 3)
     for n in (2, 0):
         feeds = {f"in_{d}": (np.arange(n * 3) % 2).reshape(n, 3).astype(d) for d in kinds}
-        answers = session.run({**feeds, "scalar": np.array(1.5, np.float32)})
+        text = np.array(["a", "\u202e</script>"][:n], object)
+        answers = session.run({**feeds, "__proto__": np.array(1.5, np.float32), "text": text})
         for fed, answer in zip(feeds.values(), answers, strict=False):
             assert (fed.dtype, fed.shape) == (answer.dtype, answer.shape)
             np.testing.assert_array_equal(fed, answer)
-        np.testing.assert_array_equal(answers[-1], np.array(1.5, np.float32), strict=True)
+        np.testing.assert_array_equal(answers[-2], np.array(1.5, np.float32), strict=True)
+        assert answers[-1].tolist() == text.tolist()
 
 
 def matmul(path: Path, op_type: str = "MatMul", domain: str = "") -> Path:
@@ -180,19 +193,35 @@ def test_webgpu_computes_and_says_what_it_does_not(open_web: Open, tmp_path: Pat
     with pytest.raises(Refusal, match="x is 5 on axis 1") as refused:
         session.run({"x": np.zeros((2, 5), np.float32)})
     assert refused.value.data == {"input": "x", "axis": 1, "expected": 4}
-    with pytest.raises(Refusal, match="str"):
-        session.run({"x": np.array(["a"])})
+    with pytest.raises(Refusal, match="no array for"):
+        session.run({"x": np.array([b"a"])})
     with pytest.raises(GateError, match="strict") as error:
         open_web(path, RuntimeSpec("web", "webgpu", strict=True))
     assert error.value.code == "OG301"
 
 
-def test_halves_are_refused_where_the_adapter_has_none(open_web: Open, tmp_path: Path) -> None:
-    half = {"x": (TensorProto.FLOAT16, [2])}, {"y": (TensorProto.FLOAT16, [2])}
-    path = save(tmp_path / "half.onnx", [helper.make_node("Sin", ["x"], ["y"])], *half)
-    with pytest.raises(GateError, match="shader-f16") as error:
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [(TensorProto.FLOAT16, "shader-f16"), (TensorProto.DOUBLE, "no kernel for Sin in float64")],
+    ids=["halves", "doubles"],
+)
+def test_a_dtype_without_kernels_is_said(
+    open_web: Open, tmp_path: Path, kind: int, words: str
+) -> None:
+    sin = [helper.make_node("Sin", ["x"], ["y"])]
+    path = save(tmp_path / "m.onnx", sin, {"x": (kind, [2])}, {"y": (kind, [2])})
+    with pytest.raises(GateError, match=words) as error:
         open_web(path, WEBGPU)
     assert error.value.code == "OG202"
+
+
+def test_a_file_that_is_not_there_is_no_missing_browser(open_web: Open, tmp_path: Path) -> None:
+    path = matmul(tmp_path / "m.onnx")
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    (tmp_path / "w.bin").unlink()
+    with pytest.raises(GateError, match=r"w\.bin: No such file") as error:
+        open_web(path)
+    assert error.value.code == "OG303"
 
 
 @pytest.mark.parametrize(
@@ -200,9 +229,11 @@ def test_halves_are_refused_where_the_adapter_has_none(open_web: Open, tmp_path:
     [
         (RuntimeSpec("web", "webgl"), "OG301", "webgpu and wasm"),
         (RuntimeSpec("web", options={"module": "none.mjs"}), "OG302", "'none.mjs'"),
+        (RuntimeSpec("web", options={"module": "ort.min.js"}), "OG302", "'ort.min.js'"),
+        (RuntimeSpec("web", options={"logID": "x"}), "OG302", "did you mean 'logId'?"),
         (WASM, "OG202", "it does not know Product of the domain 'com.example'"),
     ],
-    ids=["provider", "module", "operator"],
+    ids=["provider", "module", "script", "option", "operator"],
 )
 def test_what_cannot_be_had_is_an_error_with_a_remedy(
     open_web: Open, tmp_path: Path, spec: RuntimeSpec, code: str, words: str

@@ -25,6 +25,15 @@ def test_a_tensor_comes_back_as_it_was(dtype: str, shape: tuple[int, ...]) -> No
         np.testing.assert_array_equal(each, array)
 
 
+def test_text_comes_back_as_it_was() -> None:
+    words = np.array([["a", "\0\u202e"], ["", "</script>"]])
+    _, (first, number, second) = decode(
+        encode({"w": words, "x": np.array(1.5), "o": words.astype(object)})
+    )
+    assert first.tolist() == second.tolist() == words.tolist()
+    assert number == 1.5
+
+
 def message(header: object, body: bytes = b"") -> bytes:
     text = json.dumps(header).encode()
     start = struct.pack("<I", len(text)) + text
@@ -44,6 +53,8 @@ TENSOR = {"name": "x", "dtype": "float32", "shape": [2]}
         message({"tensors": [{**TENSOR, "dtype": "object"}]}, bytes(16)),
         message({"tensors": [{**TENSOR, "shape": [-1]}]}, bytes(16)),
         message({"tensors": [{"name": "x"}]}),
+        message({"tensors": [{**TENSOR, "dtype": "string"}]}),
+        message({"tensors": [{**TENSOR, "dtype": "string", "values": ["only one"]}]}),
     ],
 )
 def test_what_is_no_message_is_refused(broken: bytes) -> None:

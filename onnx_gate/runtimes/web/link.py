@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -76,14 +76,20 @@ class Link:
 
     def _open(self) -> Message:
         job = {**self._job, "files": len(self._files), "alone": bool(self.repeated_because)}
-        try:
-            self._connection = connect()
-            frames.send(self._connection, frames.JOB, json.dumps(job).encode())
-            for path in self._files:
-                with path.open("rb") as file:
+        with ExitStack() as opened:
+            try:
+                files = [opened.enter_context(path.open("rb")) for path in self._files]
+            except OSError as error:
+                raise codes.OG303.error(
+                    f"{self._label}: {error.filename}: {error.strerror}"
+                ) from error
+            try:
+                self._connection = connect()
+                frames.send(self._connection, frames.JOB, json.dumps(job).encode())
+                for file in files:
                     frames.send_file(self._connection, file.fileno())
-        except OSError as error:
-            raise codes.OG302.error(f"{self._label}: no browser: {error}") from error
+            except OSError as error:
+                raise codes.OG302.error(f"{self._label}: no browser: {error}") from error
         return self._receive()
 
     def _receive(self) -> Message:

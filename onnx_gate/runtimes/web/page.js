@@ -16,6 +16,7 @@ const ARRAYS = {
   bool: Uint8Array,
   float16: globalThis.Float16Array ?? Uint16Array,
 };
+const TEXT = "string"; // has no bytes: its values are in the header
 const ALIGNMENT = 8;
 const MOST_LINES = 100000;
 
@@ -66,7 +67,8 @@ function decode(buffer) {
   const length = new DataView(buffer).getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
   let offset = padded(4 + length);
-  const arrays = header.tensors.map(({ dtype, shape }) => {
+  const arrays = header.tensors.map(({ dtype, shape, values }) => {
+    if (dtype === TEXT) return values;
     const size = shape.reduce((product, each) => product * each, 1);
     const array = new ARRAYS[dtype](buffer, offset, size);
     offset += padded(array.byteLength);
@@ -75,8 +77,9 @@ function decode(buffer) {
   return [header, arrays];
 }
 
+// Old versions of the package have no metadata.
 const described = (metadata) =>
-  metadata.map((value) => ({
+  metadata?.map((value) => ({
     name: value.name,
     dtype: value.isTensor ? value.type : "no tensor",
     shape: value.isTensor ? value.shape : [],
@@ -104,10 +107,12 @@ async function open(ort, job) {
 
 async function run(ort, session, request) {
   const [header, arrays] = decode(request);
-  const feeds = {};
-  header.tensors.forEach(({ name, dtype, shape }, index) => {
-    feeds[name] = new ort.Tensor(dtype, arrays[index], shape);
-  });
+  const feeds = Object.fromEntries(
+    header.tensors.map(({ name, dtype, shape }, index) => [
+      name,
+      new ort.Tensor(dtype, arrays[index], shape),
+    ]),
+  );
   const outputs = await session.run(feeds);
   const tensors = session.outputNames.map((name) => ({ name, tensor: outputs[name] }));
   const answer = encode(
@@ -116,9 +121,10 @@ async function run(ort, session, request) {
         name,
         dtype: tensor.type,
         shape: tensor.dims,
+        values: tensor.type === TEXT ? tensor.data : undefined,
       })),
     },
-    tensors.map(({ tensor }) => tensor.data),
+    tensors.filter(({ tensor }) => tensor.type !== TEXT).map(({ tensor }) => tensor.data),
   );
   for (const { tensor } of tensors) tensor.dispose();
   return answer;
@@ -141,10 +147,11 @@ async function serve() {
   let stage = "import";
   try {
     ort = await import(`./dist/${job.module}`);
+    if (!ort.InferenceSession) throw new Error("it exports no InferenceSession");
     stage = "open";
     [session, answer] = await open(ort, job);
   } catch (error) {
-    await turn(await failure(error, { stage, version: ort?.env.versions.web }));
+    await turn(await failure(error, { stage, version: ort?.env?.versions?.web }));
     return;
   }
   let request = await turn(encode(answer));

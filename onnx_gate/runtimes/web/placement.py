@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +26,7 @@ class PlacedNode:
 
 @dataclass(frozen=True)
 class Placement:
-    """``total`` nodes (0 where nothing was said), and those that run on the processor.
+    """``total`` nodes, and those that run on the processor.
 
     Nodes that compute sizes from sizes are not among them: they have no part in the numbers, and
     ONNX Runtime leaves them there on purpose.
@@ -36,8 +36,10 @@ class Placement:
     elsewhere: tuple[PlacedNode, ...] = ()
 
 
-def placement_of(lines: Sequence[str], model: Path) -> Placement:
-    """Return what the log of a session says of the file ``model``."""
+def placement_of(lines: Sequence[str], model: Path) -> Placement | None:
+    """Return what the log of a session says of the file ``model``; ``None`` where it says nothing."""
+    graph = onnx.load(str(model), load_external_data=False).graph
+    in_file = [PlacedNode(node.name, node.op_type) for node in _computing_numbers(graph)]
     total, provider = 0, ""
     on_processor: list[PlacedNode] = []
     for line in lines:
@@ -47,24 +49,23 @@ def placement_of(lines: Sequence[str], model: Path) -> Placement:
             provider = head[1]
             total += int(head[2])
             if everything is not None and provider == _CPU:
-                on_processor += [PlacedNode("", "every node")] * int(head[2])
+                on_processor = in_file  # the log names none
         elif node is not None and provider == _CPU:
             on_processor.append(PlacedNode(node[2], node[1]))
-    if not on_processor:
-        return Placement(total)
-    sizes = _computing_sizes(onnx.load(str(model), load_external_data=False).graph)
+    if not total and in_file:
+        return None
+    sizes = {node.name for node in graph.node} - {node.name for node in in_file}
     return Placement(total, tuple(n for n in on_processor if n.name not in sizes))
 
 
-def _computing_sizes(graph: onnx.GraphProto) -> set[str]:
-    """Return the names of the nodes whose values come from shapes and constants alone."""
+def _computing_numbers(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes whose values come from more than shapes and constants."""
     known = {tensor.name for tensor in graph.initializer}
-    names = set()
     for node in graph.node:
         if node.op_type in _OF_SIZES or _all_in(node.input, known):
             known.update(node.output)
-            names.add(node.name)
-    return names - {""}
+        else:
+            yield node
 
 
 def _all_in(inputs: Iterable[str], known: set[str]) -> bool:

@@ -27,12 +27,29 @@ from onnx_gate.runtimes.web import frames, wire
 from onnx_gate.runtimes.web.link import Link
 from onnx_gate.runtimes.web.placement import Placement, placement_of
 from onnx_gate.runtimes.web.service import connect
+from onnx_gate.text import did_you_mean
 
 # The file of the package that has a provider: what 'onnxruntime-web/webgpu' and '/wasm' import.
 _MODULES = {"webgpu": "ort.webgpu.bundle.min.mjs", "wasm": "ort.wasm.bundle.min.mjs"}
 _DEFAULT = "webgpu"
 _LEVELS = {"off": "disabled", "basic": "basic", "extended": "extended", "all": "all"}
+_DTYPES = {"string": "str"}
 _SHOWN = 5
+# The oldest version of the package that was seen to run here; 1.20 was seen not to.
+_OLDEST = "1.22"
+# The keys of the package's SessionOptions (dist/lib/inference-session.d.ts of onnxruntime-common); it
+# reads no other, and says nothing of them.
+_OPTIONS = frozenset(
+    (
+        *("enableCpuMemArena", "enableGraphCapture", "enableMemPattern", "enableProfiling"),
+        *("executionMode", "extra", "freeDimensionOverrides", "graphOptimizationLevel"),
+        *("interOpNumThreads", "intraOpNumThreads", "logId", "logSeverityLevel"),
+        *("logVerbosityLevel", "optimizedModelFilePath", "preferredOutputLocation"),
+        "profileFilePrefix",
+    )
+)
+# A load that fails may do so for want of memory, where this much of it is asked for at once.
+_MUCH, _MOST = 1 << 30, 4 << 30
 # What ONNX Runtime Web puts before ONNX Runtime's own sentence.
 _PREFIX = re.compile(r"^.*?ERROR_CODE: \d+, ERROR_MESSAGE: ", re.S)
 
@@ -51,6 +68,12 @@ class WebRuntime:
             raise codes.OG301.error(
                 f"{spec.label}: ONNX Runtime Web is run here with the providers "
                 f"{' and '.join(_MODULES)}, not with {provider!r}"
+            )
+        unknown = sorted(set(spec.options) - _OPTIONS - {"module"})
+        if unknown:
+            raise codes.OG302.error(
+                f"{spec.label}: ONNX Runtime Web has no session option {unknown[0]!r}"
+                f"{did_you_mean(unknown[0], _OPTIONS)}"
             )
         session = WebSession(model, spec, provider, threads)
         try:
@@ -77,8 +100,8 @@ class WebSession:
     def __init__(self, model: Path, spec: RuntimeSpec, provider: str, threads: int) -> None:
         self._model, self._spec, self._provider, self._threads = model, spec, provider, threads
         external = _external_files(model)
-        files = (model, *(model.parent / path for path in external))
-        self._link = Link(spec.label, {**self._job(), "external": external}, files)
+        self._files = (model, *(model.parent / path for path in external))
+        self._link = Link(spec.label, {**self._job(), "external": external}, self._files)
         self._elsewhere: tuple[Finding, ...] = ()
         self.inputs: tuple[ValueInfo, ...] = ()
         self.outputs: tuple[ValueInfo, ...] = ()
@@ -99,6 +122,11 @@ class WebSession:
         header = self._link.open()
         if "error" in header:
             raise self._load_error(header)
+        if "inputs" not in header:
+            raise codes.OG302.error(
+                f"{self._spec.label}: onnxruntime-web {header['version']} does not describe a model's "
+                f"inputs; version {_OLDEST} or later has to be there"
+            )
         self.inputs, self.outputs = _infos(header["inputs"]), _infos(header["outputs"])
         if self._provider == "webgpu":
             self._check_halves(header["halves"])
@@ -107,7 +135,7 @@ class WebSession:
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
         """Run once; raises ``Refusal`` with ONNX Runtime's own sentence."""
         for name, array in feeds.items():
-            if array.dtype.name not in wire.DTYPES:
+            if not wire.can_carry(array):
                 raise Refusal(f"{name} is {array.dtype.name}, which a browser has no array for")
         header, arrays = self._link.ask(wire.encode(feeds))
         if "error" in header:
@@ -142,10 +170,16 @@ class WebSession:
             module = self._job()["module"]
             return codes.OG302.error(
                 f"{label}: the browser cannot import {module!r} from onnxruntime-web's folder dist; "
-                "another version of the package, or another module, has to be there"
+                f"version {_OLDEST} or later of the package, or another module, has to be there"
             )
         version = str(header["version"])
         code, text = load_problem(Exception(words), self._model, version, self._provider)
+        size = sum(path.stat().st_size for path in self._files)
+        if size > _MUCH:
+            text += (
+                f". The file and its weights have {size / 1e9:.1f} GB, and WebAssembly has "
+                f"{_MOST / 1e9:.1f} GB for everything"
+            )
         return code.error(f"{label}: {text}")
 
     def _check_halves(self, has_halves: bool) -> None:
@@ -157,9 +191,9 @@ class WebSession:
                 "Verify the file in float32, or this one with provider: wasm"
             )
 
-    def _look_at(self, placement: Placement) -> None:
+    def _look_at(self, placement: Placement | None) -> None:
         """Say, or refuse, what does not run on the provider."""
-        if not placement.total:
+        if placement is None:
             raise codes.OG301.error(
                 f"{self._spec.label}: ONNX Runtime Web does not say where its nodes run"
             )
@@ -168,8 +202,10 @@ class WebSession:
             return
         shown = ", ".join(f"{node.op_type} {node.name!r}" for node in elsewhere[:_SHOWN])
         more = f" and {len(elsewhere) - _SHOWN} more" if len(elsewhere) > _SHOWN else ""
+        # A file's own nodes, which may be more than those that an optimisation has left.
+        count = min(len(elsewhere), placement.total)
         message = (
-            f"{self._spec.label}: {len(elsewhere)} of {placement.total} nodes run in WebAssembly "
+            f"{self._spec.label}: {count} of {placement.total} nodes run in WebAssembly "
             f"and not on {self._provider}: {shown}{more}"
         )
         if self._spec.strict:
@@ -187,11 +223,14 @@ def _has_halves(model: Path) -> bool:
 
 
 def _bare(message: str) -> str:
-    return _PREFIX.sub("", message)
+    # The address of a C++ exception stands alone where its words were lost on the way.
+    return "it gives no reason" if message.isdecimal() else _PREFIX.sub("", message)
 
 
 def _infos(values: Sequence[Mapping[str, Any]]) -> tuple[ValueInfo, ...]:
-    return tuple(ValueInfo(v["name"], v["dtype"], tuple(v["shape"])) for v in values)
+    return tuple(
+        ValueInfo(v["name"], _DTYPES.get(v["dtype"], v["dtype"]), tuple(v["shape"])) for v in values
+    )
 
 
 def _external_files(model: Path) -> list[str]:
