@@ -21,6 +21,7 @@ PAGES = (
     "docs/compatibility.md",
     "docs/evidence.md",
     "docs/foreign.md",
+    "docs/how-to/browser.md",
     "docs/performance.md",
     "docs/runtimes.md",
     "docs/tolerances.md",
@@ -140,6 +141,13 @@ def page() -> str:
         for row in table["rows"]
     ]
     return _markdown("|size|seconds to make|seconds to open", lines) + _source(table)
+
+
+def leftovers() -> str:
+    """What runs with a browser leave behind."""
+    table = _load("scale/leftovers")["leftovers"]
+    lines = [[row["name"], str(row["count"])] for row in table["rows"]]
+    return _markdown("what|count", lines) + _source(table)
 
 
 def compare() -> str:
@@ -454,6 +462,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "many": many,
     "compare": compare,
     "page": page,
+    "leftovers": leftovers,
     "false-alarms": false_alarms,
     "faults": faults,
     "audit": audit,
