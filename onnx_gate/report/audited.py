@@ -54,6 +54,11 @@ def tally(audit: Audit) -> str:
     return "; ".join([tried, *parts])
 
 
+def survivors(audit: Audit) -> list[Mutant]:
+    """Return the survivors, first what a change catches, then by how much they move the outputs."""
+    return sorted(audit.fate("survived"), key=lambda m: (m.change is None, -(m.moved or 0.0)))
+
+
 def kinds(audit: Audit) -> str:
     """Return ``weights 5 of 5, precision 4 of 6``, the least caught first."""
     ordered = sorted(audit.kinds, key=lambda each: each.caught * 1000 // (each.of or 1))
@@ -151,10 +156,10 @@ def lines(audit: Audit, against: Against) -> Iterator[str]:
     yield headline(audit)
     if audit.score is None:
         return
-    survivors = audit.fate("survived")
-    for mutant in survivors[:SHOWN_SURVIVORS]:
+    ordered = survivors(audit)
+    for mutant in ordered[:SHOWN_SURVIVORS]:
         yield f"survived: {survivor(mutant, against)}. {remedy(audit, mutant, against)}"
-    more = len(survivors) - SHOWN_SURVIVORS
+    more = len(ordered) - SHOWN_SURVIVORS
     if more > 0:
         yield f"and {format_int(more)} more survivors"
     if audit.kinds:
@@ -166,6 +171,7 @@ FILTERS = {
     "audit_headline": headline,
     "audit_place": place,
     "audit_remedy": remedy,
+    "audit_survivors": survivors,
     "audit_tally": tally,
 }
 """What templates call these."""
