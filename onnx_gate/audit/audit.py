@@ -29,7 +29,7 @@ from onnx_gate.report.audit import Audit, ManifestChange, Mutant, Share, Site
 from onnx_gate.report.io import to_message
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.checks import Checker
-from onnx_gate.verify.context import BEGUN, MUTANT, AuditRequest
+from onnx_gate.verify.context import BEGUN, MUTANT, SAMPLE, AuditRequest
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.inspect.nodes import all_nodes
 from onnx_gate.verify.source_lines import of_node, own_source
@@ -52,7 +52,8 @@ def audit(
     """Seed faults into a model that has passed, and say which of them its gate catches.
 
     ``folder`` takes files of the size of the model. Every fault whose fate is known is emitted.
-    What catches the survivors is looked for ``until`` then, and for ``_LEAST_SECONDS`` at least.
+    What catches the survivors is looked for ``until`` then, and for ``_LEAST_SECONDS`` at least: for each
+    of the usual number of faults.
     """
     original = share_weights(exported.path, folder)
     bench = Bench(checker, checker.answered or ())
@@ -91,7 +92,8 @@ def audit(
     if not request.proposals:
         return made
     emit({"kind": "stage", "name": "audit: what catches the survivors"})
-    seconds = min(max(_LEAST_SECONDS, until.left), deadline.left)
+    least = _LEAST_SECONDS * max(1.0, counted / SAMPLE)
+    seconds = min(max(least, until.left), deadline.left)
     return desk.proposed(made, {each.id: each for each in every}, Deadline(seconds))
 
 

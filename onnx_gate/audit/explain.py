@@ -8,9 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from onnx_gate.audit.separate import (
     Scope,
     criterion_of,
+    least_share,
     reach,
     share_left,
     sharpened,
+    sharpest,
     used_share,
 )
 from onnx_gate.manifest import ModelSpec
@@ -68,7 +70,11 @@ def _opened(original: Sequence[Check], faulty: Sequence[Check]) -> Unseen | None
 def _nearest(
     scopes: Sequence[Scope], original: Sequence[Check], faulty: Sequence[Check]
 ) -> Iterator[tuple[float, Unseen]]:
-    """Yield how near a fault is to being told from the original, by tolerance and criterion."""
+    """Yield how near a fault is to being told from the original, by tolerance and criterion.
+
+    Where a tolerance that could be proposed should tell the two apart, it is the sharpest of these, and
+    nothing is known of it.
+    """
     for scope in scopes:
         own, checks = scope.of(original), scope.of(faulty)
         used = used_share(own)
@@ -77,13 +83,19 @@ def _nearest(
             if not criterion or not share:
                 continue
             check = next(c for c in checks if criterion_of(c) == criterion and c.budget == share)
-            why, tolerance, left = "original", scope.tolerance, 1.0
-            if share > used:
-                why, tolerance = "margin", sharpened(scope.tolerance, criterion, used, share)
+            least = least_share(scope.tolerance, criterion, own)
+            known: dict[str, object] = {"budget": share, "original": used}
+            tolerance = scope.tolerance
+            if least and share > least:
+                tolerance = sharpest(scope.tolerance, criterion, least)
+                known = {}
+            elif share > used:
+                tolerance = sharpened(scope.tolerance, criterion, used, share)
                 left = share_left(scope.tolerance, tolerance, criterion)
-            numbers = {"budget": share / left, "original": used / left}
-            known = {**numbers, "tolerance": tolerance_data(tolerance), "key": scope.key}
-            yield share / used if used else math.inf, _at(check, why).model_copy(update=known)
+                known = {"budget": share / left, "original": used / left}
+            known |= {"tolerance": tolerance_data(tolerance), "key": scope.key}
+            at = _at(check, "margin" if share > used else "original")
+            yield share / used if used else math.inf, at.model_copy(update=known)
 
 
 def _by_key(checks: Iterable[Check]) -> Mapping[Key, Check]:

@@ -94,13 +94,7 @@ def separating(
         if criterion and told:
             yield sharpened(scope.tolerance, criterion, least, min(told))
             if least:
-                yield _narrowed(scope.tolerance, criterion, least, _at_least)
-
-
-def sharpest_auto(scope: Scope, original: Iterable[Check]) -> Tolerance:
-    """Return the sharpest tolerance that is ever proposed, as far as errors are concerned."""
-    least = least_share(scope.tolerance, "error", scope.of(original))
-    return _narrowed(scope.tolerance, "error", least, _at_least) if least else scope.tolerance
+                yield sharpest(scope.tolerance, criterion, least)
 
 
 def criterion_of(check: Check) -> str:
@@ -141,6 +135,11 @@ def sharpened(tolerance: Tolerance, criterion: str, least: float, widest: float)
     fitting = (each for each in tried if share_left(tolerance, each, criterion) >= least)
     exact = _narrowed(tolerance, criterion, widest, partial(below, digits=6))
     return next(fitting, exact)
+
+
+def sharpest(tolerance: Tolerance, criterion: str, least: float) -> Tolerance:
+    """Return the sharpest tolerance that leaves the share ``least`` of one criterion's width."""
+    return _narrowed(tolerance, criterion, least, _at_least)
 
 
 def _narrowed(

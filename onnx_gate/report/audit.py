@@ -56,14 +56,15 @@ class Unseen(_Frozen):
 
     - ``rounding``: it moves the outputs by less than PyTorch's own rounding does.
     - ``floor``: it is within the units in the last place that ``auto`` grants in any case.
-    - ``granted``: even under ``tolerance`` it passes, as rounding that is moved at random moves PyTorch's
-      own answer as far.
+    - ``granted``: even under ``tolerance`` it passes, as PyTorch's own answer moves as far when its
+      rounding is moved at random, or is one of several.
     - ``original``: the unchanged graph uses as much of the tolerance, or more.
-    - ``margin``: ``tolerance`` catches it, and is one that correct files may not pass.
+    - ``margin``: ``tolerance`` catches it, and is one that correct files may not pass; the unchanged
+      graph itself does not where ``original`` is null.
     - ``waiver``: the waiver for ``subject`` forgives what it does.
     - ``where``: what it moves is outside the mask ``subject``.
     - ``open``: what it moves has several right answers, of which ``subject`` is the cause.
-    - ``time``: nothing was tried, as the time was over.
+    - ``time``: the time was over before everything was tried.
 
     ``case``, ``output`` and ``runtime`` are those of the check in which it is nearest to being caught.
     There it uses the share ``budget`` of the ``tolerance``, which is that of ``key`` as a change has it;

@@ -120,7 +120,7 @@ def reason(unseen: Unseen, against: Against) -> str:
         "waiver": f"The waiver for {subject} forgives it ({check})",
         "where": f"It shows only where {subject} has the output not judged ({check})",
         "open": f"It changes only what {against} leaves open, by {subject} ({check})",
-        "time": "Nothing was tried: the time was over",
+        "time": "The time was over before everything was tried",
     }
     return sentences[unseen.why]
 

@@ -33,6 +33,10 @@ AUDIT_TIMES = 6.0
 """How many times its timeout a model may take where it is audited: all its cases again and again."""
 
 
+SAMPLE = 40
+"""The number of faults that an audit tries where nobody says how many."""
+
+
 @dataclass(frozen=True)
 class AuditRequest:
     """How sharp the gate is to be measured.
@@ -43,7 +47,7 @@ class AuditRequest:
     those that survive.
     """
 
-    sample: int = 40
+    sample: int = SAMPLE
     seed: int = 0
     min_score: float | None = None
     known: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

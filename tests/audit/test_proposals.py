@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
-from onnx_gate.manifest.load import load
 from onnx_gate.report.audit import Audit
 from onnx_gate.report.io import read_report
-from tests.support.gate import gate
+from tests.support.gate import ROOT, gate
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
 
+FAULTY = ROOT / "tests" / "support" / "faulty_engines"
 MODELS = """\
 import torch
 from torch import nn
@@ -58,6 +59,11 @@ models:
     inputs: {x: "float32[batch, 6]"}
     export: {exporter: "models.py:export"}
     tolerance: {atol: 0.05}  # for the output in half precision
+  runtimes:
+    model: models.py:Net
+    inputs: {x: "float32[batch, 6]"}
+    runtimes: [onnxruntime, coarse]  # a server and a phone
+    tolerance: {atol: 0.05}
   waived:
     model: models.py:Net
     inputs: {x: "float32[batch, 6]"}
@@ -82,33 +88,35 @@ def audits(folder: Path, *arguments: str) -> dict[str, Audit]:
     return {each.name: each.audit for each in report.models if each.audit is not None}
 
 
-def test_what_is_proposed_catches_what_it_promises(tmp_path: Path) -> None:
+def test_what_is_proposed_catches_what_it_promises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(FAULTY))
     (tmp_path / "models.py").write_text(MODELS)
     manifest = tmp_path / "onnx-gate.yml"
     manifest.write_text(MANIFEST)
     before = audits(tmp_path, "--write")
-    for comment in ("# for the output in half precision", "# until the head is exported in full"):
-        assert comment in manifest.read_text()
-    specs = {each.name: each for each in load(manifest).models}
+    text = manifest.read_text()
+    assert [line.partition("#")[2] for line in text.splitlines() if "#" in line] == [
+        line.partition("#")[2] for line in MANIFEST.splitlines() if "#" in line
+    ]
+    entries = yaml.safe_load(text)["models"]
 
     # The model's own tolerance cannot be that of the fine output: the coarse one would fail.
-    assert "outputs.fine" in {change.key for change in before["outputs"].changes}
-    fine = (specs["outputs"].outputs or {})["fine"]
-    assert fine is not None
-    assert fine.auto == 10
-    coarse = specs["outputs"].tolerance.atol
-    assert coarse is not None
-    assert coarse < 0.05
-    (waiver,) = specs["waived"].waivers
-    assert waiver.ceiling is not None
+    assert entries["outputs"]["outputs"] == {"fine": {"auto": 10}}
+    assert entries["outputs"]["tolerance"]["atol"] < 0.05
+    server = {"name": "onnxruntime", "tolerance": {"auto": 10}}
+    assert entries["runtimes"]["runtimes"] == [server, "coarse"]
     # Rounding to float16 is the largest error that the original needs.
-    assert 2**-12 < waiver.ceiling < 0.1
+    (waiver,) = entries["waived"]["waivers"]
+    assert 2**-12 < waiver["ceiling"] < 0.1
 
     hidden = [m for m in before["masked"].fate("survived") if m.unseen is not None]
     assert {m.unseen.why for m in hidden if m.unseen and m.unseen.subject == "mask"} == {"where"}
     assert {"mask-ignored", "mask-whole"} & {m.fault for m in hidden}
 
-    after = audits(tmp_path, "--model", "outputs", "--model", "waived")
+    named = (word for name in entries if name != "masked" for word in ("--model", name))
+    after = audits(tmp_path, *named)
     for name, audit in after.items():
         assert audit.resumed == 0
         assert audit.score is not None

@@ -52,6 +52,21 @@ class Fragile:
         return {}
 
 
+class Coarse:
+    """ONNX Runtime whose answers have the digits of half precision, as a phone's engine has."""
+
+    def open(self, model: Path, spec: RuntimeSpec, threads: int) -> Session:
+        session = find_runtime("onnxruntime").open(
+            model, replace(spec, name="onnxruntime", tolerance=None), threads
+        )
+        run = session.run
+        session.run = lambda feeds: [x.astype("float16").astype(x.dtype) for x in run(feeds)]  # type: ignore[method-assign]
+        return session
+
+    def environment(self) -> dict[str, Any]:
+        return {}
+
+
 class OpenVino(_Faulty):
     engine = "openvino"
 
