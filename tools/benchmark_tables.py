@@ -211,27 +211,28 @@ def false_alarms() -> str:
 
 
 def faults() -> str:
-    """How many seeded faults are caught."""
-    tables = _load("accuracy/faults")
-    names = {"resnet18": "ResNet-18", "encoder": "encoder", "upscaler": "resizing network"}
-    parts = []
-    for name, table in tables.items():
-        lines = [
-            [
-                names[row["subject"]],
-                *(f"{row[k][0]} of {row[k][1]}" for k in ("named", "one per cent", "doubled")),
-                {"pass": "passes"}.get(row["unchanged"], row["unchanged"]),
-            ]
-            for row in table["rows"]
+    """How many faults seeded into three networks are caught."""
+    table = _load("accuracy/faults")["faults"]
+    names = {"resnet18": "ResNet-18", "upscaler": "resizing network"}
+
+    def shown(subject: str) -> str:
+        name, mark, rest = subject.partition(",")
+        return f"{names.get(name, name)}{mark}{rest}"
+
+    lines = [
+        [
+            shown(row["subject"]),
+            *(f"{row[k][0]} of {row[k][1]}" for k in ("named", "quarter", "doubled")),
+            {"pass": "passes"}.get(row["unchanged"], row["unchanged"]),
         ]
-        head = "|named faults caught|one random element changed by 1 %|one doubled|unchanged graph"
-        missed = [
-            f"{names[row['subject']]}, {fault}" for row in table["rows"] for fault in row["missed"]
-        ]
-        note = f" Missed: {'; '.join(missed)}." if missed else ""
-        kind = "A shorter sweep" if name == "quick" else "The whole sweep"
-        parts.append(f"{kind}:\n\n{_markdown(head, lines)}{_source(table)}{note}")
-    return "\n\n".join(parts)
+        for row in table["rows"]
+    ]
+    head = "|faults caught|one random element a quarter larger|one doubled|unchanged graph"
+    missed = [
+        f"- {shown(row['subject'])}: {each}" for row in table["rows"] for each in row["missed"]
+    ]
+    note = "\n\nMissed:\n\n" + "\n".join(missed) if missed else ""
+    return f"{_markdown(head, lines)}{_source(table)}{note}"
 
 
 def audit() -> str:
@@ -264,6 +265,24 @@ def audit() -> str:
     if survivors:
         tables.append("What survived, and what catches it:\n\n" + "\n".join(survivors))
     return "\n\n".join(tables)
+
+
+def blunt() -> str:
+    """What blunt manifests catch, and what they catch as an audit has changed them."""
+    table = _load("accuracy/blunt").get("blunt")
+    if table is None:
+        return "Not measured yet."
+    names = {"resnet18": "ResNet-18", "upscaler": "resizing network"}
+    lines = [
+        [
+            names.get(row["name"], row["name"]),
+            *(f"{row[key][0]} of {row[key][1]}" for key in ("blunt", "proposed", "default")),
+            "; ".join(f"`{change}`" for change in row["changes"]),
+        ]
+        for row in table["rows"]
+    ]
+    head = "|blunt|with what the audit proposes|with nothing but the inputs|what it proposes"
+    return _markdown(head, lines) + _source(table)
 
 
 def pairs() -> str:
@@ -466,6 +485,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "false-alarms": false_alarms,
     "faults": faults,
     "audit": audit,
+    "blunt": blunt,
     "pairs": pairs,
     "decoders": decoders,
     "versions": versions,

@@ -21,6 +21,8 @@ from benchmarks.accuracy.foreign import FOLDER, prepare
 from benchmarks.support import results
 from benchmarks.support.gate import ROOT, read_report, run_gate
 from benchmarks.support.torchvision import SITE
+from onnx_gate.report import audited
+from onnx_gate.report.audit import Audit, Mutant
 
 ARCHITECTURES = (
     "timm-resnet",
@@ -117,13 +119,12 @@ def row(model: dict[str, Any]) -> Row:
 
 
 def survivor(mutant: dict[str, Any], audit: dict[str, Any]) -> str:
-    """Return what survived, by how much it moves the output, and what catches it."""
-    site, number = mutant["site"], mutant["change"]
-    change = audit["changes"][number] if number is not None else None
-    caught = f"{change['key']}: {change['value']}" if change else "nothing that was tried"
+    """Return what survived, by how much it moves the output, and what catches it or why nothing does."""
+    site = mutant["site"]
+    why = audited.remedy(Audit.model_validate(audit), Mutant.model_validate(mutant), "PyTorch")
     where = f"{site['op_type']} {site['name']}".strip()
     moved = float(mutant["moved"] or 0)
-    return f"{mutant['fault']} at {where}: {mutant['words']}; moves {moved:.2g}; {caught}"
+    return f"{mutant['fault']} at {where}: {mutant['words']}; moves {moved:.2g}. {why}"
 
 
 def print_table(rows: Sequence[Row]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from onnx_gate.audit.separate import (
     Scope,
+    criteria_of,
     criterion_of,
     least_share,
     reach,
@@ -78,9 +79,9 @@ def _nearest(
     for scope in scopes:
         own, checks = scope.of(original), scope.of(faulty)
         used = used_share(own)
-        for criterion in dict.fromkeys(map(criterion_of, checks)):
+        for criterion in criteria_of(checks):
             share = reach(criterion, checks)
-            if not criterion or not share:
+            if not share:
                 continue
             check = next(c for c in checks if criterion_of(c) == criterion and c.budget == share)
             least = least_share(scope.tolerance, criterion, own)

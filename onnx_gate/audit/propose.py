@@ -240,8 +240,9 @@ class Proposals:
             passes = bench.learn(self._path).survived
             wrong = any(finding.severity == "error" for finding in bench.checker.findings)
             return bench if passes and not wrong else None
-        if change.adds:
-            before = self._spec.suites or DEFAULT_SUITES
+        if change.adds and self._spec.suites:
+            # Else the default suites become named ones, of which more is asked.
+            before = self._spec.suites
             added = {name: suite for name, suite in spec.suites.items() if name not in before}
             checker = replace(checker, spec=replace(spec, suites=added))
         try:

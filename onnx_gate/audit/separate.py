@@ -88,10 +88,10 @@ def separating(
     """
     own = scope.of(original)
     every = [scope.of(checks) for checks in faulty]
-    for criterion in dict.fromkeys(criterion_of(c) for checks in every for c in checks):
+    for criterion in criteria_of(c for checks in every for c in checks):
         least = least_share(scope.tolerance, criterion, own)
         told = [share for share in (reach(criterion, checks) for checks in every) if share > least]
-        if criterion and told:
+        if told:
             yield sharpened(scope.tolerance, criterion, least, min(told))
             if least:
                 yield sharpest(scope.tolerance, criterion, least)
@@ -108,6 +108,11 @@ def criterion_of(check: Check) -> str:
     return "error" if measure == "mean error" else measure
 
 
+def criteria_of(checks: Iterable[Check]) -> list[str]:
+    """Return the criteria that decide checks, each once."""
+    return [each for each in dict.fromkeys(map(criterion_of, checks)) if each]
+
+
 def reach(criterion: str, checks: Iterable[Check]) -> float:
     """Return the largest share of the tolerance that checks use by a criterion."""
     return max((c.budget or 0.0 for c in checks if criterion_of(c) == criterion), default=0.0)
@@ -119,11 +124,14 @@ def used_share(checks: Iterable[Check]) -> float:
 
 
 def least_share(tolerance: Tolerance, criterion: str, own: Iterable[Check]) -> float:
-    """Return the share of a tolerance that correct files need: this one, and what others were seen to."""
+    """Return the share of a tolerance that correct files need: this one, and what others were seen to.
+
+    It is rounded up to that of a number that one would write.
+    """
     least = MARGIN * used_share(own)
     if criterion == "error" and tolerance.auto is not None:
-        return max(least, SURE / tolerance.auto)
-    return least
+        least = max(least, SURE / tolerance.auto)
+    return share_left(tolerance, sharpest(tolerance, criterion, least), criterion) if least else 0.0
 
 
 def sharpened(tolerance: Tolerance, criterion: str, least: float, widest: float) -> Tolerance:

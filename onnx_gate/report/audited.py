@@ -129,6 +129,13 @@ def _percent(share: float | None) -> str:
     return f"{number(100 * (share or 0.0))}%"
 
 
+def proposed(audit: Audit) -> str:
+    """Return the changes that ``--write`` makes, each with the number of survivors that it catches."""
+    return "; ".join(
+        f"{change(each)} (catches {format_int(each.catches)})" for each in audit.changes
+    )
+
+
 def change(each: ManifestChange) -> str:
     """Return a change as the manifest would have it: ``tolerance: {auto: 10}``."""
     verb = "another entry in " if each.add else ""
@@ -146,6 +153,8 @@ def flow(value: object, depth: int = 0) -> str:
         return "[" + ", ".join(flow(each, depth + 1) for each in value) + "]"
     if isinstance(value, float) and value.is_integer():
         value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return format_int(value)
     if isinstance(value, str) and value.replace("_", "").replace("-", "").isalnum():
         return plain(value, 60)
     return plain(json.dumps(value), 60)
@@ -162,6 +171,8 @@ def lines(audit: Audit, against: Against) -> Iterator[str]:
     more = len(ordered) - SHOWN_SURVIVORS
     if more > 0:
         yield f"and {format_int(more)} more survivors"
+    if audit.changes:
+        yield f"--write puts in: {proposed(audit)}"
     if audit.kinds:
         yield f"caught by kind: {kinds(audit)}"
     yield tally(audit)
@@ -170,6 +181,7 @@ def lines(audit: Audit, against: Against) -> Iterator[str]:
 FILTERS = {
     "audit_headline": headline,
     "audit_place": place,
+    "audit_proposed": proposed,
     "audit_remedy": remedy,
     "audit_survivors": survivors,
     "audit_tally": tally,

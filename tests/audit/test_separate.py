@@ -113,8 +113,11 @@ def test_the_floor_has_no_factor() -> None:
     fault = np.nextafter(EXPECTED, np.float32(np.inf))
     before = check(fault, AUTO, EXPECTED.astype(np.float64))
     assert before.tolerance["basis"] == "floor"
-    assert not list(separating(scope(AUTO), [before], [[before]]))
-    why = unseen([scope(AUTO)], [], [before])
+    wide = EXPECTED.astype(np.float64) + 1e-5 * NOISE
+    original = check((wide + 2e-5 * NOISE).astype(np.float32), AUTO, wide)
+    assert original.tolerance["basis"] == "float64"
+    assert not list(separating(scope(AUTO), [original], [[before]]))
+    why = unseen([scope(AUTO)], [original], [before])
     assert why is not None
     assert why.why == "floor"
 

@@ -86,6 +86,7 @@ def test_what_can_be_caught_comes_first_and_what_is_rounding_last() -> None:
         "survived: Conv node: fault 0.5; the outputs move by 0.5 × the reference's own rounding. "
         "No tolerance catches it: the reference's own rounding moves the outputs further",
     ]
+    assert "--write puts in: runtimes.openvino: {atol: 0.5} (catches 1)" in lines
     assert lines[-1].endswith(
         "1 change of the manifest tried for the survivors, 2 more not for want of time"
     )
