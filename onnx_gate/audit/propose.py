@@ -8,6 +8,7 @@ to try follows from the checks themselves (``separate``).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from onnx_gate.audit.explain import forgiven, outside, unseen
 from onnx_gate.audit.separate import (
     MARGIN,
     Scope,
+    at_least,
     below,
     scopes,
     separating,
@@ -133,11 +135,18 @@ class Proposals:
             for scope in self._scoped(key):
                 if scope.tolerance.auto is None or scope.tolerance.auto > DEFAULT_AUTO:
                     self._try(Change(key, tolerance_data(usual(scope.tolerance))))
-            for scope in self._scoped(key):
-                checks = [trial.checks for trial in self._visible_trials()]
-                for sharper in separating(scope, self._unchanged.checks, checks) if checks else ():
-                    self._try(Change(key, tolerance_data(sharper)))
+            while self._sharper(key):
+                pass
         self._forgive_less()
+
+    def _sharper(self, key: str) -> bool:
+        """Return whether another tolerance was taken in the place of one: the next is made of that."""
+        for scope in self._scoped(key):
+            checks = [trial.checks for trial in self._visible_trials()]
+            for sharper in separating(scope, self._unchanged.checks, checks) if checks else ():
+                if self._try(Change(key, tolerance_data(sharper))):
+                    return True
+        return False
 
     def _forgive_less(self) -> None:
         """Try ceilings for waivers that forgive what survivors do, and the original does not."""
@@ -148,9 +157,10 @@ class Proposals:
             if not errors:
                 return
             least = MARGIN * _error(_waived(self._spec, number, self._unchanged))
-            worse = [error for error in errors if error > least]
-            if worse:
-                ceiling = max(below(min(worse), 2), least)
+            worse = [error for error in errors if least < error < math.inf]
+            widest = below(min(worse), 2) if worse else 0.0
+            if widest > least or (least and max(errors) > least):
+                ceiling = widest if widest > least else at_least(least)
                 self._try(Change(f"waivers.{number}.ceiling", ceiling))
 
     def _scopes(self) -> list[Scope]:
@@ -191,19 +201,19 @@ class Proposals:
             self._seen[survivor] = _Seen(self._bench, self._unchanged, self._trials[survivor])
         return self._trials.get(survivor)
 
-    def _try(self, change: Change) -> None:
-        """Take a change where the original passes with it and a survivor does not."""
+    def _try(self, change: Change) -> bool:
+        """Take a change where the original passes with it and a survivor does not; return whether."""
         spec = changed(self._spec, change)
         survivors = [each for each in self._left if each in self._visible or not change.judges]
         if not survivors or spec == self._spec:
-            return
+            return False
         if self._deadline.passed():
             self.untried += 1
-            return
+            return False
         self.tried += 1
         bench = self._with(spec, change)
         if bench is None:
-            return
+            return False
         now = []
         for survivor in survivors:
             if self._deadline.passed():
@@ -212,13 +222,14 @@ class Proposals:
             if not bench.trial(path, edit.feed).survived:
                 now.append(survivor)
         if not now:
-            return
+            return False
         self.caught |= dict.fromkeys(now, len(self.taken))
         self.taken.append(change)
         every = {case.id: (case, a) for case, a in self._bench.answered + bench.answered}
         self._bench = Bench(bench.checker, list(every.values()))
         self._left = [each for each in self._left if each not in now]
         self._original, self._trials = None, {}
+        return True
 
     def _with(self, spec: ModelSpec, change: Change) -> Bench | None:
         """Return a bench of what the change adds; ``None`` where the original does not pass it."""

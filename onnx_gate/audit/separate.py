@@ -68,8 +68,8 @@ def _labels(spec: ModelSpec) -> dict[str, frozenset[str]]:
     labels = {each.label: frozenset((each.label,)) for each in spec.runtimes}
     plain = without_optimisations(spec.runtimes)
     if plain is not None:
-        first = next(each.label for each in spec.runtimes if each.name == plain.name)
-        labels[first] |= {plain.label}
+        same = (each for each in spec.runtimes if replace(each, optimization="off") == plain)
+        labels[next(same).label] |= {plain.label}
     return labels
 
 
@@ -147,7 +147,7 @@ def sharpened(tolerance: Tolerance, criterion: str, least: float, widest: float)
 
 def sharpest(tolerance: Tolerance, criterion: str, least: float) -> Tolerance:
     """Return the sharpest tolerance that leaves the share ``least`` of one criterion's width."""
-    return _narrowed(tolerance, criterion, least, _at_least)
+    return _narrowed(tolerance, criterion, least, at_least)
 
 
 def _narrowed(
@@ -197,7 +197,7 @@ def _of_width(name: str, width: float, old: Any) -> Any:
     return math.floor(width) if name == "max_ulp" else width
 
 
-def _at_least(value: float) -> float:
+def at_least(value: float) -> float:
     """Return the smallest number of two significant digits that is no smaller."""
     unit = 10.0 ** (math.floor(math.log10(value)) - 1)
     return float(f"{math.ceil(value / unit - 1e-9) * unit:.2g}")
