@@ -52,8 +52,8 @@ def audit(
     """Seed faults into a model that has passed, and say which of them its gate catches.
 
     ``folder`` takes files of the size of the model. Every fault whose fate is known is emitted.
-    What catches the survivors is looked for ``until`` then, and for ``_LEAST_SECONDS`` at least: for each
-    of the usual number of faults.
+    What catches the survivors is looked for ``until`` then, and for ``_LEAST_SECONDS`` at least, which are
+    more where more faults than usual are seeded.
     """
     original = share_weights(exported.path, folder)
     bench = Bench(checker, checker.answered or ())
