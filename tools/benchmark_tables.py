@@ -263,7 +263,9 @@ def audit() -> str:
         _markdown("kind|caught", [[kind, f"{c} of {of}"] for kind, (c, of) in kinds.items()])
     )
     if survivors:
-        tables.append("What survived, and what catches it:\n\n" + "\n".join(survivors))
+        tables.append(
+            "What survived, and what catches it or why nothing does:\n\n" + "\n".join(survivors)
+        )
     return "\n\n".join(tables)
 
 
