@@ -19,6 +19,7 @@ from onnx_gate.runtimes.web.chromium import Chromium
 from onnx_gate.runtimes.web.package import find_package
 
 _PART = 1 << 20
+_SEND_SECONDS = 5.0
 _TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".wasm": "application/wasm"}
 _PAGE = Path(__file__).with_name("page.js")
 _HTML = b'<!doctype html><meta charset="utf-8"><script type="module" src="page.js"></script>'
@@ -58,15 +59,20 @@ class Page:
 
     def fail(self, kind: str, message: str) -> None:
         """Tell the session why there will be no answer, and end it."""
-        with self.lock:
+        # Taken for long by a session that does not read what it is sent: others are not to wait for it.
+        is_free = self.lock.acquire(timeout=_SEND_SECONDS)
+        try:
             if self.ended:
                 return
             self.ended = True
             with suppress(OSError):
-                body = json.dumps({"kind": kind, "message": message}).encode()
-                frames.send(self.connection, frames.FAILURE, body)
-            with suppress(OSError):
+                if is_free:
+                    body = json.dumps({"kind": kind, "message": message}).encode()
+                    frames.send(self.connection, frames.FAILURE, body)
                 self.connection.shutdown(socket.SHUT_RDWR)
+        finally:
+            if is_free:
+                self.lock.release()
 
     def turn(self, answer: bytes) -> bytes | None:
         """Hand the session its page's answer and return its next request, ``None`` at the end."""
