@@ -14,12 +14,21 @@ from typing import Any
 
 import numpy as np
 import onnx
+from google.protobuf.message import EncodeError
 
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import RuntimeSpec
-from onnx_gate.runtimes.base import Array, Refusal, contiguous, installed_version, package
+from onnx_gate.runtimes.base import (
+    Array,
+    Refusal,
+    ValueInfo,
+    contiguous,
+    first_line,
+    installed_version,
+    package,
+)
 from onnx_gate.runtimes.declared import (
     check_feeds,
     declared,
@@ -168,7 +177,13 @@ class NcnnSession:
     def _write(self, folder: Path, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
         """Write the file in ncnn's format into ``folder``; return the batch axis of its values."""
         # With its weights in itself, and where the converter may write beside it.
-        onnx.save(onnx.load(str(self._model)), str(folder / "model.onnx"))
+        try:
+            onnx.save(onnx.load(str(self._model)), str(folder / "model.onnx"))
+        except (EncodeError, ValueError) as error:
+            raise codes.OG303.error(
+                f"{self._spec.label}: pnnx takes one file with its weights, which has at most 2 GiB "
+                f"({first_line(error)})"
+            ) from error
         sizes = (
             f"[{','.join(map(str, shape))}]{_DTYPES[value.dtype]}"
             for value, shape in zip(self.inputs, shapes, strict=True)
@@ -185,7 +200,8 @@ class NcnnSession:
         )
         program = folder / "model_ncnn.py"
         if done.returncode or not program.is_file():
-            raise self._error(done.stdout, done.returncode)
+            ended = f" ({signal.Signals(-done.returncode).name})" if done.returncode < 0 else ""
+            raise self._error(f"pnnx does not convert the file{ended}", done.stdout)
         return {
             name or output: int(axis or output_axis)
             for name, axis, output, output_axis in _BATCH_AXIS.findall(program.read_text())
@@ -205,17 +221,18 @@ class NcnnSession:
         with stderr_and_stdout() as written:
             status = network.load_param(str(param)) or network.load_model(str(weights))
         if status:
-            raise self._error(written(), status)
+            raise self._error("ncnn does not load what pnnx made", written())
         return network
 
-    def _error(self, text: str, status: int) -> GateError:
-        ended = f" ({signal.Signals(-status).name})" if status < 0 else ""
+    def _error(self, what: str, text: str) -> GateError:
         lines = _WHY.findall(text) or text.strip().splitlines() or ["it says nothing"]
         return lacking(self._spec, self._model, _NO_OPERATOR.findall(text)) or codes.OG303.error(
-            f"{self._spec.label}: pnnx does not convert the file{ended}: {lines[-1].strip()[:400]}"
+            f"{self._spec.label}: {what}: {lines[-1].strip()[:400]}"
         )
 
-    def _output(self, extractor: Any, own: str, value: Any, batch_axes: Mapping[str, int]) -> Array:
+    def _output(
+        self, extractor: Any, own: str, value: ValueInfo, batch_axes: Mapping[str, int]
+    ) -> Array:
         status, mat = extractor.extract(own)
         if status or own not in batch_axes:
             raise Refusal(f"ncnn has no value for {value.name}")
