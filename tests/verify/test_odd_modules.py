@@ -6,6 +6,7 @@ import contextlib
 import io
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -15,7 +16,10 @@ from torch import nn
 from onnx_gate.manifest.load import load
 from onnx_gate.report.io import read_report
 from onnx_gate.report.model import ModelResult
+from onnx_gate.runtimes.base import Refusal
+from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.context import Context
+from onnx_gate.verify.reference.perturb import MovedRounding
 from onnx_gate.verify.verify import verify
 from tests.support.gate import gate
 
@@ -388,3 +392,19 @@ def test_no_oddity_takes_the_gate_down(
         assert "Traceback" in log.getvalue() or result.error.message in log.getvalue()
     if any(check.refused for check in result.checks):
         assert "Traceback" in log.getvalue()
+
+
+class Branching(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        answer: torch.Tensor = torch.cond(x.sum() > 0, torch.tanh, torch.sigmoid, (x,))
+        return answer
+
+
+def test_a_branch_that_refuses_to_be_watched_answers_as_before() -> None:
+    eager = Eager(Branching().eval(), ("x",))
+    inputs = {"x": np.ones((2, 3), np.float32)}
+    first = eager.run(inputs).arrays[0]
+    with pytest.raises(Refusal, match="cond"):
+        eager.run(inputs, mode=MovedRounding(0))
+    for _ in range(2):
+        np.testing.assert_array_equal(eager.run(inputs).arrays[0], first)
