@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import random
-import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -157,9 +156,6 @@ class Eager:
             with torch.no_grad(), mode or nullcontext(), _fast_path(self.fast_path):
                 return self.module(*args, **kwargs)
         except Exception as error:
-            if mode is not None and "torch._dynamo" in sys.modules:
-                # torch.cond compiles itself, refuses modes, and raises in all later calls as well.
-                torch._dynamo.reset()
             raise Refusal(f"{type(error).__name__}: {first_line(error)}") from error
 
     def _named(self, value: object) -> list[tuple[str, torch.Tensor]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,9 @@ from torch import nn
 from onnx_gate.manifest.load import load
 from onnx_gate.report.io import read_report
 from onnx_gate.report.model import ModelResult
-from onnx_gate.runtimes.base import Refusal
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.context import Context
+from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.perturb import MovedRounding
 from onnx_gate.verify.verify import verify
 from tests.support.gate import gate
@@ -395,16 +396,48 @@ def test_no_oddity_takes_the_gate_down(
 
 
 class Branching(nn.Module):
+    def __init__(self, yes: Any = torch.cos, no: Any = torch.sin) -> None:
+        super().__init__()
+        self.yes, self.no = yes, no
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        answer: torch.Tensor = torch.cond(x.sum() > 0, torch.tanh, torch.sigmoid, (x,))
+        answer: torch.Tensor = torch.cond(x.sum() > 0, self.yes, self.no, (x,))
         return answer
 
 
-def test_a_branch_that_refuses_to_be_watched_answers_as_before() -> None:
+def test_a_branch_is_watched_and_answers_as_before() -> None:
     eager = Eager(Branching().eval(), ("x",))
-    inputs = {"x": np.ones((2, 3), np.float32)}
+    inputs = {"x": np.linspace(0.1, 1, 6, dtype=np.float32).reshape(2, 3)}
     first = eager.run(inputs).arrays[0]
-    with pytest.raises(Refusal, match="cond"):
-        eager.run(inputs, mode=MovedRounding(0))
     for _ in range(2):
+        moved = eager.run(inputs, mode=MovedRounding(0)).arrays[0]
+        assert 0 < np.abs(moved - first).max() < 1e-6
+        wide = Float64Reference(eager).run_tensors(inputs)
+        assert wide is not None
+        np.testing.assert_allclose(wide[1][0], np.cos(inputs["x"].astype(np.float64)), rtol=1e-15)
         np.testing.assert_array_equal(eager.run(inputs).arrays[0], first)
+
+
+@pytest.mark.parametrize(("yes", "verdict"), [(torch.cos, "pass"), (torch.tanh, "diverged")])
+def test_rounding_decides_a_branch_where_a_sum_is_nothing_else(
+    tmp_path: Path, yes: Any, verdict: str
+) -> None:
+    torch.onnx.export(
+        Branching(yes).eval(),
+        (torch.ones(3, 8),),
+        tmp_path / "net.onnx",
+        dynamo=True,
+        dynamic_shapes=({0: "batch"},),
+        verbose=False,
+    )
+    (tmp_path / "models.py").write_text("from tests.verify.test_odd_modules import Branching\n")
+    (tmp_path / "onnx-gate.yml").write_text(
+        "version: 1\nmodels:\n  net:\n    model: models.py:Branching\n    onnx: net.onnx\n"
+        '    inputs: {x: "float32[batch, 8]"}\n'
+    )
+    spec = load(tmp_path / "onnx-gate.yml").models[0]
+    result = verify(spec, Context(tmp_path, tmp_path / "out"), lambda _: None)
+    assert result.verdict == verdict
+    # The values of this edge lie evenly around zero.
+    opened = {check.case.split("/")[1] for check in result.checks if check.open}
+    assert verdict == "diverged" or opened == {"sweep"}

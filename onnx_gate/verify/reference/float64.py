@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from onnx_gate.errors import GateError
 from onnx_gate.runtimes import state
@@ -16,6 +15,7 @@ from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.file_module import FileModule
 from onnx_gate.runtimes.torch_eager import Eager, to_array
 from onnx_gate.verify.reference import file as of_file
+from onnx_gate.verify.reference.operator_mode import OperatorMode
 
 NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -33,7 +33,7 @@ _VIEWS = frozenset(
 _PICKS = frozenset(["embedding", "index_select"])
 
 
-class Float64Mode(TorchDispatchMode):
+class Float64Mode(OperatorMode):
     """Run every operator in float64: narrower tensors are widened as they come in.
 
     In-place operators on a narrower tensor write the rounded result back, as its dtype demands.
@@ -44,11 +44,8 @@ class Float64Mode(TorchDispatchMode):
         super().__init__()
         self._lazy = lazy
 
-    def __torch_dispatch__(  # type: ignore[no-untyped-def]
-        self, func, types, args=(), kwargs=None
-    ):
+    def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Widen the arguments and the ``dtype`` that the operator would make."""
-        kwargs = dict(kwargs or {})
         written = [
             value
             for argument, value in _schema_values(func, args, kwargs)
@@ -67,7 +64,6 @@ class Float64Mode(TorchDispatchMode):
             return torch.float64 if isinstance(value, torch.dtype) and value in NARROW else value
 
         if self._lazy and not written:
-            name = func._schema.name.partition("::")[2]
             if name in _VIEWS:
                 return func(*args, **kwargs)
             if name in _PICKS:
@@ -105,7 +101,7 @@ class Float64Reference:
         self._lazy = _bytes(state.parameters(eager.module)) > DOUBLED_BYTES
 
     def run_tensors(
-        self, inputs: Mapping[str, Array], inner: TorchDispatchMode | None = None
+        self, inputs: Mapping[str, Array], inner: OperatorMode | None = None
     ) -> tuple[tuple[str, ...], tuple[torch.Tensor, ...]] | None:
         """Return the outputs in float64, or ``None`` where the module cannot run in it.
 
@@ -121,7 +117,7 @@ class Float64Reference:
         return self._attempt(inputs, inner, lazy=False)
 
     def _attempt(
-        self, inputs: Mapping[str, Array], inner: TorchDispatchMode | None, *, lazy: bool
+        self, inputs: Mapping[str, Array], inner: OperatorMode | None, *, lazy: bool
     ) -> tuple[tuple[str, ...], tuple[torch.Tensor, ...]] | None:
         module = self._eager.module
         previous = torch.get_default_dtype()

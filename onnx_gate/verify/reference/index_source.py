@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 import torch.utils._pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import to_array
+from onnx_gate.verify.reference.operator_mode import OperatorMode
 
 _INDEX_OUTPUT = {
     "argmax": 0,
@@ -129,20 +129,16 @@ class Searched:
         return [source for source in (self.float64, self.moved) if source is not None]
 
 
-class Tracker(TorchDispatchMode):
+class Tracker(OperatorMode):
     """Remembers, for every tensor of indices, what it points into."""
 
     def __init__(self) -> None:
         super().__init__()
         self._known: dict[int, tuple[torch.Tensor, Any]] = {}
 
-    def __torch_dispatch__(  # type: ignore[no-untyped-def]
-        self, func, types, args=(), kwargs=None
-    ):
+    def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run the operator; note reductions to indices and what moves such indices."""
-        kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        name = func._schema.name.split("::")[-1]
         if name in _INDEX_OUTPUT:
             self._note_reduction(name, func, args, kwargs, result)
         elif name in _MOVES and args and id(args[0]) in self._known:

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from onnx_gate.errors import GateError
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.reference.exact import EXACT_ATEN
+from onnx_gate.verify.reference.operator_mode import OperatorMode
 
 _NORMALISATIONS = frozenset(
     {"native_batch_norm", "_native_batch_norm_legit", "native_group_norm", "native_layer_norm"}
@@ -38,7 +38,7 @@ _LOOKED_AT = 4096
 _FINE = frozenset({torch.float32, torch.float64})
 
 
-class MovedRounding(TorchDispatchMode):
+class MovedRounding(OperatorMode):
     """Move every rounded result of every operator by what another implementation may round it to.
 
     The idea is Monte Carlo arithmetic (Parker 1997) at the granularity of operators: what comes
@@ -65,12 +65,9 @@ class MovedRounding(TorchDispatchMode):
         super().__init__()
         self._generator = torch.Generator().manual_seed(seed)
 
-    def __torch_dispatch__(  # type: ignore[no-untyped-def]
-        self, func, types, args=(), kwargs=None
-    ):
+    def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run the operator and move its floating-point results."""
-        result = func(*args, **(kwargs or {}))
-        name = func._schema.name.split("::")[-1]
+        result = func(*args, **kwargs)
         returns = func._schema.returns
         if name in EXACT_ATEN or any(
             r.alias_info is not None and not r.alias_info.is_write for r in returns

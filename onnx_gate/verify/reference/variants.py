@@ -29,13 +29,13 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from onnx_gate.errors import GateError
 from onnx_gate.report.model import OpenCause
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager, to_array
 from onnx_gate.verify.reference.float64 import Float64Reference
+from onnx_gate.verify.reference.operator_mode import OperatorMode
 
 _ATTENTION = frozenset(
     {
@@ -64,23 +64,12 @@ class Variant:
     float64: tuple[Array, ...] | None = None
 
 
-class _Watch(TorchDispatchMode):
+class _Watch(OperatorMode):
     """A mode that knows whether it had anything to decide."""
 
     def __init__(self) -> None:
         super().__init__()
         self.decided = False
-
-    def __torch_dispatch__(  # type: ignore[no-untyped-def]
-        self, func, types, args=(), kwargs=None
-    ):
-        """Run the operator, or what takes its place."""
-        name = func._schema.name.split("::")[-1]
-        return self.run(name, func, args, kwargs or {})
-
-    def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Return the operator's result; ``name`` is without its namespace and overload."""
-        return func(*args, **kwargs)
 
 
 class FastPath(_Watch):

@@ -1,0 +1,67 @@
+"""A mode that sees every operator of a call, those in the branches of a control flow as well."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch._ops import HigherOrderOperator
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class OperatorMode(TorchDispatchMode):
+    """Calls ``run`` for each operator, with the mode off.
+
+    Operators of control flow (``torch.cond``, ``while_loop``, ``scan``, ``map``) are functions of
+    functions: they are run as they are, and the mode is on again in what they call. What compiles
+    itself, as they do, is not compiled meanwhile: Dynamo refuses to under a mode, and remembers it.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stances: list[ExitStack] = []
+
+    def __enter__(self) -> OperatorMode:
+        stance = ExitStack()
+        if (
+            "torch._dynamo" in sys.modules
+        ):  # slow to import, and nothing has compiled itself without
+            stance.enter_context(torch.compiler.set_stance("force_eager"))
+        self._stances.append(stance)
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._stances.pop().close()
+
+    def __torch_dispatch__(  # type: ignore[no-untyped-def]
+        self, func, types, args=(), kwargs=None
+    ):
+        """Run an operator, or the branches of one."""
+        kwargs = kwargs or {}
+        if not isinstance(func, HigherOrderOperator):
+            return self.run(func._schema.name.split("::")[-1], func, args, kwargs)
+        args, kwargs = pytree.tree_map(self._inside, (args, kwargs))
+        return func(*args, **kwargs)
+
+    def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Return the result, or what takes its place; ``name`` is without namespace and overload."""
+        raise NotImplementedError
+
+    def _inside(self, value: Any) -> Any:
+        if not callable(value) or isinstance(value, torch.Tensor):
+            return value
+        branch: Callable[..., Any] = value
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return branch(*args, **kwargs)
+
+        return call
