@@ -228,7 +228,8 @@ def _another_function(expected: Array, reference: Array, alone: Yard) -> bool:
         r = noise.stratum.of(reference).astype(np.float64)
         with np.errstate(invalid="ignore", over="ignore"):
             share = np.abs(r - t) / (np.abs(t) + noise.scale)
-        if np.mean(share > max(noise.uncapped, 10 * noise.terms.limit)) > 0.5:
+        apart = share > max(noise.uncapped, 10 * noise.terms.limit)
+        if np.count_nonzero(apart) > apart.size / 2:
             return True
     return False
 
