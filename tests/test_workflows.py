@@ -150,13 +150,18 @@ def test_a_sample_gives_the_gate_what_it_takes(name: str, tmp_path: Path) -> Non
         if not uses.startswith(GATE):
             continue
         action = PUBLISH if uses.startswith(f"{GATE}/publish@") else ACTION
-        given = {key: str(value) for key, value in step.get("with", {}).items()}
+        given = {key: as_text(value) for key, value in step.get("with", {}).items()}
         assert set(given) <= set(action["inputs"])
         mode = given.get("mode", action["inputs"]["mode"]["default"])
         assert (mode in ("all", "verify")) == (action is ACTION), "torch where it is needed, only"
         given = {k: re.sub(r"\$\{\{ matrix\.shard \}\}", "2/3", v) for k, v in given.items()}
         (tmp_path / given.get("working-directory", ".")).mkdir(parents=True, exist_ok=True)
         inputs_from(given, tmp_path)
+
+
+def as_text(value: object) -> str:
+    """What the runner hands to an action for a value of a workflow."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.stem)
