@@ -68,6 +68,21 @@ def test_moved_rounding_is_of_the_size_of_rounding(name: str) -> None:
     assert np.array_equal(again[0], runs[0][0])  # type: ignore[index]
 
 
+class Determinant(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.linalg.det(x)
+
+
+def test_a_determinant_of_almost_nothing_has_no_digits() -> None:
+    model = Eager(Determinant().eval(), ("x",))
+    x = np.stack([np.arange(9).reshape(3, 3) / 7, np.diag([1.0, 2, 3])]).astype(np.float32)
+    runs = [run_moved(model, {"x": x}, seed) for seed in range(3)]
+    own = model.run({"x": x}).arrays[0]
+    singular, regular = np.abs([run[0] - own for run in runs if run is not None]).max(axis=0)
+    assert singular > abs(own[0])
+    assert 0 < regular < 1e-5
+
+
 @pytest.mark.parametrize(
     ("module", "shape"),
     [

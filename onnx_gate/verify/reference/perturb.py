@@ -27,6 +27,14 @@ _REDUCTIONS = frozenset(
 # Of these the result is itself the sum of the terms (or their mean), signs and all.
 _SIGNED_SUMS = frozenset({"mean", "sum", "cumsum"})
 _TAILS = frozenset({"sigmoid", "tanh", "erf"})
+# Gaussian elimination is backward stable: what it computes is exact for a matrix that is off by some
+# units in the last place of its largest elements (Higham, Accuracy and Stability, chapter 9).
+_ELIMINATIONS = frozenset(
+    {
+        *("_linalg_det", "_linalg_slogdet", "linalg_inv_ex", "_linalg_solve_ex"),
+        *("linalg_lu_factor_ex", "linalg_cholesky_ex"),
+    }
+)
 # Vector lanes that add side by side: a sum of n terms is chains of n / 8.
 _LANES = 8
 # The standard deviation of one rounded addition, in units of eps times the partial sum: a uniform
@@ -55,6 +63,8 @@ class MovedRounding(OperatorMode):
       are a few numbers again and again round in one direction each time, and lose n / 8 units
       (ONNX Runtime's InstanceNormalization over n equal numbers is off by n / 64 units of the
       mean, measured);
+    - what eliminates by solving for a matrix that is a unit of its largest element off: a determinant
+      of almost nothing loses all its digits;
     - sigmoid, tanh and erf by a unit of 1: their approximations are that good, and not relatively
       better far out.
 
@@ -67,6 +77,8 @@ class MovedRounding(OperatorMode):
 
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run the operator and move its floating-point results."""
+        if name in _ELIMINATIONS:
+            args = pytree.tree_map(self._off_by_a_unit, args)
         result = func(*args, **kwargs)
         returns = func._schema.returns
         if name in EXACT_ATEN or any(
@@ -84,6 +96,14 @@ class MovedRounding(OperatorMode):
         elif name in _TAILS:
             self._move_tail(result)
         return result
+
+    def _off_by_a_unit(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or value.ndim < 2 or not value.is_floating_point():
+            return value
+        if not value.numel():
+            return value
+        unit = torch.finfo(value.dtype).eps * value.abs().amax(dim=(-2, -1), keepdim=True)
+        return value + unit * self._signs(value)
 
     def _signs(self, like: torch.Tensor) -> torch.Tensor:
         signs = torch.randint(0, 2, like.shape, generator=self._generator) * 2 - 1
