@@ -185,6 +185,17 @@ def test_an_invalid_manifest_is_published_with_every_line(
     assert "[1/" not in ran.log, "a model was built"
 
 
+@pytest.mark.parametrize(("least", "status"), [("", 0), ("0.2", 1)])
+def test_an_audit_is_of_the_step_that_verifies(
+    least: str, status: int, run: Callable[..., Ran], github: GitHub
+) -> None:
+    """A model without a constant, a weight or an axis has nothing to seed a fault into."""
+    ran = run({"models": "good", "comment": "always", "audit": "true", "audit-min-score": least})
+    assert ran.status == status
+    for text in (ran.summary, github.comments[0].body):
+        assert "no fault of the catalogue fits this graph" in html.unescape(text)
+
+
 @pytest.mark.parametrize("models", ["good", "bad"])
 def test_a_read_only_token_changes_no_verdict(
     models: str, run: Callable[..., Ran], github: GitHub
