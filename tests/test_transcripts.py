@@ -78,6 +78,13 @@ def test_the_models_of_how_tos_pass(how_to: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("clock", ["49.5 s", "1 min 02 s", "1 h 00 min 02 s"])
+def test_how_long_a_run_takes_makes_no_other_sample(clock: str) -> None:
+    assert alike(f"good: 3 compared\n{clock} on the clock, 9 s of work\npass") == alike(
+        "good: 3 compared\npass"
+    )
+
+
 @pytest.mark.slow
 def test_the_samples_of_the_readme_are_of_today(verify_manifest: Callable[..., Run]) -> None:
     shown = list(samples(README.read_text(encoding="utf-8")))

@@ -24,7 +24,7 @@ EXAMPLES = "--manifest examples/"
 _FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.M | re.S)
 _NUMBER = re.compile(r"[-×]?\d[\d.,  ]*(?:e[+-]?\d+)?\+?")
 _TIMES = re.compile(
-    r"^(?:stages: |slowest: |[\d.]+ s on the clock|report: ).*\n|\(start \d.*? s\)", re.M
+    r"^(?:stages: |slowest: |\d[^\n]*? s on the clock|report: ).*\n|\(start \d.*? s\)", re.M
 )
 _SECONDS = 300
 
