@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import onnx
 
-from onnx_gate.audit.bodies import bodies
+from onnx_gate.graph.walk import bodies
 from onnx_gate.runtimes.base import Array
 
 Feed = Callable[[Mapping[str, Array]], dict[str, Array]]

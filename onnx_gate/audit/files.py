@@ -14,8 +14,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, set_external_data
 
-from onnx_gate.audit.bodies import flattened, graphs
 from onnx_gate.audit.edit import Edit, applied
+from onnx_gate.graph.walk import flattened, graphs
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.reference.float64 import DOUBLED_BYTES
 

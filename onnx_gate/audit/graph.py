@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from onnx_gate.audit.bodies import graphs, nodes
+from onnx_gate.graph.walk import graphs, nodes
 from onnx_gate.manifest import InputSpec
 from onnx_gate.runtimes.base import Array
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnx_gate.diagnose.graph.values import allowance, kind_of
+from onnx_gate.diagnose.values import allowance, kind_of
 from onnx_gate.numerics.scaled import rms
 from onnx_gate.report.diagnosis import MAP_SIZE, MAX_PAIRS, Pictures
 from onnx_gate.report.model import Check

@@ -10,11 +10,11 @@ from onnx.reference import ReferenceEvaluator
 from onnx_gate.diagnose.bench import EVALUATOR, Bench
 from onnx_gate.diagnose.blame.agreement import SAME_SHARE
 from onnx_gate.diagnose.blame.result import BlameResult
-from onnx_gate.diagnose.graph.graph import read_graph
-from onnx_gate.diagnose.graph.run_node import Runner, node_model, type_of
-from onnx_gate.diagnose.graph.values import Value, agree, distance
 from onnx_gate.diagnose.localize.localize import Located
 from onnx_gate.diagnose.subject import Subject
+from onnx_gate.diagnose.values import agree, distance
+from onnx_gate.graph.graph import read_graph
+from onnx_gate.graph.run_node import Runner, Value, node_model, type_of
 from onnx_gate.report.diagnosis import Blame, Evidence
 from onnx_gate.runtimes.base import Array
 

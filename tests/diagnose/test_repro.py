@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
-from onnx_gate.diagnose.graph.extract import between, cut, open_ends
-from onnx_gate.diagnose.graph.graph import read_graph
 from onnx_gate.diagnose.repro.write import make_repro, write_repro
 from onnx_gate.diagnose.subject import Subject
+from onnx_gate.graph.extract import between, cut, open_ends
+from onnx_gate.graph.graph import read_graph
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.report.diagnosis import GraphNode
 from onnx_gate.runtimes.onnxruntime import OnnxRuntime

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnx_gate.diagnose.bench import FORWARD, Answer, Bench
-from onnx_gate.diagnose.graph.values import output_error
+from onnx_gate.diagnose.values import output_error
 from onnx_gate.manifest import Tolerance
 from onnx_gate.manifest.spec import DEFAULT_AUTO
 from onnx_gate.numerics.compare import scaled_error

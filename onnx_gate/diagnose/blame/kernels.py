@@ -21,8 +21,8 @@ from onnx.reference import ReferenceEvaluator
 
 from onnx_gate.deadline import Deadline
 from onnx_gate.diagnose.bench import EVALUATOR_BYTES, Answer, Bench
-from onnx_gate.diagnose.graph.graph import Graph, Node, read_graph
-from onnx_gate.diagnose.graph.run_node import node_model
+from onnx_gate.graph.graph import Graph, Node, read_graph
+from onnx_gate.graph.run_node import node_model
 from onnx_gate.numerics.precision import eps_of
 from onnx_gate.numerics.scaled import scale_error
 from onnx_gate.runtimes.base import Array

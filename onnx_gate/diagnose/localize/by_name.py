@@ -16,15 +16,16 @@ import dataclasses
 import numpy as np
 
 from onnx_gate.diagnose.divergence import Divergence
-from onnx_gate.diagnose.graph.graph import Graph, Node
-from onnx_gate.diagnose.graph.run_graph import run_until
-from onnx_gate.diagnose.graph.values import Value, agree, distance
 from onnx_gate.diagnose.localize.exact import explained_by_rounding
 from onnx_gate.diagnose.localize.faulty import FaultyNode, SearchResult
 from onnx_gate.diagnose.trace.record_export import MAX_ERROR_RATIO
 from onnx_gate.diagnose.trace.record_file import record_file
 from onnx_gate.diagnose.trace.record_program import record_program
 from onnx_gate.diagnose.trace.trace import Trace, TracedValue
+from onnx_gate.diagnose.values import agree, distance
+from onnx_gate.graph.graph import Graph, Node
+from onnx_gate.graph.run_graph import run_until
+from onnx_gate.graph.run_node import Value
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.file_module import FileModule
 

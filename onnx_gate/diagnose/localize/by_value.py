@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 
 from onnx_gate.diagnose.divergence import Divergence
-from onnx_gate.diagnose.graph.graph import Node
 from onnx_gate.diagnose.localize.exact import explained_by_rounding
 from onnx_gate.diagnose.localize.faulty import FaultyNode, SearchResult, without_value
 from onnx_gate.diagnose.localize.matching import Scope
@@ -21,6 +20,7 @@ from onnx_gate.diagnose.trace.record_export import add_fresh_export
 from onnx_gate.diagnose.trace.record_file import record_file
 from onnx_gate.diagnose.trace.record_module import record_module
 from onnx_gate.diagnose.trace.trace import Trace
+from onnx_gate.graph.graph import Node
 from onnx_gate.runtimes.base import Refusal
 from onnx_gate.runtimes.file_module import FileModule
 

@@ -11,11 +11,11 @@ from contextlib import suppress
 import numpy as np
 
 from onnx_gate.diagnose.divergence import Divergence
-from onnx_gate.diagnose.graph.run_graph import run_until
-from onnx_gate.diagnose.graph.values import Value
 from onnx_gate.diagnose.localize.faulty import FaultyNode, SearchResult, without_value
 from onnx_gate.diagnose.trace.record_module import record_module
 from onnx_gate.diagnose.trace.trace import Trace
+from onnx_gate.graph.run_graph import run_until
+from onnx_gate.graph.run_node import Value
 from onnx_gate.runtimes.base import Refusal
 
 

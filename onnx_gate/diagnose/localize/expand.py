@@ -12,14 +12,14 @@ import torch.utils._pytree as pytree
 from torch import nn
 from torch._decomp import decomposition_table
 
-from onnx_gate.diagnose.graph.graph import read_graph
-from onnx_gate.diagnose.graph.run_node import Runner
-from onnx_gate.diagnose.graph.values import Store, agree
 from onnx_gate.diagnose.localize.exact import arguments
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.trace.record_export import add_graph, run_all, silence_exporters
 from onnx_gate.diagnose.trace.record_module import OperatorRecorder
 from onnx_gate.diagnose.trace.trace import Call, Input, Trace, TracedValue
+from onnx_gate.diagnose.values import Store, agree
+from onnx_gate.graph.graph import read_graph
+from onnx_gate.graph.run_node import Runner
 
 
 class _Deep(OperatorRecorder):

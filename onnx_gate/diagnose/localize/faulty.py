@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from onnx_gate.diagnose.graph.graph import Node
-from onnx_gate.diagnose.graph.values import Value
 from onnx_gate.diagnose.trace.trace import Trace, TracedValue
+from onnx_gate.graph.graph import Node
+from onnx_gate.graph.run_node import Value
 
 
 @dataclass(frozen=True)

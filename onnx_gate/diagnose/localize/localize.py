@@ -11,7 +11,6 @@ import onnx
 from onnx_gate.deadline import Deadline, OutOfTime
 from onnx_gate.diagnose.bench import PLAIN
 from onnx_gate.diagnose.divergence import Divergence, find_divergence
-from onnx_gate.diagnose.graph.values import Store
 from onnx_gate.diagnose.localize.by_name import first_effective, search_by_name
 from onnx_gate.diagnose.localize.by_value import search_by_value
 from onnx_gate.diagnose.localize.dtypes import search_by_dtype
@@ -24,6 +23,7 @@ from onnx_gate.diagnose.localize.subgraph import search_body
 from onnx_gate.diagnose.localize.tapped import first_wrong
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.trace.trace import Trace, TracedValue
+from onnx_gate.diagnose.values import Store
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.report.diagnosis import GraphNode, NodeError, Source
 from onnx_gate.runtimes.base import Array, Refusal

@@ -9,12 +9,12 @@ from __future__ import annotations
 import dataclasses
 
 from onnx_gate.diagnose.divergence import Divergence
-from onnx_gate.diagnose.graph.graph import Node
 from onnx_gate.diagnose.localize.expand import decompose, lower
 from onnx_gate.diagnose.localize.faulty import FaultyNode, SearchResult, without_value
 from onnx_gate.diagnose.localize.matching import Scope
 from onnx_gate.diagnose.localize.search import PLUMBING, Search
 from onnx_gate.diagnose.trace.trace import Trace, TracedValue
+from onnx_gate.graph.graph import Node
 
 
 def narrow(divergence: Divergence, result: SearchResult) -> SearchResult:

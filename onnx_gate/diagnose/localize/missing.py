@@ -8,10 +8,10 @@ apart: PyTorch made that of what it does read, and no node of the graph makes it
 
 from __future__ import annotations
 
-from onnx_gate.diagnose.graph.values import agree
 from onnx_gate.diagnose.localize.faulty import FaultyNode
 from onnx_gate.diagnose.localize.matching import Matching, bare_name, in_dtype
 from onnx_gate.diagnose.trace.trace import TracedValue
+from onnx_gate.diagnose.values import agree
 
 # Steps from what a node reads to what it should have read: an operator, and what PyTorch takes it
 # apart into.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from onnx_gate.diagnose.graph.graph import Node
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.trace.module_path import (
     module_of_fx,
@@ -12,6 +11,7 @@ from onnx_gate.diagnose.trace.module_path import (
     module_of_scope,
 )
 from onnx_gate.diagnose.trace.trace import TracedValue
+from onnx_gate.graph.graph import Node
 from onnx_gate.report.diagnosis import Source
 from onnx_gate.verify.source_lines import of_node, of_stack, own_source
 

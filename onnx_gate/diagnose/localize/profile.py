@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from onnx_gate.diagnose.divergence import Divergence
-from onnx_gate.diagnose.graph.run_graph import run_until
-from onnx_gate.diagnose.graph.values import Value, distance
 from onnx_gate.diagnose.localize.faulty import SearchResult
 from onnx_gate.diagnose.localize.origins import Origins
+from onnx_gate.diagnose.values import distance
+from onnx_gate.graph.run_graph import run_until
+from onnx_gate.graph.run_node import Value
 from onnx_gate.report.diagnosis import NodeError
 
 MOST = 200

@@ -43,11 +43,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from onnx_gate.diagnose.graph.graph import Graph, Node
-from onnx_gate.diagnose.graph.values import Value, agree, is_distinctive, kind_of
 from onnx_gate.diagnose.localize.faulty import FaultyNode
 from onnx_gate.diagnose.localize.matching import Matching, Scope, bare_name, in_dtype, indices
 from onnx_gate.diagnose.trace.trace import TracedValue
+from onnx_gate.diagnose.values import agree, is_distinctive, kind_of
+from onnx_gate.graph.graph import Graph, Node
+from onnx_gate.graph.run_node import Value
 from onnx_gate.runtimes.base import Array
 
 # Operators that move values about: never the characteristic one of a lowering.

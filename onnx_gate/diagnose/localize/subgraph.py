@@ -7,10 +7,10 @@ import dataclasses
 import numpy as np
 
 from onnx_gate.diagnose.divergence import Divergence
-from onnx_gate.diagnose.graph.graph import Graph
 from onnx_gate.diagnose.localize.faulty import FaultyNode, SearchResult
 from onnx_gate.diagnose.localize.matching import Scope
 from onnx_gate.diagnose.localize.search import Search
+from onnx_gate.graph.graph import Graph
 from onnx_gate.runtimes.base import Array
 
 

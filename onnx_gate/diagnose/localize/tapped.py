@@ -15,12 +15,12 @@ import onnx.shape_inference
 
 from onnx_gate.diagnose.bench import PLAIN
 from onnx_gate.diagnose.divergence import Divergence
-from onnx_gate.diagnose.graph.graph import Node
-from onnx_gate.diagnose.graph.run_graph import run_until
-from onnx_gate.diagnose.graph.run_node import Runner
-from onnx_gate.diagnose.graph.values import Value, agree, distance
 from onnx_gate.diagnose.localize.by_name import MOST, SHARE
+from onnx_gate.diagnose.values import agree, distance
 from onnx_gate.errors import GateError
+from onnx_gate.graph.graph import Node
+from onnx_gate.graph.run_graph import run_until
+from onnx_gate.graph.run_node import Runner, Value
 from onnx_gate.runtimes.base import Array, Refusal, first_line, open_session
 
 _FLOATING = (

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from onnx_gate.deadline import Deadline
-from onnx_gate.diagnose.graph.graph import Graph
-from onnx_gate.diagnose.graph.run_graph import run_until
-from onnx_gate.diagnose.graph.values import Value
 from onnx_gate.diagnose.localize.matching import bare_name
 from onnx_gate.diagnose.reduced.walk import RESTORING, Walk
 from onnx_gate.diagnose.trace.trace import INPUT, Trace, TracedValue
+from onnx_gate.graph.graph import Graph
+from onnx_gate.graph.run_graph import run_until
+from onnx_gate.graph.run_node import Value
 from onnx_gate.runtimes.base import Array
 
 # A value of the graph is one of PyTorch's where the noise between them has at most half the signal's

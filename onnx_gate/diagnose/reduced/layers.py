@@ -17,10 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnx_gate.deadline import Deadline, OutOfTime
-from onnx_gate.diagnose.graph.graph import Node, read_graph
-from onnx_gate.diagnose.graph.run_graph import run_until
-from onnx_gate.diagnose.graph.run_node import Runner
-from onnx_gate.diagnose.graph.values import Store, Value, kind_of
 from onnx_gate.diagnose.localize.origins import Origins
 from onnx_gate.diagnose.reduced.join import (
     CUT_OFF,
@@ -35,6 +31,10 @@ from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.trace.record_file import record_file
 from onnx_gate.diagnose.trace.record_module import record_module
 from onnx_gate.diagnose.trace.trace import Trace
+from onnx_gate.diagnose.values import Store, kind_of
+from onnx_gate.graph.graph import Node, read_graph
+from onnx_gate.graph.run_graph import run_until
+from onnx_gate.graph.run_node import Runner, Value
 from onnx_gate.report.diagnosis import LayerCost
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array

@@ -43,8 +43,8 @@ import onnx
 from onnx_gate.deadline import Deadline
 from onnx_gate.diagnose.bench import PLAIN
 from onnx_gate.diagnose.blame.kernels import SUSPECT
-from onnx_gate.diagnose.graph.extract import between, cut, open_ends
-from onnx_gate.diagnose.graph.graph import Graph, Node
+from onnx_gate.graph.extract import between, cut, open_ends
+from onnx_gate.graph.graph import Graph, Node
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.numerics.precision import eps_of
 from onnx_gate.numerics.scaled import scale_error

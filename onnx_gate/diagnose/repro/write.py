@@ -21,8 +21,6 @@ from onnx import numpy_helper
 
 import onnx_gate
 from onnx_gate.diagnose.bench import RUN, Bench
-from onnx_gate.diagnose.graph.extract import between, cut, open_ends, weight_bytes
-from onnx_gate.diagnose.graph.graph import Constants, Graph, Node, read_graph
 from onnx_gate.diagnose.repro.reduce import Shrinker, least_error
 from onnx_gate.diagnose.repro.replay import (
     DATA_SET,
@@ -33,6 +31,8 @@ from onnx_gate.diagnose.repro.replay import (
     replay_arguments,
 )
 from onnx_gate.diagnose.subject import Subject
+from onnx_gate.graph.extract import between, cut, open_ends, weight_bytes
+from onnx_gate.graph.graph import Constants, Graph, Node, read_graph
 from onnx_gate.report.diagnosis import GraphNode
 from onnx_gate.runtimes.base import Array, contiguous, first_line
 

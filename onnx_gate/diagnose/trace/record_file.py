@@ -6,12 +6,12 @@ from pathlib import Path
 
 import onnx
 
-from onnx_gate.diagnose.graph.graph import read_graph
-from onnx_gate.diagnose.graph.run_node import Runner
-from onnx_gate.diagnose.graph.values import Store
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.trace.record_export import add_graph, run_all
 from onnx_gate.diagnose.trace.trace import INPUT, Trace
+from onnx_gate.diagnose.values import Store
+from onnx_gate.graph.graph import read_graph
+from onnx_gate.graph.run_node import Runner
 from onnx_gate.report.diagnosis import Source
 from onnx_gate.runtimes.file_module import PLAIN, FileModule
 from onnx_gate.verify.onnx_file import read_graph as read_proto

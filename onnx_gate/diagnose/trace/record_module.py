@@ -15,8 +15,8 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from onnx_gate.diagnose.graph.values import Store
 from onnx_gate.diagnose.trace.trace import INPUT, Call, Input, Trace
+from onnx_gate.diagnose.values import Store
 from onnx_gate.errors import GateError
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import Eager, to_array, to_tensor

@@ -13,10 +13,10 @@ import torch.utils._pytree as pytree
 from torch import fx
 from torch.export.graph_signature import InputKind, OutputKind
 
-from onnx_gate.diagnose.graph.values import Store
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.trace.module_path import module_of_fx
 from onnx_gate.diagnose.trace.trace import INPUT, Call, Input, Trace
+from onnx_gate.diagnose.values import Store
 from onnx_gate.errors import GateError
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import Eager, to_array, to_tensor

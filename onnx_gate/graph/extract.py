@@ -9,7 +9,7 @@ import onnx.shape_inference
 from onnx import helper, numpy_helper
 from onnx.helper import np_dtype_to_tensor_dtype
 
-from onnx_gate.diagnose.graph.graph import Graph, Node
+from onnx_gate.graph.graph import Graph, Node
 from onnx_gate.runtimes.base import Array
 
 

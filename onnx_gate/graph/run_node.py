@@ -13,13 +13,14 @@ import onnxruntime as ort
 from onnx import helper
 from onnx.helper import np_dtype_to_tensor_dtype
 
-from onnx_gate.diagnose.graph.graph import Graph, Node
-from onnx_gate.diagnose.graph.values import Value
 from onnx_gate.errors import GateError
+from onnx_gate.graph.graph import Graph, Node
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array, Refusal, contiguous, open_session
 from onnx_gate.runtimes.onnxruntime import OnnxRuntimeSession, provider_name
 
+# A tensor, a sequence of tensors, or nothing where the node would not run.
+Value = Any
 Call = Callable[[Mapping[str, Value]], Sequence[Value]]
 
 # Constants up to this many bytes are part of the one-node model, larger ones are fed to it.

@@ -5,18 +5,15 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from onnx_gate.graph.run_node import Value
 from onnx_gate.numerics.compare import scaled_error
 from onnx_gate.numerics.precision import eps_of
 from onnx_gate.numerics.scaled import rms, scale_error
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.judge.scale import Stratum
-
-# A tensor, a sequence of tensors, or nothing where the node would not run.
-Value = Any
 
 # What one correct operator may be away from another, in units of the precision: float16 and
 # bfloat16 are computed in float32 and rounded once.

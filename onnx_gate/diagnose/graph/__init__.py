@@ -1,1 +1,0 @@
-"""An ONNX graph taken apart: its nodes run alone, and its values."""

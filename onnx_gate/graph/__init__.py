@@ -1,0 +1,1 @@
+"""One ONNX graph: opened, walked, run node by node, changed, cut."""
