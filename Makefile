@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo broken unit test pytest e2e container lint format golden docs docs-site bench compat clean
+.PHONY: help demo broken unit test pytest e2e container nightly lint format golden docs docs-site bench compat clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -37,7 +37,7 @@ broken: $(RUNS) ## verify examples/broken/: every one of them must be caught
 	! $(BIN)/onnx-gate run --manifest examples/broken/onnx-gate.yml
 
 unit: $(STAMP) ## the tests without torch, models and processes: seconds
-	$(PYTEST) --unit -n $(WORKERS) -m "not slow and not process and not container"
+	$(PYTEST) --unit -n $(WORKERS) -m "not slow and not process and not container and not nightly"
 
 test: lint pytest ## lint, types and all tests but those of containers: minutes
 
@@ -51,6 +51,9 @@ e2e: $(STAMP) ## the tests that run whole manifests, and those of containers
 container: $(STAMP) ## the tests of the action: build the image, run it, run workflows (needs docker)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt -e .[container]
 	$(PYTEST) -m container tests/action
+
+nightly: $(STAMP) ## the tests that take hours: files that differ from their models, beside ones that do not
+	$(PYTEST) -n $(WORKERS) -m nightly
 
 lint: $(STAMP) ## ruff, the floors of the architecture, mypy (strict on the product, milder beside it)
 	$(BIN)/ruff check .

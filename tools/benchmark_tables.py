@@ -6,10 +6,10 @@ what lies between is replaced. NAME is a function of ``TABLES``.
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -288,32 +288,24 @@ def blunt() -> str:
 
 
 def pairs() -> str:
-    """Of every class of pairs how many faulty ones are caught and twins are green."""
-    tables = _load("accuracy/pairs")
-    if "pairs" not in tables:
-        return "Not measured yet."
-    after, before = tables["pairs"], tables.get("before", {"rows": []})
-    old = {row["name"]: row for row in before["rows"]}
-    lines = []
-    rows = after["rows"]
-    for category, group in groupby(rows, key=lambda row: row["category"]):
-        lines.append([category.replace("_", " "), *_caught(list(group), old)])
-    lines.append(["all", *_caught(rows, old)])
-    head = "class|faulty not green|twin green|before: faulty not green|before: twin green"
-    missed = [f"`{row['name']}` ({row['what']})" for row in rows if not row["caught"]]
-    alarms = [f"`{row['name']}`" for row in rows if not row["green"]]
-    notes = f" Missed: {'; '.join(missed) or 'none'}. Alarms: {', '.join(alarms) or 'none'}."
-    return _markdown(head, lines) + _source(after) + notes
-
-
-def _caught(rows: Sequence[Table], old: dict[str, Table]) -> list[str]:
-    known = [old[row["name"]] for row in rows if row["name"] in old]
-    return [
-        f"{sum(row['caught'] for row in rows)} of {len(rows)}",
-        f"{sum(row['green'] for row in rows)} of {len(rows)}",
-        f"{sum(row['caught'] for row in known)} of {len(known)}",
-        f"{sum(row['green'] for row in known)} of {len(known)}",
-    ]
+    """How many pairs of a wrong and a right file are tried every night, and which are missed."""
+    lines, missed, total = [], [], 0
+    for path in sorted((ROOT / "tests/pairs/project").glob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)]
+        own = [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == "Pair"]
+        if not own:
+            continue
+        total += len(own)
+        lines.append([(ast.get_docstring(tree) or "").split("\n")[0].rstrip("."), str(len(own))])
+        for call in own:
+            name, what = (ast.literal_eval(argument) for argument in call.args[:2])
+            why = next((k.value for k in call.keywords if k.arg == "missed"), None)
+            if why is not None:
+                missed.append(f"`{name}` ({what}): {ast.literal_eval(why)}")
+    lines.append(["all", str(total)])
+    known = f"Missed, and known to be: {'; '.join(missed)}." if missed else "None is missed."
+    return f"{_markdown('mistakes|pairs', lines)}\n\n{known}"
 
 
 def decoders() -> str:

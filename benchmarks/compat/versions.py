@@ -145,7 +145,7 @@ def sentence(model: dict[str, Any]) -> str:
 def unit(python: Path, results_file: Path) -> Layer:
     """Run the tests that import no torch."""
     command = [str(python), "-m", "pytest", "--unit", "-q", "-n", "2", "-m"]
-    marks = "not slow and not process and not container"
+    marks = "not slow and not process and not container and not nightly"
     with results_file.with_suffix(".log").open("w") as log:
         subprocess.run(
             [*command, marks, f"--junitxml={results_file}"],

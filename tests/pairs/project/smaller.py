@@ -162,6 +162,7 @@ PAIRS = [
         "a float16 bias rounded to bfloat16",
         HalfLinear,
         {"x": "float16[batch, 24]"},
+        missed="the bias moves the answer by less than float16 rounds",
     ),
     Pair(
         "logsumexp-overflow",

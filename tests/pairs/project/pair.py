@@ -45,6 +45,7 @@ class Pair:
     expect: Expectation = "refused"
     witness: Witness | None = None
     example: Mapping[str, int] = field(default_factory=dict)
+    missed: str = ""  # why the faulty one passes as yet
 
     def faulty_module(self) -> nn.Module:
         """The module that the faulty file is an export of."""
