@@ -1,4 +1,4 @@
-"""One comment on a pull request for each ``comment-id``, whoever else writes at the same time.
+"""One comment on a pull request for each gate, whoever else writes at the same time.
 
 GitHub cannot write on a condition. So every write is followed by a look at what stands, and the
 header in a comment's first line says which of two writers has the newer result. The comment with
@@ -55,7 +55,7 @@ def sync_comment(
     *,
     pause: float = 1.0,
 ) -> CommentResult:
-    """Bring the comment of ``header.id`` on pull request ``number`` in line with a result.
+    """Bring the comment of the header's gate on pull request ``number`` in line with a result.
 
     ``body`` is Markdown without the header's line, ``wrong`` says whether it reports a problem.
     ``changes`` writes where something is wrong or a comment stands, ``on-failure`` writes where
@@ -149,12 +149,12 @@ class _Sync:
         return CommentResult("none", None, "nothing is wrong and no comment stands")
 
     def own(self) -> list[_Comment]:
-        """Return the comments of this id by this token's user, the lowest id first."""
+        """Return the comments of this gate by this token's user, the lowest id first."""
         candidates = []
         for page in self.client.pages(f"{self._issue}/comments", needs=_NEEDS):
             for item in page if isinstance(page, list) else ():
                 comment = _read(item)
-                if comment is not None and comment.header.id == self.header.id:
+                if comment is not None and comment.header.is_of(self.header):
                     candidates.append(comment)
         if not candidates:
             return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from dataclasses import asdict, dataclass, field, fields
@@ -11,10 +12,18 @@ from onnx_gate.report.verdict import VERDICTS
 
 VERSION = 1
 MAX_ID = 64
+MAX_PATH = 200
 
-_LINE = re.compile(r"<!-- onnx-gate (\{[^\r\n<>]{0,1200}\}) -->(?=[\r\n]|\Z)")
+_LINE = re.compile(r"<!-- onnx-gate (\{[^\r\n<>]{0,4000}\}) -->(?=[\r\n]|\Z)")
 _SHA = re.compile(r"[0-9A-Za-z]{0,64}")
 _MAX_NUMBER = 2**63
+
+
+def path_named(path: str) -> str:
+    """Return what a header calls a file: its path, or a digest of one that a header cannot hold."""
+    if len(path) <= MAX_PATH and path.isprintable():
+        return path
+    return hashlib.sha256(path.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -22,8 +31,10 @@ class Header:
     """What identifies a comment and orders it among others with the same ``id``.
 
     ``run`` and ``attempt`` are of the run that verified, ``sha`` is its commit or the beginning
-    of it, ``verdict`` is ``pass``, ``diverged`` or ``error``. Raises ``UserError`` where the
-    user's ``id`` cannot be used, and ``ValueError`` for any other wrong field.
+    of it, ``verdict`` is ``pass``, ``diverged`` or ``error``. ``workflow`` is the file of the workflow
+    that verified and ``manifest`` the manifest's path: two gates of one repository whose users gave
+    neither an id of its own differ in one of them. Raises ``UserError`` where the user's ``id``
+    cannot be used, and ``ValueError`` for any other wrong field.
     """
 
     id: str
@@ -31,6 +42,8 @@ class Header:
     attempt: int
     sha: str
     verdict: str
+    workflow: str = ""
+    manifest: str = ""
     v: int = field(default=VERSION, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -43,11 +56,19 @@ class Header:
             raise ValueError("a header's commit is letters and digits")
         if self.verdict not in VERDICTS:
             raise ValueError("a header's verdict is one of the report's")
+        for text in (self.workflow, self.manifest):
+            if not (isinstance(text, str) and len(text) <= MAX_PATH and text.isprintable()):
+                raise ValueError(f"a header's paths have at most {MAX_PATH} printable characters")
 
     @property
     def order(self) -> tuple[int, int]:
         """Greater for what is newer."""
         return self.run, self.attempt
+
+    def is_of(self, other: Header) -> bool:
+        """Return whether both are of one gate: the same id, workflow and manifest."""
+        mine = self.id, self.workflow, self.manifest
+        return mine == (other.id, other.workflow, other.manifest)
 
     def line(self) -> str:
         """Return the HTML comment that a body starts with, without a line break."""

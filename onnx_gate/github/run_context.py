@@ -37,7 +37,8 @@ class PullRequest:
 class WorkflowRun:
     """The run that verified, as an event ``workflow_run`` describes it.
 
-    ``head_repository`` is ``owner/name``, ``None`` where the fork is gone.
+    ``head_repository`` is ``owner/name``, ``None`` where the fork is gone. ``workflow`` is the name
+    of its file, empty where the event does not tell it.
     """
 
     id: int
@@ -48,6 +49,7 @@ class WorkflowRun:
     event: str
     conclusion: str | None
     workflow_id: int
+    workflow: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,11 @@ class Context:
     pull_request: PullRequest | None = None
     workflow_run: WorkflowRun | None = None
     base_sha: str | None = None
+
+    @property
+    def verified_by(self) -> str:
+        """The name of the file of the workflow that verified, empty where that is not known."""
+        return self.workflow_run.workflow if self.workflow_run else self.workflow or ""
 
     @property
     def repository_url(self) -> str:
@@ -248,6 +255,7 @@ def _workflow_run(data: object) -> WorkflowRun:
         event=fields.optional("event") or "",
         conclusion=fields.optional("conclusion"),
         workflow_id=fields.number("workflow_id") if "workflow_id" in fields.data else 0,
+        workflow=(fields.optional("path") or "").partition("@")[0].rpartition("/")[2],
     )
 
 

@@ -63,6 +63,13 @@ def test_ours_is_found_on_the_last_page(github: GitHub) -> None:
     assert sum(r.method == "GET" and "comments" in r.path for r in github.requests) == 6
 
 
+@pytest.mark.parametrize("field", ["workflow", "manifest"])
+def test_the_comment_of_another_gate_is_left_alone(github: GitHub, field: str) -> None:
+    stand(github, 10**9, **{field: "b.yml"})
+    assert sync(github, head=header(**{field: "a.yml"})).action == "created"
+    assert sorted(bodies(github)) == ["new", "old"]
+
+
 def test_a_spoofed_marker_is_left_alone(github: GitHub) -> None:
     for author in ("mallory", "github-actions", "mallory[bot]"):
         stand(github, 10**9, author)

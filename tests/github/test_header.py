@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from onnx_gate.errors import UserError
-from onnx_gate.github.comment import Header, parse
+from onnx_gate.github.header import Header, parse, path_named
 from tests.support.github.strategies import JSON
 
 NUMBERS = st.integers(0, 2**63 - 1)
@@ -24,13 +24,16 @@ HEADERS = st.builds(
     NUMBERS,
     st.text("0123456789abcdef", max_size=40),
     st.sampled_from(["pass", "diverged", "error"]),
+    st.text(max_size=300).map(path_named),
+    st.text(max_size=300).map(path_named),
 )
 
 
 def test_the_line_is_the_documented_one() -> None:
-    assert Header("default", 17301, 1, "9b7d0c1e", "diverged").line() == (
-        '<!-- onnx-gate {"v":1,"id":"default","run":17301,"attempt":1,'
-        '"sha":"9b7d0c1e","verdict":"diverged"} -->'
+    header = Header("default", 17301, 1, "9b7d0c1e", "diverged", "gate.yml", "ml/onnx-gate.yml")
+    assert header.line() == (
+        '<!-- onnx-gate {"v":1,"id":"default","run":17301,"attempt":1,"sha":"9b7d0c1e",'
+        '"verdict":"diverged","workflow":"gate.yml","manifest":"ml/onnx-gate.yml"} -->'
     )
 
 
@@ -41,7 +44,7 @@ def test_round_trip(header: Header, rest: str) -> None:
     assert parse(f" {line}\n{rest}") is None
     assert parse(f"x\n{line}\n{rest}") is None
     assert re.findall("--+>|<", line[4:]) == ["-->"]
-    assert len(line) < 1300
+    assert len(line) < 4100
 
 
 @given(HEADERS)
@@ -50,12 +53,13 @@ def test_it_is_invisible_on_github(header: Header) -> None:
     assert re.sub("(?s)<!--.*?-->", "", page).strip() == "<h2>Title</h2>"
 
 
-@given(HEADERS, st.sampled_from(["v", "id", "run", "attempt", "sha", "verdict"]), JSON)
+@given(HEADERS, st.sampled_from(["v", *asdict(Header("x", 1, 1, "", "pass"))]), JSON)
 @example(Header("default", 1, 1, "", "pass"), "run", 1.0)
 @example(Header("default", 1, 1, "", "pass"), "v", True)
 @example(Header("default", 1, 1, "", "pass"), "v", 2)
 @example(Header("default", 1, 1, "", "pass"), "attempt", -1)
 @example(Header("default", 1, 1, "", "pass"), "id", "a\nb")
+@example(Header("default", 1, 1, "", "pass"), "manifest", "a\nb")
 def test_every_field_is_checked(header: Header, name: str, value: object) -> None:
     fields = {"v": 1, **asdict(header), name: value, "more": "is allowed"}
     read = parse(f"<!-- onnx-gate {json.dumps(fields)} -->")

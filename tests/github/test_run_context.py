@@ -73,7 +73,9 @@ def test_every_event() -> None:
 
 def test_the_run_that_verified_counts() -> None:
     context = read("workflow_run_fork", "workflow_run")
-    run = WorkflowRun(17301, 2, HEAD, "main", "grace/models", "pull_request", "failure", 55)
+    run = WorkflowRun(
+        17301, 2, HEAD, "main", "grace/models", "pull_request", "failure", 55, "parity.yml"
+    )
     assert context.workflow_run == run
     assert (context.run_id, context.run_attempt) == (17301, 2)
     assert context.run_url == "https://github.com/octo/models/actions/runs/17301"
