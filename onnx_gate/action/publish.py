@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from onnx_gate.action import log
@@ -21,22 +21,23 @@ from onnx_gate.github.annotations import annotations as annotation_lines
 from onnx_gate.github.api_errors import GitHubError
 from onnx_gate.github.artifacts import find_baseline
 from onnx_gate.github.client import Client
-from onnx_gate.github.comment import Header, sync_comment
+from onnx_gate.github.comment import sync_comment
 from onnx_gate.github.contents import read_file
 from onnx_gate.github.fit import COMMENT_LIMIT, comment_text, summary_text
+from onnx_gate.github.header import Header, path_named
 from onnx_gate.github.run_context import Context, PullRequest
 from onnx_gate.github.step_outputs import append_outputs, outputs_of
 from onnx_gate.guard import loosened
 from onnx_gate.manifest import Manifest, ManifestError
-from onnx_gate.manifest.find import path_in_repository
+from onnx_gate.manifest.find import NAMES, path_in_repository
 from onnx_gate.manifest.load import load_bytes
 from onnx_gate.pages import page
 from onnx_gate.report.baseline import baseline_of, with_baseline
 from onnx_gate.report.io import parse_report, read_report, to_json, write_text
 from onnx_gate.report.markdown import View, render
-from onnx_gate.report.model import Baseline, Report
+from onnx_gate.report.model import Baseline, Change, Report
+from onnx_gate.text import quote
 
-_HEADER_ROOM = 512
 _SHORT_SHA = 7
 _BOT = "dependabot[bot]"
 _LEAST_ROOM = 2_000
@@ -180,7 +181,7 @@ def _guarded(report: Report, publication: Publication) -> Report:
         return report
     path = publication.manifest_path
     repository = publication.context.repository
-    before = read_file(client, repository, path, target.base_sha)
+    base_path, before = _of_base(client, repository, path, target.base_sha)
     if publication.context.workflow_run is not None:
         after = read_file(client, repository, path, target.head_sha)
     else:
@@ -188,15 +189,35 @@ def _guarded(report: Report, publication: Publication) -> Report:
             after = publication.inputs.manifest_path.read_bytes()
         except OSError:
             after = read_file(client, repository, path, target.head_sha)
-    base, head = _manifest(before, path), _manifest(after, path)
+    base, head = _manifest(before, base_path), _manifest(after, path)
+    if after is None and base is not None:
+        head = replace(base, models=())
     if base is None or head is None:
         return report
     changes = loosened(base, head)
+    if base_path != path:
+        renamed = f"{quote(base_path)} → {quote(path)}"
+        changes = (Change(kind="manifest", message=f"renamed: {renamed}"), *changes)
     report = report.model_copy(update={"changes": changes})
     if changes and choice == "fail":
         count = f"{len(changes)} change{'s' if len(changes) > 1 else ''}"
         return with_problem(report, f"protect-manifest: fail, and {count} would loosen the gate")
     return report
+
+
+def _of_base(client: Client, repository: str, path: str, sha: str) -> tuple[str, bytes | None]:
+    """Return the base's manifest and its path: ``path``, or that which the base's gate would find.
+
+    A manifest that was renamed, or moved out of a folder or into one, is still the one whose limits
+    the pull request may not loosen.
+    """
+    folder = path.rpartition("/")[0]
+    usual = [f"{place}{name}" for place in (folder and f"{folder}/", "") for name in NAMES]
+    for candidate in dict.fromkeys((path, *usual)):
+        content = read_file(client, repository, candidate, sha)
+        if content is not None:
+            return candidate, content
+    return path, None
 
 
 def _compared(report: Report, publication: Publication) -> Report:
@@ -233,9 +254,11 @@ def _comment(report: Report, publication: Publication, client: Client, target: P
         attempt=context.run_attempt,
         sha=context.sha,
         verdict=report.verdict,
+        workflow=path_named(context.verified_by),
+        manifest=path_named(publication.manifest_path),
     )
     wrong = report.verdict != "pass" or bool(report.changes)
-    room = COMMENT_LIMIT - _HEADER_ROOM
+    room = COMMENT_LIMIT - len(header.line()) - 1
     while True:
         body = comment_text(report, publication.view, room)
         try:

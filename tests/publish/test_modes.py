@@ -181,6 +181,16 @@ def test_a_missing_shard_is_no_pass(lost: str, workspace: Path, github: GitHub) 
     assert parse(comment.body).verdict == "error"  # type: ignore[union-attr]
 
 
+def test_what_a_model_of_one_part_wrote_stands_for_no_other(
+    workspace: Path, github: GitHub
+) -> None:
+    (workspace / "onnx-gate.yml").unlink()
+    put(workspace, "shard-1", part(1, 2, passing("a", 3)))
+    put(workspace, "shard-1/repro/a/case", part(2, 2, passing("b", 4)))
+    done = step(workspace, github, {"mode": "report"})
+    assert (done.status, done.outputs["verdict"]) == (1, "error")
+
+
 @pytest.mark.parametrize(("choice", "status"), [("warn", 0), ("fail", 1), ("off", 0)])
 def test_a_loosened_manifest(choice: str, status: int, workspace: Path, github: GitHub) -> None:
     base = MANIFEST.format(atol="1.0e-5").encode()
@@ -193,6 +203,27 @@ def test_a_loosened_manifest(choice: str, status: int, workspace: Path, github: 
     for comment in github.comments:
         assert "asks less of the gate" in comment.body
         assert "atol" in comment.body
+
+
+@pytest.mark.parametrize("moved", ["onnx-gate.yaml", "ml/gate.yml", "nothing"])
+def test_a_renamed_or_removed_manifest_is_held_against_the_bases(
+    moved: str, workspace: Path, github: GitHub
+) -> None:
+    github.add_file("onnx-gate.yml", BASE, MANIFEST.format(atol="1.0e-5").encode())
+    text = (workspace / "onnx-gate.yml").read_text()
+    (workspace / "onnx-gate.yml").unlink()
+    if moved != "nothing":
+        (workspace / moved).parent.mkdir(exist_ok=True)
+        (workspace / moved).write_text(text)
+    put(workspace, ".", part(1, 1, passing("resnet", 4)).model_copy(update={"shard": None}))
+    inputs = {"mode": "publish", "protect-manifest": "fail"}
+    given = {"manifest": moved} if moved == "ml/gate.yml" else {}
+    done = step(workspace, github, {**inputs, **given})
+    assert (done.status, done.outputs["verdict"]) == (1, "error")
+    [comment] = github.comments
+    said = "removed" if moved == "nothing" else "renamed"
+    assert said in comment.body
+    assert ("atol" in comment.body) == (moved != "nothing")
 
 
 def test_a_manifest_that_cannot_be_compared_changes_the_verdict_only_where_that_is_asked(
