@@ -22,7 +22,7 @@ from onnx_gate.gate.shards import parse_shard
 from onnx_gate.manifest import ManifestError
 from onnx_gate.manifest.load import load
 from onnx_gate.pages import page
-from onnx_gate.report.io import to_json, write_text
+from onnx_gate.report.io import UNTRUSTED_BYTES, to_json, write_text
 from onnx_gate.report.layout import REPORT
 from onnx_gate.report.model import Problem, Report
 from onnx_gate.sandbox.policy import Policy
@@ -63,6 +63,7 @@ def main(arguments: Sequence[str]) -> int:
             changed=job.cache is not None,
             audit=AuditRequest(min_score=job.min_score) if job.audit else None,
             journal=Path(job.cache) if job.cache is not None else output,
+            report_bytes=UNTRUSTED_BYTES,
         )
         report = _completed(verify_manifest(manifest, options), job)
         deliver(report, output)

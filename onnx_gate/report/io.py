@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from onnx_gate.errors import UserError
 from onnx_gate.plugins import plugins
-from onnx_gate.report.model import Report
+from onnx_gate.report.model import Check, Report
 
 ENTRY_POINT_GROUP = "onnx_gate.reports"
 MAX_BYTES = 256 * 2**20
@@ -22,9 +22,26 @@ UNTRUSTED_BYTES = 16 * 2**20
 """Of a report that a job of somebody's pull request has uploaded: parsed, it takes 30 times as much."""
 
 
+# What of a check is written in any case; the rest where it says something. Of a report of many
+# models nearly all is checks, most of whose fields are empty.
+_ALWAYS = ("budget", "tolerance", "metrics", "worst")
+_EMPTY = {
+    name: json.loads(TypeAdapter(Any).dump_json(field.default))
+    for name, field in Check.model_fields.items()
+    if not field.is_required() and name not in _ALWAYS
+}
+
+
 def to_json(report: Report) -> str:
     """Return the report as JSON text, ending in a newline."""
-    return report.model_dump_json(by_alias=True, indent=1) + "\n"
+    message = to_message(report)
+    for model in message["models"]:
+        model["checks"] = [_written(check) for check in model["checks"]]
+    return json.dumps(message, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+def _written(check: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in check.items() if k not in _EMPTY or v != _EMPTY[k]}
 
 
 def to_message(part: BaseModel) -> dict[str, Any]:
