@@ -308,6 +308,11 @@ def open_cache(
         raise Unusable(
             "git tracks files in it, so that anyone can write a verdict into it with a commit"
         )
+    if tracked(folder, unknown=bool(variables.get("CI"))):
+        raise Unusable(
+            "there is no .git to tell whether a commit brought it, and with it verdicts; install git "
+            "before actions/checkout, which downloads an archive where there is none"
+        )
     store = Store.open(folder)
     if launch.owner is not None and folder.stat().st_mode & stat.S_IWOTH:
         raise Unusable("everyone may write into it, the models' user too")

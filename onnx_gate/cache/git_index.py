@@ -12,13 +12,14 @@ _FIXED = 62  # bytes of an entry before its path, by gitformat-index(5)
 _EXTENDED = 0x4000
 
 
-def tracked(folder: Path) -> bool:
+def tracked(folder: Path, *, unknown: bool = False) -> bool:
     """Return whether a commit can bring anything into ``folder``.
 
     It can where the index of the repository around it has a file below it. A submodule is an entry
     without anything below it, whose files another repository has: it counts where it is the folder
     itself, or one around it. So does a folder that is a repository of its own, as a submodule is
-    that has been checked out, and an index that cannot be read.
+    that has been checked out, and an index that cannot be read. Where there is no repository at all
+    (a checkout without git downloads an archive of the commit) the answer is ``unknown``.
     """
     folder = folder.resolve()
     if os.path.lexists(folder / ".git"):
@@ -38,7 +39,7 @@ def tracked(folder: Path) -> bool:
                 return any(_overlap(path + b"/", name) for path in _paths(data))
             except (struct.error, ValueError):
                 return True
-    return False
+    return unknown
 
 
 def _overlap(one: bytes, other: bytes) -> bool:

@@ -212,6 +212,11 @@ def test_the_kernel_says_what_other_programs_open(tmp_path: Path) -> None:
     watch.close()
 
 
+def test_what_no_repository_tells_of_is_unknown(tmp_path: Path) -> None:
+    assert tracked(tmp_path / "cache", unknown=True)
+    assert not tracked(tmp_path / "cache")
+
+
 def test_a_submodule_is_no_place_for_a_cache(tmp_path: Path) -> None:
     git = [
         *("git", "-c", "user.name=a", "-c", "user.email=a@b"),
