@@ -18,7 +18,7 @@ from onnx_gate.manifest import ManifestError
 from onnx_gate.manifest.load import load
 from onnx_gate.report.io import UNTRUSTED_BYTES, parse_report, read_report
 from onnx_gate.report.layout import REPORT
-from onnx_gate.report.merge import find_reports, merge_files
+from onnx_gate.report.merge import find_reports, is_of, merge_files, run_label
 from onnx_gate.report.model import ManifestInfo, Problem, Report, Run
 
 ARTIFACT = "onnx-gate-report"
@@ -49,8 +49,8 @@ def local(inputs: Inputs, run: Run | None) -> Report:
         report = read_report(inputs.output_path / REPORT)
     except UserError as error:
         return failed_report([Problem(message=str(error))], inputs.manifest)
-    if run is not None and report.run is not None and report.run.id != run.id:
-        return with_problem(report, f"the report was made by run {report.run.id}, not by this one")
+    if run is not None and not is_of(report, run):
+        return with_problem(report, f"the report was made by {run_label(report)}, not by this run")
     return report
 
 
@@ -73,7 +73,8 @@ def downloaded(inputs: Inputs, client: Client, repository: str, run: WorkflowRun
     except (GitHubError, UserError) as error:
         return failed_report([Problem(message=f"{ended}: {error}")], inputs.manifest)
     if report.run is not None and (report.run.id, report.run.sha) != (run.id, run.head_sha):
-        return with_problem(report, f"{ended}, and its report is of run {report.run.id}")
+        made = run_label(report)
+        return with_problem(report, f"{ended} at {run.head_sha[:7]}, and its report is of {made}")
     if report.verdict == "pass" and run.conclusion != "success":
         return with_problem(report, f"{ended}, and yet its report says 'pass'")
     return report

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from onnx_gate.files import plain_files_only, remove_tree, size
-from onnx_gate.report.layout import REPRO
+from onnx_gate.report.layout import REPORT, REPRO
 from onnx_gate.report.model import ModelResult
 
 MAX_BYTES = 256 << 20
@@ -16,8 +16,9 @@ MAX_BYTES = 256 << 20
 def keep_repro(result: ModelResult, folder: Path, target: Path) -> ModelResult:
     """Move a model's ``folder/repro/MODEL`` to ``target`` and return the result that says so.
 
-    The folder is the model's own, so that nothing but plain files within the cap is taken. The
-    path in the result, ``repro/MODEL/CASE``, is relative to the folder that holds ``repro``.
+    The folder is the model's own, so that nothing but plain files within the cap is taken, and
+    nothing under the name of a report, which could be taken for one of the gate's. The path in the
+    result, ``repro/MODEL/CASE``, is relative to the folder that holds ``repro``.
     """
     diagnosis = result.diagnosis
     if diagnosis is None or diagnosis.repro is None:
@@ -30,6 +31,8 @@ def keep_repro(result: ModelResult, folder: Path, target: Path) -> ModelResult:
         remove_tree(target)
         if source.is_dir() and not source.is_symlink():
             plain_files_only(source)
+            for forged in source.rglob(REPORT):
+                remove_tree(forged)
             if (source / name).is_dir() and size(source) <= MAX_BYTES:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 os.replace(source, target)

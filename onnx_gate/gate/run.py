@@ -25,8 +25,11 @@ from onnx_gate.gate.progress import Progress
 from onnx_gate.gate.provenance import manifest_info
 from onnx_gate.gate.select import select, with_runtimes
 from onnx_gate.manifest import Manifest, ModelSpec
+from onnx_gate.report.fitted import fitted
 from onnx_gate.report.history import History
+from onnx_gate.report.io import MAX_BYTES
 from onnx_gate.report.layout import Layout, slug
+from onnx_gate.report.merge import plan_of
 from onnx_gate.report.model import (
     Commit,
     ModelError,
@@ -90,6 +93,7 @@ class Options:
     verified); with ``changed`` it is said why each model is verified. With ``traceback`` it is shown
     where the error of a model came from. ``launch`` says how the models' code is started, and
     ``sandbox`` what that keeps it from. ``commit`` is what is checked out (none: nobody has looked).
+    ``report_bytes`` is what the report may have: as much as whoever has to read it takes.
     """
 
     output: Path
@@ -108,6 +112,7 @@ class Options:
     launch: Launch = Launch()
     sandbox: Sandbox | None = None
     commit: Commit | None = None
+    report_bytes: int = MAX_BYTES
 
 
 class Interrupted(KeyboardInterrupt):
@@ -197,13 +202,14 @@ def run(
         manifest=manifest_info(manifest),
         models=results,
         problems=problems,
-        shard=options.shard,
+        shard=_planned(manifest, options),
         sandbox=options.sandbox,
         notes=(*cache.notes, *models.notes),
         seconds=round(time.monotonic() - begin, 3),
         created=created,
         commit=options.commit,
     )
+    report = fitted(report, options.report_bytes)
     if interrupted:
         raise Interrupted(report)
     return report
@@ -396,6 +402,13 @@ def _last_result(spec: ModelSpec, outcome: Outcome) -> ModelResult | None:
             return None
         return result if result.name == spec.name else None
     return None
+
+
+def _planned(manifest: Manifest, options: Options) -> Shard | None:
+    if options.shard is None:
+        return None
+    names = [spec.name for spec in select(manifest.models, options.models)]
+    return options.shard.model_copy(update={"plan": plan_of(names, options.shard.count)})
 
 
 def _not_started(error: OSError) -> Outcome:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from onnx_gate.errors import UserError
-from onnx_gate.files import walk
 from onnx_gate.findings import codes
 from onnx_gate.report.io import MAX_BYTES, read_report
 from onnx_gate.report.layout import REPORT
@@ -36,22 +38,39 @@ _H = TypeVar("_H", bound=Hashable)
 
 
 def find_reports(paths: Iterable[Path], output: Path | None = None) -> list[Path]:
-    """Return the files among ``paths``, and for each folder every ``report.json`` below it.
+    """Return the files among ``paths``, and for each folder the reports in it.
 
-    Sorted within a folder, each file once, and without the one that ``output`` has from an earlier
-    merge. A folder without any report stays in the list.
+    That is its own ``report.json``, or else those of the folders in it, as each artifact is one
+    folder. Further down lies what models have written, who could write a report as well. Sorted
+    within a folder, each file once, and without the one that ``output`` has from an earlier merge.
+    A folder without any report stays in the list.
     """
     own = os.path.realpath(output / REPORT) if output is not None else None
     files_by_path: dict[str, Path] = {}
     for path in paths:
         files = [path]
         if os.path.isdir(path):
-            below = [path / each.path for each in walk(path.resolve()) if each.name == REPORT]
-            below = [each for each in below if not os.path.isdir(each)]
-            files = [each for each in below if os.path.realpath(each) != own] or [path]
+            levels = [path / REPORT], [each / REPORT for each in _folders(path)]
+            found = ([e for e in level if _is_report(e, own)] for level in levels)
+            files = next(filter(None, found), [path])
         for file in files:
             files_by_path.setdefault(os.path.realpath(file), file)
     return list(files_by_path.values())
+
+
+def _folders(path: Path) -> list[Path]:
+    with suppress(OSError):
+        return sorted(each for each in path.iterdir() if each.is_dir() and not each.is_symlink())
+    return []
+
+
+def _is_report(path: Path, own: str | None) -> bool:
+    return path.is_file() and os.path.realpath(path) != own
+
+
+def plan_of(names: Sequence[str], count: int) -> str:
+    """Return what tells a plan from others: a digest of its models and of the number of its shards."""
+    return hashlib.sha256(json.dumps([count, *names]).encode()).hexdigest()[:16]
 
 
 def merge_files(
@@ -89,7 +108,7 @@ def merge(
     worst counts. Whatever is missing, there twice, or of another manifest, run or environment is a
     problem, and the verdict then is ``error``.
     """
-    own = [report for report in reports if run is None or _is_of(report, run)]
+    own = [report for report in reports if run is None or is_of(report, run)]
     latest = _latest(own)
     results = _worst_by_name(model for report in latest for model in report.models)
     lost = [_lost(name) for name in names or () if name not in results]
@@ -99,6 +118,7 @@ def merge(
             *(problem for report in latest for problem in report.problems),
             *_foreign(reports, run),
             *_missing_parts(latest),
+            *_other_plans(latest, names),
             *_uncovered(latest, names),
             *_disagreements(latest, manifest),
             *_doubled(latest),
@@ -129,7 +149,7 @@ def merge(
     )
 
 
-def _is_of(report: Report, run: Run) -> bool:
+def is_of(report: Report, run: Run) -> bool:
     """Return whether this run made a report, in this attempt or before a job was run again."""
     made = report.run
     return (
@@ -141,17 +161,21 @@ def _is_of(report: Report, run: Run) -> bool:
 
 def _latest(reports: Sequence[Report]) -> list[Report]:
     """Leave out what an earlier attempt of the same run left of a shard that was run again."""
+
+    def key(shard: Shard, run: Run) -> tuple[Shard, int]:
+        return shard.model_copy(update={"plan": None}), run.id
+
     attempts: dict[tuple[Shard, int], int] = {}
     for report in reports:
         if report.shard is not None and report.run is not None:
-            key = report.shard, report.run.id
-            attempts[key] = max(attempts.get(key, 0), report.run.attempt)
+            same = key(report.shard, report.run)
+            attempts[same] = max(attempts.get(same, 0), report.run.attempt)
     return [
         report
         for report in reports
         if report.shard is None
         or report.run is None
-        or report.run.attempt == attempts[report.shard, report.run.id]
+        or report.run.attempt == attempts[key(report.shard, report.run)]
     ]
 
 
@@ -166,23 +190,24 @@ def _latest_run(reports: Sequence[Report]) -> Run | None:
 def _foreign(reports: Sequence[Report], run: Run | None) -> Iterator[Problem]:
     """Reports of other runs than ``run``, or of several where it is not known which one counts."""
     if run is not None:
-        others = [each for each in reports if not _is_of(each, run)]
+        others = [each for each in reports if not is_of(each, run)]
         if others:
-            made = _united(f"{_label(each)} of {_run_label(each)}" for each in others)
+            made = _united(f"{_label(each)} of {run_label(each)}" for each in others)
             yield Problem(
                 message=f"made by another run than this ({_run_label_of(run)}), and therefore not "
                 f"believed: {_few(made)}; let every job of this run upload its report, "
                 "and commit none"
             )
         return
-    made_by = _where(reports, lambda report: _run_label(report) if report.run else None)
+    made_by = _where(reports, lambda report: run_label(report) if report.run else None)
     if len(_united((each.run.id, each.run.sha) for each in reports if each.run)) > 1:
         yield Problem(
             message=f"the reports are of different runs: {_listed(made_by)}; merge those of one"
         )
 
 
-def _run_label(report: Report) -> str:
+def run_label(report: Report) -> str:
+    """Return which run made a report, in words."""
     return _run_label_of(report.run) if report.run is not None else "no run"
 
 
@@ -251,6 +276,23 @@ def _missing_parts(reports: Sequence[Report]) -> Iterator[Problem]:
                 message=f"there is no report of shard {_few(absent)}; run its job again, and let "
                 "every job upload its report even where it fails"
             )
+
+
+def _other_plans(reports: Sequence[Report], names: Sequence[str] | None) -> Iterator[Problem]:
+    """Shards of another plan than that of ``names``, which may have left models to nobody."""
+    others = [
+        _label(each)
+        for each in reports
+        if names is not None
+        and each.shard is not None
+        and each.shard.count <= MAX_SHARDS
+        and each.shard.plan not in (None, plan_of(names, each.shard.count))
+    ]
+    if others:
+        yield Problem(
+            message=f"{_few(others)}: of a plan for other models than these; let all jobs select the "
+            "same models of the same manifest"
+        )
 
 
 def _uncovered(reports: Sequence[Report], names: Sequence[str] | None) -> Iterator[Problem]:

@@ -306,12 +306,14 @@ class Shard(_Frozen):
     """Which part of a manifest's models a report covers: ``index`` of ``count``, from 1.
 
     ``members`` are the names of the models of a part that was planned by durations, null where all
-    parts are alike.
+    parts are alike. ``plan`` tells the plan that it is a part of from others, null where nothing
+    was verified.
     """
 
     index: int = Field(ge=1)
     count: int = Field(ge=1)
     members: tuple[str, ...] | None = Field(default=None, min_length=1)
+    plan: str | None = None
 
 
 class Run(_Frozen):

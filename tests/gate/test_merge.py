@@ -206,7 +206,7 @@ def test_a_job_that_was_run_again_takes_the_place_of_its_first_attempt() -> None
 
 
 def test_what_a_later_version_adds_is_left_unread() -> None:
-    text = to_json(WHOLE).replace('"name": "a",', '"name": "a", "mood": "sunny",')
+    text = to_json(WHOLE).replace('"name":"a",', '"name":"a","mood":"sunny",')
     assert "sunny" in text
     assert Report.model_validate_json(text) == WHOLE
 
@@ -320,6 +320,12 @@ def test_a_folder_stands_for_the_reports_below_it_but_not_for_what_was_merged(sa
         files[2],
         *files[:2],
     ]
+    # What a model has written lies further down, and is no part, least of all of a lost one.
+    forged = parts / "shard-1/repro/a/case"
+    write_text(forged / "report.json", to_json(B))
+    assert find_reports([parts], parts / "all") == files
+    files[1].unlink()
+    assert find_reports([parts], parts / "all") == [files[0], files[2]]
     # Nothing else was there: that is no pass either.
     assert find_reports([parts / "all"], parts / "all") == [parts / "all"]
     assert (
