@@ -9,6 +9,7 @@ RUN ["python", "-I", "tools/image.py", "torch"]
 RUN ["python", "-I", "tools/image.py", "verify"]
 COPY README.md LICENSE ./
 COPY onnx_gate onnx_gate
+COPY engines engines
 RUN ["python", "-I", "tools/image.py", "gate"]
 COPY entrypoint.py ./
 WORKDIR /github/workspace

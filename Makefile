@@ -16,12 +16,12 @@ WORKERS ?= 2
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-$(RUNS): pyproject.toml constraints.txt tools/install.py
+$(RUNS): pyproject.toml engines/pyproject.toml constraints.txt tools/install.py
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python tools/install.py run
 	@touch $@
 
-$(STAMP): pyproject.toml constraints.txt tools/install.py
+$(STAMP): pyproject.toml engines/pyproject.toml constraints.txt tools/install.py
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python tools/install.py dev
 	@touch $(RUNS) $@
@@ -60,7 +60,7 @@ lint: $(STAMP) ## ruff, the floors of the architecture, mypy (strict on the prod
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/mypy
-	$(BIN)/mypy tests tools benchmarks
+	$(BIN)/mypy conftest.py tests engines/tests tools benchmarks
 
 format: $(STAMP) ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .

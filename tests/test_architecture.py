@@ -10,10 +10,11 @@ from pathlib import Path
 import grimp
 import pytest
 
-from tests.support.gate import ROOT
+from tests.support.gate import PACKAGES, ROOT
 
 LINT = """
 import sys
+sys.path.insert(0, "engines")
 from importlinter.cli import lint_imports
 sys.exit(lint_imports(limit_to_contracts=tuple(sys.argv[1:]), no_cache=True))
 """
@@ -42,21 +43,30 @@ def test_the_floors_hold() -> None:
         ("workers/pool.py", "from onnx_gate.manifest import ModelSpec", "workers"),
         ("numerics/compare.py", "from onnx_gate import errors", "numerics"),
         ("numerics/compare.py", "from onnx_gate.verify import judge", "floors"),
+        ("runtimes/base.py", "import onnx_gate_engines.web.service", "beside"),
+        ("../engines/onnx_gate_engines/ncnn.py", "import onnx_gate_engines.litert", "engines"),
+        (
+            "../engines/onnx_gate_engines/web/wire.py",
+            "import onnx_gate_engines.web.link",
+            "browser",
+        ),
     ],
 )
 def test_one_forbidden_import_is_enough(
     module: str, forbidden: str, contract: str, tmp_path: Path
 ) -> None:
-    shutil.copytree(
-        ROOT / "onnx_gate", tmp_path / "onnx_gate", ignore=shutil.ignore_patterns("__pycache__")
-    )
+    for package in PACKAGES:
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=ignored)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     with (tmp_path / "onnx_gate" / module).open("a") as file:
         file.write(f"\n\ndef later() -> None:\n    {forbidden}\n")
     done = lint(tmp_path, contract)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "Contracts: 0 kept, 1 broken." in done.stdout
-    assert f"onnx_gate.{module.removesuffix('.py').replace('/', '.')} -> " in done.stdout
+    name = module.removeprefix("../engines/").removesuffix(".py").replace("/", ".")
+    prefix = "" if module.startswith("../") else "onnx_gate."
+    assert f"{prefix}{name} -> " in done.stdout
 
 
 def test_test_files_are_imported_by_nobody() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onnx_gate.findings import CATALOGUE
-from tests.support.gate import ROOT, gate
+from tests.support.gate import PACKAGES, ROOT, gate
 from tools.generate import generated
 
 pytestmark = pytest.mark.process
@@ -70,7 +70,7 @@ def test_generated_files_are_current(path: Path) -> None:
 
 def test_every_code_of_the_catalogue_is_raised_somewhere() -> None:
     used: set[str] = set()
-    for file in (ROOT / "onnx_gate").rglob("*.py"):
+    for file in (p for name in PACKAGES for p in (ROOT / name).rglob("*.py")):
         if "findings" not in file.parts:
             used |= set(re.findall(r"\bcodes\.(OG\d{3})\b", file.read_text(encoding="utf-8")))
     assert used == set(CATALOGUE)

@@ -45,3 +45,17 @@ def test_what_npm_cannot_install_is_said_and_no_failure(
     assert finished.returncode == 0, finished.stderr
     assert "so tests that need them are skipped" in finished.stdout
     assert reason in finished.stdout
+
+
+def test_the_two_distributions_are_released_together() -> None:
+    tomllib = pytest.importorskip("tomllib", reason="Python 3.10 has none")
+    own, engines = (
+        tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
+        for folder in (".", "engines")
+    )
+    assert engines["version"] == own["version"]
+    assert f"onnx-gate=={own['version']}" in engines["dependencies"]
+    offered = own["optional-dependencies"]
+    for name in engines["entry-points"]["onnx_gate.runtimes"]:
+        extra = f"[{name}]" if name in engines["optional-dependencies"] else ""
+        assert offered[name] == [f"onnx-gate-engines{extra}=={own['version']}"]

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from onnx_gate.runtimes.web.chromium import BrowserError, Chromium, find_chromium
+from onnx_gate_engines.web.chromium import BrowserError, Chromium, find_chromium
 
 WEB = Path(__file__).parent / "web" / "node_modules"
 """What ``npm ci --prefix tools/web`` installs: axe-core, GitHub's stylesheet, ONNX Runtime Web."""

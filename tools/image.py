@@ -29,8 +29,11 @@ UNREAD = ("torch/include", "torch/share", "torch/test", "torch/bin/test_*", "tor
 def main(part: str) -> None:
     """Install ``part``."""
     if part == "gate":
-        pip("--no-deps", "--no-build-isolation", str(HERE))
-        compileall.compile_dir(packages() / "onnx_gate", quiet=1)
+        engines = HERE / "engines"  # which publishing has no use for
+        own = [str(folder) for folder in (HERE, engines) if folder.is_dir()]
+        pip("--no-deps", "--no-build-isolation", *own)
+        for package in packages().glob("onnx_gate*"):
+            compileall.compile_dir(package, quiet=1)
         return
     needs = requirements()
     if part == "torch":

@@ -59,7 +59,8 @@ def main() -> None:
     print(f"installing into {sys.prefix}: {words}", flush=True)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     constraints = ["--constraint", str(ROOT / "constraints.txt")]
-    subprocess.run([*pip, *constraints, *cpu_index(), "--editable", f"{ROOT}{extra}"], check=True)
+    own = ["--editable", f"{ROOT}{extra}", "--editable", str(ROOT / "engines")]
+    subprocess.run([*pip, *constraints, *cpu_index(), *own], check=True)
 
 
 if __name__ == "__main__":

@@ -82,9 +82,8 @@ def environment(folder: Path, constraints: Sequence[str], keep: bool) -> Path:
     listed = folder / "constraints.txt"
     listed.write_text("\n".join(constraints) + "\n")
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run(
-        [*pip, "--constraint", str(listed), *cpu_index(), "--editable", f"{ROOT}[dev]"], check=True
-    )
+    own = ["--editable", f"{ROOT}[dev]", "--editable", str(ROOT / "engines")]
+    subprocess.run([*pip, "--constraint", str(listed), *cpu_index(), *own], check=True)
     (folder / ".installed").touch()
     return python
 

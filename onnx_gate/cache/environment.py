@@ -14,11 +14,13 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 import onnx_gate
 from onnx_gate.cache.path_names import digest
 from onnx_gate.errors import UserError
+from onnx_gate.plugins import plugins
 
 # Read by native code, which nobody sees do so, or before any model's code runs.
 VARIABLES = (
@@ -128,11 +130,16 @@ def _instruction_set() -> str:
 
 
 def _source_digest() -> str:
+    """Return a digest of the gate's code and of its engines', of which an editable package has none."""
     hashed = hashlib.sha256()
-    folder = Path(onnx_gate.__file__).parent
-    for path in sorted(folder.rglob("*")):
-        if path.suffix in (".py", ".j2", ".md") and path.is_file():
-            hashed.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
+    engines = {entry.module.partition(".")[0] for entry in plugins("onnx_gate.runtimes")}
+    for package in sorted(engines | {"onnx_gate"}):
+        found = find_spec(package)
+        for folder in map(Path, (found and found.submodule_search_locations) or ()):
+            for path in sorted(folder.rglob("*")):
+                if path.suffix in (".py", ".j2", ".js", ".md") and path.is_file():
+                    name = path.relative_to(folder).as_posix()
+                    hashed.update(f"{name}\0".encode() + path.read_bytes())
     return hashed.hexdigest()[:16]
 
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from onnx_gate.findings import codes
 from onnx_gate.manifest import RuntimeSpec
+from onnx_gate.manifest.engines import ENGINES
 from onnx_gate.plugins import plugins
 
 Array = npt.NDArray[Any]
@@ -101,6 +102,11 @@ def find_runtime(name: str) -> Runtime:
     """Return the engine registered as ``name``; raises ``GateError`` where there is none."""
     engines = plugins(ENTRY_POINT_GROUP)
     if name not in engines.names:
+        if name in ENGINES:
+            raise codes.OG302.error(
+                f"the runtime {name!r} is in a package of its own, which is not installed: "
+                f"pip install 'onnx-gate[{name}]'"
+            )
         names = sorted(engines.names)
         raise codes.OG302.error(f"no runtime is called {name!r}; installed: {', '.join(names)}")
     try:

@@ -11,7 +11,7 @@ from onnx_gate.action.inputs import read_inputs
 from onnx_gate.errors import UserError
 from onnx_gate.manifest.find import find_manifest
 from onnx_gate.pages import BASE
-from tests.support.gate import ROOT
+from tests.support.gate import PACKAGES, ROOT
 
 
 @pytest.mark.parametrize("name", ["onnx-gate.yml", "onnx-gate.yaml"])
@@ -47,7 +47,7 @@ def test_two_in_one_folder_are_none(tmp_path: Path) -> None:
 def test_every_page_that_a_message_points_to_is_there() -> None:
     """And none is pointed to by a path, which whoever has installed a wheel does not have."""
     named: set[str] = set()
-    for file in (ROOT / "onnx_gate").rglob("*.py"):
+    for file in (p for name in PACKAGES for p in (ROOT / name).rglob("*.py")):
         text = file.read_text(encoding="utf-8")
         named |= set(re.findall(r"""page\(f?["']([^"'{]+)["']\)""", text))
         paths = re.findall(r"""^[^#\n]*["'(][^"'\n]*\bdocs/\w+\.md""", text, re.M)

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from onnx_gate.runtimes.web import package
-from onnx_gate.runtimes.web.chromium import BrowserError, find_chromium
+from onnx_gate_engines.web import package
+from onnx_gate_engines.web.chromium import BrowserError, find_chromium
 from tools.browser import WEB
 
 _INSTALLED = WEB / "onnxruntime-web"

@@ -13,6 +13,7 @@ from onnx_gate.report.io import read_report
 from onnx_gate.report.model import ModelResult, Report
 
 ROOT = Path(__file__).parents[2]
+PACKAGES = ("onnx_gate", "engines/onnx_gate_engines")
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +19,7 @@ from onnx import TensorProto, helper
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes import isolated
-from onnx_gate.runtimes.base import Refusal, Session, open_session, package
+from onnx_gate.runtimes.base import Refusal, Session, find_runtime, open_session, package
 
 ENGINES = {"openvino": "openvino", "opencv": "cv2", "mnn": "MNN", "litert": "ai_edge_litert"}
 HOST = "onnx_gate.runtimes.host"
@@ -154,6 +155,19 @@ def test_a_package_that_is_missing_is_named_with_what_to_install() -> None:
     assert missing.value.code == "OG302"
     assert str(missing.value) == (
         "openvino: the package of this runtime is not installed: pip install 'onnx-gate[openvino]'"
+    )
+
+
+def test_a_distribution_that_is_missing_is_named_with_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])  # where nothing is registered
+    with pytest.raises(GateError) as missing:
+        find_runtime("ncnn")
+    assert missing.value.code == "OG302"
+    assert missing.value.message == (
+        "the runtime 'ncnn' is in a package of its own, which is not installed: "
+        "pip install 'onnx-gate[ncnn]'"
     )
 
 

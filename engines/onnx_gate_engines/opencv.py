@@ -19,7 +19,7 @@ from onnx_gate.runtimes.declared import (
     read_graph,
     refuse_empty,
 )
-from onnx_gate.runtimes.native import stderr_and_stdout
+from onnx_gate_engines.native import stderr_and_stdout
 
 # OpenCV 5 has several engines, and takes the older one by itself where the new one gives up.
 _ENGINES = {"new": "ENGINE_NEW", "classic": "ENGINE_CLASSIC"}

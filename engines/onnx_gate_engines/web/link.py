@@ -11,8 +11,8 @@ from typing import Any
 
 from onnx_gate.findings import codes
 from onnx_gate.runtimes.base import Array
-from onnx_gate.runtimes.web import frames, wire
-from onnx_gate.runtimes.web.service import connect
+from onnx_gate_engines.web import frames, wire
+from onnx_gate_engines.web.service import connect
 
 Message = tuple[Mapping[str, Any], Sequence[Array]]
 

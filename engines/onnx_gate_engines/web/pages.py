@@ -14,9 +14,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from onnx_gate.runtimes.web import frames
-from onnx_gate.runtimes.web.chromium import Chromium
-from onnx_gate.runtimes.web.package import find_package
+from onnx_gate_engines.web import frames
+from onnx_gate_engines.web.chromium import Chromium
+from onnx_gate_engines.web.package import find_package
 
 _PART = 1 << 20
 _SEND_SECONDS = 5.0

@@ -1,6 +1,6 @@
 """The process that has the browser: one page for each session that connects, none for two.
 
-Run as ``python -m onnx_gate.runtimes.web.broker FOLDER DESCRIPTOR PARENT``: it serves the listening
+Run as ``python -m onnx_gate_engines.web.broker FOLDER DESCRIPTOR PARENT``: it serves the listening
 socket DESCRIPTOR, writes below FOLDER, and lives until its standard input or the process PARENT ends.
 
 What it keeps apart, as the processes of models are strangers to each other:
@@ -39,10 +39,10 @@ from typing import Any
 
 import psutil
 
-from onnx_gate.runtimes.web import frames
-from onnx_gate.runtimes.web.chromium import WEBGPU_FLAGS, BrowserError, Chromium, has_sandbox
-from onnx_gate.runtimes.web.package import PackageMissing, find_package
-from onnx_gate.runtimes.web.pages import Page, Server
+from onnx_gate_engines.web import frames
+from onnx_gate_engines.web.chromium import WEBGPU_FLAGS, BrowserError, Chromium, has_sandbox
+from onnx_gate_engines.web.package import PackageMissing, find_package
+from onnx_gate_engines.web.pages import Page, Server
 
 _LOOK_SECONDS = 0.5
 # How long a model may keep the GPU process that others wait for. A U-Net's shaders take 20 s to be

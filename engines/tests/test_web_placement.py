@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from onnx_gate.runtimes.web.placement import PlacedNode, Placement, placement_of
+from onnx_gate_engines.web.placement import PlacedNode, Placement, placement_of
 
 HEAD = "2026-11-22 [V:onnxruntime:, session_state.cc:1316 VerifyEachNodeIsAssignedToAnEp]"
 ALL_ON_CPU = f"{HEAD} All nodes placed on [CPUExecutionProvider]. Number of nodes: 1"

@@ -22,7 +22,7 @@ from onnx_gate.runtimes.declared import (
     read_graph,
     refuse_empty,
 )
-from onnx_gate.runtimes.native import stderr_and_stdout
+from onnx_gate_engines.native import stderr_and_stdout
 
 _PRECISIONS = ("high", "normal", "low")
 _UNSUPPORTED = re.compile(r"These Op Not Support:((?:\s*ONNX::[\w.]+)+)")

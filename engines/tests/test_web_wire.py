@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onnx_gate.runtimes.web import package
-from onnx_gate.runtimes.web.wire import DTYPES, WireError, decode, encode
+from onnx_gate_engines.web import package
+from onnx_gate_engines.web.wire import DTYPES, WireError, decode, encode
 
 
 @pytest.mark.parametrize("dtype", sorted(DTYPES))

@@ -23,11 +23,11 @@ from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array, Refusal, ValueInfo
 from onnx_gate.runtimes.onnxruntime_errors import load_problem, refusal
-from onnx_gate.runtimes.web import frames, wire
-from onnx_gate.runtimes.web.link import Link
-from onnx_gate.runtimes.web.placement import Placement, placement_of
-from onnx_gate.runtimes.web.service import connect
 from onnx_gate.text import did_you_mean
+from onnx_gate_engines.web import frames, wire
+from onnx_gate_engines.web.link import Link
+from onnx_gate_engines.web.placement import Placement, placement_of
+from onnx_gate_engines.web.service import connect
 
 # The file of the package that has a provider: what 'onnxruntime-web/webgpu' and '/wasm' import.
 _MODULES = {"webgpu": "ort.webgpu.bundle.min.mjs", "wasm": "ort.wasm.bundle.min.mjs"}

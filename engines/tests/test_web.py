@@ -24,10 +24,10 @@ from onnx_gate.errors import GateError
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.report.io import read_report
 from onnx_gate.runtimes.base import Array, Refusal, Session
-from onnx_gate.runtimes.web import package, service
-from onnx_gate.runtimes.web.chromium import find_chromium
-from onnx_gate.runtimes.web.runtime import WebRuntime
-from onnx_gate.runtimes.web.wire import DTYPES
+from onnx_gate_engines.web import package, service
+from onnx_gate_engines.web.chromium import find_chromium
+from onnx_gate_engines.web.runtime import WebRuntime
+from onnx_gate_engines.web.wire import DTYPES
 from tests.support.browser import needs_browser
 from tests.support.gate import gate
 
@@ -265,7 +265,7 @@ import sys
 import numpy as np
 from pathlib import Path
 from onnx_gate.manifest import RuntimeSpec
-from onnx_gate.runtimes.web.runtime import WebRuntime
+from onnx_gate_engines.web.runtime import WebRuntime
 
 spec = RuntimeSpec("web", sys.argv[2], options=dict(each.split("=") for each in sys.argv[3:]))
 session = WebRuntime().open(Path(sys.argv[1]), spec, 1)

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import RuntimeSpec
-from onnx_gate.runtimes.litert import LiteRt
+from onnx_gate_engines.litert import LiteRt
 
 pytest.importorskip("ai_edge_litert", reason="litert is not installed")
 

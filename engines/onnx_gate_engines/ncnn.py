@@ -37,7 +37,7 @@ from onnx_gate.runtimes.declared import (
     read_graph,
     refuse_empty,
 )
-from onnx_gate.runtimes.native import stderr_and_stdout
+from onnx_gate_engines.native import stderr_and_stdout
 
 # What pnnx calls the dtypes that ncnn computes with, and it takes no others: an integer's bits are
 # read as those of a floating-point number there.

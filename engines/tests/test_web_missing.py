@@ -11,8 +11,8 @@ from onnx import TensorProto, helper
 
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import RuntimeSpec
-from onnx_gate.runtimes.web import chromium, package, service
-from onnx_gate.runtimes.web.runtime import WebRuntime
+from onnx_gate_engines.web import chromium, package, service
+from onnx_gate_engines.web.runtime import WebRuntime
 
 pytestmark = pytest.mark.process
 

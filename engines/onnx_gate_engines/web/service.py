@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from onnx_gate.runtimes.web.chromium import version_of_chromium
-from onnx_gate.runtimes.web.package import digest_of_package
+from onnx_gate_engines.web.chromium import version_of_chromium
+from onnx_gate_engines.web.package import digest_of_package
 
 VARIABLE = "ONNX_GATE_BROWSER"
 _CLOSE_SECONDS = 10.0
@@ -62,7 +62,7 @@ class BrowserService:
                 [
                     *(confined.prefix if confined is not None else ()),
                     # -I: no module comes from the folder of the call.
-                    *(sys.executable, "-I", "-m", "onnx_gate.runtimes.web.broker"),
+                    *(sys.executable, "-I", "-m", "onnx_gate_engines.web.broker"),
                     *(str(self._folder), str(descriptor), str(os.getpid())),
                 ],
                 stdin=subprocess.PIPE,

@@ -1,0 +1,1 @@
+"""Engines beside the gate's own: a browser, and those that a file is converted for."""
