@@ -22,12 +22,12 @@ import numpy as np
 import torch
 
 from onnx_gate.errors import UserError
+from onnx_gate.gate.history import History
 from onnx_gate.gate.progress import NoProgress
 from onnx_gate.gate.run import PRELOAD, Options, run
 from onnx_gate.manifest import GeneratorSuite, Manifest, ManifestError
 from onnx_gate.manifest.load import load_bytes
 from onnx_gate.objects import Names, named
-from onnx_gate.report.history import History
 from onnx_gate.report.layout import slug
 from onnx_gate.report.model import ManifestInfo, Report
 from onnx_gate.report.parity_error import ParityError

@@ -220,11 +220,11 @@ def plan(
     """
     import json
 
+    from onnx_gate.gate.history import history_of
     from onnx_gate.gate.select import select
     from onnx_gate.gate.shards import described, matrix, parse_shards
-    from onnx_gate.report.history import history_of
     from onnx_gate.report.io import read_report
-    from onnx_gate.report.merge import find_reports
+    from onnx_gate.report.join.merge import find_reports
 
     loaded = load_manifest(manifest)
     with refusing():
@@ -275,9 +275,9 @@ def report(
     Several are put in the order of their commits, and rendered as terminal, markdown or html.
     """
     from onnx_gate.report.io import read_report
-    from onnx_gate.report.merge import find_reports
-    from onnx_gate.report.screen import put, put_runs
-    from onnx_gate.report.view import View
+    from onnx_gate.report.join.merge import find_reports
+    from onnx_gate.report.render.screen import put, put_runs
+    from onnx_gate.report.story.view import View
 
     with refusing():
         files = find_reports(paths)

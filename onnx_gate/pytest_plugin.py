@@ -75,7 +75,7 @@ class ManifestFile(pytest.File):
 
     def report_of(self, item: ModelItem) -> Report:
         """Return the report of one model, verified now or with an earlier one."""
-        from onnx_gate.report.verdict import count, overall
+        from onnx_gate.report.join.verdict import count, overall
 
         if not self._verified(item.name):
             self._reports.append(self._verify(item))
@@ -93,7 +93,7 @@ class ManifestFile(pytest.File):
         from onnx_gate.gate.run import Options
         from onnx_gate.report.io import to_json, write_text
         from onnx_gate.report.layout import Layout
-        from onnx_gate.report.terminal import QUIET
+        from onnx_gate.report.render.terminal import QUIET
 
         mine = [each for each in self.session.items if each.parent is self]
         names = (item.name,) if _worker() else tuple(each.name for each in mine)

@@ -35,7 +35,7 @@ def test_the_floors_hold() -> None:
 @pytest.mark.parametrize(
     ("module", "forbidden", "contract"),
     [
-        ("report/html.py", "import torch", "light"),
+        ("report/render/html.py", "import torch", "light"),
         ("github/comment.py", "import onnxruntime", "light"),
         ("manifest/load.py", "from onnx_gate.runtimes import torch_eager", "light"),
         ("manifest/load.py", "from onnx_gate import report", "floors"),

@@ -18,8 +18,8 @@ import pytest
 
 from onnx_gate.manifest.find import path_in_repository
 from onnx_gate.report.io import read_report, to_json, write_text
-from onnx_gate.report.screen import put
-from onnx_gate.report.view import View
+from onnx_gate.report.render.screen import put
+from onnx_gate.report.story.view import View
 from tests.support.gate import ROOT, gate
 from tests.support.report.reports import report
 from tests.support.report.scenes import model, whole

@@ -17,7 +17,7 @@ import pytest
 from rich.cells import cell_len
 
 from onnx_gate.report.io import to_json, write_text
-from onnx_gate.report.terminal import render
+from onnx_gate.report.render.terminal import render
 from tests.support.report.scenes import diverged
 
 pytestmark = pytest.mark.process

@@ -16,9 +16,9 @@ import pytest
 import yaml
 
 from onnx_gate.manifest.load import load
-from onnx_gate.report import terminal
-from onnx_gate.report.verdict import count, overall
-from onnx_gate.report.view import View
+from onnx_gate.report.join.verdict import count, overall
+from onnx_gate.report.render import terminal
+from onnx_gate.report.story.view import View
 from tests.support.gate import ROOT, Run, gate
 from tools.transcripts import PAGES, README, alike, fences, follow, samples
 

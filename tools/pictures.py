@@ -23,12 +23,12 @@ from pathlib import Path
 import cmarkgfm
 from cmarkgfm.cmark import Options
 
-from onnx_gate.report import html as pages
 from onnx_gate.report.io import read_report
-from onnx_gate.report.markdown import View, render
-from onnx_gate.report.merge import merge
+from onnx_gate.report.join.merge import merge
+from onnx_gate.report.join.verdict import count, overall
 from onnx_gate.report.model import ModelResult, Report, Shard
-from onnx_gate.report.verdict import count, overall
+from onnx_gate.report.render import html as pages
+from onnx_gate.report.render.markdown import View, render
 from tools.browser import WEB, Browser, browser
 
 ROOT = Path(__file__).resolve().parent.parent

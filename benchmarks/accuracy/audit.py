@@ -21,8 +21,8 @@ from benchmarks.accuracy.foreign import FOLDER, prepare
 from benchmarks.support import results
 from benchmarks.support.gate import ROOT, read_report, run_gate
 from benchmarks.support.torchvision import SITE
-from onnx_gate.report import audited
-from onnx_gate.report.audit import Audit, Mutant
+from onnx_gate.report.model.audit import Audit, Mutant
+from onnx_gate.report.story import audited
 
 ARCHITECTURES = (
     "timm-resnet",

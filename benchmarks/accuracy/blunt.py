@@ -19,8 +19,8 @@ from typing import Any
 from benchmarks.accuracy.faults import HERE, SUBJECTS
 from benchmarks.support import results
 from benchmarks.support.gate import run_gate
-from onnx_gate.report import audited
-from onnx_gate.report.audit import ManifestChange
+from onnx_gate.report.model.audit import ManifestChange
+from onnx_gate.report.story import audited
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,8 @@ from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.trace.record_export import silence_exporters
 from onnx_gate.manifest import ExportSpec, InputSpec, ModelSpec, RuntimeSpec, load
 from onnx_gate.numerics.compare import compare
-from onnx_gate.report.diagnosis import GraphNode
 from onnx_gate.report.model import Check
+from onnx_gate.report.model.diagnosis import GraphNode
 from onnx_gate.runtimes.base import Array, open_session
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.context import Context

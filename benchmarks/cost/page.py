@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from benchmarks.support import results
-from onnx_gate.report import html
+from onnx_gate.report.render import html
 from tests.support.report.pages import many
 from tools.browser import Browser, browser
 

@@ -185,7 +185,7 @@ def _nothing_verified(message: str, environ: Mapping[str, str], status: int) -> 
         log.fail(line)
     from onnx_gate.action.problems import failed_report
     from onnx_gate.github.fit import summary_text
-    from onnx_gate.report.markdown import View
+    from onnx_gate.report.render.markdown import View
 
     report = failed_report([Problem(message=line) for line in message.splitlines()], "")
     try:

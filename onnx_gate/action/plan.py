@@ -10,12 +10,12 @@ from onnx_gate.action import log
 from onnx_gate.action.inputs import Inputs
 from onnx_gate.action.problems import failed_report, of_manifest
 from onnx_gate.errors import UserError
+from onnx_gate.gate.history import history_of
 from onnx_gate.gate.select import select
 from onnx_gate.gate.shards import described, matrix
 from onnx_gate.github.step_outputs import append_outputs
 from onnx_gate.manifest import ManifestError
 from onnx_gate.manifest.load import load
-from onnx_gate.report.history import history_of
 from onnx_gate.report.io import read_report
 from onnx_gate.report.model import Report
 

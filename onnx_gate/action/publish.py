@@ -32,10 +32,10 @@ from onnx_gate.manifest import Manifest, ManifestError
 from onnx_gate.manifest.find import NAMES, path_in_repository
 from onnx_gate.manifest.load import load_bytes
 from onnx_gate.pages import page
-from onnx_gate.report.baseline import baseline_of, with_baseline
 from onnx_gate.report.io import parse_report, read_report, to_json, write_text
-from onnx_gate.report.markdown import View, render
+from onnx_gate.report.join.baseline import baseline_of, with_baseline
 from onnx_gate.report.model import Baseline, Change, Report
+from onnx_gate.report.render.markdown import View, render
 from onnx_gate.text import quote
 
 _SHORT_SHA = 7

@@ -25,8 +25,8 @@ from onnx_gate.audit.propose import Proposals
 from onnx_gate.audit.sample import Candidate, candidates, wilson
 from onnx_gate.audit.trial import Bench, Trial
 from onnx_gate.deadline import Deadline
-from onnx_gate.report.audit import Audit, ManifestChange, Mutant, Share, Site
 from onnx_gate.report.io import to_message
+from onnx_gate.report.model.audit import Audit, ManifestChange, Mutant, Share, Site
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.context import BEGUN, MUTANT, SAMPLE, AuditRequest

@@ -9,8 +9,8 @@ from onnx_gate.audit.audit import Emit, audit
 from onnx_gate.deadline import Deadline
 from onnx_gate.findings import codes
 from onnx_gate.manifest import ModelSpec
-from onnx_gate.report.audit import Audit
 from onnx_gate.report.model import ModelError, ModelResult
+from onnx_gate.report.model.audit import Audit
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.context import AUDIT_TIMES, AuditRequest, Context
 from onnx_gate.verify.export.exported import Exported

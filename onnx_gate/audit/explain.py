@@ -18,8 +18,8 @@ from onnx_gate.audit.separate import (
 )
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.manifest.change import tolerance_data
-from onnx_gate.report.audit import Unseen
 from onnx_gate.report.model import Check
+from onnx_gate.report.model.audit import Unseen
 from onnx_gate.verify.conclude import waived_error
 
 Key = tuple[str, str, str]

@@ -30,8 +30,8 @@ from onnx_gate.errors import GateError
 from onnx_gate.manifest import BUILT_IN_SUITES, DEFAULT_SIZES, ModelSpec
 from onnx_gate.manifest.change import Change, changed, suite_of, tolerance_data
 from onnx_gate.manifest.spec import DEFAULT_AUTO, DEFAULT_SUITES, EdgesSuite, RandomSuite
-from onnx_gate.report.audit import Unseen
 from onnx_gate.report.model import Check
+from onnx_gate.report.model.audit import Unseen
 from onnx_gate.verify.asked import Asked
 from onnx_gate.verify.conclude import waive, waived_error, waiver_of
 from onnx_gate.verify.context import today

@@ -13,7 +13,6 @@ from typing import Any
 from onnx_gate.cache.cache import Cache, CacheLookup, open_cache, put_repro
 from onnx_gate.cache.store import Unusable
 from onnx_gate.manifest import Manifest, ModelSpec
-from onnx_gate.report.history import History, history_of_models
 from onnx_gate.report.layout import REPRO, Layout
 from onnx_gate.report.model import ModelResult
 from onnx_gate.text import MAX_LINE, plain
@@ -28,15 +27,15 @@ class CachedResults:
     """``results`` hold as they are, ``environment`` is the report's part from them.
 
     ``exported`` has the exports, by model, that hold where the verdict does not; ``reasons`` the
-    phrases that say why a model has to be verified, ``history`` what it took earlier. An advisory
-    case of the models ``hung`` gave no answer when they were verified last.
+    phrases that say why a model has to be verified, ``past`` its earlier results. An advisory case
+    of the models ``hung`` gave no answer when they were verified last.
     """
 
     results: Mapping[str, ModelResult] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     exported: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     reasons: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    history: History = field(default_factory=History)
+    past: tuple[ModelResult, ...] = ()
     hung: frozenset[str] = frozenset()
 
     def lines(self, *, every: bool) -> list[str]:
@@ -126,7 +125,7 @@ def look_up(
             results[spec.name] = result
             environment.update((stored.entry.environment or {}) if stored.entry is not None else {})
     hung = frozenset(m.name for m in past if any(f.data.get(HUNG) for f in m.findings))
-    return CachedResults(results, environment, exported, reasons, history_of_models(past), hung)
+    return CachedResults(results, environment, exported, reasons, tuple(past), hung)
 
 
 def _result(spec: ModelSpec, stored: CacheLookup, repro: Path) -> ModelResult | None:

@@ -20,10 +20,10 @@ from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.tie_break import decide_on_node
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest.spec import Against
-from onnx_gate.report.diagnosis import Diagnosis, Precision
 from onnx_gate.report.io import to_message
 from onnx_gate.report.model import Check, ModelResult
-from onnx_gate.report.summary import failing
+from onnx_gate.report.model.diagnosis import Diagnosis, Precision
+from onnx_gate.report.story.summary import failing
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.export.exported import Exported

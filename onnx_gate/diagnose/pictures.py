@@ -6,8 +6,8 @@ import numpy as np
 
 from onnx_gate.diagnose.values import allowance, kind_of
 from onnx_gate.numerics.scaled import rms
-from onnx_gate.report.diagnosis import MAP_SIZE, MAX_PAIRS, Pictures
 from onnx_gate.report.model import Check
+from onnx_gate.report.model.diagnosis import MAP_SIZE, MAX_PAIRS, Pictures
 from onnx_gate.runtimes.base import Array
 
 # Elements that are looked at; of a larger output, evenly spread ones.

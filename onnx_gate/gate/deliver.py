@@ -10,22 +10,22 @@ from pathlib import Path
 from rich.console import Console
 
 from onnx_gate.errors import UserError
+from onnx_gate.gate.history import history_of
 from onnx_gate.gate.progress import make_progress
 from onnx_gate.gate.provenance import manifest_info
 from onnx_gate.gate.run import Interrupted, Options, run
 from onnx_gate.gate.select import select, with_runtimes
 from onnx_gate.manifest import Manifest
 from onnx_gate.manifest.find import NAMES
-from onnx_gate.report import markdown, terminal
-from onnx_gate.report.baseline import baseline_of, with_baseline
-from onnx_gate.report.history import history_of
 from onnx_gate.report.io import find_format, read_report, to_json, write_text
+from onnx_gate.report.join.baseline import baseline_of, with_baseline
+from onnx_gate.report.join.merge import find_reports, merge_files
 from onnx_gate.report.layout import Layout
-from onnx_gate.report.locations import inside
-from onnx_gate.report.merge import find_reports, merge_files
 from onnx_gate.report.model import Report
-from onnx_gate.report.screen import make_console, on_github, put_text
-from onnx_gate.report.view import View
+from onnx_gate.report.render import markdown, terminal
+from onnx_gate.report.render.screen import make_console, on_github, put_text
+from onnx_gate.report.story.locations import inside
+from onnx_gate.report.story.view import View
 from onnx_gate.text import fenced
 
 _IGNORE_ALL = "# Written by onnx-gate: what a run leaves is not for the repository.\n*\n"

@@ -16,8 +16,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from onnx_gate.report.columns import words
 from onnx_gate.report.model import Verdict
+from onnx_gate.report.render.columns import words
 from onnx_gate.text import MAX_LINE, fenced, plain, unobeyed, workflow_command
 
 _STYLES: dict[Verdict, str] = {"pass": "green", "diverged": "red", "error": "bold red"}

@@ -19,6 +19,7 @@ from onnx_gate.cache.lookup import CachedResults, look_up, use_cache
 from onnx_gate.files import plain_files_only, remove_tree
 from onnx_gate.findings import codes
 from onnx_gate.gate import services
+from onnx_gate.gate.history import History, history_of_models
 from onnx_gate.gate.journal import Journal
 from onnx_gate.gate.keep_repro import keep_repro
 from onnx_gate.gate.progress import Progress
@@ -26,10 +27,10 @@ from onnx_gate.gate.provenance import manifest_info
 from onnx_gate.gate.select import select, with_runtimes
 from onnx_gate.manifest import Manifest, ModelSpec
 from onnx_gate.report.fitted import fitted
-from onnx_gate.report.history import History
 from onnx_gate.report.io import MAX_BYTES
+from onnx_gate.report.join.merge import plan_of
+from onnx_gate.report.join.verdict import count, overall
 from onnx_gate.report.layout import Layout, slug
-from onnx_gate.report.merge import plan_of
 from onnx_gate.report.model import (
     Commit,
     ModelError,
@@ -39,8 +40,7 @@ from onnx_gate.report.model import (
     Sandbox,
     Shard,
 )
-from onnx_gate.report.times import timed_line
-from onnx_gate.report.verdict import count, overall
+from onnx_gate.report.story.times import timed_line
 from onnx_gate.text import plain
 from onnx_gate.verify.checkpoint_files import checkpoint_files
 from onnx_gate.verify.context import AUDIT_TIMES, BEGUN, MUTANT, AuditRequest, Context, today
@@ -155,9 +155,8 @@ def run(
     lost = _unverified(codes.OG505, "onnx-gate itself failed before this model was verified")
     interrupted = False
     try:
-        tasks = _Tasks(
-            manifest, options, layout, cache, known, history.or_else(known.history), journal
-        )
+        history = history.or_else(history_of_models(known.past))
+        tasks = _Tasks(manifest, options, layout, cache, known, history, journal)
         asked = [spec for spec in specs if spec.name not in models.results]
         while asked:
             wanted = []

@@ -9,9 +9,9 @@ from itertools import islice
 
 from onnx_gate.findings.codes import code_of
 from onnx_gate.findings.finding import Finding
-from onnx_gate.report import locations, summary
-from onnx_gate.report.explained import explain
 from onnx_gate.report.model import Change, ModelResult, Problem, Report
+from onnx_gate.report.story import locations, summary
+from onnx_gate.report.story.explained import explain
 from onnx_gate.text import COMMAND_LIMIT as MESSAGE_LIMIT
 from onnx_gate.text import plain, workflow_command
 

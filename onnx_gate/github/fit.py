@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from onnx_gate.report.markdown import Page, View
 from onnx_gate.report.model import Report
+from onnx_gate.report.render.markdown import Page, View
 
 COMMENT_LIMIT = 65_536
 """UTF-16 code units of a comment's body: at least its characters, whichever way they are counted."""

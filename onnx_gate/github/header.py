@@ -8,7 +8,7 @@ import re
 from dataclasses import asdict, dataclass, field, fields
 
 from onnx_gate.errors import UserError
-from onnx_gate.report.verdict import VERDICTS
+from onnx_gate.report.join.verdict import VERDICTS
 
 VERSION = 1
 MAX_ID = 64

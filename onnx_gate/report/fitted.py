@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from onnx_gate.findings import codes
 from onnx_gate.report.io import to_json
+from onnx_gate.report.join.verdict import count, worst_verdict
 from onnx_gate.report.model import ModelError, ModelResult, Report
-from onnx_gate.report.verdict import count, worst_verdict
 
 
 def fitted(report: Report, most: int) -> Report:

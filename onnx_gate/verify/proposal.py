@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onnx_gate.report.diagnosis import Proposal
+from onnx_gate.report.model.diagnosis import Proposal
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inputs.sizes import Sizes
 from onnx_gate.verify.judge.criteria import top_agreement

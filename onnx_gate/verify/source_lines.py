@@ -20,7 +20,7 @@ import onnx_gate
 from onnx_gate import objects
 from onnx_gate.findings.codes import Code
 from onnx_gate.findings.finding import Finding, Severity
-from onnx_gate.report.diagnosis import Source
+from onnx_gate.report.model.diagnosis import Source
 
 # The key under which torch's exporter keeps the stack of each node.
 STACK_TRACE = "pkg.torch.onnx.stack_trace"

@@ -16,9 +16,9 @@ from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import COMMAND, ModelSpec
-from onnx_gate.report.diagnosis import Diagnosis, Precision
 from onnx_gate.report.model import Check, ExportInfo, ModelError, ModelResult, Stage, Verdict
-from onnx_gate.report.precision import kind_line
+from onnx_gate.report.model.diagnosis import Diagnosis, Precision
+from onnx_gate.report.story.precision import kind_line
 from onnx_gate.verify import left_out
 from onnx_gate.verify.build import build
 from onnx_gate.verify.checks import Checker

@@ -14,10 +14,10 @@ import pytest
 
 from onnx_gate.action.job import Job
 from onnx_gate.audit.command import weighed
-from onnx_gate.report.audit import Audit, Share
 from onnx_gate.report.io import read_report
-from onnx_gate.report.markdown import render
 from onnx_gate.report.model import ModelResult, Sandbox
+from onnx_gate.report.model.audit import Audit, Share
+from onnx_gate.report.render.markdown import render
 from onnx_gate.verify.context import AuditRequest
 from tests.support.gate import ROOT, gate
 

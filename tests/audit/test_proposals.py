@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from onnx_gate.report.audit import Audit
 from onnx_gate.report.io import read_report
+from onnx_gate.report.model.audit import Audit
 from tests.support.gate import ROOT, gate
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]

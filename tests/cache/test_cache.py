@@ -335,8 +335,9 @@ def test_what_a_model_took_is_known_though_its_verdict_is_lost(repository: Repos
     known = look_up(opened(repository), [spec], layout, keep_models=False)
     assert not known.results
     before = next(model for model in repository.first.models if model.name == "plain")
-    assert known.history.seconds == {"plain": before.seconds}
-    assert known.history.memory == {"plain": before.peak_memory}
+    assert [(each.name, each.seconds, each.peak_memory) for each in known.past] == [
+        ("plain", before.seconds, before.peak_memory)
+    ]
 
 
 def test_kept_models_come_from_the_cache_too(repository: Repository) -> None:

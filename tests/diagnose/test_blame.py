@@ -28,9 +28,9 @@ from onnx_gate.diagnose.localize.localize import localize
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.tie_break import decide_on_node
 from onnx_gate.manifest import InputSpec, ModelSpec, RuntimeSpec
-from onnx_gate.report import diagnosed
-from onnx_gate.report.diagnosis import Diagnosis, Evidence
 from onnx_gate.report.model import Metrics
+from onnx_gate.report.model.diagnosis import Diagnosis, Evidence
+from onnx_gate.report.story import diagnosed
 from onnx_gate.runtimes.torch_eager import Eager, to_tensor
 from onnx_gate.verify.build import build
 from tests.support.diverging import Of, make, normal, padded

@@ -13,7 +13,7 @@ import pytest
 
 from onnx_gate.report.io import read_report
 from onnx_gate.report.model import ModelResult
-from onnx_gate.report.side_by_side import cell, runtimes
+from onnx_gate.report.story.side_by_side import cell, runtimes
 from tests.support.gate import ROOT, gate, run_few
 
 FAULTY = ROOT / "tests" / "support" / "faulty_engines"

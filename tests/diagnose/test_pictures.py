@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from onnx_gate.diagnose.pictures import pictures_of
-from onnx_gate.report.diagnosis import MAP_SIZE, MAX_PAIRS, Pictures
 from onnx_gate.report.io import to_message
 from onnx_gate.report.model import Deviation
+from onnx_gate.report.model.diagnosis import MAP_SIZE, MAX_PAIRS, Pictures
 from tests.support.report.reports import check
 
 BAD = check("a/0", "diverged", deviation=Deviation(value=1.0, allowed=1e-3))

@@ -10,10 +10,10 @@ from pathlib import Path
 import onnx
 import pytest
 
-from onnx_gate.report import precision as words
-from onnx_gate.report.diagnosis import Precision
 from onnx_gate.report.io import read_report
 from onnx_gate.report.model import ModelResult
+from onnx_gate.report.model.diagnosis import Precision
+from onnx_gate.report.story import precision as words
 from onnx_gate.verify.inspect.reduced import reduced_precision
 from onnx_gate.verify.proposal import Measured, propose
 from tests.support import quantised

@@ -20,7 +20,7 @@ from onnx_gate.diagnose.subject import Subject
 from onnx_gate.graph.extract import between, cut, open_ends
 from onnx_gate.graph.graph import read_graph
 from onnx_gate.manifest import RuntimeSpec
-from onnx_gate.report.diagnosis import GraphNode
+from onnx_gate.report.model.diagnosis import GraphNode
 from onnx_gate.runtimes.onnxruntime import OnnxRuntime
 from tests.support.diverging import Of, make, normal, padded
 from tests.support.gate import gate

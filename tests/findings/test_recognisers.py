@@ -21,8 +21,8 @@ from onnx_gate.errors import GateError
 from onnx_gate.findings import CATALOGUE
 from onnx_gate.findings.codes import OG116
 from onnx_gate.manifest import InputSpec, ModelSpec, RuntimeSpec
-from onnx_gate.report.diagnosis import Diagnosis, GraphNode, Source
 from onnx_gate.report.model import Check, Worst
+from onnx_gate.report.model.diagnosis import Diagnosis, GraphNode, Source
 from onnx_gate.runtimes.base import Refusal
 from onnx_gate.runtimes.onnxruntime import OnnxRuntime
 from onnx_gate.verify.export.constraints import Trace, constraint_message

@@ -8,8 +8,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnx_gate.report.baseline import with_baseline
 from onnx_gate.report.io import to_json
+from onnx_gate.report.join.baseline import with_baseline
 from onnx_gate.report.model import (
     Baseline,
     Check,
@@ -19,7 +19,7 @@ from onnx_gate.report.model import (
     ModelResult,
     Report,
 )
-from onnx_gate.report.versus import check_change
+from onnx_gate.report.story.versus import check_change
 from tests.support.report.reports import check, report
 
 BASELINE = Baseline(sha="4f1c2e9", run=17)

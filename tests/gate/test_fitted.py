@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from onnx_gate.findings import codes
 from onnx_gate.report.fitted import fitted
 from onnx_gate.report.io import to_json
+from onnx_gate.report.join.verdict import VERDICTS
 from onnx_gate.report.model import ModelResult, Report
-from onnx_gate.report.verdict import VERDICTS
 from tests.support.profiles import tries
 from tests.support.report.scenes import whole
 

@@ -13,7 +13,8 @@ from onnx_gate.findings.codes import OG506
 from onnx_gate.gate.shards import partition
 from onnx_gate.manifest import load
 from onnx_gate.report.io import read_report, to_json, write_text
-from onnx_gate.report.merge import find_reports, merge, merge_files
+from onnx_gate.report.join.merge import find_reports, merge, merge_files
+from onnx_gate.report.join.verdict import count, overall
 from onnx_gate.report.model import (
     Baseline,
     Change,
@@ -26,7 +27,6 @@ from onnx_gate.report.model import (
     Shard,
     Stage,
 )
-from onnx_gate.report.verdict import count, overall
 from tests.support.gate import gate
 from tests.support.report.reports import check
 

@@ -276,8 +276,8 @@ def test_the_line_of_a_model_is_the_manifests_whatever_its_worker_says(end: str)
 @pytest.mark.process
 def test_planning_merging_and_guarding_load_nothing_heavy() -> None:
     code = (
-        "import sys, onnx_gate.guard, onnx_gate.report.baseline, onnx_gate.gate.shards, "
-        "onnx_gate.report.merge, onnx_gate.gate.deliver\n"
+        "import sys, onnx_gate.guard, onnx_gate.report.join.baseline, onnx_gate.gate.shards, "
+        "onnx_gate.report.join.merge, onnx_gate.gate.deliver\n"
         "print(*{'torch', 'onnx', 'onnxruntime', 'numpy'} & set(sys.modules))"
     )
     done = subprocess.run(

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from onnx_gate.findings.finding import Finding
 from onnx_gate.github.annotations import annotations, command
-from onnx_gate.report.locations import Location
 from onnx_gate.report.model import Change, ModelError, ModelResult, Problem
+from onnx_gate.report.story.locations import Location
 from onnx_gate.text import COMMAND_LIMIT as MESSAGE_LIMIT
 from tests.support.profiles import tries
 from tests.support.report.everything import all_replaced, everything, free_paths, replaced

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from onnx_gate.findings.finding import Finding
 from onnx_gate.github.fit import COMMENT_LIMIT, SUMMARY_LIMIT, comment_text, summary_text
-from onnx_gate.report.markdown import Page, View, render
 from onnx_gate.report.model import Change, ModelError, ModelResult, Problem, Report
+from onnx_gate.report.render.markdown import Page, View, render
 from tests.support.profiles import tries
 from tests.support.report.everything import all_replaced
 from tests.support.report.page import page

@@ -6,8 +6,8 @@ from typing import get_args
 
 import pytest
 
-from onnx_gate.report import audited
-from onnx_gate.report.audit import Audit, ManifestChange, Mutant, Share, Site, Unseen, Why
+from onnx_gate.report.model.audit import Audit, ManifestChange, Mutant, Share, Site, Unseen, Why
+from onnx_gate.report.story import audited
 
 
 def unseen(why: str, **facts: object) -> Unseen:

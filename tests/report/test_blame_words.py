@@ -6,9 +6,9 @@ from typing import get_args
 
 import pytest
 
-from onnx_gate.report import html, junit, markdown, sarif, terminal
-from onnx_gate.report.diagnosis import Blame, Diagnosis
 from onnx_gate.report.model import Report
+from onnx_gate.report.model.diagnosis import Blame, Diagnosis
+from onnx_gate.report.render import html, junit, markdown, sarif, terminal
 from tests.support.report.reports import check
 from tests.support.report.scenes import model, whole
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from onnx_gate.report import html
 from onnx_gate.report.model import Report
+from onnx_gate.report.render import html
 from onnx_gate.text import plain
 from tests.support.report.everything import all_replaced, everything
 from tests.support.report.hostile import HTML

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from onnx_gate.report.markdown import render
 from onnx_gate.report.model import Problem
+from onnx_gate.report.render.markdown import render
 from tests.support.report.page import page
 from tests.support.report.pages import drawn, several_runtimes
 from tests.support.report.reports import check

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnx_gate.report.coverage import describe
+from onnx_gate.report.story.coverage import describe
 from tests.support.report.reports import check
 from tests.support.report.scenes import model
 

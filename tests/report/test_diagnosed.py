@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from onnx_gate.report.diagnosed import sentence
-from onnx_gate.report.diagnosis import Diagnosis
+from onnx_gate.report.model.diagnosis import Diagnosis
+from onnx_gate.report.story.diagnosed import sentence
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ import jsonschema
 import pytest
 from lxml import etree
 
-from onnx_gate.report import gitlab, junit, sarif, sentence
 from onnx_gate.report.model import ManifestInfo, Report
+from onnx_gate.report.render import gitlab, junit, sarif
+from onnx_gate.report.story import sentence
 from tests.support.report.everything import all_replaced, everything
 from tests.support.report.hostile import HOSTILE
 from tests.support.report.reports import check, report

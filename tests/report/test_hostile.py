@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnx_gate.report import html, junit, sarif, terminal
-from onnx_gate.report.escape import code, fence, inline
-from onnx_gate.report.markdown import Page, View, render
 from onnx_gate.report.model import Report
+from onnx_gate.report.render import html, junit, sarif, terminal
+from onnx_gate.report.render.escape import code, fence, inline
+from onnx_gate.report.render.markdown import Page, View, render
 from onnx_gate.text import plain
 from tests.support.profiles import tries
 from tests.support.report.everything import (

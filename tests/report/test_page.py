@@ -7,9 +7,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from onnx_gate.report import html
 from onnx_gate.report.model import Report
-from onnx_gate.report.sentence import of_model, of_report
+from onnx_gate.report.render import html
+from onnx_gate.report.story.sentence import of_model, of_report
 from tests.support.report.pages import PICTURES, drawn, many, several_runtimes
 from tests.support.report.reports import check
 from tests.support.report.scenes import diverged, invalid, loosened, model, passing, whole

@@ -22,17 +22,17 @@ from hypothesis import strategies as st
 
 from onnx_gate.errors import UserError
 from onnx_gate.github.annotations import annotations
-from onnx_gate.report import html, junit, markdown, sarif, terminal
-from onnx_gate.report.command import run_command
-from onnx_gate.report.escape import fence, inline
 from onnx_gate.report.io import json_schema, read_report, to_json, write_text
+from onnx_gate.report.join.verdict import count, overall
 from onnx_gate.report.layout import slug
-from onnx_gate.report.locations import inside
 from onnx_gate.report.model import ModelResult, Report
-from onnx_gate.report.summary import distinct_digits, headline, number, percent
-from onnx_gate.report.verdict import count, overall
-from onnx_gate.report.versus import factor
-from onnx_gate.report.view import View
+from onnx_gate.report.render import html, junit, markdown, sarif, terminal
+from onnx_gate.report.render.escape import fence, inline
+from onnx_gate.report.story.command import run_command
+from onnx_gate.report.story.locations import inside
+from onnx_gate.report.story.summary import distinct_digits, headline, number, percent
+from onnx_gate.report.story.versus import factor
+from onnx_gate.report.story.view import View
 from tests.support.profiles import tries
 from tests.support.report.everything import all_replaced, everything
 from tests.support.report.hostile import HOSTILE, ids
@@ -315,7 +315,7 @@ def test_names_become_file_names_of_their_own(one: str, other: str) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    "module", ["onnx_gate.report.markdown", "onnx_gate.manifest", "onnx_gate.gate.deliver"]
+    "module", ["onnx_gate.report.render.markdown", "onnx_gate.manifest", "onnx_gate.gate.deliver"]
 )
 def test_reports_and_manifests_need_no_torch(module: str) -> None:
     code = (

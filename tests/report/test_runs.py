@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from onnx_gate.report import html, markdown, terminal
 from onnx_gate.report.io import to_json, write_text
 from onnx_gate.report.model import (
     Baseline,
@@ -24,9 +23,10 @@ from onnx_gate.report.model import (
     Run,
     Shard,
 )
-from onnx_gate.report.runs import headline, join_runs, sentences, sparkline
-from onnx_gate.report.runs_views import RENDERINGS
-from onnx_gate.report.versus import output_changes
+from onnx_gate.report.render import html, markdown, terminal
+from onnx_gate.report.render.runs_views import RENDERINGS
+from onnx_gate.report.story.runs import headline, join_runs, sentences, sparkline
+from onnx_gate.report.story.versus import output_changes
 from tests.support.gate import gate
 from tests.support.report.everything import all_replaced
 from tests.support.report.hostile import HOSTILE

@@ -6,10 +6,10 @@ import shlex
 
 import pytest
 
-from onnx_gate.report import terminal
 from onnx_gate.report.model import Report
-from onnx_gate.report.screen import show
-from onnx_gate.report.view import View
+from onnx_gate.report.render import terminal
+from onnx_gate.report.render.screen import show
+from onnx_gate.report.story.view import View
 from tests.support.report.reports import report
 from tests.support.report.scenes import diverged
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from onnx_gate.report import side_by_side, terminal
 from onnx_gate.report.model import ModelError, RuntimeResult
+from onnx_gate.report.render import terminal
+from onnx_gate.report.story import side_by_side
 from tests.support.report.reports import check
 from tests.support.report.scenes import model, whole
 

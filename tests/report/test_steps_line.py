@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from onnx_gate.report import html
-from onnx_gate.report.coverage import describe
 from onnx_gate.report.model import Check, Steps, Tokens
-from onnx_gate.report.plots import by_step
-from onnx_gate.report.steps import sentence
-from onnx_gate.report.summary import failing
+from onnx_gate.report.render import html
+from onnx_gate.report.render.plots import by_step
+from onnx_gate.report.story.coverage import describe
+from onnx_gate.report.story.steps import sentence
+from onnx_gate.report.story.summary import failing
 from tests.support.report.reports import check
 from tests.support.report.scenes import model, whole
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnx_gate.manifest import Tolerance, TopK
-from onnx_gate.report.summary import ERRORS, value_and_limit
+from onnx_gate.report.story.summary import ERRORS, value_and_limit
 from onnx_gate.verify.judge.judge import judge
 from onnx_gate.verify.judge.judgement import Judgement, Rules, is_floating
 from onnx_gate.verify.judge.scale import Kinds, Stratum

@@ -9,8 +9,8 @@ import pytest
 
 from onnx_gate.report.io import read_report
 from onnx_gate.report.model import Check, ModelResult, Report
-from onnx_gate.report.plots import by_step
-from onnx_gate.report.steps import sentence
+from onnx_gate.report.render.plots import by_step
+from onnx_gate.report.story.steps import sentence
 from tests.support.gate import gate
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -27,7 +27,7 @@ from onnx_gate.diagnose.blame.stale import blame_file, exporter_of
 from onnx_gate.diagnose.pictures import pictures_of
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.manifest import RuntimeSpec
-from onnx_gate.report.diagnosis import Evidence, Experiment, Pictures
+from onnx_gate.report.model.diagnosis import Evidence, Experiment, Pictures
 from onnx_gate.runtimes.base import first_line
 
 SECONDS = 60.0

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from onnx_gate.diagnose.bench import RUN, Answer, Bench
 from onnx_gate.diagnose.blame.agreement import Measured
 from onnx_gate.manifest import OPTIMIZATIONS, Optimization, RuntimeSpec
-from onnx_gate.report.diagnosis import Evidence, Experiment
+from onnx_gate.report.model.diagnosis import Evidence, Experiment
 from onnx_gate.runtimes.base import open_session
 
 LEVELS = OPTIMIZATIONS[1:]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from onnx_gate.report.diagnosis import Blame, Evidence, Experiment, Pictures
+from onnx_gate.report.model.diagnosis import Blame, Evidence, Experiment, Pictures
 
 
 @dataclass(frozen=True)

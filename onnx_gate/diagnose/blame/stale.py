@@ -15,7 +15,7 @@ from onnx_gate.diagnose.bench import PLAIN, Answer, Fresh
 from onnx_gate.diagnose.blame.captures import export_again
 from onnx_gate.diagnose.blame.chain import Chain, Tracing
 from onnx_gate.diagnose.blame.result import BlameResult
-from onnx_gate.report.diagnosis import Evidence
+from onnx_gate.report.model.diagnosis import Evidence
 from onnx_gate.runtimes.base import Array, first_line
 
 # Larger models are compared by their graphs alone.

@@ -11,8 +11,8 @@ import onnx
 from onnx import numpy_helper
 from onnx.helper import get_attribute_value, tensor_dtype_to_np_dtype
 
-from onnx_gate.report.diagnosis import Diagnosis
 from onnx_gate.report.model import Check
+from onnx_gate.report.model.diagnosis import Diagnosis
 from onnx_gate.runtimes.base import Array
 
 # Larger constants say nothing that fits a sentence.

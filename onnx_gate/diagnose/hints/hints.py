@@ -9,8 +9,8 @@ from onnx_gate.diagnose.hints.operator_rules import OPERATOR_RULES
 from onnx_gate.diagnose.hints.value_rules import DECISIVE_RULES, Hint, Rule, converted
 from onnx_gate.findings.codes import Code
 from onnx_gate.findings.finding import Finding
-from onnx_gate.report.diagnosis import Diagnosis
 from onnx_gate.report.model import Check
+from onnx_gate.report.model.diagnosis import Diagnosis
 
 # More than this many guesses are no help.
 _MOST = 3

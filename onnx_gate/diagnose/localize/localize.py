@@ -25,7 +25,7 @@ from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.trace.trace import Trace, TracedValue
 from onnx_gate.diagnose.values import Store
 from onnx_gate.manifest import RuntimeSpec
-from onnx_gate.report.diagnosis import GraphNode, NodeError, Source
+from onnx_gate.report.model.diagnosis import GraphNode, NodeError, Source
 from onnx_gate.runtimes.base import Array, Refusal
 
 

@@ -12,7 +12,7 @@ from onnx_gate.diagnose.trace.module_path import (
 )
 from onnx_gate.diagnose.trace.trace import TracedValue
 from onnx_gate.graph.graph import Node
-from onnx_gate.report.diagnosis import Source
+from onnx_gate.report.model.diagnosis import Source
 from onnx_gate.verify.source_lines import of_node, of_stack, own_source
 
 

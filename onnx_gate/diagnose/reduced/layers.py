@@ -35,7 +35,7 @@ from onnx_gate.diagnose.values import Store, kind_of
 from onnx_gate.graph.graph import Node, read_graph
 from onnx_gate.graph.run_graph import run_until
 from onnx_gate.graph.run_node import Runner, Value
-from onnx_gate.report.diagnosis import LayerCost
+from onnx_gate.report.model.diagnosis import LayerCost
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.file_module import PLAIN, FileModule

@@ -13,7 +13,8 @@ from onnx_gate.diagnose.subject import Subject
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest.spec import Against
-from onnx_gate.report.diagnosis import (
+from onnx_gate.report.model import Check, ModelResult
+from onnx_gate.report.model.diagnosis import (
     Diagnosis,
     Evidence,
     GraphNode,
@@ -21,8 +22,7 @@ from onnx_gate.report.diagnosis import (
     NodeError,
     Precision,
 )
-from onnx_gate.report.model import Check, ModelResult
-from onnx_gate.report.precision import decibels, layer_name
+from onnx_gate.report.story.precision import decibels, layer_name
 from onnx_gate.runtimes.base import Refusal
 
 # Layers that the report lists, the costliest first.

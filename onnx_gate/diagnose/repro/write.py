@@ -33,7 +33,7 @@ from onnx_gate.diagnose.repro.replay import (
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.graph.extract import between, cut, open_ends, weight_bytes
 from onnx_gate.graph.graph import Constants, Graph, Node, read_graph
-from onnx_gate.report.diagnosis import GraphNode
+from onnx_gate.report.model.diagnosis import GraphNode
 from onnx_gate.runtimes.base import Array, contiguous, first_line
 
 MAX_BYTES = 64 * 2**20

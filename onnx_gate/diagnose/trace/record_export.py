@@ -22,7 +22,7 @@ from onnx_gate.diagnose.trace.trace import Trace
 from onnx_gate.diagnose.values import Store, distance
 from onnx_gate.graph.graph import Graph, read_graph
 from onnx_gate.graph.run_node import Runner, Value
-from onnx_gate.report.diagnosis import Source
+from onnx_gate.report.model.diagnosis import Source
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import to_tensor
 from onnx_gate.verify.export.export import exportable, traceable

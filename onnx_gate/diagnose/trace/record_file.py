@@ -12,7 +12,7 @@ from onnx_gate.diagnose.trace.trace import INPUT, Trace
 from onnx_gate.diagnose.values import Store
 from onnx_gate.graph.graph import read_graph
 from onnx_gate.graph.run_node import Runner
-from onnx_gate.report.diagnosis import Source
+from onnx_gate.report.model.diagnosis import Source
 from onnx_gate.runtimes.file_module import PLAIN, FileModule
 from onnx_gate.verify.onnx_file import read_graph as read_proto
 from onnx_gate.verify.source_lines import of_node, own_source

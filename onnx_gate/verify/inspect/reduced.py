@@ -14,7 +14,7 @@ import onnx
 import torch
 from onnx import TensorProto
 
-from onnx_gate.report.diagnosis import ReducedHow
+from onnx_gate.report.model.diagnosis import ReducedHow
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.file_module import FileModule
 from onnx_gate.verify.inspect.nodes import all_nodes, constants

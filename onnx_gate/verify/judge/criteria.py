@@ -12,7 +12,7 @@ import numpy as np
 from onnx_gate.manifest import Tolerance
 from onnx_gate.numerics.compare import Comparison, compare, max_ulp, scaled_error
 from onnx_gate.report.model import Deviation
-from onnx_gate.report.summary import deviation_sentence
+from onnx_gate.report.story.summary import deviation_sentence
 from onnx_gate.runtimes.base import Array
 
 Metric = Callable[[Array, Array], float]

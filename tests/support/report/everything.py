@@ -14,8 +14,6 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from onnx_gate.findings.finding import Finding
-from onnx_gate.report.audit import Audit, ManifestChange, Mutant, Share, Site, Unseen
-from onnx_gate.report.diagnosis import Diagnosis, Precision
 from onnx_gate.report.model import (
     Baseline,
     Change,
@@ -31,6 +29,8 @@ from onnx_gate.report.model import (
     Sandbox,
     Shard,
 )
+from onnx_gate.report.model.audit import Audit, ManifestChange, Mutant, Share, Site, Unseen
+from onnx_gate.report.model.diagnosis import Diagnosis, Precision
 from tests.support.report.reports import check
 from tests.support.report.scenes import model, whole
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from onnx_gate.report.diagnosis import Pictures
 from onnx_gate.report.model import Check, CheckBase, ModelResult, Report
+from onnx_gate.report.model.diagnosis import Pictures
 from tests.support.report.reports import check
 from tests.support.report.scenes import diverged, far, model, whole
 

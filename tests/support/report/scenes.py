@@ -7,8 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from onnx_gate.findings.finding import Finding
-from onnx_gate.report.diagnosis import Diagnosis, Evidence, GraphNode, NodeError, Source
-from onnx_gate.report.markdown import View
 from onnx_gate.report.model import (
     Baseline,
     Change,
@@ -27,6 +25,8 @@ from onnx_gate.report.model import (
     Stage,
     Worst,
 )
+from onnx_gate.report.model.diagnosis import Diagnosis, Evidence, GraphNode, NodeError, Source
+from onnx_gate.report.render.markdown import View
 from tests.support.report.reports import check
 
 SHA = "9b7d0c1e" * 5

@@ -1,0 +1,1 @@
+"""Reports put together: several into one, and one beside an earlier one."""

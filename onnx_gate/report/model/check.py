@@ -1,0 +1,163 @@
+"""What was compared and judged: one runtime × suite × case × output."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from onnx_gate.findings.finding import FROZEN
+from onnx_gate.report.model.number import Number
+
+CheckVerdict = Literal["pass", "diverged", "waived", "refused"]
+Side = Literal["pytorch", "runtime"]
+# What PyTorch leaves open: why it has more than one answer on some inputs.
+OpenCause = Literal[
+    "rounding", "attention over nothing", "attention's fast path", "order of equals"
+]
+Form = Literal["shape", "dtype", "number"]
+
+
+class _Frozen(BaseModel):
+    model_config = FROZEN
+
+
+class Metrics(_Frozen):
+    """How far the candidate is from PyTorch on one output.
+
+    ``max_abs``, ``max_rel`` and ``rms`` are over the pairs in which both sides are finite;
+    ``max_rel`` leaves out the elements where PyTorch's value is zero. ``scaled`` is E(candidate)
+    and ``scaled_torch`` is E(PyTorch), the largest error relative to ``|r| + rms(r)`` against the
+    float64 reference; both are null where the reference was not needed. ``criteria`` holds the
+    value of each criterion that the tolerance names.
+    """
+
+    elements: int
+    max_abs: Number
+    max_rel: Number
+    rms: Number
+    cosine: Number | None = None
+    snr_db: Number | None = None
+    exceeding: int = 0
+    nonfinite: int = 0
+    scaled: Number | None = None
+    scaled_torch: Number | None = None
+    criteria: dict[str, Number] = {}
+
+
+class Deviation(_Frozen):
+    """The criterion that decided a check: what was measured, and the limit in the same unit.
+
+    ``error`` is |ONNX - PyTorch| of the worst element over (|PyTorch| + the output's scale), be
+    PyTorch's value float64's or its own; ``mean error`` is the root mean square of it.
+    ``constant factor`` and ``constant shift`` are the part of ONNX - PyTorch that is proportional
+    to the output, and the part that is the same everywhere, in units of the scale. ``unit`` says
+    how ``value`` reads: the larger the worse (``error``), a share that is 1 where both sides are
+    equal (``agreement``), or decibels of signal to noise (``dB``).
+    """
+
+    measure: str = "error"
+    value: Number
+    allowed: Number
+    unit: Literal["error", "agreement", "dB"] = "error"
+
+    @property
+    def error(self) -> float:
+        """The value as an error, which is zero where both sides are equal."""
+        if self.unit == "agreement":
+            return 1 - self.value
+        return 10 ** (-self.value / 20) if self.unit == "dB" else self.value
+
+
+class Worst(_Frozen):
+    """The element that decides: its index and both values (and float64's, where it was run)."""
+
+    index: tuple[int, ...]
+    expected: Number
+    actual: Number
+    reference: Number | None = None
+
+
+class CheckBase(_Frozen):
+    """The same check (runtime, suite, case and output) in the baseline.
+
+    ``error`` is that of the deviation. ``max_abs`` is the baseline's largest difference. Both
+    are infinite where one side was not finite.
+    """
+
+    verdict: CheckVerdict
+    error: Number | None = None
+    max_abs: Number | None = None
+    budget: Number | None = None
+
+
+class Tokens(_Frozen):
+    """The tokens chosen over the steps of a check: ``same`` of ``of`` are the same on both sides.
+
+    ``differ_at`` is the first step, from 1, at which one is not.
+    """
+
+    same: int
+    of: int
+    differ_at: int | None = None
+
+
+class Steps(_Frozen):
+    """A check of several calls in a row, whose outputs come back as inputs.
+
+    ``count`` calls were asked for. ``at`` is the one, from 1, that the check's numbers are of: the
+    first that diverged, or else the one that used most of its tolerance. One number for each call
+    that was compared: ``errors`` are the largest differences of the two sides on the scale of the
+    output (``|t| + rms(t)``), ``rounding`` PyTorch's own from float64 by then, null where it was not
+    needed. An output that has diverged is measured further, and judged no more. ``max_abs`` is the
+    largest difference in any step, infinite where one side was not finite or had another form.
+    """
+
+    count: int
+    at: int
+    errors: tuple[Number, ...] = ()
+    rounding: tuple[Number | None, ...] = ()
+    max_abs: Number
+    tokens: Tokens | None = None
+
+
+class Check(_Frozen):
+    """One runtime × suite × case × output. ``budget`` is the share of the tolerance used.
+
+    ``deviation`` is what decided, null where nothing was measured: another shape, or a refusal.
+
+    ``sizes`` are those of the dynamic dimensions. ``refused`` is who raised. ``compared`` is the
+    number of elements that were finite on both sides and of which PyTorch has one answer; the
+    ``open`` ones, of which it has several because of ``causes``, are not among them, and neither are
+    those ``outside`` the mask that the manifest has the output judged by.
+    ``resolution`` is the smallest relative error of the output that the check would have refused,
+    null where it was not found out.
+    ``refusal`` is what the runtime's refusal says as values: an input's size, or the node that gave
+    up. ``edge`` is the kind of edge that the case is at, empty where it is at none. ``form`` is
+    what of the output's form is not PyTorch's. ``steps`` is what the calls after the first came to.
+    """
+
+    runtime: str
+    suite: str
+    case: str
+    output: str
+    verdict: CheckVerdict
+    advice: bool = False
+    budget: Number | None = None
+    tolerance: dict[str, Any] = {}
+    deviation: Deviation | None = None
+    metrics: Metrics | None = None
+    worst: Worst | None = None
+    reason: str = ""
+    sizes: dict[str, int] = {}
+    refused: tuple[Side, ...] = ()
+    compared: int = 0
+    open: int = 0
+    causes: tuple[OpenCause, ...] = ()
+    outside: int = 0
+    resolution: Number | None = None
+    refusal: dict[str, Any] = {}
+    edge: str = ""
+    form: Form | None = None
+    steps: Steps | None = None
+    base: CheckBase | None = None

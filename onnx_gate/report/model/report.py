@@ -1,0 +1,179 @@
+"""The whole of ``report.json``, the one source of every rendering."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import AwareDatetime, BaseModel, Field, PrivateAttr
+
+from onnx_gate.findings.finding import FROZEN
+from onnx_gate.report.model.result import ModelResult, Verdict
+
+MAX_SHARDS = 256
+"""GitHub runs no more jobs of one matrix."""
+
+
+class _Frozen(BaseModel):
+    model_config = FROZEN
+
+
+class Counts(_Frozen):
+    """Models by verdict."""
+
+    passed: int = Field(default=0, alias="pass")
+    diverged: int = 0
+    error: int = 0
+
+
+class ManifestInfo(_Frozen):
+    """Which manifest was verified: its ``path`` from the root of its repository."""
+
+    path: str
+    sha256: str
+
+
+class Problem(_Frozen):
+    """A mistake in the manifest, or a word on why nothing could be verified.
+
+    ``path`` is the dotted key; ``line`` and ``column`` start at 1 and are null where the mistake
+    has no place in a file. ``tail`` are the last lines that a program printed before it failed.
+    """
+
+    message: str
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
+    path: str = ""
+    tail: tuple[str, ...] = ()
+
+
+class Change(_Frozen):
+    """One way in which a pull request asks less of a model than its base does.
+
+    ``line`` is in the pull request's manifest, null where what it is about is gone.
+    """
+
+    kind: Literal["manifest", "model", "tolerance", "suites", "dims", "required", "waiver", "other"]
+    model: str | None = None
+    message: str
+    line: int | None = None
+
+
+class Baseline(_Frozen):
+    """The run that the report is compared with: its commit, its workflow run's id, its verdict."""
+
+    sha: str | None = None
+    run: int | None = None
+    verdict: Verdict | None = None
+
+
+class Shard(_Frozen):
+    """Which part of a manifest's models a report covers: ``index`` of ``count``, from 1.
+
+    ``members`` are the names of the models of a part that was planned by durations, null where all
+    parts are alike. ``plan`` tells the plan that it is a part of from others, null where nothing
+    was verified.
+    """
+
+    index: int = Field(ge=1)
+    count: int = Field(ge=1)
+    members: tuple[str, ...] | None = Field(default=None, min_length=1)
+    plan: str | None = None
+
+
+class Run(_Frozen):
+    """The workflow run that made a report, and the commit that its verdict is about."""
+
+    id: int = Field(ge=0)
+    attempt: int = Field(ge=0)
+    sha: str = Field(pattern=r"^[0-9A-Za-z]{0,64}$")
+
+
+class Commit(_Frozen):
+    """The commit that was checked out, and when it was made."""
+
+    sha: str = Field(pattern=r"^[0-9a-f]{7,64}$")
+    time: AwareDatetime | None = None
+
+
+class Sandbox(_Frozen):
+    """What the models' code was kept from.
+
+    ``level`` is ``full`` (own uid, Landlock and seccomp), ``partial`` (own uid, and not both of
+    the others), ``none`` (nothing could be had) or ``off`` (nothing was asked for). ``landlock``
+    is the kernel's ABI, 0 without it.
+    """
+
+    level: Literal["full", "partial", "none", "off"]
+    uid: int | None = None
+    landlock: int = 0
+    seccomp: bool = False
+    missing: tuple[str, ...] = ()
+
+
+class Report(_Frozen):
+    """The whole of ``report.json``.
+
+    ``verdict`` is that of the required models: ``error`` where one could not be verified, else
+    ``diverged`` where one diverged, else ``pass``. No model at all is an ``error``, and
+    ``problems`` then says why: an invalid manifest, a missing shard. ``changes`` are what the pull
+    request loosened in the manifest. ``notes`` are remarks on the run as a whole. ``seconds`` is
+    what the run took on the wall's clock, of merged shards the longest one, and ``created`` when it
+    began. ``commit`` is what was checked out, where the command line was called in a repository.
+    """
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    verdict: Verdict
+    counts: Counts
+    environment: dict[str, Any] = {}
+    manifest: ManifestInfo
+    models: tuple[ModelResult, ...]
+    problems: tuple[Problem, ...] = ()
+    changes: tuple[Change, ...] = ()
+    baseline: Baseline | None = None
+    shard: Shard | None = None
+    run: Run | None = None
+    sandbox: Sandbox | None = None
+    notes: tuple[str, ...] = ()
+    seconds: float | None = None
+    created: AwareDatetime | None = None
+    commit: Commit | None = None
+
+    @property
+    def sha(self) -> str:
+        """The commit that the verdict is about, empty where nobody knows."""
+        if self.run is not None and self.run.sha:
+            return self.run.sha
+        return self.commit.sha if self.commit is not None else ""
+
+    @property
+    def folder(self) -> str:
+        """The folder that its logs and reproductions are in."""
+        return self._folder
+
+    # Where its paths of logs and reproductions start: not a part of it, since it can be moved.
+    _folder: str = PrivateAttr("onnx-gate-report")
+
+    def located(self, folder: str) -> Report:
+        """Return the same report, with the folder that its logs and reproductions are in."""
+        report = self.model_copy()
+        report._folder = folder
+        return report
+
+    def __str__(self) -> str:
+        """Return what the command line prints of it."""
+        from onnx_gate.report.render import terminal
+
+        return terminal.render(self)
+
+    def __repr__(self) -> str:
+        """Return one line: the verdict and the count."""
+        from onnx_gate.report.story import summary
+
+        return f"<Report {self.verdict}: {summary.headline(self)}>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows of it."""
+        from onnx_gate.report.render import notebook
+
+        return notebook.render(self, self._folder)

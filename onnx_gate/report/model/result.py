@@ -1,0 +1,96 @@
+"""Everything known about one model."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from onnx_gate.findings.finding import FROZEN, ErrorKind, Finding
+from onnx_gate.manifest.spec import Against
+from onnx_gate.report.model.audit import Audit
+from onnx_gate.report.model.check import Check
+from onnx_gate.report.model.diagnosis import Diagnosis, Precision
+
+Verdict = Literal["pass", "diverged", "error"]
+
+
+class _Frozen(BaseModel):
+    model_config = FROZEN
+
+
+class ModelError(_Frozen):
+    """Why a model has no verdict of its own; ``log`` is the path of the worker's output."""
+
+    kind: ErrorKind
+    code: str = Field(pattern=r"^OG\d{3}$")
+    message: str
+    log: str | None = None
+    tail: tuple[str, ...] = ()
+
+
+class Stage(_Frozen):
+    """Seconds spent in one station of the way from build to verdict, begun ``times`` times."""
+
+    name: str
+    seconds: float
+    times: int = 1
+
+
+class ExportInfo(_Frozen):
+    """What was exported (or read): ``bytes`` includes external data."""
+
+    exporter: str
+    opset: int
+    bytes: int
+    nodes: int
+    operators: dict[str, int] = {}
+
+
+class RuntimeResult(_Frozen):
+    """What became of one runtime of a model.
+
+    ``error`` says why it could not be judged, or not to the end; else its verdict is that of its
+    checks. ``seconds`` is what loading the file and running it took.
+    """
+
+    runtime: str
+    seconds: float
+    error: ModelError | None = None
+
+
+class ModelResult(_Frozen):
+    """Everything known about one model.
+
+    ``line`` is that of its entry in the manifest; ``base`` is its verdict in the baseline, null
+    where there is no baseline or the model is new. ``reference`` is the ONNX file that it is held
+    against, null where that is a PyTorch model. ``seconds`` is the life of its worker and
+    ``peak_memory`` the most bytes that the worker and its descendants were seen to use together
+    (each process's resident memory); of a cached result they are those of the run that made it.
+    ``precision`` is null where the file computes in as many bits as the model. ``audit`` is what
+    faults its gate would have caught, null where nobody asked.
+    """
+
+    name: str
+    line: int | None = None
+    verdict: Verdict
+    required: bool = True
+    reference: str | None = None
+    cached: bool = False
+    error: ModelError | None = None
+    stages: tuple[Stage, ...] = ()
+    seconds: float | None = None
+    peak_memory: int | None = None
+    export: ExportInfo | None = None
+    findings: tuple[Finding, ...] = ()
+    checks: tuple[Check, ...] = ()
+    runtimes: tuple[RuntimeResult, ...] = ()
+    base: Verdict | None = None
+    diagnosis: Diagnosis | None = None
+    precision: Precision | None = None
+    audit: Audit | None = None
+
+    @property
+    def against(self) -> Against:
+        """What the candidate is held against, as sentences call it."""
+        return "PyTorch" if self.reference is None else "the reference"

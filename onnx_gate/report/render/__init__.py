@@ -1,0 +1,1 @@
+"""One file for each format, which shows what ``story`` says and decides nothing."""

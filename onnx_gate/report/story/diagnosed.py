@@ -1,0 +1,129 @@
+"""A diagnosis in words: whom it blames, the few nodes worth showing, the error along the graph."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from onnx_gate.report.model.diagnosis import Blame, Diagnosis, Evidence, NodeError
+from onnx_gate.text import plain
+
+TITLES: Mapping[Blame, str] = {
+    "model": "The model",
+    "capture": "Capture",
+    "exporter": "The exporter",
+    "optimiser": "ONNX Runtime's optimiser",
+    "kernel": "A kernel of {engine}",
+    "stale artifact": "A stale file",
+    "conversion": "The conversion",
+    "reduced precision": "Reduced precision",
+    "ill-conditioned": "An ill-conditioned model",
+    "undecided": "Undecided",
+}
+MEANINGS: Mapping[Blame, str] = {
+    "model": "{against} does not agree with itself, so no graph can agree with it.",
+    "capture": "what was captured of the module is not what the module computes.",
+    "exporter": "the graph computes something else than the program that it was made from.",
+    "optimiser": "the graph agrees with {against} until ONNX Runtime optimises it.",
+    "kernel": "the graph is right, and {engine} computes it wrongly.",
+    "stale artifact": "a fresh export agrees with {against}, and the committed file does not.",
+    "conversion": "the file computes something else than the one that it is held against.",
+    "reduced precision": "the file computes in fewer bits than the model, and this is what it costs.",
+    "ill-conditioned": "{against}'s own rounding moves the result as far.",
+    "undecided": "the experiments do not agree on one culprit.",
+}
+
+_AROUND = 2
+_BARS = 40
+_LEAST = -9.0
+
+
+def sentence(diagnosis: Diagnosis) -> str:
+    """Return whom the diagnosis blames, and what that means."""
+    return f"{title(diagnosis)}: {meaning(diagnosis)}"
+
+
+def title(diagnosis: Diagnosis) -> str:
+    """Return whom the diagnosis blames."""
+    return worded(TITLES[diagnosis.blame], diagnosis)
+
+
+def meaning(diagnosis: Diagnosis) -> str:
+    """Return what the blame means."""
+    if diagnosis.blame == "undecided" and not diagnosis.evidence:
+        return "no experiment was made."
+    return worded(MEANINGS[diagnosis.blame], diagnosis)
+
+
+def worded(text: str, diagnosis: Diagnosis) -> str:
+    """Return a text with the names of the side that is right and of the engine that is not."""
+    engine = diagnosis.runtime.partition(":")[0]
+    name = "ONNX Runtime" if engine == "onnxruntime" else plain(engine, 40)
+    return text.format(against=diagnosis.against, engine=name)
+
+
+def deciding(diagnosis: Diagnosis) -> Evidence | None:
+    """Return the experiment that settled the blame.
+
+    Where none did, the last in which two sides disagree, and without that the last.
+    """
+    decisive = [each for each in diagnosis.evidence if each.decisive]
+    broken = [each for each in diagnosis.evidence if each.agrees is False]
+    return next(reversed(decisive or broken or diagnosis.evidence), None)
+
+
+def around(diagnosis: Diagnosis) -> list[tuple[NodeError, bool]]:
+    """Return the guilty node and its neighbours, each with whether it is the guilty one.
+
+    Nothing where it is the only one: the sentence above has said all of it.
+    """
+    nodes, place = diagnosis.nodes, diagnosis.guilty
+    if place is None or not 0 <= place < len(nodes) or len(nodes) < 2:
+        return []
+    start = max(0, place - _AROUND)
+    return [
+        (node, start + offset == place)
+        for offset, node in enumerate(nodes[start : place + _AROUND + 1])
+    ]
+
+
+def levels(nodes: Sequence[NodeError]) -> list[float]:
+    """Return log10 of the error along the graph, at most 40 values, each the worst of its part.
+
+    No error is shown as -9, an infinite one as the worst finite one and three orders more.
+    """
+    logs = [math.log10(n.error) if 0 < n.error < math.inf else None for n in nodes]
+    finite = [value for value in logs if value is not None]
+    top = max(finite, default=0.0) + 3
+    values = [
+        max(_LEAST, value) if value is not None else (top if node.error > 0 else _LEAST)
+        for value, node in zip(logs, nodes, strict=True)
+    ]
+    share = -(-len(values) // _BARS) if values else 1
+    return [round(max(values[i : i + share]), 2) for i in range(0, len(values), share)]
+
+
+def mermaid(diagnosis: Diagnosis) -> str:
+    """Return a chart for GitHub, of numbers alone; empty where there are fewer than four nodes."""
+    values = levels(diagnosis.nodes)
+    if len(values) < 4:
+        return ""
+    shown = ", ".join(f"{value:g}" for value in values)
+    return (
+        "xychart-beta\n"
+        '    title "error along the graph (log10, relative to each output)"\n'
+        f'    x-axis "nodes, in order" 1 --> {len(diagnosis.nodes)}\n'
+        f'    y-axis "log10" {math.floor(min(values)):g} --> {math.ceil(max(values)) + 1:g}\n'
+        f"    line [{shown}]"
+    )
+
+
+def sparkline(diagnosis: Diagnosis) -> str:
+    """Return the chart for a terminal: one character for each part of the graph."""
+    values = levels(diagnosis.nodes)
+    if len(values) < 4:
+        return ""
+    low, high = min(values), max(values)
+    bars = "▁▂▃▄▅▆▇█"
+    span = (high - low) or 1.0
+    return "".join(bars[round((value - low) / span * (len(bars) - 1))] for value in values)

@@ -1,0 +1,115 @@
+"""What a file that computes in fewer bits costs, in words, and a tolerance to paste."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from onnx_gate.report.model.diagnosis import LayerCost, Precision, Proposal, ReducedHow
+from onnx_gate.report.story.summary import format_int
+from onnx_gate.text import plain
+
+_NAME = 80
+_OPERATORS = 4
+_OUTPUTS = 8
+SHOWN_LAYERS = 5
+
+_HOW: Mapping[ReducedHow, str] = {
+    "static": "with fixed scales",
+    "dynamic": "with the scales of the values",
+    "weights": "in its weights alone",
+    "half": "throughout",
+}
+
+
+def kind_line(precision: Precision) -> str:
+    """Return ``int8 with fixed scales (14 DequantizeLinear, 6 QuantizeLinear)``."""
+    operators = [
+        f"{format_int(count)} {plain(name, 40)}" for name, count in precision.operators.items()
+    ][:_OPERATORS]
+    seen = f" ({', '.join(operators)})" if operators else ""
+    return f"{plain(precision.dtype, 20)} {_HOW[precision.how]}{seen}"
+
+
+def lines(precision: Precision) -> list[str]:
+    """Return what it computes in, the tolerance that it meets, and its costliest layers."""
+    shown = [f"computes in {kind_line(precision)}"]
+    if precision.suspect is not None:
+        shown.append(
+            f"no tolerance is proposed: {layer_name(precision.suspect)} costs more than "
+            f"{plain(precision.dtype, 20)} explains, put that right first"
+        )
+    elif precision.proposals:
+        shown.append(yaml(precision.proposals))
+        shown += [reason(each) for each in precision.proposals[:_OUTPUTS]]
+    costs = [
+        f"{layer_name(each)} {decibels(each.snr_db)}" for each in precision.layers[:SHOWN_LAYERS]
+    ]
+    if costs:
+        shown.append(f"signal to noise of its layers, the costliest first: {', '.join(costs)}")
+    return shown
+
+
+def yaml(proposals: Sequence[Proposal]) -> str:
+    """Return the tolerance as the manifest has it: the model's, or each output's own."""
+    if len(proposals) == 1:
+        return f"tolerance: {_flow(proposals[0])}"
+    own = [f"{_key(each.output)}: {_flow(each)}" for each in proposals]
+    return f"outputs: {{{', '.join(own)}}}"
+
+
+def reason(proposal: Proposal) -> str:
+    """Return what a proposal rests on."""
+    agreeing = (
+        f", the largest element at the same place in {100 * proposal.top1:.3g} % of rows"
+        if proposal.top1 is not None
+        else ""
+    )
+    margin = (
+        "which is how far two draws of equal sizes are apart"
+        if proposal.draws
+        else "the usual margin, as no two draws have equal sizes"
+    )
+    return (
+        f"that is the worst of {format_int(proposal.checks)} checks of {plain(proposal.output, _NAME)} "
+        f"({plain(proposal.case, _NAME)}: {decibels(proposal.snr_db)}{agreeing}) less "
+        f"{decibels(proposal.margin_db)}, {margin}"
+    )
+
+
+def reason_and_action(precision: Precision) -> tuple[str, str]:
+    """Return why a file in fewer bits differs in a phrase, and what to do in a sentence."""
+    suspect = precision.suspect
+    dtype = plain(precision.dtype, 20)
+    if suspect is None:
+        costliest = f", most of it in {layer_name(precision.layers[0])}" if precision.layers else ""
+        action = f"Paste `{yaml(precision.proposals)}`." if precision.proposals else ""
+        return f"the file computes in {dtype}{costliest}", action
+    off = (
+        f"is {suspect.gain:.3g} times what it should be"
+        if suspect.gain is not None
+        else "is too noisy"
+    )
+    why = f"the output of {layer_name(suspect)} {off}"
+    return why, "Put its scale, its zero point or its weights right."
+
+
+def layer_name(layer: LayerCost) -> str:
+    """Return ``blocks.3.attn (MatMul node_1, models/a.py:37)``, as far as it is known."""
+    node = " ".join(plain(part, _NAME) for part in (layer.op_type, layer.name or layer.output))
+    source = layer.source
+    where = f", {plain(source.file, _NAME)}:{format_int(source.line)}" if source is not None else ""
+    return f"{plain(layer.module, _NAME)} ({node}{where})" if layer.module else f"{node}{where}"
+
+
+def decibels(value: float) -> str:
+    """Return ``34.5 dB``."""
+    return f"{value:.1f} dB" if abs(value) < 1e6 else ("∞ dB" if value > 0 else "-∞ dB")
+
+
+def _flow(proposal: Proposal) -> str:
+    return "{" + ", ".join(f"{plain(k, 20)}: {v:.10g}" for k, v in proposal.tolerance.items()) + "}"
+
+
+def _key(name: str) -> str:
+    shown = plain(name, _NAME)
+    return shown if shown.replace("_", "a").isalnum() else f'"{shown}"'

@@ -1,0 +1,250 @@
+"""What a report comes to in one sentence: what is wrong, where, why, and what to do.
+
+Every rendering begins with it. It is made of the report's fields alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from onnx_gate.findings import CATALOGUE, codes
+from onnx_gate.findings.finding import ErrorKind, Finding
+from onnx_gate.report.model import Check, ModelResult, Report
+from onnx_gate.report.model.diagnosis import Blame, Diagnosis
+from onnx_gate.report.story import diagnosed, locations, precision, summary
+from onnx_gate.report.story.coverage import coverage, relative
+from onnx_gate.report.story.locations import Location
+from onnx_gate.text import plain
+
+_NAME = 60
+_LINE = 120
+_TEXT = 300
+_SIZES = 4
+# Codes of a condition on a size that the export has decided.
+_DECIDED = (codes.OG102.code, codes.OG116.code)
+
+_ENDS: Mapping[ErrorKind, str] = {
+    "build": "the model could not be built",
+    "export": "the model could not be exported",
+    "inspect": "the exported file cannot be used",
+    "runtime": "the runtime could not run the exported file",
+    "unverified": "nothing that counts could be compared",
+    "crashed": "the model's process ended before its result",
+    "timeout": "the model ran out of time",
+    "memory": "the model ran out of memory",
+}
+_CAUSES: Mapping[Blame, str] = {
+    "model": "{against} does not agree with itself",
+    "capture": "what was captured of the module is not what it computes",
+    "exporter": "the exporter wrote another computation",
+    "optimiser": "ONNX Runtime's optimiser changes what is computed",
+    "kernel": "a kernel of {engine} is wrong",
+    "stale artifact": "the committed file is not what the model exports to",
+    "conversion": "the file computes something else than the one that it was made from",
+    "reduced precision": "the file computes in fewer bits",
+    "ill-conditioned": "rounding alone moves {against}'s own result as far",
+    "undecided": "no single cause was found",
+}
+_ACTIONS: Mapping[Blame, str] = {
+    "model": "Make `forward` give the same answer twice on equal inputs.",
+    "capture": "Write that line so that nothing of the inputs is decided while it is exported.",
+    "exporter": "Write that line with other operators, or export with another exporter.",
+    "optimiser": "Switch that optimisation off where the model is served.",
+    "kernel": "Write that line with other operators, and report the reproduction to {engine}.",
+    "stale artifact": "Export the file anew and commit it.",
+    "conversion": "Leave that node out of what the tool changes, or name a tolerance that you can "
+    "stand for.",
+    "reduced precision": "Name a tolerance that is meant for it.",
+    "ill-conditioned": "Compute it in a stabler way, or name a tolerance that you can stand for.",
+    "undecided": "Replay the reproduction and follow the error along the graph.",
+}
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """The parts of a sentence; ``subject``, ``code`` and ``file`` are a stranger's text as it came.
+
+    ``subject`` is a model's name, null for the run as a whole. ``code`` is a line of the user's
+    that begins the reason ``why``. ``file`` is what the report names where that is no path of the
+    repository. ``action`` is a sentence of its own, in Markdown of the gate's.
+    """
+
+    subject: str | None
+    what: str
+    code: str = ""
+    why: str = ""
+    where: Location | None = None
+    file: str = ""
+    action: str = ""
+
+    def __str__(self) -> str:
+        reason = " ".join(
+            [*([f"`{plain(self.code, _LINE)}`"] if self.code else []), self.why]
+        ).strip()
+        subject = plain(self.subject or "", _NAME)
+        text = ": ".join(part for part in (subject, self.what, reason) if part)
+        where = str(self.where) if self.where is not None else plain(self.file, _LINE)
+        text += f", {where}" if where else ""
+        return f"{text.rstrip('.')}. {self.action}".rstrip()
+
+
+def of_report(report: Report, manifest: str | None = None) -> Sentence:
+    """Return the sentence about a run: its worst model's, or what all of them have in common.
+
+    ``manifest`` is the manifest's path in the repository where that is not the report's.
+    """
+    path = manifest or report.manifest.path
+    if report.problems:
+        return _problem(report, path)
+    failing = [m for m in summary.ordered(report.models) if m.verdict != "pass"]
+    if failing:
+        return of_model(failing[0], path)
+    return _passing(report)
+
+
+def of_model(model: ModelResult, manifest: str, check: Check | None = None) -> Sentence:
+    """Return the sentence about one model, and about one ``check`` of it that diverged."""
+    name = model.name
+    where = locations.of_model(model, manifest)
+    if model.error is not None:
+        message = plain(summary.first_line(model.error.message), _TEXT)
+        where = where or locations.of_entry(model, manifest)
+        where = where if where is None or where.line else None
+        ends = _ENDS[model.error.kind]
+        file = _file(model) if where is None else ""
+        return Sentence(name, ends, "", message, where, file, _remedy(model.error.code))
+    if model.verdict == "pass":
+        what = f"ONNX computes what {model.against} computes{_but_waived([model])}"
+        return Sentence(name, what, action=_sharpness([model]))
+    check = check or next(iter(summary.failing(model)), None)
+    what = _difference(check, model.against) if check is not None else "a finding fails it"
+    if model.precision is not None and _blames(model, "reduced precision"):
+        why, action = precision.reason_and_action(model.precision)
+        return Sentence(name, what, "", why, where, "", action)
+    finding = _cause(model)
+    code, why, action = _reason(model.diagnosis, finding)
+    return Sentence(name, what, code, why, where, _file(model) if where is None else "", action)
+
+
+def _file(model: ModelResult) -> str:
+    """Return the file that an error of the model names, else its diagnosis."""
+    named = [f.file for f in model.findings if f.severity == "error" and f.file]
+    if model.diagnosis is not None and model.diagnosis.source is not None:
+        named.append(model.diagnosis.source.file)
+    return next(iter(named), "")
+
+
+def _problem(report: Report, path: str) -> Sentence:
+    first = report.problems[0]
+    more = len(report.problems) - 1
+    what = "The run is not complete" if report.models else "Nothing was verified"
+    why = ": ".join(plain(part, _TEXT) for part in (first.path, first.message) if part)
+    action = f"{more} more {'problem' if more == 1 else 'problems'} below." if more else ""
+    where = locations.of_problem(first, path)
+    file = (first.file or "") if where is None else ""
+    return Sentence(None, what, "", why, where, file, action)
+
+
+def _passing(report: Report) -> Sentence:
+    models = report.models
+    if not models:
+        return Sentence(None, "No model was verified")
+    if len(models) == 1:
+        sentence = of_model(models[0], report.manifest.path)
+    else:
+        every = "Both models" if len(models) == 2 else f"All {len(models)} models"
+        what = f"{every} compute in ONNX what they compute in PyTorch"
+        if any(model.reference is not None for model in models):
+            what = f"{every} compute what their references compute"
+        what += _but_waived(models)
+        sentence = Sentence(None, what, action=_sharpness(models))
+    if not report.changes:
+        return sentence
+    many = "way" if len(report.changes) == 1 else "ways"
+    less = f"but the manifest asks less than its base does, in {len(report.changes)} {many}"
+    return Sentence(sentence.subject, f"{sentence.what}, {less}", action=sentence.action)
+
+
+def _but_waived(models: Sequence[ModelResult]) -> str:
+    count = sum(check.verdict == "waived" for model in models for check in model.checks)
+    checks = (
+        "a check that diverges and is" if count == 1 else f"{count} checks that diverge and are"
+    )
+    return f", but for {checks} waived" if count else ""
+
+
+def _sharpness(models: tuple[ModelResult, ...] | list[ModelResult]) -> str:
+    """Say how large an error had to be to be caught in every one of the models."""
+    known = [coverage(model).resolution for model in models]
+    finest = [each for each in known if each is not None]
+    if not finest or len(finest) < len(known):
+        return ""
+    return f"An error of {relative(max(finest))} of an output would have been caught."
+
+
+def _difference(check: Check, reference: str) -> str:
+    sizes = [f"{plain(n, 30)}={summary.format_int(size)}" for n, size in check.sizes.items()]
+    at = f"at {', '.join(sizes[:_SIZES])}" if sizes else f"in {plain(check.case, _NAME)}"
+    output = plain(check.output, _NAME)
+    worst = check.worst
+    if check.refused or worst is None:
+        reason = plain(summary.first_line(check.reason), _TEXT) or "the outputs differ"
+        return f"{at} {f'{output} has ' if check.form else ''}{reason}"
+    expected, actual = summary.distinct_digits(worst.expected, worst.actual)
+    side = "the stored output" if check.runtime == "stored" else "ONNX"
+    element = f"{output}{summary.indices(worst.index)}" if worst.index else output
+    text = f"{at} {side} says {actual} where {reference} says {expected} in {element}"
+    return text + (f" ({measured(check)})" if check.deviation is not None else "")
+
+
+def measured(check: Check) -> str:
+    """Return ``error 0.039, allowed 1.2e-06``: what was measured, and its limit."""
+    if check.deviation is None:
+        return ""
+    value, allowed = summary.value_and_limit(check.deviation)
+    return f"{plain(check.deviation.measure, 40)} {value}, allowed {allowed}"
+
+
+def _cause(model: ModelResult) -> Finding | None:
+    """Return the finding that explains the divergence best: an error, or one of the hints."""
+    hints = model.diagnosis.hints if model.diagnosis is not None else ()
+    errors = [f for f in model.findings if f.severity == "error"]
+    hinted = [f for f in model.findings if f.code in hints and f.code in CATALOGUE]
+    return next(iter(errors + hinted), None)
+
+
+def _blames(model: ModelResult, blame: Blame) -> bool:
+    return model.diagnosis is not None and model.diagnosis.blame == blame
+
+
+def _reason(diagnosis: Diagnosis | None, finding: Finding | None) -> tuple[str, str, str]:
+    """Return the line that a reason begins with, the reason, and what to do."""
+    if finding is not None:
+        line = finding.data.get("code", "")
+        remedy = _remedy(finding.code)
+        if finding.code in _DECIDED and isinstance(line, str) and line:
+            return line, "was decided during the export", remedy
+        entry = CATALOGUE.get(finding.code)
+        return "", entry.title if entry is not None else plain(finding.message, _TEXT), remedy
+    if diagnosis is None:
+        return "", "", ""
+    why = diagnosed.worded(_CAUSES[diagnosis.blame], diagnosis)
+    if diagnosis.fused_by:
+        why += f" ({plain(diagnosis.fused_by, _NAME)})"
+    node = diagnosis.node
+    if node is not None:
+        inside = f" in {plain(node.module, _NAME)}" if node.module else ""
+        why += f", first wrong at {plain(node.op_type, 40)}{inside}"
+    return "", why, diagnosed.worded(_ACTIONS[diagnosis.blame], diagnosis)
+
+
+def _remedy(code: str) -> str:
+    """Return the first sentence of a code's remedy, or where to read it."""
+    entry = CATALOGUE.get(code)
+    if entry is None:
+        return ""
+    paragraph = " ".join(entry.remedy.partition("\n\n")[0].split())
+    first = re.split(r"(?<=\.) (?=[A-Z`])", paragraph, maxsplit=1)[0]
+    return first if first.endswith(".") else f"`onnx-gate explain {code}` says what to do."
