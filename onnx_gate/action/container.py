@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from onnx_gate.action import allowed_environment, log, requirements, survivors
+from onnx_gate.action.checkout import untrusted_checkout
 from onnx_gate.action.inputs import Inputs
 from onnx_gate.action.job import Job
 from onnx_gate.action.output_folder import make_output
@@ -26,7 +27,7 @@ from onnx_gate.action.problems import failed_report
 from onnx_gate.errors import UserError
 from onnx_gate.files import remove_tree
 from onnx_gate.gate.shards import parse_shard
-from onnx_gate.github.run_context import run_of
+from onnx_gate.github.run_context import read_context, run_of
 from onnx_gate.manifest import ManifestError
 from onnx_gate.manifest.load import load
 from onnx_gate.report.io import read_report, write_text
@@ -73,6 +74,7 @@ def verify(inputs: Inputs, environ: Mapping[str, str], workspace: Path) -> tuple
     output = make_output(inputs)
     survivors.adopt_orphans()
     surveyed = survey(workspace)
+    _refuse_untrusted(inputs, environ, surveyed)
     leftover = credentials(surveyed, _path(environ.get("RUNNER_TEMP")))
     if leftover is not None:
         log.warn(
@@ -92,6 +94,19 @@ def verify(inputs: Inputs, environ: Mapping[str, str], workspace: Path) -> tuple
         problem = Problem(message=str(stop), tail=stop.tail)
         run, shard = run_of(environ), _shard(inputs.shard)
         return failed_report([problem], inputs.manifest, stop.level, run=run, shard=shard), 1
+
+
+def _refuse_untrusted(inputs: Inputs, environ: Mapping[str, str], surveyed: Survey) -> None:
+    try:
+        context = read_context(environ)
+    except UserError:
+        return  # whoever needs the event complains of it
+    git = sorted(surveyed.git, key=lambda path: len(path.parts))
+    reason = untrusted_checkout(context, environ.get("GITHUB_SHA", ""), git)
+    if reason is not None:
+        if not inputs.allow_untrusted_checkout:
+            raise UserError(reason)
+        log.warn(reason)
 
 
 def _verify(

@@ -42,6 +42,7 @@ class Inputs:
     audit_min_score: float | None = None
     sandbox: SandboxChoice = "auto"
     protect_manifest: Protect = "warn"
+    allow_untrusted_checkout: bool = False
 
     @property
     def manifest_path(self) -> Path:
@@ -114,6 +115,7 @@ def read_inputs(environ: Mapping[str, str]) -> Inputs:
         cache=text("cache", ""),
         audit=one_of("audit", Switch, "false") == "true",
         audit_min_score=share("audit-min-score"),
+        allow_untrusted_checkout=one_of("allow-untrusted-checkout", Switch, "false") == "true",
         **values,  # type: ignore[arg-type]
     )
     return checked(inputs, workspace, mistakes)

@@ -27,7 +27,7 @@ def tracked(folder: Path, *, unknown: bool = False) -> bool:
     for root in folder.parents:
         git = root / ".git"
         if git.exists():
-            index = _directory(git) / "index"
+            index = directory_of(git) / "index"
             name = os.fsencode(folder.relative_to(root).as_posix()) + b"/"
             try:
                 data = index.read_bytes()
@@ -46,7 +46,7 @@ def _overlap(one: bytes, other: bytes) -> bool:
     return one.startswith(other) or other.startswith(one)
 
 
-def _directory(git: Path) -> Path:
+def directory_of(git: Path) -> Path:
     """Return where a repository's data is; in a worktree ``.git`` is a file that names it."""
     if git.is_dir():
         return git

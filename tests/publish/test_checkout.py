@@ -1,0 +1,71 @@
+"""A job with the base's rights runs no commit but the base's own."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from onnx_gate.action.checkout import head_of, untrusted_checkout
+from onnx_gate.github.run_context import Context
+
+GIT = ("git", "-c", "user.name=a", "-c", "user.email=a@b")
+
+
+def commit(folder: Path, text: str) -> str:
+    (folder / "model.py").write_text(text)
+    for arguments in (("add", "-A"), ("commit", "-qm", text)):
+        subprocess.run([*GIT, *arguments], cwd=folder, check=True)
+    return git(folder, "rev-parse", "HEAD")
+
+
+def git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        [*GIT, *arguments], cwd=folder, check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    git(tmp_path, "init", "-qb", "main")
+    return tmp_path
+
+
+def why(event: str, head: str, base: str, *folders: Path) -> str | None:
+    context = Context(event, "a/b", head, 1, 1, "", "", "")
+    return untrusted_checkout(context, base, [folder / ".git" for folder in folders])
+
+
+@pytest.mark.parametrize("event", ["pull_request_target", "workflow_run"])
+@pytest.mark.parametrize("detached", [False, True])
+def test_the_heads_commit_is_refused_and_the_bases_is_not(
+    event: str, detached: bool, repository: Path
+) -> None:
+    base = commit(repository, "base")
+    git(repository, "checkout", "-qb", "feature")
+    head = commit(repository, "head")
+    for name, commit_id in (("main", base), ("feature", head)):
+        git(repository, "checkout", "-q", *(["--detach"] if detached else []), name)
+        git(repository, "pack-refs", "--all")
+        assert head_of(repository / ".git") == commit_id
+        refused = why(event, head, base, repository)
+        assert (refused is None) == (name == "main")
+        assert why("pull_request", head, base, repository) is None
+    # A run of a push is of the very commit that is checked out.
+    assert why(event, head, head, repository) is None
+
+
+def test_a_second_checkout_beside_the_base_and_an_unknown_one_are_refused(
+    repository: Path,
+) -> None:
+    base = commit(repository, "base")
+    other = repository / "pr"
+    git(repository, "clone", "-q", ".", "pr")
+    head = commit(other, "head")
+    assert why("pull_request_target", head, base, repository) is None
+    assert why("pull_request_target", head, base, repository, other) is not None
+    assert why("pull_request_target", head, base) is not None
+    (repository / ".git/HEAD").write_text("ref: ../../etc/passwd\n")
+    assert why("pull_request_target", head, base, repository) is not None
