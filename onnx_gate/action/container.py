@@ -254,7 +254,13 @@ def _install(
         gid=policy.uid,
         network=True,
         environment=allowed_environment.for_models(environ, home, temporary, network=True),
-        readable=(*policy.readable, str(folders.root / requirements.CONSTRAINTS)),
+        readable=(
+            *policy.readable,
+            *(
+                str(folders.root / name)
+                for name in (requirements.CONSTRAINTS, requirements.WITHOUT)
+            ),
+        ),
         writable=(str(home), str(temporary), str(folders.site)),
     )
     prefix = with_network.command(folders.root / "install.json")

@@ -16,12 +16,18 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from onnx_gate.files import remove_tree
+
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-CONSTRAINTS = "constraints.txt"
+CONSTRAINTS, WITHOUT = "constraints.txt", "requirements.txt"
 SECONDS = 1800
 _TAIL = 40
-# pip's own words, then those of what it started.
-_REASONS = tuple(re.compile(rf"\s*{mark} (.+)") for mark in ("ERROR:", "×", "error:"))
+# pip's own words, then those of the innermost program that it started. A line that names the step
+# that failed ("error: subprocess-exited-with-error") says no more than pip does.
+_REASONS = tuple(re.compile(rf"\s*{mark} (.+)") for mark in ("ERROR:", "×"))
+_INNERMOST = re.compile(r"\s+(?:error: (?![a-z-]+$)|(?=\w+(?:Error|Exception): ))(.+)")
+_OWN = re.compile(r"^\s*onnx[-_.]gate\b(?![-_.\w])", re.I)
+_FILES = re.compile(r"^(\s*(?:-r|-c|--requirement|--constraint)[ =]?\s*)(\S.*)$")
 _PROBE_SECONDS = 5
 _TORCH = re.compile(r"^\s*torch(vision|audio)?\b", re.M | re.I)
 
@@ -46,6 +52,7 @@ def install(
     python = folder / "bin" / "python"
     constraints = folder.parent / CONSTRAINTS
     constraints.write_text("\n".join(gate_requirements()) + "\n", encoding="utf-8")
+    asked = _without_the_gate(file, folder.parent / WITHOUT, say)
     venv = [*prefix, sys.executable, "-I", "-m", "venv"]
     pip = [*prefix, sys.executable, "-I", "-m", "pip", "--python", str(python)]
     steps = (
@@ -53,28 +60,58 @@ def install(
         [
             *(*pip, "install", "--no-input", "--disable-pip-version-check", "--no-cache-dir"),
             *("--progress-bar", "off", "--constraint", str(constraints)),
-            *(*_cpu_index(file), "--requirement", str(file)),
+            *(*_cpu_index(file), "--requirement", str(asked)),
         ],
     )
     for step in steps:
         status, tail = _run(step, directory, say)
         if status != 0:
             return Installed(
-                python, f"{file.name} could not be installed: {_why(status, tail)}", tail
+                python, f"{file.name} could not be installed: {why(status, tail)}", tail
             )
+    for shadow in folder.glob("lib/python*/site-packages/onnx_gate*"):
+        say(f"removed {shadow.name}: the gate that verifies is the image's own")
+        remove_tree(shadow)
     return Installed(python)
 
 
-def _why(status: int | None, tail: Sequence[str]) -> str:
-    """Return what pip gives as its reason, else how it ended."""
+def _without_the_gate(file: Path, target: Path, say: Callable[[str], None]) -> Path:
+    """Return the requirements without the gate itself: ``file``, or a copy in ``target``.
+
+    A model's repository may well list ``onnx-gate`` for its developers. In a copy, the files that
+    it names are still those beside the original.
+    """
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return file  # pip has a better word for it
+    kept = [line for line in lines if not _OWN.match(line)]
+    if len(kept) == len(lines):
+        return file
+    say(
+        "onnx-gate is not installed from the requirements: the gate that verifies is the image's own"
+    )
+    found = (_FILES.match(line) for line in kept)
+    kept = [
+        f"{match[1]}{file.parent / match[2].strip()}" if match else line
+        for line, match in zip(kept, found, strict=True)
+    ]
+    target.write_text("\n".join(kept) + "\n", encoding="utf-8")
+    return target
+
+
+def why(status: int | None, tail: Sequence[str]) -> str:
+    """Return how pip ended, its own reason and the innermost of what it started."""
     if status is None:
         return f"it took longer than {SECONDS // 60} minutes"
     ended = f"pip ended with status {status}"
     for pattern in _REASONS:
         reasons = [match[1] for line in tail if (match := pattern.match(line))]
         if reasons:
-            return f"{ended}: {reasons[-1]}"
-    return ended
+            ended = f"{ended}: {reasons[-1]}"
+            break
+    innermost = [match[1] for line in tail if (match := _INNERMOST.match(line))]
+    return f"{ended} ({innermost[-1]})" if innermost else ended
 
 
 def gate_requirements() -> list[str]:

@@ -1,0 +1,65 @@
+"""The models' packages are installed beside the gate, and never over it."""
+
+from __future__ import annotations
+
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from onnx_gate.action.requirements import install, why
+
+pytestmark = pytest.mark.process
+
+# What pip 26 printed of a package whose setup.py calls a compiler that is not there.
+TAIL = """\
+  error: subprocess-exited-with-error
+
+  × Building wheel for fast (pyproject.toml) did not run successfully.
+  │ exit code: 1
+  ╰─> [7 lines of output]
+      running bdist_wheel
+      building 'fast' extension
+      error: command 'gcc' failed: No such file or directory
+      [end of output]
+
+  note: This error originates from a subprocess, and is likely not a problem with pip.
+  ERROR: Failed building wheel for fast
+ERROR: Failed to build installable wheels for some pyproject.toml based projects (fast)
+""".splitlines()
+
+
+def wheel(folder: Path, name: str, module: str) -> str:
+    file = folder / f"{name}-9.0-py3-none-any.whl"
+    info = f"{name}-9.0.dist-info"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(f"{module}/__init__.py", "ORIGIN = 'a requirement'\n")
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 9.0\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    return f"./{file.name}"
+
+
+def test_the_gate_that_verifies_is_never_one_of_the_requirements(tmp_path: Path) -> None:
+    (tmp_path / "more.txt").write_text(wheel(tmp_path, "helper", "helper") + "\n")
+    shadow = wheel(tmp_path, "shadow", "onnx_gate")
+    asked = tmp_path / "requirements.txt"
+    asked.write_text(f"onnx_gate==99.0  # for developers\n-r more.txt\n{shadow}\n")
+    said: list[str] = []
+    (tmp_path / "run").mkdir()
+    done = install(asked, tmp_path / "run/site", (), tmp_path, said.append)
+    assert done.problem is None, done.tail
+    code = "import helper; print(helper.ORIGIN)"
+    ended = subprocess.run([done.python, "-c", code], capture_output=True, text=True)
+    assert ended.stdout == "a requirement\n", ended.stderr
+    assert not list((tmp_path / "run/site").rglob("onnx_gate*"))
+    assert any("the image's own" in line for line in said)
+
+
+def test_the_innermost_error_is_part_of_the_reason() -> None:
+    said = why(1, TAIL)
+    assert "Failed to build installable wheels" in said
+    assert said.endswith("(command 'gcc' failed: No such file or directory)")
+    assert "subprocess-exited" not in said
+    assert why(1, ["      ModuleNotFoundError: No module named 'torch'"]).endswith("named 'torch')")
