@@ -20,18 +20,18 @@ from onnx_gate.audit.catalogue import CATALOGUE
 from onnx_gate.audit.edit import Edit
 from onnx_gate.audit.effect import Effects
 from onnx_gate.audit.files import ORIGINAL, share_weights, write_faulty
-from onnx_gate.audit.graph import Graph, GraphInput
+from onnx_gate.audit.graph import FlatGraph, GraphInput
 from onnx_gate.audit.propose import Proposals
 from onnx_gate.audit.sample import Candidate, candidates, wilson
 from onnx_gate.audit.trial import Bench, Trial
 from onnx_gate.deadline import Deadline
+from onnx_gate.graph.walk import all_nodes
 from onnx_gate.report.io import to_message
 from onnx_gate.report.model.audit import Audit, ManifestChange, Mutant, Share, Site
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.context import BEGUN, MUTANT, SAMPLE, AuditRequest
 from onnx_gate.verify.export.exported import Exported
-from onnx_gate.verify.inspect.nodes import all_nodes
 from onnx_gate.verify.source_lines import of_node, own_source
 
 # What the trial of changes for a survivor is remembered under, where it has ended a process.
@@ -62,7 +62,7 @@ def audit(
         why = twin.refused or (twin.caught.reason if twin.caught is not None else "")
         return Audit(seed=request.seed, note=f"the unchanged graph does not pass twice: {why}")
     inputs = _inputs(checker)
-    graph = Graph(original, folder, inputs, _sizes(original, inputs, checker.spec.dims))
+    graph = FlatGraph(original, folder, inputs, _sizes(original, inputs, checker.spec.dims))
     every = candidates(graph, CATALOGUE, request.seed)
     desk = _Desk(graph, bench, folder, exported, request, _digest(folder, bench), emit)
     mutants: list[Mutant] = []
@@ -101,7 +101,7 @@ def audit(
 class _Desk:
     """Everything that one fault needs to become a mutant of which the fate is known."""
 
-    graph: Graph
+    graph: FlatGraph
     bench: Bench
     folder: Path
     exported: Exported
@@ -203,9 +203,9 @@ class _Desk:
     def _about(self, candidate: Candidate, edit: Edit) -> Mutant:
         fault = candidate.fault
         if not fault.operators:
-            site = Site(name=self.graph.inputs[candidate.site.index].declared)
+            site = Site(name=self.graph.fed[candidate.site.index].declared)
         else:
-            node = self.graph.nodes[candidate.site.index]
+            node = self.graph.nodes[candidate.site.index].proto
             stored = self._lines.get(node.output[0])
             line = own_source(of_node(stored, self.bench.checker.workspace)) if stored else None
             site = Site(

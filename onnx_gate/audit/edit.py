@@ -1,14 +1,13 @@
-"""What a fault does to a graph, as data: the graph itself is changed in a copy, and here alone."""
+"""What a fault does to a graph, as data."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import onnx
 
-from onnx_gate.graph.walk import bodies
+from onnx_gate.graph.edit import with_nodes
 from onnx_gate.runtimes.base import Array
 
 Feed = Callable[[Mapping[str, Array]], dict[str, Array]]
@@ -18,7 +17,7 @@ Feed = Callable[[Mapping[str, Array]], dict[str, Array]]
 class Edit:
     """A change of a graph, or of what it is fed; ``words`` say what is wrong then.
 
-    ``nodes`` maps the index of a node (in ``Graph.nodes``) to what stands in its place, ``tensors``
+    ``nodes`` maps the index of a node (in ``FlatGraph.nodes``) to what stands in its place, ``tensors``
     are constants under new names, ``renamed`` maps names of values, ``appended`` are nodes at the
     end. ``feed`` is applied to the graph's inputs, by their names there. ``same``: nothing is changed
     by it.
@@ -40,23 +39,4 @@ class Edit:
 
 def applied(model: onnx.ModelProto, edit: Edit) -> onnx.ModelProto:
     """Return a copy of a model with the change made, but for the values of ``tensors``."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    _change(copy.graph, edit, itertools.count())
-    copy.graph.node.extend(edit.appended)
-    return copy
-
-
-def _change(graph: onnx.GraphProto, edit: Edit, numbers: Iterator[int]) -> None:
-    """Change a graph and the bodies in it; ``numbers`` are those of the nodes from here on."""
-    nodes = list(graph.node)
-    del graph.node[:]
-    for node in nodes:
-        index = next(numbers)
-        for body in bodies(node):
-            _change(body, edit, numbers)
-        for each in edit.nodes.get(index, (node,)):
-            new = graph.node.add()
-            new.CopyFrom(each)
-            new.input[:] = [edit.renamed.get(name, name) for name in each.input]
-            new.output[:] = [edit.renamed.get(name, name) for name in each.output]
+    return with_nodes(model, edit.nodes, edit.renamed, edit.appended)

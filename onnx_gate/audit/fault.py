@@ -10,7 +10,9 @@ import numpy as np
 import onnx
 
 from onnx_gate.audit.edit import Edit
-from onnx_gate.audit.graph import Graph, attribute, with_attribute, with_input
+from onnx_gate.audit.graph import FlatGraph
+from onnx_gate.graph.edit import with_attribute, with_input
+from onnx_gate.graph.walk import attribute
 from onnx_gate.runtimes.base import Array
 
 Kind = Literal["weights", "precision", "operators", "indices", "wiring", "shapes", "inputs"]
@@ -29,7 +31,7 @@ class Site:
     size: float
 
 
-Edits = Callable[[Graph, Site, np.random.Generator], Edit]
+Edits = Callable[[FlatGraph, Site, np.random.Generator], Edit]
 
 
 @dataclass(frozen=True)
@@ -48,36 +50,36 @@ class Fault:
     words: str
     source: str
     operators: tuple[str, ...]
-    operands: Callable[[Graph, int], Iterable[int]]
+    operands: Callable[[FlatGraph, int], Iterable[int]]
     edit: Edits
     sizes: tuple[float, ...] = (1.0,)
     rounds: bool = False
 
-    def sites(self, graph: Graph) -> Iterator[Site]:
+    def sites(self, graph: FlatGraph) -> Iterator[Site]:
         """Yield every place of a graph at which this can happen, in each of its sizes."""
         if self.operators:
             indices = [i for i, n in enumerate(graph.nodes) if n.op_type in self.operators]
         else:
-            indices = list(range(len(graph.inputs)))
+            indices = list(range(len(graph.fed)))
         for index in indices:
             for operand in self.operands(graph, index):
                 for size in self.sizes:
                     yield Site(index, operand, size)
 
-    def seed(self, graph: Graph, site: Site, seed: int) -> Edit:
+    def seed(self, graph: FlatGraph, site: Site, seed: int) -> Edit:
         """Return the change; of equal arguments it is the same on every machine."""
         key = (seed, site.index, site.operand, *self.name.encode())
         return self.edit(graph, site, np.random.default_rng(key))
 
 
-def whole(graph: Graph, index: int) -> Iterable[int]:
+def whole(graph: FlatGraph, index: int) -> Iterable[int]:
     """A node can be wrong in one way."""
     return (0,)
 
 
-def replaced(graph: Graph, site: Site, array: Array, words: str) -> Edit:
+def replaced(graph: FlatGraph, site: Site, array: Array, words: str) -> Edit:
     """Return the change of one operand of a node to another constant."""
-    node = graph.nodes[site.index]
+    node = graph.nodes[site.index].proto
     old = graph.array(node.input[site.operand])
     new = np.ascontiguousarray(array, old.dtype).reshape(array.shape)
     name = f"{node.input[site.operand]}__faulty"
@@ -104,8 +106,8 @@ def exchanged_attribute(
 ) -> Edits:
     """Return an edit that exchanges the value of an attribute for another."""
 
-    def edit(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
-        node = graph.nodes[site.index]
+    def edit(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+        node = graph.nodes[site.index].proto
         old = attribute(node, name, default)
         new = values[old] if old in values else values[None]
         return in_place(site, with_attribute(node, name, new), words.format(old=old, new=new))

@@ -16,7 +16,7 @@ from typing import Literal, TypeVar
 import numpy as np
 
 from onnx_gate.audit.fault import KINDS, Fault, Site
-from onnx_gate.audit.graph import Graph
+from onnx_gate.audit.graph import FlatGraph
 
 Depth = Literal["first", "middle", "last"]
 _DEPTHS: tuple[Depth, ...] = ("first", "middle", "last")
@@ -39,7 +39,7 @@ class Candidate:
         return f"{self.fault.name}@{self.site.index}.{self.site.operand}x{self.site.size:g}"
 
 
-def candidates(graph: Graph, faults: Iterable[Fault], seed: int) -> list[Candidate]:
+def candidates(graph: FlatGraph, faults: Iterable[Fault], seed: int) -> list[Candidate]:
     """Return every fault at every site, those that stand for the others first."""
     by_kind: dict[str, list[list[Candidate]]] = {kind: [] for kind in KINDS}
     for fault in faults:
@@ -64,7 +64,7 @@ def wilson(caught: int, of: int) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def _depth(graph: Graph, fault: Fault, site: Site) -> Depth:
+def _depth(graph: FlatGraph, fault: Fault, site: Site) -> Depth:
     if not fault.operators or not graph.nodes:
         return "first"
     return _DEPTHS[site.index * len(_DEPTHS) // len(graph.nodes)]

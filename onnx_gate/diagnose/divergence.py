@@ -14,7 +14,8 @@ from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.values import Store, agree, distance, kind_of, output_error
 from onnx_gate.graph.graph import Graph, read_graph
 from onnx_gate.graph.run_graph import run_until
-from onnx_gate.graph.run_node import Runner, Value
+from onnx_gate.graph.run_node import Runner
+from onnx_gate.graph.session import Value
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array
 

@@ -14,7 +14,8 @@ from onnx_gate.diagnose.localize.localize import Located
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.values import agree, distance
 from onnx_gate.graph.graph import read_graph
-from onnx_gate.graph.run_node import Runner, Value, node_model, type_of
+from onnx_gate.graph.run_node import Runner, node_model, type_of
+from onnx_gate.graph.session import Value
 from onnx_gate.report.model.diagnosis import Blame, Evidence
 from onnx_gate.runtimes.base import Array
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from onnx_gate.graph.run_node import Value
+from onnx_gate.graph.session import Value
 from onnx_gate.numerics.compare import scaled_error
 from onnx_gate.numerics.precision import eps_of
 from onnx_gate.numerics.scaled import rms, scale_error

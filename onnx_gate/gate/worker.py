@@ -20,6 +20,7 @@ import onnx_gate
 from onnx_gate.cache.record import Recorder
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
+from onnx_gate.graph.constants import external_files
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.manifest.paths import is_program
 from onnx_gate.report.io import to_message
@@ -109,10 +110,8 @@ def _declared(spec: ModelSpec, workspace: Path) -> Iterator[str]:
     for path in (workspace / name for name in (spec.reference, spec.onnx) if name is not None):
         yield str(path)
         with suppress(Exception):
-            for tensor in onnx.load(str(path), load_external_data=False).graph.initializer:
-                for pair in tensor.external_data:
-                    if pair.key == "location":
-                        yield str(path.parent / pair.value)
+            model = onnx.load(str(path), load_external_data=False)
+            yield from map(str, external_files(model, path.parent))
 
 
 def _own(context: Context) -> tuple[str, ...]:

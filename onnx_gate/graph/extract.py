@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import onnx
 import onnx.shape_inference
-from onnx import helper, numpy_helper
+from onnx import helper
 from onnx.helper import np_dtype_to_tensor_dtype
 
 from onnx_gate.graph.graph import Graph, Node
@@ -57,7 +57,7 @@ def cut(
         source.graph.name or "graph",
         [_typed(name, array, shaped=True) for name, array in inputs.items()],
         [_typed(name, array, shaped=False) for name, array in outputs.items()],
-        [_initializer(graph, name) for name in _stored(graph, nodes)],
+        [graph.constants.embedded(name) for name in _stored(graph, nodes)],
     )
     proto.metadata_props.extend(source.graph.metadata_props)
     called = {(node.proto.domain, node.op_type) for node in nodes}
@@ -96,14 +96,6 @@ def _declare(model: onnx.ModelProto) -> None:
 def _stored(graph: Graph, nodes: Sequence[Node]) -> list[str]:
     read = (name for node in nodes for name in node.inputs)
     return [name for name in dict.fromkeys(read) if name in graph.constants]
-
-
-def _initializer(graph: Graph, name: str) -> onnx.TensorProto:
-    tensor = graph.constants.proto(name)
-    if tensor.data_location != onnx.TensorProto.EXTERNAL:
-        return tensor
-    array: onnx.TensorProto = numpy_helper.from_array(graph.constants.array(name), name)
-    return array
 
 
 def _typed(name: str, array: Array | None, *, shaped: bool) -> onnx.ValueInfoProto:

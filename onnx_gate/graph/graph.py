@@ -1,4 +1,4 @@
-"""An ONNX graph as a diagnosis walks it: nodes in order, who makes what, constants where they lie."""
+"""A graph: nodes in order, who makes what and who reads it, constants where they lie."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
-import onnx.inliner
-from onnx import numpy_helper
-from onnx.helper import tensor_dtype_to_np_dtype
 
+from onnx_gate.graph.constants import Constants
+from onnx_gate.graph.walk import bodies, inlined, nodes
 from onnx_gate.runtimes.base import Array
 
-_RANDOM = frozenset(
+RANDOM = frozenset(
     {
         "RandomNormal",
         "RandomNormalLike",
@@ -27,18 +25,17 @@ _RANDOM = frozenset(
         "Bernoulli",
     }
 )
-# Types that NumPy holds as they are, and that can therefore be read from a file in place.
-_PLAIN = frozenset("?bBhHiIlLqQefd")
 
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """A node with the values that it reads, those of its subgraphs included, and makes."""
+    """A node with the values that it reads and makes; ``within`` is the graph or body that it is in."""
 
     index: int
     proto: onnx.NodeProto
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    within: Any = None
 
     @property
     def op_type(self) -> str:
@@ -46,55 +43,12 @@ class Node:
         return str(self.proto.op_type)
 
 
-class Constants:
-    """Initializers by name; external data is mapped from its file and never read as a whole.
-
-    ``arrays`` are the values of those that are in no file.
-    """
-
-    def __init__(
-        self,
-        tensors: Iterable[onnx.TensorProto],
-        folder: Path,
-        arrays: Mapping[str, Array] | None = None,
-    ) -> None:
-        self._folder = folder.resolve()
-        self._tensors = {tensor.name: tensor for tensor in tensors}
-        self._arrays: dict[str, Array] = dict(arrays or {})
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._tensors
-
-    def proto(self, name: str) -> onnx.TensorProto:
-        """Return the tensor as the file has it."""
-        return self._tensors[name]
-
-    def array(self, name: str) -> Array:
-        """Return the values; raises ``ValueError`` where the file with them is not to be had."""
-        if name not in self._arrays:
-            tensor = self._tensors[name]
-            external = tensor.data_location == onnx.TensorProto.EXTERNAL
-            self._arrays[name] = self._map(tensor) if external else _embedded(tensor)
-        return self._arrays[name]
-
-    def _map(self, tensor: onnx.TensorProto) -> Array:
-        entries = {entry.key: entry.value for entry in tensor.external_data}
-        path = (self._folder / entries.get("location", "")).resolve()
-        if self._folder not in path.parents or not path.is_file():
-            raise ValueError(f"the external data of {tensor.name} is not beside the file")
-        dtype = np.dtype(tensor_dtype_to_np_dtype(tensor.data_type))
-        if dtype.char not in _PLAIN:
-            return np.asarray(numpy_helper.to_array(tensor, str(self._folder)))
-        shape = tuple(tensor.dims)
-        if 0 in shape:
-            return np.zeros(shape, dtype)
-        offset = int(entries.get("offset", 0))
-        mapped = np.memmap(path, dtype, "r", offset, shape)
-        return mapped if mapped.flags.aligned else np.array(mapped)
-
-
 class Graph:
-    """A graph in topological order, of the nodes that ``outputs`` depend on."""
+    """Nodes in topological order, who makes and who reads each value, and what is stored.
+
+    A node reads what its bodies take from outside. ``listed``, of a flattened model: the nodes of
+    bodies are nodes of their own, right behind theirs, and in the order of the file.
+    """
 
     def __init__(
         self,
@@ -103,14 +57,17 @@ class Graph:
         opsets: Iterable[onnx.OperatorSetIdProto],
         ir_version: int,
         outer: Iterable[str] = (),
+        *,
+        listed: bool = False,
     ) -> None:
         self.proto, self.constants = proto, constants
         self.opsets, self.ir_version = tuple(opsets), ir_version
         self.inputs = tuple(v.name for v in proto.input if v.name not in constants)
         self.outputs = tuple(v.name for v in proto.output)
+        every = _listed(proto) if listed else ((*each, proto) for each in _in_order(proto.node))
         self.nodes = tuple(
-            Node(i, node, reads, tuple(o for o in node.output if o))
-            for i, (node, reads) in enumerate(_in_order(proto.node))
+            Node(i, node, reads, tuple(o for o in node.output if o), within)
+            for i, (node, reads, within) in enumerate(every)
         )
         self.producer = {o: node for node in self.nodes for o in node.outputs}
         self.readers: dict[str, list[Node]] = {}
@@ -124,7 +81,7 @@ class Graph:
         """The values that depend on no input of the graph: constants, and what is made of them."""
         fixed: set[str] = set()
         for node in self.nodes:
-            if node.op_type not in _RANDOM and all(
+            if node.op_type not in RANDOM and all(
                 name in self.constants or name in fixed for name in node.inputs
             ):
                 fixed.update(node.outputs)
@@ -151,32 +108,39 @@ class Graph:
 
     def bodies(self, node: Node) -> Iterator[tuple[str, Graph]]:
         """Return the subgraphs of a node by the name of their attribute."""
+        outer = {*self.inputs, *self.producer, *self.outer}
         for attribute in node.proto.attribute:
             if attribute.HasField("g"):
-                yield attribute.name, self._body(attribute.g)
-
-    def _body(self, proto: onnx.GraphProto) -> Graph:
-        own = {tensor.name for tensor in proto.initializer}
-        constants = Constants(
-            [*self.constants._tensors.values(), *proto.initializer],
-            self.constants._folder,
-            {n: a for n, a in self.constants._arrays.items() if n not in own},
-        )
-        outer = {*self.inputs, *self.producer, *self.outer}
-        return Graph(proto, constants, self.opsets, self.ir_version, outer)
+                own = self.constants.of_body({t.name: t for t in attribute.g.initializer})
+                yield (
+                    attribute.name,
+                    Graph(attribute.g, own, self.opsets, self.ir_version, outer),
+                )
 
 
 def read_graph(
-    proto: onnx.ModelProto, path: Path, arrays: Mapping[str, Array] | None = None
+    model: onnx.ModelProto, path: Path, arrays: Mapping[str, Array] | None = None
 ) -> Graph:
     """Return the main graph of a model that was read from ``path``, its own functions inlined.
 
     ``arrays`` are the values of initializers that are in no file.
     """
-    if proto.functions:
-        proto = onnx.inliner.inline_local_functions(proto)
-    constants = Constants(proto.graph.initializer, path.parent, arrays)
-    return Graph(proto.graph, constants, proto.opset_import, proto.ir_version)
+    return as_it_is(inlined(model), path, arrays)
+
+
+def as_it_is(
+    model: onnx.ModelProto, path: Path, arrays: Mapping[str, Array] | None = None
+) -> Graph:
+    """Return the main graph of a model with its calls of functions."""
+    stored = Constants({t.name: t for t in model.graph.initializer}, path.parent, arrays)
+    return Graph(model.graph, stored, model.opset_import, model.ir_version)
+
+
+def _listed(
+    graph: onnx.GraphProto,
+) -> Iterator[tuple[onnx.NodeProto, tuple[str, ...], onnx.GraphProto]]:
+    for node, within in nodes(graph):
+        yield node, tuple(dict.fromkeys(name for name in node.input if name)), within
 
 
 def _in_order(protos: Iterable[onnx.NodeProto]) -> Iterator[tuple[onnx.NodeProto, tuple[str, ...]]]:
@@ -204,9 +168,8 @@ def _in_order(protos: Iterable[onnx.NodeProto]) -> Iterator[tuple[onnx.NodeProto
 
 def _reads(node: onnx.NodeProto) -> tuple[str, ...]:
     names = [name for name in node.input if name]
-    for attribute in node.attribute:
-        for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-            names += _free(graph)
+    for graph in bodies(node):
+        names += _free(graph)
     return tuple(dict.fromkeys(names))
 
 
@@ -218,13 +181,3 @@ def _free(graph: onnx.GraphProto) -> list[str]:
         names += [name for name in _reads(node) if name not in own]
         own.update(node.output)
     return names + [v.name for v in graph.output if v.name not in own]
-
-
-def _embedded(tensor: onnx.TensorProto) -> Array:
-    array = np.asarray(numpy_helper.to_array(tensor))
-    return array if array.flags.aligned else np.array(array)
-
-
-def opset_of(opsets: Iterable[onnx.OperatorSetIdProto]) -> Mapping[str, int]:
-    """Return the versions by domain."""
-    return {opset.domain: opset.version for opset in opsets}

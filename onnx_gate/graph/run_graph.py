@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from onnx_gate.graph.run_node import Runner, Value
+from onnx_gate.graph.run_node import Runner
+from onnx_gate.graph.session import Value
 
 
 def run_until(

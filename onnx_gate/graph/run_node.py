@@ -9,18 +9,16 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.shape_inference
-import onnxruntime as ort
 from onnx import helper
 from onnx.helper import np_dtype_to_tensor_dtype
 
 from onnx_gate.errors import GateError
 from onnx_gate.graph.graph import Graph, Node
+from onnx_gate.graph.session import PlainSession, Value
 from onnx_gate.manifest import RuntimeSpec
-from onnx_gate.runtimes.base import Array, Refusal, contiguous, open_session
-from onnx_gate.runtimes.onnxruntime import OnnxRuntimeSession, provider_name
+from onnx_gate.runtimes.base import Refusal, open_session
+from onnx_gate.runtimes.onnxruntime import provider_name
 
-# A tensor, a sequence of tensors, or nothing where the node would not run.
-Value = Any
 Call = Callable[[Mapping[str, Value]], Sequence[Value]]
 
 # Constants up to this many bytes are part of the one-node model, larger ones are fed to it.
@@ -89,20 +87,8 @@ class Runner:
         model = node_model(self.graph, node, types, stored)
         if other:
             return self._open_other(onnx.shape_inference.infer_shapes(model))
-        options = ort.SessionOptions()
-        options.log_severity_level = 4
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.intra_op_num_threads = self._threads
-        options.inter_op_num_threads = 1
-        provider = (
-            provider_name(self._runtime.provider),
-            dict(self._runtime.provider_options),
-        )
-        try:
-            session = ort.InferenceSession(model.SerializeToString(), options, [provider])
-        except Exception as error:
-            raise Refusal(str(error)) from error
-        return lambda values: _call(session, values)
+        given = provider_name(self._runtime.provider), self._runtime.provider_options
+        return PlainSession(model, self._threads, given).run
 
     def _open_other(self, model: onnx.ModelProto) -> Call:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -120,15 +106,22 @@ def node_model(
     Its inputs are the keys of ``types``, its initializers the graph's of the names ``stored``;
     the outputs carry no type, which runtimes infer.
     """
+    constants = [graph.constants.embedded(name) for name in stored]
+    return model_of(node.proto, types, graph.opsets, graph.ir_version, constants)
+
+
+def model_of(
+    node: onnx.NodeProto,
+    types: Mapping[str, onnx.TypeProto],
+    opsets: Sequence[onnx.OperatorSetIdProto],
+    ir_version: int,
+    constants: Sequence[onnx.TensorProto] = (),
+) -> onnx.ModelProto:
+    """Return a model of one node that is in no graph."""
     inputs = [onnx.ValueInfoProto(name=name, type=kind) for name, kind in types.items()]
-    proto = helper.make_graph(
-        [node.proto],
-        "node",
-        inputs,
-        [helper.make_empty_tensor_value_info(name) for name in node.outputs],
-        [_tensor(graph, name) for name in stored],
-    )
-    return helper.make_model(proto, opset_imports=graph.opsets, ir_version=graph.ir_version)
+    outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+    proto = helper.make_graph([node], "node", inputs, outputs, constants)
+    return helper.make_model(proto, opset_imports=opsets, ir_version=ir_version)
 
 
 def _is_safe(node: Node, runner: Runner, values: Mapping[str, Value]) -> bool:
@@ -151,15 +144,6 @@ def _is_safe(node: Node, runner: Runner, values: Mapping[str, Value]) -> bool:
     )
 
 
-def _tensor(graph: Graph, name: str) -> onnx.TensorProto:
-    """Return an initializer with its values in itself."""
-    tensor = graph.constants.proto(name)
-    if tensor.data_location != onnx.TensorProto.EXTERNAL:
-        return tensor
-    array: onnx.TensorProto = onnx.numpy_helper.from_array(graph.constants.array(name), name)
-    return array
-
-
 def type_of(value: Value, *, shaped: bool = False) -> onnx.TypeProto:
     """Return the ONNX type of a value, of any shape or of its own: not every engine leaves it open."""
     if isinstance(value, list):
@@ -173,19 +157,3 @@ def _type_key(value: Value, shaped: bool) -> Any:
     if isinstance(value, list):
         return "list", _type_key(value[0], shaped) if value else ""
     return (value.dtype, value.shape) if shaped else value.dtype
-
-
-def _call(session: ort.InferenceSession, values: Mapping[str, Value]) -> Sequence[Value]:
-    sides = (*session.get_inputs(), *session.get_outputs())
-    if any(side.type == "tensor(bfloat16)" for side in sides):
-        return OnnxRuntimeSession(session).run(values)
-    feeds = {n: v if isinstance(v, list) else _plain(v) for n, v in values.items()}
-    try:
-        outputs: Sequence[Value] = session.run(None, feeds)
-    except Exception as error:
-        raise Refusal(str(error)) from error
-    return [o if isinstance(o, list | dict) or o is None else np.asarray(o) for o in outputs]
-
-
-def _plain(array: Array) -> Array:
-    return contiguous(np.asarray(array))

@@ -1,23 +1,25 @@
-"""The bodies of If, Loop and Scan, and functions of the file, as parts of one graph.
-
-Faults are of a flat list of nodes: a node, then those of its bodies, then the next one. For a name to
-mean one value in all of it, functions are inlined and names of bodies made unique.
-"""
+"""Every node and graph of a model: bodies of If, Loop and Scan, and functions of the file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
-from onnx import GraphProto, ModelProto, NodeProto
+import numpy as np
+import onnx
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
+from onnx.helper import get_attribute_value
 from onnx.inliner import inline_local_functions
+
+Dims = tuple[int | str, ...]
 
 
 def bodies(node: NodeProto) -> Iterator[GraphProto]:
     """Yield the graphs that a node runs."""
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
+    for each in node.attribute:
+        if each.HasField("g"):
+            yield each.g
+        yield from each.graphs
 
 
 def graphs(graph: GraphProto) -> Iterator[GraphProto]:
@@ -36,10 +38,67 @@ def nodes(graph: GraphProto) -> Iterator[tuple[NodeProto, GraphProto]]:
             yield from nodes(body)
 
 
+def all_nodes(model: ModelProto) -> Iterator[NodeProto]:
+    """Yield every node of a model, those of its bodies and functions included."""
+    yield from (node for node, _ in nodes(model.graph))
+    for function in model.functions:
+        for node in function.node:
+            yield node
+            for body in bodies(node):
+                yield from (inner for inner, _ in nodes(body))
+
+
+def constants(model: ModelProto) -> Mapping[str, TensorProto]:
+    """Return the initializers, and the values of Constant nodes, by name."""
+    tensors = {tensor.name: tensor for each in graphs(model.graph) for tensor in each.initializer}
+    for node in all_nodes(model):
+        tensor = _constant(node)
+        if tensor is not None:
+            tensors[node.output[0]] = tensor
+    return tensors
+
+
+def attribute(node: NodeProto, name: str, default: Any = None) -> Any:
+    """Return the value of an attribute, text as ``str``."""
+    for item in node.attribute:
+        if item.name == name:
+            value = get_attribute_value(item)
+            return value.decode() if isinstance(value, bytes) else value
+    return default
+
+
+def opset_of(model: ModelProto) -> int:
+    """Return the version of ONNX's own operators that a model imports."""
+    own = (opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx"))
+    return max(own, default=0)
+
+
+def shapes(model: ModelProto) -> Mapping[str, Dims]:
+    """Return the shapes that the file says or that follow from it."""
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model).graph
+    except Exception:  # what cannot be inferred is not known
+        inferred = model.graph
+    every = (v for g in graphs(inferred) for v in (*g.value_info, *g.input, *g.output))
+    return {
+        value.name: tuple(
+            d.dim_value if d.HasField("dim_value") else d.dim_param
+            for d in value.type.tensor_type.shape.dim
+        )
+        for value in every
+        if value.type.tensor_type.HasField("shape")
+    }
+
+
+def inlined(model: ModelProto) -> ModelProto:
+    """Return a model, which may be the same one, with no functions of its own."""
+    without: ModelProto = inline_local_functions(model) if model.functions else model
+    return without
+
+
 def flattened(model: ModelProto) -> ModelProto:
     """Return a model, which may be the same one, with no functions and no name that means two values."""
-    if model.functions:
-        model = inline_local_functions(model)
+    model = inlined(model)
     taken = set(_defined(model.graph))
     for node in model.graph.node:
         for body in bodies(node):
@@ -69,3 +128,16 @@ def _rename(body: GraphProto, outer: Mapping[str, str], taken: set[str]) -> None
         node.output[:] = [names.get(name, name) for name in node.output]
         for each in bodies(node):
             _rename(each, names, taken)
+
+
+def _constant(node: NodeProto) -> TensorProto | None:
+    items: Iterable[AttributeProto] = node.attribute if node.op_type == "Constant" else ()
+    for item in items:
+        if item.name == "value":
+            tensor: TensorProto = item.t
+            return tensor
+        if item.name in ("value_float", "value_floats"):
+            return numpy_helper.from_array(np.asarray(get_attribute_value(item), np.float32))
+        if item.name in ("value_int", "value_ints"):
+            return numpy_helper.from_array(np.asarray(get_attribute_value(item), np.int64))
+    return None

@@ -10,7 +10,7 @@ from onnx_gate.findings import codes
 from onnx_gate.verify.checkpoint import is_lfs_pointer
 
 
-def read_graph(path: Path, shown: str) -> onnx.ModelProto:
+def read_model(path: Path, shown: str) -> onnx.ModelProto:
     """Read a graph; the external data stays where it is.
 
     Raises ``GateError`` (OG208) for a file that is no ONNX model.

@@ -14,7 +14,7 @@ from onnx_gate.audit.catalogue import CATALOGUE
 from onnx_gate.audit.edit import Edit, applied
 from onnx_gate.audit.fault import KINDS, Fault, Site
 from onnx_gate.audit.files import ORIGINAL, share_weights, write_faulty
-from onnx_gate.audit.graph import Graph, GraphInput
+from onnx_gate.audit.graph import FlatGraph, GraphInput
 from onnx_gate.audit.sample import candidates, wilson
 from onnx_gate.runtimes.base import Array
 from tests.support.audit_graphs import Sample, samples
@@ -24,7 +24,7 @@ WITHOUT_EFFECT = {"momentum"}
 
 
 @pytest.fixture(scope="module")
-def graphs(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Sample, Graph, Path]]:
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Sample, FlatGraph, Path]]:
     opened = []
     for name, sample in samples().items():
         folder = tmp_path_factory.mktemp(name)
@@ -32,7 +32,7 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Sample, Graph
         onnx.save_model(sample.model, str(path))
         shared = share_weights(path, folder / "audit")
         inputs = [GraphInput(n, n, spec) for n, spec in sample.inputs.items()]
-        graph = Graph(shared, folder / "audit", inputs, sample.sizes)
+        graph = FlatGraph(shared, folder / "audit", inputs, sample.sizes)
         opened.append((sample, graph, folder / "audit"))
     return opened
 
@@ -53,14 +53,14 @@ def same(left: list[Array], right: list[Array]) -> bool:
     return all(np.array_equal(a, b, equal_nan=True) for a, b in zip(left, right, strict=True))
 
 
-def edits(fault: Fault, graph: Graph) -> Iterator[tuple[Site, Edit]]:
+def edits(fault: Fault, graph: FlatGraph) -> Iterator[tuple[Site, Edit]]:
     for site in fault.sites(graph):
         yield site, fault.seed(graph, site, 0)
 
 
 @pytest.mark.parametrize("fault", CATALOGUE, ids=lambda fault: fault.name)
 def test_a_fault_leaves_a_valid_graph_with_another_answer(
-    fault: Fault, graphs: list[tuple[Sample, Graph, Path]]
+    fault: Fault, graphs: list[tuple[Sample, FlatGraph, Path]]
 ) -> None:
     changed = tried = 0
     for sample, graph, folder in graphs:
@@ -87,7 +87,7 @@ def test_a_fault_leaves_a_valid_graph_with_another_answer(
 
 
 def test_faults_are_seeded_in_bodies_and_in_functions(
-    graphs: list[tuple[Sample, Graph, Path]],
+    graphs: list[tuple[Sample, FlatGraph, Path]],
 ) -> None:
     sample, graph, folder = graphs[2]
     assert not graph.model.functions
@@ -96,20 +96,20 @@ def test_faults_are_seeded_in_bodies_and_in_functions(
     assert clean is not None
     assert given is not None
     assert same(clean, given)
-    names = {name for node in graph.nodes for name in node.output}
-    assert len(names) == sum(len(node.output) for node in graph.nodes)
+    names = {name for node in graph.nodes for name in node.outputs}
+    assert len(names) == sum(len(node.outputs) for node in graph.nodes)
     effective = set()
     for fault in CATALOGUE:
         for site, edit in edits(fault, graph):
             answers = run(write_faulty(graph.model, edit, folder), sample, edit)
             if fault.operators and answers is not None and not same(answers, clean):
-                effective.add(graph.nodes[site.index].op_type)
+                effective.add(graph.nodes[site.index].proto.op_type)
     # Of the branch that is taken, of the loop and of the function; the other branch has no effect.
     assert effective >= {"MatMul", "Softmax", "Gemm", "Tanh", "Mul"}
     assert "LeakyRelu" not in effective
 
 
-def test_most_faults_run(graphs: list[tuple[Sample, Graph, Path]]) -> None:
+def test_most_faults_run(graphs: list[tuple[Sample, FlatGraph, Path]]) -> None:
     """What a runtime refuses needs no gate: nearly all faults have to be of the silent kind."""
     ran = refused = 0
     for sample, graph, folder in graphs:
@@ -131,7 +131,7 @@ def test_the_catalogue_is_complete_data() -> None:
 
 
 def test_a_sample_is_of_the_seed_and_begins_with_every_kind(
-    graphs: list[tuple[Sample, Graph, Path]],
+    graphs: list[tuple[Sample, FlatGraph, Path]],
 ) -> None:
     _, graph, _ = graphs[1]
     first, again, other = (candidates(graph, CATALOGUE, seed) for seed in (0, 0, 1))
@@ -145,7 +145,7 @@ def test_a_sample_is_of_the_seed_and_begins_with_every_kind(
     assert {each.depth for each in weights[:24]} == {each.depth for each in weights}
 
 
-def test_weights_are_stored_once(graphs: list[tuple[Sample, Graph, Path]]) -> None:
+def test_weights_are_stored_once(graphs: list[tuple[Sample, FlatGraph, Path]]) -> None:
     """A faulty graph refers to the original's weights, and has what it changes besides."""
     _, graph, folder = graphs[1]
     fault = next(each for each in CATALOGUE if each.name == "weight-stale")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
-from onnx_gate.diagnose.repro.write import make_repro, write_repro
+from onnx_gate.diagnose.repro.write import make_repro
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.graph.extract import between, cut, open_ends
 from onnx_gate.graph.graph import read_graph
@@ -68,7 +68,7 @@ def wrong(
 
 def test_the_guilty_node_alone(wrong, tmp_path: Path) -> None:
     subject, node, inputs, expected = wrong
-    folder = write_repro(subject, node, inputs, expected)
+    folder = make_repro(subject, node, inputs, expected).path
     assert folder is not None
     assert subject.repro is not None
     assert folder == subject.repro / "model" / "typical_0"
@@ -143,7 +143,7 @@ def test_names_stay_inside_the_folder(wrong, model: str, case: str) -> None:
         spec=dataclasses.replace(subject.spec, name=model),
         check=subject.check.model_copy(update={"case": case}),
     )
-    folder = write_repro(subject, node, inputs, expected)
+    folder = make_repro(subject, node, inputs, expected).path
     assert folder is not None
     assert folder.resolve().parent.parent == subject.repro.resolve()
 

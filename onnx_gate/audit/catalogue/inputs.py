@@ -8,7 +8,7 @@ import numpy as np
 
 from onnx_gate.audit.edit import Edit
 from onnx_gate.audit.fault import Fault, Site
-from onnx_gate.audit.graph import Graph, GraphInput
+from onnx_gate.audit.graph import FlatGraph, GraphInput
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inputs.draw import FLOATS, is_mask
 from onnx_gate.verify.inputs.masks import masks_positions
@@ -32,38 +32,38 @@ def _image_axis(each: GraphInput) -> int | None:
     return len(shape) - 1 if shape[-1] == _CHANNELS else None
 
 
-def _images(graph: Graph, index: int) -> Iterable[int]:
-    axis = _image_axis(graph.inputs[index])
+def _images(graph: FlatGraph, index: int) -> Iterable[int]:
+    axis = _image_axis(graph.fed[index])
     return () if axis is None else (axis,)
 
 
-def _float_images(graph: Graph, index: int) -> Iterable[int]:
-    return _images(graph, index) if graph.inputs[index].spec.dtype in FLOATS else ()
+def _float_images(graph: FlatGraph, index: int) -> Iterable[int]:
+    return _images(graph, index) if graph.fed[index].spec.dtype in FLOATS else ()
 
 
-def _sequences(graph: Graph, index: int) -> Iterable[int]:
+def _sequences(graph: FlatGraph, index: int) -> Iterable[int]:
     """A mask of positions that another input has beside it."""
-    each = graph.inputs[index]
+    each = graph.fed[index]
     if not masks_positions(each.declared, each.spec):
         return ()
-    alike = [o for o in graph.inputs if o is not each and o.spec.shape == each.spec.shape]
+    alike = [o for o in graph.fed if o is not each and o.spec.shape == each.spec.shape]
     return (0,) if alike else ()
 
 
-def _masks(graph: Graph, index: int) -> Iterable[int]:
-    each = graph.inputs[index]
+def _masks(graph: FlatGraph, index: int) -> Iterable[int]:
+    each = graph.fed[index]
     return (0,) if is_mask(each.spec) or masks_positions(each.declared, each.spec) else ()
 
 
-def _tokens(graph: Graph, index: int) -> Iterable[int]:
-    spec = graph.inputs[index].spec
+def _tokens(graph: FlatGraph, index: int) -> Iterable[int]:
+    spec = graph.fed[index].spec
     wide = spec.range is not None and spec.range[1] - spec.range[0] >= _VOCABULARY
     return (0,) if wide and not spec.dtype.startswith(("float", "bfloat")) else ()
 
 
-def _caches(graph: Graph, index: int) -> Iterable[int]:
+def _caches(graph: FlatGraph, index: int) -> Iterable[int]:
     """The axis of positions of a cache: the dynamic one of four that is not the first."""
-    each = graph.inputs[index]
+    each = graph.fed[index]
     named = each.declared.rpartition(".")[2] in ("key", "value") or "past" in each.declared
     dynamic = [i for i, size in enumerate(each.spec.shape) if i and isinstance(size, str)]
     return dynamic[:1] if named and len(each.spec.shape) > 2 else ()
@@ -71,11 +71,11 @@ def _caches(graph: Graph, index: int) -> Iterable[int]:
 
 def _fed(
     words: str, change: Callable[[Array, Site, GraphInput], Array]
-) -> Callable[[Graph, Site, np.random.Generator], Edit]:
+) -> Callable[[FlatGraph, Site, np.random.Generator], Edit]:
     """Return an edit that changes one input's array."""
 
-    def edit(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
-        each = graph.inputs[site.index]
+    def edit(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+        each = graph.fed[site.index]
 
         def feed(arrays: Mapping[str, Array]) -> dict[str, Array]:
             fed = dict(arrays)
@@ -127,11 +127,11 @@ def _rolled(array: Array, site: Site, each: GraphInput) -> Array:
     return np.roll(array, 1, site.operand)
 
 
-def _other_side(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
+def _other_side(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
     """Move the padding of every row to its other end, with all that is beside it."""
-    mask = graph.inputs[site.index]
+    mask = graph.fed[site.index]
     shape = mask.spec.shape
-    beside = [each.name for each in graph.inputs if each.spec.shape == shape]
+    beside = [each.name for each in graph.fed if each.spec.shape == shape]
     hides = "pad" in mask.declared.lower()
 
     def feed(arrays: Mapping[str, Array]) -> dict[str, Array]:

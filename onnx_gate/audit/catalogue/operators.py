@@ -13,11 +13,9 @@ from onnx import helper
 
 from onnx_gate.audit.edit import Edit
 from onnx_gate.audit.fault import Edits, Fault, Site, exchanged_attribute, in_place, replaced, whole
-from onnx_gate.audit.graph import (
-    Graph,
-    attribute,
-    with_attribute,
-)
+from onnx_gate.audit.graph import FlatGraph
+from onnx_gate.graph.edit import with_attribute
+from onnx_gate.graph.walk import attribute
 
 _NORMS = (
     "BatchNormalization",
@@ -30,8 +28,8 @@ _NORMS = (
 _EPSILONS = (1e-13, 2e-3)
 
 
-def _epsilon(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
-    node = graph.nodes[site.index]
+def _epsilon(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+    node = graph.nodes[site.index].proto
     words = f"its epsilon is {site.size:g} times what it was"
     if node.op_type == "Add":
         array = graph.array(node.input[site.operand]).astype(np.float64)
@@ -40,9 +38,9 @@ def _epsilon(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
     return in_place(site, with_attribute(node, "epsilon", value * site.size), words)
 
 
-def _added_epsilons(graph: Graph, index: int) -> Iterable[int]:
+def _added_epsilons(graph: FlatGraph, index: int) -> Iterable[int]:
     """The operand of an addition that looks like a norm's epsilon; a norm's node has its own."""
-    node = graph.nodes[index]
+    node = graph.nodes[index].proto
     if node.op_type != "Add":
         yield 0
         return
@@ -53,30 +51,30 @@ def _added_epsilons(graph: Graph, index: int) -> Iterable[int]:
                 yield operand
 
 
-def _rank(graph: Graph, index: int) -> int:
-    return len(graph.dims(graph.nodes[index].input[0]) or ())
+def _rank(graph: FlatGraph, index: int) -> int:
+    return len(graph.dims(graph.nodes[index].proto.input[0]) or ())
 
 
-def _matrix(graph: Graph, index: int) -> Iterable[int]:
+def _matrix(graph: FlatGraph, index: int) -> Iterable[int]:
     return (0,) if _rank(graph, index) > 1 else ()
 
 
-def _axis(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
-    node, rank = graph.nodes[site.index], _rank(graph, site.index)
+def _axis(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+    node, rank = graph.nodes[site.index].proto, _rank(graph, site.index)
     old = attribute(node, "axis", 0 if node.op_type.startswith("Arg") else -1) % rank
     new = old - 1 if old else 1
     return in_place(site, with_attribute(node, "axis", new), f"its axis is {new} instead of {old}")
 
 
-def _slope(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
-    node = graph.nodes[site.index]
+def _slope(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+    node = graph.nodes[site.index].proto
     old = attribute(node, "alpha", 1.0 if node.op_type == "Elu" else 0.01)
     new = old * site.size
     return in_place(site, with_attribute(node, "alpha", new), f"its slope is {new:g}, not {old:g}")
 
 
-def _finite_bounds(graph: Graph, index: int) -> Iterator[int]:
-    node = graph.nodes[index]
+def _finite_bounds(graph: FlatGraph, index: int) -> Iterator[int]:
+    node = graph.nodes[index].proto
     for operand, name in enumerate(node.input):
         if operand and graph.is_float(name) and graph.count(name) == 1:
             value = float(graph.array(name).reshape(-1)[0].astype(np.float64))
@@ -84,24 +82,24 @@ def _finite_bounds(graph: Graph, index: int) -> Iterator[int]:
                 yield operand
 
 
-def _bound(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
-    array = graph.array(graph.nodes[site.index].input[site.operand]).astype(np.float64)
+def _bound(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+    array = graph.array(graph.nodes[site.index].proto.input[site.operand]).astype(np.float64)
     old = float(array.reshape(-1)[0])
     new = old + (site.size if site.operand == 2 else -site.size)
     side = "upper" if site.operand == 2 else "lower"
     return replaced(graph, site, np.full_like(array, new), f"its {side} bound is {new:g}")
 
 
-def _scalars(graph: Graph, index: int) -> Iterator[int]:
-    node = graph.nodes[index]
+def _scalars(graph: FlatGraph, index: int) -> Iterator[int]:
+    node = graph.nodes[index].proto
     for operand, name in enumerate(node.input):
         others = [n for i, n in enumerate(node.input) if i != operand]
         if graph.is_float(name) and graph.count(name) == 1 and all(map(graph.is_computed, others)):
             yield operand
 
 
-def _scale(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
-    array = graph.array(graph.nodes[site.index].input[site.operand]).astype(np.float64)
+def _scale(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+    array = graph.array(graph.nodes[site.index].proto.input[site.operand]).astype(np.float64)
     words = f"the number that it scales by is {site.size:.3g} times what it was"
     return replaced(graph, site, array * site.size, words)
 
@@ -109,46 +107,46 @@ def _scale(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
 def _become(op_type: str, words: str, **attributes: Any) -> Edits:
     """Return an edit that makes another operator of a node, with these attributes alone."""
 
-    def edit(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
-        old = graph.nodes[site.index]
+    def edit(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+        old = graph.nodes[site.index].proto
         new = helper.make_node(op_type, list(old.input), list(old.output), old.name, **attributes)
         return in_place(site, new, words)
 
     return edit
 
 
-def _largest(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
+def _largest(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
     node = onnx.NodeProto()
-    node.CopyFrom(graph.nodes[site.index])
+    node.CopyFrom(graph.nodes[site.index].proto)
     node.op_type = "ReduceMax"
     return in_place(site, node, "it takes the largest, not the mean")
 
 
-def _constant_axes(graph: Graph, index: int) -> Iterable[int]:
+def _constant_axes(graph: FlatGraph, index: int) -> Iterable[int]:
     """The stored axes of a reduction, all of which have one before them."""
-    names = graph.nodes[index].input[1:2]
-    stored = [name for name in names if graph.is_constant(name) and graph.count(name)]
+    names = graph.nodes[index].proto.input[1:2]
+    stored = [name for name in names if graph.is_stored(name) and graph.count(name)]
     rank = _rank(graph, index)
     return [1 for name in stored if rank and np.all(graph.array(name) % rank > 0)]
 
 
-def _axes_before(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
-    array = graph.array(graph.nodes[site.index].input[1])
+def _axes_before(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+    array = graph.array(graph.nodes[site.index].proto.input[1])
     old, new = (sorted((array % _rank(graph, site.index) - n).tolist()) for n in (0, 1))
     return replaced(graph, site, np.asarray(new), f"its axes are {new}, not {old}")
 
 
-def _swapped_axes(graph: Graph, index: int) -> Iterator[int]:
+def _swapped_axes(graph: FlatGraph, index: int) -> Iterator[int]:
     """Axes of a transposition that could be left where they are, as a reshape comes next."""
-    node = graph.nodes[index]
+    node = graph.nodes[index].proto
     perm = attribute(node, "perm") or ()
     readers = graph.readers.get(node.output[0], [])
-    if readers and all(graph.nodes[i].op_type == "Reshape" for i in readers):
+    if readers and all(each.op_type == "Reshape" for each in readers):
         yield from (i for i, (a, b) in enumerate(pairwise(perm)) if a > b)
 
 
-def _leave_axes(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
-    node = graph.nodes[site.index]
+def _leave_axes(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+    node = graph.nodes[site.index].proto
     perm = list(attribute(node, "perm"))
     i = site.operand
     perm[i], perm[i + 1] = perm[i + 1], perm[i]
@@ -246,8 +244,8 @@ FAULTS = (
             site,
             helper.make_node(
                 "Identity",
-                [graph.nodes[site.index].input[0]],
-                [graph.nodes[site.index].output[0]],
+                [graph.nodes[site.index].proto.input[0]],
+                [graph.nodes[site.index].proto.output[0]],
             ),
             "it is left out",
         ),

@@ -8,7 +8,9 @@ import numpy as np
 
 from onnx_gate.audit.edit import Edit
 from onnx_gate.audit.fault import Fault, Site, exchanged_attribute, whole
-from onnx_gate.audit.graph import Graph, attribute, with_input
+from onnx_gate.audit.graph import FlatGraph
+from onnx_gate.graph.edit import with_input
+from onnx_gate.graph.walk import attribute
 
 # Where the gates of ONNX's order are in PyTorch's: i, o, f, c of i, f, g, o; z, r, h of r, z, n.
 _TORCH_ORDER = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2)}
@@ -16,13 +18,13 @@ _GATED = (1, 2, 3)
 _STATES = (5, 6)
 
 
-def _stored_gates(graph: Graph, index: int) -> Iterable[int]:
-    names = [name for name in graph.nodes[index].input[1:4] if name]
+def _stored_gates(graph: FlatGraph, index: int) -> Iterable[int]:
+    names = [name for name in graph.nodes[index].proto.input[1:4] if name]
     return (0,) if all(map(graph.is_float, names)) else ()
 
 
-def _reorder(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
-    node = graph.nodes[site.index]
+def _reorder(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+    node = graph.nodes[site.index].proto
     order, tensors = _TORCH_ORDER[node.op_type], {}
     for operand in _GATED:
         old = node.input[operand] if operand < len(node.input) else ""
@@ -39,21 +41,21 @@ def _reorder(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
     )
 
 
-def _one_way(graph: Graph, index: int) -> Iterable[int]:
-    way = attribute(graph.nodes[index], "direction", "forward")
+def _one_way(graph: FlatGraph, index: int) -> Iterable[int]:
+    way = attribute(graph.nodes[index].proto, "direction", "forward")
     return (0,) if way in ("forward", "reverse") else ()
 
 
-def _given_states(graph: Graph, index: int) -> Iterator[int]:
-    node = graph.nodes[index]
+def _given_states(graph: FlatGraph, index: int) -> Iterator[int]:
+    node = graph.nodes[index].proto
     for operand in _STATES[: 2 if node.op_type == "LSTM" else 1]:
         name = node.input[operand] if operand < len(node.input) else ""
-        if name and not graph.is_constant(name):
+        if name and not graph.is_stored(name):
             yield operand
 
 
-def _forget(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
-    node = with_input(graph.nodes[site.index], site.operand, "")
+def _forget(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+    node = with_input(graph.nodes[site.index].proto, site.operand, "")
     return Edit("a state that it begins with is ignored", nodes={site.index: (node,)})
 
 

@@ -10,22 +10,22 @@ from onnx import TensorProto, helper
 
 from onnx_gate.audit.edit import Edit
 from onnx_gate.audit.fault import Edits, Fault, Site
-from onnx_gate.audit.graph import Graph
+from onnx_gate.audit.graph import FlatGraph
 
 _HALF = "https://github.com/microsoft/onnxruntime/issues/20346"
 
 
-def _floats(graph: Graph, index: int) -> Iterable[int]:
+def _floats(graph: FlatGraph, index: int) -> Iterable[int]:
     """A product of float32 values."""
-    node = graph.nodes[index]
+    node = graph.nodes[index].proto
     stored = [name for name in node.input if graph.is_float(name)]
     types = {graph.array(name).dtype.name for name in stored if graph.count(name) < 1 << 20}
     return (0,) if types <= {"float32"} and node.output[0] not in graph.outputs else ()
 
 
 def _narrowed(name: str, dtype: int) -> Edits:
-    def edit(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
-        old = graph.nodes[site.index]
+    def edit(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+        old = graph.nodes[site.index].proto
         wide, narrow = f"{old.output[0]}__wide", f"{old.output[0]}__narrow"
         new = onnx.NodeProto()
         new.CopyFrom(old)

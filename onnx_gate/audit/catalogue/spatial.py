@@ -8,31 +8,33 @@ import numpy as np
 
 from onnx_gate.audit.edit import Edit
 from onnx_gate.audit.fault import Fault, Site, exchanged_attribute, in_place
-from onnx_gate.audit.graph import Graph, attribute, with_attribute, without_attributes
+from onnx_gate.audit.graph import FlatGraph
+from onnx_gate.graph.edit import with_attribute, without_attributes
+from onnx_gate.graph.walk import attribute
 
 _RESIZE = "https://github.com/pytorch/pytorch/issues/79361"
 
 
 def _unlike(
     name: str, default: object, value: object, mode: str | None = None
-) -> Callable[[Graph, int], Iterable[int]]:
+) -> Callable[[FlatGraph, int], Iterable[int]]:
     """A node whose attribute is not ``value`` already (a Resize in ``mode``)."""
 
-    def operands(graph: Graph, index: int) -> Iterable[int]:
-        node = graph.nodes[index]
+    def operands(graph: FlatGraph, index: int) -> Iterable[int]:
+        node = graph.nodes[index].proto
         fits = mode is None or attribute(node, "mode", "nearest") == mode
         return (0,) if fits and attribute(node, name, default) != value else ()
 
     return operands
 
 
-def _padded(graph: Graph, index: int) -> Iterable[int]:
-    pads = attribute(graph.nodes[index], "pads") or ()
+def _padded(graph: FlatGraph, index: int) -> Iterable[int]:
+    pads = attribute(graph.nodes[index].proto, "pads") or ()
     return [axis for axis in range(len(pads) // 2) if pads[axis] > 0]
 
 
-def _shift_pads(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
-    node = graph.nodes[site.index]
+def _shift_pads(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+    node = graph.nodes[site.index].proto
     pads = list(attribute(node, "pads"))
     half = len(pads) // 2
     pads[site.operand] -= 1
@@ -40,29 +42,29 @@ def _shift_pads(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
     return in_place(site, with_attribute(node, "pads", pads), f"its pads are {pads}")
 
 
-def _include_pad(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
-    node = graph.nodes[site.index]
+def _include_pad(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+    node = graph.nodes[site.index].proto
     new = 1 - attribute(node, "count_include_pad", 0)
     words = f"it counts {'its' if new else 'no'} padding"
     return in_place(site, with_attribute(node, "count_include_pad", new), words)
 
 
-def _any_padded(graph: Graph, index: int) -> Iterable[int]:
-    return (0,) if any(attribute(graph.nodes[index], "pads") or ()) else ()
+def _any_padded(graph: FlatGraph, index: int) -> Iterable[int]:
+    return (0,) if any(attribute(graph.nodes[index].proto, "pads") or ()) else ()
 
 
-def _mode(graph: Graph, index: int) -> Iterable[int]:
-    return (0,) if attribute(graph.nodes[index], "mode", "constant") != "constant" else ()
+def _mode(graph: FlatGraph, index: int) -> Iterable[int]:
+    return (0,) if attribute(graph.nodes[index].proto, "mode", "constant") != "constant" else ()
 
 
-def _single(graph: Graph, index: int) -> Iterable[int]:
-    node = graph.nodes[index]
+def _single(graph: FlatGraph, index: int) -> Iterable[int]:
+    node = graph.nodes[index].proto
     plain = len([name for name in node.output if name]) == 1
     return (0,) if plain and not attribute(node, "ceil_mode", 0) else ()
 
 
-def _average(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
-    node = without_attributes(graph.nodes[site.index], "storage_order", "dilations")
+def _average(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+    node = without_attributes(graph.nodes[site.index].proto, "storage_order", "dilations")
     node.op_type = "AveragePool"
     return in_place(site, node, "it takes the mean, not the largest")
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from onnx_gate.audit.edit import Edit
 from onnx_gate.audit.fault import Fault, Site, replaced
-from onnx_gate.audit.graph import Graph, with_input
+from onnx_gate.audit.graph import FlatGraph
+from onnx_gate.graph.edit import with_input
 from onnx_gate.runtimes.base import Array
 
 PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
@@ -20,30 +21,30 @@ _BIASED = ("Conv", "ConvTranspose", "Gemm", "Add", *RECURRENT)
 _STORED = (*_WEIGHTED, "Gather", "Mul", "Add", "Sub", "Div", "LayerNormalization")
 
 
-def product_weights(graph: Graph, index: int) -> Iterator[int]:
+def product_weights(graph: FlatGraph, index: int) -> Iterator[int]:
     """Yield the operands of a product that are stored matrices or kernels."""
-    node = graph.nodes[index]
+    node = graph.nodes[index].proto
     for operand, name in enumerate(node.input[: 3 if node.op_type in RECURRENT else 2]):
         if graph.is_float(name) and len(graph.dims(name) or ()) > 1:
             yield operand
 
 
-def stored_values(graph: Graph, index: int) -> Iterator[int]:
+def stored_values(graph: FlatGraph, index: int) -> Iterator[int]:
     """Yield the operands that are stored and of more than one element."""
-    for operand, name in enumerate(graph.nodes[index].input):
+    for operand, name in enumerate(graph.nodes[index].proto.input):
         if graph.is_float(name) and graph.count(name) > 1:
             yield operand
 
 
-def _square(graph: Graph, index: int) -> Iterator[int]:
+def _square(graph: FlatGraph, index: int) -> Iterator[int]:
     for operand in product_weights(graph, index):
-        dims = graph.dims(graph.nodes[index].input[operand]) or ()
+        dims = graph.dims(graph.nodes[index].proto.input[operand]) or ()
         if dims[-1] == dims[-2] and dims[-1] != 1:
             yield operand
 
 
-def _biases(graph: Graph, index: int) -> Iterator[int]:
-    node = graph.nodes[index]
+def _biases(graph: FlatGraph, index: int) -> Iterator[int]:
+    node = graph.nodes[index].proto
     operands = (0, 1) if node.op_type == "Add" else (3,) if node.op_type in RECURRENT else (2,)
     for operand in operands:
         if operand >= len(node.input) or not graph.is_float(node.input[operand]):
@@ -54,20 +55,20 @@ def _biases(graph: Graph, index: int) -> Iterator[int]:
             yield operand
 
 
-def _alike(graph: Graph, index: int) -> Iterator[int]:
+def _alike(graph: FlatGraph, index: int) -> Iterator[int]:
     """A weight with a later one of its shape."""
     for operand in product_weights(graph, index):
         if _next_alike(graph, index, operand) is not None:
             yield operand
 
 
-def _next_alike(graph: Graph, index: int, operand: int) -> tuple[int, int] | None:
-    name = graph.nodes[index].input[operand]
+def _next_alike(graph: FlatGraph, index: int, operand: int) -> tuple[int, int] | None:
+    name = graph.nodes[index].proto.input[operand]
     for later in range(index + 1, len(graph.nodes)):
-        alike = graph.nodes[later].op_type == graph.nodes[index].op_type
+        alike = graph.nodes[later].proto.op_type == graph.nodes[index].proto.op_type
         if alike and graph.beside(index, later):
             for other in product_weights(graph, later):
-                candidate = graph.nodes[later].input[other]
+                candidate = graph.nodes[later].proto.input[other]
                 if candidate != name and graph.dims(candidate) == graph.dims(name):
                     return later, other
     return None
@@ -75,11 +76,11 @@ def _next_alike(graph: Graph, index: int, operand: int) -> tuple[int, int] | Non
 
 def _changed(
     words: str, change: Callable[[Array, float, np.random.Generator], Array]
-) -> Callable[[Graph, Site, np.random.Generator], Edit]:
+) -> Callable[[FlatGraph, Site, np.random.Generator], Edit]:
     """Return an edit that changes a constant; what becomes of it in between may be wider."""
 
-    def edit(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
-        array = graph.array(graph.nodes[site.index].input[site.operand])
+    def edit(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+        array = graph.array(graph.nodes[site.index].proto.input[site.operand])
         with np.errstate(all="ignore"):
             new = change(array, site.size, random)
         return replaced(graph, site, new, words.format(size=site.size))
@@ -137,10 +138,10 @@ def _without_channel(array: Array, size: float, random: np.random.Generator) -> 
     return copy
 
 
-def _exchange(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
+def _exchange(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
     other = _next_alike(graph, site.index, site.operand)
     assert other is not None
-    first, second = graph.nodes[site.index], graph.nodes[other[0]]
+    first, second = graph.nodes[site.index].proto, graph.nodes[other[0]].proto
     mine, theirs = first.input[site.operand], second.input[other[1]]
     return Edit(
         "its weight and the next one of the same shape are exchanged",
@@ -152,13 +153,13 @@ def _exchange(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
     )
 
 
-def _statistics(graph: Graph, index: int) -> Iterable[int]:
-    node = graph.nodes[index]
+def _statistics(graph: FlatGraph, index: int) -> Iterable[int]:
+    node = graph.nodes[index].proto
     return (4,) if len(node.input) > 4 and graph.is_float(node.input[4]) else ()
 
 
-def _exchange_statistics(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
-    node = graph.nodes[site.index]
+def _exchange_statistics(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+    node = graph.nodes[site.index].proto
     new = with_input(with_input(node, 3, node.input[4]), 4, node.input[3])
     return Edit("mean and variance are exchanged", nodes={site.index: (new,)})
 

@@ -10,7 +10,9 @@ from onnx import helper
 
 from onnx_gate.audit.edit import Edit
 from onnx_gate.audit.fault import Fault, Site, in_place, replaced
-from onnx_gate.audit.graph import Graph, attribute, with_input
+from onnx_gate.audit.graph import FlatGraph
+from onnx_gate.graph.edit import with_input
+from onnx_gate.graph.walk import attribute
 from onnx_gate.runtimes.base import Array
 
 # A mask's fill is at least as negative as this; float16's lowest number is -65504.
@@ -19,14 +21,14 @@ _FILL = -1e3
 _ENDLESS = 1 << 30
 
 
-def _index_constant(graph: Graph, index: int) -> Iterable[int]:
-    node = graph.nodes[index]
-    stored = graph.is_constant(node.input[1]) and 0 < graph.count(node.input[1]) < 1 << 16
+def _index_constant(graph: FlatGraph, index: int) -> Iterable[int]:
+    node = graph.nodes[index].proto
+    stored = graph.is_stored(node.input[1]) and 0 < graph.count(node.input[1]) < 1 << 16
     return (1,) if stored else ()
 
 
-def _next_index(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
-    node = graph.nodes[site.index]
+def _next_index(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+    node = graph.nodes[site.index].proto
     array = graph.array(node.input[1])
     dims = graph.dims(node.input[0])
     axis = attribute(node, "axis", 0)
@@ -38,38 +40,38 @@ def _next_index(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
     return replaced(graph, site, other, f"its index is {_shown(other)}, not {_shown(array)}")
 
 
-def _stored_rows(graph: Graph, index: int) -> Iterable[int]:
-    node = graph.nodes[index]
+def _stored_rows(graph: FlatGraph, index: int) -> Iterable[int]:
+    node = graph.nodes[index].proto
     name = node.input[0]
     dims = graph.dims(name)
     return (0,) if graph.is_float(name) and dims is not None and len(dims) == 2 else ()
 
 
-def _rolled(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
-    array = graph.array(graph.nodes[site.index].input[0])
+def _rolled(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+    array = graph.array(graph.nodes[site.index].proto.input[0])
     words = "the rows of its table are one off"
     return replaced(graph, site, np.roll(array, 1, axis=0), words)
 
 
-def _slice_ends(graph: Graph, index: int) -> Iterator[int]:
-    node = graph.nodes[index]
+def _slice_ends(graph: FlatGraph, index: int) -> Iterator[int]:
+    node = graph.nodes[index].proto
     for operand in (1, 2):
-        if len(node.input) > operand and graph.is_constant(node.input[operand]):
+        if len(node.input) > operand and graph.is_stored(node.input[operand]):
             array = graph.array(node.input[operand])
             if array.size == 1 and abs(int(array.reshape(-1)[0])) < _ENDLESS:
                 yield operand
 
 
-def _slice_off(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
-    node = graph.nodes[site.index]
+def _slice_off(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+    node = graph.nodes[site.index].proto
     old = graph.array(node.input[site.operand])
     end = "begins" if site.operand == 1 else "ends"
     new = old + 1 if int(old.reshape(-1)[0]) != -1 else old - 1
     return replaced(graph, site, new, f"it {end} at {_shown(new)}, not {_shown(old)}")
 
 
-def _triangle(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
-    node = graph.nodes[site.index]
+def _triangle(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+    node = graph.nodes[site.index].proto
     diagonal = node.input[1] if len(node.input) > 1 else ""
     old = int(graph.array(diagonal).reshape(-1)[0]) if diagonal else 0
     name = f"{node.output[0]}__diagonal"
@@ -81,29 +83,29 @@ def _triangle(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
     return Edit(words, nodes={site.index: (new,)}, tensors={name: value})
 
 
-def _known_diagonal(graph: Graph, index: int) -> Iterable[int]:
-    node = graph.nodes[index]
-    return (0,) if len(node.input) < 2 or graph.is_constant(node.input[1]) else ()
+def _known_diagonal(graph: FlatGraph, index: int) -> Iterable[int]:
+    node = graph.nodes[index].proto
+    return (0,) if len(node.input) < 2 or graph.is_stored(node.input[1]) else ()
 
 
-def _residual(graph: Graph, index: int) -> Iterator[int]:
+def _residual(graph: FlatGraph, index: int) -> Iterator[int]:
     """The operands of an addition of two computed values, either of which can be forgotten."""
-    node = graph.nodes[index]
+    node = graph.nodes[index].proto
     shapes = [graph.dims(name) for name in node.input]
     if all(map(graph.is_computed, node.input)) and shapes[0] == shapes[1]:
         yield from (0, 1)
 
 
-def _drop(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
-    node = graph.nodes[site.index]
+def _drop(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+    node = graph.nodes[site.index].proto
     kept = node.input[1 - site.operand]
     new = helper.make_node("Identity", [kept], list(node.output), node.name)
     return in_place(site, new, "one of the two values that it adds is left out")
 
 
-def _unordered(graph: Graph, index: int) -> Iterable[int]:
+def _unordered(graph: FlatGraph, index: int) -> Iterable[int]:
     """A node whose first two operands can be exchanged without another shape."""
-    node = graph.nodes[index]
+    node = graph.nodes[index].proto
     operands = node.input[-2:] if node.op_type == "Where" else node.input[:2]
     if len(operands) < 2:
         return ()
@@ -115,16 +117,16 @@ def _unordered(graph: Graph, index: int) -> Iterable[int]:
     return (0,) if square and (node.op_type != "Concat" or len(node.input) == 2) else ()
 
 
-def _exchange(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
-    node = graph.nodes[site.index]
+def _exchange(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+    node = graph.nodes[site.index].proto
     a, b = (1, 2) if node.op_type == "Where" else (0, 1)
     new = with_input(with_input(node, a, node.input[b]), b, node.input[a])
     return in_place(site, new, "two of its operands are exchanged")
 
 
-def _fill(graph: Graph, index: int) -> Iterator[int]:
+def _fill(graph: FlatGraph, index: int) -> Iterator[int]:
     """The branch of a Where that fills what is masked."""
-    node = graph.nodes[index]
+    node = graph.nodes[index].proto
     for operand in (1, 2):
         name = node.input[operand]
         single = graph.is_float(name) and graph.count(name) == 1
@@ -132,22 +134,22 @@ def _fill(graph: Graph, index: int) -> Iterator[int]:
             yield operand
 
 
-def _unmask(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
+def _unmask(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
     """Fill with zero where scores are added to, and take the scores themselves otherwise."""
-    node = graph.nodes[site.index]
+    node = graph.nodes[site.index].proto
     other = node.input[3 - site.operand]
     words = "its mask is ignored"
-    if graph.is_constant(other) and graph.count(other) == 1:
+    if graph.is_stored(other) and graph.count(other) == 1:
         array = graph.array(node.input[site.operand])
         return replaced(graph, site, np.zeros_like(array), words)
     return in_place(site, with_input(node, site.operand, other), words)
 
 
-def _asked_sizes(graph: Graph, index: int) -> Iterable[int]:
+def _asked_sizes(graph: FlatGraph, index: int) -> Iterable[int]:
     """A Shape node that asks for a dynamic dimension of an input."""
-    node = graph.nodes[index]
+    node = graph.nodes[index].proto
     dims = graph.dims(node.input[0])
-    known = {each.name for each in graph.inputs}
+    known = {each.name for each in graph.fed}
     if node.input[0] not in known or dims is None:
         return ()
     part = _part(node, dims)
@@ -160,8 +162,8 @@ def _part(node: onnx.NodeProto, dims: tuple[int | str, ...]) -> tuple[int | str,
     return dims[attribute(node, "start", 0) : len(dims) if end is None else end]
 
 
-def _bake(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
-    node = graph.nodes[site.index]
+def _bake(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+    node = graph.nodes[site.index].proto
     part = _part(node, graph.dims(node.input[0]) or ())
     values = [graph.sizes[d] if isinstance(d, str) else d for d in part]
     name = f"{node.output[0]}__baked"
@@ -175,9 +177,9 @@ def _bake(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
     )
 
 
-def _output_pairs(graph: Graph, index: int) -> Iterator[int]:
+def _output_pairs(graph: FlatGraph, index: int) -> Iterator[int]:
     """Outputs, of which this node makes the first, that another output of its form follows."""
-    made = list(graph.nodes[index].output)
+    made = list(graph.nodes[index].proto.output)
     for position, name in enumerate(graph.outputs[:-1]):
         other = graph.outputs[position + 1]
         form = {v.name: v.type.tensor_type for v in graph.model.graph.output}
@@ -187,11 +189,11 @@ def _output_pairs(graph: Graph, index: int) -> Iterator[int]:
             yield position
 
 
-def _alike(graph: Graph, first: str, second: str) -> bool:
+def _alike(graph: FlatGraph, first: str, second: str) -> bool:
     return len(graph.dims(first) or ()) == len(graph.dims(second) or ())
 
 
-def _swap_outputs(graph: Graph, site: Site, random: np.random.Generator) -> Edit:
+def _swap_outputs(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
     first, second = graph.outputs[site.operand], graph.outputs[site.operand + 1]
     renamed = {first: f"{first}__first", second: f"{second}__second"}
     ends = (

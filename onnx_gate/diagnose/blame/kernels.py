@@ -10,23 +10,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import onnx
-import onnx.inliner
-import onnxruntime as ort
-from onnx import helper
-from onnx.helper import np_dtype_to_tensor_dtype
 from onnx.reference import ReferenceEvaluator
 
 from onnx_gate.deadline import Deadline
 from onnx_gate.diagnose.bench import EVALUATOR_BYTES, Answer, Bench
+from onnx_gate.graph.edit import fed, with_outputs
 from onnx_gate.graph.graph import Graph, Node, read_graph
-from onnx_gate.graph.run_node import node_model
+from onnx_gate.graph.run_node import node_model, type_of
+from onnx_gate.graph.session import PlainSession
+from onnx_gate.graph.walk import inlined
 from onnx_gate.numerics.precision import eps_of
 from onnx_gate.numerics.scaled import scale_error
 from onnx_gate.runtimes.base import Array
-from onnx_gate.runtimes.onnxruntime import OnnxRuntimeSession
 
 SECONDS = 15.0
 # From this many units of the precision on two kernels are looked at more closely.
@@ -76,9 +73,7 @@ class _Audit:
         subject = bench.subject
         self._subject = subject
         self._deadline = Deadline(min(SECONDS, bench.left() / 2))
-        self.model = onnx.load(str(subject.exported.path))
-        if self.model.functions:
-            self.model = onnx.inliner.inline_local_functions(self.model)
+        self.model = inlined(onnx.load(str(subject.exported.path)))
         self.graph: Graph = read_graph(self.model, subject.exported.path)
         self.feeds = {g: subject.arrays[name] for name, g in subject.graph_inputs.items()}
         self.refused: list[str] = []
@@ -134,7 +129,7 @@ class _Audit:
         if not all(isinstance(v, np.ndarray) for v in (*feeds.values(), *ours.values())):
             self.refused.append(node.op_type)
             return None
-        types = {n: _type(v) for n, v in feeds.items()}
+        types = {n: type_of(v) for n, v in feeds.items()}
         try:
             with np.errstate(all="ignore"):
                 evaluator = ReferenceEvaluator(node_model(self.graph, node, types, stored))
@@ -153,22 +148,13 @@ class _Audit:
 
     def _without(self, values: Mapping[str, Array]) -> Answer:
         """Return the diverged output of the graph with these values in place of a node's."""
-        model = onnx.ModelProto()
-        model.CopyFrom(self.model)
-        kept = [node for node in model.graph.node if not set(node.output) & values.keys()]
-        del model.graph.node[:]
-        model.graph.node.extend(kept)
-        produced = {o for node in kept for o in node.output}
-        read = {i for node in kept for i in node.input} | set(self.graph.outputs)
-        fed = {n: v for n, v in values.items() if n in read and n not in produced}
-        for name, value in fed.items():
-            model.graph.input.append(onnx.ValueInfoProto(name=name, type=_type(value)))
+        model, given = fed(self.model, values)
         index = self._subject.output
         name = self.graph.outputs[index]
-        if name in fed:
-            return Answer(fed[name], len(self.graph.outputs))
+        if name in given:
+            return Answer(given[name], len(self.graph.outputs))
         try:
-            output = self._run(model, [name], {**self.feeds, **fed})[0]
+            output = self._run(model, [name], {**self.feeds, **given})[0]
         except Exception as error:
             return Answer(failed=str(error)[:200])
         return Answer(output, len(self.graph.outputs))
@@ -176,25 +162,4 @@ class _Audit:
     def _run(
         self, model: onnx.ModelProto, names: Sequence[str], feeds: Mapping[str, Array]
     ) -> Sequence[Any]:
-        tapped = onnx.ModelProto()
-        tapped.CopyFrom(model)
-        del tapped.graph.output[:]
-        del tapped.graph.value_info[:]
-        tapped.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
-        options = ort.SessionOptions()
-        options.log_severity_level = 4
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        session = ort.InferenceSession(
-            tapped.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
-        declared = {value.name for value in session.get_inputs()}
-        given = {name: array for name, array in feeds.items() if name in declared}
-        if any(value.dtype == ml_dtypes.bfloat16 for value in given.values()):
-            return OnnxRuntimeSession(session).run(given)
-        values: Sequence[Any] = session.run(None, given)
-        return values
-
-
-def _type(value: Array) -> onnx.TypeProto:
-    return helper.make_tensor_type_proto(np_dtype_to_tensor_dtype(value.dtype), None)
+        return PlainSession(with_outputs(model, names)).run(feeds)

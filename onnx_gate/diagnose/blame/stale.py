@@ -15,6 +15,7 @@ from onnx_gate.diagnose.bench import PLAIN, Answer, Fresh
 from onnx_gate.diagnose.blame.captures import export_again
 from onnx_gate.diagnose.blame.chain import Chain, Tracing
 from onnx_gate.diagnose.blame.result import BlameResult
+from onnx_gate.graph.walk import opset_of
 from onnx_gate.report.model.diagnosis import Evidence
 from onnx_gate.runtimes.base import Array, first_line
 
@@ -224,10 +225,7 @@ def _constants(old: onnx.ModelProto, new: onnx.ModelProto) -> Iterator[str]:
 
 
 def _opset(old: onnx.ModelProto, new: onnx.ModelProto) -> Iterator[str]:
-    a, b = (
-        max((o.version for o in m.opset_import if o.domain in ("", "ai.onnx")), default=0)
-        for m in (old, new)
-    )
+    a, b = opset_of(old), opset_of(new)
     if a != b:
         yield f"opset {a} where a fresh export has {b}"
 

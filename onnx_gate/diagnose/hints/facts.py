@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
-from onnx.helper import get_attribute_value, tensor_dtype_to_np_dtype
+from onnx.helper import tensor_dtype_to_np_dtype
 
+from onnx_gate.graph.walk import all_nodes, attribute, constants, opset_of
 from onnx_gate.report.model import Check
 from onnx_gate.report.model.diagnosis import Diagnosis
 from onnx_gate.runtimes.base import Array
@@ -75,7 +76,7 @@ class DivergenceFacts:
     def find(self, name: str, op_type: str, output: str) -> onnx.NodeProto | None:
         """Return a node by the value that it makes, else by its name."""
         by_name = None
-        for node in self.nodes():
+        for node in all_nodes(self.proto):
             if node.op_type == op_type:
                 if output and output in node.output:
                     return node
@@ -83,24 +84,10 @@ class DivergenceFacts:
                     by_name = node
         return by_name
 
-    def nodes(self) -> Iterator[onnx.NodeProto]:
-        """Yield every node: of the graph, of its subgraphs and of the model's functions."""
-        pending = [self.proto.graph.node, *(f.node for f in self.proto.functions)]
-        while pending:
-            for node in pending.pop():
-                yield node
-                for attribute in node.attribute:
-                    if attribute.HasField("g"):
-                        pending.append(attribute.g.node)
-                    pending.extend(graph.node for graph in attribute.graphs)
-
     def attribute(self, name: str, default: object = None) -> object:
         """Return an attribute of the guilty node, text decoded."""
-        for attribute in self.node.attribute:
-            if attribute.name == name:
-                value: object = get_attribute_value(attribute)
-                return value.decode() if isinstance(value, bytes) else value
-        return default
+        value: object = attribute(self.node, name, default)
+        return value
 
     def attributes(self, *names: str) -> str:
         """Return those of the named attributes that the node has: ``axis=1, epsilon=1e-05``."""
@@ -116,12 +103,14 @@ class DivergenceFacts:
     def made_by(self, index: int) -> str:
         """Return the operator that makes an input of the guilty node."""
         name = self.node.input[index] if index < len(self.node.input) else ""
-        return next((str(n.op_type) for n in self.nodes() if name and name in n.output), "")
+        return next(
+            (str(n.op_type) for n in all_nodes(self.proto) if name and name in n.output), ""
+        )
 
     def read_by(self) -> set[str]:
         """Return the operators that read what the guilty node makes."""
         made = set(self.node.output)
-        return {str(node.op_type) for node in self.nodes() if made & set(node.input)}
+        return {str(node.op_type) for node in all_nodes(self.proto) if made & set(node.input)}
 
     def dtype(self, index: int = 0) -> str:
         """Return the NumPy name of an input's dtype, empty where the file does not declare it."""
@@ -151,7 +140,7 @@ class DivergenceFacts:
         """Return whether a value of the graph has this ONNX element type."""
         return kind in self._kinds.values() or any(
             a.name == "to" and a.i == kind
-            for node in self.nodes()
+            for node in all_nodes(self.proto)
             if node.op_type == "Cast"
             for a in node.attribute
         )
@@ -159,9 +148,7 @@ class DivergenceFacts:
     @cached_property
     def opset(self) -> int:
         """The version of ONNX's own operators that the file imports."""
-        return max(
-            (o.version for o in self.proto.opset_import if o.domain in ("", "ai.onnx")), default=0
-        )
+        return opset_of(self.proto)
 
     @cached_property
     def _kinds(self) -> Mapping[str, int]:
@@ -172,10 +159,4 @@ class DivergenceFacts:
 
     @cached_property
     def _constants(self) -> Mapping[str, onnx.TensorProto]:
-        tensors = {tensor.name: tensor for tensor in self.proto.graph.initializer}
-        for node in self.nodes():
-            if node.op_type == "Constant":
-                for attribute in node.attribute:
-                    if attribute.name == "value":
-                        tensors[node.output[0]] = attribute.t
-        return tensors
+        return constants(self.proto)

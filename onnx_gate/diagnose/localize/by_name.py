@@ -25,7 +25,7 @@ from onnx_gate.diagnose.trace.trace import Trace, TracedValue
 from onnx_gate.diagnose.values import agree, distance
 from onnx_gate.graph.graph import Graph, Node
 from onnx_gate.graph.run_graph import run_until
-from onnx_gate.graph.run_node import Value
+from onnx_gate.graph.session import Value
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.file_module import FileModule
 

@@ -15,7 +15,7 @@ from onnx_gate.diagnose.localize.faulty import FaultyNode, SearchResult, without
 from onnx_gate.diagnose.trace.record_module import record_module
 from onnx_gate.diagnose.trace.trace import Trace
 from onnx_gate.graph.run_graph import run_until
-from onnx_gate.graph.run_node import Value
+from onnx_gate.graph.session import Value
 from onnx_gate.runtimes.base import Refusal
 
 

@@ -10,7 +10,7 @@ import torch.utils._pytree as pytree
 
 from onnx_gate.diagnose.trace.trace import Call, Input, Trace, TracedValue
 from onnx_gate.diagnose.values import distance, kind_of
-from onnx_gate.graph.run_node import Value
+from onnx_gate.graph.session import Value
 from onnx_gate.numerics.precision import eps_of
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import to_array, to_tensor

@@ -10,7 +10,7 @@ import numpy as np
 
 from onnx_gate.diagnose.trace.trace import Trace, TracedValue
 from onnx_gate.graph.graph import Node
-from onnx_gate.graph.run_node import Value
+from onnx_gate.graph.session import Value
 
 
 @dataclass(frozen=True)

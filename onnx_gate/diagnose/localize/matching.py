@@ -17,7 +17,8 @@ from onnx_gate.diagnose.localize.faulty import FaultyNode
 from onnx_gate.diagnose.trace.trace import Trace, TracedValue
 from onnx_gate.diagnose.values import Store, agree, distance
 from onnx_gate.graph.graph import Node
-from onnx_gate.graph.run_node import Runner, Value
+from onnx_gate.graph.run_node import Runner
+from onnx_gate.graph.session import Value
 from onnx_gate.runtimes.base import Array
 
 # Names mean something where this share of a graph's is a fresh export's too: after a renaming

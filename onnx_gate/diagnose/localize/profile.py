@@ -7,7 +7,7 @@ from onnx_gate.diagnose.localize.faulty import SearchResult
 from onnx_gate.diagnose.localize.origins import Origins
 from onnx_gate.diagnose.values import distance
 from onnx_gate.graph.run_graph import run_until
-from onnx_gate.graph.run_node import Value
+from onnx_gate.graph.session import Value
 from onnx_gate.report.model.diagnosis import NodeError
 
 MOST = 200

@@ -48,7 +48,7 @@ from onnx_gate.diagnose.localize.matching import Matching, Scope, bare_name, in_
 from onnx_gate.diagnose.trace.trace import TracedValue
 from onnx_gate.diagnose.values import agree, is_distinctive, kind_of
 from onnx_gate.graph.graph import Graph, Node
-from onnx_gate.graph.run_node import Value
+from onnx_gate.graph.session import Value
 from onnx_gate.runtimes.base import Array
 
 # Operators that move values about: never the characteristic one of a lowering.

@@ -20,7 +20,8 @@ from onnx_gate.diagnose.values import agree, distance
 from onnx_gate.errors import GateError
 from onnx_gate.graph.graph import Node
 from onnx_gate.graph.run_graph import run_until
-from onnx_gate.graph.run_node import Runner, Value
+from onnx_gate.graph.run_node import Runner
+from onnx_gate.graph.session import Value
 from onnx_gate.runtimes.base import Array, Refusal, first_line, open_session
 
 _FLOATING = (

@@ -13,7 +13,7 @@ from onnx_gate.diagnose.reduced.walk import RESTORING, Walk
 from onnx_gate.diagnose.trace.trace import INPUT, Trace, TracedValue
 from onnx_gate.graph.graph import Graph
 from onnx_gate.graph.run_graph import run_until
-from onnx_gate.graph.run_node import Value
+from onnx_gate.graph.session import Value
 from onnx_gate.runtimes.base import Array
 
 # A value of the graph is one of PyTorch's where the noise between them has at most half the signal's

@@ -10,7 +10,8 @@ import numpy as np
 from onnx_gate.diagnose.trace.trace import Trace, TracedValue
 from onnx_gate.diagnose.values import kind_of
 from onnx_gate.graph.graph import Graph, Node
-from onnx_gate.graph.run_node import Runner, Value
+from onnx_gate.graph.run_node import Runner
+from onnx_gate.graph.session import Value
 from onnx_gate.runtimes.base import Array
 
 RESTORING = ("QuantizeLinear", "DequantizeLinear")

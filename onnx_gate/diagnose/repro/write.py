@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-import onnx.inliner
 import onnxruntime as ort
 import torch
 from onnx import numpy_helper
@@ -32,7 +31,8 @@ from onnx_gate.diagnose.repro.replay import (
 )
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.graph.extract import between, cut, open_ends, weight_bytes
-from onnx_gate.graph.graph import Constants, Graph, Node, read_graph
+from onnx_gate.graph.graph import Node, as_it_is, read_graph
+from onnx_gate.graph.walk import inlined
 from onnx_gate.report.model.diagnosis import GraphNode
 from onnx_gate.runtimes.base import Array, contiguous, first_line
 
@@ -59,22 +59,6 @@ class _Part:
     outputs: Mapping[str, Array]
     what: str
     whole: bool = False
-
-
-def write_repro(
-    subject: Subject,
-    node: GraphNode | None,
-    inputs: Mapping[str, Array] | None,
-    expected: Mapping[str, Array] | None,
-    max_bytes: int = MAX_BYTES,
-    *,
-    plain_agrees: bool | None = None,
-    seconds: float = SECONDS,
-) -> Path | None:
-    """Do as ``make_repro`` does, without the reason."""
-    return make_repro(
-        subject, node, inputs, expected, max_bytes, plain_agrees=plain_agrees, seconds=seconds
-    ).path
 
 
 def make_repro(
@@ -105,7 +89,7 @@ class _Writer:
     def __init__(self, subject: Subject, max_bytes: int, bench: Bench) -> None:
         self._subject, self._max, self._bench = subject, max_bytes, bench
         self._source = subject.exported.proto
-        self._graph = _as_it_is(self._source, subject.exported.path)
+        self._graph = as_it_is(self._source, subject.exported.path)
         self._feeds = subject.feeds()
         self._large = False
         self._trouble = ""
@@ -120,7 +104,7 @@ class _Writer:
         known = {*self._graph.producer, *self._graph.inputs}
         wanted = {*inputs, *expected, *((node.output,) if node and node.output else ())}
         if self._source.functions and not wanted <= known:
-            self._source = onnx.inliner.inline_local_functions(self._source)
+            self._source = inlined(self._source)
             self._graph = read_graph(self._source, self._subject.exported.path)
         for part in self._candidates(node, inputs, expected, plain_agrees):
             path = self._try(part)
@@ -306,11 +290,6 @@ Replay it in this folder, or with any runner of ONNX backend tests:
 
 Versions: {versions}
 """
-
-
-def _as_it_is(proto: onnx.ModelProto, path: Path) -> Graph:
-    constants = Constants(proto.graph.initializer, path.parent)
-    return Graph(proto.graph, constants, proto.opset_import, proto.ir_version)
 
 
 def _write(folder: Path, model: onnx.ModelProto, part: _Part) -> None:

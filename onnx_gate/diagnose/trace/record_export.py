@@ -21,7 +21,8 @@ from onnx_gate.diagnose.trace.record_program import join_program
 from onnx_gate.diagnose.trace.trace import Trace
 from onnx_gate.diagnose.values import Store, distance
 from onnx_gate.graph.graph import Graph, read_graph
-from onnx_gate.graph.run_node import Runner, Value
+from onnx_gate.graph.run_node import Runner
+from onnx_gate.graph.session import Value
 from onnx_gate.report.model.diagnosis import Source
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import to_tensor

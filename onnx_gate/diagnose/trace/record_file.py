@@ -14,7 +14,7 @@ from onnx_gate.graph.graph import read_graph
 from onnx_gate.graph.run_node import Runner
 from onnx_gate.report.model.diagnosis import Source
 from onnx_gate.runtimes.file_module import PLAIN, FileModule
-from onnx_gate.verify.onnx_file import read_graph as read_proto
+from onnx_gate.verify.onnx_file import read_model
 from onnx_gate.verify.source_lines import of_node, own_source
 
 
@@ -30,7 +30,7 @@ class _Lines:
 
 def record_file(subject: Subject, module: FileModule, trace: Trace, store: Store) -> None:
     """Run the file node by node on the case's inputs and add every value to ``trace``."""
-    graph = read_graph(read_proto(module.path, module.path.name), module.path)
+    graph = read_graph(read_model(module.path, module.path.name), module.path)
     runner = Runner(graph, PLAIN, subject.folder, subject.threads)
     feeds = module.feeds([subject.arrays[name] for name in module.inputs])
     sources = {

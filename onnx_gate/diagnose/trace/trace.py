@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from onnx_gate.diagnose.values import agree, distance, is_distinctive, kind_of, samples
-from onnx_gate.graph.run_node import Value
+from onnx_gate.graph.session import Value
 from onnx_gate.numerics.precision import eps_of
 from onnx_gate.report.model.diagnosis import Source
 from onnx_gate.runtimes.base import Array

@@ -24,7 +24,7 @@ from onnx_gate.verify.export.errors import export_error
 from onnx_gate.verify.export.exported import Exported, conditions_of, join_names, ranges_of
 from onnx_gate.verify.export.scripts import as_script, converted, has_script, refused
 from onnx_gate.verify.export.specialising import Stacks, specialising
-from onnx_gate.verify.onnx_file import read_graph
+from onnx_gate.verify.onnx_file import read_model
 
 # Above this the weights go beside the graph, which halves the memory that a session takes to load.
 EXTERNAL_DATA_BYTES = 256 * 2**20
@@ -52,12 +52,12 @@ def _export(
     exporter = spec.export.exporter
     if spec.onnx is not None:
         path = workspace / spec.onnx
-        return Exported(path, "file", read_graph(path, spec.onnx))
+        return Exported(path, "file", read_model(path, spec.onnx))
     folder.mkdir(parents=True, exist_ok=True)
     check_room(folder, eager.module)
     if spec.export.command is not None:
         path = run_command(spec, workspace, folder)
-        return Exported(path, COMMAND, read_graph(path, spec.export.file or path.name))
+        return Exported(path, COMMAND, read_model(path, spec.export.file or path.name))
     path = folder / "model.onnx"
     seed_everything(spec.seed)
     tensors = {name: to_tensor(array) for name, array in example.items()}
@@ -105,7 +105,7 @@ def _dynamo(
         if has_script(eager.module):
             return _script_by_dynamo(spec, eager, tensors, path)
         raise export_error(error, spec, stacks) from error
-    proto = read_graph(path, path.name)
+    proto = read_model(path, path.name)
     exported_program = program.exported_program
     user_inputs = list(exported_program.graph_signature.user_inputs) if exported_program else []
     graph_inputs = [value.name for value in proto.graph.input]
@@ -148,7 +148,7 @@ def _script_by_dynamo(
         _save(program, spec, eager, path)
     except Exception as error:
         raise codes.OG207.error(refused(error)) from error
-    proto = read_graph(path, path.name)
+    proto = read_model(path, path.name)
     return Exported(path, "dynamo", proto, spec.export.opset, outputs=outputs)
 
 
@@ -195,7 +195,7 @@ def _torchscript(
         raise export_error(error, spec) from error
     outputs = tuple(name for name, _ in returned)
     return Exported(
-        path, "torchscript", read_graph(path, path.name), spec.export.opset, outputs=outputs
+        path, "torchscript", read_model(path, path.name), spec.export.opset, outputs=outputs
     )
 
 
@@ -244,7 +244,7 @@ def _custom(
         raise codes.OG207.error(
             f"{where}: {spec.export.exporter} returned without writing {path.name}",
         )
-    return Exported(path, spec.export.exporter, read_graph(path, path.name), spec.export.opset)
+    return Exported(path, spec.export.exporter, read_model(path, path.name), spec.export.opset)
 
 
 def _output_names(spec: ModelSpec, eager: Eager) -> list[str] | None:

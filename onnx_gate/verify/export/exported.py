@@ -12,6 +12,8 @@ from typing import Any
 import onnx
 import torch
 
+from onnx_gate.graph.constants import external_files
+from onnx_gate.graph.walk import opset_of
 from onnx_gate.manifest import InputSpec, ModelSpec
 from onnx_gate.manifest.dimensions import is_computed
 from onnx_gate.report.model import ExportInfo
@@ -59,9 +61,7 @@ class Exported:
     @property
     def opset(self) -> int:
         """Return the version of ONNX's own operator set that the file imports."""
-        return max(
-            (o.version for o in self.proto.opset_import if o.domain in ("", "ai.onnx")), default=0
-        )
+        return opset_of(self.proto)
 
     def info(self) -> ExportInfo:
         """Return what the report says of the file."""
@@ -143,9 +143,5 @@ def _range_of(size: Any, constraints: Mapping[Any, Any]) -> tuple[int, int | Non
 
 def _size(path: Path, proto: onnx.ModelProto) -> int:
     """Return the bytes of the file and of the external data that it names."""
-    files = {path}
-    for tensor in proto.graph.initializer:
-        for entry in tensor.external_data:
-            if entry.key == "location":
-                files.add(path.parent / entry.value)
+    files = {path, *external_files(proto, path.parent)}
     return sum(file.stat().st_size for file in files if file.exists())

@@ -12,7 +12,7 @@ from onnx_gate.findings.finding import Finding
 from onnx_gate.report.io import write_text
 from onnx_gate.verify.context import EXPORT_NOTES
 from onnx_gate.verify.export.exported import Exported
-from onnx_gate.verify.onnx_file import read_graph
+from onnx_gate.verify.onnx_file import read_model
 
 
 class Notes(BaseModel):
@@ -55,7 +55,7 @@ def load_export(folder: Path) -> tuple[Exported, tuple[Finding, ...]] | None:
     try:
         notes = Notes.model_validate_json((folder / EXPORT_NOTES).read_bytes())
         path = folder / Path(notes.file).name
-        proto = read_graph(path, path.name)
+        proto = read_model(path, path.name)
     except (OSError, ValidationError, GateError):
         return None
     exported = Exported(

@@ -13,30 +13,20 @@ from onnx.helper import tensor_dtype_to_np_dtype
 
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
+from onnx_gate.graph.graph import RANDOM
+from onnx_gate.graph.walk import all_nodes, constants
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.runtimes.base import first_line
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.inputs.draw import numpy_dtype
 from onnx_gate.verify.inspect.checker import check_file
 from onnx_gate.verify.inspect.lowering import deleted_constants, float64_inside, log_of_sigmoid
-from onnx_gate.verify.inspect.nodes import all_nodes, constants
 from onnx_gate.verify.inspect.opsets import changed_between, introduced_after
 from onnx_gate.verify.inspect.reduced import Reduced
 from onnx_gate.verify.inspect.sizes import inspect_sizes
 from onnx_gate.verify.source_lines import at, finding_at, of_node, workspace_of
 
 _SMALL_BYTES = 1024
-
-_RANDOM = frozenset(
-    {
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
-        "Multinomial",
-        "Bernoulli",
-    }
-)
 
 
 def inspect_graph(
@@ -183,7 +173,7 @@ def _nodes(proto: onnx.ModelProto, root: Path | None) -> Iterator[Finding]:
     known = constants(proto)
     for node in all_nodes(proto):
         code, text = codes.OG113, ""
-        if node.op_type in _RANDOM:
+        if node.op_type in RANDOM:
             code = codes.OG114
             text = (
                 "the graph draws random numbers ({}): every run gives another result, and none of "

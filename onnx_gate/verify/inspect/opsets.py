@@ -18,11 +18,6 @@ def _versions() -> Mapping[str, tuple[int, ...]]:
     return {name: tuple(sorted(versions)) for name, versions in since.items()}
 
 
-def newest() -> int:
-    """Return the newest opset that this version of onnx knows."""
-    return int(onnx.defs.onnx_opset_version())
-
-
 def first_opset(op_type: str) -> int | None:
     """Return the opset that introduced an operator, ``None`` where ONNX has no such operator."""
     versions = _versions().get(op_type)

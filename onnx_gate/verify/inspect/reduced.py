@@ -14,10 +14,10 @@ import onnx
 import torch
 from onnx import TensorProto
 
+from onnx_gate.graph.walk import all_nodes, constants
 from onnx_gate.report.model.diagnosis import ReducedHow
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.file_module import FileModule
-from onnx_gate.verify.inspect.nodes import all_nodes, constants
 
 # Operators of ONNX and of ONNX Runtime that compute with the scale of the values they get.
 _DYNAMIC = frozenset(

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 from onnx import TensorProto, numpy_helper
-from onnx.helper import np_dtype_to_tensor_dtype
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import RuntimeContextError
 
+from onnx_gate.graph.run_node import model_of, type_of
+from onnx_gate.graph.session import PlainSession
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.reference.torch_operators import TORCH_OPERATORS
 
@@ -52,7 +52,7 @@ class Evaluator:
         proto = onnx.load(str(path))
         self._wide = wide
         self._opsets, self._ir_version = proto.opset_import, proto.ir_version
-        self._sessions: dict[Any, ort.InferenceSession] = {}
+        self._sessions: dict[Any, PlainSession] = {}
         self._after: After | None = None
         self._ends = 0.0
         self._evaluator = _Evaluator(
@@ -99,48 +99,26 @@ class Evaluator:
     def _by_runtime(self, node: onnx.NodeProto, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """Run one node in ONNX Runtime, in float32 where everything else is float64."""
         arrays = {
-            f"input_{number}": array.astype(np.float32)
-            if self._wide and array.dtype == np.float64
-            else np.ascontiguousarray(array)
-            for number, array in enumerate(inputs)
+            name: array.astype(np.float32) if self._wide and array.dtype == np.float64 else array
+            for name, array in zip(node.input, inputs, strict=False)
             if array is not None
         }
         key = (id(node), tuple((name, array.dtype) for name, array in arrays.items()))
         if key not in self._sessions:
-            self._sessions[key] = self._open(node, len(inputs), arrays)
-        made = iter(self._sessions[key].run(None, arrays))
+            self._sessions[key] = self._open(node, arrays)
+        made = iter(self._sessions[key].run(arrays))
         outputs = [next(made) if name else None for name in node.output]
         return tuple(
             each.astype(np.float64) if self._wide and each is not None and is_narrow(each) else each
             for each in outputs
         )
 
-    def _open(
-        self, node: onnx.NodeProto, count: int, arrays: Mapping[str, Array]
-    ) -> ort.InferenceSession:
+    def _open(self, node: onnx.NodeProto, arrays: Mapping[str, Array]) -> PlainSession:
         one = onnx.NodeProto()
         one.CopyFrom(node)
-        names = [f"input_{number}" for number in range(count)]
-        one.input[:] = [name if name in arrays else "" for name in names]
-        graph = onnx.helper.make_graph(
-            [one],
-            "one",
-            [
-                onnx.helper.make_tensor_value_info(name, np_dtype_to_tensor_dtype(a.dtype), None)
-                for name, a in arrays.items()
-            ],
-            [onnx.helper.make_empty_tensor_value_info(name) for name in node.output if name],
-        )
-        model = onnx.helper.make_model(
-            graph, opset_imports=self._opsets, ir_version=self._ir_version
-        )
-        options = ort.SessionOptions()
-        options.log_severity_level = 4
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        return ort.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        one.input[:] = [name if name in arrays else "" for name in node.input]
+        types = {name: type_of(array) for name, array in arrays.items()}
+        return PlainSession(model_of(one, types, self._opsets, self._ir_version))
 
 
 class _Unknown:

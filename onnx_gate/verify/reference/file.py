@@ -14,12 +14,13 @@ from onnx.helper import tensor_dtype_to_np_dtype
 
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
+from onnx_gate.graph.constants import stored_bytes
 from onnx_gate.manifest import DTYPES, FilesSuite, GeneratorSuite, InputSpec, ModelSpec, shapes
 from onnx_gate.manifest.sizes import default_sizes
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.file_module import FileModule
 from onnx_gate.runtimes.torch_eager import to_tensor
-from onnx_gate.verify.onnx_file import read_graph
+from onnx_gate.verify.onnx_file import read_model
 from onnx_gate.verify.reference.evaluate import Evaluator, Step
 from onnx_gate.verify.reference.exact import EXACT_ONNX
 from onnx_gate.verify.reference.perturb import MovedRounding
@@ -43,7 +44,7 @@ def with_file_inputs(spec: ModelSpec, workspace: Path) -> ModelSpec:
     """
     if spec.reference is None or spec.inputs:
         return spec
-    inputs = dict(_inputs_of(read_graph(workspace / spec.reference, spec.reference), spec))
+    inputs = dict(_inputs_of(read_model(workspace / spec.reference, spec.reference), spec))
     used = {dim for each in inputs.values() for dim in each.shape if isinstance(dim, str)}
     usual = default_sizes(inputs)
     return replace(
@@ -105,7 +106,7 @@ def open_file(spec: ModelSpec, workspace: Path) -> FileModule:
     """Load the reference file; raises ``GateError`` (OG130) where it cannot stand for a model."""
     assert spec.reference is not None
     path = workspace / spec.reference
-    proto = read_graph(path, spec.reference)
+    proto = read_model(path, spec.reference)
     wanted = [value.name for value in _graph_inputs(proto)]
     names = list(spec.inputs)
     if set(wanted) == set(names):
@@ -181,13 +182,7 @@ def _evaluate(
 def _evaluator(path: Path, wide: bool) -> Evaluator | None:
     try:
         proto = onnx.load(str(path), load_external_data=False)
-        external = sum(
-            int(entry.value)
-            for tensor in proto.graph.initializer
-            for entry in tensor.external_data
-            if entry.key == "length"
-        )
-        if proto.ByteSize() + external > EVALUATOR_BYTES:
+        if stored_bytes(proto) > EVALUATOR_BYTES:
             return None
         return Evaluator(path, wide=wide)
     except Exception:  # an operator that the evaluator does not know
