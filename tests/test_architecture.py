@@ -44,6 +44,7 @@ def test_the_floors_hold() -> None:
         ("numerics/compare.py", "from onnx_gate import errors", "numerics"),
         ("numerics/compare.py", "from onnx_gate.verify import judge", "floors"),
         ("runtimes/base.py", "import onnx_gate_engines.web.service", "beside"),
+        ("runtimes/base.py", "from onnx_gate.runtimes import isolated", "runtimes"),
         ("../engines/onnx_gate_engines/ncnn.py", "import onnx_gate_engines.litert", "engines"),
         (
             "../engines/onnx_gate_engines/web/wire.py",
@@ -66,7 +67,8 @@ def test_one_forbidden_import_is_enough(
     assert "Contracts: 0 kept, 1 broken." in done.stdout
     name = module.removeprefix("../engines/").removesuffix(".py").replace("/", ".")
     prefix = "" if module.startswith("../") else "onnx_gate."
-    assert f"{prefix}{name} -> " in done.stdout
+    # Of a circle it is said which import to remove, by the names that the siblings have.
+    assert ("-> .base (" if contract == "runtimes" else f"{prefix}{name} -> ") in done.stdout
 
 
 def test_test_files_are_imported_by_nobody() -> None:

@@ -49,7 +49,8 @@ from onnx_gate.manifest import ExportSpec, InputSpec, ModelSpec, RuntimeSpec, lo
 from onnx_gate.numerics.compare import compare
 from onnx_gate.report.model import Check
 from onnx_gate.report.model.diagnosis import GraphNode
-from onnx_gate.runtimes.base import Array, open_session
+from onnx_gate.runtimes.base import Array
+from onnx_gate.runtimes.open import open_session
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.export.export import export

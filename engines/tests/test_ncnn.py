@@ -13,7 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import RuntimeSpec
-from onnx_gate.runtimes.base import Array, Refusal, Session, open_session
+from onnx_gate.runtimes.base import Array, Refusal, Session
+from onnx_gate.runtimes.open import open_session
 
 FLOAT = TensorProto.FLOAT
 

@@ -146,7 +146,7 @@ class Bench:
 
 def _unpacked(runtime: RuntimeSpec) -> RuntimeSpec:
     """Return a runtime that leaves weights as they lie in the file, where it can."""
-    if runtime.name != "onnxruntime" or runtime.provider not in (None, "cpu"):
+    if not runtime.engine.plain or runtime.processor != "cpu":
         return runtime
     return replace(runtime, session_options={_PACKING_OFF: "1", **runtime.session_options})
 

@@ -18,7 +18,8 @@ from onnx_gate.diagnose.subject import Subject
 from onnx_gate.errors import GateError
 from onnx_gate.findings.codes import code_of
 from onnx_gate.manifest import RuntimeSpec
-from onnx_gate.runtimes.base import Array, Refusal, first_line, open_session
+from onnx_gate.runtimes.base import Array, Refusal, first_line
+from onnx_gate.runtimes.open import open_session
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.determinism import call_once, second_difference
 from onnx_gate.verify.inputs.example import examples
@@ -36,8 +37,6 @@ EXPORT = 40.0
 SHORTEST = 0.5
 # Models with more weights than this are too much for the reference evaluator.
 EVALUATOR_BYTES = 256 * 2**20
-
-PLAIN = RuntimeSpec("onnxruntime", optimization="off")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnx_gate.deadline import Deadline
-from onnx_gate.diagnose.bench import PLAIN
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.values import Store, agree, distance, kind_of, output_error
 from onnx_gate.graph.graph import Graph, read_graph
@@ -60,7 +59,7 @@ class Divergence:
 
         ONNX Runtime takes alone whatever node it takes in a graph; a converter need not.
         """
-        return self.subject.runtime.name != PLAIN.name and not self.subject.check.refused
+        return not self.subject.runtime.engine.plain and not self.subject.check.refused
 
     @property
     def exporters(self) -> tuple[str, ...]:
@@ -108,11 +107,9 @@ def _other_dtype(actual: Value, expected: Array) -> bool:
 
 
 def _plain(subject: Subject) -> RuntimeSpec:
-    """Return the runtime that diverged, ONNX Runtime with optimisations off."""
-    runtime = subject.runtime
-    if runtime.name == "onnxruntime":
-        return dataclasses.replace(runtime, optimization="off", session_options={})
-    return runtime
+    """Return the runtime that diverged, with optimisations off where it has such a level."""
+    plain = subject.runtime.plain()
+    return dataclasses.replace(plain, session_options={}) if plain else subject.runtime
 
 
 def _is_traced(subject: Subject) -> bool:

@@ -25,8 +25,8 @@ from onnx_gate.manifest import ModelSpec
 from onnx_gate.manifest.paths import is_program
 from onnx_gate.report.io import to_message
 from onnx_gate.report.model import ModelError, ModelResult
-from onnx_gate.runtimes.base import find_runtime
 from onnx_gate.runtimes.isolated import keep_scratch_in
+from onnx_gate.runtimes.open import find_runtime
 from onnx_gate.text import last_lines, plain
 from onnx_gate.verify.checkpoint_files import checkpoint_files
 from onnx_gate.verify.context import Context

@@ -16,8 +16,9 @@ from onnx_gate.errors import GateError
 from onnx_gate.graph.graph import Graph, Node
 from onnx_gate.graph.session import PlainSession, Value
 from onnx_gate.manifest import RuntimeSpec
-from onnx_gate.runtimes.base import Refusal, open_session
+from onnx_gate.runtimes.base import Refusal
 from onnx_gate.runtimes.onnxruntime import provider_name
+from onnx_gate.runtimes.open import open_session
 
 Call = Callable[[Mapping[str, Value]], Sequence[Value]]
 
@@ -50,7 +51,7 @@ class Runner:
         feeds = {name: self.value(name, values) for name in node.inputs if not self._embeds(name)}
         if any(value is None for value in feeds.values()) or not _is_safe(node, self, values):
             return dict.fromkeys(node.outputs)
-        shaped = self._runtime.name != "onnxruntime"
+        shaped = not self._runtime.engine.open_shapes
         key = (node.index, tuple((name, _type_key(value, shaped)) for name, value in feeds.items()))
         try:
             if key not in self._sessions:
@@ -74,7 +75,7 @@ class Runner:
         constants = self.graph.constants
         if name not in constants:
             return False
-        if self._runtime.name != "onnxruntime":
+        if not self._runtime.engine.open_shapes:
             # Not every engine takes weights that are no constants.
             return True
         array = constants.array(name)
@@ -82,7 +83,7 @@ class Runner:
 
     def _open(self, node: Node, feeds: Mapping[str, Value]) -> Call:
         stored = [name for name in node.inputs if name not in feeds]
-        other = self._runtime.name != "onnxruntime"
+        other = not self._runtime.engine.open_shapes
         types = {n: type_of(v, shaped=other) for n, v in feeds.items()}
         model = node_model(self.graph, node, types, stored)
         if other:

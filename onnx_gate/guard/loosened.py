@@ -106,7 +106,7 @@ def _nearest(runtime: RuntimeSpec, others: Iterable[RuntimeSpec]) -> RuntimeSpec
 
 
 def _lesser(base: RuntimeSpec, head: RuntimeSpec) -> str:
-    if _provider(base) != _provider(head):
+    if base.processor != head.processor:
         return "another provider"
     if base.device != head.device:
         return "another device"
@@ -120,16 +120,11 @@ def _lesser(base: RuntimeSpec, head: RuntimeSpec) -> str:
 
 
 def _processor(runtime: RuntimeSpec) -> tuple[str, str | None]:
-    return _provider(runtime), runtime.device
-
-
-def _provider(runtime: RuntimeSpec) -> str:
-    default = "cpu" if runtime.name == "onnxruntime" else ""
-    return (runtime.provider or default).removesuffix("ExecutionProvider").lower()
+    return runtime.processor, runtime.device
 
 
 def _on_cpu(runtimes: Iterable[RuntimeSpec]) -> list[RuntimeSpec]:
-    return [each for each in runtimes if each.name == "onnxruntime" and _provider(each) == "cpu"]
+    return [each for each in runtimes if each.engine.plain and each.processor == "cpu"]
 
 
 def _also_off(runtimes: Iterable[RuntimeSpec]) -> bool:

@@ -1,24 +1,51 @@
-"""What is known of an engine without loading it: which keys its entries may have."""
+"""What is known of an engine without loading it: which keys its entries may have, what it can do."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-ENGINES: Mapping[str, tuple[str, ...]] = {
-    "onnxruntime": ("provider", "optimization", "provider_options", "session_options", "strict"),
-    "reference": (),
-    "openvino": ("device", "options"),
-    "opencv": ("options",),
-    "litert": ("options",),
-    "mnn": ("options",),
-    "ncnn": ("options",),
-    "web": ("provider", "optimization", "provider_options", "session_options", "options", "strict"),
+
+@dataclass(frozen=True)
+class Engine:
+    """``keys`` are those of an entry beside ``name`` and ``tolerance``, ``None`` where any is read.
+
+    ``provider`` is the one that runs where none is named. ``plain``: it runs a file node by node as
+    it is written where its optimizations are off. ``open_shapes``: it takes inputs whose shapes the
+    file leaves open, and weights that are inputs.
+    """
+
+    keys: tuple[str, ...] | None = None
+    provider: str = ""
+    plain: bool = False
+    open_shapes: bool = False
+
+    def takes(self, key: str) -> bool:
+        """Return whether it reads a key of its entries."""
+        return self.keys is None or key in self.keys
+
+
+_OF_SESSIONS = ("provider", "optimization", "provider_options", "session_options")
+
+ENGINES: Mapping[str, Engine] = {
+    "onnxruntime": Engine((*_OF_SESSIONS, "strict"), "cpu", plain=True, open_shapes=True),
+    "reference": Engine(()),
+    "openvino": Engine(("device", "options")),
+    "opencv": Engine(("options",)),
+    "litert": Engine(("options",)),
+    "mnn": Engine(("options",)),
+    "ncnn": Engine(("options",)),
+    "web": Engine((*_OF_SESSIONS, "options", "strict"), "webgpu"),
 }
-"""The keys of an entry of each engine, beside ``name`` and ``tolerance``."""
+_PLUGIN = Engine()
+
+
+def engine(name: str) -> Engine:
+    """Return what is known of an engine, of another package's nothing."""
+    return ENGINES.get(name, _PLUGIN)
 
 
 def unheeded(name: str, given: Iterable[str]) -> tuple[str, ...]:
-    """Return the keys of an entry that its engine does not read; a plug-in may read any."""
-    if name not in ENGINES:
-        return ()
-    return tuple(key for key in given if key not in ("name", "tolerance", *ENGINES[name]))
+    """Return the keys of an entry that its engine does not read."""
+    known = ("name", "tolerance")
+    return tuple(key for key in given if key not in known and not engine(name).takes(key))

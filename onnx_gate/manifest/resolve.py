@@ -9,7 +9,7 @@ from typing import Any
 
 from onnx_gate.manifest import nesting, paths, shapes, spec, steps
 from onnx_gate.manifest.dimensions import names_of
-from onnx_gate.manifest.engines import ENGINES, unheeded
+from onnx_gate.manifest.engines import ENGINES, engine, unheeded
 from onnx_gate.manifest.entries import CacheEntry, RuntimeEntry
 from onnx_gate.manifest.exports import OF_EXPORTER, ExportEntry
 from onnx_gate.manifest.inputs import (
@@ -324,7 +324,7 @@ class Resolver:
 
     def _heeded(self, path: Keys, entry: RuntimeEntry) -> None:
         for key in unheeded(entry.name, sorted(entry.model_fields_set)):
-            takes = ", ".join(("tolerance", *ENGINES[entry.name]))
+            takes = ", ".join(("tolerance", *(engine(entry.name).keys or ())))
             self._tell(
                 (*path, key),
                 f"the runtime {quote(entry.name)} does not heed {quote(key)}; it takes {takes}",

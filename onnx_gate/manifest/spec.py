@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
+
+from onnx_gate.manifest.engines import Engine, engine
 
 DTYPES = (
     "float16",
@@ -186,6 +188,21 @@ class RuntimeSpec:
     device: str | None = None
     strict: bool | None = None
     tolerance: Tolerance | None = None
+
+    @property
+    def engine(self) -> Engine:
+        """What its engine can do."""
+        return engine(self.name)
+
+    @property
+    def processor(self) -> str:
+        """The provider that runs it, as the manifest spells it, nothing where engines have none."""
+        given = self.provider or self.engine.provider
+        return given.removesuffix("ExecutionProvider").lower()
+
+    def plain(self) -> RuntimeSpec | None:
+        """Return it running the file as it is written; ``None`` where that cannot be told apart."""
+        return replace(self, optimization="off") if self.engine.plain else None
 
     @property
     def label(self) -> str:

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from onnx_gate.manifest import RuntimeSpec
-from onnx_gate.runtimes.base import Array, Session, open_session
+from onnx_gate.runtimes.base import Array, Session
+from onnx_gate.runtimes.open import open_session
 from onnx_gate.runtimes.tensors import to_array, to_tensor
 
 PLAIN = RuntimeSpec("onnxruntime", optimization="off")

@@ -10,8 +10,9 @@ import traceback
 from typing import Any
 
 from onnx_gate.errors import GateError
-from onnx_gate.runtimes.base import Refusal, Session, find_runtime, first_line
+from onnx_gate.runtimes.base import Refusal, Session, first_line
 from onnx_gate.runtimes.isolated import receive, send
+from onnx_gate.runtimes.open import find_runtime
 
 _PR_SET_PDEATHSIG = 1
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,8 @@ from onnx_gate.findings.codes import code_of
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.report.model import ModelError, RuntimeResult
-from onnx_gate.runtimes.base import Array, Refusal, Session, open_session
+from onnx_gate.runtimes.base import Array, Refusal, Session
+from onnx_gate.runtimes.open import open_session
 from onnx_gate.verify.inputs.draw import numpy_dtype
 from onnx_gate.verify.stopwatch import Clock
 
@@ -149,8 +149,6 @@ def rounded(feeds: Mapping[str, Array], names: Container[str], half: str) -> dic
 
 
 def without_optimisations(runtimes: Iterable[RuntimeSpec]) -> RuntimeSpec | None:
-    """Return ONNX Runtime without optimisations where the manifest leaves the level open."""
-    plain = [r for r in runtimes if r.name == "onnxruntime" and r.provider in (None, "cpu")]
-    if not plain or any(r.optimization is not None for r in plain):
-        return None
-    return replace(plain[0], optimization="off")
+    """Return the runtime without optimisations where the manifest leaves the level open."""
+    here = [r for r in runtimes if r.engine.plain and r.processor == "cpu"]
+    return here[0].plain() if here and all(r.optimization is None for r in here) else None

@@ -19,7 +19,8 @@ from onnx import TensorProto, helper
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes import isolated
-from onnx_gate.runtimes.base import Refusal, Session, find_runtime, open_session, package
+from onnx_gate.runtimes.base import Refusal, Session, package
+from onnx_gate.runtimes.open import find_runtime, open_session
 
 ENGINES = {"openvino": "openvino", "opencv": "cv2", "mnn": "MNN", "litert": "ai_edge_litert"}
 HOST = "onnx_gate.runtimes.host"

@@ -9,7 +9,7 @@ import pytest
 
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import RuntimeSpec
-from onnx_gate.runtimes.base import open_session
+from onnx_gate.runtimes.open import open_session
 from onnx_gate.runtimes.providers import elsewhere, settings, shortened
 from tests.support import onnx_files
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from onnx_gate.diagnose.bench import PLAIN, Answer
+from onnx_gate.diagnose.bench import Answer
 from onnx_gate.diagnose.blame.agreement import Agreement, Measured
 from onnx_gate.diagnose.blame.captures import (
     export_again,
@@ -29,6 +29,7 @@ from onnx_gate.diagnose.subject import Subject
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.report.model.diagnosis import Evidence, Experiment, Pictures
 from onnx_gate.runtimes.base import first_line
+from onnx_gate.runtimes.file_module import PLAIN
 
 SECONDS = 60.0
 
@@ -147,11 +148,11 @@ class _Search(Chain):
             # The optimised graph is as good as PyTorch is; that it is another one is the evidence.
             self._ill_conditioned(final)
         runtime, arrays = self.subject.runtime, self.subject.arrays
-        if runtime.name != "onnxruntime":
+        if not runtime.engine.plain:
             default = self.bench.runtime(replace(PLAIN, optimization="all"), arrays)
             self.ask("optimised", f"{_ORT}, optimisations on", default)
             return BlameResult("kernel", "optimised", note=f"{_ORT} runs the same graph rightly")
-        if runtime.provider not in (None, "cpu"):
+        if runtime.processor != "cpu":
             cpu = replace(runtime, provider=None, provider_options={})
             answer = self.bench.runtime(cpu, arrays)
             if self.ask("other provider", cpu.label, answer).agrees:

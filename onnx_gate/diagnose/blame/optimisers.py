@@ -12,7 +12,7 @@ from onnx_gate.diagnose.bench import RUN, Answer, Bench
 from onnx_gate.diagnose.blame.agreement import Measured
 from onnx_gate.manifest import OPTIMIZATIONS, Optimization, RuntimeSpec
 from onnx_gate.report.model.diagnosis import Evidence, Experiment
-from onnx_gate.runtimes.base import open_session
+from onnx_gate.runtimes.open import open_session
 
 LEVELS = OPTIMIZATIONS[1:]
 

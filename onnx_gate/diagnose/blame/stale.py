@@ -11,13 +11,14 @@ import onnx
 import torch
 from onnx import numpy_helper
 
-from onnx_gate.diagnose.bench import PLAIN, Answer, Fresh
+from onnx_gate.diagnose.bench import Answer, Fresh
 from onnx_gate.diagnose.blame.captures import export_again
 from onnx_gate.diagnose.blame.chain import Chain, Tracing
 from onnx_gate.diagnose.blame.result import BlameResult
 from onnx_gate.graph.walk import opset_of
 from onnx_gate.report.model.diagnosis import Evidence
 from onnx_gate.runtimes.base import Array, first_line
+from onnx_gate.runtimes.file_module import PLAIN
 
 # Larger models are compared by their graphs alone.
 WEIGHT_BYTES = 2 * 2**30

@@ -9,7 +9,6 @@ import numpy as np
 import onnx
 
 from onnx_gate.deadline import Deadline, OutOfTime
-from onnx_gate.diagnose.bench import PLAIN
 from onnx_gate.diagnose.divergence import Divergence, find_divergence
 from onnx_gate.diagnose.localize.by_name import first_effective, search_by_name
 from onnx_gate.diagnose.localize.by_value import search_by_value
@@ -75,7 +74,7 @@ def localize(subject: Subject, seconds: float = 120.0) -> Located:
 
 def has_own_kernels(runtime: RuntimeSpec) -> bool:
     """Return whether a runtime is another one than ONNX Runtime's kernels for the CPU."""
-    return runtime.name != PLAIN.name or runtime.provider not in (None, "cpu")
+    return not runtime.engine.plain or runtime.processor != "cpu"
 
 
 def _tapped(divergence: Divergence, located: Located) -> Located:

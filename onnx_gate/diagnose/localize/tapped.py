@@ -13,7 +13,6 @@ import numpy as np
 import onnx
 import onnx.shape_inference
 
-from onnx_gate.diagnose.bench import PLAIN
 from onnx_gate.diagnose.divergence import Divergence
 from onnx_gate.diagnose.localize.by_name import MOST, SHARE
 from onnx_gate.diagnose.values import agree, distance
@@ -22,7 +21,9 @@ from onnx_gate.graph.graph import Node
 from onnx_gate.graph.run_graph import run_until
 from onnx_gate.graph.run_node import Runner
 from onnx_gate.graph.session import Value
-from onnx_gate.runtimes.base import Array, Refusal, first_line, open_session
+from onnx_gate.runtimes.base import Array, Refusal, first_line
+from onnx_gate.runtimes.file_module import PLAIN
+from onnx_gate.runtimes.open import open_session
 
 _FLOATING = (
     onnx.TensorProto.FLOAT,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from onnx_gate.diagnose.bench import PLAIN, Bench
+from onnx_gate.diagnose.bench import Bench
 from onnx_gate.diagnose.reduced.join import snr
 from onnx_gate.diagnose.reduced.layers import weigh_layers
 from onnx_gate.diagnose.subject import Subject
@@ -24,6 +24,7 @@ from onnx_gate.report.model.diagnosis import (
 )
 from onnx_gate.report.story.precision import decibels, layer_name
 from onnx_gate.runtimes.base import Refusal
+from onnx_gate.runtimes.file_module import PLAIN
 
 # Layers that the report lists, the costliest first.
 MOST = 50

@@ -41,14 +41,15 @@ import numpy as np
 import onnx
 
 from onnx_gate.deadline import Deadline
-from onnx_gate.diagnose.bench import PLAIN
 from onnx_gate.diagnose.blame.kernels import SUSPECT
 from onnx_gate.graph.extract import between, cut, open_ends
 from onnx_gate.graph.graph import Graph, Node
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.numerics.precision import eps_of
 from onnx_gate.numerics.scaled import scale_error
-from onnx_gate.runtimes.base import Array, open_session
+from onnx_gate.runtimes.base import Array
+from onnx_gate.runtimes.file_module import PLAIN
+from onnx_gate.runtimes.open import open_session
 from onnx_gate.verify.judge.judgement import is_floating
 
 # Parts of up to this many nodes are tried without each of their nodes: of more, the repro's limit of

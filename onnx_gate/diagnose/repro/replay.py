@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,10 @@ from onnx_gate.findings.codes import code_of
 from onnx_gate.manifest import Optimization, RuntimeSpec
 from onnx_gate.numerics.compare import compare, scaled_error
 from onnx_gate.numerics.precision import eps_of
-from onnx_gate.runtimes.base import Array, Refusal, Session, first_line, open_session
+from onnx_gate.runtimes.base import Array, Refusal, Session, first_line
+from onnx_gate.runtimes.open import open_session
 from onnx_gate.verify.judge.noise import FLOOR
 
-ONNXRUNTIME = "onnxruntime"
 MODEL = "model.onnx"
 DATA_SET = "test_data_set_"
 # One file of a data set; a model may be as large as it likes.
@@ -108,7 +108,7 @@ def replay(
 
 def replay_arguments(spec: RuntimeSpec) -> tuple[str, ...]:
     """Return the arguments of ``onnx-gate replay`` that mean this runtime."""
-    given = spec.session_options if spec.name == ONNXRUNTIME else spec.options
+    given = spec.options if spec.engine.takes("options") else spec.session_options
     named = {
         "runtime": spec.name,
         "optimization": spec.optimization,
@@ -127,15 +127,11 @@ def runtime_of(
     options: Sequence[str],
 ) -> RuntimeSpec:
     """Return the runtime that arguments mean; raises ``UserError`` for options without a value."""
-    own = name == ONNXRUNTIME
-    return RuntimeSpec(
-        name,
-        provider=provider,
-        optimization=optimization,
-        device=device,
-        session_options=parse_options(options) if own else {},
-        options={} if own else parse_options(options),
-    )
+    given = parse_options(options)
+    spec = RuntimeSpec(name, provider=provider, optimization=optimization, device=device)
+    if spec.engine.takes("options"):
+        return replace(spec, options=given)
+    return replace(spec, session_options=given)
 
 
 def read_folder(folder: Path) -> tuple[Path, onnx.ModelProto, tuple[DataSet, ...]]:

@@ -13,7 +13,8 @@ from onnx_gate.findings import codes
 from onnx_gate.findings.codes import Code
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec, RuntimeSpec
-from onnx_gate.runtimes.base import first_line, open_session
+from onnx_gate.runtimes.base import first_line
+from onnx_gate.runtimes.open import open_session
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.inspect.opsets import first_opset
 

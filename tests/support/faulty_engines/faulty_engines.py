@@ -16,7 +16,8 @@ import onnx
 
 from onnx_gate.findings import codes
 from onnx_gate.manifest import RuntimeSpec
-from onnx_gate.runtimes.base import Session, find_runtime
+from onnx_gate.runtimes.base import Session
+from onnx_gate.runtimes.open import find_runtime
 
 
 class _Faulty:
