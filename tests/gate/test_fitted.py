@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnx_gate.findings import codes
-from onnx_gate.report.fitted import fitted
 from onnx_gate.report.io import to_json
+from onnx_gate.report.join.fitted import fitted
 from onnx_gate.report.join.verdict import VERDICTS
 from onnx_gate.report.model import ModelResult, Report
 from tests.support.profiles import tries
