@@ -25,6 +25,14 @@ _CLOSE_SECONDS = 3.0
 # The descriptors that Chromium reads commands from and answers to.
 _FROM_PIPE, _TO_PIPE = 3, 4
 
+# Nothing but this machine's own address is reached: no other has a name, TCP to any other goes to a
+# proxy that is not there, and WebRTC, which asks neither, has no UDP around the proxy.
+ALONE = (
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+    "--proxy-server=http://127.0.0.1:9",
+    "--proxy-bypass-list=<-loopback>;127.0.0.1",
+    "--webrtc-ip-handling-policy=disable_non_proxied_udp",
+)
 _FLAGS = (
     "--headless=new",
     "--remote-debugging-pipe",
@@ -46,9 +54,7 @@ _FLAGS = (
     "--disable-background-timer-throttling",
     "--disable-backgrounding-occluded-windows",
     "--disable-renderer-backgrounding",
-    # Nothing but this machine has an address.
-    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-    "--no-proxy-server",
+    *ALONE,
 )
 # WebGPU on the processor: the same numbers on every machine.
 WEBGPU_FLAGS = (
