@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import torch
 import yaml
@@ -72,7 +73,16 @@ def write_manifest(folder: Path, chosen: Sequence[tuple[str, Pair]]) -> None:
             if module is not None:
                 path = folder / "files" / f"{pair.name}-{side}.onnx"
                 export(module().eval(), pair, path)
+                if pair.edit and side == "faulty":
+                    edited = onnx.load(path)
+                    pair.edit(edited)
+                    onnx.save(edited, path)
                 entry["onnx"] = f"files/{path.name}"
+            if pair.reference:
+                path = folder / "files" / f"{pair.name}-reference.onnx"
+                export(pair.model().eval(), pair, path)
+                entry["reference"] = f"files/{path.name}"
+                del entry["model"]
             manifest["models"][f"{pair.name}-{side}"] = entry
     # Through JSON: a value that two pairs share is written out, not as an anchor.
     text = yaml.safe_dump(json.loads(json.dumps(manifest)), sort_keys=False)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
+import onnx
 import torch
 from torch import nn
 
@@ -27,7 +28,8 @@ class Pair:
     ``faulty`` builds the module that is exported as the faulty file, by default the model with
     ``wrong=True``; ``twin`` that of the correct one, by default nobody's: the gate exports the
     model itself. ``gate_exports_fault`` is where the gate's own export is the wrong one.
-    ``witness`` draws inputs that show the fault, where arbitrary ones do not.
+    ``edit`` makes the faulty file of the correct one, in place. ``witness`` draws inputs that show
+    the fault, where arbitrary ones do not.
     """
 
     name: str
@@ -45,10 +47,14 @@ class Pair:
     expect: Expectation = "refused"
     witness: Witness | None = None
     example: Mapping[str, int] = field(default_factory=dict)
+    edit: Callable[[onnx.ModelProto], None] | None = None
+    reference: bool = False  # no PyTorch: both files are held against an export of the model
     missed: str = ""  # why the faulty one passes as yet
 
     def faulty_module(self) -> nn.Module:
         """The module that the faulty file is an export of."""
+        if self.edit:
+            return self.model().eval()
         return (self.faulty or (lambda: self.model(wrong=True)))().eval()
 
 
