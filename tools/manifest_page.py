@@ -10,8 +10,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from onnx_gate.manifest import BUILT_IN_SUITES, EDGE_KINDS, RandomSuite
 from onnx_gate.manifest.jsonschema import json_schema
-from onnx_gate.manifest.spec import BUILT_IN_SUITES, EDGE_KINDS, RandomSuite
 
 SMALLEST = """\
 version: 1
@@ -223,21 +223,21 @@ EDGE_MEANINGS = {
 
 _ORDER = (
     "ModelEntry",
-    "InputEntry",
+    "InputSpec",
     "CacheEntry",
-    "RandomEntry",
-    "EdgesEntry",
-    "FilesEntry",
-    "GeneratorEntry",
-    "OutputEntry",
-    "ToleranceEntry",
-    "TopKEntry",
-    "RuntimeEntry",
-    "WeightsEntry",
-    "ExportEntry",
-    "ExportOptionsEntry",
-    "StepsEntry",
-    "WaiverEntry",
+    "RandomSuite",
+    "EdgesSuite",
+    "FilesSuite",
+    "GeneratorSuite",
+    "Output",
+    "Tolerance",
+    "TopK",
+    "RuntimeSpec",
+    "WeightsSpec",
+    "ExportSpec",
+    "ExportOptions",
+    "StepsSpec",
+    "Waiver",
 )
 
 

@@ -27,9 +27,16 @@ from onnx_gate.audit.separate import (
 from onnx_gate.audit.trial import Bench, Trial
 from onnx_gate.deadline import Deadline
 from onnx_gate.errors import GateError
-from onnx_gate.manifest import BUILT_IN_SUITES, DEFAULT_SIZES, ModelSpec
+from onnx_gate.manifest import (
+    BUILT_IN_SUITES,
+    DEFAULT_SIZES,
+    DEFAULT_SUITES,
+    EdgesSuite,
+    ModelSpec,
+    RandomSuite,
+)
 from onnx_gate.manifest.change import Change, changed, suite_of, tolerance_data
-from onnx_gate.manifest.spec import DEFAULT_AUTO, DEFAULT_SUITES, EdgesSuite, RandomSuite
+from onnx_gate.manifest.spec import DEFAULT_AUTO
 from onnx_gate.report.model import Check
 from onnx_gate.report.model.audit import Unseen
 from onnx_gate.verify.asked import Asked

@@ -9,7 +9,8 @@ from dataclasses import replace
 from onnx_gate.errors import UserError
 from onnx_gate.gate.shards import part
 from onnx_gate.manifest import ModelSpec, RuntimeSpec
-from onnx_gate.manifest.resolve import BUILT_IN_RUNTIMES, registered
+from onnx_gate.manifest.lookup import registered
+from onnx_gate.manifest.resolve import BUILT_IN_RUNTIMES
 from onnx_gate.report.model import Shard
 from onnx_gate.text import did_you_mean, quote
 

@@ -26,7 +26,7 @@ from onnx_gate.manifest import source
 from onnx_gate.manifest.find import NAMES, find_manifest
 from onnx_gate.manifest.load import load
 from onnx_gate.manifest.paths import is_program
-from onnx_gate.manifest.readers import read_name
+from onnx_gate.manifest.values.names import read_name
 from onnx_gate.text import plain
 from onnx_gate.workers.pool import run_tasks
 from onnx_gate.workers.task import Task

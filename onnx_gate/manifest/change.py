@@ -20,17 +20,11 @@ import yaml
 from onnx_gate.errors import UserError
 from onnx_gate.manifest.load import load_bytes
 from onnx_gate.manifest.problems import ManifestError
-from onnx_gate.manifest.spec import (
-    DEFAULT_SUITES,
-    EdgesSuite,
-    InputSpec,
-    ModelSpec,
-    RandomSuite,
-    RuntimeSpec,
-    Suite,
-    Tolerance,
-    TopK,
-)
+from onnx_gate.manifest.spec import ModelSpec
+from onnx_gate.manifest.values.inputs import InputSpec
+from onnx_gate.manifest.values.runtimes import RuntimeSpec
+from onnx_gate.manifest.values.suites import DEFAULT_SUITES, EdgesSuite, RandomSuite, Suite
+from onnx_gate.manifest.values.tolerances import Tolerance, TopK
 from onnx_gate.text import quote
 
 _PLAIN = re.compile(r"[A-Za-z_][\w-]*")

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from onnx_gate.manifest.dimensions import is_computed, names_of, size_of, value_of
-from onnx_gate.manifest.entries import CacheEntry, InputEntry
 from onnx_gate.manifest.nesting import cache_names
-from onnx_gate.manifest.spec import InputSpec
+from onnx_gate.manifest.values.inputs import CacheEntry, InputSpec
 from onnx_gate.text import did_you_mean, quote
 
 
-def expanded(entries: Mapping[str, InputEntry | CacheEntry]) -> dict[str, InputSpec]:
+def expanded(entries: Mapping[str, InputSpec | CacheEntry]) -> dict[str, InputSpec]:
     """Return every tensor of the inputs, those of a cache by dotted names."""
     inputs: dict[str, InputSpec] = {}
     for name, entry in entries.items():
-        if isinstance(entry, InputEntry):
-            named = entry.range is not None and any(isinstance(end, str) for end in entry.range)
-            ends = {"bounds" if named else "range": entry.range}
-            inputs[name] = InputSpec(entry.dtype, entry.shape, **ends)  # type: ignore[arg-type]
+        if isinstance(entry, InputSpec):
+            inputs[name] = entry
             continue
         for leaf, of_encoder in cache_names(name, entry.cache, entry.layers):
             shape = entry.encoder_shape if of_encoder and entry.encoder_shape else entry.shape
@@ -26,7 +23,7 @@ def expanded(entries: Mapping[str, InputEntry | CacheEntry]) -> dict[str, InputS
     return inputs
 
 
-def twice(entries: Mapping[str, InputEntry | CacheEntry]) -> Iterator[tuple[str, str]]:
+def twice(entries: Mapping[str, InputSpec | CacheEntry]) -> Iterator[tuple[str, str]]:
     """Yield inputs that are named although a cache has them."""
     for name, entry in entries.items():
         if isinstance(entry, CacheEntry):

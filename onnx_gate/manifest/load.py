@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from onnx_gate.manifest import source as yaml_source
+from onnx_gate.manifest.lookup import Lookup
 from onnx_gate.manifest.problems import Location, ManifestError, Mistake, Problem, dotted
 from onnx_gate.manifest.resolve import Resolver
 from onnx_gate.manifest.spec import Manifest
@@ -53,9 +54,9 @@ def load_bytes(
     mistakes = list(source.mistakes)
     mistakes += [(source.location(each), each) for each in checked.mistakes]
     if checked.file is not None:
-        resolver = Resolver(checked, source, path.parent if on_disk else None, files=files)
-        models = resolver.resolve(checked.file)
-        mistakes += [(source.location(each), each) for each in resolver.mistakes]
+        lookup = Lookup(checked, source, path.parent if on_disk else None, files=files)
+        models = Resolver(lookup).resolve(checked.file)
+        mistakes += [(source.location(each), each) for each in lookup.mistakes]
         if not mistakes:
             digest = hashlib.sha256(content).hexdigest()
             return Manifest(path, digest, checked.file.requirements, models)

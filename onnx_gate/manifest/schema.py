@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from pydantic import (
+    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -20,21 +21,33 @@ from pydantic import (
     model_validator,
 )
 
-from onnx_gate.manifest import fields
-from onnx_gate.manifest.entries import Input, Runtime, StepsEntry, WaiverEntry, Weights
-from onnx_gate.manifest.entry import Entry
-from onnx_gate.manifest.exports import ExportEntry
 from onnx_gate.manifest.paths import is_program
 from onnx_gate.manifest.problems import describe, missing
-from onnx_gate.manifest.readers import mistake, read_model, unique
-from onnx_gate.manifest.spec import BUILT_IN_SUITES
-from onnx_gate.manifest.suites import Suite, SuiteChoice
-from onnx_gate.manifest.tolerance_entries import (
-    OutputChoice,
-    OutputEntry,
-    ToleranceChoice,
-    ToleranceEntry,
+from onnx_gate.manifest.values.amounts import Duration, Flag, Memory, Seed
+from onnx_gate.manifest.values.base import Maybe, Null, mistake, unique
+from onnx_gate.manifest.values.exports import Export
+from onnx_gate.manifest.values.inputs import Input, Sizes
+from onnx_gate.manifest.values.names import (
+    Identifier,
+    Name,
+    OnnxPath,
+    Program,
+    Reference,
+    RelativePath,
+    TensorName,
+    read_model,
 )
+from onnx_gate.manifest.values.runtimes import Runtime
+from onnx_gate.manifest.values.steps import Steps
+from onnx_gate.manifest.values.suites import BUILT_IN_SUITES, SuiteChoice, WrittenSuite
+from onnx_gate.manifest.values.tolerances import (
+    Output,
+    OutputChoice,
+    ToleranceChoice,
+    WrittenTolerance,
+)
+from onnx_gate.manifest.values.waivers import WaiverChoice
+from onnx_gate.manifest.values.weights import Weights
 from onnx_gate.text import quote
 
 
@@ -49,90 +62,101 @@ def _outputs(value: Any) -> Any:
     return dict.fromkeys(value)
 
 
-_OutputNames = Annotated[tuple[fields.TensorName, ...], Field(min_length=1)]
-_OutputTolerances = Annotated[
-    dict[fields.TensorName, fields.Name | OutputEntry | fields.Null], Field(min_length=1)
-]
+_OutputNames = Annotated[tuple[TensorName, ...], Field(min_length=1)]
+_OutputTolerances = Annotated[dict[TensorName, Name | Output | Null], Field(min_length=1)]
 Outputs = Annotated[
-    dict[fields.TensorName, OutputChoice | None],
+    dict[TensorName, OutputChoice | None],
     Field(min_length=1),
     BeforeValidator(_outputs, json_schema_input_type=_OutputNames | _OutputTolerances),
 ]
-Dims = dict[fields.Identifier, fields.Sizes]
+Dims = dict[Identifier, Sizes]
 
 
-class Settings(Entry):
+class _Mapping(BaseModel):
+    """Validation notes in its context which mapping was read as what."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _note(cls, value: Any, info: ValidationInfo) -> Any:
+        if info.context is not None:
+            info.context[id(value)] = cls
+        return value
+
+
+class Settings(_Mapping):
     """What a model may say of itself, and ``defaults`` of all models."""
 
-    args: fields.Maybe[tuple[Any, ...]] = Field(
+    args: Maybe[tuple[Any, ...]] = Field(
         default=None,
         description="Positional arguments of the class or the factory.",
         json_schema_extra={"default": []},
     )
-    kwargs: fields.Maybe[dict[fields.Identifier, Any]] = Field(
+    kwargs: Maybe[dict[Identifier, Any]] = Field(
         default=None,
         description="Keyword arguments of the class or the factory.",
         json_schema_extra={"default": {}},
     )
-    call: fields.Maybe[dict[fields.Identifier, Any]] = Field(
+    call: Maybe[dict[Identifier, Any]] = Field(
         default=None,
         description="Arguments of `forward` that are no tensors and the same in every call, such as "
         "`{use_cache: false}`.",
         json_schema_extra={"default": {}},
     )
-    outputs: fields.Maybe[Outputs] = Field(
+    outputs: Maybe[Outputs] = Field(
         default=None,
         description="The names of the outputs, in order; or each name with a tolerance of its own "
         "(a name, a mapping, or nothing for the model's). Of a model whose outputs have names, some "
         "of them are enough; a name stands for all that is below it (`present`).",
         json_schema_extra={"$comment": "default: the exporter's names"},
     )
-    export: fields.Maybe[ExportEntry] = Field(
+    export: Maybe[Export] = Field(
         default=None, description="How the ONNX file is made; not together with `onnx`."
     )
-    dims: fields.Maybe[Dims] = Field(
+    dims: Maybe[Dims] = Field(
         default=None,
         description="The tested sizes of dynamic dimensions, over those of the whole manifest.",
         json_schema_extra={"default": {}},
     )
-    runtimes: fields.Maybe[Annotated[tuple[Runtime, ...], Field(min_length=1)]] = Field(
+    runtimes: Maybe[Annotated[tuple[Runtime, ...], Field(min_length=1)]] = Field(
         default=None,
         description="The engines to verify.",
         json_schema_extra={"default": ["onnxruntime"]},
     )
-    suites: fields.Maybe[Annotated[tuple[SuiteChoice, ...], Field(min_length=1)]] = Field(
+    suites: Maybe[Annotated[tuple[SuiteChoice, ...], Field(min_length=1)]] = Field(
         default=None,
         description="The names of input suites (those under `suites`, and the built-in "
         f"{', '.join(f'`{name}`' for name in BUILT_IN_SUITES)}), or suites written here, which are "
         "called by their kind.",
         json_schema_extra={"$comment": "default: chosen by the gate"},
     )
-    tolerance: fields.Maybe[ToleranceChoice] = Field(
+    tolerance: Maybe[ToleranceChoice] = Field(
         default=None,
         description="The name of a tolerance, or one written here.",
         json_schema_extra={"default": {"auto": 10}},
     )
-    timeout: fields.Maybe[fields.Duration] = Field(
+    timeout: Maybe[Duration] = Field(
         default=None,
         description="How long verifying the model may take.",
         json_schema_extra={"default": "10m"},
     )
-    memory: fields.Maybe[fields.Memory] = Field(
+    memory: Maybe[Memory] = Field(
         default=None,
         description="How much memory verifying the model may take.",
         json_schema_extra={"$comment": "default: no limit"},
     )
-    seed: fields.Maybe[fields.Seed] = Field(
+    seed: Maybe[Seed] = Field(
         default=None,
         description="The seed that is set before the model is built.",
         json_schema_extra={"default": 0},
     )
-    required: fields.Maybe[fields.Flag] = Field(
+    required: Maybe[Flag] = Field(
         default=None,
         description="`false`: reported, never fails the check.",
         json_schema_extra={"default": True},
     )
-    waivers: fields.Maybe[tuple[WaiverEntry, ...]] = Field(
+    waivers: Maybe[tuple[WaiverChoice, ...]] = Field(
         default=None,
         description="Known divergences, each with a reason and an end.",
         json_schema_extra={"default": []},
@@ -146,7 +170,7 @@ class Settings(Entry):
         return value
 
 
-_Inputs = dict[fields.TensorName, Input]
+_Inputs = dict[TensorName, Input]
 _ABSENT: Any = object()
 
 
@@ -185,13 +209,13 @@ class ModelEntry(Settings):
         },
     )
 
-    reference: fields.Maybe[fields.OnnxPath] = Field(
+    reference: Maybe[OnnxPath] = Field(
         default=None,
         description="Instead of `model`: an ONNX file that the one called `onnx` is held against, "
         "such as the one that it was quantised, optimised or converted from.",
     )
     model: Annotated[
-        str | None, PlainValidator(_model, json_schema_input_type=fields.Reference | fields.Program)
+        str | None, PlainValidator(_model, json_schema_input_type=Reference | Program)
     ] = Field(
         default_factory=lambda: _ABSENT,
         validate_default=True,
@@ -200,7 +224,7 @@ class ModelEntry(Settings):
         json_schema_extra={"$comment": "default: **required**, or `reference`"},
     )
     inputs: Annotated[
-        dict[fields.TensorName, Input] | None,
+        dict[TensorName, Input] | None,
         WrapValidator(_inputs, json_schema_input_type=_Inputs),
     ] = Field(
         default_factory=lambda: _ABSENT,
@@ -210,15 +234,15 @@ class ModelEntry(Settings):
         "none. With `reference` they may be left out: then they are the file's.",
         json_schema_extra={"$comment": "default: **required** with `model`"},
     )
-    weights: fields.Maybe[Weights] = Field(
+    weights: Maybe[Weights] = Field(
         default=None,
         description="A checkpoint to load: a path, or a mapping.",
     )
-    onnx: fields.Maybe[fields.OnnxPath] = Field(
+    onnx: Maybe[OnnxPath] = Field(
         default=None,
         description="A committed ONNX file: verified as it is, nothing is exported.",
     )
-    steps: fields.Maybe[StepsEntry] = Field(
+    steps: Maybe[Steps] = Field(
         default=None,
         description="Calls in a row, in which outputs come back as inputs: caches of decoders, hidden "
         "states of streaming networks.",
@@ -259,7 +283,7 @@ def _version(value: Any) -> int:
     return 1
 
 
-class ManifestFile(Entry):
+class ManifestFile(_Mapping):
     """The manifest of onnx-gate: models, and what each must hold to."""
 
     model_config = ConfigDict(title="onnx-gate manifest")
@@ -267,26 +291,26 @@ class ManifestFile(Entry):
     version: Annotated[int, PlainValidator(_version), WithJsonSchema({"const": 1})] = Field(
         description="The version of the manifest's form: 1."
     )
-    requirements: fields.Maybe[fields.RelativePath] = Field(
+    requirements: Maybe[RelativePath] = Field(
         default=None,
         description="A requirements file that the action installs before any model is built.",
     )
-    dims: fields.Maybe[Dims] = Field(
+    dims: Maybe[Dims] = Field(
         default=None,
         description="The sizes at which dynamic dimensions are tested, for all models. One that is "
         "named nowhere is tested at 1, 2 and 7, or at sizes of images, frames or audio where it is "
         "one of theirs.",
         json_schema_extra={"default": {}},
     )
-    suites: fields.Maybe[dict[fields.Name, Suite]] = Field(
+    suites: Maybe[dict[Name, WrittenSuite]] = Field(
         default=None, description="Named input suites.", json_schema_extra={"default": {}}
     )
-    tolerances: fields.Maybe[dict[fields.Name, ToleranceEntry]] = Field(
+    tolerances: Maybe[dict[Name, WrittenTolerance]] = Field(
         default=None, description="Named tolerances.", json_schema_extra={"default": {}}
     )
-    defaults: fields.Maybe[DefaultsEntry] = Field(
+    defaults: Maybe[DefaultsEntry] = Field(
         default=None, description="Settings of every model that does not set them itself."
     )
-    models: Annotated[dict[fields.Name, ModelEntry], Field(min_length=1)] = Field(
+    models: Annotated[dict[Name, ModelEntry], Field(min_length=1)] = Field(
         description="The models, by name."
     )

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from onnx_gate.manifest.dimensions import is_computed, names_of
-from onnx_gate.manifest.spec import DEFAULT_SIZES, InputSpec
+from onnx_gate.manifest.spec import DEFAULT_SIZES
+from onnx_gate.manifest.values.inputs import InputSpec
 
 Role = Literal["batch", "count", "positions", "frames", "pixels", "samples"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from onnx_gate.manifest.entries import StepsEntry
 from onnx_gate.manifest.nesting import above, below
 from onnx_gate.manifest.problems import Keys
-from onnx_gate.manifest.shapes import INTEGER_BOUNDS
-from onnx_gate.manifest.spec import InputSpec
+from onnx_gate.manifest.values.inputs import InputSpec
+from onnx_gate.manifest.values.shapes import INTEGER_BOUNDS
+from onnx_gate.manifest.values.steps import StepsSpec
 from onnx_gate.text import did_you_mean, quote
 
 
@@ -17,10 +17,10 @@ def wholes(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(whole for name in names for whole in reversed(above(name))))
 
 
-def mistakes(entry: StepsEntry, inputs: Mapping[str, InputSpec]) -> Iterator[tuple[Keys, str]]:
+def mistakes(spec: StepsSpec, inputs: Mapping[str, InputSpec]) -> Iterator[tuple[Keys, str]]:
     """Yield where in ``steps``, and what, is wrong with the inputs that it names."""
     taken: dict[str, str] = {}
-    for section, names in (("carry", entry.carry), ("feed", entry.feed)):
+    for section, names in (("carry", spec.carry), ("feed", spec.feed)):
         for name in names:
             own = below(name, inputs)
             if not own:
@@ -33,7 +33,7 @@ def mistakes(entry: StepsEntry, inputs: Mapping[str, InputSpec]) -> Iterator[tup
                     f"{quote(name)} holds what {quote(twice)} holds too; name it once",
                 )
             taken |= dict.fromkeys(own, name)
-    for name, feed in entry.feed.items():
+    for name, feed in spec.feed.items():
         dtypes = {inputs[each].dtype for each in below(name, inputs)}
         if feed.argmax and not dtypes <= INTEGER_BOUNDS.keys():
             listed = ", ".join(sorted(dtypes))

@@ -9,13 +9,13 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from onnx_gate.manifest.entries import CacheEntry, InputEntry
-from onnx_gate.manifest.entry import Entry
-from onnx_gate.manifest.exports import BESIDE_OPTIONS, ExportOptionsEntry
 from onnx_gate.manifest.problems import Keys, Mistake, describe, missing
 from onnx_gate.manifest.schema import ManifestFile
 from onnx_gate.manifest.source import Source
-from onnx_gate.manifest.suites import BUILT_IN_KINDS
+from onnx_gate.manifest.values.base import keys_of
+from onnx_gate.manifest.values.exports import BESIDE_OPTIONS, ExportOptions
+from onnx_gate.manifest.values.inputs import CacheEntry, InputSpec
+from onnx_gate.manifest.values.suites import BUILT_IN_KINDS
 from onnx_gate.pages import page
 from onnx_gate.text import did_you_mean, quote
 
@@ -32,6 +32,7 @@ _EXPECTED = {
     "mapping_type": "a mapping",
     "model_type": "a mapping",
     "model_attributes_type": "a mapping",
+    "dataclass_type": "a mapping",
 }
 _LIMITS = {
     "greater_than_equal": ("at least", "ge"),
@@ -40,7 +41,7 @@ _LIMITS = {
     "less_than": ("less than", "lt"),
 }
 # A mapping is read as one kind of entry by the key that tells it, which may be misspelled.
-_ALSO: Mapping[type[Entry], Mapping[str, Any]] = {InputEntry: CacheEntry.model_fields}
+_ALSO: Mapping[type, type] = {InputSpec: CacheEntry}
 _OPTIONS = ("options", "provider_options", "session_options")
 
 
@@ -66,7 +67,7 @@ def validate(source: Source) -> Checked:
         what = f"expected a mapping with 'version' and 'models', found {describe(data)}"
         return Checked(None, frozenset(), (Mistake((), f"{what}; see {page('manifest.md')}"),))
     while () not in damaged:
-        read_as: dict[int, type[Entry]] = {}
+        read_as: dict[int, type] = {}
         try:
             file = ManifestFile.model_validate(data, context=read_as)
         except ValidationError as error:
@@ -91,31 +92,32 @@ def _echo(detail: ErrorDetails) -> bool:
 
 
 def _mistakes(
-    details: list[ErrorDetails], source: Source, read_as: Mapping[int, type[Entry]]
+    details: list[ErrorDetails], source: Source, read_as: Mapping[int, type]
 ) -> list[Mistake]:
     ordered = sorted(details, key=lambda detail: source.location(Mistake(detail["loc"], "")))
     return [_mistake(detail, source, read_as) for detail in ordered[: MAX_MISTAKES + 1]]
 
 
-def _mistake(detail: ErrorDetails, source: Source, read_as: Mapping[int, type[Entry]]) -> Mistake:
+def _mistake(detail: ErrorDetails, source: Source, read_as: Mapping[int, type]) -> Mistake:
     loc = detail["loc"]
     kind = detail["type"]
     known = source.known(loc)
     if kind == "missing":
         return Mistake(known, missing(str(loc[-1])))
-    if kind == "extra_forbidden":
+    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
         entry = read_as.get(id(_at(source.data, loc[:-1])))
         return Mistake(loc, _unknown_key(loc, entry), at_key=True)
     return Mistake(known, sentence(detail), at_key=loc != known and loc[-1] == "[key]")
 
 
-def _unknown_key(loc: Keys, entry: type[Entry] | None) -> str:
+def _unknown_key(loc: Keys, entry: type | None) -> str:
     key = str(loc[-1])
     if loc == ("defaults", key) and key in ("model", "reference", "inputs", "weights", "onnx"):
         return f"{quote(key)} belongs to each model; move it there"
-    if entry is ExportOptionsEntry and key in BESIDE_OPTIONS:
+    if entry is ExportOptions and key in BESIDE_OPTIONS:
         return f"{quote(key)} is no option here: {BESIDE_OPTIONS[key]}"
-    known = {**entry.model_fields, **_ALSO.get(entry, {})} if entry else {}
+    kinds = (entry, _ALSO.get(entry)) if entry else ()
+    known = [key for kind in kinds if kind for key in keys_of(kind)]
     if key in BUILT_IN_KINDS and len(loc) == 3:
         return f"{quote(key)} is another kind of suite; write two suites"
     return f"unknown key {quote(key)}{did_you_mean(key, known)}"

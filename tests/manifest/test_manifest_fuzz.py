@@ -12,7 +12,8 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from onnx_gate.manifest import DTYPES, Manifest, ManifestError, load, shapes, source
+from onnx_gate.manifest import DTYPES, Manifest, ManifestError, load, source
+from onnx_gate.manifest.values import shapes
 from tests.support.profiles import tries
 from tools import manifest_page
 

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from onnx_gate.manifest import ManifestError, Problem, load, resolve, validate
+from onnx_gate.manifest import ManifestError, Problem, load, lookup, validate
 from onnx_gate.pages import page
 
 Complaints = Callable[[str | bytes], list[str]]
@@ -50,7 +50,7 @@ def test_many_problems_are_cut(complaints: Complaints) -> None:
     ("module", "text"),
     [
         (validate, "".join(f"key{index}: 1\n" for index in range(3000))),
-        (resolve, "defaults:\n  suites:\n" + "".join(f"    - s{index}\n" for index in range(3000))),
+        (lookup, "defaults:\n  suites:\n" + "".join(f"    - s{index}\n" for index in range(3000))),
     ],
     ids=["keys", "suites"],
 )

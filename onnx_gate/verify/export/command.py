@@ -18,8 +18,8 @@ from pathlib import Path
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.manifest import ModelSpec
-from onnx_gate.manifest.exports import OUTPUT
 from onnx_gate.manifest.paths import is_inside
+from onnx_gate.manifest.values.exports import OUTPUT
 from onnx_gate.text import plain
 
 # Of the script's output, as much is shown where it fails.

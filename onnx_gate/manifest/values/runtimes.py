@@ -1,0 +1,189 @@
+"""The engines that run the ONNX model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema
+
+from onnx_gate.manifest.engines import Engine, engine
+from onnx_gate.manifest.problems import describe
+from onnx_gate.manifest.values.base import Maybe, choice, mistake, note, text_schema
+from onnx_gate.manifest.values.names import Name, read_identifier
+from onnx_gate.manifest.values.shapes import NAME
+from onnx_gate.manifest.values.tolerances import ToleranceChoice
+from onnx_gate.text import did_you_mean, quote
+
+Optimization = Literal["off", "basic", "extended", "all"]
+OPTIMIZATIONS: tuple[Optimization, ...] = get_args(Optimization)
+"""ONNX Runtime's levels, each with all that those before it do."""
+
+# What is also said for an execution provider: spelling is no guide to these.
+_PROVIDERS_MEANT = {
+    "gpu": "cuda",
+    "nvidia": "cuda",
+    "trt": "tensorrt",
+    "amd": "migraphx",
+    "directml": "dml",
+    "apple": "coreml",
+    "metal": "coreml",
+    "mps": "coreml",
+    "intel": "openvino",
+}
+
+
+def _read_provider(value: Any) -> Any:
+    """An execution provider, as ONNX Runtime calls it."""
+    text = read_identifier(value)
+    meant = _PROVIDERS_MEANT.get(text.lower())
+    if meant is not None:
+        raise mistake(
+            f"no execution provider is called {quote(text)}; did you mean {quote(meant)}?"
+        )
+    return text
+
+
+def _read_optimization(value: Any) -> Any:
+    """One of the levels; YAML 1.1 reads ``off`` as false."""
+    if value is False:
+        return "off"
+    if not isinstance(value, str) or value not in OPTIMIZATIONS:
+        likeness = did_you_mean(value, OPTIMIZATIONS) if isinstance(value, str) else ""
+        raise mistake(
+            f"unknown optimization level {quote(value)}{likeness or '; write off or all'}"
+        )
+    return value
+
+
+def _read_option(value: Any) -> str:
+    """An option of ONNX Runtime, which takes text only."""
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    if isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, str):
+        return value
+    raise mistake(f"expected text or a number, found {describe(value)}")
+
+
+_Provider = Annotated[str, PlainValidator(_read_provider), text_schema("name", pattern=f"^{NAME}$")]
+_Level = Annotated[Optimization, PlainValidator(_read_optimization), choice(OPTIMIZATIONS)]
+_Option = Annotated[
+    str,
+    PlainValidator(_read_option),
+    WithJsonSchema({"type": ["string", "number", "boolean"], "title": "text"}),
+]
+_OF_THE_ENGINE = {"$comment": "default: the engine's own"}
+
+
+@dataclass(frozen=True)
+class RuntimeSpec:
+    """An engine to run the ONNX model with. The name alone is the short form."""
+
+    __pydantic_config__ = ConfigDict(title="Runtime", extra="forbid")
+
+    name: Annotated[
+        Name,
+        Field(
+            description="`onnxruntime`, `reference` (the evaluator of the onnx package), or an engine "
+            "that a package registers."
+        ),
+    ]
+    provider: Annotated[
+        Maybe[_Provider],
+        Field(
+            description="The execution provider, such as `cpu`, `cuda` or `tensorrt`.",
+            json_schema_extra=_OF_THE_ENGINE,
+        ),
+    ] = None
+    optimization: Annotated[
+        Maybe[_Level],
+        Field(description="The level of graph optimisations.", json_schema_extra=_OF_THE_ENGINE),
+    ] = None
+    provider_options: Annotated[
+        Mapping[str, _Option],
+        Field(description="Options of the execution provider.", json_schema_extra={"default": {}}),
+    ] = field(default_factory=dict)
+    session_options: Annotated[
+        Mapping[str, _Option],
+        Field(
+            description="Configuration entries of the session.", json_schema_extra={"default": {}}
+        ),
+    ] = field(default_factory=dict)
+    options: Annotated[
+        Mapping[str, Any],
+        Field(description="What another engine takes.", json_schema_extra={"default": {}}),
+    ] = field(default_factory=dict)
+    device: Annotated[
+        Maybe[Name],
+        Field(
+            description="The device, as the engine calls it: `CPU`, `GPU.1`.",
+            json_schema_extra=_OF_THE_ENGINE,
+        ),
+    ] = None
+    strict: Annotated[
+        Maybe[bool],
+        Field(
+            description="Whether a node that the provider leaves to another one is an error; where it "
+            "is not, the report says which nodes those are.",
+            json_schema_extra=_OF_THE_ENGINE,
+        ),
+    ] = None
+    tolerance: Annotated[
+        Maybe[ToleranceChoice],
+        Field(
+            description="What holds on this runtime in place of the model's `tolerance`. An output's "
+            "own goes first.",
+            json_schema_extra={"$comment": "default: the model's"},
+        ),
+    ] = None
+
+    @property
+    def engine(self) -> Engine:
+        """What its engine can do."""
+        return engine(self.name)
+
+    @property
+    def processor(self) -> str:
+        """The provider that runs it, as the manifest spells it, nothing where engines have none."""
+        given = self.provider or self.engine.provider
+        return given.removesuffix("ExecutionProvider").lower()
+
+    def plain(self) -> RuntimeSpec | None:
+        """Return it running the file as it is written; ``None`` where that cannot be told apart."""
+        return replace(self, optimization="off") if self.engine.plain else None
+
+    @property
+    def label(self) -> str:
+        """The runtime's name in reports: ``onnxruntime:cpu:off``, ``openvino:GPU``.
+
+        Options follow in brackets, so that two entries that differ have different labels.
+        """
+        label = self.name
+        if self.provider or self.optimization:
+            label += f":{self.provider or 'cpu'}"
+        if self.device:
+            label += f":{self.device}"
+        if self.optimization:
+            label += f":{self.optimization}"
+        given = {**self.provider_options, **self.session_options, **self.options}
+        if given:
+            label += "[" + ",".join(f"{key}={given[key]}" for key in sorted(given)) + "]"
+        return label
+
+
+def _runtime(value: Any) -> Any:
+    if isinstance(value, str):
+        return {"name": value}
+    if not isinstance(value, dict):
+        raise mistake(f"expected the name of a runtime or a mapping, found {describe(value)}")
+    return value
+
+
+Runtime = Annotated[
+    RuntimeSpec,
+    note(RuntimeSpec),
+    BeforeValidator(_runtime, json_schema_input_type=Name | RuntimeSpec),
+]
