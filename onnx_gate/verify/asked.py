@@ -13,6 +13,8 @@ from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.judge.judgement import is_floating
 from onnx_gate.verify.judge.scale import Stratum
 from onnx_gate.verify.judge.where import Selection, selection
+from onnx_gate.verify.reach.explore import REACHED
+from onnx_gate.verify.reach.watch import Watcher
 from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.steps.trajectory import StepReference, Trajectory
@@ -48,6 +50,7 @@ class Module:
     ) -> None:
         self._spec, self._eager, self._clock = spec, eager, clock
         self._experience = experience
+        self.watcher = Watcher(eager)
         self._float64 = Float64Reference(eager)
         self._slow = eager.without_fast_path()
         self._refusals: set[str] = set()
@@ -61,7 +64,7 @@ class Module:
         eager, float64, slow = self._eager, self._float64, False
         try:
             with self._clock.of("pytorch"):
-                outputs = eager.run(case.arrays)
+                outputs = (eager if case.advice else self.watcher).run(case.arrays)
         except Refusal as refusal:
             if self._slow is None:
                 return self._refused(case, refusal)
@@ -86,7 +89,7 @@ class Module:
                     array = positions.of(array)
                 experience = self._experience.setdefault(name, Experience())
                 if not case.advice:
-                    experience.learn(array, at_edge=case.kind == "edges")
+                    experience.learn(array, at_edge=case.kind in ("edges", REACHED))
                 strata.append(experience.strata(array))
         return Asked(reference, None, slow, tuple(strata), tuple(selected))
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fnmatch
 import glob
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,12 +25,13 @@ from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.asked import Asked, Module
 from onnx_gate.verify.check_of import bare_check, judged_check, one_sided
 from onnx_gate.verify.experience import KEPT_BYTES, Experience
-from onnx_gate.verify.inputs.cases import Case, Cases, cases
+from onnx_gate.verify.inputs.cases import Case, Cases, cases, selected
 from onnx_gate.verify.inspect.reduced import Reduced
 from onnx_gate.verify.judge.judge import judge
 from onnx_gate.verify.judge.where import judge_selected
 from onnx_gate.verify.pairing import RuleBook, order_of
 from onnx_gate.verify.proposal import Measured, top1_of
+from onnx_gate.verify.reach.explore import REACHED, Explorer
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.sessions import Sessions, failure_findings, without_optimisations
 from onnx_gate.verify.steps.feedback import feedback_of
@@ -67,11 +71,13 @@ class Checker:
     without_any: tuple[str, ...] = ()
     runtimes: tuple[RuntimeResult, ...] = ()
     answered: list[tuple[Case, Asked]] | None = None
+    numbers: Sequence[int] = ()
 
     def __post_init__(self) -> None:
         self._module = Module(self.spec, self.eager, self.clock, self.experience)
         self._rules = RuleBook(self.spec, self.eager.module, self.workspace, self.threads)
         self._walked: set[str] = set()
+        self.explorer = Explorer(self.spec, self._module.watcher, self.numbers)
 
     @property
     def half(self) -> str | None:
@@ -85,8 +91,10 @@ class Checker:
         with self._sessions(self.spec.runtimes) as sessions:
             checks: list[Check] = []
             first: tuple[Case, Asked | None] | None = None
-            for case in chosen:
+            for case in itertools.chain(chosen, self._reached()):
                 asked = self._module.ask(case)
+                if asked.reference is not None and case.kind != REACHED:
+                    self.explorer.learn(case)
                 if self.answered is not None:
                     self.answered.append((case, asked))
                 if first is None:
@@ -100,6 +108,24 @@ class Checker:
             checks += self._once_without(plain, *first)
         return tuple(checks)
 
+    def _reached(self) -> Iterator[Case]:
+        """Yield the cases that show what those before have not, of them what is asked for.
+
+        Where only some cases are tried, all others are shown to the module first: what is reached
+        does not depend on what is looked at.
+        """
+        if self.patterns:
+            if not any(fnmatch.fnmatchcase(REACHED, p.split("/")[0]) for p in self.patterns):
+                return
+            self.explorer.forget()
+            for case in self._cases(()):
+                with suppress(Refusal):
+                    self._module.watcher.run(case.arrays)
+                    self.explorer.learn(case)
+        for case in self.explorer.cases():
+            if selected(case.id, self.patterns):
+                yield case
+
     def recheck(self, case: Case, asked: Asked, sessions: Sessions) -> tuple[Check, ...]:
         """Judge what sessions of another file say of a case, by what PyTorch has said of it."""
         return tuple(self._case(replace(case, expected={}), asked, sessions))
@@ -111,9 +137,11 @@ class Checker:
         where it cannot be told any more, as for values that a suite draws anew.
         """
         plain = without_optimisations(self.spec.runtimes)
-        known = (*self.spec.runtimes, *([plain] if plain is not None else ()))
-        runtime = next((spec for spec in known if spec.label == check.runtime), None)
-        for case in self._cases((glob.escape(check.case),)):
+        runtimes = (*self.spec.runtimes, *([plain] if plain is not None else ()))
+        runtime = next((spec for spec in runtimes if spec.label == check.runtime), None)
+        made = self.explorer.made.get(check.case)
+        known = self._cases((glob.escape(check.case),)) if made is None else (made,)
+        for case in known:
             if case.id == check.case and runtime is not None:
                 if check.steps is not None:
                     arrays = inputs_at(check.steps.at, self.spec, self.eager, case)
@@ -306,7 +334,7 @@ class Checker:
                 causes=("attention's fast path", *judged.causes),
             )
         # Nobody chose the default edges, and on constant inputs some models magnify rounding alone.
-        chosen = case.named or case.kind != "edges"
+        chosen = case.named or case.kind not in ("edges", REACHED)
         magnified = judged.uncapped and not judged.holds and not chosen
         # Nor is a file with integers made for values beyond those that its scales were taken from.
         beyond = self.reduced is not None and not self.reduced.is_half and not chosen

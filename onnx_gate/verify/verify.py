@@ -314,6 +314,7 @@ def _checker(
         threads=context.threads,
         reduced=reduced,
         answered=[] if context.audit is not None else None,
+        numbers=exported.numbers,
     )
 
 

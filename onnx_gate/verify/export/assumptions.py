@@ -45,6 +45,10 @@ class Assumption:
         value = self._expression.subs(given)
         return bool(value) if value in (sympy.true, sympy.false) else True
 
+    def numbers(self) -> set[int]:
+        """Return the whole numbers that stand in the condition."""
+        return {abs(int(number)) for number in self._expression.atoms(sympy.Integer)}
+
     def sizes(self) -> list[int]:
         """Return the sizes up to 48 at which a condition on one dimension holds."""
         return [n for n in range(1, _UPTO + 1) if self.holds({self.dims[0]: n})]

@@ -21,7 +21,13 @@ from onnx_gate.verify.build import load_function
 from onnx_gate.verify.export.command import run_command
 from onnx_gate.verify.export.disk import check_room
 from onnx_gate.verify.export.errors import export_error
-from onnx_gate.verify.export.exported import Exported, conditions_of, join_names, ranges_of
+from onnx_gate.verify.export.exported import (
+    Exported,
+    conditions_of,
+    join_names,
+    numbers_of,
+    ranges_of,
+)
 from onnx_gate.verify.export.scripts import as_script, converted, has_script, refused
 from onnx_gate.verify.export.specialising import Stacks, specialising
 from onnx_gate.verify.onnx_file import read_model
@@ -115,7 +121,8 @@ def _dynamo(
     )
     exported = Exported(path, "dynamo", proto, spec.export.opset, names, ranges, exported_program)
     conditions = conditions_of(spec, exported)
-    return dataclasses.replace(exported, conditions=conditions, outputs=outputs)
+    exported = dataclasses.replace(exported, conditions=conditions, outputs=outputs)
+    return dataclasses.replace(exported, numbers=numbers_of(exported))
 
 
 def _script_by_dynamo(

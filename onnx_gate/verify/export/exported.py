@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import sympy  # type: ignore[import-untyped]
 import torch
 
 from onnx_gate.graph.constants import external_files
@@ -20,6 +21,9 @@ from onnx_gate.report.model import ExportInfo
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.export.assumptions import Assumption, assumptions
 from onnx_gate.verify.source_lines import workspace_of
+
+# A larger number is no size that a test could have.
+LARGEST_SIZE = 2**16
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,8 @@ class Exported:
     ``opset_asked`` is what the manifest asks for, ``example`` the sizes of the inputs that the
     model was exported with. ``program`` is torch.export's, decomposed as the graph was translated
     from it, ``None`` without one. ``outputs`` are the model's names for the graph's outputs, as far
-    as the exporter knows. ``first`` is the export that this one was made in place of.
+    as the exporter knows. ``first`` is the export that this one was made in place of. ``numbers``
+    are those that the traced program compares sizes with, cuts them at or divides them by.
     """
 
     path: Path
@@ -48,6 +53,7 @@ class Exported:
     first: Exported | None = None
     outputs: tuple[str, ...] | None = None
     order: tuple[str, ...] = ()
+    numbers: tuple[int, ...] = ()
 
     @property
     def placeholders(self) -> dict[str, str]:
@@ -103,6 +109,21 @@ def conditions_of(spec: ModelSpec, exported: Exported) -> tuple[Assumption, ...]
         shapes, root = shapes_of(spec, exported), workspace_of(spec.model)
         return tuple(assumptions(exported.program.graph_module, shapes, root))
     return ()
+
+
+def numbers_of(exported: Exported) -> tuple[int, ...]:
+    """Return the numbers that sizes are compared with, cut at or divided by, as far as it is known."""
+    numbers: set[int] = set()
+    for low, high in exported.ranges.values():
+        numbers |= {n for n in (low, high) if n is not None}
+    for condition in exported.conditions:
+        numbers |= condition.numbers()
+    for node in exported.program.graph.nodes if exported.program is not None else ():
+        value = node.meta.get("val")
+        for size in list(value.shape) if isinstance(value, torch.Tensor) else [value]:
+            if isinstance(size, (torch.SymInt, torch.SymBool)):
+                numbers |= {abs(int(n)) for n in size.node.expr.atoms(sympy.Integer)}
+    return tuple(sorted(n for n in numbers if 2 < n <= LARGEST_SIZE))
 
 
 def ranges_of(

@@ -28,6 +28,7 @@ class Notes(BaseModel):
     example: Mapping[str, int]
     outputs: tuple[str, ...] | None
     order: tuple[str, ...]
+    numbers: tuple[int, ...]
     findings: tuple[Finding, ...]
 
 
@@ -42,6 +43,7 @@ def save_export_metadata(exported: Exported, findings: Sequence[Finding]) -> Non
         example=dict(exported.example),
         outputs=exported.outputs,
         order=exported.order,
+        numbers=exported.numbers,
         findings=tuple(findings),
     )
     write_text(exported.path.parent / EXPORT_NOTES, notes.model_dump_json())
@@ -68,6 +70,7 @@ def load_export(folder: Path) -> tuple[Exported, tuple[Finding, ...]] | None:
         example=notes.example,
         outputs=notes.outputs,
         order=notes.order,
+        numbers=notes.numbers,
     )
     return exported, notes.findings
 

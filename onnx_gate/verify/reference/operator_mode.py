@@ -23,6 +23,11 @@ class OperatorMode(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Leave Dynamo out: nothing is compiled here, and to say so costs its import and each call."""
+        return False
+
     def __init__(self) -> None:
         super().__init__()
         self._stances: list[ExitStack] = []

@@ -1,0 +1,102 @@
+"""Which values an input may be given, where nobody has asked for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnx_gate.manifest import EdgesSuite, InputSpec, ModelSpec, RandomSuite
+from onnx_gate.runtimes.base import Array
+from onnx_gate.verify.inputs.draw import FLOATS, numpy_dtype, to_dtype
+from onnx_gate.verify.inputs.masks import masks_positions
+from onnx_gate.verify.inputs.sizes import Sizes, at_sizes
+
+# Without a declared range, so many times the largest magnitude that was drawn is still ordinary.
+BEYOND = 4.0
+# The least number of values, beside which a list of constants would be cut.
+_MOST_CONSTANTS = 96
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The values of one input: its spec, both ends, and the module's constants among them.
+
+    ``constants`` are exact values of its dtype, each with its neighbours on both sides. ``drawn``:
+    values may be drawn for it at any size.
+    """
+
+    spec: InputSpec
+    low: float
+    high: float
+    constants: tuple[float, ...]
+    drawn: bool
+
+    @property
+    def is_float(self) -> bool:
+        """Return whether its values are floating-point numbers."""
+        return self.spec.dtype in FLOATS
+
+
+def domains(
+    spec: ModelSpec,
+    sizes: Sizes,
+    hulls: Mapping[str, tuple[float, float]],
+    constants: Iterable[float],
+) -> dict[str, Domain]:
+    """Return the domain of each input whose values may be changed.
+
+    A declared range is one. Of a floating-point input without one it is four times the largest
+    magnitude that was drawn; where all of its values came from files or generators, nothing beyond
+    what these hold. Masks are drawn in ways of their own.
+    """
+    draws = not spec.suites or any(
+        isinstance(suite, RandomSuite | EdgesSuite) for suite in spec.suites.values()
+    )
+    numbers = sorted(set(constants), key=lambda value: (abs(value), value))
+    known: dict[str, Domain] = {}
+    for name, each in spec.inputs.items():
+        at = at_sizes(each, sizes)
+        if masks_positions(name, each) or each.dtype == "bool":
+            continue
+        if at.range is not None:
+            low, high = float(at.range[0]), float(at.range[1])
+        elif each.dtype in FLOATS and name in hulls and all(map(math.isfinite, hulls[name])):
+            low, high = hulls[name]
+            if draws:
+                high = BEYOND * max(abs(low), abs(high))
+                low = -high
+        else:
+            continue
+        inside = tuple(_near(numbers, at, low, high))[:_MOST_CONSTANTS]
+        known[name] = Domain(at, low, high, inside, draws)
+    return known
+
+
+def _near(numbers: Iterable[float], spec: InputSpec, low: float, high: float) -> Iterable[float]:
+    """Yield the constants within a domain, with what is next to them on either side."""
+    dtype = numpy_dtype(spec.dtype)
+    yielded: set[float] = set()
+    for number in numbers:
+        if spec.dtype in FLOATS:
+            exact = to_dtype(np.asarray([number], np.float64), spec, (1,))
+            step = np.asarray(max(abs(number), 1.0) / 16).astype(dtype)
+            near = [exact, *_neighbours(exact), exact - step, exact + step]
+            values = [float(each[0]) for each in near]
+        else:
+            whole = math.floor(number)
+            values = [float(whole + offset) for offset in (0, -1, 1, 2)]
+        for value in values:
+            if low <= value <= high and value not in yielded:
+                yielded.add(value)
+                yield value
+
+
+def _neighbours(values: Array) -> list[Array]:
+    """Return the next values below and above, where NumPy knows them."""
+    if values.dtype.kind != "f":
+        return []
+    ends = [np.asarray(end, values.dtype) for end in (-np.inf, np.inf)]
+    return [np.nextafter(values, end) for end in ends]

@@ -1,0 +1,299 @@
+"""Cases that show what the model's own have not: made once these have been tried, within a budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from onnx_gate.manifest import InputSpec, ModelSpec
+from onnx_gate.manifest.sizes import roles
+from onnx_gate.runtimes.base import Array, Refusal
+from onnx_gate.verify.inputs.cases import Case
+from onnx_gate.verify.inputs.draw import is_drawable
+from onnx_gate.verify.inputs.sizes import Sizes, elements, sizes_label
+from onnx_gate.verify.reach.cost import Cost, measure
+from onnx_gate.verify.reach.domain import Domain, domains
+from onnx_gate.verify.reach.seek import follows, mutate, seek
+from onnx_gate.verify.reach.sizes import further_sizes, named_by_decisions
+from onnx_gate.verify.reach.values import WAYS, draw_values, enumerated
+from onnx_gate.verify.reach.watch import MOST_ROWS, Site, Watcher
+
+REACHED = "reached"
+"""The suite and kind of the cases that are made here."""
+
+# Looking for what was not seen may cost this share of what the run itself does.
+SHARE = 0.2
+# A pass with gradients goes there and back, and keeps what it meets.
+_WITH_GRADIENTS = 3.0
+# So many rows hold every way of drawing some hundred times, and pairs of small codes all of them.
+_ROWS = (4000, 1000, 250, 60, 20, 10)
+_LARGEST = 2**18
+# Cases of one kind that a report can still list.
+_MOST = 24
+_TRIES = 6
+_KEPT = 3
+
+
+@dataclass
+class Explorer:
+    """Makes further cases for a module from what ``watcher`` has seen of it.
+
+    ``numbers`` are those that its export names of sizes. ``bases`` are cases of its own to start from.
+    """
+
+    spec: ModelSpec
+    watcher: Watcher
+    numbers: Sequence[int] = ()
+    bases: list[Case] = field(default_factory=list)
+    made: dict[str, Case] = field(default_factory=dict)
+    tried: int = 0
+
+    def learn(self, case: Case) -> None:
+        """Take note of a case that counts and that the module answers."""
+        self.tried += 1
+        if len(self.bases) < _KEPT or (case.kind != "edges" and self.bases[-1].kind == "edges"):
+            small = elements(self.spec.inputs, case.sizes) <= _LARGEST if case.sizes else True
+            if small:
+                self.bases = [*self.bases[: _KEPT - 1], case]
+
+    def forget(self) -> None:
+        """Begin anew, with what the watcher has seen as well."""
+        self.bases, self.tried = [], 0
+        self.watcher.forget()
+
+    def cases(self) -> Iterator[Case]:
+        """Yield the cases; each shows something, or stands for values that the module names.
+
+        What the module refuses, or answers with numbers that are no longer finite, is none of them.
+        """
+        if self.watcher.lost or not self.bases:
+            return
+        base = min(self.bases, key=lambda each: (each.kind == "edges", _count(each.arrays)))
+        try:
+            cost = measure(self.watcher.eager, base.arrays)
+        except Refusal:
+            return
+        purse = _Purse(SHARE * cost.run(self.tried), cost)
+        known = domains(self.spec, base.sizes, self.watcher.hulls, self.watcher.constants)
+        for draft in self._drafts(base, known, purse):
+            if draft.id not in self.made:
+                self.made[draft.id] = draft
+                yield draft
+
+    def _drafts(self, base: Case, known: Mapping[str, Domain], purse: _Purse) -> Iterator[Case]:
+        with purse.part(0.4):
+            yield from self._values(base, known, purse)
+            yield from self._every(base, known, purse)
+        with purse.part(0.6):
+            yield from self._sizes(base, known, purse)
+        yield from self._sought(base, known, purse)
+
+    def _values(self, base: Case, known: Mapping[str, Domain], purse: _Purse) -> Iterator[Case]:
+        """Yield values that the module names: all ways in one large batch, or a case for each."""
+        if not known:
+            return
+        for rows, sizes in self._batches(base):
+            if rows >= len(WAYS) and purse.affords(base, sizes, self.spec.inputs):
+                arrays = self._draw(known, sizes, ("values",), None)
+                if self._answers(arrays, purse, base, sizes):
+                    yield self._case(("values", sizes_label(sizes)), arrays, sizes)
+                    return
+        for way, name in enumerate(WAYS):
+            if not purse.affords(base, base.sizes, self.spec.inputs):
+                return
+            arrays = {**base.arrays, **self._draw(known, base, ("values", name), way)}
+            if self._answers(arrays, purse, base, base.sizes):
+                yield self._case(("values", name.replace(" ", "-")), arrays, base.sizes)
+
+    def _every(self, base: Case, known: Mapping[str, Domain], purse: _Purse) -> Iterator[Case]:
+        """Yield every value of integer inputs, and of several small ones every combination."""
+        spans = {
+            name: int(domain.high) - int(domain.low) + 1
+            for name, domain in known.items()
+            if not domain.is_float and domain.high - domain.low < MOST_ROWS
+        }
+        if not spans:
+            return
+        first = 0
+        for number in range(_MOST):
+            sizes = self._largest_batch(base, purse)
+            if sizes is None:
+                return
+            at = base if sizes == base.sizes else sizes
+            arrays = {**base.arrays, **self._draw(known, at, ("every", number), 1)}
+            shapes = {name: arrays[name].shape for name in spans}
+            made, rest = enumerated({n: known[n] for n in spans}, spans, shapes, first)
+            if not self._answers(arrays | made, purse, base, sizes):
+                return
+            yield self._case(("every", str(number)), arrays | made, sizes)
+            first += rest.made
+            if first >= rest.of:
+                return
+
+    def _largest_batch(self, base: Case, purse: _Purse) -> Sizes | None:
+        tried = (*(sizes for _, sizes in self._batches(base)), base.sizes)
+        return next((s for s in tried if purse.affords(base, s, self.spec.inputs)), None)
+
+    def _sizes(self, base: Case, known: Mapping[str, Domain], purse: _Purse) -> Iterator[Case]:
+        """Yield sizes that the code names, and some that small numbers divide."""
+        if not all(is_drawable(each) for each in self.spec.inputs.values()):
+            return
+        numbers = {*self.numbers, *named_by_decisions(self.watcher.seen)}
+        for name, sizes in further_sizes(self.spec, numbers, base.sizes):
+            if not purse.affords(base, sizes, self.spec.inputs, squared=True):
+                continue
+            arrays = self._draw({}, sizes, ("sizes", name), None)
+            if self._answers(arrays, purse, base, sizes, squared=True):
+                yield self._case(("sizes", name), arrays, sizes)
+
+    def _sought(self, base: Case, known: Mapping[str, Domain], purse: _Purse) -> Iterator[Case]:
+        """Yield what steps towards the sides that are still unseen come to."""
+        if not known or not purse.takes(_WITH_GRADIENTS):
+            return
+        follows(self.watcher, base.arrays, known)
+        for site, side in self.watcher.open():
+            seen = self.watcher.seen[site]
+            if side not in seen.left(site) or not seen.moves:
+                continue
+            found = self._found(site, side, base, known, purse)
+            if found is not None and self._answers(found, purse, base, base.sizes):
+                yield self._case(_parts(site, side), found, base.sizes)
+
+    def _found(
+        self, site: Site, side: str, base: Case, known: Mapping[str, Domain], purse: _Purse
+    ) -> Mapping[str, Array] | None:
+        if self.watcher.seen[site].follows:
+            for number in range(2):
+                start = base.arrays
+                if number:
+                    start = {**start, **self._draw(known, base, ("start", site.module), 0)}
+                price = _WITH_GRADIENTS
+                for found in seek(self.watcher, site, side, start, known):
+                    if found is not None:
+                        return found
+                    if not purse.takes(price):
+                        return None
+        whole = {name: domain for name, domain in known.items() if not domain.is_float}
+        if whole and site.kind in ("limit", "equality", "truth"):
+            for found in mutate(self.watcher, site, side, base.arrays, whole, _TRIES):
+                if found is not None:
+                    return found
+                if not purse.takes(1.0):
+                    return None
+        return None
+
+    def _draw(
+        self,
+        known: Mapping[str, Domain],
+        at: Case | Sizes,
+        key: tuple[object, ...],
+        way: int | None,
+    ) -> dict[str, Array]:
+        """Draw for every input at some sizes, or at those of a case for those that may change."""
+        if isinstance(at, Case):
+            inputs = {n: replace(d.spec, shape=at.arrays[n].shape) for n, d in known.items()}
+            return draw_values(inputs, known, at.sizes, (REACHED, *key), way)
+        return draw_values(self.spec.inputs, known, at, (REACHED, *key), way)
+
+    def _batches(self, base: Case) -> Iterator[tuple[int, Sizes]]:
+        """Yield larger batches, the largest first, where every input can be drawn at any size."""
+        inputs = self.spec.inputs
+        batch = [d for d, role in roles(inputs).items() if role == "batch" and d in base.sizes]
+        if not batch or not all(is_drawable(each) for each in inputs.values()):
+            return
+        most = min(
+            (max(self.spec.dims[d]) for d in batch if d in self.spec.named_dims), default=_ROWS[0]
+        )
+        for rows in _ROWS:
+            sizes = {**base.sizes, **dict.fromkeys(batch, rows)}
+            if rows <= most and elements(inputs, sizes) <= _LARGEST:
+                yield rows, sizes
+
+    def _answers(
+        self,
+        arrays: Mapping[str, Array],
+        purse: _Purse,
+        base: Case,
+        sizes: Sizes,
+        squared: bool = False,
+    ) -> bool:
+        """Return whether the module answers with finite numbers; what it decides is remembered."""
+        purse.pay(purse.cost.case(_ratio(base, sizes, self.spec.inputs, squared)))
+        try:
+            outputs = self.watcher.run(arrays)
+        except Refusal:
+            return False
+        return all(
+            bool(np.isfinite(array.astype(np.float64)).all())
+            for array in outputs.arrays
+            if array.dtype.kind in "fV"
+        )
+
+    def _case(self, parts: Sequence[str], arrays: Mapping[str, Array], sizes: Sizes) -> Case:
+        parts = [part for part in parts if part]
+        name = "/".join((REACHED, *parts))
+        return Case(REACHED, name, REACHED, arrays, sizes, named=False, sized=False)
+
+
+class _Purse:
+    """What may still be spent; ``part`` keeps the rest of it back for a while."""
+
+    def __init__(self, left: float, cost: Cost) -> None:
+        self.left, self.cost, self._kept = left, cost, 0.0
+
+    def part(self, share: float) -> _Part:
+        """Spend no more than a share of what is left."""
+        return _Part(self, share)
+
+    def takes(self, passes: float) -> bool:
+        """Pay for passes, if there is enough."""
+        price = passes * self.cost.forward()
+        if price > self.left - self._kept:
+            return False
+        self.left -= price
+        return True
+
+    def affords(
+        self, base: Case, sizes: Sizes, inputs: Mapping[str, InputSpec], squared: bool = False
+    ) -> bool:
+        """Return whether there is enough for a case of some sizes."""
+        price = self.cost.case(_ratio(base, sizes, inputs, squared))
+        return price <= self.left - self._kept
+
+    def pay(self, price: float) -> None:
+        """Pay what a case has cost."""
+        self.left -= price
+
+
+class _Part:
+    def __init__(self, purse: _Purse, share: float) -> None:
+        self._purse, self._share = purse, share
+
+    def __enter__(self) -> None:
+        self._purse._kept = (1 - self._share) * self._purse.left
+
+    def __exit__(self, *error: object) -> None:
+        self._purse._kept = 0.0
+
+
+def _ratio(
+    base: Case, sizes: Sizes, inputs: Mapping[str, InputSpec], squared: bool = False
+) -> float:
+    """Return how much more a case of some sizes costs; ``squared`` where a length grows."""
+    if sizes == base.sizes:
+        return 1.0
+    ratio = elements(inputs, sizes) / max(1, _count(base.arrays))
+    return ratio**2 if squared and ratio > 1 else ratio
+
+
+def _count(arrays: Mapping[str, Array]) -> int:
+    return sum(array.size for array in arrays.values())
+
+
+def _parts(site: Site, side: str) -> tuple[str, ...]:
+    limit = "" if site.limit is None else f"{site.limit:g}"
+    name = ".".join(part for part in (site.operator, limit) if part)
+    at = f"{site.line}" if site.line else ""
+    return (site.module, f"{name}@{at}" if at else name, side)

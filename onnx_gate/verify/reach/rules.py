@@ -1,0 +1,74 @@
+"""Deciding operators: those that treat values on the two sides of a limit differently, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["limit", "equality", "truth", "guard", "scale", "rows"]
+
+# What the sides of a decision are called. A ``guard`` is a small number that is added so that nothing
+# is divided by zero: within it, it is what counts. A ``scale`` is the guard of a normalisation,
+# looked at in the scale that it has used.
+SIDES: Mapping[Kind, tuple[str, ...]] = {
+    "limit": ("below", "above"),
+    "equality": ("equal", "different"),
+    "truth": ("true", "false"),
+    "guard": ("within", "beyond"),
+    "scale": ("within", "beyond"),
+    "rows": ("rest",),
+}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One decision of an operator: on which argument, and at which limits.
+
+    ``operand`` and names among ``limits`` are those of the operator's schema; ``-name`` is the
+    negative of an argument, ``a/b`` a quotient of two. Of ``rows`` the operand is the table, and
+    the limit what points into it.
+    """
+
+    limits: tuple[float | str, ...] = (0.0,)
+    kind: Kind = "limit"
+    operand: str = "self"
+
+
+_AT_ZERO = (Rule(),)
+_OTHER = (Rule(("other",)),)
+_THREES = (Rule((-3.0, 3.0)),)
+_WITHIN = (Rule(("-lambd", "lambd")),)
+
+# By the names of ATen's operators, without namespace, overload and the underscore of writing in place.
+RULES: Mapping[str, tuple[Rule, ...]] = {
+    **dict.fromkeys(("relu", "leaky_relu", "elu", "_prelu_kernel", "abs", "sign", "sgn"), _AT_ZERO),
+    "clamp": (Rule(("min", "max")),),
+    "clamp_min": (Rule(("min",)),),
+    "clamp_max": (Rule(("max",)),),
+    "hardtanh": (Rule(("min_val", "max_val")),),
+    **dict.fromkeys(("hardsigmoid", "hardswish"), _THREES),
+    **dict.fromkeys(("hardshrink", "softshrink"), _WITHIN),
+    "threshold": (Rule(("threshold",)),),
+    "softplus": (Rule(("threshold/beta",)),),
+    **dict.fromkeys(("gt", "ge", "lt", "le"), _OTHER),
+    **dict.fromkeys(("maximum", "minimum", "fmax", "fmin"), _OTHER),
+    **dict.fromkeys(("eq", "ne"), (Rule(("other",), "equality"),)),
+    "where": (Rule((), "truth", "condition"),),
+    "masked_fill": (Rule((), "truth", "mask"),),
+    **dict.fromkeys(("isnan", "isinf"), (Rule((), "truth", "result"),)),
+    # Halves, and what is rounded towards zero or down, differ by sign.
+    **dict.fromkeys(("round", "floor", "ceil", "trunc", "frac"), _AT_ZERO),
+    **dict.fromkeys(("floor_divide", "remainder", "fmod"), _AT_ZERO),
+    "add": (Rule(("other",), "guard"),),
+    **dict.fromkeys(("native_layer_norm", "native_group_norm"), (Rule(("eps",), "scale"),)),
+    "_fused_rms_norm": (Rule(("eps",), "scale"),),
+    "embedding": (Rule(("indices",), "rows", "weight"),),
+    **dict.fromkeys(("index", "_unsafe_index"), (Rule(("indices",), "rows"),)),
+    **dict.fromkeys(("index_select", "gather"), (Rule(("index",), "rows"),)),
+    # Of these the table are the buckets, and the result says which.
+    "bucketize": (Rule(("result",), "rows", "boundaries"),),
+}
+
+# What is added to something larger than this is no guard: normalisations add 1e-12 to 1e-3.
+LARGEST_GUARD = 1e-3

@@ -1,0 +1,71 @@
+"""Sizes beyond the tested ones at which something may change: those that the module's code names."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from onnx_gate.manifest import ModelSpec
+from onnx_gate.manifest.sizes import roles
+from onnx_gate.verify.export.exported import LARGEST_SIZE
+from onnx_gate.verify.inputs.sizes import Sizes, tried_sizes
+from onnx_gate.verify.reach.watch import Seen, Site
+
+# What is cut into parts or halved is so by these, alone and in products of two.
+DIVISORS = (3, 4, 5, 6, 8, 10, 12, 16)
+
+
+def named_by_decisions(seen: Mapping[Site, Seen]) -> Iterator[int]:
+    """Yield the limits of decisions about whole numbers of which one side was not seen."""
+    for site, each in seen.items():
+        if each.whole and site.limit is not None and each.left(site):
+            number = abs(site.limit)
+            if site.kind in ("limit", "equality", "rows") and 2 < number <= LARGEST_SIZE:
+                yield math.floor(number)
+
+
+def further_sizes(
+    spec: ModelSpec, numbers: Iterable[int], base: Sizes
+) -> Iterator[tuple[str, dict[str, int]]]:
+    """Yield more sizes, each under a name: around each number, and divisible by small ones.
+
+    The dimensions that the manifest gives sizes stay between these; a batch is as large as the others
+    only where small numbers divide it.
+    """
+    kinds = roles(spec.inputs)
+    free = [dim for dim in spec.dims if dim in base]
+    known = [{**base, **sizes} for sizes in tried_sizes(spec)]
+    least = {dim: _least(spec, dim) for dim in free}
+    rows: list[Sizes] = []
+    long = [dim for dim in free if kinds.get(dim) != "batch"] or free
+    ordered = sorted(set(numbers))
+    for dim in long:
+        few = {d: least[d] for d in free if d != dim and kinds.get(d) == "batch"}
+        rows += [few | {dim: n + more} for n in reversed(ordered) for more in (2, 0, 1, -1)]
+    for position in range(len(DIVISORS)):
+        turned = itertools.islice(itertools.cycle(DIVISORS), position, position + len(free))
+        rows.append({dim: _multiple(d, least[dim]) for dim, d in zip(free, turned, strict=True)})
+    for row in rows:
+        sizes = {**base, **row}
+        if sizes not in known and all(_allowed(spec, dim, size) for dim, size in row.items()):
+            known.append(sizes)
+            yield ",".join(f"{dim}={size}" for dim, size in row.items()), sizes
+
+
+def _least(spec: ModelSpec, dim: str) -> int:
+    """Return the smallest tested size that is no border case."""
+    sizes: Sequence[int] = spec.dims[dim]
+    return min((s for s in sizes if s > 2), default=1) if min(sizes, default=1) > 2 else 1
+
+
+def _multiple(divisor: int, least: int) -> int:
+    return divisor * max(1, math.ceil(least / divisor))
+
+
+def _allowed(spec: ModelSpec, dim: str, size: int) -> bool:
+    if size < 1:
+        return False
+    if dim not in spec.named_dims:
+        return True
+    return min(spec.dims[dim]) <= size <= max(spec.dims[dim])

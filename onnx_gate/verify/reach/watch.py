@@ -1,0 +1,407 @@
+"""A module watched while it answers: which sides of its operators' decisions the inputs have shown."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+import torch.utils._pytree as pytree
+from torch import nn
+from torch._ops import HigherOrderOperator
+
+from onnx_gate.runtimes import state
+from onnx_gate.runtimes.base import Array, Refusal
+from onnx_gate.runtimes.torch_eager import Eager, Outputs
+from onnx_gate.verify.reach.rules import LARGEST_GUARD, RULES, SIDES, Kind, Rule
+from onnx_gate.verify.reference.operator_mode import OperatorMode
+
+# Tables with more rows than this are known by their first and last; ids of more are hashes.
+MOST_ROWS = 4096
+# A tensor of so many constants is a list of limits, as bucket bounds are; a larger one is weights.
+_MOST_LIMITS = 64
+# Whether an element is exactly at a limit is asked of tensors that cost next to nothing.
+_LOOKED_AT = 2**16
+_TORCH = f"{Path(torch.__file__).parent}/"
+_GATE = f"{Path(__file__).parents[2]}/"
+
+
+@dataclass(frozen=True)
+class Site:
+    """One decision in the code: an operator's limit, the module that calls it, and the line.
+
+    ``limit`` is its number where it is one. ``file`` is as Python knows it.
+    """
+
+    module: str
+    operator: str
+    kind: Kind
+    limit: float | None
+    file: str = ""
+    line: int = 0
+    part: int = 0
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """What its sides are called."""
+        return SIDES[self.kind]
+
+
+@dataclass
+class Seen:
+    """What was shown of one decision.
+
+    ``low`` and ``high`` are the operand's least and largest distance above its limit, ``at``
+    whether an element was exactly at it. ``rows`` are the rows of a table that were read.
+    ``whole``: the operand holds integers. ``follows``: it has a gradient to the inputs, where asked.
+    """
+
+    sides: set[str] = field(default_factory=set)
+    low: float = math.inf
+    high: float = -math.inf
+    at: bool = False
+    whole: bool = False
+    rows: torch.Tensor | None = None
+    follows: bool | None = None
+
+    @property
+    def read(self) -> int:
+        """How many rows were read."""
+        return 0 if self.rows is None else int(self.rows.sum())
+
+    def add(self, other: Seen) -> None:
+        """Take in what another run has shown of the same decision."""
+        self.sides |= other.sides
+        self.low, self.high = min(self.low, other.low), max(self.high, other.high)
+        self.at, self.whole = self.at or other.at, self.whole or other.whole
+        self.follows = other.follows if self.follows is None else self.follows or other.follows
+        if self.rows is None or other.rows is None or self.rows.shape != other.rows.shape:
+            self.rows = other.rows if self.rows is None else self.rows
+        else:
+            self.rows = self.rows | other.rows
+
+    @property
+    def moves(self) -> bool:
+        """Whether the inputs' values may change it: a gradient, whole numbers or a truth."""
+        return self.follows is not False or self.whole
+
+    def left(self, site: Site) -> tuple[str, ...]:
+        """Return the sides that were not seen."""
+        if site.kind != "rows":
+            return tuple(side for side in site.sides if side not in self.sides)
+        if self.rows is None:
+            return ()
+        whole = self.rows if len(self.rows) <= MOST_ROWS else self.rows[[0, -1]]
+        return () if bool(whole.all()) else site.sides
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A decision's distance from its limit in one call, and where its gradients begin."""
+
+    distance: torch.Tensor
+    edges: tuple[tuple[Any, float], ...]
+
+
+class Watcher:
+    """Runs one module and remembers what every decision in it was shown.
+
+    ``seen`` has the decisions in the order in which they were met, ``constants`` the numbers that
+    the module compares with, ``largest`` the largest magnitude of each input. ``lost``: the module
+    cannot be watched.
+    """
+
+    def __init__(self, eager: Eager) -> None:
+        self.eager = eager
+        self.seen: dict[Site, Seen] = {}
+        self.constants: dict[float, None] = {}
+        self.hulls: dict[str, tuple[float, float]] = {}
+        self.lost = False
+        self.paths = {id(part): path for path, part in state.parts(eager.module)}
+        self.own = frozenset(t.data_ptr() for _, t in state.tensors(eager.module) if t.numel())
+
+    def run(self, inputs: Mapping[str, Array]) -> Outputs:
+        """Answer as the module does, and remember; raises its ``Refusal``."""
+        if self.lost:
+            return self.eager.run(inputs)
+        watch = Watch(self)
+        try:
+            outputs = self.eager.run(inputs, mode=watch)
+        except Refusal:
+            outputs = self.eager.run(inputs)
+            self.lost = True  # what it refuses is being watched
+            return outputs
+        self.take(watch)
+        for name, array in inputs.items():
+            if array.dtype.kind not in "bOSU" and array.size:
+                low, high = self.hulls.get(name, (math.inf, -math.inf))
+                values = array.astype(np.float64) if array.dtype.kind == "V" else array
+                self.hulls[name] = min(low, float(values.min())), max(high, float(values.max()))
+        return outputs
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self.seen.clear()
+        self.constants.clear()
+        self.hulls.clear()
+
+    def take(self, watch: Watch) -> None:
+        """Remember what one run has shown."""
+        for site, seen in watch.seen.items():
+            self.seen.setdefault(site, Seen()).add(seen)
+        self.constants.update(watch.constants)
+
+    def open(self) -> list[tuple[Site, str]]:
+        """Return the sides that were not seen, in the order of the code's running."""
+        return [(site, side) for site, seen in self.seen.items() for side in seen.left(site)]
+
+
+class Watch(OperatorMode):
+    """Looks once at what each deciding operator is given.
+
+    ``targets`` are decisions whose operands are kept with their gradients; with ``follow`` it is
+    noted of each decision whether it has one.
+    """
+
+    def __init__(
+        self, watcher: Watcher, targets: frozenset[Site] = frozenset(), *, follow: bool = False
+    ) -> None:
+        super().__init__()
+        self.seen: dict[Site, Seen] = {}
+        self.constants: dict[float, None] = {}
+        self.operands: dict[Site, list[Operand]] = {}
+        self._watcher, self._targets, self._follow = watcher, targets, follow
+
+    def __torch_dispatch__(  # type: ignore[no-untyped-def]
+        self, func, types, args=(), kwargs=None
+    ):
+        """Note which branch is taken, and go on in it."""
+        if isinstance(func, HigherOrderOperator) and func.name() == "cond" and args:
+            predicate = args[0]
+            if isinstance(predicate, (bool, torch.Tensor)):
+                self._note(self._site("cond", Rule((), "truth"), None, 0), bool(predicate))
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Run the operator between a look at its arguments and one at its result."""
+        rules = RULES.get(name if name.startswith("_") else name.rstrip("_"))
+        if rules is None:
+            return func(*args, **kwargs)
+        bound = _bound(func, args, kwargs)
+        for part, rule in enumerate(rules):
+            if rule.operand != "result" and "result" not in rule.limits and rule.kind != "scale":
+                self._look(name, rule, part, bound)
+        result = func(*args, **kwargs)
+        bound["result"] = result
+        for part, rule in enumerate(rules):
+            if rule.operand == "result" or "result" in rule.limits or rule.kind == "scale":
+                self._look(name, rule, part, bound)
+        return result
+
+    def _look(self, name: str, rule: Rule, part: int, bound: Mapping[str, Any]) -> None:
+        """Look at one decision; whatever cannot be looked at is not PyTorch's fault."""
+        try:
+            operand = bound.get(rule.operand)
+            if not isinstance(operand, torch.Tensor) or not operand.numel():
+                return
+            if rule.kind == "truth":
+                if operand.dtype == torch.bool:
+                    self._truth(self._site(name, rule, None, part), operand)
+            elif rule.kind == "rows":
+                self._rows(name, rule, part, operand, bound)
+            else:
+                for number, limit in enumerate(rule.limits):
+                    value = _limit(limit, bound)
+                    if value is not None:
+                        self._limit(name, rule, 10 * part + number, operand, value, bound)
+        except (RuntimeError, TypeError, ValueError, NotImplementedError, IndexError):
+            return
+
+    def _limit(
+        self,
+        name: str,
+        rule: Rule,
+        part: int,
+        operand: torch.Tensor,
+        limit: Any,
+        bound: Mapping[str, Any],
+    ) -> None:
+        number = self._number(limit)
+        if rule.kind == "guard":
+            if number is None or not 0 < number <= LARGEST_GUARD or bound.get("alpha", 1) != 1:
+                return
+            if not operand.is_floating_point():
+                return
+        if number is not None and not math.isfinite(number):
+            return
+        site = self._site(name, rule, number, part)
+        known = self._watcher.seen.get(site)
+        if number is None:
+            self._listed(limit)
+        elif rule.kind != "scale":
+            self.constants[number] = None
+        wanted = site in self._targets or self._follow
+        if known is not None and not wanted and known.at and not known.left(site):
+            return
+        if rule.kind == "scale":
+            scale = _scale(bound["result"])
+            if number is None or not number or scale is None:
+                return
+            # Where the variance is no larger than the guard, the scale is 1 / sqrt(2 eps) or more.
+            low, high = (float(v) for v in torch.aminmax(scale))
+            border = (2 * number) ** -0.5
+            self._add(site, Seen(_sides(site, low <= border, high > border, swap=True)))
+            return
+        distance = _distance(operand, limit)
+        seen = Seen(whole=not operand.is_floating_point())
+        if wanted:
+            seen.follows = operand.requires_grad or getattr(limit, "requires_grad", False)
+            if site in self._targets:
+                edges = tuple(
+                    (torch.autograd.graph.get_gradient_edge(each), sign)
+                    for each, sign in ((operand, 1.0), (limit, -1.0))
+                    if isinstance(each, torch.Tensor) and each.requires_grad
+                )
+                self.operands.setdefault(site, []).append(Operand(distance.detach().clone(), edges))
+        if rule.kind == "guard":
+            assert number is not None
+            # Within some units of the guard it is a good part of the sum.
+            low, high = (float(v) for v in torch.aminmax(operand.detach().abs()))
+            seen.sides = _sides(site, low <= 10 * number, high > 10 * number)
+            seen.at = True
+        else:
+            low, high = (float(v) for v in torch.aminmax(distance))
+            seen.low, seen.high = low, high
+            near = low <= 0 <= high and distance.numel() <= _LOOKED_AT
+            seen.at = near and bool((distance == 0).any())
+            if rule.kind == "equality":
+                seen.sides = _sides(site, seen.at, low < 0 or high > 0)
+            else:
+                seen.sides = _sides(site, low < 0, high > 0)
+        self._add(site, seen)
+
+    def _number(self, limit: Any) -> float | None:
+        """Return a limit that is one number of the module's, and no value that it computes."""
+        if isinstance(limit, torch.Tensor):
+            lone = limit.ndim == 0 and limit.data_ptr() in self._watcher.own
+            return float(limit.detach()) if lone else None
+        return float(limit)
+
+    def _listed(self, limit: Any) -> None:
+        """Keep the numbers of a small tensor of limits that is the module's own."""
+        if (
+            isinstance(limit, torch.Tensor)
+            and 0 < limit.numel() <= _MOST_LIMITS
+            and limit.data_ptr() in self._watcher.own
+        ):
+            values = (float(v) for v in limit.detach().reshape(-1).tolist())
+            self.constants.update(dict.fromkeys(v for v in values if math.isfinite(v)))
+
+    def _truth(self, site: Site, mask: torch.Tensor) -> None:
+        known = self._watcher.seen.get(site)
+        if known is None or known.left(site):
+            self._add(site, Seen(_sides(site, bool(mask.any()), not bool(mask.all())), at=True))
+
+    def _note(self, site: Site, value: bool) -> None:
+        self._add(site, Seen({site.sides[0 if value else 1]}, at=True))
+
+    def _rows(
+        self, name: str, rule: Rule, part: int, table: torch.Tensor, bound: Mapping[str, Any]
+    ) -> None:
+        if rule.operand == "boundaries":
+            count, pointed = table.numel() + 1, bound["result"]
+            self._listed(table)
+        else:
+            pointed, axis = bound.get(str(rule.limits[0])), bound.get("dim", 0)
+            if isinstance(pointed, (list, tuple)):
+                given = [i for i, each in enumerate(pointed) if each is not None]
+                if len(given) != 1:
+                    return
+                axis, pointed = given[0], pointed[given[0]]
+            if table.data_ptr() not in self._watcher.own or not table.ndim:
+                return
+            count = table.shape[axis]
+        if not isinstance(pointed, torch.Tensor) or pointed.dtype == torch.bool or count < 2:
+            return
+        site = self._site(name, rule, float(count), part)
+        known = self._watcher.seen.get(site)
+        if known is None or known.left(site):
+            rows = torch.zeros(count, dtype=torch.bool)
+            rows[pointed.detach().reshape(-1).long()] = True
+            self._add(site, Seen(rows=rows, whole=True, at=True))
+
+    def _add(self, site: Site, seen: Seen) -> None:
+        self.seen.setdefault(site, Seen()).add(seen)
+
+    def _site(self, name: str, rule: Rule, limit: float | None, part: int) -> Site:
+        module, file, line = self._place()
+        return Site(module, name.rstrip("_"), rule.kind, limit, file, line, part)
+
+    def _place(self) -> tuple[str, str, int]:
+        """Return the path of the running module, and the innermost line that is not torch's own."""
+        frame: FrameType | None = sys._getframe(3)
+        module: str | None = None
+        file, line = "", 0
+        paths = self._watcher.paths
+        while frame is not None:
+            code = frame.f_code
+            if not line and not code.co_filename.startswith((_TORCH, _GATE, "<")):
+                file, line = code.co_filename, frame.f_lineno
+            if module is None and code.co_varnames[:1] == ("self",):
+                own = frame.f_locals.get("self")
+                if isinstance(own, nn.Module):
+                    module = paths.get(id(own))
+            if line and module is not None:
+                break
+            frame = frame.f_back
+        return module or "", file, line
+
+
+def _sides(site: Site, first: bool, second: bool, *, swap: bool = False) -> set[str]:
+    one, other = reversed(site.sides) if swap else site.sides
+    return {side for side, was in ((one, first), (other, second)) if was}
+
+
+def _bound(func: Any, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call by their names, with defaults."""
+    bound = {}
+    for position, argument in enumerate(func._schema.arguments):
+        if position < len(args):
+            bound[argument.name] = args[position]
+        elif argument.name in kwargs:
+            bound[argument.name] = kwargs[argument.name]
+        elif argument.has_default_value():
+            bound[argument.name] = argument.default_value
+    if "input" in bound:
+        bound.setdefault("self", bound["input"])
+    return bound
+
+
+def _limit(limit: float | str, bound: Mapping[str, Any]) -> Any:
+    if not isinstance(limit, str):
+        return limit
+    if "/" in limit:
+        over, under = (bound.get(name) for name in limit.split("/"))
+        return None if over is None or not under else over / under
+    value = bound.get(limit.removeprefix("-"))
+    return -value if limit.startswith("-") and value is not None else value
+
+
+def _distance(operand: torch.Tensor, limit: Any) -> torch.Tensor:
+    """Return how far each element is above its limit, in a type that can hold it."""
+    with torch.no_grad():
+        wide = operand if operand.is_floating_point() else operand.to(torch.float64)
+        if isinstance(limit, torch.Tensor):
+            return wide - (limit if limit.is_floating_point() else limit.to(wide.dtype))
+        return wide if limit == 0 else wide - limit
+
+
+def _scale(result: Any) -> torch.Tensor | None:
+    leaves = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+    return leaves[-1] if len(leaves) > 1 and leaves[-1].numel() else None

@@ -1,0 +1,122 @@
+"""Files that are wrong where ordinary inputs never come, each beside its right twin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from onnx_gate.report.model import ModelResult
+from tests.support.gate import run_few
+
+MODELS = '''
+import copy
+import torch
+from torch import nn
+
+class Base(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.wrong = False
+
+class Exact(Base):
+    """Differs where a value is exactly the limit."""
+    def forward(self, x):
+        far = x > 2.5 if self.wrong else x >= 2.5
+        return torch.where(far, x, -x).sum(1)
+
+class Deep(Base):
+    """Saturates where no drawn input brings it."""
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(24, 16), nn.Tanh(), nn.Linear(16, 4))
+        with torch.no_grad():
+            self.layers[0].weight.mul_(0.2)
+            self.layers[2].weight.mul_(2.0)
+    def forward(self, x):
+        y = self.layers(x)
+        return y if self.wrong else y.clamp(max=0.68)
+
+class Table(Base):
+    """Has one wrong row of many."""
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(3000, 4)
+    def forward(self, ids):
+        return self.table(ids).sum(1)
+
+class Window(Base):
+    """Looks no further than 100 positions back."""
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(50, 4)
+    def forward(self, ids):
+        x = self.table(ids)
+        k = torch.arange(ids.shape[1])
+        scores = x @ x.transpose(1, 2)
+        if not self.wrong:
+            scores = scores.masked_fill((k[:, None] - k[None]).abs() > 100, -1e4)
+        return scores.softmax(-1) @ x
+
+class Rule(Base):
+    """Has an exception for one pair of codes."""
+    def forward(self, a, b):
+        y = a * 1.5 + b
+        return y if self.wrong else torch.where((a == 17) & (b == 23), -y, y)
+
+def wrong(module, example, path):
+    other = copy.deepcopy(module)
+    other.wrong = True
+    if isinstance(module, Table):
+        with torch.no_grad():
+            other.table.weight[1234] += 1
+    _export(other, example, path)
+
+def right(module, example, path):
+    _export(module, example, path)
+
+def _export(module, example, path):
+    names = [["batch", "seq"][:t.ndim] for t in example.values()]
+    if not isinstance(module, Window):
+        names = [each[:1] for each in names]
+    axes = {name: dict(enumerate(dims)) for name, dims in zip(example, names)}
+    torch.onnx.export(
+        module, tuple(example.values()), str(path), input_names=list(example), dynamic_axes=axes,
+        dynamo=False,
+    )
+'''
+
+INPUTS = {
+    "Exact": '{x: "float32[batch, 6]"}',
+    "Deep": "{x: {dtype: float32, shape: [batch, 24], range: [-1, 1]}}",
+    "Table": "{ids: {dtype: int64, shape: [batch, 4], range: [0, 2999]}}",
+    "Window": "{ids: {dtype: int64, shape: [batch, seq], range: [0, 49]}}",
+    "Rule": "{a: {dtype: int64, shape: [batch], range: [0, 49]},"
+    " b: {dtype: int64, shape: [batch], range: [0, 49]}}",
+}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ModelResult]:
+    entries = {
+        f"{name.lower()}-{kind}": f"model: models.py:{name}, inputs: {inputs}, "
+        f'export: {{exporter: "models.py:{kind}"}}'
+        for name, inputs in INPUTS.items()
+        for kind in ("wrong", "right")
+    }
+    return run_few(Path(tmp_path_factory.mktemp("reach")), MODELS, entries)
+
+
+@pytest.mark.parametrize("name", [name.lower() for name in INPUTS])
+def test_what_no_drawn_input_shows_is_reached(
+    results: Mapping[str, ModelResult], name: str
+) -> None:
+    wrong, right = results[f"{name}-wrong"], results[f"{name}-right"]
+    assert right.verdict == "pass", [f.message for f in right.findings]
+    assert not any(check.open for check in right.checks)
+    assert wrong.verdict == "diverged"
+    diverged = {check.suite for check in wrong.checks if check.verdict == "diverged"}
+    assert diverged == {"reached"}
+    assert wrong.diagnosis is not None

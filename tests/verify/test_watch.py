@@ -1,0 +1,98 @@
+"""What a module's decisions were shown: recognised on real modules, without a change of their answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from onnx_gate.runtimes.base import Array, Refusal
+from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.reach.watch import Watcher
+
+
+class Decider(nn.Module):
+    """Decides in modules, functions and tables."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.act = nn.Hardswish()
+        self.table = nn.Embedding(6, 4)
+        self.encoder = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+        self.register_buffer("bounds", torch.tensor([0.0, 0.25, 1.0]))
+
+    def forward(self, x: torch.Tensor, ids: torch.Tensor) -> Any:
+        y = self.act(x) + self.table(ids)
+        y = torch.where(x > 0.5, y, -y)
+        y = y / y.norm(dim=-1, keepdim=True).clamp_min(1e-12)
+        return self.encoder(y[None]), torch.bucketize(x, self.bounds)
+
+
+class Branching(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda y: y.clamp(max=6.0), lambda y: y - 1, (x,))
+
+
+class Refusing(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] > 2:
+            raise ValueError("too many")
+        return x.relu_()
+
+
+def _seen(watcher: Watcher) -> dict[tuple[str, str, float | None], tuple[str, ...]]:
+    return {(s.module, s.operator, s.limit): seen.left(s) for s, seen in watcher.seen.items()}
+
+
+def test_sides_are_seen_where_the_inputs_show_them_and_answers_are_untouched() -> None:
+    torch.manual_seed(0)
+    eager = Eager(Decider().eval(), ("x", "ids"))
+    watcher = Watcher(eager)
+    x = np.linspace(-1, 1.5, 16, dtype=np.float32).reshape(4, 4)
+    inputs: dict[str, Array] = {"x": x, "ids": np.arange(4)}
+    watched, plain = watcher.run(inputs), eager.run(inputs)
+    for one, other in zip(watched.arrays, plain.arrays, strict=True):
+        assert np.array_equal(one, other)
+    seen = _seen(watcher)
+    assert seen["act", "hardswish", -3.0] == ("below",)
+    assert seen["act", "hardswish", 3.0] == ("above",)
+    assert seen["table", "embedding", 6.0] == ("rest",)
+    assert seen["", "gt", 0.5] == ()
+    assert seen["", "where", None] == ()
+    assert seen["", "clamp_min", 1e-12] == ("below",)
+    assert seen["", "bucketize", 4.0] == ()
+    assert {0.5, 0.25, -3.0, 1e-12} <= watcher.constants.keys()
+    line = next(site for site in watcher.seen if site.operator == "gt")
+    assert line.file == __file__
+    assert line.line == Decider.forward.__code__.co_firstlineno + 2
+
+    watcher.run({"x": np.full((2, 4), 4, np.float32), "ids": np.array([4, 5])})
+    watcher.run({"x": np.full((2, 4), -4, np.float32), "ids": np.array([4, 5])})
+    seen = _seen(watcher)
+    assert seen["act", "hardswish", 3.0] == seen["act", "hardswish", -3.0] == ()
+    assert seen["table", "embedding", 6.0] == ()
+    assert watcher.hulls == {"x": (-4.0, 4.0), "ids": (0.0, 5.0)}
+
+
+def test_branches_of_a_condition_are_decisions_and_what_is_in_them() -> None:
+    eager = Eager(Branching().eval(), ("x",))
+    eager.run({"x": np.ones(3, np.float32)})  # a module has been called before it is watched
+    watcher = Watcher(eager)
+    watcher.run({"x": np.full(3, 9, np.float32)})
+    assert _seen(watcher)["", "cond", None] == ("false",)
+    assert _seen(watcher)["", "clamp", 6.0] == ("below",)
+    watcher.run({"x": np.full(3, -1, np.float32)})
+    assert _seen(watcher)["", "cond", None] == ()
+
+
+def test_a_refusal_stays_one_and_shows_nothing() -> None:
+    watcher = Watcher(Eager(Refusing().eval(), ("x",)))
+    with pytest.raises(Refusal, match="too many"):
+        watcher.run({"x": np.ones((3, 1), np.float32)})
+    assert not watcher.seen
+    assert not watcher.lost
+    watcher.run({"x": np.ones((2, 1), np.float32)})
+    assert _seen(watcher)["", "relu", 0.0] == ("below",)
