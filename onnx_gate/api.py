@@ -28,9 +28,9 @@ from onnx_gate.gate.run import PRELOAD, Options, run
 from onnx_gate.manifest import GeneratorSuite, Manifest, ManifestError
 from onnx_gate.manifest.load import load_bytes
 from onnx_gate.objects import Names, named
+from onnx_gate.parity import ParityError, ParityReport
 from onnx_gate.report.layout import slug
-from onnx_gate.report.model import ManifestInfo, Report
-from onnx_gate.report.parity_error import ParityError
+from onnx_gate.report.model import ManifestInfo
 from onnx_gate.text import did_you_mean, quote
 from onnx_gate.workers.launch import Launch
 
@@ -43,7 +43,7 @@ Model = torch.nn.Module | Callable[..., torch.nn.Module] | str
 Inputs = Mapping[str, object] | Sequence[torch.Tensor] | torch.Tensor
 
 
-def assert_parity(model: Model, inputs: Inputs, **options: Any) -> Report:
+def assert_parity(model: Model, inputs: Inputs, **options: Any) -> ParityReport:
     """Do as ``check_parity`` does; raise ``ParityError``, with the diagnosis, unless it passes."""
     __tracebackhide__ = True
     report = check_parity(model, inputs, **options)
@@ -64,7 +64,7 @@ def check_parity(
     suites: Sequence[object] | None = None,
     output: str | Path | None = None,
     **keys: object,
-) -> Report:
+) -> ParityReport:
     """Export a model, run it in PyTorch and in ONNX Runtime on the same inputs, and compare.
 
     ``model`` is a module, a class or function that returns one, or ``file.py:attribute``. ``inputs``
@@ -117,7 +117,7 @@ def check_parity(
         return _verify(replace(manifest, models=(spec,)), output)
 
 
-def _verify(manifest: Manifest, output: str | Path | None) -> Report:
+def _verify(manifest: Manifest, output: str | Path | None) -> ParityReport:
     _import_once()
     folder = Path(output) if output is not None else Path(tempfile.mkdtemp(prefix="onnx-gate-"))
     options = Options(output=folder.resolve(), launch=Launch(forked=True))
@@ -127,7 +127,8 @@ def _verify(manifest: Manifest, output: str | Path | None) -> Report:
     # There is no manifest, so nothing can be said of a line in it.
     models = tuple(model.model_copy(update={"line": None}) for model in report.models)
     nowhere = ManifestInfo(path="", sha256=report.manifest.sha256)
-    return report.model_copy(update={"manifest": nowhere, "models": models}).located(str(folder))
+    shown = ParityReport.model_construct(**dict(report) | {"manifest": nowhere, "models": models})
+    return shown.located(str(folder))
 
 
 def _import_once() -> None:

@@ -264,28 +264,21 @@ def merge(
 
 @app.command()
 def report(
-    paths: ReportsArgument,
+    path: ReportArgument,
     format: Annotated[str, typer.Option("--format", "-f", help=_FORMATS)] = "terminal",
     output: Annotated[
         OptionalPath, typer.Option("--output", "-o", help="Write to this file, print nothing.")
     ] = None,
 ) -> None:
-    """Render a report; of several, say since when an output is off.
-
-    Several are put in the order of their commits, and rendered as terminal, markdown or html.
-    """
+    """Render a report in one of the formats."""
     from onnx_gate.report.io import read_report
-    from onnx_gate.report.join.merge import find_reports
-    from onnx_gate.report.render.screen import put, put_runs
+    from onnx_gate.report.join.merge import find_report
+    from onnx_gate.report.render.screen import put
     from onnx_gate.report.story.view import View
 
     with refusing():
-        files = find_reports(paths)
-        reports = [(str(file), read_report(file)) for file in files]
-        if len(reports) == 1:
-            put(reports[0][1], format, View(output=str(files[0].parent)), output)
-        else:
-            put_runs(reports, format, output)
+        file = find_report(path)
+        put(read_report(file), format, View(output=str(file.parent)), output)
 
 
 @app.command()

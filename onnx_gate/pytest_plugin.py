@@ -122,14 +122,14 @@ class ModelItem(pytest.Item):
             return
         if not self._spec.required:
             pytest.xfail(f"{report.models[0].verdict}, and not required")
-        from onnx_gate.report.parity_error import ParityError
+        from onnx_gate.parity import ParityError
 
         raise ParityError(report)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Return the diagnosis; the traceback would be the gate's own."""
         from onnx_gate.errors import UserError
-        from onnx_gate.report.parity_error import ParityError
+        from onnx_gate.parity import ParityError
 
         if isinstance(excinfo.value, ParityError | UserError):
             return str(excinfo.value).strip("\n")

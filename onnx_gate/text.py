@@ -4,12 +4,15 @@ Names, messages and logs come from models, manifests and artifacts. Three reader
 of them for something else: a terminal obeys escape sequences, a person is misled by characters
 that cannot be seen, and a GitHub runner obeys workflow commands. ``plain`` and ``visible`` are for
 the first two, ``unobeyed``, ``fenced``, ``printed`` and ``workflow_command`` for the third. What
-Markdown and HTML would obey is ``report.escape``'s business, which begins with ``plain``.
+Markdown and HTML would obey is ``report/render/escape.py``'s business, which begins with ``plain``.
+
+Counts, lists and numbers of a sentence are put into words here too, so that they read alike.
 """
 
 from __future__ import annotations
 
 import difflib
+import math
 import re
 import secrets
 import unicodedata
@@ -138,6 +141,50 @@ def quote(text: object, limit: int = 60) -> str:
     """Return a user's text for a line of a message: in quotes, shortened, nothing unprintable."""
     shown = repr(str(text))
     return shown if len(shown) <= limit else f"{shown[: limit - 4]}...{shown[0]}"
+
+
+def number(value: float | None) -> str:
+    """Return a number with two significant digits, and nothing for none."""
+    if value is None:
+        return ""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    if value == 0:
+        return "0"
+    return (
+        f"{value:.0f}"
+        if 10 <= abs(value) < 10_000
+        else f"{value:.1e}"
+        if abs(value) < 0.01 or abs(value) >= 10_000
+        else f"{value:.2g}"
+    )
+
+
+def group_digits(factor: float) -> str:
+    """Return a factor with two significant digits, from 10 to 10^6 in groups of three."""
+    if 10 <= factor < 1e6:
+        return f"{float(f'{factor:.2g}'):,.0f}".replace(",", " ")
+    return number(factor)
+
+
+def format_int(value: int) -> str:
+    """Return an integer, which in a report may be of any length."""
+    return str(value) if abs(value) < 10**12 else "very many"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return ``1 case``, ``2 cases``."""
+    return f"{format_int(count)} {noun}{'' if count == 1 else 's'}"
+
+
+def listed(items: Iterable[object], most: int, noun: str = "") -> str:
+    """Return the first items in a line, and how many are left out: ``a, b and 3 more nodes``."""
+    shown = [str(item) for item in items]
+    left = len(shown) - most
+    more = f" and {format_int(left)} more{f' {noun}' if noun else ''}" if left > 0 else ""
+    return ", ".join(shown[:most]) + more
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

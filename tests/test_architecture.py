@@ -37,6 +37,7 @@ def test_the_floors_hold() -> None:
     [
         ("report/render/html.py", "import torch", "light"),
         ("github/comment.py", "import onnxruntime", "light"),
+        ("report/model/check.py", "from onnx_gate.report.render import html", "report"),
         ("manifest/load.py", "from onnx_gate.runtimes import torch_eager", "light"),
         ("manifest/load.py", "from onnx_gate import report", "floors"),
         ("verify/verify.py", "from onnx_gate.diagnose import diagnose", "floors"),
@@ -56,6 +57,32 @@ def test_the_floors_hold() -> None:
 def test_one_forbidden_import_is_enough(
     module: str, forbidden: str, contract: str, tmp_path: Path
 ) -> None:
+    said = broken_by(module, forbidden, contract, tmp_path)
+    name = module.removeprefix("../engines/").removesuffix(".py").replace("/", ".")
+    prefix = "" if module.startswith("../") else "onnx_gate."
+    assert f"{prefix}{name} -> " in said
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("module", "forbidden", "circle"),
+    [
+        ("report/io.py", "from onnx_gate.report.join import merge", "onnx_gate.report"),
+        (
+            "report/story/coverage.py",
+            "from onnx_gate.report.story import sentence",
+            "onnx_gate.report.story",
+        ),
+    ],
+)
+def test_one_import_makes_a_circle(
+    module: str, forbidden: str, circle: str, tmp_path: Path
+) -> None:
+    said = broken_by(module, forbidden, "siblings", tmp_path)
+    assert f"No cycles are allowed in {circle}." in said
+
+
+def broken_by(module: str, forbidden: str, contract: str, tmp_path: Path) -> str:
     for package in PACKAGES:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, tmp_path / package, ignore=ignored)
@@ -69,6 +96,7 @@ def test_one_forbidden_import_is_enough(
     prefix = "" if module.startswith("../") else "onnx_gate."
     # Of a circle it is said which import to remove, by the names that the siblings have.
     assert ("-> .base (" if contract == "runtimes" else f"{prefix}{name} -> ") in done.stdout
+    return done.stdout
 
 
 def test_test_files_are_imported_by_nobody() -> None:

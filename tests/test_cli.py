@@ -58,6 +58,7 @@ def test_every_mistake_is_named_at_once_and_nothing_is_built(manifest: Path, com
         (["run", "--output", "m.py/inside"], "--output"),
         (["report", "nowhere.json"], "No such file"),
         (["report", "onnx-gate.yml"], "not a report"),
+        (["report", "parts"], "parts: 2 reports below it; name one"),
         (["frobnicate"], "No such command"),
         (["run", "--jobs", "-1"], "--jobs"),
     ],
@@ -65,6 +66,8 @@ def test_every_mistake_is_named_at_once_and_nothing_is_built(manifest: Path, com
 def test_a_wrong_call_is_a_sentence_and_status_2(
     manifest: Path, arguments: list[str], words: str
 ) -> None:
+    for part in ("1", "2"):
+        write_text(manifest.parent / "parts" / part / "report.json", "{}")
     finished = gate(*arguments, cwd=manifest.parent)
     assert finished.returncode == 2
     assert words in finished.stderr

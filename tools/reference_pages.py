@@ -67,10 +67,12 @@ def _row(names: str, meaning: str) -> str:
 def api() -> str:
     """Return ``docs/api.md``."""
     source = (ROOT / "onnx_gate" / "api.py").read_text(encoding="utf-8")
-    error = (ROOT / "onnx_gate" / "report" / "parity_error.py").read_text(encoding="utf-8")
+    error = (ROOT / "onnx_gate" / "parity.py").read_text(encoding="utf-8")
     plugin = (ROOT / "onnx_gate" / "pytest_plugin.py").read_text(encoding="utf-8")
     functions = dict(_definitions(source)) | dict(_definitions(error))
-    parts = [functions[name] for name in ("check_parity", "assert_parity", "ParityError")]
+    parts = [
+        functions[name] for name in ("check_parity", "assert_parity", "ParityReport", "ParityError")
+    ]
     fixture = dict(_definitions(plugin))["parity"].replace("## ", "### The fixture ", 1)
     return "\n".join([_API, *parts, _PLUGIN, fixture])
 

@@ -12,7 +12,7 @@ from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec, Waiver
 from onnx_gate.report.model import Check, Verdict
 from onnx_gate.report.story.coverage import COMPARED
-from onnx_gate.report.story.summary import number
+from onnx_gate.text import number
 from onnx_gate.verify.experience import Experience
 from onnx_gate.verify.inputs.cases import matches
 from onnx_gate.verify.inputs.sizes import Sizes, sizes_label

@@ -30,9 +30,10 @@ from onnx_gate.report.render import html, junit, markdown, sarif, terminal
 from onnx_gate.report.render.escape import fence, inline
 from onnx_gate.report.story.command import run_command
 from onnx_gate.report.story.locations import inside
-from onnx_gate.report.story.summary import distinct_digits, headline, number, percent
+from onnx_gate.report.story.summary import distinct_digits, headline, percent
 from onnx_gate.report.story.versus import factor
 from onnx_gate.report.story.view import View
+from onnx_gate.text import number
 from tests.support.profiles import tries
 from tests.support.report.everything import all_replaced, everything
 from tests.support.report.hostile import HOSTILE, ids

@@ -12,7 +12,7 @@ from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import InputSpec, ModelSpec, RandomSuite, Waiver
 from onnx_gate.report.model import Check, Metrics
-from onnx_gate.report.story.summary import number
+from onnx_gate.text import number
 from onnx_gate.verify.conclude import Tried, conclude
 from onnx_gate.verify.experience import Experience
 

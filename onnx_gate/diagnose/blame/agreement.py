@@ -15,8 +15,8 @@ from onnx_gate.manifest.spec import DEFAULT_AUTO
 from onnx_gate.numerics.compare import scaled_error
 from onnx_gate.numerics.precision import eps_of
 from onnx_gate.numerics.scaled import rms
-from onnx_gate.report.story.summary import number
 from onnx_gate.runtimes.base import Array, first_line
+from onnx_gate.text import number
 from onnx_gate.verify.judge.judge import judge
 from onnx_gate.verify.judge.judgement import Rules, is_floating
 from onnx_gate.verify.judge.noise import FLOOR, MOVED_SHARE

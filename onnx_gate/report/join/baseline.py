@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from onnx_gate.report.model import Baseline, Check, CheckBase, ModelResult, Report
-from onnx_gate.report.story.summary import error_of, largest_difference
 
 _Key = tuple[str, str, str, str]
 
@@ -57,7 +56,7 @@ def _key(check: Check) -> _Key:
 def _base(check: Check) -> CheckBase:
     return CheckBase(
         verdict=check.verdict,
-        error=error_of(check),
-        max_abs=largest_difference(check),
+        error=check.error,
+        max_abs=check.largest_difference,
         budget=check.budget,
     )

@@ -28,8 +28,7 @@ from onnx_gate.report.model import (
     Sandbox,
     Shard,
 )
-from onnx_gate.report.story.summary import format_int
-from onnx_gate.text import quote
+from onnx_gate.text import format_int, quote
 
 _VERSIONS = ("python", "torch", "onnx", "onnxruntime")
 _LEVELS = ("full", "partial", "none", "off")
@@ -71,6 +70,16 @@ def _is_report(path: Path, own: str | None) -> bool:
 def plan_of(names: Sequence[str], count: int) -> str:
     """Return what tells a plan from others: a digest of its models and of the number of its shards."""
     return hashlib.sha256(json.dumps([count, *names]).encode()).hexdigest()[:16]
+
+
+def find_report(path: Path) -> Path:
+    """Return a file, or the one report below a folder; raises ``UserError`` where there are several."""
+    files = find_reports([path])
+    if len(files) > 1:
+        raise UserError(
+            f"{path}: {len(files)} reports below it; name one, or make one of them: onnx-gate merge"
+        )
+    return files[0]
 
 
 def merge_files(

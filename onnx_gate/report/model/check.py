@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 from pydantic import BaseModel
@@ -161,3 +162,15 @@ class Check(_Frozen):
     form: Form | None = None
     steps: Steps | None = None
     base: CheckBase | None = None
+
+    @property
+    def error(self) -> float | None:
+        """What was measured as an error, infinite where one side was not finite."""
+        return self.deviation.error if self.deviation is not None else None
+
+    @property
+    def largest_difference(self) -> float | None:
+        """The largest |ONNX - PyTorch|; NaN or an infinity on one side is infinite."""
+        if self.metrics is None:
+            return None
+        return math.inf if self.metrics.nonfinite else self.metrics.max_abs

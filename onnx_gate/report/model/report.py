@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, Field, PrivateAttr
 
@@ -11,6 +11,9 @@ from onnx_gate.report.model.result import ModelResult, Verdict
 
 MAX_SHARDS = 256
 """GitHub runs no more jobs of one matrix."""
+
+
+_R = TypeVar("_R", bound="Report")
 
 
 class _Frozen(BaseModel):
@@ -154,26 +157,8 @@ class Report(_Frozen):
     # Where its paths of logs and reproductions start: not a part of it, since it can be moved.
     _folder: str = PrivateAttr("onnx-gate-report")
 
-    def located(self, folder: str) -> Report:
+    def located(self: _R, folder: str) -> _R:
         """Return the same report, with the folder that its logs and reproductions are in."""
         report = self.model_copy()
         report._folder = folder
         return report
-
-    def __str__(self) -> str:
-        """Return what the command line prints of it."""
-        from onnx_gate.report.render import terminal
-
-        return terminal.render(self)
-
-    def __repr__(self) -> str:
-        """Return one line: the verdict and the count."""
-        from onnx_gate.report.story import summary
-
-        return f"<Report {self.verdict}: {summary.headline(self)}>"
-
-    def _repr_html_(self) -> str:
-        """Return what a notebook shows of it."""
-        from onnx_gate.report.render import notebook
-
-        return notebook.render(self, self._folder)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from onnx_gate.report.story import summary
+from onnx_gate.text import number
 
 # A drawing is as wide as a phone, so that its labels can be read there.
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 340.0, 214.0, 46.0, 34.0, 20.0
@@ -105,7 +105,7 @@ def frame() -> Markup:
 def axis(low: float, high: float) -> Markup:
     """Return the labels of the axis on the left."""
     ends = ((low, HEIGHT - BOTTOM), (high, TOP + 10))
-    return Markup("").join(text_at(LEFT - 5, y, summary.number(value), "end") for value, y in ends)
+    return Markup("").join(text_at(LEFT - 5, y, number(value), "end") for value, y in ends)
 
 
 def decades(low: float, high: float) -> Markup:

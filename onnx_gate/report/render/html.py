@@ -34,7 +34,7 @@ from onnx_gate.report.story.versus import (
     tally,
 )
 from onnx_gate.report.story.view import View
-from onnx_gate.text import plain, visible
+from onnx_gate.text import format_int, number, plain, visible
 
 _ROWS = 4_000
 """Checks that the page has room for, shared out evenly."""
@@ -44,7 +44,6 @@ _OPEN = 10
 _BLOCK = 8_000
 _LISTED = 50
 _COLUMNS = 8
-_NOTHING = Markup()
 _MODELS = 1_000
 _SECTIONS = 3_000_000
 """Bytes of all sections; where one does not fit, it and what follows is the sentence and the facts."""
@@ -70,10 +69,8 @@ class Section:
     rows: Sequence[Check]
 
 
-def render(report: Report, history: Markup = _NOTHING) -> str:
+def render(report: Report) -> str:
     """Return the page: every model and finding, the failing first. All text is escaped.
-
-    ``history`` is what earlier reports say, as markup.
 
     It is below 5 MB whatever the report holds: it shows 4,000 checks, shared out among the models
     with the failing ones first, shortens names, and says how much it leaves to ``report.json``.
@@ -98,7 +95,6 @@ def render(report: Report, history: Markup = _NOTHING) -> str:
         tally=tally(report),
         times=times.times(report),
         times_lines=times.lines(report),
-        history=history,
         version=__version__,
     )
 
@@ -134,7 +130,7 @@ def _facts(report: Report, model: ModelResult, where: str) -> Iterator[tuple[str
     if model.error is not None:
         yield "Error", Markup("{}, {}").format(model.error.kind, model.error.code)
     if check is not None:
-        sizes = [f"{plain(n, 30)}={summary.format_int(size)}" for n, size in check.sizes.items()]
+        sizes = [f"{plain(n, 30)}={format_int(size)}" for n, size in check.sizes.items()]
         at = f", {', '.join(sizes[:8])}" if sizes else ""
         yield "Input", Markup("{}{}, on {}").format(_code(check.case), at, plain(check.runtime, 60))
     if check is not None and check.worst is not None:
@@ -151,7 +147,7 @@ def _facts(report: Report, model: ModelResult, where: str) -> Iterator[tuple[str
         own = check.metrics.scaled_torch if check.metrics is not None else None
         known = (
             f", {summary.used(check)} of the tolerance" if math.isfinite(check.budget or 0) else "",
-            f"; {model.against}'s own rounding is {summary.number(own)}" if own else "",
+            f"; {model.against}'s own rounding is {number(own)}" if own else "",
         )
         yield (
             "Error",
@@ -266,14 +262,14 @@ def _environment() -> Environment:
         "title": diagnosed.title,
         "meaning": diagnosed.meaning,
         "values": _values,
-        "number": summary.number,
+        "number": number,
         "used": summary.used,
         "error_and_limit": summary.error_and_limit,
         "plain": plain,
         "code": _code,
         "described": describe,
         "mebibytes": summary.mebibytes,
-        "format_int": summary.format_int,
+        "format_int": format_int,
         "check_change": check_change,
         "change_cell": change_cell,
         "duration": times.duration,

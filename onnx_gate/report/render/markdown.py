@@ -20,6 +20,7 @@ from onnx_gate.report.model import Change, Check, ModelResult, Problem, Report
 from onnx_gate.report.model.diagnosis import LayerCost, Source
 from onnx_gate.report.render import shorten
 from onnx_gate.report.render.escape import code, fence, inline
+from onnx_gate.report.render.links import Links, link
 from onnx_gate.report.story import (
     audited,
     diagnosed,
@@ -44,7 +45,8 @@ from onnx_gate.report.story.versus import (
     output_changes,
     share_of_limit,
 )
-from onnx_gate.report.story.view import View, link
+from onnx_gate.report.story.view import View
+from onnx_gate.text import format_int, number
 
 __all__ = ["Page", "View", "render"]
 
@@ -71,13 +73,13 @@ class Page:
     def __init__(self, report: Report, view: View) -> None:
         models = summary.ordered(report.models)
         passing = [m for m in models if m.verdict == "pass"]
-        self._report, self._view = report, view
+        self._report, self._view, self._links = report, view, Links(view)
         self._manifest = view.manifest_path or report.manifest.path
         self._failing = [m for m in models if m.verdict != "pass"]
         self._runtimes = side_by_side.runtimes(report)[:_COLUMNS]
         self._shown = {
             "report": report,
-            "view": view,
+            "view": self._links,
             "manifest": self._manifest,
             "context": self._context(),
             "sentence": self._sentence(sentence.of_report(report, self._manifest)),
@@ -91,7 +93,7 @@ class Page:
             "shown_fixed": _SHOWN_FIXED,
             "warnings": [(m, f) for m in passing for f in m.findings if f.severity == "warning"],
             "footer": self._footer(),
-            "links": self._links(),
+            "links": self._addresses(),
             "precisions": [(m, m.precision) for m in passing if m.precision is not None],
             "audits": self._audits(models),
             "times": times.times(report),
@@ -148,7 +150,7 @@ class Page:
             source = locations.of_entry(model, self._manifest)
             source = source if source is not None and source.line else None
         if source is not None:
-            return self._view.location(source, short=True)
+            return self._links.location(source, short=True)
         return code(check.case, 80) if check is not None and model.error is None else ""
 
     def _section(self, number: int) -> Markup:
@@ -171,7 +173,7 @@ class Page:
             if number or self._report.problems
             else "",
             shown_findings=_SHOWN_FINDINGS,
-            view=self._view,
+            view=self._links,
             manifest=self._manifest,
             commands=[Markup(line) for line in self._commands(model, bad)],
             runtimes=len(model.runtimes) > 1,
@@ -185,7 +187,7 @@ class Page:
         if not audits:
             return None
         text = _ENVIRONMENT.get_template("audit.md.j2").render(
-            audits=audits, shown=audited.SHOWN_SURVIVORS, view=self._view
+            audits=audits, shown=audited.SHOWN_SURVIVORS, view=self._links
         )
         return Markup(text)
 
@@ -201,7 +203,7 @@ class Page:
         text = _ENVIRONMENT.get_template("precision.md.j2").render(
             precision=model.precision,
             shown=precision.SHOWN_LAYERS,
-            view=self._view,
+            view=self._links,
             manifest=self._manifest,
         )
         return Markup(text)
@@ -213,7 +215,7 @@ class Page:
         where = None
         if diagnosis.source is not None:
             source = locations.of_source(diagnosis.source, self._manifest)
-            where = self._view.location(source) if source else code(diagnosis.source.file, 120)
+            where = self._links.location(source) if source else code(diagnosis.source.file, 120)
         chart = diagnosed.mermaid(diagnosis)
         text = _ENVIRONMENT.get_template("diagnosis.md.j2").render(
             diagnosis=diagnosis,
@@ -237,18 +239,18 @@ class Page:
             [*subject, inline(shown.what), *([Markup(" ").join(reason)] if reason else [])]
         )
         if shown.where is not None:
-            text += Markup(", ") + self._view.location(shown.where)
+            text += Markup(", ") + self._links.location(shown.where)
         elif shown.file:
             text += Markup(", ") + code(shown.file, 120)
         return Markup("{}. {}").format(text, Markup(shown.action)).rstrip()
 
     def _context(self) -> Markup:
-        report, view = self._report, self._view
+        report = self._report
         parts = (
-            view.commit(),
+            self._links.commit(),
             inline(summary.opsets(report)),
             inline(summary.versions(report)),
-            view.baseline(report.baseline),
+            self._links.baseline(report.baseline),
             inline(summary.shard(report)),
         )
         return Markup(" · ").join(part for part in parts if part)
@@ -263,8 +265,8 @@ class Page:
             command = check_command(self._manifest)
         level = report.sandbox.level if report.sandbox is not None else ""
         parts = (
-            view.run(),
-            view.report() if view.report_url else None,
+            self._links.run(),
+            self._links.report() if view.report_url else None,
             inline(f"onnx-gate {__version__}"),
             _labelled("manifest", self._manifest),
             inline(f"sandbox: {level}") if level in ("full", "off") else None,
@@ -272,7 +274,7 @@ class Page:
         )
         return Markup(" · ").join(part for part in parts if part)
 
-    def _links(self) -> Markup:
+    def _addresses(self) -> Markup:
         view = self._view
         named = ((Markup("full report"), view.report_url), (Markup("run"), view.run_url))
         return Markup(" · ").join(link(label, address) for label, address in named if address)
@@ -304,7 +306,7 @@ def _source(context: Context, layer: LayerCost) -> Markup:
 
 def _location(context: Context, subject: Finding | Source | Change | Problem) -> Markup:
     manifest: str = context["manifest"]
-    view: View = context["view"]
+    links: Links = context["view"]
     if isinstance(subject, Change):
         location = locations.of_entry(subject, manifest)
     elif isinstance(subject, Problem):
@@ -312,7 +314,7 @@ def _location(context: Context, subject: Finding | Source | Change | Problem) ->
     else:
         location = locations.of_source(subject, manifest)
     if location is not None:
-        return view.location(location)
+        return links.location(location)
     file = None if isinstance(subject, Change) else subject.file
     return code(file, 120) if file else Markup("")
 
@@ -323,7 +325,7 @@ def _finalize(value: Any) -> Any:
     if isinstance(value, Markup):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
-        return summary.format_int(value)
+        return format_int(value)
     return inline(value)
 
 
@@ -389,7 +391,7 @@ def _environment() -> Environment:
         "codes": _codes,
         "duration": _trusted(times.duration),
         "used": _trusted(summary.used),
-        "number": _trusted(summary.number),
+        "number": _trusted(number),
         "described": describe,
         "outcome": summary.outcome,
         **audited.FILTERS,

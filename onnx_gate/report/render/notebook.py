@@ -29,12 +29,12 @@ _PAGE = Markup(
 )
 
 
-def render(report: Report, folder: str) -> str:
-    """Return a fragment of HTML without scripts; ``folder`` is where logs and reproductions are.
+def render(report: Report) -> str:
+    """Return a fragment of HTML without scripts.
 
     A viewer that strips frames, as GitHub's does, still shows everything but the details.
     """
-    wrong = terminal.render(report, View(output=folder), terminal.QUIET).strip("\n")
+    wrong = terminal.render(report, View(output=report.folder), terminal.QUIET).strip("\n")
     shown = "\n".join(visible(line) for line in wrong.splitlines())
     return Markup("").join(
         (

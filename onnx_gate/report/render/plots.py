@@ -35,7 +35,7 @@ from onnx_gate.report.render.drawing import (
     y_of,
 )
 from onnx_gate.report.story import steps, summary
-from onnx_gate.text import plain
+from onnx_gate.text import format_int, number, plain
 
 _LEAST, _MOST = -9.0, 9.0
 _BARS = 12
@@ -82,7 +82,7 @@ def graph(diagnosis: Diagnosis) -> Picture | None:
     if 0 < allowed < math.inf:
         y = y_of(level(allowed, low, high), low, high)
         body += path("limit", [(LEFT, y), (WIDTH - 8, y)])
-        body += text_at(WIDTH - 8, y - 5, f"allowed {summary.number(allowed)}", "end")
+        body += text_at(WIDTH - 8, y - 5, f"allowed {number(allowed)}", "end")
     body += below("1", "node, in the graph's order", str(len(nodes)))
     worst = max(nodes, key=lambda node: level(node.error, low, high))
     text = f"The error at {len(nodes)} nodes, logarithmic; the largest is {_error_at(worst)}"
@@ -184,7 +184,7 @@ def histogram(pictures: Pictures) -> Picture | None:
             kind = "bar" if i < _WITHIN else "bar bad"
             body += rect(kind, x + 2, floor - height, step - 4, height)
             body += text_at(x + step / 2, floor - height - 5, _compact(count), "middle")
-            parts.append(f"{summary.format_int(count)} {_column(i)}")
+            parts.append(f"{format_int(count)} {_column(i)}")
     body += path("axis", [(8, floor), (WIDTH - 8, floor)])
     for i, edge in enumerate(_EDGES, 1):
         body += text_at(8 + i * step, floor + 14, edge, "middle")
@@ -239,7 +239,7 @@ def by_size(model: ModelResult) -> Picture | None:
     for check in _counting(model):
         for size in check.sizes.items():
             worst[size] = max(worst.get(size, check), check, key=_share)
-    rows = [(f"{name}={summary.format_int(n)}", worst[name, n]) for name, n in sorted(worst)]
+    rows = [(f"{name}={format_int(n)}", worst[name, n]) for name, n in sorted(worst)]
     return _bars("The error by size, in units of the tolerance", rows)
 
 
@@ -262,7 +262,7 @@ def error_map(pictures: Pictures) -> Picture | None:
         )
         body += Markup('<path class="{}" d="{}"/>').format(kind, cells) if cells else Markup("")
     outside = sum(not share <= 1 for row in rows for share in row)
-    size = " × ".join(summary.format_int(n) for n in pictures.map_of)
+    size = " × ".join(format_int(n) for n in pictures.map_of)
     y, x = 2 + len(rows) * side + 16, 8.0
     for kind, label in (("m0", "≤ 1"), ("m1", "≤ 10"), ("m2", "≤ 1000"), ("m3", "more")):
         body += rect(kind, x, y - 10, 11, 11) + text_at(x + 16, y, label, "start")
@@ -306,7 +306,7 @@ def _both_kinds(
 
 
 def _error_at(node: NodeError) -> str:
-    return f"{plain(node.op_type, _LABEL)} with an error of {summary.number(node.error)}"
+    return f"{plain(node.op_type, _LABEL)} with an error of {number(node.error)}"
 
 
 def _limit(pictures: Pictures, value: float) -> float:

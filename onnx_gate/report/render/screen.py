@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -18,9 +17,7 @@ from rich.console import Console
 from onnx_gate.errors import UserError
 from onnx_gate.report.io import find_format, write_text
 from onnx_gate.report.model import Report
-from onnx_gate.report.render import runs_views, terminal
-from onnx_gate.report.render.runs_views import RENDERINGS
-from onnx_gate.report.story.runs import join_runs
+from onnx_gate.report.render import terminal
 from onnx_gate.report.story.view import View
 from onnx_gate.text import without_commands
 
@@ -55,27 +52,7 @@ def put(report: Report, format: str, view: View, file: Path | None) -> None:
     if format == "terminal" and file is None:
         show(report, view)
         return
-    _put(find_format(format)(report.located(view.output)), format, file)
-
-
-def put_runs(named: Sequence[tuple[str, Report]], format: str, file: Path | None) -> None:
-    """Print what several reports come to, or write it to ``file``.
-
-    Raises ``UserError`` as ``put`` does, and for a format that is of one report.
-    """
-    # A format that is not known is refused for that.
-    find_format(format)
-    if format not in RENDERINGS:
-        known = ", ".join(RENDERINGS)
-        raise UserError(f"{format} is of one report; several are rendered as {known}")
-    history = join_runs(named)
-    if format == "terminal" and file is None:
-        make_console().print(runs_views.renderable(history), crop=False)
-        return
-    _put(RENDERINGS[format](history), format, file)
-
-
-def _put(text: str, format: str, file: Path | None) -> None:
+    text = find_format(format)(report.located(view.output))
     if file is None:
         put_text(text, format)
         return

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 from onnx_gate.manifest.spec import Against
 from onnx_gate.report.model.audit import Audit, ManifestChange, Mutant, Share, Unseen
-from onnx_gate.report.story.summary import format_int, number
-from onnx_gate.text import plain
+from onnx_gate.text import format_int, number, plain
 
 _NAME = 80
 _WORDS = 300

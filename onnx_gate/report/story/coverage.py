@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from onnx_gate.report.model import Check, ModelResult, OpenCause
 from onnx_gate.report.story import steps
-from onnx_gate.report.story.summary import format_int, number
-from onnx_gate.text import plain
+from onnx_gate.text import format_int, number, plain
 
 COMPARED = ("pass", "diverged", "waived")
 _NAME = 40

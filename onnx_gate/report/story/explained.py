@@ -8,10 +8,10 @@ from onnx_gate.report.model import Check, ModelResult, Report
 from onnx_gate.report.model.diagnosis import Diagnosis
 from onnx_gate.report.story import diagnosed, locations, precision, sentence
 from onnx_gate.report.story.command import replay_command, run_command
-from onnx_gate.report.story.summary import failing, format_int, outcome
+from onnx_gate.report.story.summary import failing, outcome
 from onnx_gate.report.story.versus import change_sentence, output_changes
 from onnx_gate.report.story.view import View
-from onnx_gate.text import plain
+from onnx_gate.text import format_int, plain
 
 _LINE = 1000
 _LINES = 40

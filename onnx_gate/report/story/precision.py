@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from onnx_gate.report.model.diagnosis import LayerCost, Precision, Proposal, ReducedHow
-from onnx_gate.report.story.summary import format_int
-from onnx_gate.text import plain
+from onnx_gate.text import format_int, plain
 
 _NAME = 80
 _OPERATORS = 4

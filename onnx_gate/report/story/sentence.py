@@ -16,7 +16,7 @@ from onnx_gate.report.model.diagnosis import Blame, Diagnosis
 from onnx_gate.report.story import diagnosed, locations, precision, summary
 from onnx_gate.report.story.coverage import coverage, relative
 from onnx_gate.report.story.locations import Location
-from onnx_gate.text import plain
+from onnx_gate.text import format_int, plain
 
 _NAME = 60
 _LINE = 120
@@ -185,7 +185,7 @@ def _sharpness(models: tuple[ModelResult, ...] | list[ModelResult]) -> str:
 
 
 def _difference(check: Check, reference: str) -> str:
-    sizes = [f"{plain(n, 30)}={summary.format_int(size)}" for n, size in check.sizes.items()]
+    sizes = [f"{plain(n, 30)}={format_int(size)}" for n, size in check.sizes.items()]
     at = f"at {', '.join(sizes[:_SIZES])}" if sizes else f"in {plain(check.case, _NAME)}"
     output = plain(check.output, _NAME)
     worst = check.worst

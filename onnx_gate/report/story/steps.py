@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 
 from onnx_gate.report.model import Check, ModelResult, Steps
-from onnx_gate.report.story.summary import failing, format_int, number
-from onnx_gate.text import plain
+from onnx_gate.report.story.summary import failing
+from onnx_gate.text import format_int, number, plain
 
 _NAME = 40
 _CASE = 80

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from onnx_gate.report.model import Change, Check, Deviation, ModelResult, Problem, Report
-from onnx_gate.text import plain
+from onnx_gate.text import format_int, group_digits, number, plain
 
 _FIRST_LINE = 500
 _HEADLINE_NAME = 60
@@ -167,40 +167,9 @@ def percent(share: float | None) -> str:
     return ">100 %" if shown == "100 %" and share > 1 else shown
 
 
-def group_digits(factor: float) -> str:
-    """Return a factor with two significant digits, from 10 to 10^6 in groups of three."""
-    if 10 <= factor < 1e6:
-        return f"{float(f'{factor:.2g}'):,.0f}".replace(",", " ")
-    return number(factor)
-
-
-def number(value: float | None) -> str:
-    """Return a number with two significant digits."""
-    if value is None:
-        return ""
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "∞" if value > 0 else "-∞"
-    if value == 0:
-        return "0"
-    return (
-        f"{value:.0f}"
-        if 10 <= abs(value) < 10_000
-        else f"{value:.1e}"
-        if abs(value) < 0.01 or abs(value) >= 10_000
-        else f"{value:.2g}"
-    )
-
-
-def format_int(value: int) -> str:
-    """Return an integer, which in a report may be of any length."""
-    return str(value) if abs(value) < 10**12 else "very many"
-
-
 def indices(index: Sequence[int]) -> str:
     """Return ``[0, 3]``, the first eight of what may be very many."""
-    shown = ", ".join(format_int(number) for number in index[:8])
+    shown = ", ".join(format_int(place) for place in index[:8])
     return f"[{shown}, …]" if len(index) > 8 else f"[{shown}]"
 
 
@@ -220,11 +189,6 @@ def distinct_digits(one: float, other: float, least: int = 4) -> tuple[str, str]
 
 def _digits(value: float, digits: int) -> str:
     return f"{value:.{digits}g}" if math.isfinite(value) else number(value)
-
-
-def error_of(check: Check) -> float | None:
-    """Return what a check has measured as an error, infinite where one side was not finite."""
-    return check.deviation.error if check.deviation is not None else None
 
 
 def error_and_limit(check: Check) -> tuple[str, str]:
@@ -255,15 +219,6 @@ def deviation_sentence(deviation: Deviation) -> str:
     """Return ``error 0.039 where 1.2e-06 is allowed``."""
     value, allowed = value_and_limit(deviation)
     return f"{deviation.measure} {value} where {allowed} is allowed"
-
-
-def largest_difference(check: Check) -> float | None:
-    """Return the largest |ONNX - PyTorch|; NaN or an infinity on one side is infinite."""
-    if check.metrics is None:
-        return None
-    if check.metrics.nonfinite:
-        return math.inf
-    return check.metrics.max_abs
 
 
 def versions(report: Report) -> str:

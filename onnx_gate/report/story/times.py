@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from onnx_gate.report.model import ModelResult, Report, Stage
-from onnx_gate.report.story.summary import model_line, number
-from onnx_gate.text import plain
+from onnx_gate.report.story.summary import model_line
+from onnx_gate.text import number, plain
 
 _STAGES = 12
 _SLOWEST = 5

@@ -6,20 +6,13 @@ import math
 from dataclasses import dataclass
 
 from onnx_gate.report.model import Baseline, Check, ModelResult, Report, Verdict
-from onnx_gate.report.story.summary import (
-    error_of,
-    format_int,
-    group_digits,
-    largest_difference,
-    percent,
-    worst,
-)
-from onnx_gate.text import plain, printed
+from onnx_gate.report.story.summary import percent, worst
+from onnx_gate.text import format_int, group_digits, plain, printed
 
 _NAME, _CASE = 60, 80
 # A share of the limit that changed by less, or is less, is no news: machines differ by as much.
-GREW = 2.0
-NEAR = 0.1
+_GREW = 2.0
+_NEAR = 0.1
 SAME, NEW, FIXED = "±0", "new", "fixed"
 _UP, _DOWN = "▲", "▼"
 _PAST: dict[Verdict, str] = {
@@ -96,7 +89,7 @@ def output_changes(model: ModelResult) -> list[OutputChange]:
         now, _, case = max(known, key=lambda each: _size(each[0]))
         before = max((base for _, base, _ in known), key=_size)
         least, most = sorted((_size(now), _size(before)))
-        if most >= NEAR and least * GREW <= most and least != most:
+        if most >= _NEAR and least * _GREW <= most and least != most:
             changes.append(OutputChange(output, before, now, case))
     return sorted(changes, key=lambda each: -_size(each.now))
 
@@ -148,9 +141,9 @@ def _change(check: Check) -> str:
         return NEW
     if check.base.verdict == "diverged" and check.verdict != "diverged":
         return FIXED
-    now, before = error_of(check), check.base.error
+    now, before = check.error, check.base.error
     if now is None or before is None:
-        now, before = largest_difference(check), check.base.max_abs
+        now, before = check.largest_difference, check.base.max_abs
     if now is None or before is None:
         return SAME if check.base.verdict == check.verdict else _was(check.base.verdict)
     return factor(now, before)

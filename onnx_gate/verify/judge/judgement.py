@@ -14,8 +14,9 @@ from onnx_gate.manifest import Tolerance
 from onnx_gate.manifest.spec import Against
 from onnx_gate.numerics.compare import Comparison
 from onnx_gate.report.model import Deviation, Form, Metrics, OpenCause, Worst
-from onnx_gate.report.story.summary import ERRORS, number
+from onnx_gate.report.story.summary import ERRORS
 from onnx_gate.runtimes.base import Array
+from onnx_gate.text import number
 from onnx_gate.verify.judge.auto import AutoResult
 from onnx_gate.verify.judge.criteria import Criterion, Metric
 
