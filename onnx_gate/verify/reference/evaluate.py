@@ -31,18 +31,14 @@ _SLOW = frozenset(
     {"Resize", "Upsample", "GridSample", "RoiAlign", "NonMaxSuppression", "DeformConv"}
 )
 
-After = Callable[["Step"], None]
+# Runs a node in one's own way: given the node, its inputs and how to run it on some.
+Around = Callable[
+    [onnx.NodeProto, Sequence[Any], Callable[[Sequence[Any]], Sequence[Any]]], Sequence[Any]
+]
 
 
 class TooSlow(Exception):
     """The evaluator would take longer than what it says is worth."""
-
-
-class Step:
-    """One node that was run: ``outputs`` may be changed in place."""
-
-    def __init__(self, op_type: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        self.op_type, self.inputs, self.outputs = op_type, inputs, outputs
 
 
 class Evaluator:
@@ -53,7 +49,7 @@ class Evaluator:
         self._wide = wide
         self._opsets, self._ir_version = proto.opset_import, proto.ir_version
         self._sessions: dict[Any, PlainSession] = {}
-        self._after: After | None = None
+        self._around: Around | None = None
         self._ends = 0.0
         self._evaluator = _Evaluator(
             widened(proto) if wide else proto, new_ops=list(TORCH_OPERATORS)
@@ -62,13 +58,13 @@ class Evaluator:
             self._wrap(node)
 
     def run(
-        self, feeds: Mapping[str, Array], seconds: float, after: After | None = None
+        self, feeds: Mapping[str, Array], seconds: float, around: Around | None = None
     ) -> tuple[Array, ...]:
         """Return the outputs; raises ``TooSlow`` after ``seconds``, and whatever operators raise.
 
-        ``after`` sees every node that was run.
+        ``around`` runs every node; the outputs that it is given may be changed in place.
         """
-        self._after, self._ends = after, time.monotonic() + seconds
+        self._around, self._ends = around, time.monotonic() + seconds
         if self._wide:
             feeds = {n: a.astype(np.float64) if is_narrow(a) else a for n, a in feeds.items()}
         with np.errstate(all="ignore"):
@@ -81,18 +77,24 @@ class Evaluator:
         def watched(*inputs: Any, **options: Any) -> Any:
             if time.monotonic() > self._ends:
                 raise TooSlow(node.op_type)
-            if node.op_type in _SLOW:
-                outputs = self._by_runtime(node.onnx_node, inputs)
-            else:
+
+            def compute(given: Sequence[Any]) -> Sequence[Any]:
+                if node.op_type in _SLOW:
+                    return self._by_runtime(node.onnx_node, given)
                 try:
-                    outputs = run(*inputs, **options)
+                    outputs: Sequence[Any] = run(*given, **options)
+                    return outputs
                 except Exception:  # an operator that the evaluator does not know, or not so
-                    outputs = self._by_runtime(node.onnx_node, inputs)
-            if self._after is not None:
+                    return self._by_runtime(node.onnx_node, given)
+
+            if self._around is None:
+                return compute(inputs)
+
+            def copied(given: Sequence[Any]) -> Sequence[Any]:
                 # What an operator returns may be what it was given.
-                outputs = tuple(np.array(o) if isinstance(o, np.ndarray) else o for o in outputs)
-                self._after(Step(node.op_type, inputs, outputs))
-            return outputs
+                return [np.array(o) if isinstance(o, np.ndarray) else o for o in compute(given)]
+
+            return tuple(self._around(node.onnx_node, inputs, copied))
 
         node.run = watched
 

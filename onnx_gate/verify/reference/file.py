@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,20 +23,13 @@ from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.file_module import FileModule
 from onnx_gate.runtimes.torch_eager import to_tensor
 from onnx_gate.verify.onnx_file import read_model
-from onnx_gate.verify.reference.evaluate import Evaluator, Step
-from onnx_gate.verify.reference.exact import EXACT_ONNX
+from onnx_gate.verify.reference.evaluate import Around, Evaluator
+from onnx_gate.verify.reference.onnx_rounding import run_node_moved
 from onnx_gate.verify.reference.perturb import MovedRounding
 
 # The evaluator is not asked about files with more weights than this, and given up after a time.
 EVALUATOR_BYTES = 512 * 2**20
 EVALUATOR_SECONDS = 20.0
-
-_SUMS = {
-    "ReduceMean": "mean",
-    "GlobalAveragePool": "mean",
-    "AveragePool": "mean",
-    "ReduceSum": "sum",
-}
 
 
 def with_file_inputs(spec: ModelSpec, workspace: Path) -> ModelSpec:
@@ -144,22 +138,8 @@ def run_moved(
     module: FileModule, inputs: Mapping[str, Array], seed: int
 ) -> tuple[Array, ...] | None:
     """Return the outputs of the file with the rounding of its operators moved, or ``None``."""
-    moved = MovedRounding(seed)
-
-    def move(step: Step) -> None:
-        if step.op_type in EXACT_ONNX:
-            return
-        for output in step.outputs:
-            if not isinstance(output, np.ndarray) or output.dtype.kind != "f":
-                continue
-            tensor = torch.from_numpy(output)
-            if step.op_type in _SUMS:
-                x = to_tensor(step.inputs[0])
-                moved.move_reduction(_SUMS[step.op_type], (x,), tensor)
-            else:
-                moved.move(tensor)
-
-    return _evaluate(module, inputs, wide=False, after=move)
+    around = partial(run_node_moved, MovedRounding(seed))
+    return _evaluate(module, inputs, wide=False, around=around)
 
 
 def _evaluate(
@@ -167,14 +147,14 @@ def _evaluate(
     inputs: Mapping[str, Array],
     *,
     wide: bool,
-    after: Callable[[Step], None] | None = None,
+    around: Around | None = None,
 ) -> tuple[Array, ...] | None:
     evaluator = _evaluator(module.path, wide)
     if evaluator is None:
         return None
     feeds = module.feeds([inputs[name] for name in module.inputs])
     try:
-        return evaluator.run(feeds, EVALUATOR_SECONDS, after)
+        return evaluator.run(feeds, EVALUATOR_SECONDS, around)
     except Exception:  # whatever an operator of the evaluator raises
         return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -70,3 +70,11 @@ class OperatorMode(TorchDispatchMode):
                 return branch(*args, **kwargs)
 
         return call
+
+
+def given_to(func: Any, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call by name, defaults included."""
+    arguments = func._schema.arguments
+    given = {a.name: a.default_value for a in arguments if a.has_default_value()}
+    given.update(zip((a.name for a in arguments), args, strict=False))
+    return {**given, **kwargs}

@@ -35,7 +35,7 @@ from onnx_gate.report.model import OpenCause
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager, to_array
 from onnx_gate.verify.reference.float64 import Float64Reference
-from onnx_gate.verify.reference.operator_mode import OperatorMode
+from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to
 
 _ATTENTION = frozenset(
     {
@@ -98,7 +98,7 @@ class MaskedAttention(_Watch):
         return result
 
     def _softmax(self, func: Any, args: Any, kwargs: dict[str, Any], result: torch.Tensor) -> None:
-        scores, dim = args[0], _given(func, args, kwargs)["dim"]
+        scores, dim = args[0], given_to(func, args, kwargs)["dim"]
         if not scores.ndim or not scores.is_floating_point() or not scores.shape[dim]:
             return
         nothing = (scores <= _masked(scores.dtype)).all(dim=dim, keepdim=True)
@@ -108,7 +108,7 @@ class MaskedAttention(_Watch):
             result.copy_(torch.where(nothing, torch.full_like(result, share), result))
 
     def _attention(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
-        given = _given(func, args, kwargs)
+        given = given_to(func, args, kwargs)
         query, key, value = args[0], args[1], args[2]
         mask = given.get("attn_mask", given.get("attn_bias"))
         if mask is None or not key.shape[-2]:
@@ -144,7 +144,7 @@ class OrderOfEquals(_Watch):
         if name not in _EQUALS or not isinstance(result, tuple) or len(result) != 2:
             return result
         values, indices = result
-        given = _given(func, args, kwargs)
+        given = given_to(func, args, kwargs)
         source = args[0]
         if given.get("stable") or not source.ndim or not source.numel():
             return result
@@ -227,14 +227,6 @@ def _run(
         return eager.run(inputs, mode=mode).arrays
     except (Refusal, GateError):
         return None
-
-
-def _given(func: Any, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call by name, defaults included."""
-    arguments = func._schema.arguments
-    given = {a.name: a.default_value for a in arguments if a.has_default_value()}
-    given.update(zip((a.name for a in arguments), args, strict=False))
-    return {**given, **kwargs}
 
 
 def _masked(dtype: torch.dtype) -> float:

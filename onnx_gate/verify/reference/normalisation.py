@@ -1,0 +1,60 @@
+"""What normalisations lose: the mean and the standard deviation that they divide by are sums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from onnx_gate.verify.reference.noise import Noise, unit
+from onnx_gate.verify.reference.rounding import RESULT, TERM, alike, in_lanes, walk
+
+NORMALISATIONS = frozenset(
+    {"native_batch_norm", "_native_batch_norm_legit", "native_group_norm", "native_layer_norm"}
+)
+_LANES = 8
+
+
+def move_normalised(noise: Noise, name: str, given: Mapping[str, Any], result: Any) -> None:
+    """Move the mean and the standard deviation that a normalisation has used.
+
+    Dividing by a standard deviation of nearly zero, as inputs that are all alike have, makes an
+    error of the mean large.
+    """
+    output, mean, rstd = result[0], result[1], result[2]
+    x, weight, bias = given["input"], given["weight"], given["bias"]
+    count = output.numel() / mean.numel()
+    steps = walk(in_lanes(count))
+    layer = name == "native_layer_norm"
+    # As rows of what each statistic is of.
+    groups = (
+        x
+        if layer
+        else x.reshape(mean.shape[0] if mean.ndim > 1 else 1, mean.shape[-1], -1)
+        if name == "native_group_norm"
+        else x.transpose(0, 1).reshape(mean.shape[-1], -1)
+    )
+    rows = groups.reshape(mean.numel(), -1) if name != "native_batch_norm" else groups
+    walks = torch.full((mean.numel(),), RESULT * steps, dtype=mean.dtype)
+    walks = torch.where(alike(rows), walks.clamp(min=count / _LANES), walks).reshape(mean.shape)
+    variance = (rstd.square().reciprocal()).clamp(max=torch.finfo(rstd.dtype).max)
+    eps = unit(torch.empty(0, dtype=mean.dtype))
+    lost = walks * mean.abs() + TERM * steps * (variance / count).sqrt()
+    shift = noise.draw(mean) * lost * eps * rstd
+    spread = 0.5 * eps * walks * noise.draw(mean)
+    if layer:
+        if weight is not None:
+            shift = shift * weight
+    else:
+        repeats = x.shape[1] // mean.shape[-1]
+        shift, spread = (
+            t.reshape(-1, mean.shape[-1]).repeat_interleave(repeats, dim=1) for t in (shift, spread)
+        )
+        if weight is not None:
+            shift = shift * weight.reshape(1, -1)
+        shift, spread = (t.reshape(*t.shape, *([1] * (x.ndim - 2))) for t in (shift, spread))
+    if bias is not None:
+        bias = bias if layer else bias.reshape(1, -1, *([1] * (x.ndim - 2)))
+        shift = shift - bias * spread
+    output.add_((output * spread.clamp(-1, 1) + shift).to(output.dtype))
