@@ -20,6 +20,7 @@ from onnx_gate.manifest import ModelSpec
 from onnx_gate.manifest.change import tolerance_data
 from onnx_gate.report.model import Check
 from onnx_gate.report.model.audit import Unseen
+from onnx_gate.report.story.summary import within_rounding
 from onnx_gate.verify.conclude import waived_error
 
 Key = tuple[str, str, str]
@@ -35,7 +36,7 @@ def unseen(
     nearest = max(_nearest(scopes, original, faulty), key=lambda n: n[0], default=None)
     if nearest is not None:
         return nearest[1]
-    floor = [c for c in faulty if c.tolerance.get("basis") == "floor" and c.budget]
+    floor = [c for c in faulty if within_rounding(c) and c.budget]
     if floor:
         return _at(max(floor, key=lambda c: c.budget or 0.0), "floor")
     return None

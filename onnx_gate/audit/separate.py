@@ -17,6 +17,7 @@ from onnx_gate.manifest import ModelSpec, Tolerance
 from onnx_gate.manifest.nesting import above
 from onnx_gate.manifest.spec import DEFAULT_AUTO
 from onnx_gate.report.model import Check
+from onnx_gate.report.story.summary import within_rounding
 from onnx_gate.verify.judge.noise import SURE
 from onnx_gate.verify.sessions import without_optimisations
 
@@ -102,10 +103,7 @@ def criterion_of(check: Check) -> str:
 
     The floor is what ``auto`` grants in any case: no factor makes it smaller.
     """
-    if check.deviation is None or check.tolerance.get("basis") == "floor":
-        return ""
-    measure = check.deviation.measure
-    return "error" if measure == "mean error" else measure
+    return "" if check.deviation is None or within_rounding(check) else check.deviation.criterion
 
 
 def criteria_of(checks: Iterable[Check]) -> list[str]:
@@ -129,7 +127,7 @@ def least_share(tolerance: Tolerance, criterion: str, own: Iterable[Check]) -> f
     It is rounded up to that of a number that one would write.
     """
     least = MARGIN * used_share(own)
-    if criterion == "error" and tolerance.auto is not None:
+    if criterion == "auto" and tolerance.auto is not None:
         least = max(least, SURE / tolerance.auto)
     return share_left(tolerance, sharpest(tolerance, criterion, least), criterion) if least else 0.0
 
@@ -167,14 +165,8 @@ def share_left(tolerance: Tolerance, sharper: Tolerance, criterion: str) -> floa
 
 def _fields(tolerance: Tolerance, criterion: str) -> list[str]:
     """Return the keys of a tolerance that a criterion of checks is judged by."""
-    if criterion == "error":
-        return [name for name in ("auto", "atol", "rtol") if getattr(tolerance, name)]
-    if criterion == "share of elements apart":
-        return ["mismatch"]
-    if criterion == "metric":
-        return ["max"]
-    if criterion.startswith("top") and (criterion != "top1" or tolerance.top1 is None):
-        return ["topk"]
+    if criterion == "atol":
+        return [name for name in ("atol", "rtol") if getattr(tolerance, name)]
     return [criterion]
 
 

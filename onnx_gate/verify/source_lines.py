@@ -46,6 +46,9 @@ _PACKAGES = ("site-packages", "dist-packages")
 # What exporters and their parts are installed as, beside torch itself.
 _TOOLS = ("onnx", "onnxscript", "onnx_ir", "onnxruntime")
 
+# A file and a line of it.
+Frame = tuple[str, int]
+
 
 @dataclass(frozen=True)
 class Line:
@@ -71,12 +74,12 @@ def of_error(error: BaseException, root: Path | None) -> Line | None:
     A line below ``root`` (the manifest's folder) is preferred to one of an installed package.
     ``None`` where only torch, the gate and Python's own library are in the traceback.
     """
-    return _choose(_frames(error.__traceback__), root)
+    return of_frames(_frames(error.__traceback__), root)
 
 
 def of_stack(text: str, root: Path | None) -> Line | None:
-    """Do as ``of_error`` does with the text of a stack, outermost frame first."""
-    return _choose(((file, int(line)) for file, line in _FRAME.findall(text)), root)
+    """Do as ``of_error`` does with the text in which torch keeps a stack."""
+    return of_frames(((file, int(line)) for file, line in _FRAME.findall(text)), root)
 
 
 def of_node(node: onnx.NodeProto, root: Path | None) -> Line | None:
@@ -164,13 +167,14 @@ def workspace_of(reference: str | None) -> Path | None:
     return None
 
 
-def _frames(traceback: TracebackType | None) -> Iterator[tuple[str, int]]:
+def _frames(traceback: TracebackType | None) -> Iterator[Frame]:
     while traceback is not None:
         yield traceback.tb_frame.f_code.co_filename, traceback.tb_lineno
         traceback = traceback.tb_next
 
 
-def _choose(frames: Iterable[tuple[str, int]], root: Path | None) -> Line | None:
+def of_frames(frames: Iterable[Frame], root: Path | None) -> Line | None:
+    """Do as ``of_error`` does with frames, outermost first."""
     own: Line | None = None
     last: Line | None = None
     for file, number in frames:

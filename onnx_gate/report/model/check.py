@@ -46,6 +46,10 @@ class Metrics(_Frozen):
     criteria: dict[str, Number] = {}
 
 
+# The keys of a tolerance that set a limit; ``rtol`` sets one with ``atol``.
+Limit = Literal["auto", "atol", "mismatch", "cosine", "snr_db", "top1", "topk", "max_ulp", "max"]
+
+
 class Deviation(_Frozen):
     """The criterion that decided a check: what was measured, and the limit in the same unit.
 
@@ -54,13 +58,15 @@ class Deviation(_Frozen):
     ``constant factor`` and ``constant shift`` are the part of ONNX - PyTorch that is proportional
     to the output, and the part that is the same everywhere, in units of the scale. ``unit`` says
     how ``value`` reads: the larger the worse (``error``), a share that is 1 where both sides are
-    equal (``agreement``), or decibels of signal to noise (``dB``).
+    equal (``agreement``), or decibels of signal to noise (``dB``). ``criterion`` is the key of the
+    tolerance that set the limit, ``atol`` for that and ``rtol``; empty where equality is asked for.
     """
 
     measure: str = "error"
     value: Number
     allowed: Number
     unit: Literal["error", "agreement", "dB"] = "error"
+    criterion: Limit | Literal[""] = ""
 
     @property
     def error(self) -> float:

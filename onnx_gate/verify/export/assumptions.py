@@ -16,7 +16,7 @@ from torch.utils._sympy.printers import PythonPrinter
 
 from onnx_gate.manifest.dimensions import is_computed
 from onnx_gate.verify.inputs.sizes import Sizes
-from onnx_gate.verify.source_lines import Line, of_stack
+from onnx_gate.verify.source_lines import Line, of_frames, of_stack
 
 # Conditions are tried at the sizes from 1 to this, to say what they come down to.
 _UPTO = 48
@@ -124,8 +124,8 @@ def specialised(
     for node in _conditions(graph):
         expression = _expression(node)
         if isinstance(expression, sympy.Eq) and expression.free_symbols == {symbol}:
-            text = describe(expression.subs(symbol, _symbol("n")), ("n",))
-            if text.startswith("n is ") and text[5:].isdigit():
+            alone = Assumption(("n",), "", None, expression.subs(symbol, _symbol("n")))
+            if len(alone.sizes()) == 1:
                 return "", of_stack(node.meta.get("stack_trace") or "", root)
     for node in graph.graph.nodes:
         if node.op != "call_function" or not _tensors(node.meta.get("val")):
@@ -156,7 +156,7 @@ def bounded_by(
                 bounds = size.node.shape_env.var_to_range_sloc[size.node.expr]
                 frame = (bounds.upper if upper else bounds.lower).framework_loc
                 if hasattr(frame, "filename"):
-                    return of_stack(f'File "{frame.filename}", line {frame.lineno}', root)
+                    return of_frames([(frame.filename, frame.lineno)], root)
     return None
 
 

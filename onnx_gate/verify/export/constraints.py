@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +14,8 @@ from torch.fx import GraphModule, Node
 from onnx_gate.manifest import InputSpec, ModelSpec
 from onnx_gate.runtimes.binding import identifier
 from onnx_gate.verify.export.assumptions import specialised
-from onnx_gate.verify.export.specialising import size_name
-from onnx_gate.verify.source_lines import Line, at, of_stack, shown
+from onnx_gate.verify.export.specialising import Stacks, size_name
+from onnx_gate.verify.source_lines import Line, at, of_frames, of_stack, shown
 
 _STATIC = re.compile(
     r"tracing inferred a static shape of (\d+) for dimension inputs\['([^']+)'\]\.shape\[(\d+)\]"
@@ -36,7 +36,7 @@ class Trace:
     """
 
     graphs: list[GraphModule]
-    stacks: Mapping[str, str]
+    stacks: Stacks
     root: Path | None
 
     def cause(self, name: str, axis: int) -> tuple[str, Line | None]:
@@ -51,7 +51,7 @@ class Trace:
 
     def fixed_at(self, name: str, axis: int) -> Line | None:
         """Return the line at which the size of an input's axis became a number."""
-        return of_stack(self.stacks.get(size_name(name, axis), ""), self.root)
+        return of_frames(self.stacks.get(size_name(name, axis), ()), self.root)
 
 
 def constraint_message(text: str, spec: ModelSpec, trace: Trace, source: Line | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from onnx_gate.text import without_escapes
 from onnx_gate.verify.export import translations
 from onnx_gate.verify.export.constraints import Trace, constraint_message
 from onnx_gate.verify.export.disk import disk_full
+from onnx_gate.verify.export.specialising import Stacks
 from onnx_gate.verify.source_lines import Line, at, of_error, of_stack, shown, workspace_of
 
 # How many lines of the exporter's own words are shown where they are not understood.
@@ -82,16 +83,14 @@ class _Failure:
     source: Line | None
     spec: ModelSpec
     root: Path | None
-    stacks: Mapping[str, str]
+    stacks: Stacks
 
     @property
     def exporter(self) -> str:
         return self.spec.export.exporter
 
 
-def export_error(
-    error: BaseException, spec: ModelSpec, stacks: Mapping[str, str] | None = None
-) -> GateError:
+def export_error(error: BaseException, spec: ModelSpec, stacks: Stacks | None = None) -> GateError:
     """Return the ``GateError`` of kind ``export`` that says what ``error`` says, in a few lines.
 
     ``stacks`` are those at which sizes became numbers, as ``specialising`` records them.

@@ -9,7 +9,9 @@ from typing import Any
 
 from torch.fx.experimental import symbolic_shapes
 
-Stacks = dict[str, str]
+from onnx_gate.verify.source_lines import Frame
+
+Stacks = dict[str, tuple[Frame, ...]]
 """The stack that fixed a size, by torch's name for the size: ``L['x'].size()[0]``."""
 
 
@@ -35,7 +37,7 @@ def specialising() -> Iterator[Stacks]:
 
     def recorded(environment: Any, symbol: Any, target: Any, *rest: Any) -> Any:
         if getattr(target, "is_number", False):
-            stack = ""
+            stack: tuple[Frame, ...] = ()
             for source in environment.var_to_sources.get(symbol, ()):
                 name = source.name if isinstance(source.name, str) else source.name()
                 if name not in stacks:
@@ -50,6 +52,5 @@ def specialising() -> Iterator[Stacks]:
         kind._set_replacement = original
 
 
-def _stack() -> str:
-    frames = reversed([(f.f_code.co_filename, line) for f, line in walk_stack(None)])
-    return "\n".join(f'File "{file}", line {line}' for file, line in frames)
+def _stack() -> tuple[Frame, ...]:
+    return tuple(reversed([(f.f_code.co_filename, line) for f, line in walk_stack(None)]))

@@ -12,6 +12,7 @@ import numpy as np
 from onnx_gate.manifest import Tolerance
 from onnx_gate.numerics.compare import Comparison, compare, max_ulp, scaled_error
 from onnx_gate.report.model import Deviation
+from onnx_gate.report.model.check import Limit
 from onnx_gate.report.story.summary import deviation_sentence
 from onnx_gate.runtimes.base import Array
 
@@ -23,7 +24,7 @@ class Criterion:
     """One criterion, judged: ``budget`` is the share of what is allowed that was used.
 
     ``index`` is the flat index of the element that decided, -1 where none did. ``why`` is a reason
-    beside the numbers. ``unit`` is that of a ``Deviation``.
+    beside the numbers. ``unit`` and ``key`` (its criterion) are those of a ``Deviation``.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Criterion:
     index: int = -1
     why: str = ""
     unit: Literal["error", "agreement", "dB"] = "error"
+    key: Limit = "auto"
 
     @property
     def holds(self) -> bool:
@@ -46,7 +48,13 @@ class Criterion:
     @property
     def deviation(self) -> Deviation:
         """The same as the report has it."""
-        return Deviation(measure=self.name, value=self.value, allowed=self.allowed, unit=self.unit)
+        return Deviation(
+            measure=self.name,
+            value=self.value,
+            allowed=self.allowed,
+            unit=self.unit,
+            criterion=self.key,
+        )
 
 
 def fixed_criteria(
@@ -67,34 +75,46 @@ def fixed_criteria(
         yield _close(actual, expected, comparison, tolerance, threads)
     if tolerance.cosine is not None:
         value = 1.0 if comparison.cosine is None else comparison.cosine
-        yield _agreement("cosine", value, tolerance.cosine)
+        yield _agreement("cosine", "cosine", value, tolerance.cosine)
     if tolerance.snr_db is not None:
         value = math.inf if comparison.snr_db is None else comparison.snr_db
         budget = 0.0 if value == math.inf else _power(10.0, (tolerance.snr_db - value) / 20)
         yield Criterion(
-            "snr_db", value, tolerance.snr_db, budget, comparison.max_abs_index, unit="dB"
+            "snr_db",
+            value,
+            tolerance.snr_db,
+            budget,
+            comparison.max_abs_index,
+            unit="dB",
+            key="snr_db",
         )
     if tolerance.top1 is not None:
         value, index = top_agreement(actual, expected, 1)
-        yield _agreement("top1", value, tolerance.top1, index)
+        yield _agreement("top1", "top1", value, tolerance.top1, index)
     if tolerance.topk is not None:
         value, index = top_agreement(actual, expected, tolerance.topk.k)
-        yield _agreement(f"top{tolerance.topk.k}", value, tolerance.topk.agreement, index)
+        yield _agreement("topk", f"top{tolerance.topk.k}", value, tolerance.topk.agreement, index)
     if tolerance.max_ulp is not None:
         distance, index = max_ulp(actual, expected)
         yield Criterion(
-            "max_ulp", distance, tolerance.max_ulp, _ratio(distance, tolerance.max_ulp), index
+            "max_ulp",
+            distance,
+            tolerance.max_ulp,
+            _ratio(distance, tolerance.max_ulp),
+            index,
+            key="max_ulp",
         )
     if metric is not None and tolerance.max is not None:
         value = float(metric(expected, actual))
         budget = math.inf if math.isnan(value) else _ratio(max(value, 0.0), tolerance.max)
         if value <= tolerance.max:
             budget = min(budget, 1.0)
-        yield Criterion("metric", value, tolerance.max, budget)
+        yield Criterion("metric", value, tolerance.max, budget, key="max")
 
 
-def _agreement(name: str, value: float, least: float, index: int = -1) -> Criterion:
-    return Criterion(name, value, least, _ratio(1 - value, 1 - least), index, unit="agreement")
+def _agreement(key: Limit, name: str, value: float, least: float, index: int = -1) -> Criterion:
+    budget = _ratio(1 - value, 1 - least)
+    return Criterion(name, value, least, budget, index, unit="agreement", key=key)
 
 
 def top_agreement(actual: Array, expected: Array, k: int) -> tuple[float, int]:
@@ -134,20 +154,21 @@ def _close(
     share = exceeding / max(comparison.elements, 1)
     if tolerance.mismatch > 0:
         allowed = tolerance.mismatch
-        return Criterion("share of elements apart", share, allowed, _ratio(share, allowed), index)
+        budget = _ratio(share, allowed)
+        return Criterion("share of elements apart", share, allowed, budget, index, key="mismatch")
     if exceeding:
         worst = max(worst, math.nextafter(1.0, 2.0))
     elif worst > 1.0:
         worst = 1.0  # rounding of the quotient: no element exceeds
     if index < 0:
-        return Criterion("error", 0.0, rtol, worst)
+        return Criterion("error", 0.0, rtol, worst, key="atol")
     wanted, got = float(expected.reshape(-1)[index]), float(actual.reshape(-1)[index])
     scale = abs(wanted) + comparison.expected_rms or 1.0
     allowed = (atol + rtol * abs(wanted)) / scale
     off = abs(got - wanted) / scale
     if worst > 1.0:
         off = max(off, math.nextafter(allowed, math.inf))
-    return Criterion("error", off, allowed, worst, index)
+    return Criterion("error", off, allowed, worst, index, key="atol")
 
 
 def _ratio(used: float, allowed: float) -> float:
