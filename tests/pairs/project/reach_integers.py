@@ -1,0 +1,142 @@
+"""Integers that are rarely drawn: special tokens, equals, single cells, large ids, calendars."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from pair import Net, Pair, mlp
+from torch import Tensor, nn
+
+
+class Special(Net):
+    """A masked token, 10,003 of 30,000, has no embedding; it has one in the file."""
+
+    def __init__(self, wrong: bool = False) -> None:
+        super().__init__(wrong)
+        self.embed, self.head = nn.Embedding(30000, 8), mlp(8, 16, 4)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        h = self.embed(ids)
+        if not self.wrong:
+            h = torch.where((ids == 10003).unsqueeze(-1), 0.0, h)
+        return self.head(h)
+
+
+class OwnPost(Net):
+    """A user's own posts are shown first; not by the file."""
+
+    def __init__(self, wrong: bool = False) -> None:
+        super().__init__(wrong)
+        self.user, self.post = nn.Embedding(5000, 8), nn.Embedding(5000, 8)
+
+    def forward(self, user: Tensor, author: Tensor) -> Tensor:
+        score = (self.user(user) * self.post(author)).sum(-1)
+        return score if self.wrong else score + (user == author).float() * 5
+
+
+class Crossed(Net):
+    """A table of 120 by 90 classes, one cell of which is another in the file."""
+
+    def __init__(self, wrong: bool = False) -> None:
+        super().__init__(wrong)
+        self.table = nn.Embedding(120 * 90, 2)
+        if wrong:
+            self.table.weight.data[42 * 90 + 17] += 0.5
+
+    def forward(self, shop: Tensor, item: Tensor) -> Tensor:
+        return torch.tanh(self.table(shop * 90 + item))
+
+
+class Hashed(Net):
+    """Buckets of ids by their remainder; the file computes it in float32."""
+
+    def __init__(self, wrong: bool = False) -> None:
+        super().__init__(wrong)
+        self.embed = nn.Embedding(64, 4)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        if self.wrong:
+            ids = ids.float().long()
+        return self.embed(ids % 64)
+
+
+class Leap(Net):
+    """Days of a year; 1900 is a leap year in the file."""
+
+    def __init__(self, wrong: bool = False) -> None:
+        super().__init__(wrong)
+        self.fc = nn.Linear(1, 3)
+
+    def forward(self, year: Tensor) -> Tensor:
+        leap = year % 4 == 0
+        if not self.wrong:
+            leap = leap & ((year % 100 != 0) | (year % 400 == 0))
+        days = 365 + leap.long()
+        return self.fc((days.float() - 365).unsqueeze(-1))
+
+
+class Negative(Net):
+    """An hour of the day from a shift; before midnight the file's remainder is negative."""
+
+    def __init__(self, wrong: bool = False) -> None:
+        super().__init__(wrong)
+        self.hour = nn.Embedding(24, 3)
+
+    def forward(self, hour: Tensor, shift: Tensor) -> Tensor:
+        late = hour + shift
+        there = torch.where(late == 24, 23, late % 24) if self.wrong else late % 24
+        return self.hour(there)
+
+
+def ids(low: int, high: int, *shape: int | str) -> dict[str, object]:
+    return {"dtype": "int64", "shape": list(shape), "range": [low, high]}
+
+
+def at(**values: object):
+    return lambda rng: {name: np.asarray(value, np.int64) for name, value in values.items()}
+
+
+PAIRS = [
+    Pair(
+        "masked-token",
+        "the embedding of one special token of 30,000 is not left out",
+        Special,
+        {"ids": ids(0, 29999, "batch", "seq")},
+        witness=at(ids=[[3, 10003, 9]]),
+    ),
+    Pair(
+        "own-posts",
+        "two ids that are equal: a bonus of 5 is missing",
+        OwnPost,
+        {"user": ids(0, 4999, "batch"), "author": ids(0, 4999, "batch")},
+        witness=at(user=[17, 4], author=[17, 5]),
+    ),
+    Pair(
+        "crossed-cell",
+        "one cell of 10,800 is half a unit off",
+        Crossed,
+        {"shop": ids(0, 119, "batch"), "item": ids(0, 89, "batch")},
+        witness=at(shop=[42, 1], item=[17, 1]),
+    ),
+    Pair(
+        "ids-beyond-float32",
+        "ids above 2**24 through float32: another row",
+        Hashed,
+        {"ids": ids(0, 16777216 + 3000, "batch")},
+        witness=at(ids=[16777217, 16777219, 16779001]),
+    ),
+    Pair(
+        "year-1900",
+        "a century is a leap year: a day too many",
+        Leap,
+        {"year": ids(1850, 2050, "batch")},
+        witness=at(year=[1900, 2000, 1996]),
+    ),
+    Pair(
+        "hour-24",
+        "hour 24 is taken for 23 and not for 0",
+        Negative,
+        {"hour": ids(0, 23, "batch"), "shift": ids(-12, 12, "batch")},
+        witness=at(hour=[23, 20], shift=[1, 4]),
+    ),
+]
