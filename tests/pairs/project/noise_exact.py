@@ -45,12 +45,22 @@ class Ranking(Net):
         super().__init__(wrong)
         self.rate = nn.Linear(6, 1)
 
+    def stars(self, item: Tensor) -> Tensor:
+        return torch.round(2 * torch.tanh(self.rate(item).squeeze(-1)))
+
     def forward(self, item: Tensor) -> Tensor:
-        stars = torch.round(2 * torch.tanh(self.rate(item).squeeze(-1)))
+        return torch.sort(self.stars(item), dim=-1, descending=True, stable=True).indices
+
+
+class RankingFile(Ranking):
+    """ONNX has one order of equals, the one that they had."""
+
+    def forward(self, item: Tensor) -> Tensor:
+        stars = self.stars(item)
         if self.wrong:
             last = stars.shape[-1] - 1
-            return last - torch.sort(stars.flip(-1), dim=-1, descending=True, stable=True).indices
-        return torch.sort(stars, dim=-1, descending=True, stable=True).indices
+            return last - torch.sort(stars.flip(-1), dim=-1, descending=True).indices
+        return torch.sort(stars, dim=-1, descending=True).indices
 
 
 class Groups(Net):
@@ -60,13 +70,20 @@ class Groups(Net):
         super().__init__(wrong)
         self.value = nn.Embedding(9, 4)
 
+    def order(self, group: Tensor) -> Tensor:
+        return torch.argsort(group, dim=-1, stable=True)
+
     def forward(self, group: Tensor, x: Tensor) -> Tensor:
-        if self.wrong:
-            order = group.shape[-1] - 1 - torch.argsort(group.flip(-1), dim=-1, stable=True)
-        else:
-            order = torch.argsort(group, dim=-1, stable=True)
-        rows = (self.value(group) + x.unsqueeze(-1)).detach()
+        order = self.order(group)
+        rows = self.value(group) + x.unsqueeze(-1)
         return torch.gather(rows, 1, order.unsqueeze(-1).expand_as(rows))
+
+
+class GroupsFile(Groups):
+    def order(self, group: Tensor) -> Tensor:
+        if self.wrong:
+            return group.shape[-1] - 1 - torch.sort(group.flip(-1), dim=-1).indices
+        return torch.sort(group, dim=-1).indices
 
 
 class Fringe(Net):
@@ -140,6 +157,8 @@ PAIRS = [
         "a stable sort by stars; equals come in reverse order",
         Ranking,
         {"item": "float32[batch, items, 6]"},
+        faulty=lambda: RankingFile(wrong=True),
+        twin=RankingFile,
         entry={"dims": {"items": [8, 20]}},
     ),
     Pair(
@@ -147,6 +166,8 @@ PAIRS = [
         "a stable sort by group; the rows of a group come in reverse order",
         Groups,
         {"group": tokens(["batch", "rows"], 8), "x": "float32[batch, rows]"},
+        faulty=lambda: GroupsFile(wrong=True),
+        twin=GroupsFile,
         entry={"dims": {"rows": [8, 20]}},
     ),
     Pair(
