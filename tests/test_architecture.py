@@ -42,6 +42,8 @@ def test_the_floors_hold() -> None:
         ("manifest/load.py", "from onnx_gate import report", "floors"),
         ("verify/verify.py", "from onnx_gate.diagnose import diagnose", "floors"),
         ("workers/pool.py", "from onnx_gate.manifest import ModelSpec", "workers"),
+        ("init/command.py", "from onnx_gate.verify import build", "light"),
+        ("gate/run.py", "from onnx_gate.gate import worker", "in-workers"),
         ("numerics/compare.py", "from onnx_gate import errors", "numerics"),
         ("numerics/compare.py", "from onnx_gate.verify import judge", "floors"),
         ("runtimes/base.py", "import onnx_gate_engines.web.service", "beside"),
@@ -66,6 +68,7 @@ def test_one_forbidden_import_is_enough(
 @pytest.mark.parametrize(
     ("module", "forbidden", "circle"),
     [
+        ("manifest/problems.py", "from onnx_gate.manifest import load", "onnx_gate.manifest"),
         ("runtimes/base.py", "from onnx_gate.runtimes import isolated", "onnx_gate.runtimes"),
         ("report/io.py", "from onnx_gate.report.join import merge", "onnx_gate.report"),
         (
