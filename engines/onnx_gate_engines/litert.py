@@ -22,12 +22,9 @@ from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array, Refusal, ValueInfo, installed_version, package
 from onnx_gate.runtimes.declared import (
-    check_feeds,
-    declared,
     lacking,
-    read_graph,
-    refuse_empty,
 )
+from onnx_gate_engines.converted import ConvertedSession, option
 
 _CONVERTER = "onnx2tf"
 _SIGNATURE = "serving_default"
@@ -47,18 +44,9 @@ class LiteRt:
     isolated = True
 
     def open(self, model: Path, spec: RuntimeSpec, threads: int) -> LiteRtSession:
-        """Take ``model``; ``options`` may have the ``converter``, the path of ``onnx2tf``.
-
-        A file is converted for fixed sizes: at once where it has no others, else at the first call
-        of each.
-        """
+        """Take ``model``; ``options`` may have the ``converter``, the path of ``onnx2tf``."""
         interpreter = package(spec, "ai_edge_litert.interpreter")
-        options = dict(spec.options)
-        named = str(options.pop("converter", _CONVERTER))
-        if options:
-            raise codes.OG302.error(
-                f"{spec.label}: litert has no option {', '.join(map(str, options))}; it takes converter"
-            )
+        named = str(option(spec, "litert", "converter", "converter", _CONVERTER))
         converter = shutil.which(named)
         if converter is None:
             raise codes.OG302.error(
@@ -68,8 +56,7 @@ class LiteRt:
             )
         converter = str(Path(converter).absolute())
         session = LiteRtSession(model, spec, threads, converter, interpreter)
-        if all(isinstance(size, int) for value in session.inputs for size in value.shape):
-            session.convert({value.name: value.shape for value in session.inputs})
+        session.start()
         return session
 
     def environment(self) -> dict[str, Any]:
@@ -77,16 +64,14 @@ class LiteRt:
         return installed_version("ai-edge-litert")
 
 
-class LiteRtSession:
-    """One model, converted for each combination of sizes that it is called with."""
+class LiteRtSession(ConvertedSession[Any]):
+    """One model: what runs it at some sizes."""
 
     def __init__(
         self, model: Path, spec: RuntimeSpec, threads: int, converter: str, interpreter: Any
     ) -> None:
-        self._model, self._spec, self._threads = model, spec, threads
+        super().__init__(model, spec, threads, "LiteRT")
         self._converter, self._interpreter = converter, interpreter
-        self.inputs, self.outputs = declared(read_graph(model))
-        self._runners: dict[tuple[Any, ...], Any] = {}
         self._turned: dict[str, bool] = {}
 
     @property
@@ -103,14 +88,11 @@ class LiteRtSession:
             ),
         )
 
-    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
+    def answer(self, network: Any, feeds: Mapping[str, Array]) -> Sequence[Array]:
         """Run once; raises ``Refusal`` with LiteRT's own sentence."""
-        check_feeds(self.inputs, feeds)
-        refuse_empty(feeds, "LiteRT")
-        runner = self.convert({name: array.shape for name, array in feeds.items()})
         given = {}
         details = {
-            _letters(name): (name, each) for name, each in runner.get_input_details().items()
+            _letters(name): (name, each) for name, each in network.get_input_details().items()
         }
         for name, array in feeds.items():
             key, own = details[_letters(name)]
@@ -119,31 +101,24 @@ class LiteRtSession:
                 (np.moveaxis(array, 1, -1) if turned else array).astype(own["dtype"])
             )
         try:
-            results = runner(**given)
+            results = network(**given)
         except (RuntimeError, ValueError) as error:
             raise Refusal(_last_line(str(error))) from error
         return [self._output(value, feeds, results) for value in self.outputs]
 
-    def close(self) -> None:
-        """Drop the converted models."""
-        self._runners.clear()
-
-    def convert(self, shapes: Mapping[str, Sequence[Any]]) -> Any:
-        """Return what runs the model at these sizes; raises ``GateError`` where it is not converted."""
-        key = tuple((name, tuple(shape)) for name, shape in sorted(shapes.items()))
-        if key not in self._runners:
-            content = self._converted(shapes)
-            try:
-                interpreter = self._interpreter.Interpreter(
-                    model_content=content, num_threads=self._threads
-                )
-                interpreter.allocate_tensors()
-                self._runners[key] = interpreter.get_signature_runner(_SIGNATURE)
-            except (RuntimeError, ValueError) as error:
-                raise lacking(self._spec, self._model, set(_FLEX.findall(str(error)))) or (
-                    codes.OG303.error(f"{self._spec.label}: {_last_line(str(error))}")
-                ) from error
-        return self._runners[key]
+    def convert(self, shapes: Mapping[str, Sequence[int]]) -> Any:
+        """Have onnx2tf write the file and load it."""
+        content = self._converted(shapes)
+        try:
+            interpreter = self._interpreter.Interpreter(
+                model_content=content, num_threads=self._threads
+            )
+            interpreter.allocate_tensors()
+            return interpreter.get_signature_runner(_SIGNATURE)
+        except (RuntimeError, ValueError) as error:
+            raise lacking(self._spec, self._model, set(_FLEX.findall(str(error)))) or (
+                codes.OG303.error(f"{self._spec.label}: {_last_line(str(error))}")
+            ) from error
 
     def _converted(self, shapes: Mapping[str, Sequence[Any]]) -> bytes:
         with tempfile.TemporaryDirectory(prefix="onnx-gate-litert-") as folder:

@@ -22,6 +22,7 @@ from onnx_gate.runtimes.declared import (
     read_graph,
     refuse_empty,
 )
+from onnx_gate_engines.converted import option
 from onnx_gate_engines.native import stderr_and_stdout
 
 _PRECISIONS = ("high", "normal", "low")
@@ -47,13 +48,8 @@ class Mnn:
     def open(self, model: Path, spec: RuntimeSpec, threads: int) -> MnnSession:
         """Convert ``model`` and load it; ``options`` may have the ``precision`` (``high``)."""
         package(spec, "MNN")
-        options = dict(spec.options)
-        precision = str(options.pop("precision", "high"))
-        if options or precision not in _PRECISIONS:
-            wrong = ", ".join(map(str, options)) or f"precision: {precision}"
-            raise codes.OG302.error(
-                f"{spec.label}: MNN has no option {wrong}; it takes precision: high, normal or low"
-            )
+        takes = "precision: high, normal or low"
+        precision = option(spec, "MNN", "precision", takes, "high", _PRECISIONS)
         graph = read_graph(model)
         inputs, outputs = declared(graph)
         strange = [v.dtype for v in (*inputs, *outputs) if v.dtype not in _HANDED_OVER]

@@ -30,13 +30,10 @@ from onnx_gate.runtimes.base import (
     package,
 )
 from onnx_gate.runtimes.declared import (
-    check_feeds,
-    declared,
     handed_over_otherwise,
     lacking,
-    read_graph,
-    refuse_empty,
 )
+from onnx_gate_engines.converted import ConvertedSession, option
 from onnx_gate_engines.native import stderr_and_stdout
 
 # What pnnx calls the dtypes that ncnn computes with, and it takes no others: an integer's bits are
@@ -59,22 +56,11 @@ class Ncnn:
     isolated = True
 
     def open(self, model: Path, spec: RuntimeSpec, threads: int) -> NcnnSession:
-        """Take ``model``; ``options`` may have ``fp16: true``, ncnn's shorter arithmetic.
-
-        A file is converted for fixed sizes: at once where it has no others, else at the first call
-        of each.
-        """
+        """Take ``model``; ``options`` may have ``fp16: true``, ncnn's shorter arithmetic."""
         ncnn = package(spec, "ncnn")
-        options = dict(spec.options)
-        fp16 = options.pop("fp16", False)
-        if options or not isinstance(fp16, bool):
-            wrong = ", ".join(map(str, options)) or f"fp16: {fp16}"
-            raise codes.OG302.error(
-                f"{spec.label}: ncnn has no option {wrong}; it takes fp16: true or false"
-            )
+        fp16 = option(spec, "ncnn", "fp16", "fp16: true or false", False, (False, True))
         session = NcnnSession(model, spec, threads, ncnn, _converter(spec), fp16=fp16)
-        if all(isinstance(size, int) for value in session.inputs for size in value.shape):
-            session.convert({value.name: value.shape for value in session.inputs})
+        session.start()
         return session
 
     def environment(self) -> dict[str, Any]:
@@ -82,8 +68,8 @@ class Ncnn:
         return {**installed_version("ncnn"), **installed_version("pnnx")}
 
 
-class NcnnSession:
-    """One model, converted for each combination of sizes that it is called with."""
+class NcnnSession(ConvertedSession[tuple[Any, dict[str, int]]]):
+    """One model: its network for some sizes, and which axis of its values is the batch."""
 
     def __init__(
         self,
@@ -95,9 +81,8 @@ class NcnnSession:
         *,
         fp16: bool,
     ) -> None:
-        self._model, self._spec, self._threads = model, spec, threads
+        super().__init__(model, spec, threads, "ncnn")
         self._ncnn, self._converter, self._fp16 = ncnn, converter, fp16
-        self.inputs, self.outputs = declared(read_graph(model))
         for value in (*self.inputs, *self.outputs):
             if value.dtype not in _DTYPES:
                 raise codes.OG303.error(
@@ -109,7 +94,6 @@ class NcnnSession:
             raise codes.OG303.error(
                 f"{spec.label}: ncnn has no single numbers as inputs: give {single[0]} an axis of size 1"
             )
-        self._networks: dict[tuple[Any, ...], tuple[Any, dict[str, int]]] = {}
         self._batched: dict[str, None] = {}
 
     @property
@@ -135,12 +119,12 @@ class NcnnSession:
             )
         return tuple(findings)
 
-    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
+    def answer(
+        self, network: tuple[Any, dict[str, int]], feeds: Mapping[str, Array]
+    ) -> Sequence[Array]:
         """Run once; raises ``Refusal`` where ncnn has no form of a value, or no answer."""
-        check_feeds(self.inputs, feeds)
-        refuse_empty(feeds, "ncnn")
-        network, batch_axes = self.convert({name: array.shape for name, array in feeds.items()})
-        with network.create_extractor() as extractor:
+        loaded, batch_axes = network
+        with loaded.create_extractor() as extractor:
             for index, value in enumerate(self.inputs):
                 own = f"in{index}"
                 array = contiguous(feeds[value.name].astype(np.float32))
@@ -154,25 +138,15 @@ class NcnnSession:
                 for index, value in enumerate(self.outputs)
             ]
 
-    def close(self) -> None:
-        """Drop the converted models."""
-        self._networks.clear()
-
-    def convert(self, shapes: Mapping[str, Sequence[Any]]) -> tuple[Any, dict[str, int]]:
-        """Return the network for these sizes, and which axis of its values is the batch.
-
-        Raises ``GateError`` where the file is not converted or ncnn lacks an operator.
-        """
-        key = tuple(tuple(shapes[value.name]) for value in self.inputs)
-        if key not in self._networks:
-            with tempfile.TemporaryDirectory(prefix="onnx-gate-ncnn-") as folder:
-                batch_axes = self._write(Path(folder), key)
-                network = self._load(Path(folder))
-            self._networks[key] = network, batch_axes
-            own = {f"in{index}": value.name for index, value in enumerate(self.inputs)}
-            own |= {f"out{index}": value.name for index, value in enumerate(self.outputs)}
-            self._batched |= {own[name]: None for name, a in batch_axes.items() if a != _NO_BATCH}
-        return self._networks[key]
+    def convert(self, shapes: Mapping[str, Sequence[int]]) -> tuple[Any, dict[str, int]]:
+        """Have pnnx write the file; raises ``GateError`` where it does not, or ncnn lacks an operator."""
+        with tempfile.TemporaryDirectory(prefix="onnx-gate-ncnn-") as folder:
+            batch_axes = self._write(Path(folder), [shapes[value.name] for value in self.inputs])
+            network = self._load(Path(folder))
+        own = {f"in{index}": value.name for index, value in enumerate(self.inputs)}
+        own |= {f"out{index}": value.name for index, value in enumerate(self.outputs)}
+        self._batched |= {own[name]: None for name, a in batch_axes.items() if a != _NO_BATCH}
+        return network, batch_axes
 
     def _write(self, folder: Path, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
         """Write the file in ncnn's format into ``folder``; return the batch axis of its values."""

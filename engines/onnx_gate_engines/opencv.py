@@ -19,6 +19,7 @@ from onnx_gate.runtimes.declared import (
     read_graph,
     refuse_empty,
 )
+from onnx_gate_engines.converted import option
 from onnx_gate_engines.native import stderr_and_stdout
 
 # OpenCV 5 has several engines, and takes the older one by itself where the new one gives up.
@@ -36,13 +37,7 @@ class OpenCv:
     def open(self, model: Path, spec: RuntimeSpec, threads: int) -> OpenCvSession:
         """Load ``model``; ``options`` may have the ``engine``, ``new`` or ``classic``."""
         cv2 = package(spec, "cv2")
-        options = dict(spec.options)
-        engine = options.pop("engine", "new")
-        if options or engine not in _ENGINES:
-            wrong = f"engine: {engine}" if not options else ", ".join(map(str, options))
-            raise codes.OG302.error(
-                f"{spec.label}: OpenCV has no option {wrong}; it takes engine: new or classic"
-            )
+        engine = option(spec, "OpenCV", "engine", "engine: new or classic", "new", [*_ENGINES])
         cv2.setNumThreads(threads)
         chosen = getattr(cv2.dnn, _ENGINES[engine], None)
         with stderr_and_stdout() as written:
