@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
@@ -63,6 +64,9 @@ def run_forked(
 
 def _work(function: Callable[[], dict[str, Any]], writing: int) -> None:
     status = 1
+    # What is the parent's is not ended here: a session's destructor waits for threads that did not
+    # come along.
+    gc.freeze()
     try:
         torch.set_num_threads(1)
         data = json.dumps(function()).encode()
