@@ -47,6 +47,8 @@ _BATCH_AXIS = re.compile(
 )
 _NO_BATCH = 233
 _NO_OPERATOR = re.compile(r"(\S+)\(-?\d+\) is not a registered function/op")
+# What pnnx says of an operator before it goes on, and ends with status 0.
+_NOT_CONVERTED = re.compile(r"^[a-z][^\n\[]* not supported(?: yet)?!?$", re.M)
 _WHY = re.compile(r"^.*(?:fail|error|unsupported|not supported).*$", re.I | re.M)
 
 
@@ -176,6 +178,9 @@ class NcnnSession(ConvertedSession[tuple[Any, dict[str, int]]]):
         if done.returncode or not program.is_file():
             ended = f" ({signal.Signals(-done.returncode).name})" if done.returncode < 0 else ""
             raise self._error(f"pnnx does not convert the file{ended}", done.stdout)
+        refused = _NOT_CONVERTED.findall(done.stdout)
+        if refused:  # and written all the same, as something else
+            raise self._error("pnnx does not convert all of the file", "\n".join(refused))
         return {
             name or output: int(axis or output_axis)
             for name, axis, output, output_axis in _BATCH_AXIS.findall(program.read_text())

@@ -82,6 +82,17 @@ def test_it_answers_at_any_size_says_what_it_turns_and_leaves_nothing_beside_the
     assert {path.name for path in convolution.parent.iterdir()} == {"model.onnx", "weights"}
 
 
+def test_what_pnnx_says_it_does_not_support_is_no_conversion(convolution: Path) -> None:
+    """It writes a softmax over another axis, and ends with status 0."""
+    model = onnx.load(str(convolution))
+    model.graph.node[1].CopyFrom(helper.make_node("Softmax", ["features"], ["y"], axis=0))
+    onnx.save(model, str(convolution))
+    session = open_session(convolution, RuntimeSpec("ncnn"), 1)
+    with pytest.raises(GateError, match="softmax along batch axis 0 is not supported") as refused:
+        session.run(images(2, 8))
+    assert refused.value.code == "OG303"
+
+
 def test_float16_is_used_where_it_is_asked_for_and_said(convolution: Path) -> None:
     spec = RuntimeSpec("ncnn", options={"fp16": True})
     assert spec.label == "ncnn[fp16=True]"
