@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from onnx_gate.diagnose.repro.write import make_repro
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.tie_break import decide_on_node
 from onnx_gate.findings.finding import Finding
+from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.manifest.spec import Against
 from onnx_gate.report.io import to_message
 from onnx_gate.report.model import Check, ModelResult
@@ -55,7 +56,7 @@ def explain(
         answer = _explain_precision(result, result.precision, checker, exported, context, deadline)
         if answer is not None:
             return answer
-    check = worst(result)
+    check = worst(result, checker.spec.runtimes)
     subject = _subject(check, checker, exported, context)
     if check is None or subject is None:
         return {"diagnosis": None, "findings": []}
@@ -131,9 +132,15 @@ def _subject(
     return subject
 
 
-def worst(result: ModelResult) -> Check | None:
-    """Return the check to diagnose: the worst of which there are numbers, else the worst."""
+def worst(result: ModelResult, runtimes: Iterable[RuntimeSpec] = ()) -> Check | None:
+    """Return the check to diagnose: the worst of which there are numbers, else the worst.
+
+    Of an engine that runs the file as it is written, where one diverges: what is wrong in the file
+    itself is wrong in every engine, and is no fault of the one that it makes the largest error in.
+    """
     bad = failing(result)
+    others = {runtime.label for runtime in runtimes if not runtime.engine.plain}
+    bad = [check for check in bad if check.runtime not in others] or bad
     return next((check for check in bad if check.metrics is not None), bad[0] if bad else None)
 
 
