@@ -25,7 +25,7 @@ from onnx_gate.manifest import ModelSpec
 from onnx_gate.manifest.paths import is_program
 from onnx_gate.report.io import to_message
 from onnx_gate.report.model import ModelError, ModelResult
-from onnx_gate.runtimes.isolated import keep_scratch_in
+from onnx_gate.runtimes import isolated
 from onnx_gate.runtimes.open import find_runtime
 from onnx_gate.text import last_lines, plain
 from onnx_gate.verify.checkpoint_files import checkpoint_files
@@ -45,7 +45,7 @@ def work(payload: tuple[ModelSpec, Context], emit: Callable[[dict[str, Any]], No
     if recorder is not None:
         recorder.start()
     torch.set_num_threads(context.threads)
-    keep_scratch_in(context.folder)
+    isolated.prepare(context.folder, spec.timeout)
     environment = describe_environment(spec)
 
     start = time.perf_counter() - child.born if child.born else None

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import os
 import pickle
 import signal
 import struct
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -30,6 +33,9 @@ _PROGRAM = (
     "import sys; del sys.path[0]; from onnx_gate.runtimes.host import main; main(*sys.argv[1:])"
 )
 _LENGTH = struct.Struct("<Q")
+# Of the time that is left a call may take so much, and never less than a page fault takes.
+_SHARE = 0.5
+_LEAST_SECONDS = 1.0
 
 
 def send(pipe: IO[bytes], message: Any) -> None:
@@ -70,15 +76,29 @@ class Host:
         return self.owner == os.getpid() and self._process.poll() is None
 
     def ask(self, label: str, *message: Any) -> Any:
-        """Return the answer; raises ``GateError`` and ``Refusal`` as the engine does, OG310 if it ends."""
+        """Return the answer; raises ``GateError`` and ``Refusal`` as the engine does, OG310 if it ends.
+
+        It is ended, too, where it takes more than its share of the time that the model has left.
+        """
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
+        limit = _limit()
+        late = threading.Event()
+        timer = threading.Timer(limit, lambda: (late.set(), process.kill()))
+        timer.daemon = True
+        if limit < threading.TIMEOUT_MAX:
+            timer.start()
         try:
             send(process.stdin, message)
             kind, answer = receive(process.stdout)
         except (BrokenPipeError, EOFError) as error:
-            raise codes.OG310.error(f"{label}: {_ending(process.wait())}") from error
+            ending = _ending(process.wait())
+            if late.is_set():
+                ending = f"no answer in {limit:.0f} s, half of what the model had left of its time"
+            raise codes.OG310.error(f"{label}: {ending}") from error
+        finally:
+            timer.cancel()
         if kind == "refusal":
             raise Refusal(*answer)
         if kind == "error":
@@ -99,11 +119,22 @@ class Host:
 
 _hosts: dict[str, Host] = {}
 _scratch: dict[str, str] = {}
+_ends: list[float] = []
 
 
-def keep_scratch_in(folder: Path) -> None:
-    """Have engines put temporary files there: one that is killed in a conversion removes nothing."""
+def prepare(folder: Path, seconds: float) -> None:
+    """Have engines put temporary files in ``folder``, and answer within ``seconds`` from now.
+
+    One that is killed in a conversion removes nothing. One that hangs leaves half of the time for
+    the others, and for what is told of them.
+    """
     _scratch["TMPDIR"] = str(folder)
+    _ends[:] = [time.monotonic() + seconds]
+
+
+def _limit() -> float:
+    left = _ends[0] - time.monotonic() if _ends else math.inf
+    return max(_LEAST_SECONDS, _SHARE * left)
 
 
 def open_isolated(model: Path, spec: RuntimeSpec, threads: int) -> IsolatedSession:

@@ -21,9 +21,13 @@ from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes import isolated
 from onnx_gate.runtimes.base import Refusal, Session, package
 from onnx_gate.runtimes.open import find_runtime, open_session
+from onnx_gate.verify.sessions import Sessions
+from onnx_gate.verify.stopwatch import Clock
+from tests.support.gate import ROOT
 
 ENGINES = {"openvino": "openvino", "opencv": "cv2", "mnn": "MNN", "litert": "ai_edge_litert"}
 HOST = "onnx_gate.runtimes.host"
+FAULTY = ROOT / "tests" / "support" / "faulty_engines"
 
 
 @pytest.fixture(params=ENGINES)
@@ -138,12 +142,47 @@ def hosts() -> list[psutil.Process]:
     return [child for child in running if any(HOST in part for part in child.cmdline())]
 
 
+@pytest.fixture
+def with_faulty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FAULTY))
+    paths = [str(FAULTY), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in paths if path))
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("name", ["raising", "raising-apart"])
+def test_what_an_engine_raises_is_an_error_of_that_engine_alone(
+    name: str, with_faulty: None, several: Path
+) -> None:
+    runtimes = [RuntimeSpec(name), RuntimeSpec("onnxruntime")]
+    with Sessions(several, runtimes, 1, Clock()) as sessions:
+        assert list(sessions) == ["onnxruntime"]
+    failed = sessions.failures[name]
+    assert (failed.code, "KeyError: 'slope'" in failed.message) == ("OG303", True), failed.message
+
+
+@pytest.mark.process
+def test_an_engine_that_hangs_leaves_half_of_the_time_to_the_others(
+    with_faulty: None, several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(isolated, "_scratch", {})
+    monkeypatch.setattr(isolated, "_ends", [])
+    isolated.prepare(tmp_path, 8.0)
+    runtimes = [RuntimeSpec("hanging"), RuntimeSpec("onnxruntime")]
+    with Sessions(several, runtimes, 1, Clock()) as sessions:
+        assert list(sessions) == ["onnxruntime"]
+    failed = sessions.failures["hanging"]
+    assert failed.code == "OG310"
+    assert "no answer in 4 s, half of what the model had left of its time" in failed.message
+
+
 @pytest.mark.process
 def test_what_it_leaves_when_it_is_killed_is_in_the_models_own_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(isolated, "_scratch", {})
-    isolated.keep_scratch_in(tmp_path)
+    monkeypatch.setattr(isolated, "_ends", [])
+    isolated.prepare(tmp_path, 60.0)
     before = set(hosts())
     host = isolated.Host("reference")
     assert [each.environ()["TMPDIR"] for each in set(hosts()) - before] == [str(tmp_path)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import tempfile
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,31 @@ class Coarse:
         run = session.run
         session.run = lambda feeds: [x.astype("float16").astype(x.dtype) for x in run(feeds)]  # type: ignore[method-assign]
         return session
+
+    def environment(self) -> dict[str, Any]:
+        return {}
+
+
+class Raising:
+    """One that does not know what to do with a file, and says so in a way of its own."""
+
+    def open(self, model: Path, spec: RuntimeSpec, threads: int) -> Session:
+        raise KeyError("slope")
+
+    def environment(self) -> dict[str, Any]:
+        return {}
+
+
+class RaisingApart(Raising):
+    isolated = True
+
+
+class Hanging:
+    isolated = True
+
+    def open(self, model: Path, spec: RuntimeSpec, threads: int) -> Session:
+        threading.Event().wait()
+        raise AssertionError
 
     def environment(self) -> dict[str, Any]:
         return {}
