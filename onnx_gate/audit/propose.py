@@ -44,7 +44,6 @@ from onnx_gate.verify.conclude import waive, waived_error, waiver_of
 from onnx_gate.verify.context import today
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.inputs.draw import FLOATS
-from onnx_gate.verify.judge.scale import Stratum
 from onnx_gate.verify.stopwatch import Clock
 
 # Sizes at which loops over blocks and caches behave otherwise than at 1, 2 and 7.
@@ -251,6 +250,7 @@ class Proposals:
             without_any=(),
             runtimes=(),
             answered=[],
+            kept={},
         )
         if change.judges:
             known = self._bench.checker.experience
@@ -309,9 +309,8 @@ class Proposals:
         """Return the check that a survivor would fail if no mask of the manifest's left it out."""
         everywhere = []
         for case, asked in bench.answered:
-            whole = tuple((Stratum(None),) for _ in asked.strata)
             nothing = tuple(None for _ in asked.selected)
-            everywhere.append((case, replace(asked, selected=nothing, strata=whole)))
+            everywhere.append((case, replace(asked, selected=nothing)))
         unmasked = Bench(bench.checker, everywhere)
         path, edit = self._faulty(survivor)
         caught = unmasked.trial(path, edit.feed).caught

@@ -18,12 +18,13 @@ from onnx_gate.manifest.nesting import above
 from onnx_gate.manifest.spec import DEFAULT_AUTO
 from onnx_gate.report.model import Check
 from onnx_gate.report.story.summary import within_rounding
-from onnx_gate.verify.judge.noise import SURE
 from onnx_gate.verify.sessions import without_optimisations
 
 # Nine of ten correct exports have at most 1.9 times the error of the one in the middle
 # (docs/evidence.md): what this machine's run leaves of a tolerance, another's may use.
 MARGIN = 2.0
+# The largest error of correct architectures was 2.9 times PyTorch's own (docs/evidence.md).
+SURE = 3.0
 
 
 @dataclass(frozen=True)

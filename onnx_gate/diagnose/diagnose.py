@@ -28,7 +28,6 @@ from onnx_gate.report.story.summary import failing
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.export.exported import Exported
-from onnx_gate.verify.judge.scale import Kinds
 
 REPRO = Path("repro")
 # What is left of the time is for telling the result.
@@ -109,6 +108,7 @@ def _subject(
     if check is None or again is None:
         return None
     case, output, runtime = again
+    noise, known = checker.kept.get((check.runtime, check.case, check.output), (None, None))
     subject = Subject(
         spec=checker.spec,
         eager=checker.eager,
@@ -123,9 +123,8 @@ def _subject(
         repro=context.folder / REPRO,
         threads=1,
         memory=_memory(checker),
-        kinds=checker.experience[check.output].kinds
-        if check.output in checker.experience
-        else Kinds(),
+        noise=noise,
+        known=known,
         reduced=checker.reduced,
     )
     subject.folder.mkdir(parents=True, exist_ok=True)

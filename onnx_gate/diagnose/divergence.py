@@ -46,7 +46,7 @@ class Divergence:
         error = distance(value, self.expected)
         if not np.isfinite(error) or kind_of(self.expected) != "f":
             return error
-        return output_error(value, self.expected, self.subject.kinds.strata(self.expected))
+        return output_error(value, self.expected, self.subject.noise)
 
     @property
     def graph(self) -> Graph:

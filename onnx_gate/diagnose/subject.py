@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from onnx_gate.errors import GateError
@@ -13,8 +13,9 @@ from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.inspect.reduced import HALF, Reduced
-from onnx_gate.verify.judge.scale import Kinds
+from onnx_gate.verify.judge.noise import Noise
 from onnx_gate.verify.judge.where import selection
+from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.sessions import rounded
 
 
@@ -25,9 +26,9 @@ class Subject:
     ``arrays`` are the case's inputs by the manifest's names, ``graph_inputs`` maps these to the
     graph's. ``output`` is the diverged output's place, in PyTorch's flat outputs as in the
     graph's. ``folder`` is scratch, ``repro`` takes the reproduction. ``memory`` is how many bytes
-    of intermediate values may be held at a time. ``kinds`` is what the output was over the cases,
-    which its errors are taken on the scale of. ``reduced``: the file
-    computes in fewer bits.
+    of intermediate values may be held at a time. ``known`` is what PyTorch was asked about the case
+    and ``noise`` what rounding does to each element of the output, where they were kept.
+    ``reduced``: the file computes in fewer bits.
     """
 
     spec: ModelSpec
@@ -43,7 +44,8 @@ class Subject:
     repro: Path
     threads: int
     memory: int
-    kinds: Kinds = field(default_factory=Kinds)
+    noise: Noise | None = None
+    known: CaseReference | None = None
     reduced: Reduced | None = None
 
     @property

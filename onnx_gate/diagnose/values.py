@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from onnx_gate.graph.session import Value
-from onnx_gate.numerics.compare import scaled_error
 from onnx_gate.numerics.precision import eps_of
-from onnx_gate.numerics.scaled import rms, scale_error
+from onnx_gate.numerics.scaled import scale_error
 from onnx_gate.runtimes.base import Array
-from onnx_gate.verify.judge.scale import Stratum
+from onnx_gate.verify.judge.noise import Noise
 
 # What one correct operator may be away from another, in units of the precision: float16 and
 # bfloat16 are computed in float32 and rounded once.
@@ -51,18 +49,12 @@ def distance(actual: Value, expected: Value) -> float:
     return 0.0 if np.array_equal(actual, expected) else float("inf")
 
 
-def output_error(actual: Array, expected: Array, strata: Sequence[Stratum]) -> float:
-    """Return ``scale_error``, each element on the scale of its own stratum, as a check takes it."""
+def output_error(actual: Array, expected: Array, noise: Noise | None) -> float:
+    """Return ``scale_error``, each element in units of its own limit where ``noise`` knows it."""
     error = scale_error(actual, expected)
-    if not np.isfinite(error) or kind_of(expected) != "f":
+    if noise is None or noise.expected.shape != expected.shape or not np.isfinite(error):
         return error
-    return max(
-        (
-            scaled_error(s.of(actual), s.of(expected), s.scale(rms(s.of(expected)))).max
-            for s in strata
-        ),
-        default=error,
-    )
+    return noise.used(actual, expected).share * noise.terms.relative
 
 
 def allowance(expected: Array, actual: Array | None = None) -> float:

@@ -11,9 +11,7 @@ from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.experience import Experience
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.judge.judgement import is_floating
-from onnx_gate.verify.judge.scale import Stratum
 from onnx_gate.verify.judge.where import Selection, selection
-from onnx_gate.verify.reach.explore import REACHED
 from onnx_gate.verify.reach.watch import Watcher
 from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.oracle import CaseReference
@@ -27,13 +25,12 @@ class Asked:
     """What PyTorch says of a case, or why it refuses.
 
     ``slow``: it answers with the fast path of attention off only. ``selected`` are the positions
-    of each output that are judged, ``strata`` the kinds of their elements.
+    of each output that are judged.
     """
 
     reference: CaseReference | None
     refusal: Refusal | None = None
     slow: bool = False
-    strata: tuple[tuple[Stratum, ...], ...] = ()
     selected: tuple[Selection | None, ...] = ()
 
     @property
@@ -59,7 +56,7 @@ class Module:
         """Run the module, and where it refuses its slow path; return what it says.
 
         ``trajectory`` is the way that led to these inputs, where they are a step of a case. What it
-        answers is learned as the scale of what comes after.
+        answers is learned.
         """
         eager, float64, slow = self._eager, self._float64, False
         try:
@@ -78,7 +75,7 @@ class Module:
             if trajectory is None
             else StepReference(trajectory, eager, float64, outputs, self._clock)
         )
-        strata, selected = [], []
+        selected = []
         with self._clock.of("compare"):
             for name, array in zip(outputs.names, outputs.arrays, strict=True):
                 positions = selection(
@@ -89,9 +86,8 @@ class Module:
                     array = positions.of(array)
                 experience = self._experience.setdefault(name, Experience())
                 if not case.advice:
-                    experience.learn(array, at_edge=case.kind in ("edges", REACHED))
-                strata.append(experience.strata(array))
-        return Asked(reference, None, slow, tuple(strata), tuple(selected))
+                    experience.learn(array)
+        return Asked(reference, None, slow, tuple(selected))
 
     def _refused(self, case: Case, refusal: Refusal) -> Asked:
         """Keep where an exception of ``forward`` comes from: once for each, in the model's log."""

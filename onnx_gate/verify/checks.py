@@ -28,17 +28,22 @@ from onnx_gate.verify.experience import KEPT_BYTES, Experience
 from onnx_gate.verify.inputs.cases import Case, Cases, cases, selected
 from onnx_gate.verify.inspect.reduced import Reduced
 from onnx_gate.verify.judge.judge import judge
+from onnx_gate.verify.judge.noise import Noise
 from onnx_gate.verify.judge.where import judge_selected
+from onnx_gate.verify.leaning import Leaning
 from onnx_gate.verify.pairing import RuleBook, order_of
 from onnx_gate.verify.proposal import Measured, top1_of
 from onnx_gate.verify.reach.explore import REACHED, Explorer
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.sessions import Sessions, failure_findings, without_optimisations
 from onnx_gate.verify.steps.feedback import feedback_of
+from onnx_gate.verify.steps.trajectory import StepReference
 from onnx_gate.verify.steps.walk import Walk, inputs_at, is_stepped, refused_at
 from onnx_gate.verify.stopwatch import Clock
 
 STORED = "stored"
+# Checks that diverge of which all that PyTorch said is kept for the diagnosis.
+_KEPT = 8
 
 # What a runtime answers, or its refusal.
 _Answers = tuple[list[Array] | None, Refusal | None]
@@ -72,12 +77,16 @@ class Checker:
     runtimes: tuple[RuntimeResult, ...] = ()
     answered: list[tuple[Case, Asked]] | None = None
     numbers: Sequence[int] = ()
+    kept: dict[tuple[str, str, str], tuple[Noise | None, CaseReference]] = field(
+        default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         self._module = Module(self.spec, self.eager, self.clock, self.experience)
-        self._rules = RuleBook(self.spec, self.eager.module, self.workspace, self.threads)
+        self._rules = RuleBook(self.spec, self.workspace, self.threads)
         self._walked: set[str] = set()
         self.explorer = Explorer(self.spec, self._module.watcher, self.numbers)
+        self._leaning = Leaning()
 
     @property
     def half(self) -> str | None:
@@ -106,7 +115,7 @@ class Checker:
         self.findings += _not_tried(chosen.edges_without_any)
         if plain is not None and first is not None:
             checks += self._once_without(plain, *first)
-        return tuple(checks)
+        return self._leaning.refused(checks, self.spec.against)
 
     def _reached(self) -> Iterator[Case]:
         """Yield the cases that show what those before have not, of them what is asked for.
@@ -314,11 +323,9 @@ class Checker:
         try:
             with self.clock.of("compare"):
                 if selected is None:
-                    judged = judge(candidate, expected, rules, asked.strata[index], answers)
+                    judged = judge(candidate, expected, rules, answers)
                 else:
-                    judged = judge_selected(
-                        candidate, expected, rules, asked.strata[index], answers, selected
-                    )
+                    judged = judge_selected(candidate, expected, rules, answers, selected)
                     outside, expected = selected.outside(expected), selected.of(expected)
                 if judged.holds and not case.advice and not judged.open:
                     self.experience[name].try_judge(case.id, expected, rules, judged)
@@ -326,6 +333,12 @@ class Checker:
             raise codes.OG405.error(
                 f"{case.id}: the tolerance of {name} cannot be applied: {first_line(error)}",
             ) from error
+        if not case.advice and label != STORED and not isinstance(reference, StepReference):
+            # The steps of a case are no cases: each carries the differences of those before it.
+            self._leaning.take(label, name, case.id, judged.lean)
+        place = label, case.id, name
+        if not judged.holds and not case.advice and len(self.kept) < _KEPT:
+            self.kept.setdefault(place, (judged.noise, reference))
         if asked.slow:
             judged = replace(
                 judged,
@@ -333,12 +346,11 @@ class Checker:
                 open=judged.compared + judged.open,
                 causes=("attention's fast path", *judged.causes),
             )
-        # Nobody chose the default edges, and on constant inputs some models magnify rounding alone.
+        # Nobody chose the default edges, and a file with integers is not made for values beyond those
+        # that its scales were taken from.
         chosen = case.named or case.kind not in ("edges", REACHED)
-        magnified = judged.uncapped and not judged.holds and not chosen
-        # Nor is a file with integers made for values beyond those that its scales were taken from.
         beyond = self.reduced is not None and not self.reduced.is_half and not chosen
-        check = judged_check(case, label, name, judged, advice=case.advice or magnified or beyond)
+        check = judged_check(case, label, name, judged, advice=case.advice or beyond)
         if self.reduced is not None and check.metrics is not None and label != STORED:
             actual = candidate if selected is None else selected.of(candidate)
             self._measure(case, check, actual, expected)

@@ -17,8 +17,7 @@ from onnx_gate.verify.experience import Experience
 from onnx_gate.verify.inputs.cases import matches
 from onnx_gate.verify.inputs.sizes import Sizes, sizes_label
 from onnx_gate.verify.inspect.weighed import weighed
-from onnx_gate.verify.judge.judgement import ILL_CONDITIONED
-from onnx_gate.verify.judge.selftest import VISIBLE
+from onnx_gate.verify.judge.noise import VISIBLE
 
 
 @dataclass(frozen=True)
@@ -201,14 +200,14 @@ def _remarks(spec: ModelSpec, checks: Sequence[Check], tried: Tried) -> Iterator
                 f"one answer there, and each is one of them ({_cases(opened)})",
                 data={"output": name, "open": elements, "of": of},
             )
-        yield from _other_tokens(spec, name, own)
-        shaky = [c for c in own if c.metrics and (c.metrics.scaled_torch or 0) > ILL_CONDITIONED]
+        shaky = [c for c in own if "rounding" in c.causes and c.open > c.compared]
         if shaky:
             yield codes.OG401.finding(
-                f"{name} is ill-conditioned in {_cases(shaky)}: rounding moves "
-                f"{spec.against}'s own answer by a visible part of the output's scale, so faults of "
-                "that size cannot be seen there",
+                f"{name} is ill-conditioned in {_cases(shaky)}: rounding moves most of "
+                f"{spec.against}'s own answer by a visible part of it, so faults of that size cannot "
+                "be seen there",
             )
+        yield from _other_tokens(spec, name, own)
         finest = [c.resolution for c in own if c.verdict == "pass" and c.resolution is not None]
         if finest and min(finest) > VISIBLE:
             seen = f"{min(finest):.0%}" if math.isfinite(min(finest)) else "100%"

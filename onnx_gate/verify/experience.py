@@ -1,4 +1,4 @@
-"""What one output of a model has been over the cases: its scale, whether it varies, and more."""
+"""What one output of a model has been over the cases: whether it varies, and who noticed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.judge.judgement import Judgement, Rules, is_floating
-from onnx_gate.verify.judge.scale import Kinds, Stratum
 from onnx_gate.verify.judge.selftest import accepts
 
 # Answers of earlier cases are kept to try the judge with, up to this many bytes an output.
@@ -24,29 +23,17 @@ class Experience:
     whose judge took another case's answer for the right one, ``refused`` whether some judge did not.
     """
 
-    kinds: Kinds = field(default_factory=Kinds)
     low: float = math.inf
     high: float = -math.inf
     accepted: str = ""
     refused: bool = False
     _earlier: dict[tuple[int, ...], Array] = field(default_factory=dict)
 
-    def strata(self, expected: Array) -> tuple[Stratum, ...]:
-        """Part the elements of an answer by what they are."""
-        if not is_floating(expected.dtype) or not expected.size:
-            return (Stratum(None),)
-        return self.kinds.strata(expected)
-
-    def learn(self, expected: Array, *, at_edge: bool) -> None:
+    def learn(self, expected: Array) -> None:
         """Take in PyTorch's answer in a case that counts."""
         if expected.dtype.kind in "OSU" or not expected.size:
             return
-        if is_floating(expected.dtype):
-            if not at_edge:
-                self.kinds.take(expected)
-            finite = expected[np.isfinite(expected)]
-        else:
-            finite = expected
+        finite = expected[np.isfinite(expected)] if is_floating(expected.dtype) else expected
         if finite.size:
             self.low = min(self.low, float(finite.min()))
             self.high = max(self.high, float(finite.max()))
@@ -65,9 +52,7 @@ class Experience:
             if sum(array.nbytes for array in self._earlier.values()) > KEPT_BYTES:
                 del self._earlier[expected.shape]
             return
-        limit = judgement.tolerance.get("allowed")
-        allowed = math.inf if limit is None else float(limit)
-        verdict = accepts(earlier, expected, allowed, rules.tolerance, rules.metric)
+        verdict = accepts(earlier, expected, judgement.noise, rules.tolerance, rules.metric)
         if verdict:
             self.accepted = self.accepted or case
         elif verdict is False:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec, Tolerance
 from onnx_gate.manifest.nesting import above, below
-from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array, first_line
 from onnx_gate.runtimes.outputs import name_in_file
 from onnx_gate.verify.build import load_function
@@ -50,11 +48,8 @@ def order_of(
 class RuleBook:
     """The rules of every output of a model: its own tolerance, the runtime's, or the model's."""
 
-    def __init__(
-        self, spec: ModelSpec, module: torch.nn.Module, workspace: Path, threads: int
-    ) -> None:
+    def __init__(self, spec: ModelSpec, workspace: Path, threads: int) -> None:
         self._spec, self._workspace, self.threads = spec, workspace, threads
-        self._eps = widest_eps(module)
         self._metrics: dict[str, Metric] = {}
         plain = without_optimisations(spec.runtimes)
         runtimes = (*spec.runtimes, *([plain] if plain is not None else ()))
@@ -71,7 +66,6 @@ class RuleBook:
             tolerance=tolerance,
             own_tolerance=own is not None,
             metric=self._metric(tolerance.metric),
-            eps=self._eps,
             threads=self.threads,
             against=self._spec.against,
         )
@@ -94,15 +88,3 @@ class RuleBook:
 
             self._metrics[reference] = metric
         return self._metrics[reference]
-
-
-def widest_eps(module: torch.nn.Module) -> float:
-    """Return eps of the widest floating-point dtype among the weights, 0 without any."""
-    return min(
-        (
-            torch.finfo(t.dtype).eps
-            for _, t in state.tensors(module)
-            if t.is_floating_point() and t.dtype.itemsize > 1
-        ),
-        default=0.0,
-    )

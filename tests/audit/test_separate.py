@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 
 from onnx_gate.audit.explain import unseen
-from onnx_gate.audit.separate import MARGIN, Scope, scopes, separating
+from onnx_gate.audit.separate import MARGIN, SURE, Scope, scopes, separating
 from onnx_gate.manifest import ModelSpec, RuntimeSpec, Tolerance, TopK
 from onnx_gate.report.model import Check
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.judge.judge import judge
 from onnx_gate.verify.judge.judgement import Rules
-from onnx_gate.verify.judge.noise import SURE
-from onnx_gate.verify.judge.scale import Kinds
 from onnx_gate.verify.reference.oracle import OtherAnswer
 
 EXPECTED = 8 + np.random.default_rng(0).standard_normal((40, 50)).astype(np.float32)
@@ -38,16 +36,16 @@ AUTO = Tolerance(auto=10.0)
 
 
 class Known:
-    """What PyTorch says of an output whose answer in float64 is known, and no other."""
+    """What PyTorch says of an output of which rounding moves each element by ``noise``."""
 
-    def __init__(self, in_float64: Array | None) -> None:
-        self._in_float64 = in_float64
+    def __init__(self, noise: Array | None) -> None:
+        self._noise = noise
 
     def float64(self) -> Array | None:
-        return self._in_float64
+        return None
 
-    def rounding(self, more: bool = False) -> Sequence[Array]:
-        return ()
+    def rounding(self, count: int) -> Sequence[Array]:
+        return () if self._noise is None else [EXPECTED + self._noise.astype(np.float32)] * count
 
     def variants(self) -> Sequence[OtherAnswer]:
         return ()
@@ -60,9 +58,9 @@ def largest(expected: Array, actual: Array) -> float:
     return float(np.max(np.abs(expected - actual)))
 
 
-def check(candidate: Array, tolerance: Tolerance, in_float64: Array | None = None) -> Check:
+def check(candidate: Array, tolerance: Tolerance, noise: Array | None = None) -> Check:
     rules = Rules(tolerance, metric=largest if tolerance.metric else None)
-    judged = judge(candidate, EXPECTED, rules, Kinds().strata(EXPECTED), Known(in_float64))
+    judged = judge(candidate, EXPECTED, rules, Known(noise))
     return Check(
         runtime="onnxruntime",
         suite="typical",
@@ -93,14 +91,14 @@ def test_the_tolerance_is_one_that_tells_the_fault(tolerance: Tolerance) -> None
 
 
 def test_auto_never_goes_below_what_correct_files_need() -> None:
-    wide = EXPECTED.astype(np.float64) + 1e-5 * NOISE
-    close, far = ((wide + share * 1e-5 * NOISE).astype(np.float32) for share in (2.0, 7.0))
-    before = [check(each, AUTO, wide) for each in (EXPECTED, close, far)]
+    noise = 1e-4 * NOISE
+    close, far = (EXPECTED + np.float32(share) * noise.astype(np.float32) for share in (2.0, 7.0))
+    before = [check(each, AUTO, noise) for each in (EXPECTED, close, far)]
     assert all(each.verdict == "pass" for each in before)
     sharper = next(separating(scope(AUTO), before[:1], [before[1:2], before[2:]]))
     assert sharper.auto is not None
     assert SURE <= sharper.auto <= 7
-    assert check(far, sharper, wide).verdict == "diverged"
+    assert check(far, sharper, noise).verdict == "diverged"
     # Twice as far as PyTorch is what a correct file may be: nothing is proposed for it, and said so.
     assert not list(separating(scope(AUTO), before[:1], [before[1:2]]))
     why = unseen([scope(AUTO)], before[:1], before[1:2])
@@ -111,11 +109,10 @@ def test_auto_never_goes_below_what_correct_files_need() -> None:
 
 def test_the_floor_has_no_factor() -> None:
     fault = np.nextafter(EXPECTED, np.float32(np.inf))
-    before = check(fault, AUTO, EXPECTED.astype(np.float64))
+    before = check(fault, AUTO)
     assert before.tolerance["basis"] == "floor"
-    wide = EXPECTED.astype(np.float64) + 1e-5 * NOISE
-    original = check((wide + 2e-5 * NOISE).astype(np.float32), AUTO, wide)
-    assert original.tolerance["basis"] == "float64"
+    original = check(EXPECTED + np.float32(2e-4) * NOISE, AUTO, 1e-4 * NOISE)
+    assert original.tolerance["basis"] == "rounding"
     assert not list(separating(scope(AUTO), [original], [[before]]))
     why = unseen([scope(AUTO)], [original], [before])
     assert why is not None

@@ -17,10 +17,10 @@ class Exact:
     def float64(self) -> np.ndarray:
         return self._exact
 
-    def rounding(self, more: bool = False) -> list[np.ndarray]:
+    def rounding(self, count: int) -> list[np.ndarray]:
         rng = np.random.default_rng(0)
         eps = np.finfo(np.float32).eps
-        moved = [1 + eps * rng.integers(-1, 2, self._exact.shape) for _ in range(4)]
+        moved = [1 + eps * rng.integers(-1, 2, self._exact.shape) for _ in range(16)]
         with np.errstate(over="ignore"):
             return [(self._exact * share).astype(np.float32) for share in moved]
 

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from onnx_gate.manifest import Tolerance, TopK
 from onnx_gate.report.story.summary import ERRORS, value_and_limit
 from onnx_gate.verify.judge.judge import judge
-from onnx_gate.verify.judge.judgement import Judgement, Rules, is_floating
-from onnx_gate.verify.judge.scale import Kinds, Stratum
+from onnx_gate.verify.judge.judgement import Judgement, Rules
 from onnx_gate.verify.reference.index_source import IndexSource, Searched
 from onnx_gate.verify.reference.oracle import OtherAnswer
 from tests.support.profiles import tries
@@ -39,7 +38,7 @@ class Known:
         self.asked.append("float64")
         return self.in_float64
 
-    def rounding(self, more: bool = False) -> Sequence[np.ndarray]:
+    def rounding(self, count: int) -> Sequence[np.ndarray]:
         self.asked.append("rounding")
         return self.runs
 
@@ -57,17 +56,10 @@ def verdict(
     tolerance: Tolerance = AUTO,
     *,
     own: bool = False,
-    kinds: Kinds | None = None,
     **known: object,
 ) -> Judgement:
     reference = Known(**known)  # type: ignore[arg-type]
-    return judge(actual, expected, Rules(tolerance, own), strata(expected, kinds), reference)
-
-
-def strata(expected: np.ndarray, kinds: Kinds | None = None) -> tuple[Stratum, ...]:
-    if not is_floating(expected.dtype):
-        return (Stratum(None),)
-    return (kinds or Kinds()).strata(expected)
+    return judge(actual, expected, Rules(tolerance, own), reference)
 
 
 def f32(*values: float) -> np.ndarray:
@@ -111,36 +103,11 @@ def test_rounding_is_accepted_without_asking_float64() -> None:
     rng = np.random.default_rng(0)
     expected = rng.normal(size=100).astype(np.float32)
     known = Known()
-    found = judge(
-        np.nextafter(expected, np.float32(9)), expected, Rules(AUTO), strata(expected), known
-    )
+    up = rng.uniform(size=100) < 0.5
+    actual = np.where(up, np.nextafter(expected, np.float32(9)), expected)
+    found = judge(actual, expected, Rules(AUTO), known)
     assert found.holds
     assert known.asked == []
-
-
-def test_a_candidate_closer_to_float64_than_pytorch_passes() -> None:
-    exact = np.linspace(1, 2, 50)
-    expected = (exact * 1.01).astype(np.float32)
-    assert verdict(exact.astype(np.float32), expected, in_float64=exact).holds
-    assert not verdict((exact * 1.2).astype(np.float32), expected, in_float64=exact).holds
-
-
-def test_a_lucky_pytorch_is_measured_again_with_moved_rounding() -> None:
-    exact = np.array([1.0])
-    expected, actual = f32(1.0), f32(1.0001)
-    noisy = [f32(1.00005), f32(0.99995)]
-    assert not verdict(actual, expected, in_float64=exact, runs=[f32(1.0)]).holds
-    assert verdict(actual, expected, in_float64=exact, runs=noisy).holds
-
-
-def test_noise_without_bound_does_not_allow_everything() -> None:
-    exact = np.linspace(1, 2, 50)
-    wild = [(exact * 3).astype(np.float32)]
-    found = verdict(
-        (exact * 2).astype(np.float32), exact.astype(np.float32), in_float64=exact, runs=wild
-    )
-    assert not found.holds
-    assert found.uncapped
 
 
 @pytest.mark.parametrize("size", [1e-9, 1.0, 1e6])
@@ -148,7 +115,7 @@ def test_without_float64_moved_rounding_decides_on_the_outputs_own_scale(size: f
     rng = np.random.default_rng(0)
     exact = np.linspace(1, 2, 50) * size
     expected = exact.astype(np.float32)
-    runs = [(exact * (1 + 2e-6 * rng.uniform(-1, 1, 50))).astype(np.float32) for _ in range(4)]
+    runs = [(exact * (1 + 2e-6 * rng.uniform(-1, 1, 50))).astype(np.float32) for _ in range(16)]
     rounded = (exact * (1 + 2e-6 * rng.uniform(-1, 1, 50))).astype(np.float32)
     assert verdict(rounded, expected, runs=runs).holds
     assert not verdict((exact * (1 + 3e-5)).astype(np.float32), expected, runs=runs).holds

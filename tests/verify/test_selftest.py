@@ -16,16 +16,15 @@ from onnx_gate.verify.judge.judgement import Judgement, Rules
 from tests.support.exact import Exact
 
 
-def passed(expected: np.ndarray, tolerance: Tolerance, experience: Experience) -> Judgement:
-    strata = experience.strata(expected)
-    return judge(expected.copy(), expected, Rules(tolerance), strata, Exact(expected.astype(float)))
+def passed(expected: np.ndarray, tolerance: Tolerance) -> Judgement:
+    return judge(expected.copy(), expected, Rules(tolerance), Exact(expected.astype(float)))
 
 
 def tried(tolerance: Tolerance, *answers: np.ndarray) -> Experience:
     experience = Experience()
     for number, answer in enumerate(answers):
-        experience.learn(answer, at_edge=False)
-        judged = passed(answer, tolerance, experience)
+        experience.learn(answer)
+        judged = passed(answer, tolerance)
         assert judged.holds
         experience.try_judge(f"case/{number}", answer, Rules(tolerance), judged)
     return experience
@@ -70,19 +69,17 @@ def test_what_is_as_far_off_as_the_resolution_says_is_refused(seed: int, atol: f
     """For ``auto`` and ``atol``: an error of the varying part beyond the resolution diverges."""
     expected = floats(seed, 5, 8)
     for tolerance in (Tolerance(auto=10.0), Tolerance(atol=atol)):
-        experience = Experience()
-        judged = passed(expected, tolerance, experience)
+        judged = passed(expected, tolerance)
         finest = judged.resolution
         assert finest is not None
         if math.isinf(finest):
             continue
         wrong = expected + np.float32(1.05 * finest) * (expected - expected.mean())
-        strata = experience.strata(expected)
         reference = Exact(expected.astype(float))
-        assert not judge(wrong, expected, Rules(tolerance), strata, reference).holds
+        assert not judge(wrong, expected, Rules(tolerance), reference).holds
 
 
 def test_a_constant_output_has_nothing_to_be_wrong_about() -> None:
     experience = tried(Tolerance(atol=1.0), np.zeros((3, 4), np.float32))
     assert experience.is_constant
-    assert passed(np.zeros((3, 4), np.float32), Tolerance(atol=1.0), experience).resolution is None
+    assert passed(np.zeros((3, 4), np.float32), Tolerance(atol=1.0)).resolution is None

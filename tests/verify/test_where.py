@@ -11,7 +11,6 @@ import pytest
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import InputSpec, ModelSpec, Tolerance
 from onnx_gate.runtimes.base import Array
-from onnx_gate.verify.experience import Experience
 from onnx_gate.verify.judge.judgement import Judgement, Rules
 from onnx_gate.verify.judge.where import judge_selected, selection
 
@@ -36,7 +35,7 @@ class Alone:
     def float64(self) -> Array:
         return self._float64
 
-    def rounding(self, more: bool = False) -> list[Array]:
+    def rounding(self, count: int) -> list[Array]:
         return []
 
     def variants(self) -> list[Any]:
@@ -49,10 +48,9 @@ class Alone:
 def _judged(candidate: Array, expected: Array, tolerance: Tolerance, mask: Array) -> Judgement:
     selected = selection(SPEC, "logits", expected.shape, {"mask": mask}, {}, "case")
     assert selected is not None
-    strata = Experience().strata(selected.of(expected))
     reference = Alone(expected.astype(np.float64))
     rules = Rules(tolerance)
-    return judge_selected(candidate, expected, rules, strata, reference, selected)
+    return judge_selected(candidate, expected, rules, reference, selected)
 
 
 @pytest.mark.parametrize("tolerance", [Tolerance(auto=10.0), Tolerance(atol=1e-3)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,19 +12,17 @@ from onnx_gate.diagnose.bench import FORWARD, Answer, Bench
 from onnx_gate.diagnose.values import output_error
 from onnx_gate.manifest import Tolerance
 from onnx_gate.manifest.spec import DEFAULT_AUTO
-from onnx_gate.numerics.compare import scaled_error
 from onnx_gate.numerics.precision import eps_of
-from onnx_gate.numerics.scaled import rms
 from onnx_gate.runtimes.base import Array, first_line
+from onnx_gate.runtimes.torch_eager import Outputs
 from onnx_gate.text import number
 from onnx_gate.verify.judge.judge import judge
 from onnx_gate.verify.judge.judgement import Rules, is_floating
-from onnx_gate.verify.judge.noise import FLOOR, MOVED_SHARE
-from onnx_gate.verify.judge.scale import Kinds, Stratum
-from onnx_gate.verify.pairing import widest_eps
+from onnx_gate.verify.judge.noise import FLOOR
 from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.index_source import Searched
-from onnx_gate.verify.reference.oracle import CaseReference, OtherAnswer
+from onnx_gate.verify.reference.oracle import CaseReference
+from onnx_gate.verify.reference.variants import Variant
 
 # Two wrong answers are the same one where they differ by this share of how wrong they are.
 SAME_SHARE = 0.1
@@ -46,18 +44,41 @@ class Measured:
     systematic: bool = False
 
 
-@dataclass(frozen=True)
-class Share:
-    """Errors against float64: the answer's, PyTorch's, and the most that moved rounding makes."""
+class _Apart(CaseReference):
+    """What PyTorch says of inputs, each of its runs in a fork with a time limit.
 
-    answer: float
-    torch: float
-    moved: float
+    ``known`` is what it was asked about them before.
+    """
 
-    @property
-    def explains(self) -> bool:
-        """Return whether rounding explains the answer's error, however large it is."""
-        return self.answer <= DEFAULT_AUTO * max(self.torch, MOVED_SHARE * self.moved)
+    def __init__(
+        self,
+        bench: Bench,
+        arrays: Mapping[str, Array],
+        expected: Answer,
+        known: CaseReference | None,
+    ) -> None:
+        # Of the outputs one alone is asked about.
+        own = np.zeros(0) if expected.array is None else expected.array
+        outputs = Outputs(("",) * expected.count, (own,) * expected.count)
+        eager = bench.eager
+        super().__init__(eager, Float64Reference(eager), arrays, outputs)
+        self._bench = bench
+        if known is not None:
+            self.recall(known)
+
+    def _run_in_float64(self) -> tuple[Array, ...] | None:
+        return self._bench.apart(super()._run_in_float64, FORWARD)[0]
+
+    def _run_moved(self, seed: int) -> tuple[Array, ...] | None:
+        run = super()._run_moved
+        return self._bench.apart(lambda: run(seed), FORWARD)[0]
+
+    def _run_variants(self) -> tuple[Variant, ...]:
+        return self._bench.apart(super()._run_variants, 2 * FORWARD)[0] or ()
+
+    def _trace(self) -> list[Searched | None]:
+        made = self._bench.apart(super()._trace, 2 * FORWARD)[0]
+        return made or [None] * len(self.outputs.arrays)
 
 
 class Agreement:
@@ -67,54 +88,9 @@ class Agreement:
         self.expected = expected
         self._bench, self._arrays = bench, arrays
         self._against = bench.subject.spec.against
-        self._wide: tuple[Array | None] | None = None
-        self._samples: list[Array] | None = None
-        self._searched: tuple[Searched | None] | None = None
-        self._variants: Sequence[OtherAnswer] | None = None
-
-    def float64(self) -> Array | None:
-        """Return the output in float64, or ``None``."""
-        if self._wide is None:
-            index = self._bench.subject.output
-
-            def work() -> Array | None:
-                outputs = Float64Reference(self._bench.eager).run(self._arrays)
-                return outputs[index] if outputs is not None else None
-
-            output, _ = self._bench.apart(work, FORWARD)
-            if output is not None and output.shape != self._array().shape:
-                output = None
-            self._wide = (output,)
-        return self._wide[0]
-
-    def rounding(self, more: bool = False) -> Sequence[Array]:
-        """Return the output of runs of PyTorch whose operators' rounding was moved."""
-        if self._samples is None:
-            runs, _ = self._bench.apart(
-                lambda: list(self._oracle().output(self._bench.subject.output).rounding()),
-                2 * FORWARD,
-            )
-            self._samples = runs or []
-        return self._samples
-
-    def variants(self) -> Sequence[OtherAnswer]:
-        """Return the other answers that PyTorch leaves open here."""
-        if self._variants is None:
-            answers, _ = self._bench.apart(
-                lambda: list(self._oracle().output(self._bench.subject.output).variants()),
-                2 * FORWARD,
-            )
-            self._variants = answers or []
-        return self._variants
-
-    def searched(self) -> Searched | None:
-        """Return what an integer output points into."""
-        if self._searched is None:
-            searched, _ = self._bench.apart(
-                lambda: self._oracle().output(self._bench.subject.output).searched(), 2 * FORWARD
-            )
-            self._searched = (searched,)
-        return self._searched[0]
+        own = arrays is bench.subject.arrays
+        self._noise = bench.subject.noise if own else None
+        self._case = _Apart(bench, arrays, expected, bench.subject.known if own else None)
 
     def compare(self, actual: Answer) -> Measured:
         """Compare an answer with PyTorch's."""
@@ -167,40 +143,15 @@ class Agreement:
         same = error <= max(SAME_SHARE * off, _floor(second))
         return Measured(same, error, f"{_verb(same)} {_size(error)}" if error else "equal")
 
-    def shares(self, actual: Answer) -> Share | None:
-        """Return the errors of an answer, of PyTorch and of moved rounding against float64."""
-        array, expected = actual.array, self.expected.array
-        if array is None or expected is None or array.shape != expected.shape:
-            return None
-        # No rounding makes another dtype, however near the numbers are.
-        if array.dtype != expected.dtype or not is_floating(expected.dtype):
-            return None
-        array = self._judged(array)
-        reference = self.float64()
-        base = expected if reference is None else reference
-        if not np.array_equal(np.isfinite(array), np.isfinite(expected)):
-            return None
-        samples = [s for s in self.rounding() if s.shape == expected.shape]
-        if reference is None and not samples:
-            return None
-        base = self._judged(base)
-        scale = Stratum(None, self._usual()).scale(rms(base))
-        judged = (array, expected, *map(self._judged, samples))
-        errors = [scaled_error(x, base, scale).max for x in judged]
-        return Share(errors[0], errors[1], max(errors[2:], default=0.0))
-
     def trivial(self, error: float | None) -> bool:
         """Return whether an error is within the floor of every comparison: a few units of rounding."""
         return error is not None and error <= _floor(self._array())
 
     def _judge(self, actual: Array, expected: Array) -> Measured:
-        rules = Rules(
-            Tolerance(auto=DEFAULT_AUTO),
-            eps=widest_eps(self._bench.eager.module),
-            against=self._against,
-        )
+        rules = Rules(Tolerance(auto=DEFAULT_AUTO), against=self._against)
+        answers = self._case.output(self._bench.subject.output)
         try:
-            judged = judge(actual, expected, rules, self._strata(expected), self)
+            judged = judge(actual, expected, rules, answers)
         except (ValueError, TypeError) as problem:
             return Measured(None, None, f"could not be compared: {first_line(problem)}")
         if actual.shape != expected.shape or actual.dtype != expected.dtype:
@@ -215,8 +166,8 @@ class Agreement:
             text = f"differs by {_size(error)}, which rounding explains"
         elif math.isinf(error) or not is_floating(expected.dtype):
             text = f"differs: {judged.reason}" if judged.reason else text
-        elif not judged.holds and "allowed" in judged.tolerance:
-            text += f"; rounding explains {number(judged.tolerance['allowed'])}"
+        elif not judged.holds and judged.reason:
+            text += f"; {judged.reason}"
         return Measured(judged.holds, error, text, judged.systematic)
 
     def _judged(self, array: Array) -> Array:
@@ -226,27 +177,9 @@ class Agreement:
             return array
         return self._bench.subject.judged(array, self._arrays, expected)
 
-    def _strata(self, expected: Array) -> tuple[Stratum, ...]:
-        if not is_floating(expected.dtype):
-            return (Stratum(None),)
-        kinds = self._bench.subject.kinds
-        return (kinds if kinds.usual else Kinds(self._usual())).strata(expected)
-
-    def _usual(self) -> float:
-        """Return the scale of the output on the export's example, 0 where there is none."""
-        example = self._bench.example()
-        array = example[1].array if example is not None else None
-        if array is None or array.size == 0 or not is_floating(array.dtype):
-            return 0.0
-        return rms(array)
-
     def _error(self, actual: Array, expected: Array) -> float:
         """Return the error of one answer against another, on the scale that the check has."""
-        return output_error(actual, expected, self._strata(expected))
-
-    def _oracle(self) -> CaseReference:
-        eager = self._bench.eager
-        return CaseReference(eager, Float64Reference(eager), self._arrays, eager.run(self._arrays))
+        return output_error(actual, expected, self._noise)
 
     def _array(self) -> Array:
         array = self.expected.array

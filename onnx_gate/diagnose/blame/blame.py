@@ -94,7 +94,7 @@ class _Search(Chain):
         plain = self.bench.runtime(PLAIN, arrays)
         self.plain_agrees = self.ask("unoptimised", _PLAIN, plain).agrees
         if not self.plain_agrees and not measured.systematic:
-            decided = self._ill_conditioned(final)
+            decided = self._ill_conditioned()
             if decided is not None:
                 return decided
         if self.plain_agrees is None:
@@ -146,7 +146,7 @@ class _Search(Chain):
     def _after_plain(self, final: Answer) -> BlameResult:
         if self.explained:
             # The optimised graph is as good as PyTorch is; that it is another one is the evidence.
-            self._ill_conditioned(final)
+            self._ill_conditioned()
         runtime, arrays = self.subject.runtime, self.subject.arrays
         if not runtime.engine.plain:
             default = self.bench.runtime(replace(PLAIN, optimization="all"), arrays)
@@ -183,30 +183,12 @@ class _Search(Chain):
         by: Experiment = "without an optimiser" if culprit.optimiser else "optimised"
         return BlameResult("optimiser", by, fused_by=culprit.optimiser, note=note)
 
-    def _ill_conditioned(self, final: Answer) -> BlameResult | None:
-        """Return whether PyTorch's own rounding explains the divergence, where it does."""
-        share = self.agreement.shares(final)
-        if share is None:
-            note = f"runs of {self.against} with moved rounding answer as the runtime does"
-            return BlameResult("ill-conditioned", "runtime", note=note) if self.explained else None
-        if not (share.explains or self.explained):
+    def _ill_conditioned(self) -> BlameResult | None:
+        """Return whether rounding explains the divergence at every element of it."""
+        if not self.explained:
             return None
-        label = self.subject.runtime.label
-        base = "float64" if self.agreement.float64() is not None else "itself, without float64"
-        outcome = (
-            f"{self.against} is {share.torch:.1e} of the output's scale off, and {share.moved:.1e} "
-            f"where its rounding is moved by a unit; {label} is {share.answer:.1e} off"
-        )
-        self.evidence.append(
-            Evidence(
-                kind="float64",
-                experiment=f"{self.against} and {label}, each against {self.against} in {base}",
-                outcome=outcome,
-                agrees=True,
-                error=share.answer,
-            )
-        )
-        return BlameResult("ill-conditioned", "float64")
+        note = f"rounding moves {self.against} as far, at every element"
+        return BlameResult("ill-conditioned", "runtime", note=note)
 
     # -- before it: capture, lowering, a kernel, an old file
 

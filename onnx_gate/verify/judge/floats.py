@@ -10,8 +10,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from onnx_gate.manifest.spec import DEFAULT_AUTO
 from onnx_gate.numerics.compare import Comparison, compare
-from onnx_gate.numerics.precision import eps_of
 from onnx_gate.report.model import Deviation, OpenCause, Worst
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.judge.auto import AutoResult, against, auto
@@ -26,64 +26,52 @@ from onnx_gate.verify.judge.judgement import (
     unravel,
     value_at,
 )
-from onnx_gate.verify.judge.noise import FLOOR, Terms
-from onnx_gate.verify.judge.scale import Mask, Stratum
+from onnx_gate.verify.judge.noise import Mask, Noise, Terms, distance
 from onnx_gate.verify.judge.selftest import resolution_of
 from onnx_gate.verify.reference.oracle import OtherAnswer, Reference
 
 
 @dataclass(frozen=True)
 class _Nearest:
-    """Of PyTorch's answers, at each element, the one nearest to the candidate.
+    """Of PyTorch's answers, at each element, the one nearest to the candidate, with its noise.
 
     ``open`` are the elements at which the answers differ by more than is allowed.
     """
 
-    expected: Array
-    float64: Array | None
+    noise: Noise
     open: Mask
     causes: tuple[OpenCause, ...]
 
 
 def judge_floats(
-    candidate: Array,
-    expected: Array,
-    rules: Rules,
-    strata: Sequence[Stratum],
-    reference: Reference,
+    candidate: Array, expected: Array, rules: Rules, reference: Reference
 ) -> Judgement:
     """Judge one floating-point output of PyTorch's shape and dtype."""
-    plain, automatic = _hold_against(candidate, expected, None, None, rules, strata, reference)
+    plain, automatic = _hold_against(candidate, expected, rules, reference)
     if plain.holds:
         return plain
     others = [o for o in reference.variants() if o.array.shape == expected.shape]
     if not others:
         return plain
-    nearest = _nearest(candidate, expected, reference.float64(), others, automatic, strata)
+    terms = Terms.of(rules.tolerance.auto or DEFAULT_AUTO, expected.dtype, rules.threads)
+    noise = automatic.noise if automatic is not None else Noise(expected, terms, reference)
+    if rules.tolerance.auto is not None:
+        noise.all()
+    nearest = _nearest(candidate, noise, others)
     if not nearest.open.any():
         return plain
-    if automatic is None and rules.tolerance.auto is not None:
-        # NaN on one side only: what the other elements may be wrong by is not known yet.
-        aligned = np.where(np.isfinite(candidate), candidate, expected).astype(expected.dtype)
-        _, automatic = _hold_against(aligned, expected, None, None, rules, strata, reference)
-    judged, _ = _hold_against(candidate, expected, nearest, automatic, rules, strata, reference)
-    return judged
+    return _hold_against(candidate, expected, rules, reference, nearest)[0]
 
 
 def _hold_against(
     candidate: Array,
     expected: Array,
-    nearest: _Nearest | None,
-    before: AutoResult | None,
     rules: Rules,
-    strata: Sequence[Stratum],
     reference: Reference,
+    nearest: _Nearest | None = None,
 ) -> tuple[Judgement, AutoResult | None]:
-    """Judge against PyTorch's answer, or against the ``nearest`` of its answers.
-
-    ``before`` is how ``auto`` measured PyTorch's own error in its first answer.
-    """
-    answer = expected if nearest is None else nearest.expected
+    """Judge against PyTorch's answer, or against the ``nearest`` of its answers."""
+    answer = expected if nearest is None else nearest.noise.expected
     opened = None if nearest is None else nearest.open
     causes: tuple[OpenCause, ...] = () if nearest is None else nearest.causes
     comparison = compare(candidate, answer, threads=rules.threads)
@@ -96,21 +84,16 @@ def _hold_against(
     criteria: list[Criterion] = []
     automatic: AutoResult | None = None
     if rules.tolerance.auto is not None:
-        if nearest is not None and before is not None and before.yard is not None:
-            base = answer if nearest.float64 is None else nearest.float64
-            automatic = against(candidate, before.yard, rules.threads, base)
+        if nearest is not None:
+            automatic = against(candidate, answer, nearest.noise)
         else:
-            eps = max(eps_of(expected.dtype), rules.eps if expected.dtype == np.float64 else 0.0)
-            terms = Terms(rules.tolerance.auto, FLOOR[str(expected.dtype)] * eps, rules.threads)
-            widest = expected.dtype == np.float64 and eps == eps_of(expected.dtype)
-            known = _WithoutFloat64(reference) if widest else reference
-            automatic = auto(candidate, answer, strata, terms, known)
-        if automatic.yard is not None and automatic.yard.open is not None:
-            decided = automatic.yard.open
-            opened = decided if opened is None else opened | decided
+            terms = Terms.of(rules.tolerance.auto, expected.dtype, rules.threads)
+            automatic = auto(candidate, answer, terms, reference)
+        if automatic.open is not None:
+            opened = automatic.open if opened is None else opened | automatic.open
             causes = (*causes, "rounding")
         described |= {"basis": automatic.basis, "allowed": automatic.allowed}
-        criteria.append(_criterion(automatic, rules))
+        criteria.append(_criterion(automatic, answer, candidate, rules))
     criteria += fixed_criteria(
         candidate, answer, comparison, rules.tolerance, rules.metric, rules.threads
     )
@@ -126,12 +109,12 @@ def _hold_against(
             causes=causes,
         )
     if judged.holds:
-        finest = resolution_of(answer, rules.tolerance, rules.metric, automatic, strata)
+        finest = resolution_of(answer, rules.tolerance, rules.metric, automatic)
         judged = replace(judged, resolution=finest)
     return judged, automatic
 
 
-def _criterion(automatic: AutoResult, rules: Rules) -> Criterion:
+def _criterion(automatic: AutoResult, expected: Array, candidate: Array, rules: Rules) -> Criterion:
     systematic = automatic.systematic
     if systematic is not None:
         return Criterion(
@@ -140,86 +123,42 @@ def _criterion(automatic: AutoResult, rules: Rules) -> Criterion:
             systematic.allowed,
             automatic.budget,
             automatic.index,
-            systematic.sentence(rules.against),
+            f"{systematic.sentence(rules.against)}, which rounding is not",
         )
-    mean = automatic.by_mean
+    size = 1.0
+    if automatic.index >= 0:
+        both = value_at(expected, automatic.index), value_at(candidate, automatic.index)
+        size = max(map(abs, both)) or 1.0
     return Criterion(
-        "mean error" if mean else "error",
-        automatic.mean if mean else automatic.error,
-        automatic.allowed_mean if mean else automatic.allowed,
+        "error",
+        automatic.budget * automatic.allowed / size,
+        automatic.allowed / size,
         automatic.budget,
         automatic.index,
     )
 
 
-def _nearest(
-    candidate: Array,
-    expected: Array,
-    in_float64: Array | None,
-    others: Sequence[OtherAnswer],
-    automatic: AutoResult | None,
-    strata: Sequence[Stratum],
-) -> _Nearest:
-    """Choose PyTorch's answer for each element; ``automatic`` knows what rounding may move."""
-    c, best = candidate.astype(np.float64), expected.copy()
-    base = None if in_float64 is None else in_float64.astype(np.float64)
-    limits = _limits(expected, automatic, strata)
-    distance = _distance(c, expected.astype(np.float64))
+def _nearest(candidate: Array, noise: Noise, others: Sequence[OtherAnswer]) -> _Nearest:
+    """Choose PyTorch's answer for each element: the one that is nearest to the candidate."""
+    expected = noise.expected
+    best, whole = expected.copy(), slice(None)
+    limits, moves = noise.limits(whole).reshape(expected.shape), noise.moves(whole)
+    off = distance(candidate, expected)
     opened = np.zeros(expected.shape, np.bool_)
     causes: list[OpenCause] = []
     for other in others:
-        value = other.array.astype(np.float64)
-        moved = _distance(value, expected.astype(np.float64)) > limits
+        own = noise.of(other.array, other.moved)
+        apart = distance(other.array, expected)
+        moved = apart > limits + own.limits(whole).reshape(expected.shape)
         if moved.any():
             opened |= moved
             causes.append(other.cause)
-        near = _distance(c, value)
-        closer = near < distance
-        distance = np.where(closer, near, distance)
+        near = distance(candidate, other.array)
+        closer = near < off
+        off = np.where(closer, near, off)
         best[closer] = other.array[closer]
-        if base is not None:
-            base[closer] = (other.array if other.float64 is None else other.float64)[closer]
-    return _Nearest(best, base, opened, tuple(dict.fromkeys(causes)))
-
-
-def _distance(a: Array, b: Array) -> Array:
-    """Return |a - b|, 0 where both are NaN or the same infinity, infinite where one is."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        d = np.abs(a - b)
-    d[(a == b) | (np.isnan(a) & np.isnan(b))] = 0.0
-    distance: Array = np.nan_to_num(d, nan=np.inf, posinf=np.inf)
-    return distance
-
-
-def _limits(expected: Array, automatic: AutoResult | None, strata: Sequence[Stratum]) -> Array:
-    """Return the difference, element by element, from which on two answers are two."""
-    size = np.abs(np.nan_to_num(expected.astype(np.float64), posinf=0.0, neginf=0.0))
-    if automatic is not None and automatic.yard is not None:
-        limits = np.zeros(expected.shape)
-        for noise in automatic.yard.noise:
-            part = ... if noise.whole.mask is None else noise.whole.mask
-            limits[part] = noise.allowed * (size[part] + noise.scale)
-        return limits
-    limit = FLOOR[str(expected.dtype)] * eps_of(expected.dtype)
-    limits = np.zeros(expected.shape)
-    for stratum in strata:
-        part = ... if stratum.mask is None else stratum.mask
-        scale = stratum.scale(float(np.sqrt(np.mean(np.square(size[part])))) if size.size else 0.0)
-        limits[part] = limit * (size[part] + scale)
-    return limits
-
-
-class _WithoutFloat64:
-    """What PyTorch says of a model that computes in float64 itself, which is no wider reference."""
-
-    def __init__(self, reference: Reference) -> None:
-        self._reference = reference
-
-    def float64(self) -> None:
-        return None
-
-    def rounding(self, more: bool = False) -> Sequence[Array]:
-        return self._reference.rounding(more)
+        moves[closer.reshape(-1)] = own.moves(closer.reshape(-1))
+    return _Nearest(noise.at(best, moves), opened, tuple(dict.fromkeys(causes)))
 
 
 def _saturated(candidate: Array, expected: Array, reference: Reference) -> tuple[Array, Array]:

@@ -21,7 +21,7 @@ from onnx_gate.verify.judge.judgement import (
     metrics_of,
     worst_of,
 )
-from onnx_gate.verify.judge.scale import Mask, Stratum
+from onnx_gate.verify.judge.noise import GROUPS, Mask
 from onnx_gate.verify.judge.selftest import resolution_of
 from onnx_gate.verify.reference.oracle import Reference
 
@@ -43,14 +43,14 @@ def judge_integers(
             tolerance={"equal": True},
             compared=expected.size,
         )
-    worst = worst_of(candidate, expected, None, comparison.exceeding_index)
+    worst = worst_of(candidate, expected, comparison.exceeding_index)
     tolerance = rules.tolerance
     if not rules.equality(expected.dtype):
         criteria = list(
             fixed_criteria(candidate, expected, comparison, tolerance, rules.metric, rules.threads)
         )
         judged = by_criteria(candidate, expected, comparison, criteria, None, rules, described)
-        finest = resolution_of(expected, tolerance, rules.metric, None, (Stratum(None),))
+        finest = resolution_of(expected, tolerance, rules.metric, None)
         return replace(judged, compared=expected.size, resolution=finest)
     if tolerance.indices == "values":
         opened, causes = _open_integers(candidate, expected, rules, reference)
@@ -107,9 +107,7 @@ def _open_integers(
         if other.array.shape == expected.shape:
             take(other.cause, other.array == candidate)
     if np.any(differs & ~opened):
-        in_float64 = reference.float64()
-        runs = [*reference.rounding(more=True), *([] if in_float64 is None else [in_float64])]
-        for run in runs:
+        for run in reference.rounding(GROUPS[-1]):
             if run.shape == expected.shape:
                 take("rounding", run == candidate)
     return opened, tuple(dict.fromkeys(causes))

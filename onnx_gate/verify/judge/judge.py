@@ -20,7 +20,7 @@ from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.judge.floats import judge_floats
 from onnx_gate.verify.judge.integers import judge_integers
 from onnx_gate.verify.judge.judgement import Judgement, Rules, broken, is_floating
-from onnx_gate.verify.judge.scale import Stratum
+from onnx_gate.verify.judge.noise import GROUPS
 from onnx_gate.verify.reference.oracle import OtherAnswer, Reference
 
 
@@ -28,13 +28,12 @@ def judge(
     candidate: Array,
     expected: Array,
     rules: Rules,
-    strata: Sequence[Stratum],
     reference: Reference,
 ) -> Judgement:
     """Compare ``candidate`` with PyTorch's ``expected`` and say whether the difference is allowed.
 
     Shape and dtype must be equal, without broadcasting. NaN must meet NaN and an infinity the
-    same infinity, whatever the tolerance. ``strata`` part the elements of ``expected``.
+    same infinity, whatever the tolerance.
     """
     if candidate.dtype != expected.dtype:
         return broken(
@@ -51,7 +50,7 @@ def judge(
             compared=expected.size,
         )
     if is_floating(expected.dtype):
-        return judge_floats(candidate, expected, rules, strata, reference)
+        return judge_floats(candidate, expected, rules, reference)
     return judge_integers(candidate, expected, rules, reference)
 
 
@@ -64,7 +63,7 @@ class _Settled:
     def float64(self) -> None:
         return None
 
-    def rounding(self, more: bool = False) -> Sequence[Array]:
+    def rounding(self, count: int) -> Sequence[Array]:
         return self._samples
 
     def variants(self) -> Sequence[OtherAnswer]:
@@ -79,14 +78,16 @@ def _other_shape(
 ) -> Judgement:
     """Judge an output of another shape: right where rounding, or equals, decide the shape."""
     if len(candidate.shape) == len(expected.shape):
-        runs: list[tuple[OpenCause, Array]] = [("rounding", r) for r in reference.rounding()]
+        runs: list[tuple[OpenCause, Array]] = [
+            ("rounding", r) for r in reference.rounding(GROUPS[0])
+        ]
         if any(run.shape != expected.shape for _, run in runs):
-            runs += [("rounding", r) for r in reference.rounding(more=True)]
+            runs = [("rounding", r) for r in reference.rounding(GROUPS[-1])]
             runs += [(o.cause, o.array) for o in reference.variants()]
         like = [(cause, run) for cause, run in runs if run.shape == candidate.shape]
         for cause, run in like:
             settled = _Settled([other for _, other in like])
-            judged = judge(candidate, run, rules, (Stratum(None),), settled)
+            judged = judge(candidate, run, rules, settled)
             if judged.holds:
                 opened = max(candidate.size, 1)
                 return replace(judged, compared=0, open=opened, causes=(cause,), resolution=None)

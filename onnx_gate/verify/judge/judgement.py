@@ -19,9 +19,8 @@ from onnx_gate.runtimes.base import Array
 from onnx_gate.text import number
 from onnx_gate.verify.judge.auto import AutoResult
 from onnx_gate.verify.judge.criteria import Criterion, Metric
-
-# PyTorch's own error from which on a check is worth a word, on the scale of E.
-ILL_CONDITIONED = 0.02
+from onnx_gate.verify.judge.noise import Noise
+from onnx_gate.verify.judge.systematic import Lean
 
 
 @dataclass(frozen=True)
@@ -29,15 +28,12 @@ class Rules:
     """What an output is judged by.
 
     ``own_tolerance`` says that the manifest names the tolerance for this very output, so that it
-    speaks of integers too. ``eps`` is that of the widest floating-point dtype the model computes
-    in, which bounds the precision that a float64 output of a float32 model can have. ``against`` is
-    what sentences call the side that is right.
+    speaks of integers too. ``against`` is what sentences call the side that is right.
     """
 
     tolerance: Tolerance
     own_tolerance: bool = False
     metric: Metric | None = None
-    eps: float = 0.0
     threads: int = 1
     against: Against = "PyTorch"
 
@@ -57,8 +53,7 @@ class Rules:
 class Judgement:
     """The verdict on one output, with everything that the report says about it.
 
-    ``uncapped``: the error is within K times PyTorch's own, whether or not that is allowed.
-    ``systematic``: it is of a kind that rounding never makes.
+    ``systematic``: the difference is of a kind that rounding never makes, by ``lean``, its sums.
     ``compared`` and ``open`` are numbers of elements, ``causes`` why some are open. ``resolution``
     is the smallest relative error that would have been refused. ``form`` is what of the output's
     form is not PyTorch's.
@@ -71,8 +66,9 @@ class Judgement:
     worst: Worst | None = None
     deviation: Deviation | None = None
     tolerance: dict[str, Any] = field(default_factory=dict)
-    uncapped: bool = False
     systematic: bool = False
+    lean: Lean | None = field(default=None, repr=False)
+    noise: Noise | None = field(default=None, repr=False)
     compared: int = 0
     open: int = 0
     causes: tuple[OpenCause, ...] = ()
@@ -98,25 +94,21 @@ def by_criteria(
     decisive = max(criteria, key=lambda c: math.inf if math.isnan(c.budget) else c.budget)
     holds = all(criterion.holds for criterion in criteria)
     index = decisive.index if decisive.index >= 0 else comparison.max_abs_index
-    reference = None
-    if automatic is not None and automatic.yard is not None and automatic.basis != "floor":
-        reference = automatic.yard.base
     reason = "" if holds else "; ".join(c.describe() for c in criteria if not c.holds)
-    torch_error = automatic.torch_error if automatic is not None else None
-    if not holds and torch_error is not None:
-        reason += f" ({rules.against}'s own rounding is {number(torch_error)})"
+    if automatic is not None and decisive is criteria[0] and decisive.name == "error" and not holds:
+        moved = decisive.allowed / automatic.allowed * automatic.moved
+        reason += f" ({rules.against}'s own rounding moves this element by {number(moved)})"
     return Judgement(
         holds,
         decisive.budget,
         reason,
         metrics_of(comparison, automatic, criteria),
-        worst_of(candidate, expected, reference, index),
+        worst_of(candidate, expected, index),
         decisive.deviation,
         described,
-        uncapped=automatic is not None
-        and automatic.uncapped
-        and all(c.holds for c in criteria[1:]),
         systematic=automatic is not None and automatic.systematic is not None,
+        lean=automatic.lean if automatic is not None else None,
+        noise=automatic.noise if automatic is not None else None,
     )
 
 
@@ -131,6 +123,7 @@ def metrics_of(
     criteria: Sequence[Criterion] = (),
 ) -> Metrics:
     """Return the metrics of a comparison, as the report has them."""
+    error = next((c for c in criteria if c.name == "error"), None)
     return Metrics(
         elements=comparison.elements,
         max_abs=comparison.max_abs,
@@ -140,15 +133,15 @@ def metrics_of(
         snr_db=comparison.snr_db,
         exceeding=comparison.exceeding,
         nonfinite=comparison.nonfinite,
-        scaled=automatic.error if automatic and automatic.basis != "floor" else None,
-        scaled_torch=automatic.torch_error if automatic else None,
+        scaled=error.value if error is not None and automatic is not None else None,
+        scaled_torch=None
+        if error is None or automatic is None or automatic.basis == "floor"
+        else error.allowed / automatic.allowed * automatic.moved,
         criteria={c.name: c.value for c in criteria if c.name not in ERRORS},
     )
 
 
-def worst_of(
-    candidate: Array, expected: Array, reference: Array | None, index: int
-) -> Worst | None:
+def worst_of(candidate: Array, expected: Array, index: int) -> Worst | None:
     """Return the element at a flat index with both values, ``None`` for -1."""
     if index < 0:
         return None
@@ -156,7 +149,6 @@ def worst_of(
         index=unravel(index, expected.shape),
         expected=value_at(expected, index),
         actual=value_at(candidate, index),
-        reference=None if reference is None else value_at(reference, index),
     )
 
 

@@ -13,7 +13,6 @@ output, once an output for large ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -22,10 +21,8 @@ from onnx_gate.numerics.compare import compare
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.judge.auto import AutoResult
 from onnx_gate.verify.judge.criteria import Metric, fixed_criteria
-from onnx_gate.verify.judge.scale import Stratum
+from onnx_gate.verify.judge.noise import VISIBLE, Noise
 
-# An error of one per cent is one that somebody will notice.
-VISIBLE = 0.01
 # Elements that the spread of an output is taken from; fewer make the resolution no finer.
 _LOOKED_AT = 1 << 22
 # Relative errors that fixed criteria are tried with.
@@ -37,45 +34,61 @@ def resolution_of(
     tolerance: Tolerance,
     metric: Metric | None,
     automatic: AutoResult | None,
-    strata: Sequence[Stratum],
 ) -> float | None:
-    """Return the smallest relative error of the output that would have been refused.
+    """Return the smallest relative error that would have been refused wherever it is.
 
-    Infinite where none of up to 100 % would be; ``None`` where the output does not vary, so that
-    there is nothing for it to be wrong about.
+    In the least protected channel, row or element. Infinite where none of up to 100 % would be;
+    ``None`` where the output does not vary, so that there is nothing for it to be wrong about.
     """
-    finest = math.inf
-    varies = False
-    if automatic is not None and automatic.yard is not None:
-        worst = 0.0
-        for noise in automatic.yard.noise:
-            values = noise.stratum.of(automatic.yard.base).reshape(-1)
-            values = values[:: values.size // _LOOKED_AT + 1].astype(np.float64)
-            values = values[np.isfinite(values)]
-            spread = _spread(values, noise.scale)
-            if spread > 0:
-                varies = True
-                worst = max(worst, noise.allowed / spread)
-        finest = min(finest, worst) if varies else finest
+    finest = None if automatic is None else _least_protected(automatic)
     if _is_fixed(tolerance, metric):
-        wrong = _wrong(expected, strata)
+        wrong = _wrong(expected)
         if wrong is not None:
-            varies = True
-            finest = min(finest, _tried(expected, wrong, tolerance, metric))
-    return finest if varies else None
+            tried = _tried(expected, wrong, tolerance, metric)
+            finest = tried if finest is None else min(finest, tried)
+    return finest
+
+
+def _least_protected(automatic: AutoResult) -> float | None:
+    """Return the largest limit of an element on the scale of its channel, or of a whole row.
+
+    An error of a row or channel is refused where one of its elements is. What rounding decides, and
+    channels that are zero throughout, are left out.
+    """
+    noise = automatic.noise
+    expected = noise.expected
+    rows = max(1, _LOOKED_AT // max(expected.shape[-1] if expected.ndim else 1, 1))
+    wide = expected.reshape(-1, expected.shape[-1] if expected.ndim > 1 else 1)[:rows]
+    sizes, limits = np.abs(wide.astype(np.float64)), noise.limits(slice(0, wide.size))
+    limits = limits.reshape(wide.shape)
+    good = np.isfinite(sizes)
+    if automatic.open is not None:
+        good &= ~automatic.open.reshape(-1)[: wide.size].reshape(wide.shape)
+    values = wide[good]
+    if not values.size or (values == values[0]).all():
+        return None
+    sizes[~good] = 0.0
+    counts = np.maximum(np.count_nonzero(good, axis=0), 1)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        usual = np.sqrt(np.square(sizes).sum(axis=0) / counts)
+        single = limits / np.maximum(sizes, usual)
+        whole = np.where(sizes > 0, limits / sizes, np.inf).min(axis=1)
+    judged = single[good & (usual > 0)]
+    whole = whole[np.isfinite(whole)]
+    return max(float(judged.max(initial=0.0)), float(whole.max(initial=0.0)))
 
 
 def accepts(
     other: Array,
     expected: Array,
-    allowed: float,
+    noise: Noise | None,
     tolerance: Tolerance,
     metric: Metric | None,
 ) -> bool | None:
     """Return whether a judge takes the answer of another case for this one's.
 
-    ``allowed`` is the error that ``auto`` allowed this output, infinite where it does not judge
-    it. ``None`` where the two answers are within a per cent of each other, or of other kinds:
+    ``noise`` is what ``auto`` has judged it by, if it has. ``None``
+    where the two answers are within a per cent of each other, or of other kinds:
     they are none to try a judge with.
     """
     if other.shape != expected.shape or other.dtype != expected.dtype or not expected.size:
@@ -83,10 +96,10 @@ def accepts(
     difference = compare(other, expected)
     if difference.nonfinite or difference.rms <= VISIBLE * difference.expected_rms:
         return None
-    if math.isfinite(allowed) and difference.rms > allowed * difference.expected_rms:
+    if noise is not None and noise.used(other).share > 1:
         return False
     if not _is_fixed(tolerance, metric):
-        return math.isfinite(allowed)
+        return noise is not None
     return all(c.holds for c in fixed_criteria(other, expected, difference, tolerance, metric, 1))
 
 
@@ -95,23 +108,12 @@ def _is_fixed(tolerance: Tolerance, metric: Metric | None) -> bool:
     return metric is not None or any(getattr(tolerance, name) is not None for name in named)
 
 
-def _spread(values: Array, scale: float) -> float:
-    """Return the largest |x - mean| / (|x| + scale): what an error of 100 % would be."""
-    if values.size < 2:
-        return float(np.max(np.abs(values) / (np.abs(values) + scale), initial=0.0))
-    return float(np.max(np.abs(values - values.mean()) / (np.abs(values) + scale)))
-
-
-def _wrong(expected: Array, strata: Sequence[Stratum]) -> Array | None:
-    """Return the varying part of each stratum, ``None`` where nothing varies."""
+def _wrong(expected: Array) -> Array | None:
+    """Return the varying part of an output, ``None`` where nothing varies."""
     wide = expected.astype(np.float64)
-    varying = np.zeros_like(wide)
-    for stratum in strata:
-        part = ... if stratum.mask is None else stratum.mask
-        values = wide[part]
-        finite = np.isfinite(values)
-        mean = values[finite].mean() if np.count_nonzero(finite) > 1 else 0.0
-        varying[part] = np.where(finite, values - mean, 0.0)
+    finite = np.isfinite(wide)
+    mean = wide[finite].mean() if np.count_nonzero(finite) > 1 else 0.0
+    varying = np.where(finite, wide - mean, 0.0)
     return varying if np.any(varying) else None
 
 

@@ -14,7 +14,7 @@ from onnx_gate.manifest.nesting import above
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.judge.judge import judge
 from onnx_gate.verify.judge.judgement import Judgement, Rules, is_floating
-from onnx_gate.verify.judge.scale import Mask, Stratum
+from onnx_gate.verify.judge.noise import Mask
 from onnx_gate.verify.reference.oracle import OtherAnswer, Reference
 
 
@@ -77,22 +77,20 @@ def judge_selected(
     candidate: Array,
     expected: Array,
     rules: Rules,
-    strata: Sequence[Stratum],
     reference: Reference,
     selected: Selection,
 ) -> Judgement:
-    """Judge the selected elements alone; ``strata`` are theirs."""
+    """Judge the selected elements alone."""
     if candidate.shape != expected.shape or candidate.dtype != expected.dtype:
-        return judge(candidate, expected, rules, strata, reference)
+        return judge(candidate, expected, rules, reference)
     if not is_floating(expected.dtype):
         # What an index points at is known by the shape of the whole output.
-        judged = judge(selected.filled(candidate, expected), expected, rules, strata, reference)
+        judged = judge(selected.filled(candidate, expected), expected, rules, reference)
         return replace(judged, compared=max(judged.compared - selected.outside(expected), 0))
     judged = judge(
         selected.of(candidate),
         selected.of(expected),
         rules,
-        strata,
         _Selected(reference, selected, expected.shape),
     )
     worst = judged.worst
@@ -113,17 +111,17 @@ class _Selected:
         array = self._whole.float64()
         return None if array is None else self._of(array)
 
-    def rounding(self, more: bool = False) -> Sequence[Array]:
-        arrays = (self._of(array) for array in self._whole.rounding(more))
+    def rounding(self, count: int) -> Sequence[Array]:
+        arrays = (self._of(array) for array in self._whole.rounding(count))
         return [array for array in arrays if array is not None]
 
     def variants(self) -> Sequence[OtherAnswer]:
         made = []
         for other in self._whole.variants():
             array = self._of(other.array)
-            float64 = None if other.float64 is None else self._of(other.float64)
+            moved = tuple(m for run in other.moved if (m := self._of(run)) is not None)
             if array is not None:
-                made.append(replace(other, array=array, float64=float64))
+                made.append(replace(other, array=array, moved=moved))
         return made
 
     def searched(self) -> None:

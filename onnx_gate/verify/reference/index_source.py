@@ -28,8 +28,8 @@ _INDEX_OUTPUT = {
     "cummax": 1,
     "cummin": 1,
 }
-_SEVERAL = frozenset({"topk", "sort"})
-_FIRST_OF_EQUALS = frozenset({"argmax", "argmin", "max", "min"})
+_SEVERAL = frozenset({"topk", "sort", "stable sort"})
+_FIRST_OF_EQUALS = frozenset({"argmax", "argmin", "max", "min", "stable sort"})
 # Operators that move integers about without changing them.
 _MOVES = frozenset(
     [
@@ -114,19 +114,21 @@ class IndexSource:
 
 @dataclass(frozen=True)
 class Searched:
-    """What an integer output points into as PyTorch computes it, in float64, and moved.
+    """What an integer output points into: as PyTorch computes it, and with rounding moved.
 
-    ``moved`` is what a run with moved rounding has searched: equals that are equal there too are
+    ``moved`` is what each run with moved rounding has searched: equals that are equal there too are
     so by what they are, and not by how they were rounded.
     """
 
     own: IndexSource
-    float64: IndexSource | None = None
-    moved: IndexSource | None = None
+    moved: tuple[IndexSource, ...] = ()
 
-    def others(self) -> list[IndexSource]:
-        """Return what was searched in the runs beside PyTorch's own."""
-        return [source for source in (self.float64, self.moved) if source is not None]
+    def rounding(self, count: int) -> Sequence[Array]:
+        """Return the values that the runs have searched."""
+        return [source.values for source in self.moved]
+
+    def float64(self) -> None:
+        """Say nothing: values that are chosen from are judged by their own noise."""
 
 
 class Tracker(OperatorMode):
@@ -184,6 +186,8 @@ class Tracker(OperatorMode):
         axis = given.get("dim", defaults.get("dim"))
         if axis is not None and source.ndim:
             axis %= source.ndim
+        if name == "sort" and given.get("stable"):
+            name = "stable sort"
         slots = torch.arange(index.numel()).reshape(index.shape)
         entry = (source.detach().clone(), axis, slots, tuple(index.shape), name)
         self._known[id(index)] = (index, entry)

@@ -17,20 +17,22 @@ from onnx_gate.verify.reference.perturb import MovedRounding, run_moved
 from onnx_gate.verify.reference.variants import Variant, variants
 from onnx_gate.verify.stopwatch import Clock
 
-# Runs with moved rounding: few, because each is a forward pass, and only made before a check
-# diverges. Where rounding decides elements, more of them see more of the decisions.
-SAMPLES, MORE_SAMPLES = 4, 16
+# Runs with moved rounding, at most: as many as show what rounding does to one element.
+RUNS = 16
 # The name under which all of these are timed.
 FLOAT64 = "float64"
 
 
 @dataclass(frozen=True)
 class OtherAnswer:
-    """One output of a variant: what PyTorch says where ``cause`` is decided the other way."""
+    """One output of a variant: what PyTorch says where ``cause`` is decided the other way.
+
+    ``moved`` is the same with rounding moved.
+    """
 
     cause: OpenCause
     array: Array
-    float64: Array | None = None
+    moved: tuple[Array, ...] = ()
 
 
 class Reference(Protocol):
@@ -40,8 +42,8 @@ class Reference(Protocol):
         """Return the output in float64; ``None`` where the model cannot run in it."""
         ...
 
-    def rounding(self, more: bool = False) -> Sequence[Array]:
-        """Return the output of runs whose operators' rounding was moved; ``more`` makes more."""
+    def rounding(self, count: int) -> Sequence[Array]:
+        """Return the output of ``count`` runs with moved rounding, of those that worked."""
         ...
 
     def variants(self) -> Sequence[OtherAnswer]:
@@ -80,6 +82,12 @@ class CaseReference:
         self._variants: tuple[Variant, ...] | None = None
         self._searched: list[Searched | None] | None = None
 
+    def recall(self, other: CaseReference) -> None:
+        """Take over what another one has asked about the same inputs."""
+        self._in_float64, self._variants = other._in_float64, other._variants
+        self._samples, self._seeds = list(other._samples), other._seeds
+        self._searched = other._searched
+
     def output(self, index: int) -> OutputReference:
         """Return what can be asked about one output."""
         return OutputReference(self, index)
@@ -108,9 +116,7 @@ class CaseReference:
         """Return PyTorch's other answers on these inputs."""
         if self._variants is None:
             with self._clock.of(FLOAT64):
-                made = variants(self._eager, self._float64, self._inputs)
-                count = len(self.outputs.arrays)
-                self._variants = tuple(v for v in made if len(v.arrays) == count)
+                self._variants = self._run_variants()
         return self._variants
 
     def searched(self) -> list[Searched | None]:
@@ -126,6 +132,10 @@ class CaseReference:
     def _run_moved(self, seed: int) -> tuple[Array, ...] | None:
         return moved(self._eager, self._inputs, seed)
 
+    def _run_variants(self) -> tuple[Variant, ...]:
+        made = variants(self._eager, self._inputs)
+        return tuple(v for v in made if len(v.arrays) == len(self.outputs.arrays))
+
     def _trace(self) -> list[Searched | None]:
         nothing: list[Searched | None] = [None] * len(self.outputs.arrays)
         tracker = Tracker()
@@ -136,24 +146,20 @@ class CaseReference:
         own = tracker.origins(tensors)
         if not any(own):
             return nothing
-        count = len(own)
-        in_float64: Sequence[IndexSource | None] = [None] * count
-        tracker = Tracker()
-        wide = self._float64.run_tensors(self._inputs, inner=tracker)
-        if wide is not None and len(wide[1]) == count:
-            in_float64 = tracker.origins(wide[1])
-        moved: Sequence[IndexSource | None] = [None] * count
+        runs = [run for seed in range(RUNS) if len(run := self._search_moved(seed)) == len(own)]
+        return [
+            None if o is None else Searched(o, tuple(s for run in runs if (s := run[index])))
+            for index, o in enumerate(own)
+        ]
+
+    def _search_moved(self, seed: int) -> list[IndexSource | None]:
         tracker = Tracker()
         try:
-            with MovedRounding(0):
+            with MovedRounding(seed):
                 _, tensors = self._eager.run_tensors(self._inputs, mode=tracker)
-            moved = tracker.origins(tensors) if len(tensors) == count else moved
         except Refusal:
-            pass
-        return [
-            None if o is None else Searched(o, w, m)
-            for o, w, m in zip(own, in_float64, moved, strict=True)
-        ]
+            return []
+        return tracker.origins(tensors)
 
 
 class OutputReference:
@@ -170,9 +176,8 @@ class OutputReference:
             return None
         return arrays[self._index]
 
-    def rounding(self, more: bool = False) -> Sequence[Array]:
-        """Return the output of every run with moved rounding."""
-        count = MORE_SAMPLES if more else SAMPLES
+    def rounding(self, count: int) -> Sequence[Array]:
+        """Return the output of the first ``count`` runs, and of more where there were more."""
         return [arrays[self._index] for arrays in self._case.rounding(count)]
 
     def variants(self) -> Sequence[OtherAnswer]:
@@ -181,7 +186,7 @@ class OutputReference:
             OtherAnswer(
                 v.cause,
                 v.arrays[self._index],
-                None if v.float64 is None else v.float64[self._index],
+                tuple(run[self._index] for run in v.moved),
             )
             for v in self._case.variants()
         ]

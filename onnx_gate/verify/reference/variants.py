@@ -10,20 +10,21 @@ cause                      what is done the other way
 =========================  ====================================================================
 attention over nothing     a row of a softmax, or of scaled-dot-product attention, whose keys
                            are all masked (-inf, or at or below half the dtype's minimum) is 0,
-                           the mean over the keys, or NaN, as 0/0 is
+                           the mean over the keys, or NaN (0/0) where they are -inf
 attention's fast path      the layers' own code instead of the fused kernel, and the above in it
 order of equals            topk, unstable sort, kthvalue, median and mode take the first, or the
                            last, of equal values
 =========================  ====================================================================
 
-Rounding, the fourth cause, is in ``perturb``. A variant costs one forward pass, one more in
-float64 where that is asked for, and none is made unless a check would otherwise diverge.
+Rounding, the fourth cause, is in ``perturb``. A variant costs some forward passes, and none is made
+unless a check would otherwise diverge.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -33,9 +34,9 @@ import torch
 from onnx_gate.errors import GateError
 from onnx_gate.report.model import OpenCause
 from onnx_gate.runtimes.base import Array, Refusal
-from onnx_gate.runtimes.torch_eager import Eager, to_array
-from onnx_gate.verify.reference.float64 import Float64Reference
+from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to
+from onnx_gate.verify.reference.perturb import MovedRounding
 
 _ATTENTION = frozenset(
     {
@@ -49,6 +50,8 @@ _ATTENTION = frozenset(
 )
 _SOFTMAX = frozenset({"_softmax", "_safe_softmax", "softmax"})
 _FAST_PATH = frozenset({"_transformer_encoder_layer_fwd", "_native_multi_head_attention"})
+# Runs of a variant with moved rounding: another answer has a noise of its own.
+_RUNS = 8
 _EQUALS = frozenset({"sort", "topk", "kthvalue", "median", "nanmedian", "mode"})
 
 
@@ -56,12 +59,12 @@ _EQUALS = frozenset({"sort", "topk", "kthvalue", "median", "nanmedian", "mode"})
 class Variant:
     """One run in which ``cause`` was decided the other way.
 
-    ``arrays`` are all outputs; ``float64`` the same run in float64, null where there is none.
+    ``arrays`` are all outputs, ``moved`` those of the same run with rounding moved.
     """
 
     cause: OpenCause
     arrays: tuple[Array, ...]
-    float64: tuple[Array, ...] | None = None
+    moved: tuple[tuple[Array, ...], ...] = ()
 
 
 class _Watch(OperatorMode):
@@ -101,7 +104,7 @@ class MaskedAttention(_Watch):
         scores, dim = args[0], given_to(func, args, kwargs)["dim"]
         if not scores.ndim or not scores.is_floating_point() or not scores.shape[dim]:
             return
-        nothing = (scores <= _masked(scores.dtype)).all(dim=dim, keepdim=True)
+        nothing = (scores <= self._limit(scores.dtype)).all(dim=dim, keepdim=True)
         if nothing.any():
             self.decided = True
             share = 1.0 / scores.shape[dim] if self._fill is None else self._fill
@@ -113,7 +116,7 @@ class MaskedAttention(_Watch):
         mask = given.get("attn_mask", given.get("attn_bias"))
         if mask is None or not key.shape[-2]:
             return
-        seen = mask if mask.dtype == torch.bool else mask > _masked(mask.dtype)
+        seen = mask if mask.dtype == torch.bool else mask > self._limit(mask.dtype)
         shape = (query.shape[-2], key.shape[-2])
         seen = seen.expand(*seen.shape[:-2], *shape) if seen.ndim >= 2 else seen.expand(shape)
         if given.get("is_causal"):
@@ -129,6 +132,10 @@ class MaskedAttention(_Watch):
                     mean = mean.repeat_interleave(output.shape[-3] // mean.shape[-3], dim=-3)
                 other = mean.expand_as(output)
             output.copy_(torch.where(nothing, other, output))
+
+    def _limit(self, dtype: torch.dtype) -> float:
+        """Return the score at or below which a key is masked; only a row of -inf is 0/0."""
+        return -math.inf if self._fill is not None and math.isnan(self._fill) else _masked(dtype)
 
 
 class OrderOfEquals(_Watch):
@@ -180,51 +187,41 @@ class OrderOfEquals(_Watch):
         return equal.shape[dim] - 1 - equal.flip(dim).argmax(dim=dim, keepdim=keep)
 
 
-def variants(
-    eager: Eager, float64: Float64Reference, inputs: Mapping[str, Array]
-) -> Iterator[Variant]:
+def variants(eager: Eager, inputs: Mapping[str, Array]) -> Iterator[Variant]:
     """Yield PyTorch's other answers on ``inputs``, those that are open for a reason."""
     nothing = [partial(MaskedAttention, fill=fill) for fill in (0.0, None, math.nan)]
     slow = eager.without_fast_path()
     watch = FastPath()
     if slow is not None and _run(eager, inputs, watch) is not None and watch.decided:
-        slow64 = Float64Reference(slow)
-        yield from _variant("attention's fast path", slow, slow64, inputs, None)
+        yield from _variant("attention's fast path", slow, inputs, None)
         for make in nothing:
-            yield from _variant("attention over nothing", slow, slow64, inputs, make)
+            yield from _variant("attention over nothing", slow, inputs, make)
     for make in nothing:
-        yield from _variant("attention over nothing", eager, float64, inputs, make)
+        yield from _variant("attention over nothing", eager, inputs, make)
     for first in (True, False):
         order = partial(OrderOfEquals, first=first)
-        yield from _variant("order of equals", eager, float64, inputs, order)
+        yield from _variant("order of equals", eager, inputs, order)
 
 
 def _variant(
-    cause: OpenCause,
-    eager: Eager,
-    float64: Float64Reference,
-    inputs: Mapping[str, Array],
-    make: Callable[[], _Watch] | None,
+    cause: OpenCause, eager: Eager, inputs: Mapping[str, Array], make: Callable[[], _Watch] | None
 ) -> Iterator[Variant]:
     mode = make() if make else None
     arrays = _run(eager, inputs, mode)
     if arrays is None or (mode is not None and not mode.decided):
         return
-    wide = float64.run_tensors(inputs, inner=make() if make else None)
-    try:
-        in_float64 = None if wide is None else tuple(to_array(tensor) for tensor in wide[1])
-    except GateError:
-        in_float64 = None
-    if in_float64 is not None and [a.shape for a in in_float64] != [a.shape for a in arrays]:
-        in_float64 = None
-    yield Variant(cause, arrays, in_float64)
+    moved = (_run(eager, inputs, make() if make else None, seed) for seed in range(_RUNS))
+    like = [a.shape for a in arrays]
+    yield Variant(cause, arrays, tuple(m for m in moved if m and [a.shape for a in m] == like))
 
 
 def _run(
-    eager: Eager, inputs: Mapping[str, Array], mode: _Watch | None
+    eager: Eager, inputs: Mapping[str, Array], mode: _Watch | None, seed: int | None = None
 ) -> tuple[Array, ...] | None:
+    """Run the module under a mode, and with its rounding moved by ``seed``."""
     try:
-        return eager.run(inputs, mode=mode).arrays
+        with MovedRounding(seed) if seed is not None else nullcontext():
+            return eager.run(inputs, mode=mode).arrays
     except (Refusal, GateError):
         return None
 
