@@ -112,9 +112,11 @@ class MnnSession:
         if array.dtype.kind in "iu" and not np.array_equal(array.astype(kind), array):
             raise Refusal(f"{name} holds an integer that does not fit into {kind}")
         kinds = {"f": self._expr.float, "i": self._expr.int, "u": self._expr.uint8}
-        variable = self._expr.placeholder(list(array.shape), self._expr.NCHW, kinds[kind.kind])
-        variable.write(contiguous(array.astype(kind)))
-        return variable
+        # Its Python interface writes no 8-bit integers with a sign, and casts them.
+        written = np.dtype(np.int32) if kind == np.int8 else kind
+        variable = self._expr.placeholder(list(array.shape), self._expr.NCHW, kinds[written.kind])
+        variable.write(contiguous(array.astype(written)))
+        return self._expr.cast(variable, self._expr.int8) if kind == np.int8 else variable
 
 
 def _convert(model: Path, converted: Path, spec: RuntimeSpec) -> None:

@@ -85,7 +85,12 @@ class Host:
         assert process.stdout is not None
         limit = _limit()
         late = threading.Event()
-        timer = threading.Timer(limit, lambda: (late.set(), process.kill()))
+
+        def end() -> None:
+            late.set()
+            process.kill()
+
+        timer = threading.Timer(limit, end)
         timer.daemon = True
         if limit < threading.TIMEOUT_MAX:
             timer.start()
