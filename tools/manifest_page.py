@@ -67,6 +67,7 @@ models:
       - {name: openvino, device: CPU, options: {NUM_STREAMS: 1}, tolerance: {auto: 20}}
     suites: [typical, edges, real, custom, {random: uniform}]        # names, or a suite written here
     tolerance: {atol: 1.0e-4, rtol: 1.0e-3, mismatch: 0.001}
+    coverage: {decisions: 0.95}       # the share of decisions that inputs have to show both ways
     timeout: 10m
     memory: 8GiB
     seed: 0

@@ -60,6 +60,12 @@ def _required(base: ModelSpec, head: ModelSpec) -> Iterator[str]:
         yield "required: true → false"
 
 
+def _coverage(base: ModelSpec, head: ModelSpec) -> Iterator[str]:
+    before, after = (0.0 if s.coverage is None else s.coverage.decisions for s in (base, head))
+    if after < before:
+        yield f"coverage of decisions: {before:g} → {after:g}"
+
+
 def _outputs(base: ModelSpec, head: ModelSpec) -> Iterator[str]:
     if base.outputs is not None and head.outputs is None:
         names = listed(map(quote, base.outputs))
@@ -168,6 +174,7 @@ _ASPECTS: tuple[tuple[_Kind, Callable[[ModelSpec, ModelSpec], Iterator[str]]], .
     ("dims", tried.dims),
     ("other", tried.inputs),
     ("other", tried.steps),
+    ("other", _coverage),
     ("other", _runtimes),
     ("waiver", waivers),
     ("other", _source),

@@ -3,6 +3,7 @@
 from onnx_gate.manifest.load import load
 from onnx_gate.manifest.problems import ManifestError, Problem
 from onnx_gate.manifest.spec import DEFAULT_SIZES, Manifest, ModelSpec
+from onnx_gate.manifest.values.coverage import CoverageSpec
 from onnx_gate.manifest.values.exports import COMMAND, ExportSpec
 from onnx_gate.manifest.values.inputs import InputSpec
 from onnx_gate.manifest.values.runtimes import OPTIMIZATIONS, Optimization, RuntimeSpec
@@ -33,6 +34,7 @@ __all__ = [
     "DTYPES",
     "EDGE_KINDS",
     "OPTIMIZATIONS",
+    "CoverageSpec",
     "EdgesSuite",
     "ExportSpec",
     "Feed",

@@ -142,6 +142,7 @@ class Resolver:
                 args=(),
                 kwargs={},
                 call={},
+                coverage=None,
                 timeout=DEFAULT_TIMEOUT,
                 memory=None,
                 seed=0,

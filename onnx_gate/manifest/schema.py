@@ -25,6 +25,7 @@ from onnx_gate.manifest.paths import is_program
 from onnx_gate.manifest.problems import describe, missing
 from onnx_gate.manifest.values.amounts import Duration, Flag, Memory, Seed
 from onnx_gate.manifest.values.base import Maybe, Null, mistake, unique
+from onnx_gate.manifest.values.coverage import Coverage
 from onnx_gate.manifest.values.exports import Export
 from onnx_gate.manifest.values.inputs import Input, Sizes
 from onnx_gate.manifest.values.names import (
@@ -135,6 +136,11 @@ class Settings(_Mapping):
         default=None,
         description="The name of a tolerance, or one written here.",
         json_schema_extra={"default": {"auto": 10}},
+    )
+    coverage: Maybe[Coverage] = Field(
+        default=None,
+        description="How much of the model its cases have to show.",
+        json_schema_extra={"$comment": "default: any"},
     )
     timeout: Maybe[Duration] = Field(
         default=None,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from onnx_gate.manifest.values.coverage import CoverageSpec
 from onnx_gate.manifest.values.exports import ExportSpec
 from onnx_gate.manifest.values.inputs import InputSpec
 from onnx_gate.manifest.values.runtimes import RuntimeSpec
@@ -45,6 +46,7 @@ class ModelSpec:
     those whose sizes the manifest gives. ``suites`` is empty where the model names none; ``given``
     is tried beside the default ones then, and comes from a caller that has tensors in its hands.
     ``steps`` is ``None`` where every case is one call.
+    ``coverage`` is ``None`` where nothing is asked of what the cases show.
     ``timeout`` is in seconds, ``memory`` in bytes, ``line`` is the line of the model's name in the
     manifest.
     """
@@ -69,6 +71,7 @@ class ModelSpec:
     given: Mapping[str, Suite] = field(default_factory=dict)
     steps: StepsSpec | None = None
     tolerance: Tolerance = field(default_factory=lambda: Tolerance(auto=DEFAULT_AUTO))
+    coverage: CoverageSpec | None = None
     timeout: float = DEFAULT_TIMEOUT
     memory: int | None = None
     seed: int = 0

@@ -11,6 +11,7 @@ from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec, Waiver
 from onnx_gate.report.model import Check, Verdict
+from onnx_gate.report.model.decisions import Decisions
 from onnx_gate.report.story.coverage import COMPARED
 from onnx_gate.text import number
 from onnx_gate.verify.experience import Experience
@@ -25,13 +26,15 @@ class Tried:
     """What was tried beside the checks: ``outputs`` by name, ``empty`` the suites without a case.
 
     ``example`` is the sizes of the example of the export. ``selected``: the user asked for some of
-    the cases only, so what was left out is no omission.
+    the cases only, so what was left out is no omission. ``decisions`` is what the model's operators
+    were shown, ``None`` where they were not watched.
     """
 
     example: Sizes
     outputs: Mapping[str, Experience]
     empty: tuple[str, ...] = ()
     selected: bool = False
+    decisions: Decisions | None = None
 
 
 def conclude(
@@ -77,6 +80,7 @@ def _not_compared(
     yield from _untested_dimensions(spec, counting, compared, findings)
     if not tried.selected:
         yield from _untested_suites(spec, counting, tried)
+        yield from _undecided(spec, tried.decisions)
         yield from _untested_steps(spec, compared)
     yield from _uncompared_outputs(spec, compared)
     for name, experience in tried.outputs.items():
@@ -132,6 +136,23 @@ def _untested_steps(spec: ModelSpec, compared: Sequence[Check]) -> Iterator[Find
             f"the manifest declares {spec.steps.count} steps and no case came further than {reached}: "
             f"{spec.against} refuses the next one. Declare fewer, or sizes that leave room for them"
         )
+
+
+def _undecided(spec: ModelSpec, decisions: Decisions | None) -> Iterator[Finding]:
+    """Yield a word where fewer decisions were seen both ways than the manifest asks for."""
+    asked = spec.coverage
+    if asked is None or (decisions is not None and decisions.share >= asked.decisions):
+        return
+    if decisions is None:
+        yield codes.OG402.finding(
+            "the manifest asks for coverage of decisions, and the model's operators cannot be watched"
+        )
+        return
+    yield codes.OG402.finding(
+        f"{decisions.seen} of {decisions.of} decisions were seen both ways, and the manifest asks for "
+        f"{asked.decisions:.0%}: add inputs that show the others, which the page lists with their "
+        "lines, or declare a range in which they lie"
+    )
 
 
 def _untested_suites(spec: ModelSpec, counting: Sequence[Check], tried: Tried) -> Iterator[Finding]:

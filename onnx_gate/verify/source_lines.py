@@ -100,6 +100,11 @@ def of_frame(frame: FrameType | None, root: Path) -> Line | None:
     return None
 
 
+def place_of(file: str, number: int, root: Path | None) -> Line:
+    """Return a line of a file of Python's by its number."""
+    return _line(file, number, root)
+
+
 def own_source(line: Line | None) -> Source | None:
     """Return a line as a report has it, ``None`` where it is not one of the user's."""
     if line is None or not line.own:

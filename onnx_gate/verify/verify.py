@@ -279,10 +279,17 @@ def _verify(
         with checker.clock.of("pytorch"):
             _must_agree(prepared, "called again on equal inputs after other calls")
     progress.findings += (*checker.findings, *left_out.findings(prepared.eager))
-    tried = Tried(exported.example, checker.experience, checker.without_any, bool(context.patterns))
+    decisions = checker.explorer.account(context.workspace)
+    tried = Tried(
+        exported.example,
+        checker.experience,
+        checker.without_any,
+        bool(context.patterns),
+        decisions,
+    )
     verdict, checks, findings = conclude(spec, checks, progress.findings, tried, context.today)
     result = _result(spec, progress, verdict, checks, findings)
-    more = {"precision": _precision(checker), "runtimes": checker.runtimes}
+    more = {"precision": _precision(checker), "runtimes": checker.runtimes, "decisions": decisions}
     return result.model_copy(update=more), checker, exported
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from onnx_gate.report.model import ModelResult
+from onnx_gate.report.story.coverage import describe
 from tests.support.gate import run_few
 
 MODELS = '''
@@ -120,3 +121,35 @@ def test_what_no_drawn_input_shows_is_reached(
     diverged = {check.suite for check in wrong.checks if check.verdict == "diverged"}
     assert diverged == {"reached"}
     assert wrong.diagnosis is not None
+
+
+def test_what_was_never_shown_is_said_with_its_line_and_may_be_asked_for(tmp_path: Path) -> None:
+    models = (
+        MODELS
+        + '''
+class Norm(nn.Module):
+    """Guards against what a constant keeps away."""
+    def forward(self, x):
+        y = x.relu() + 1
+        return y.clamp(max=1e6) / y.norm(dim=1, keepdim=True).clamp(min=1e-6)
+'''
+    )
+    entry = 'model: models.py:Norm, inputs: {x: "float32[batch, 3]"}'
+    entry += ', export: {exporter: "models.py:right"}'
+    entries = {"told": entry, "asked": f"{entry}, coverage: {{decisions: 0.9}}"}
+    results = run_few(tmp_path, models, entries)
+    told = results["told"].decisions
+    assert results["told"].verdict == "pass"
+    assert told is not None
+    assert (told.before, told.seen, told.of) == (1, 1, 3)
+    line = models.splitlines().index(
+        "        return y.clamp(max=1e6) / y.norm(dim=1, keepdim=True).clamp(min=1e-6)"
+    )
+    shown = {(d.operator, d.limit, d.never, d.source.line) for d in told.never if d.source}
+    assert shown == {
+        ("clamp", 1e6, ("above",), line + 1),
+        ("clamp", 1e-6, ("below",), line + 1),
+    }
+    assert describe(results["told"]).endswith("1 of 3 decisions seen both ways, 2 never")
+    assert results["asked"].verdict == "error"
+    assert any("1 of 3 decisions" in each.message for each in results["asked"].findings)

@@ -10,6 +10,7 @@ from onnx_gate.findings.finding import FROZEN, ErrorKind, Finding
 from onnx_gate.manifest.spec import Against
 from onnx_gate.report.model.audit import Audit
 from onnx_gate.report.model.check import Check
+from onnx_gate.report.model.decisions import Decisions
 from onnx_gate.report.model.diagnosis import Diagnosis, Precision
 
 Verdict = Literal["pass", "diverged", "error"]
@@ -67,7 +68,8 @@ class ModelResult(_Frozen):
     against, null where that is a PyTorch model. ``seconds`` is the life of its worker and
     ``peak_memory`` the most bytes that the worker and its descendants were seen to use together
     (each process's resident memory); of a cached result they are those of the run that made it.
-    ``precision`` is null where the file computes in as many bits as the model. ``audit`` is what
+    ``precision`` is null where the file computes in as many bits as the model. ``decisions`` is null
+    where the model's operators were not watched. ``audit`` is what
     faults its gate would have caught, null where nobody asked.
     """
 
@@ -88,6 +90,7 @@ class ModelResult(_Frozen):
     base: Verdict | None = None
     diagnosis: Diagnosis | None = None
     precision: Precision | None = None
+    decisions: Decisions | None = None
     audit: Audit | None = None
 
     @property

@@ -16,6 +16,7 @@ from onnx_gate.report.render import plots
 from onnx_gate.report.render.drawing import Picture
 from onnx_gate.report.story import (
     audited,
+    decided,
     diagnosed,
     locations,
     precision,
@@ -268,6 +269,9 @@ def _environment() -> Environment:
         "plain": plain,
         "code": _code,
         "described": describe,
+        "counted": decided.counted,
+        "never": decided.what,
+        "decided_where": decided.where,
         "mebibytes": summary.mebibytes,
         "format_int": format_int,
         "check_change": check_change,

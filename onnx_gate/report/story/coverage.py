@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from onnx_gate.report.model import Check, ModelResult, OpenCause
-from onnx_gate.report.story import steps
+from onnx_gate.report.story import decided, steps
 from onnx_gate.text import format_int, number, plain
 
 COMPARED = ("pass", "diverged", "waived")
@@ -68,7 +68,7 @@ def describe(model: ModelResult) -> str:
     """Return what was compared in one line; empty where there are no checks.
 
     ``13 compared, 1 refused, 4 advice; 12 of 640 elements open (order of equals); batch=1,2,7; would
-    have caught a relative error of 0.01 %``
+    have caught a relative error of 0.01 %; 96 of 98 decisions seen both ways, 2 never``
     """
     if not model.checks:
         return ""
@@ -90,8 +90,8 @@ def describe(model: ModelResult) -> str:
         parts.append(" ".join([*shown[:_DIMENSIONS], *["…"] * (len(shown) > _DIMENSIONS)]))
     if model.verdict == "pass" and numbers.resolution is not None:
         parts.append(f"would have caught a relative error of {relative(numbers.resolution)}")
-    stepped = steps.sentence(model)
-    return "; ".join([*parts, *([stepped] if stepped else [])])
+    more = (decided.sentence(model), steps.sentence(model))
+    return "; ".join([*parts, *(each for each in more if each)])
 
 
 def _few(sizes: Sequence[int]) -> str:

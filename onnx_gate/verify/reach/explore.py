@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 
 from onnx_gate.manifest import InputSpec, ModelSpec
 from onnx_gate.manifest.sizes import roles
+from onnx_gate.report.model.decisions import Decisions
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.inputs.draw import is_drawable
 from onnx_gate.verify.inputs.sizes import Sizes, elements, sizes_label
+from onnx_gate.verify.reach.account import account, both_ways
 from onnx_gate.verify.reach.cost import Cost, measure
 from onnx_gate.verify.reach.domain import Domain, domains
 from onnx_gate.verify.reach.seek import follows, mutate, seek
@@ -49,6 +52,15 @@ class Explorer:
     bases: list[Case] = field(default_factory=list)
     made: dict[str, Case] = field(default_factory=dict)
     tried: int = 0
+    _before: frozenset[Site] | None = None
+
+    def account(self, workspace: Path) -> Decisions | None:
+        """Return what the model's decisions were shown, ``None`` where it cannot be watched."""
+        if self.watcher.lost or not self.watcher.seen:
+            return None
+        seen = self.watcher.seen
+        before = both_ways(seen) if self._before is None else self._before
+        return account(seen, before, workspace.resolve())
 
     def learn(self, case: Case) -> None:
         """Take note of a case that counts and that the module answers."""
@@ -70,6 +82,7 @@ class Explorer:
         """
         if self.watcher.lost or not self.bases:
             return
+        self._before = both_ways(self.watcher.seen)
         base = min(self.bases, key=lambda each: (each.kind == "edges", _count(each.arrays)))
         try:
             cost = measure(self.watcher.eager, base.arrays)

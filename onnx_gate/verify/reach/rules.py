@@ -20,6 +20,10 @@ SIDES: Mapping[Kind, tuple[str, ...]] = {
     "rows": ("rest",),
 }
 
+# What is said of a model counts these. A guard that is no part of the sum is not passed by either: it
+# is gone to, but what has no variance at all is nothing that a network could be brought to.
+COUNTED: frozenset[Kind] = frozenset({"limit", "equality", "truth", "rows"})
+
 
 @dataclass(frozen=True)
 class Rule:

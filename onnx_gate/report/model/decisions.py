@@ -1,0 +1,45 @@
+"""What a model's operators decide, and what of it the cases have shown."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+from onnx_gate.findings.finding import FROZEN
+from onnx_gate.report.model.diagnosis import Source
+
+
+class Decision(BaseModel):
+    """A decision of an operator of which a side was never shown.
+
+    ``limit`` is the number that the operator compares with, or how many rows its table has, null
+    where it is no number. ``never`` are the sides, ``read`` the rows of a table that were read.
+    """
+
+    model_config = FROZEN
+
+    module: str
+    operator: str
+    limit: float | None = None
+    never: tuple[str, ...] = ()
+    read: int | None = None
+    source: Source | None = None
+
+
+class Decisions(BaseModel):
+    """How many decisions were shown both ways.
+
+    ``seen`` of ``of`` in all cases that count, ``before`` of them in the model's own suites alone.
+    ``never`` has the others, the first hundred. What no input can change is no decision.
+    """
+
+    model_config = FROZEN
+
+    seen: int
+    of: int
+    before: int
+    never: tuple[Decision, ...] = ()
+
+    @property
+    def share(self) -> float:
+        """The share that was shown both ways."""
+        return self.seen / self.of if self.of else 1.0

@@ -1,0 +1,46 @@
+"""How many decisions of a model's operators were seen both ways, in words."""
+
+from __future__ import annotations
+
+from onnx_gate.report.model.decisions import Decision, Decisions
+from onnx_gate.report.model.result import ModelResult
+from onnx_gate.text import format_int, plain
+
+_SIDES = {
+    "below": "below {}",
+    "above": "above {}",
+    "equal": "equal to {}",
+    "different": "other than {}",
+    "true": "true",
+    "false": "false",
+}
+
+
+def sentence(model: ModelResult) -> str:
+    """Return ``96 of 98 decisions seen both ways, 2 never``; empty where there are none."""
+    return counted(model.decisions) if model.decisions is not None else ""
+
+
+def counted(decisions: Decisions) -> str:
+    """Return how many were seen both ways."""
+    if not decisions.of:
+        return ""
+    left = decisions.of - decisions.seen
+    noun = "decision" if decisions.of == 1 else "decisions"
+    of = f"{format_int(decisions.seen)} of {format_int(decisions.of)} {noun} seen both ways"
+    return f"{of}, {format_int(left)} never" if left else of
+
+
+def what(decision: Decision) -> str:
+    """Return what was never seen: ``never above 6``, ``33 of 512 rows read``."""
+    if decision.read is not None and decision.limit is not None:
+        return f"{format_int(decision.read)} of {format_int(int(decision.limit))} rows read"
+    limit = "its limit" if decision.limit is None else f"{decision.limit:g}"
+    return " or ".join("never " + _SIDES[side].format(limit) for side in decision.never)
+
+
+def where(decision: Decision) -> str:
+    """Return ``layers.1 (models/net.py:12)``."""
+    source = decision.source
+    place = f" ({plain(source.file, 200)}:{source.line})" if source is not None else ""
+    return f"{plain(decision.module, 120) or 'forward'}{place}"

@@ -1,0 +1,46 @@
+"""From what was seen of a module to what the report says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from onnx_gate.report.model.decisions import Decision, Decisions
+from onnx_gate.verify.reach.rules import COUNTED
+from onnx_gate.verify.reach.watch import Seen, Site
+from onnx_gate.verify.source_lines import own_source, place_of
+
+# A report lists so many; with more of them it is the inputs as a whole that show nothing.
+_LISTED = 100
+
+
+def account(
+    seen: Mapping[Site, Seen], before: Collection[Site], workspace: Path | None
+) -> Decisions:
+    """Count the decisions; ``before`` are those that were seen both ways by the suites alone."""
+    counted = {site: each for site, each in seen.items() if site.kind in COUNTED and each.moves}
+    left = [site for site, each in counted.items() if each.left(site)]
+    return Decisions(
+        seen=len(counted) - len(left),
+        of=len(counted),
+        before=len([site for site in counted if site in before]),
+        never=tuple(_decision(site, counted[site], workspace) for site in left[:_LISTED]),
+    )
+
+
+def both_ways(seen: Mapping[Site, Seen]) -> frozenset[Site]:
+    """Return the decisions of which every side was seen."""
+    return frozenset(site for site, each in seen.items() if not each.left(site))
+
+
+def _decision(site: Site, seen: Seen, workspace: Path | None) -> Decision:
+    line = place_of(site.file, site.line, workspace) if site.line else None
+    rows = site.kind == "rows"
+    return Decision(
+        module=site.module,
+        operator=site.operator,
+        limit=site.limit,
+        never=() if rows else seen.left(site),
+        read=seen.read if rows else None,
+        source=own_source(line),
+    )
