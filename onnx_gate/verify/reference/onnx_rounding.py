@@ -32,7 +32,7 @@ _AS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "ReduceProd": ("prod", _REDUCE),
     "ReduceLogSumExp": ("logsumexp", _REDUCE),
     "CumSum": ("cumsum", _REDUCE),
-    "DFT": ("_fft_c2c", ("self",)),
+    "DFT": ("_fft_c2c", ("self", "dft_length", "dim")),
     "GlobalAveragePool": ("mean", ("self",)),
     "AveragePool": ("avg_pool2d", ("self",)),
     "LogSoftmax": ("log_softmax", ("self",)),
@@ -116,7 +116,8 @@ def _reduced_axes(name: str, op_type: str, given: dict[str, Any]) -> None:
     if op_type == "GlobalAveragePool":
         given["dim"] = list(range(2, given["self"].ndim))
     if name == "_fft_c2c":
-        given["dim"] = [1 if given["dim"] is None else given["dim"]]
+        given["dim"] = given["dim"] if isinstance(given["dim"], list) else [given["dim"] or 1]
+        given["pairs"] = True
 
 
 def _normalised(

@@ -13,7 +13,12 @@ from onnx_gate.runtimes.torch_eager import Eager, Outputs
 from onnx_gate.verify.reference import file as of_file
 from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.index_source import IndexSource, Searched, Tracker
-from onnx_gate.verify.reference.perturb import MovedRounding, run_moved
+from onnx_gate.verify.reference.perturb import (
+    MovedRounding,
+    MovedRun,
+    run_last_bits,
+    run_moved,
+)
 from onnx_gate.verify.reference.variants import Variant, variants
 from onnx_gate.verify.stopwatch import Clock
 
@@ -55,15 +60,23 @@ class Reference(Protocol):
         ...
 
 
-def moved(eager: Eager, inputs: Mapping[str, Array], seed: int) -> tuple[Array, ...] | None:
-    """Return the outputs of a run with moved rounding, ``None`` where it fails."""
+def moved(eager: Eager, inputs: Mapping[str, Array], seed: int) -> MovedRun | None:
+    """Return a run with moved rounding, ``None`` where it fails."""
     if isinstance(eager.module, FileModule):
-        return of_file.run_moved(eager.module, inputs, seed)
-    return run_moved(eager, inputs, seed)
+        arrays = of_file.run_moved(eager.module, inputs, seed)
+    else:
+        arrays = run_moved(eager, inputs, seed)
+    if arrays is not None:
+        return MovedRun(arrays)
+    arrays = run_last_bits(eager, inputs, seed)
+    return None if arrays is None else MovedRun(arrays, watched=False)
 
 
 class CaseReference:
-    """The outputs of one case; every other run is made once, if at all."""
+    """The outputs of one case; every other run is made once, if at all.
+
+    ``watched`` is false where runs with moved rounding had only inputs and weights to move.
+    """
 
     def __init__(
         self,
@@ -79,6 +92,7 @@ class CaseReference:
         self._in_float64: tuple[tuple[Array, ...] | None] | None = None
         self._samples: list[tuple[Array, ...]] = []
         self._seeds = 0
+        self.watched = True
         self._variants: tuple[Variant, ...] | None = None
         self._searched: list[Searched | None] | None = None
 
@@ -130,7 +144,14 @@ class CaseReference:
         return self._float64.run(self._inputs)
 
     def _run_moved(self, seed: int) -> tuple[Array, ...] | None:
-        return moved(self._eager, self._inputs, seed)
+        return self._moved(self._inputs, seed)
+
+    def _moved(self, inputs: Mapping[str, Array], seed: int) -> tuple[Array, ...] | None:
+        run = moved(self._eager, inputs, seed)
+        if run is None:
+            return None
+        self.watched &= run.watched
+        return run.arrays
 
     def _run_variants(self) -> tuple[Variant, ...]:
         made = variants(self._eager, self._inputs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,8 +11,9 @@ import torch.utils._pytree as pytree
 from torch._library.custom_ops import OPDEFS
 
 from onnx_gate.errors import GateError
+from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array, Refusal
-from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.runtimes.torch_eager import Eager, to_array, to_tensor
 from onnx_gate.verify.reference.exact import EXACT_ATEN
 from onnx_gate.verify.reference.noise import Noise, are_exact, few_bits, may_be_exact, unit
 from onnx_gate.verify.reference.normalisation import NORMALISATIONS, move_normalised
@@ -27,6 +29,7 @@ _ELIMINATIONS = frozenset(
         *("linalg_lu_factor_ex", "linalg_cholesky_ex", "_linalg_eigh", "_linalg_svd"),
     }
 )
+_FLOATS = ("float64", "float32", "float16", "bfloat16")
 _HALF = (torch.float16, torch.bfloat16)
 
 
@@ -46,6 +49,7 @@ class MovedRounding(OperatorMode):
     def __init__(self, seed: int) -> None:
         super().__init__()
         self._noise = Noise(seed)
+        self.has_moved = False
 
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run the operator on what its model says, and move its floating-point results."""
@@ -89,6 +93,7 @@ class MovedRounding(OperatorMode):
             result.add_(lost.masked_fill_(few_bits(result), 0) if may_keep else lost)
         for place, leaf in enumerate(_floating(result)):
             if leaf.numel():
+                self.has_moved = True
                 keep = few_bits(leaf) if may_keep else None
                 self._move(leaf, model, given, keep, tail=not place)
 
@@ -228,9 +233,51 @@ def _lstm_layer(
     return made, hidden.reshape(shape), cell.reshape(shape), made.new_empty(0)
 
 
+@dataclass(frozen=True)
+class MovedRun:
+    """The outputs of a run; ``watched`` unless only the inputs' and weights' last bits were moved."""
+
+    arrays: tuple[Array, ...]
+    watched: bool = True
+
+
 def run_moved(eager: Eager, inputs: Mapping[str, Array], seed: int) -> tuple[Array, ...] | None:
-    """Return the outputs of one run of the module in its own precision under ``MovedRounding``."""
+    """Return the outputs of one run of the module in its own precision under ``MovedRounding``.
+
+    ``None`` where it fails, or no operator was seen that rounds: the module computes elsewhere.
+    """
+    mode = MovedRounding(seed)
     try:
-        return eager.run(inputs, mode=MovedRounding(seed)).arrays
+        arrays = eager.run(inputs, mode=mode).arrays
     except (Refusal, GateError):
         return None
+    return arrays if mode.has_moved else None
+
+
+def run_last_bits(eager: Eager, inputs: Mapping[str, Array], seed: int) -> tuple[Array, ...] | None:
+    """Return the outputs with the last bits of all inputs and weights moved, if it answers.
+
+    Stands for rounding where the operators cannot be watched: less than they lose in deep models.
+    """
+    noise, kept = Noise(seed), []
+
+    def off(tensor: torch.Tensor) -> torch.Tensor:
+        copy = tensor.clone()
+        noise.scale(copy, 1.0, few_bits(copy))
+        return copy
+
+    arrays = {
+        name: to_array(off(to_tensor(a))) if a.dtype.name in _FLOATS else a
+        for name, a in inputs.items()
+    }
+    try:
+        for tensor in (*state.parameters(eager.module), *state.buffers(eager.module)):
+            if tensor.is_floating_point() and tensor.layout == torch.strided:
+                kept.append((tensor, tensor.data))
+                tensor.data = off(tensor.data)
+        return eager.run(arrays).arrays
+    except (Refusal, GateError):
+        return None
+    finally:
+        for tensor, values in kept:
+            tensor.data = values

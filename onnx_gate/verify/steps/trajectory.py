@@ -14,7 +14,7 @@ from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import Eager, Outputs
 from onnx_gate.verify.inputs.sizes import Sizes
 from onnx_gate.verify.reference.float64 import Float64Reference
-from onnx_gate.verify.reference.oracle import CaseReference, moved
+from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.steps.feedback import Arrays, Feedback
 from onnx_gate.verify.stopwatch import Clock
 
@@ -87,5 +87,5 @@ class StepReference(CaseReference):
     def _run_moved(self, seed: int) -> _Answers | None:
         return self._trajectory.other(
             seed,
-            lambda inputs, number: moved(self._eager, inputs, seed + _STRIDE * (number - 1)),
+            lambda inputs, number: self._moved(inputs, seed + _STRIDE * (number - 1)),
         )

@@ -1,0 +1,270 @@
+"""Moved rounding against what float32 really loses, in PyTorch and in ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+import torch
+import torch.nn.functional as F
+from onnx import helper
+from torch import Tensor, nn
+
+from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.reference.oracle import moved
+from onnx_gate.verify.reference.perturb import MovedRounding
+
+RUNS = 16
+# Half of what the judge allows, K = 10: measured are 3.1 at most, over all of these and four draws.
+BELOW = 5.0
+# Of median elements: 8.1 at most, a product of 16 terms.
+ABOVE = 9.0
+
+Function = Callable[..., Tensor]
+
+
+def draw(kind: str, *shape: int) -> Tensor:
+    """Return numbers of one size, of one sign, or of unlike sizes in rows and columns."""
+    x = torch.randn(*shape)
+    if kind == "one sign":
+        return x.abs() + 0.1
+    return x * torch.exp(2 * torch.randn(*shape)) if kind == "unlike" else x
+
+
+def moves(function: Function, *args: Tensor) -> Tensor:
+    own = function(*args).double()
+    most = torch.zeros_like(own)
+    for seed in range(RUNS):
+        with torch.no_grad(), MovedRounding(seed):
+            run = function(*args)
+        most = torch.maximum(most, (run.double() - own).abs())
+    return most
+
+
+def node(op: str, *args: Tensor | np.ndarray, **attributes: Any) -> Tensor:
+    """Run one node in ONNX Runtime."""
+    arrays = {f"x{n}": np.asarray(a) for n, a in enumerate(args)}
+    graph = helper.make_graph(
+        [helper.make_node(op, list(arrays), ["y"], **attributes)],
+        "one",
+        [
+            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), None)
+            for n, a in arrays.items()
+        ],
+        [helper.make_empty_tensor_value_info("y")],
+    )
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9
+    ).SerializeToString()
+    return torch.from_numpy(ort.InferenceSession(model).run(None, arrays)[0])
+
+
+def last(x: Tensor) -> tuple[Tensor, np.ndarray]:
+    return x, np.array([-1])
+
+
+# What PyTorch calls it, the arguments by kind of numbers, and the same as a node of ONNX.
+FAMILIES: dict[str, tuple[Function, Callable[[str], tuple[Tensor, ...]], Any]] = {
+    **{
+        f"product of {n}": (
+            torch.matmul,
+            lambda kind, n=n: (draw(kind, 24, n), draw(kind, n, 24)),
+            lambda x, w: node("MatMul", x, w),
+        )
+        for n in (16, 256, 2000)
+    },
+    "convolution": (
+        lambda x, w: F.conv2d(x, w, padding=1),
+        lambda kind: (draw(kind, 2, 16, 9, 9), draw(kind, 12, 16, 3, 3)),
+        lambda x, w: node("Conv", x, w, pads=[1, 1, 1, 1]),
+    ),
+    **{
+        f"sum of {n}": (
+            lambda x: x.sum(-1),
+            lambda kind, n=n: (draw(kind, 200, n),),
+            lambda x: node("ReduceSum", *last(x), keepdims=0),
+        )
+        for n in (5, 300, 20_000)
+    },
+    "sum of columns": (
+        lambda x: x.sum(0),
+        lambda kind: (draw(kind, 900, 90),),
+        lambda x: node("ReduceSum", x, np.array([0]), keepdims=0),
+    ),
+    "cumulative sum": (
+        lambda x: x.cumsum(-1),
+        lambda kind: (draw(kind, 20, 500),),
+        lambda x: node("CumSum", x, np.array(-1)),
+    ),
+    "softmax": (
+        lambda x: x.softmax(-1),
+        lambda kind: (draw(kind, 30, 300),),
+        lambda x: node("Softmax", x, axis=-1),
+    ),
+    "logsoftmax": (
+        lambda x: x.log_softmax(-1),
+        lambda kind: (draw(kind, 30, 300),),
+        lambda x: node("LogSoftmax", x, axis=-1),
+    ),
+    "layer norm": (
+        lambda x, w, b: F.layer_norm(x, (96,), w, b),
+        lambda kind: (draw(kind, 60, 96), draw(kind, 96), draw(kind, 96)),
+        lambda x, w, b: node("LayerNormalization", x, w, b, axis=-1),
+    ),
+    "instance norm": (
+        lambda x: F.instance_norm(x),
+        lambda kind: (draw(kind, 4, 16, 30, 30),),
+        lambda x: node("InstanceNormalization", x, np.ones(16, "f4"), np.zeros(16, "f4")),
+    ),
+    "attention": (
+        F.scaled_dot_product_attention,
+        lambda kind: tuple(draw("normal", 2, 4, n, 16) for n in (20, 30, 30)),
+        None,
+    ),
+    "resizing": (
+        lambda x: F.interpolate(x, size=(50, 71), mode="bilinear", align_corners=True),
+        lambda kind: (draw(kind, 1, 4, 32, 32),),
+        None,
+    ),
+    "transform": (
+        lambda x: torch.view_as_real(torch.fft.rfft(x)),
+        lambda kind: (draw(kind, 20, 256),),
+        lambda x: node("DFT", x[..., None], np.array(256), np.array(1), onesided=1),
+    ),
+    "square root": (torch.sqrt, lambda kind: (draw("one sign", 5000),), lambda x: node("Sqrt", x)),
+    "exponential": (
+        torch.exp,
+        lambda kind: (draw(kind, 5000).clamp(-80, 80),),
+        lambda x: node("Exp", x),
+    ),
+    "sine": (torch.sin, lambda kind: (draw(kind, 5000),), lambda x: node("Sin", x)),
+    "tanh": (torch.tanh, lambda kind: (draw(kind, 5000),), lambda x: node("Tanh", x)),
+}
+
+
+@pytest.mark.parametrize("kind", ["normal", "one sign", "unlike"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_element_is_moved_by_what_it_can_lose(family: str, kind: str) -> None:
+    function, arguments, in_onnx = FAMILIES[family]
+    torch.manual_seed(1)
+    args = arguments(kind)
+    exact = function(*(a.double() for a in args))
+    most = moves(function, *args)
+    lost = (function(*args).double() - exact).abs()
+    if in_onnx is not None:
+        lost = torch.maximum(lost, (in_onnx(*args).double() - exact).abs())
+    assert (lost <= BELOW * most + torch.finfo(torch.float32).tiny).all(), (lost / most).max()
+    assert most.median() <= ABOVE * lost.median()
+
+
+# Where an approximation is good to a unit of 1 only, next to nothing is moved far.
+@pytest.mark.parametrize(
+    ("function", "op"),
+    [
+        (torch.sigmoid, "Sigmoid"),
+        (F.gelu, "Gelu"),
+        (F.mish, "Mish"),
+        (F.elu, "Elu"),
+        (F.selu, "Selu"),
+        (F.softplus, "Softplus"),
+        (F.hardswish, "HardSwish"),
+        (torch.erf, "Erf"),
+        (torch.log, "Log"),
+        (torch.asin, "Asin"),
+        (torch.acos, "Acos"),
+        (torch.atan, "Atan"),
+    ],
+)
+def test_tails_are_moved_by_what_approximations_lose(function: Function, op: str) -> None:
+    torch.manual_seed(0)
+    x = torch.cat([torch.randn(4000) * scale for scale in (1e-4, 0.3, 3, 15)])
+    x = x.abs() + 1e-20 if op == "Log" else x.clamp(-1, 1) if op in ("Asin", "Acos") else x
+    exact, most = function(x.double()), moves(function, x)
+    for answer in (function(x), node(op, x)):
+        assert ((answer.double() - exact).abs() <= BELOW * most + 1e-37).all()
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers_are_moved_at_every_step(kind: type[nn.Module]) -> None:
+    torch.manual_seed(0)
+    layer = kind(6, 8, num_layers=2, bidirectional=True, batch_first=True).eval()  # type: ignore[call-arg]
+    x = torch.randn(3, 25, 6)
+    with torch.no_grad():
+        own = layer(x)[0].double()
+        most = moves(lambda x: layer(x)[0], x)
+        lost = (layer.double()(x.double())[0] - own).abs()
+    assert (lost <= BELOW * most).all()
+    assert most.max() < 1e-5
+    # What comes later has more to lose.
+    assert most[:, -1, :8].mean() > most[:, 0, :8].mean()
+
+
+def test_an_element_lends_another_nothing() -> None:
+    """Columns of any size are each moved by their own: a factor of 2 ** k is exact."""
+    torch.manual_seed(0)
+    x, w = torch.randn(16, 40), torch.randn(40, 12)
+    sizes = 2.0 ** torch.arange(-60, 60, 10)
+    plain = moves(lambda x: (x @ w).softmax(0), x)
+    scaled = moves(lambda x: (x @ w).softmax(0) * sizes, x)
+    ratio = scaled / (plain * sizes)
+    assert ((ratio > 0.5) & (ratio < 2)).all()
+
+
+@torch.library.custom_op("onnx_gate_tests::cancel", mutates_args=())
+def cancel(x: Tensor) -> Tensor:
+    return x * 1.1 + 100 - 100
+
+
+@pytest.mark.parametrize(
+    "function", [cancel, lambda x: torch.func.vmap(lambda y: y * 1.1 + 100 - 100)(x)]
+)
+def test_what_is_inside_of_functions_is_moved(function: Function) -> None:
+    x = torch.linspace(0.1, 1, 40)
+    assert moves(function, x).median() > 1e-6
+
+
+class Elsewhere(nn.Module):
+    """Computes where no operator of PyTorch's is seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.from_numpy(x.numpy() @ self.weight.detach().numpy())
+
+
+def test_what_cannot_be_watched_has_its_last_bits_moved() -> None:
+    torch.manual_seed(0)
+    eager = Eager(Elsewhere().eval(), ("x",))
+    inputs = {"x": np.random.default_rng(0).normal(size=(3, 4)).astype("f4")}
+    own, kept = eager.run(inputs).arrays[0], eager.module.weight.clone()
+    run = moved(eager, inputs, 0)
+    assert run is not None
+    assert not run.watched
+    assert 0 < np.abs(run.arrays[0] - own).max() < 1e-5
+    assert torch.equal(eager.module.weight, kept)
+
+
+def test_scripts_are_watched() -> None:
+    module = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.LayerNorm(8)).eval()
+    eager = Eager(torch.jit.trace(module, torch.ones(2, 4)), ("input",))  # type: ignore[no-untyped-call]
+    run = moved(eager, {"input": np.ones((2, 4), np.float32)}, 0)
+    assert run is not None
+    assert run.watched
+
+
+def test_moves_are_the_same_whatever_the_threads() -> None:
+    x, before = torch.randn(64, 3, 32, 32), torch.get_num_threads()
+    runs = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            with MovedRounding(3):
+                runs.append(F.gelu(x.exp() / 3) * 1.1)
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*runs)
