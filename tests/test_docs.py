@@ -97,3 +97,11 @@ def test_the_readme_names_every_command(tmp_path: Path) -> None:
     assert commands <= set(listed)
     for command in commands:
         assert f"onnx-gate {command}" in readme
+
+
+def test_the_index_names_every_page_once() -> None:
+    docs = ROOT / "docs"
+    linked = re.findall(r"\(([\w/.-]+\.md)\)", (docs / "index.md").read_text(encoding="utf-8"))
+    pages = {str(path.relative_to(docs)) for path in docs.glob("*.md")}
+    pages |= {str(path.relative_to(docs)) for path in docs.glob("how-to/*.md")}
+    assert sorted(linked) == sorted(pages - {"index.md"})

@@ -6,11 +6,11 @@ what lies between is replaced. NAME is a function of ``TABLES``.
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 # The measures of a check that are errors on the output's scale.
@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = (
     "docs/audit.md",
     "docs/compatibility.md",
+    "docs/diagnosis-measured.md",
     "docs/evidence.md",
     "docs/foreign.md",
     "docs/how-to/browser.md",
@@ -287,25 +288,44 @@ def blunt() -> str:
     return _markdown(head, lines) + _source(table)
 
 
-def pairs() -> str:
-    """How many pairs of a wrong and a right file are tried every night, and which are missed."""
-    lines, missed, total = [], [], 0
-    for path in sorted((ROOT / "tests/pairs/project").glob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)]
-        own = [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == "Pair"]
-        if not own:
-            continue
-        total += len(own)
-        lines.append([(ast.get_docstring(tree) or "").split("\n")[0].rstrip("."), str(len(own))])
-        for call in own:
-            name, what = (ast.literal_eval(argument) for argument in call.args[:2])
-            why = next((k.value for k in call.keywords if k.arg == "missed"), None)
-            if why is not None:
-                missed.append(f"`{name}` ({what}): {ast.literal_eval(why)}")
-    lines.append(["all", str(total)])
-    known = f"Missed, and known to be: {'; '.join(missed)}." if missed else "None is missed."
-    return f"{_markdown('mistakes|pairs', lines)}\n\n{known}"
+def diagnosis() -> str:
+    """How often the guilty operator, its module and line, and the blame are right."""
+    located = _load("accuracy/localize").get("localize")
+    blamed = _load("accuracy/blame").get("blame")
+    if located is None or blamed is None:
+        return "Not measured yet."
+    rows = located["rows"]
+    lines = [
+        ["guilty operator named first", _share(row["operator"] for row in rows)],
+        [
+            "module path, where the exporter keeps it",
+            _share(row["module"] for row in rows if row["has_module"]),
+        ],
+        [
+            "line of source, where there is one",
+            _share(row["line"] for row in rows if row["has_line"]),
+        ],
+        ["blame", _share(row["right"] for row in blamed["rows"])],
+    ]
+    return _markdown("|right", lines) + _source(located) + _source(blamed)
+
+
+def _share(right: Iterable[bool]) -> str:
+    each = list(right)
+    return f"{sum(each)} of {len(each)}"
+
+
+def localize_cost() -> str:
+    """What localising costs, beside a verification."""
+    table = _load("cost/localize_cost").get("time")
+    if table is None:
+        return "Not measured yet."
+    lines = [
+        [row["what"], *(f"{median(each):.1f}" for each in zip(*row["seconds"], strict=True))]
+        for row in table["rows"]
+        if row["seconds"]
+    ]
+    return _markdown("|seconds|processor seconds", lines) + _source(table)
 
 
 def decoders() -> str:
@@ -480,7 +500,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "faults": faults,
     "audit": audit,
     "blunt": blunt,
-    "pairs": pairs,
+    "diagnosis": diagnosis,
+    "localize-cost": localize_cost,
     "decoders": decoders,
     "versions": versions,
     "foreign": foreign,

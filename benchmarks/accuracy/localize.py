@@ -92,6 +92,8 @@ def main() -> int:
                     "operator": r.operator,
                     "module": r.module,
                     "line": r.line,
+                    "has_module": r.case.module is not None,
+                    "has_line": bool(r.case.line),
                     "seconds": round(r.seconds, 2),
                 }
                 for r in rows
