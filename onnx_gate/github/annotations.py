@@ -7,11 +7,12 @@ GitHub keeps ten annotations of each level and step, so these are the ten worst.
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from onnx_gate.findings.codes import code_of
-from onnx_gate.findings.finding import Finding
-from onnx_gate.report.model import Change, ModelResult, Problem, Report
-from onnx_gate.report.story import locations, summary
+from onnx_gate.report.model import Change, Problem, Report
 from onnx_gate.report.story.explained import explain
+from onnx_gate.report.story.locations import Location, Place
+from onnx_gate.report.story.story import Remark, RunStory, Story, tell
+from onnx_gate.report.story.summary import first_line
+from onnx_gate.report.story.view import View
 from onnx_gate.text import COMMAND_LIMIT as MESSAGE_LIMIT
 from onnx_gate.text import plain, workflow_command
 
@@ -34,15 +35,11 @@ def annotations(report: Report, manifest_path: str) -> tuple[str, ...]:
     ``manifest_path`` is the manifest's path inside the repository: where a model's source line is
     not known, its entry there is annotated.
     """
-    return (
-        *islice(_errors(report, manifest_path), EACH_LEVEL),
-        *islice(_warnings(report, manifest_path), EACH_LEVEL),
-    )
+    run = tell(report, View(manifest_path=manifest_path, output=report.folder))
+    return (*islice(_errors(run), EACH_LEVEL), *islice(_warnings(run), EACH_LEVEL))
 
 
-def command(
-    level: str, message: str, title: str = "", location: locations.Location | None = None
-) -> str:
+def command(level: str, message: str, title: str = "", location: Location | None = None) -> str:
     """Return the workflow command that annotates a location, or the run where there is none."""
     at = (
         {}
@@ -52,62 +49,47 @@ def command(
     return workflow_command(level, message, {**at, "title": plain(title, _TITLE_LIMIT)})
 
 
-def _errors(report: Report, manifest: str) -> Iterator[str]:
-    for problem in report.problems:
-        location = locations.of_problem(problem, manifest)
-        yield command("error", _problem(problem, location), "onnx-gate", location)
-    yield from _models(report, manifest, "error", required=True)
+def _errors(run: RunStory) -> Iterator[str]:
+    for problem, _, place in run.problems:
+        yield command("error", _problem(problem, place), "onnx-gate", place.location)
+    yield from _models(run, "error", required=True)
 
 
-def _warnings(report: Report, manifest: str) -> Iterator[str]:
-    for change in report.changes:
-        location = locations.of_entry(change, manifest)
-        yield command("warning", _change(change), "the manifest asks less", location)
-    yield from _models(report, manifest, "warning", required=False)
-    for model in summary.ordered(report.models):
-        warned = [
-            f for f in model.findings if f.severity == "warning" and not code_of(f.code).advice
-        ]
-        yield from _findings("warning", model, warned, manifest)
+def _warnings(run: RunStory) -> Iterator[str]:
+    for change, _, place in run.changes:
+        yield command("warning", _change(change), "the manifest asks less", place.location)
+    yield from _models(run, "warning", required=False)
+    for story in run.ordered:
+        warned = [each for each in story.remarks if each.finding.severity == "warning"]
+        yield from _remarks("warning", story, (each for each in warned if each.matters))
 
 
-def _models(report: Report, manifest: str, level: str, required: bool) -> Iterator[str]:
+def _models(run: RunStory, level: str, required: bool) -> Iterator[str]:
     """One command for each failing model, the worst first, then what else was found in them."""
-    models = [
-        m for m in summary.ordered(report.models) if m.verdict != "pass" and m.required == required
-    ]
-    for model in models:
-        location = locations.of_model(model, manifest) or locations.of_entry(model, manifest)
-        title = f"{plain(model.name, _NAME_LIMIT)} {_ENDS[model.verdict]}"
-        message = _failure(model, report, manifest)
-        yield command(level, message, title, location)
-    for model in models:
-        errors = (f for f in model.findings if f.severity == "error")
-        located = [f for f in errors if locations.of_source(f, manifest) is not None]
-        yield from _findings(level, model, located[1:], manifest)
+    stories = [each for each in run.failing if each.model.required == required]
+    for story in stories:
+        title = f"{plain(story.model.name, _NAME_LIMIT)} {_ENDS[story.model.verdict]}"
+        errors = [e.finding for e in story.remarks if e.finding.severity == "error"]
+        found = [f"{each.code}: {first_line(each.message)}" for each in errors]
+        message = "\n".join([*explain(story, run), *found[:_MESSAGE_LINES]])
+        yield command(level, message, title, story.place.location)
+    for story in stories:
+        wrong = (each for each in story.remarks if each.finding.severity == "error")
+        located = [each for each in wrong if each.place.location is not None]
+        yield from _remarks(level, story, located[1:])
 
 
-def _findings(
-    level: str, model: ModelResult, findings: Iterable[Finding], manifest: str
-) -> Iterator[str]:
-    for finding in findings:
-        location = locations.of_source(finding, manifest) or locations.of_entry(model, manifest)
-        title = f"{plain(model.name, _NAME_LIMIT)}: {finding.code}"
-        yield command(level, finding.message, title, location)
+def _remarks(level: str, story: Story, remarks: Iterable[Remark]) -> Iterator[str]:
+    for remark in remarks:
+        title = f"{plain(story.model.name, _NAME_LIMIT)}: {remark.finding.code}"
+        location = remark.place.location or story.entry
+        yield command(level, remark.finding.message, title, location)
 
 
-def _failure(model: ModelResult, report: Report, manifest: str) -> str:
-    lines = explain(model, report, manifest=manifest)
-    errors = [f for f in model.findings if f.severity == "error"]
-    lines += [f"{f.code}: {summary.first_line(f.message)}" for f in errors[:_MESSAGE_LINES]]
-    return "\n".join(lines)
-
-
-def _problem(problem: Problem, location: locations.Location | None) -> str:
-    parts = [problem.path[:MESSAGE_LIMIT], problem.message[:MESSAGE_LIMIT]]
-    if location is None and problem.file:
-        parts.insert(0, problem.file[:MESSAGE_LIMIT])
-    return ": ".join(part for part in parts if part)
+def _problem(problem: Problem, place: Place) -> str:
+    file = problem.file if place.location is None else ""
+    parts = [part[:MESSAGE_LIMIT] for part in (file, problem.path, problem.message) if part]
+    return ": ".join(parts)
 
 
 def _change(change: Change) -> str:

@@ -6,6 +6,7 @@ import json
 
 from onnx_gate.report.model import Report
 from onnx_gate.report.story.issues import issues
+from onnx_gate.report.story.story import tell
 
 _SEVERITIES = {"error": "critical", "warning": "minor", "note": "info"}
 _UNKNOWN = "onnx-gate.yml"
@@ -24,7 +25,7 @@ def render(report: Report) -> str:
                 "lines": {"begin": (issue.location.line if issue.location else None) or 1},
             },
         }
-        for issue in issues(report)
+        for issue in issues(tell(report))
         if not issue.waived
     ]
     return json.dumps(entries, indent=1, ensure_ascii=False) + "\n"

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from xml.etree import ElementTree as ET
 
-from onnx_gate.findings.finding import Finding
 from onnx_gate.report.model import Check, ModelResult, Report
-from onnx_gate.report.story import locations, sentence, summary, times
+from onnx_gate.report.story import times
 from onnx_gate.report.story.explained import explain
-from onnx_gate.report.story.versus import change_cell, check_change, tally
+from onnx_gate.report.story.story import Remark, RunStory, Story, row, tell
+from onnx_gate.report.story.summary import percent
 from onnx_gate.text import plain
 
 _MESSAGE = 500
@@ -28,10 +28,10 @@ def render(report: Report) -> str:
 
     The first hundred cases of a model that diverged have the whole explanation, the rest the numbers.
     """
+    run = tell(report)
     root = ET.Element("testsuites", name="onnx-gate")
-    root.append(_run(report))
-    for model in report.models:
-        root.append(_suite(model, report))
+    root.append(_run(run))
+    root.extend(_suite(story, run) for story in run.models)
     for total in ("tests", "failures", "errors"):
         root.set(total, str(sum(int(suite.get(total, "0")) for suite in root)))
     root.set("time", f"{sum(float(suite.get('time', '0')) for suite in root):.3f}")
@@ -39,93 +39,91 @@ def render(report: Report) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, "unicode") + "\n"
 
 
-def _run(report: Report) -> ET.Element:
+def _run(run: RunStory) -> ET.Element:
     """The suite of what is about no model: a case for each problem, the rest as its output."""
     suite = ET.Element("testsuite", name="manifest")
-    for problem in report.problems:
-        text = plain(summary.problem_line(problem))
+    for problem, line, _ in run.problems:
+        text = plain(line)
         case = ET.SubElement(suite, "testcase", classname="manifest", name=text[:_MESSAGE])
-        tail = (plain(line) for line in problem.tail[-_TAIL:])
-        _element(case, "error", "problem", [text, *tail])
-    if not report.problems and not report.models:
+        _element(case, "error", "problem", [text, *map(plain, problem.tail[-_TAIL:])])
+    if not run.problems and not run.models:
         case = ET.SubElement(suite, "testcase", classname="manifest", name="manifest")
-        _element(case, "error", "problem", [str(sentence.of_report(report))])
+        _element(case, "error", "problem", [str(run.sentence)])
     lines = [
-        *(f"the manifest asks less: {summary.change_line(each)}" for each in report.changes),
-        *report.notes,
-        summary.sandbox(report),
-        tally(report),
-        *times.lines(report),
+        *(f"the manifest asks less: {line}" for _, line, _ in run.changes),
+        *run.report.notes,
+        run.sandbox,
+        run.against,
+        *run.seconds,
     ]
     output = "\n".join(plain(line) for line in lines if line)
     if output:
         ET.SubElement(suite, "system-out").text = output
-    return _counted(suite, report)
+    return _counted(suite, run.report)
 
 
-def _suite(model: ModelResult, report: Report) -> ET.Element:
-    suite = ET.Element("testsuite", name=plain(model.name))
-    where = locations.of_model(model, report.manifest.path)
-    entry = locations.of_entry(model, report.manifest.path)
-    if where is not None:
-        suite.set("file", where.file)
+def _suite(story: Story, run: RunStory) -> ET.Element:
+    suite = ET.Element("testsuite", name=plain(story.model.name))
+    if story.source is not None:
+        suite.set("file", story.source.file)
     known = {
-        "cached": "true" if model.cached else "",
-        "vs base": change_cell(model, summary.worst(model)) if report.baseline is not None else "",
-        "source": str(where or ""),
-        "entry": str(entry or ""),
+        "cached": "true" if story.model.cached else "",
+        "vs base": story.change if run.compared else "",
+        "source": str(story.source or ""),
+        "entry": str(story.entry or ""),
     }
     suite.append(_properties(known))
-    cases = [*_cases(model, report)]
+    cases = [*_cases(story, run)]
     # Nobody has timed a check alone: of the model's time each has its share, so that sums are right.
-    share = 0.0 if model.cached or not cases else times.life(model) / len(cases)
+    life = 0.0 if story.model.cached else times.life(story.model)
     for case in cases:
-        case.set("time", f"{share:.6f}")
+        case.set("time", f"{life / len(cases):.6f}")
     suite.extend(cases)
-    suite.set("time", f"{0.0 if model.cached else times.life(model):.3f}")
-    return _counted(suite, report)
+    suite.set("time", f"{life:.3f}")
+    return _counted(suite, run.report)
 
 
-def _cases(model: ModelResult, report: Report) -> Iterable[ET.Element]:
+def _cases(story: Story, run: RunStory) -> Iterable[ET.Element]:
+    model = story.model
     if model.error is not None:
         case = _case(model, "verify")
-        _failure(case, model, "error", model.error.kind, explain(model, report))
+        _failure(case, model, "error", model.error.kind, explain(story, run))
         yield case
     seen: Counter[str] = Counter()
-    for finding in model.findings:
+    for remark in story.remarks:
+        finding = remark.finding
         if finding.severity == "error":
             seen[finding.code] += 1
             # A case is known by its name: of two that have the same, one would be lost.
             number = seen[finding.code]
             case = _case(model, finding.code if number == 1 else f"{finding.code} {number}")
-            _failure(case, model, "failure", finding.code, _of_finding(finding, report))
+            _failure(case, model, "failure", finding.code, _of_finding(remark))
             yield case
     explained = 0
     for check in model.checks:
         if not check.advice:
             explained += check.verdict == "diverged"
-            yield _check(model, check, report, whole=explained <= _EXPLAINED)
+            yield _check(story, check, run, whole=explained <= _EXPLAINED)
 
 
-def _check(model: ModelResult, check: Check, report: Report, whole: bool) -> ET.Element:
-    case = _case(model, plain(f"{check.case} {check.output} [{check.runtime}]"))
+def _check(story: Story, check: Check, run: RunStory, whole: bool) -> ET.Element:
+    case = _case(story.model, plain(f"{check.case} {check.output} [{check.runtime}]"))
     if check.verdict == "diverged":
-        share = f"{check.reason} ({summary.percent(check.budget)} of the tolerance)"
-        lines = [plain(share)]
+        lines = [plain(f"{check.reason} ({percent(check.budget)} of the tolerance)")]
         if whole:
-            lines = [*explain(model, report, check), *lines]
-        if report.baseline is not None:
-            lines.append(f"against the baseline: {check_change(check)}")
-        _failure(case, model, "failure", "diverged", lines)
+            lines = [*explain(story, run, check), *lines]
+        if run.compared:
+            lines.append(f"against the baseline: {row(check).change}")
+        _failure(case, story.model, "failure", "diverged", lines)
     elif check.verdict in ("waived", "refused"):
         _element(case, "skipped", check.verdict, [plain(check.reason)])
     return case
 
 
-def _of_finding(finding: Finding, report: Report) -> list[str]:
-    location = locations.of_source(finding, report.manifest.path)
-    where = [f"{location}: {finding.code}"] if location is not None else []
-    return [*(plain(line) for line in finding.message.splitlines()[:_TAIL]), *where]
+def _of_finding(remark: Remark) -> list[str]:
+    lines = [plain(line) for line in remark.finding.message.splitlines()[:_TAIL]]
+    location = remark.place.location
+    return lines if location is None else [*lines, f"{location}: {remark.finding.code}"]
 
 
 def _case(model: ModelResult, name: str) -> ET.Element:

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from onnx_gate.report.model import Baseline
 from onnx_gate.report.render.escape import code, inline
-from onnx_gate.report.story.locations import Location
+from onnx_gate.report.story.locations import Location, Place
 from onnx_gate.report.story.view import View
 
 _ADDRESS = re.compile(r"https?://[A-Za-z0-9._~:/?#@!&*+,;=%\[\]-]{1,1000}")
@@ -65,6 +65,12 @@ class Links:
             return label
         line = f"#L{location.line}" if location.line else ""
         return link(label, f"{repository}/blob/{self._view.sha}/{quote(location.file)}{line}")
+
+    def place(self, place: Place) -> Markup:
+        """Return a place of the repository, linked, or the file that a report names."""
+        if place.location is not None:
+            return self.location(place.location)
+        return code(place.file, 120) if place.file else Markup("")
 
     def run(self) -> Markup | None:
         """Return the run, linked, or ``None``."""

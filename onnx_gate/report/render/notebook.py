@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from markupsafe import Markup
 
-from onnx_gate.report.model import ModelResult, Report
+from onnx_gate.report.model import Report
 from onnx_gate.report.render import html, terminal
-from onnx_gate.report.story import summary
-from onnx_gate.report.story.view import View
+from onnx_gate.report.story.story import Story, tell
+from onnx_gate.report.story.summary import MARKS
 from onnx_gate.text import plain, visible
 
 _COLUMNS = (
@@ -34,16 +32,15 @@ def render(report: Report) -> str:
 
     A viewer that strips frames, as GitHub's does, still shows everything but the details.
     """
-    wrong = terminal.render(report, View(output=report.folder), terminal.QUIET).strip("\n")
+    run = tell(report)
+    wrong = terminal.render(report, detail=terminal.QUIET).strip("\n")
     shown = "\n".join(visible(line) for line in wrong.splitlines())
     return Markup("").join(
         (
-            Markup("<p><b>{} {}</b></p>").format(
-                summary.MARKS[report.verdict], plain(summary.headline(report))
-            ),
+            Markup("<p><b>{} {}</b></p>").format(MARKS[report.verdict], plain(run.headline)),
             Markup("<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>").format(
                 Markup("").join(Markup("<th>{}</th>").format(name) for name in _COLUMNS),
-                Markup("").join(_row(model) for model in summary.ordered(report.models)),
+                Markup("").join(map(_row, run.ordered)),
             ),
             Markup("<pre>{}</pre>").format(shown) if report.verdict != "pass" else Markup(""),
             _PAGE.format(html.render(report)),
@@ -51,17 +48,10 @@ def render(report: Report) -> str:
     )
 
 
-def _row(model: ModelResult) -> Markup:
-    cells = Markup("").join(Markup("<td>{}</td>").format(plain(cell)) for cell in _cells(model))
-    return Markup("<tr>{}</tr>").format(cells)
-
-
-def _cells(model: ModelResult) -> Iterator[str]:
-    check = summary.worst(model)
-    yield model.name
-    yield model.verdict
-    yield str(summary.counted(model))
-    yield check.case if check is not None else ""
-    yield from summary.error_and_limit(check) if check is not None else ("", "")
-    yield summary.used(check)
-    yield summary.seconds(model)
+def _row(story: Story) -> Markup:
+    worst = story.worst
+    cells = [story.model.name, story.model.verdict, str(story.counted)]
+    cells += [worst.check.case, worst.error, worst.allowed, worst.used] if worst else [""] * 4
+    cells.append(story.seconds)
+    shown = Markup("").join(Markup("<td>{}</td>").format(plain(cell)) for cell in cells)
+    return Markup("<tr>{}</tr>").format(shown)

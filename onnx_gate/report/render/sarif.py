@@ -10,10 +10,9 @@ from onnx_gate import __version__
 from onnx_gate.findings import CATALOGUE
 from onnx_gate.pages import page
 from onnx_gate.report.model import Report
-from onnx_gate.report.story import summary
 from onnx_gate.report.story.issues import Issue, issues, rule_page, rule_title
 from onnx_gate.report.story.locations import Location, inside
-from onnx_gate.report.story.versus import tally
+from onnx_gate.report.story.story import tell
 from onnx_gate.text import plain
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -22,7 +21,8 @@ _ROOT = "%SRCROOT%"
 
 def render(report: Report) -> str:
     """Return SARIF text, with paths from the repository's root."""
-    raised = issues(report)
+    story = tell(report)
+    raised = issues(story)
     rules = sorted({issue.rule for issue in raised})
     driver = {
         "name": "onnx-gate",
@@ -38,7 +38,7 @@ def render(report: Report) -> str:
         "originalUriBaseIds": {_ROOT: {"description": {"text": "The root of the repository."}}},
         "results": [_result(issue, rules) for issue in raised],
     }
-    remarks = [*report.notes, summary.sandbox(report), tally(report)]
+    remarks = [*report.notes, story.sandbox, story.against]
     if any(remarks):
         run["properties"] = {"notes": [_text(line) for line in remarks if line]}
     log = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}

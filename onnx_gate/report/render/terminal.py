@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable
 from pathlib import PurePosixPath
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from onnx_gate.findings.codes import code_of
-from onnx_gate.report.model import ModelResult, Report
-from onnx_gate.report.model.diagnosis import Diagnosis
+from onnx_gate.report.model import Report
+from onnx_gate.report.render.charts import sparkline
 from onnx_gate.report.render.columns import Column, Fitting, words
-from onnx_gate.report.story import (
-    audited,
-    diagnosed,
-    precision,
-    sentence,
-    side_by_side,
-    summary,
-    times,
-)
-from onnx_gate.report.story.command import replay_command, run_command
-from onnx_gate.report.story.coverage import describe
-from onnx_gate.report.story.explained import of_diagnosis
-from onnx_gate.report.story.versus import change_cell, change_sentence, output_changes, tally
+from onnx_gate.report.story.side_by_side import Cell
+from onnx_gate.report.story.story import RunStory, Story, row, tell
 from onnx_gate.report.story.view import View
 from onnx_gate.text import printed
 
@@ -43,46 +32,41 @@ _STYLES = {"pass": "green", "diverged": "red", "error": "magenta"}
 
 def render(report: Report, view: View | None = None, detail: int = NORMAL) -> str:
     """Return the table as plain text, ``WIDTH`` columns wide."""
-    return plain_text(renderable(report, view or View(output=report.folder), detail))
-
-
-def plain_text(shown: RenderableType) -> str:
-    """Return what is shown as plain text, ``WIDTH`` columns wide."""
     console = Console(file=io.StringIO(), width=WIDTH, color_system=None)
-    console.print(shown, crop=False)
+    console.print(renderable(report, view, detail), crop=False)
     file = console.file
     assert isinstance(file, io.StringIO)
     return file.getvalue()
 
 
-def renderable(report: Report, view: View = View(), detail: int = NORMAL) -> RenderableType:
+def renderable(report: Report, view: View | None = None, detail: int = NORMAL) -> RenderableType:
     """Return the table, the findings and the verdict, for any Rich console."""
+    run = tell(report, view)
+    first = words(f"{printed(run.sentence, _SENTENCE)}\n", style="bold")
     if detail == QUIET:
-        notes = _notes(report, view, detail)
-        return Group(_sentence(report, view), *notes, *_about(report), _verdict(report))
+        return Group(first, *_notes(run, detail), *_about(run), _verdict(run))
     return Group(
-        _sentence(report, view),
-        *_audits(report),
-        *([_models(report)] if report.models else []),
-        *_runtimes(report),
-        *_compared(report),
-        *(_checks(report) if detail == VERBOSE else []),
-        *_notes(report, view, detail),
-        *_precisions(report),
-        *_about(report),
-        *_times(report),
-        _verdict(report),
+        first,
+        *(part for each in run.models if each.audit for part in (_block(each, each.audit), Text())),
+        *([_models(run)] if run.models else []),
+        *_runtimes(run),
+        *_compared(run),
+        *(_checks(run) if detail == VERBOSE else []),
+        *_notes(run, detail),
+        *(
+            part
+            for each in run.models
+            if each.precision
+            for part in (Text(), _block(each, each.precision))
+        ),
+        *_about(run),
+        *_times(run),
+        _verdict(run),
     )
 
 
-def _sentence(report: Report, view: View) -> Text:
-    text = printed(sentence.of_report(report, view.manifest_path), _SENTENCE)
-    return words(f"{text}\n", style="bold")
-
-
-def _models(report: Report) -> Fitting:
+def _models(run: RunStory) -> Fitting:
     """A row for each model, or where there is no room for one, its cells in words."""
-    compared = report.baseline is not None
     columns = [
         Column("Model"),
         Column("Verdict"),
@@ -91,57 +75,48 @@ def _models(report: Report) -> Fitting:
         Column("Error", numeric=True),
         Column("Allowed", numeric=True),
         Column("Of tolerance", numeric=True),
-        *([Column("vs base")] if compared else []),
+        *([Column("vs base")] if run.compared else []),
         Column("Seconds", numeric=True, spare=2),
     ]
-    rows = [_row(model, compared) for model in report.models]
-    records = [_record(model, compared) for model in report.models]
-    return Fitting(columns, rows, records)
+    rows = [_row(each, run.compared) for each in run.models]
+    return Fitting(columns, rows, [_record(each, run.compared) for each in run.models])
 
 
-def _runtimes(report: Report) -> list[RenderableType]:
+def _runtimes(run: RunStory) -> list[RenderableType]:
     """A row for each model and a column for each runtime, where there are several."""
-    labels = side_by_side.runtimes(report)
-    if not labels:
+    if not run.runtimes:
         return []
     rows, records = [], []
-    for model in report.models:
-        cells = [side_by_side.cell(model, label) for label in labels]
-        name = Text(printed(model.name, _LIMIT, whole=0))
-        rows.append((name, *(_runtime_cell(each) for each in cells)))
-        record = Text("\n").join(
-            [
-                name,
-                *(
-                    Text(f"    {printed(label, _LIMIT)}: {each}")
-                    for label, each in zip(labels, cells, strict=True)
-                    if each
-                ),
-            ]
-        )
-        records.append(record)
-    columns = [Column("On each runtime"), *(Column(printed(label, _LIMIT)) for label in labels)]
+    for each in run.models:
+        name = Text(printed(each.model.name, _LIMIT, whole=0))
+        rows.append((name, *map(_runtime_cell, each.on)))
+        cells = [
+            Text(f"    {printed(label, _LIMIT)}: {cell}")
+            for label, cell in zip(run.runtimes, each.on, strict=True)
+            if cell
+        ]
+        records.append(Text("\n").join([name, *cells]))
+    columns = [Column("On each runtime"), *(Column(printed(name, _LIMIT)) for name in run.runtimes)]
     return [Text(), Fitting(columns, rows, records)]
 
 
-def _runtime_cell(cell: side_by_side.Cell | None) -> Text:
+def _runtime_cell(cell: Cell | None) -> Text:
     return Text("") if cell is None else Text(printed(cell, _LIMIT), style=_STYLES[cell.verdict])
 
 
-def _row(model: ModelResult, compared: bool) -> tuple[Text, ...]:
-    check = summary.worst(model)
-    error, allowed = summary.error_and_limit(check) if check is not None else ("", "")
-    case = check.case if check is not None else (model.error.kind if model.error else "")
+def _row(story: Story, compared: bool) -> tuple[Text, ...]:
+    model, worst = story.model, story.worst
+    case = worst.check.case if worst else (model.error.kind if model.error else "")
     cells = (
         printed(model.name, _LIMIT, whole=0),
-        _verdict_word(model),
-        str(summary.counted(model)),
+        story.verdict,
+        str(story.counted),
         printed(case, _LIMIT, whole=0),
-        printed(error, _LIMIT, whole=0),
-        allowed,
-        summary.used(check),
-        *([change_cell(model, check)] if compared else []),
-        "cached" if model.cached else summary.seconds(model),
+        printed(worst.error, _LIMIT, whole=0) if worst else "",
+        worst.allowed if worst else "",
+        worst.used if worst else "",
+        *([story.change] if compared else []),
+        "cached" if model.cached else story.seconds,
     )
     return tuple(
         Text(cell, style=_STYLES[model.verdict] if column == 1 else "")
@@ -149,159 +124,117 @@ def _row(model: ModelResult, compared: bool) -> tuple[Text, ...]:
     )
 
 
-def _record(model: ModelResult, compared: bool) -> Text:
-    check = summary.worst(model)
+def _record(story: Story, compared: bool) -> Text:
+    model, worst = story.model, story.worst
     text = words(f"{printed(model.name, _LIMIT)}: ")
-    text.append(_verdict_word(model), style=_STYLES[model.verdict])
-    took = "from the cache" if model.cached else f"{summary.seconds(model)} s"
-    text.append(f", {summary.counted(model)} checks, {took}")
+    text.append(story.verdict, style=_STYLES[model.verdict])
+    took = "from the cache" if model.cached else f"{story.seconds} s"
+    text.append(f", {story.counted} checks, {took}")
     parts: list[str] = [model.error.kind] if model.error is not None else []
-    if check is not None:
-        parts.append(f"{check.case}: {sentence.measured(check) or check.reason}")
-        parts.append(summary.used_sentence(check))
-    if compared:
-        parts.append(f"vs base {change_cell(model, check)}")
-    if parts:
-        text.append(f"\n  {printed(', '.join(parts), _LIMIT)}")
-    return text
+    if worst is not None:
+        parts += [f"{worst.check.case}: {worst.measured or worst.check.reason}", worst.share]
+    parts += [f"vs base {story.change}"] if compared else []
+    return text.append(f"\n  {printed(', '.join(parts), _LIMIT)}") if parts else text
 
 
-def _verdict_word(model: ModelResult) -> str:
-    return model.verdict if model.required else f"{model.verdict} (not required)"
-
-
-def _compared(report: Report) -> list[Text]:
+def _compared(run: RunStory) -> list[Text]:
     """A line for each model: what was compared, what was left open, at which sizes, how sharply."""
-    described = [(model.name, describe(model)) for model in report.models]
     lines = [
-        f"{printed(name, _LIMIT)}: {printed(line, _LIMIT)}" for name, line in described if line
+        f"{printed(each.model.name, _LIMIT)}: {printed(each.coverage, _LIMIT)}"
+        for each in run.models
+        if each.coverage
     ]
     return [words("\n" + "\n".join(lines), "dim")] if lines else []
 
 
-def _checks(report: Report) -> list[RenderableType]:
+def _checks(run: RunStory) -> list[RenderableType]:
     """Every check on a line of its own, in the order in which they were made."""
     shown: list[RenderableType] = []
     columns = [Column("")] * 5
-    for model in report.models:
+    for each in run.models:
         rows = []
-        for check in model.checks:
+        for check in each.model.checks:
             verdict = f"{check.verdict} (advice)" if check.advice else check.verdict
-            cells = (check.runtime, check.case, check.output, verdict, summary.used(check))
+            cells = (check.runtime, check.case, check.output, verdict, row(check).used)
             rows.append(tuple(Text(printed(cell, _LIMIT)) for cell in cells))
-        records = [words(" ".join(cell.plain for cell in row)) for row in rows]
+        records = [words(" ".join(cell.plain for cell in cells)) for cells in rows]
         if rows:
-            title = words(f"\n{printed(model.name, _LIMIT)}: every check", style="bold")
+            title = words(f"\n{printed(each.model.name, _LIMIT)}: every check", style="bold")
             shown += [title, Fitting(columns, rows, records, header=False)]
     return shown
 
 
-def _notes(report: Report, view: View, detail: int) -> list[Text]:
+def _notes(run: RunStory, detail: int) -> list[Text]:
     """What there is to say of each model: of one that passes only where everything is asked for."""
-    manifest = view.manifest_path or report.manifest.path
     notes: list[Text] = []
-    for model in summary.ordered(report.models):
-        if model.verdict == "pass" and detail < VERBOSE:
-            continue
+    for each in run.ordered if detail == VERBOSE else run.failing:
+        model, error = each.model, each.model.error
         text = words(f"\n{printed(model.name, _LIMIT)}", style="bold")
-        text.append(f": {printed(summary.model_line(model), _LIMIT)}", style=_STYLES[model.verdict])
-        if model.error is not None:
-            for line in model.error.message[:_BLOCK].splitlines()[1:_LINES]:
+        text.append(f": {printed(each.line, _LIMIT)}", style=_STYLES[model.verdict])
+        if error is not None:
+            for line in error.message[:_BLOCK].splitlines()[1:_LINES]:
                 text.append(f"\n    {printed(line, _LIMIT)}", style="dim")
-            if model.error.log:
-                log = PurePosixPath(view.output, model.error.log)
+            if error.log:
+                log = PurePosixPath(run.view.output, error.log)
                 text.append(f"\n    log: {printed(log, _LIMIT)}", style="dim")
-        if model.diagnosis is not None:
-            _append_diagnosis(text, model.diagnosis, manifest)
-        for finding in model.findings[:_LINES]:
-            matters = finding.severity != "note" and not code_of(finding.code).advice
-            if matters or detail == VERBOSE:
+        if each.why is not None:
+            blamed, *rest = each.why.lines
+            text.append(f"\n    {printed(blamed, _LIMIT)}", style="bold")
+            for line in rest:
+                text.append(f"\n      {printed(line, _LIMIT)}")
+            chart = sparkline(each.why.levels)
+            if chart:
+                text.append(f"\n    error along the graph: {chart}", style="dim")
+        for remark in each.remarks[:_LINES]:
+            if remark.matters or detail == VERBOSE:
+                finding = remark.finding
                 text.append(f"\n    {finding.code} {printed(finding.message, _LIMIT)}", style="")
-        if report.baseline is not None:
-            text.append(f"\n    {change_sentence(model)}")
-            for change in output_changes(model)[:_LINES]:
+        if run.compared:
+            text.append(f"\n    {each.since}")
+            for change in each.outputs[:_LINES]:
                 text.append(f"\n      {printed(change, _LIMIT)}")
-        notes += [text, *_commands(model, manifest, view)]
+        notes += [text, *_commands(each, run)]
     return notes
 
 
-def _commands(model: ModelResult, manifest: str, view: View) -> list[Text]:
+def _commands(story: Story, run: RunStory) -> list[Text]:
     """What to paste into a shell: never wrapped, since a line that is cut is another command."""
-    commands = {"replay": replay_command(model.diagnosis, view)}
-    if model.verdict != "pass" and manifest:
-        commands["again"] = run_command(manifest, model, summary.failing(model), view)
+    again = story.again if story.fails and run.manifest else ""
     return [
         Text(f"    {label}: {printed(command, whole=0)}", "dim", no_wrap=True, overflow="ignore")
-        for label, command in commands.items()
+        for label, command in (("replay", story.replay), ("again", again))
         if command
     ]
 
 
-def _append_diagnosis(text: Text, diagnosis: Diagnosis, manifest: str) -> None:
-    blamed, *rest = of_diagnosis(diagnosis, manifest)
-    text.append(f"\n    {printed(blamed, _LIMIT)}", style="bold")
+def _block(story: Story, lines: Iterable[str]) -> Text:
+    first, *rest = lines
+    text = words(printed(story.model.name, _LIMIT), style="bold")
+    text.append(f": {printed(first, _LIMIT)}", style="not bold")
     for line in rest:
-        text.append(f"\n      {printed(line, _LIMIT)}")
-    chart = diagnosed.sparkline(diagnosis)
-    if chart:
-        text.append(f"\n    error along the graph: {chart}", style="dim")
+        text.append(f"\n    {printed(line, _LIMIT)}", style="not bold")
+    return text
 
 
-def _precisions(report: Report) -> list[Text]:
-    """A block for each model whose file computes in fewer bits."""
-    notes = []
-    for model in report.models:
-        if model.precision is None:
-            continue
-        first, *rest = precision.lines(model.precision)
-        text = words(f"\n{printed(model.name, _LIMIT)}", style="bold")
-        text.append(f": {printed(first, _LIMIT)}", style="not bold")
-        for line in rest:
-            text.append(f"\n    {printed(line, _LIMIT)}", style="not bold")
-        notes.append(text)
-    return notes
-
-
-def _audits(report: Report) -> list[Text]:
-    """A block for each model that was audited: its survivors first."""
-    notes = []
-    for model in report.models:
-        if model.audit is None:
-            continue
-        first, *rest = audited.lines(model.audit, model.against)
-        text = words(printed(model.name, _LIMIT), style="bold")
-        text.append(f": {printed(first, _LIMIT)}", style="not bold")
-        for line in rest:
-            text.append(f"\n    {printed(line, _LIMIT)}", style="not bold")
-        notes += [text, Text()]
-    return notes
-
-
-def _about(report: Report) -> list[Text]:
+def _about(run: RunStory) -> list[Text]:
     """What is about the run and not about a model: problems, changes, notes, the sandbox."""
     lines: list[tuple[str, str]] = []
-    for each in report.problems:
-        lines.append(("red", f"problem: {summary.problem_line(each)}"))
-        lines += [("dim", f"| {line}") for line in each.tail[-_LINES:]]
-    lines += [
-        ("yellow", f"the manifest asks less: {summary.change_line(each)}")
-        for each in report.changes
-    ]
-    lines += [("dim", f"note: {note}") for note in report.notes]
-    if report.sandbox is not None and report.sandbox.level in ("partial", "none"):
-        lines.append(("yellow", summary.sandbox(report)))
+    for problem, line, _ in run.problems:
+        lines.append(("red", f"problem: {line}"))
+        lines += [("dim", f"| {each}") for each in problem.tail[-_LINES:]]
+    lines += [("yellow", f"the manifest asks less: {line}") for _, line, _ in run.changes]
+    lines += [("dim", f"note: {note}") for note in run.report.notes]
+    lines += [("yellow", run.sandbox)] if run.exposed else []
     texts = [words(printed(line, _LIMIT), style=style) for style, line in lines]
     return [Text(), *texts] if texts else []
 
 
-def _times(report: Report) -> list[Text]:
-    shown = times.lines(report)
-    lines = "".join(f"\n{printed(line, _LIMIT)}" for line in shown)
+def _times(run: RunStory) -> list[Text]:
+    lines = "".join(f"\n{printed(line, _LIMIT)}" for line in run.seconds)
     return [words(lines, "dim")] if lines else []
 
 
-def _verdict(report: Report) -> Text:
-    style = f"bold {_STYLES[report.verdict]}"
-    text = words(f"\n{report.verdict}: {summary.headline(report)}", style=style)
-    compared = tally(report)
-    return text.append(f"\n{compared}", style="not bold") if compared else text
+def _verdict(run: RunStory) -> Text:
+    verdict = run.report.verdict
+    text = words(f"\n{verdict}: {run.headline}", style=f"bold {_STYLES[verdict]}")
+    return text.append(f"\n{run.against}", style="not bold") if run.against else text

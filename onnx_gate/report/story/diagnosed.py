@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from onnx_gate.report.model.diagnosis import Blame, Diagnosis, Evidence, NodeError
-from onnx_gate.text import plain
+from onnx_gate.report.story.locations import Place
+from onnx_gate.text import format_int, plain
 
 TITLES: Mapping[Blame, str] = {
     "model": "The model",
@@ -103,27 +104,19 @@ def levels(nodes: Sequence[NodeError]) -> list[float]:
     return [round(max(values[i : i + share]), 2) for i in range(0, len(values), share)]
 
 
-def mermaid(diagnosis: Diagnosis) -> str:
-    """Return a chart for GitHub, of numbers alone; empty where there are fewer than four nodes."""
-    values = levels(diagnosis.nodes)
-    if len(values) < 4:
-        return ""
-    shown = ", ".join(f"{value:g}" for value in values)
-    return (
-        "xychart-beta\n"
-        '    title "error along the graph (log10, relative to each output)"\n'
-        f'    x-axis "nodes, in order" 1 --> {len(diagnosis.nodes)}\n'
-        f'    y-axis "log10" {math.floor(min(values)):g} --> {math.ceil(max(values)) + 1:g}\n'
-        f"    line [{shown}]"
-    )
-
-
-def sparkline(diagnosis: Diagnosis) -> str:
-    """Return the chart for a terminal: one character for each part of the graph."""
-    values = levels(diagnosis.nodes)
-    if len(values) < 4:
-        return ""
-    low, high = min(values), max(values)
-    bars = "▁▂▃▄▅▆▇█"
-    span = (high - low) or 1.0
-    return "".join(bars[round((value - low) / span * (len(bars) - 1))] for value in values)
+def lines(diagnosis: Diagnosis, place: Place) -> list[str]:
+    """Return whom it blames, the experiment that decided, the node, the line, and what is open."""
+    shown = [sentence(diagnosis)]
+    evidence = deciding(diagnosis)
+    if evidence is not None:
+        shown.append(f"{evidence.experiment}: {evidence.outcome}")
+    node = diagnosis.node
+    if node is not None:
+        where = f" in {node.module}" if node.module else ""
+        shown.append(f"first wrong at {node.op_type} {node.name or node.output}{where}")
+    if diagnosis.fused_by:
+        shown.append(f"the fusion is {diagnosis.fused_by}")
+    if diagnosis.source is not None:
+        file = place.location.file if place.location is not None else place.file
+        shown.append(f"{file}:{format_int(diagnosis.source.line)}: {diagnosis.source.code}")
+    return [*shown, diagnosis.note] if diagnosis.note else shown

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from onnx_gate.findings import CATALOGUE
 from onnx_gate.findings.finding import Severity
 from onnx_gate.pages import page
-from onnx_gate.report.model import ModelResult, Report
-from onnx_gate.report.story import locations, sentence, summary
+from onnx_gate.report.story import locations
 from onnx_gate.report.story.explained import explain
 from onnx_gate.report.story.locations import Location
+from onnx_gate.report.story.story import RunStory, Story
 from onnx_gate.text import plain
 
 DIVERGED, PROBLEM, LOOSENED = "diverged", "problem", "loosened"
@@ -49,27 +49,22 @@ class Issue:
     fingerprint: str = ""
 
 
-def issues(report: Report) -> list[Issue]:
-    """Return every issue of a report: mistakes, what is asked less, then models in their order."""
-    path = report.manifest.path
-    raised = [
-        *(
-            Issue(PROBLEM, "error", each.path, plain(text, _TITLE), _lines(text, *each.tail), at)
-            for each in report.problems
-            for text in (": ".join(part for part in (each.path, each.message) if part),)
-            for at in (locations.of_problem(each, path) or locations.of_file(path),)
-        ),
-        *(
-            Issue(LOOSENED, "warning", each.model or "", plain(text, _TITLE), _lines(text), at)
-            for each in report.changes
-            for text in (summary.change_line(each),)
-            for at in (locations.of_entry(each, path),)
-        ),
-        *(issue for model in report.models for issue in _of_model(model, report)),
-    ]
-    if report.verdict == "error" and not raised:
-        text = str(sentence.of_report(report))
-        raised.append(Issue(PROBLEM, "error", "", text, (text,), locations.of_file(path)))
+def issues(run: RunStory) -> list[Issue]:
+    """Return every issue of a run: mistakes, what is asked less, then models in their order."""
+    manifest = locations.of_file(run.manifest)
+    raised = []
+    for problem, _, place in run.problems:
+        text = ": ".join(part for part in (problem.path, problem.message) if part)
+        lines = _lines(text, *problem.tail)
+        at = place.location or manifest
+        raised.append(Issue(PROBLEM, "error", problem.path, plain(text, _TITLE), lines, at))
+    for change, text, place in run.changes:
+        said = plain(text, _TITLE), _lines(text)
+        raised.append(Issue(LOOSENED, "warning", change.model or "", *said, place.location))
+    raised += [issue for story in run.models for issue in _of_model(story, run)]
+    if run.report.verdict == "error" and not raised:
+        text = str(run.sentence)
+        raised.append(Issue(PROBLEM, "error", "", text, (text,), manifest))
     return list(_fingerprinted(raised))
 
 
@@ -84,29 +79,29 @@ def rule_page(rule: str) -> str:
     return page(f"findings/{rule}.md" if rule in CATALOGUE else _PAGES.get(rule, "findings.md"))
 
 
-def _of_model(model: ModelResult, report: Report) -> Iterator[Issue]:
-    path = report.manifest.path
-    entry, name = locations.of_entry(model, path), plain(model.name, _TITLE)
+def _of_model(story: Story, run: RunStory) -> Iterator[Issue]:
+    model, entry, source = story.model, story.entry, story.source
+    name = plain(model.name, _TITLE)
     level: Severity = "error" if model.required else "warning"
-    for finding in model.findings:
+    for remark in story.remarks:
+        finding, location = remark.finding, remark.place.location
         severity = finding.severity if finding.severity != "error" else level
         text = f"{name}: {finding.message}"
-        location = locations.of_source(finding, path)
         yield Issue(
             *(finding.code, severity, name, plain(text, _TITLE), _lines(text)),
             location or entry,
             entry if location is not None else None,
         )
-    bad = summary.failing(model)
-    if model.error is not None or bad:
+    if model.error is not None or story.failing:
         rule = model.error.code if model.error is not None else DIVERGED
-        source = locations.of_model(model, path)
-        lines = tuple(explain(model, report))
+        lines = tuple(explain(story, run))
+        blamed = story.why.place.location if story.why is not None else None
         yield Issue(
             *(rule, level, name, plain(lines[0], _TITLE), lines),
             source or entry,
             entry if source is not None else None,
-            _of_diagnosis(model, path, source),
+            # Where the issue is shown at another line than the diagnosis names.
+            blamed if blamed != source else None,
         )
     waived = [check for check in model.checks if check.verdict == "waived"]
     if waived:
@@ -114,13 +109,6 @@ def _of_model(model: ModelResult, report: Report) -> Iterator[Issue]:
         text = f"{name}: {len(waived)} diverged and waived; {plain(waived[0].case, 200)}: {reason}"
         title = plain(text, _TITLE)
         yield Issue(DIVERGED, "note", name, title, _lines(text), entry, waived=reason)
-
-
-def _of_diagnosis(model: ModelResult, path: str, shown: Location | None) -> Location | None:
-    """Return the line that the diagnosis names, where the issue is shown at another."""
-    source = model.diagnosis.source if model.diagnosis is not None else None
-    location = locations.of_source(source, path) if source is not None else None
-    return location if location != shown else None
 
 
 def _lines(*texts: str) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from onnx_gate.text import plain
 
 _PATH_LIMIT = 500
 _MAX_LINE = 10**7
+_SHOWN = 120
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,20 @@ class Location:
 
     def __str__(self) -> str:
         return ":".join(str(part) for part in (self.file, self.line, self.column) if part)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where something is; ``file`` is what the report names, where that is no path of the repository."""
+
+    location: Location | None = None
+    file: str = ""
+
+    def __bool__(self) -> bool:
+        return self.location is not None or bool(self.file)
+
+    def __str__(self) -> str:
+        return str(self.location) if self.location is not None else plain(self.file, _SHOWN)
 
 
 def inside(path: str | None) -> str | None:
@@ -46,6 +61,18 @@ def of_source(source: Finding | Source, manifest: str) -> Location | None:
     if file is None or folder is None:
         return None
     return Location(posixpath.join(posixpath.dirname(folder), file), _natural(source.line))
+
+
+def place_of(source: Finding | Source | None, manifest: str) -> Place:
+    """Return where a finding, a diagnosis or a layer is."""
+    if source is None:
+        return Place()
+    return Place(of_source(source, manifest), source.file or "")
+
+
+def place_of_problem(problem: Problem, manifest: str) -> Place:
+    """Return where a problem is."""
+    return Place(of_problem(problem, manifest), problem.file or "")
 
 
 def of_model(model: ModelResult, manifest: str) -> Location | None:

@@ -15,7 +15,7 @@ from onnx_gate.report.model import Check, ModelResult, Report
 from onnx_gate.report.model.diagnosis import Blame, Diagnosis
 from onnx_gate.report.story import diagnosed, locations, precision, summary
 from onnx_gate.report.story.coverage import coverage, relative
-from onnx_gate.report.story.locations import Location
+from onnx_gate.report.story.locations import Location, Place
 from onnx_gate.text import format_int, plain
 
 _NAME = 60
@@ -79,14 +79,18 @@ class Sentence:
     file: str = ""
     action: str = ""
 
+    @property
+    def place(self) -> Place:
+        """Where it is."""
+        return Place(self.where, self.file)
+
     def __str__(self) -> str:
         reason = " ".join(
             [*([f"`{plain(self.code, _LINE)}`"] if self.code else []), self.why]
         ).strip()
         subject = plain(self.subject or "", _NAME)
         text = ": ".join(part for part in (subject, self.what, reason) if part)
-        where = str(self.where) if self.where is not None else plain(self.file, _LINE)
-        text += f", {where}" if where else ""
+        text += f", {self.place}" if self.place else ""
         return f"{text.rstrip('.')}. {self.action}".rstrip()
 
 
@@ -98,10 +102,8 @@ def of_report(report: Report, manifest: str | None = None) -> Sentence:
     path = manifest or report.manifest.path
     if report.problems:
         return _problem(report, path)
-    failing = [m for m in summary.ordered(report.models) if m.verdict != "pass"]
-    if failing:
-        return of_model(failing[0], path)
-    return _passing(report)
+    failing = [model for model in report.models if model.verdict != "pass"]
+    return of_model(min(failing, key=summary.rank), path) if failing else _passing(report)
 
 
 def of_model(model: ModelResult, manifest: str, check: Check | None = None) -> Sentence:

@@ -279,20 +279,16 @@ def shard(report: Report) -> str:
     return f"shard {format_int(part.index)} of {format_int(part.count)}" if part is not None else ""
 
 
-def ordered(models: Sequence[ModelResult]) -> list[ModelResult]:
-    """Return failing models, the worst first, then those that pass in the manifest's order.
+def rank(model: ModelResult) -> tuple[bool, bool, bool, float]:
+    """Return what puts failing models, the worst first, before those that pass.
 
     Required ones are worse than others, errors worse than divergences, and of two divergences
     the one that used more of its tolerance.
     """
-
-    def rank(model: ModelResult) -> tuple[bool, bool, bool, float]:
-        if model.verdict == "pass":
-            return True, False, False, 0.0
-        bad = (_budget(c) for c in model.checks if c.verdict == "diverged" and not c.advice)
-        return False, not model.required, model.verdict != "error", -max(bad, default=0.0)
-
-    return sorted(models, key=rank)
+    if model.verdict == "pass":
+        return True, False, False, 0.0
+    bad = (_budget(c) for c in model.checks if c.verdict == "diverged" and not c.advice)
+    return False, not model.required, model.verdict != "error", -max(bad, default=0.0)
 
 
 def _share(count: int, models: Sequence[ModelResult], noun: bool = True) -> str:

@@ -181,7 +181,7 @@ def everything() -> Report:
         ),
         changes=(Change(kind="tolerance", model="bert", message="atol", line=9),),
         baseline=Baseline(sha="4f1c2e9", run=1),
-        shard=Shard(index=1, count=2, members=("one", "two")),
+        shard=Shard(index=1, count=2, members=("one", "two"), plan="the plan"),
         sandbox=Sandbox(level="partial", missing=("seccomp",)),
         run=Run(id=17, attempt=1, sha="4f1c2e9"),
         commit=Commit(sha="4f1c2e9"),
