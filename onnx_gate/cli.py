@@ -173,11 +173,19 @@ def list_(
     cases: Annotated[
         bool, typer.Option("--cases", help="Every case on a line of its own, as --case takes it.")
     ] = False,
+    decisions: Annotated[
+        bool,
+        typer.Option(
+            "--decisions",
+            help="What inputs have shown of each model's decisions; runs the models, and no file.",
+        ),
+    ] = False,
 ) -> None:
     """Print the models, cases and sizes that a run would try.
 
     Without torch, and without running code of the models: what a generator yields is known when it
-    has run, and a model may refuse the sizes that its export would begin with.
+    has run, and a model may refuse the sizes that its export would begin with. With --decisions the
+    models are run, each in a process of its own.
     """
     from onnx_gate.gate.listing import listing
     from onnx_gate.gate.select import select
@@ -185,6 +193,12 @@ def list_(
     loaded = load_manifest(manifest)
     with refusing():
         selected = select(loaded.models, tuple(model or ()))
+        if decisions:
+            from onnx_gate.gate.decisions import decisions as decided
+
+            for line in decided(selected, loaded.workspace):
+                typer.echo(line)
+            return
         for line in listing(selected, loaded.workspace, tuple(case or ()), every_case=cases):
             typer.echo(line)
 
