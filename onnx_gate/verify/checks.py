@@ -25,7 +25,7 @@ from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.asked import Asked, Module
 from onnx_gate.verify.check_of import bare_check, judged_check, one_sided
 from onnx_gate.verify.experience import KEPT_BYTES, Experience
-from onnx_gate.verify.inputs.cases import Case, Cases, cases, selected
+from onnx_gate.verify.inputs.cases import REACHED, Case, Cases, cases, selected
 from onnx_gate.verify.inspect.reduced import Reduced
 from onnx_gate.verify.judge.judge import judge
 from onnx_gate.verify.judge.noise import Noise
@@ -33,13 +33,14 @@ from onnx_gate.verify.judge.where import judge_selected
 from onnx_gate.verify.leaning import Leaning
 from onnx_gate.verify.pairing import RuleBook, order_of
 from onnx_gate.verify.proposal import Measured, top1_of
-from onnx_gate.verify.reach.explore import REACHED, Explorer
+from onnx_gate.verify.reach.explore import Explorer
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.sessions import Sessions, failure_findings, without_optimisations
 from onnx_gate.verify.steps.feedback import feedback_of
 from onnx_gate.verify.steps.trajectory import StepReference
 from onnx_gate.verify.steps.walk import Walk, inputs_at, is_stepped, refused_at
 from onnx_gate.verify.stopwatch import Clock
+from onnx_gate.workers import tracebacks
 
 STORED = "stored"
 # Checks that diverge of which all that PyTorch said is kept for the diagnosis.
@@ -131,9 +132,21 @@ class Checker:
                 with suppress(Refusal):
                     self._module.watcher.run(case.arrays)
                     self.explorer.learn(case)
-        for case in self.explorer.cases():
-            if selected(case.id, self.patterns):
-                yield case
+        made = self.explorer.cases()
+        while True:
+            try:
+                further = next(made, None)
+            except Exception as error:
+                # What is looked for beyond the model's own cases costs none of their verdicts.
+                tracebacks.write(error)
+                self.findings.append(
+                    codes.OG406.finding(f"no further inputs were looked for: {first_line(error)}")
+                )
+                return
+            if further is None:
+                return
+            if selected(further.id, self.patterns):
+                yield further
 
     def recheck(self, case: Case, asked: Asked, sessions: Sessions) -> tuple[Check, ...]:
         """Judge what sessions of another file say of a case, by what PyTorch has said of it."""
@@ -348,7 +361,7 @@ class Checker:
             )
         # Nobody chose the default edges, and a file with integers is not made for values beyond those
         # that its scales were taken from.
-        chosen = case.named or case.kind not in ("edges", REACHED)
+        chosen = case.named or not case.is_edge
         beyond = self.reduced is not None and not self.reduced.is_half and not chosen
         check = judged_check(case, label, name, judged, advice=case.advice or beyond)
         if self.reduced is not None and check.metrics is not None and label != STORED:

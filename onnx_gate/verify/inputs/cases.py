@@ -26,6 +26,9 @@ from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inputs.sizes import Sizes, cheapest, combinations, larger
 from onnx_gate.verify.inputs.suites.base import ENTRY_POINT_GROUP, SuiteContext, SuiteKind
 
+REACHED = "reached"
+"""The suite and kind of the cases that are made from what a model's own have not shown."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -48,6 +51,11 @@ class Case:
     advice: bool = False
     named: bool = True
     sized: bool = True
+
+    @property
+    def is_edge(self) -> bool:
+        """Whether its values are at the ends of what a model decides or can hold, and not typical."""
+        return self.kind in ("edges", REACHED)
 
 
 class Cases(Iterator[Case]):

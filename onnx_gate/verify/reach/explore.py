@@ -12,7 +12,7 @@ from onnx_gate.manifest import InputSpec, ModelSpec
 from onnx_gate.manifest.sizes import roles
 from onnx_gate.report.model.decisions import Decisions
 from onnx_gate.runtimes.base import Array, Refusal
-from onnx_gate.verify.inputs.cases import Case
+from onnx_gate.verify.inputs.cases import REACHED, Case
 from onnx_gate.verify.inputs.draw import is_drawable
 from onnx_gate.verify.inputs.sizes import Sizes, elements, sizes_label
 from onnx_gate.verify.reach.account import account, both_ways
@@ -23,9 +23,6 @@ from onnx_gate.verify.reach.sizes import further_sizes, named_by_decisions
 from onnx_gate.verify.reach.values import WAYS, draw_values, enumerated
 from onnx_gate.verify.reach.watch import MOST_ROWS, Site, Watcher
 
-REACHED = "reached"
-"""The suite and kind of the cases that are made here."""
-
 # Looking for what was not seen may cost this share of what the run itself does.
 SHARE = 0.2
 # A pass with gradients goes there and back, and keeps what it meets.
@@ -33,6 +30,8 @@ _WITH_GRADIENTS = 3.0
 # So many rows hold every way of drawing some hundred times, and pairs of small codes all of them.
 _ROWS = (4000, 1000, 250, 60, 20, 10)
 _LARGEST = 2**18
+# Gradients keep every value of a pass: half a GiB of float32.
+_MOST_NUMBERS = 2**27
 # Cases of one kind that a report can still list.
 _MOST = 24
 _TRIES = 6
@@ -65,7 +64,7 @@ class Explorer:
     def learn(self, case: Case) -> None:
         """Take note of a case that counts and that the module answers."""
         self.tried += 1
-        if len(self.bases) < _KEPT or (case.kind != "edges" and self.bases[-1].kind == "edges"):
+        if len(self.bases) < _KEPT or (not case.is_edge and self.bases[-1].is_edge):
             small = elements(self.spec.inputs, case.sizes) <= _LARGEST if case.sizes else True
             if small:
                 self.bases = [*self.bases[: _KEPT - 1], case]
@@ -83,7 +82,7 @@ class Explorer:
         if self.watcher.lost or not self.bases:
             return
         self._before = both_ways(self.watcher.seen)
-        base = min(self.bases, key=lambda each: (each.kind == "edges", _count(each.arrays)))
+        base = min(self.bases, key=lambda each: (each.is_edge, _count(each.arrays)))
         try:
             cost = measure(self.watcher.eager, base.arrays)
         except Refusal:
@@ -163,7 +162,7 @@ class Explorer:
 
     def _sought(self, base: Case, known: Mapping[str, Domain], purse: _Purse) -> Iterator[Case]:
         """Yield what steps towards the sides that are still unseen come to."""
-        if not known or not purse.takes(_WITH_GRADIENTS):
+        if not known or purse.cost.numbers > _MOST_NUMBERS or not purse.takes(_WITH_GRADIENTS):
             return
         follows(self.watcher, base.arrays, known)
         for site, side in self.watcher.open():
@@ -214,14 +213,13 @@ class Explorer:
         """Yield larger batches, the largest first, where every input can be drawn at any size."""
         inputs = self.spec.inputs
         batch = [d for d, role in roles(inputs).items() if role == "batch" and d in base.sizes]
-        if not batch or not all(is_drawable(each) for each in inputs.values()):
+        if not batch or self.spec.named_dims & set(batch):
             return
-        most = min(
-            (max(self.spec.dims[d]) for d in batch if d in self.spec.named_dims), default=_ROWS[0]
-        )
+        if not all(is_drawable(each) for each in inputs.values()):
+            return
         for rows in _ROWS:
             sizes = {**base.sizes, **dict.fromkeys(batch, rows)}
-            if rows <= most and elements(inputs, sizes) <= _LARGEST:
+            if elements(inputs, sizes) <= _LARGEST:
                 yield rows, sizes
 
     def _answers(
@@ -272,8 +270,9 @@ class _Purse:
         self, base: Case, sizes: Sizes, inputs: Mapping[str, InputSpec], squared: bool = False
     ) -> bool:
         """Return whether there is enough for a case of some sizes."""
-        price = self.cost.case(_ratio(base, sizes, inputs, squared))
-        return price <= self.left - self._kept
+        ratio = _ratio(base, sizes, inputs, squared)
+        fits = ratio * self.cost.numbers <= _MOST_NUMBERS
+        return fits and self.cost.case(ratio) <= self.left - self._kept
 
     def pay(self, price: float) -> None:
         """Pay what a case has cost."""

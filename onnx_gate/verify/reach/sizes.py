@@ -30,11 +30,12 @@ def further_sizes(
 ) -> Iterator[tuple[str, dict[str, int]]]:
     """Yield more sizes, each under a name: around each number, and divisible by small ones.
 
-    The dimensions that the manifest gives sizes stay between these; a batch is as large as the others
-    only where small numbers divide it.
+    A dimension that the manifest gives sizes has no others.
     """
     kinds = roles(spec.inputs)
-    free = [dim for dim in spec.dims if dim in base]
+    free = [dim for dim in spec.dims if dim in base and dim not in spec.named_dims]
+    if not free:
+        return
     known = [{**base, **sizes} for sizes in tried_sizes(spec)]
     least = {dim: _least(spec, dim) for dim in free}
     rows: list[Sizes] = []
@@ -48,7 +49,7 @@ def further_sizes(
         rows.append({dim: _multiple(d, least[dim]) for dim, d in zip(free, turned, strict=True)})
     for row in rows:
         sizes = {**base, **row}
-        if sizes not in known and all(_allowed(spec, dim, size) for dim, size in row.items()):
+        if sizes not in known and min(row.values()) >= 1:
             known.append(sizes)
             yield ",".join(f"{dim}={size}" for dim, size in row.items()), sizes
 
@@ -61,11 +62,3 @@ def _least(spec: ModelSpec, dim: str) -> int:
 
 def _multiple(divisor: int, least: int) -> int:
     return divisor * max(1, math.ceil(least / divisor))
-
-
-def _allowed(spec: ModelSpec, dim: str, size: int) -> bool:
-    if size < 1:
-        return False
-    if dim not in spec.named_dims:
-        return True
-    return min(spec.dims[dim]) <= size <= max(spec.dims[dim])

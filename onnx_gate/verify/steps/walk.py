@@ -170,7 +170,7 @@ def is_stepped(case: Case, walked: Collection[str]) -> bool:
     Edges show what they show in one call. Of the cases that nobody named a few are enough: the steps
     go through the sizes of a cache by themselves.
     """
-    if case.kind == "edges" or case.advice:
+    if case.is_edge or case.advice:
         return False
     return case.named or case.id in walked or len(walked) < UNNAMED
 
