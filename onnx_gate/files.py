@@ -22,7 +22,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True)
-class Entry:
+class FoundPath:
     """What lies in a walked folder.
 
     ``parent`` is a descriptor of its folder, open until the next entry is asked for, and ``path``
@@ -51,7 +51,7 @@ class Entry:
         return stat.S_ISDIR(self.status.st_mode)
 
 
-def walk(top: Path, max_depth: int = MAX_DEPTH) -> Iterator[Entry]:
+def walk(top: Path, max_depth: int = MAX_DEPTH) -> Iterator[FoundPath]:
     """Yield all that lies below a folder, each folder before what is in it, sorted by name.
 
     What cannot be read, or goes meanwhile, is left out; nothing is raised.
@@ -69,7 +69,7 @@ def walk(top: Path, max_depth: int = MAX_DEPTH) -> Iterator[Entry]:
             with suppress(OSError):
                 status = os.stat(name, dir_fd=folder, follow_symlinks=False)
                 deep = stat.S_ISDIR(status.st_mode) and len(waiting) >= max_depth
-                yield Entry(folder, path / name, status, deep)
+                yield FoundPath(folder, path / name, status, deep)
                 if stat.S_ISDIR(status.st_mode) and not deep:
                     waiting.append(_opened(os.open(name, _FOLDER, dir_fd=folder), path / name))
     finally:
@@ -97,7 +97,7 @@ def remove_tree(path: Path) -> bool:
     return not os.path.lexists(path)
 
 
-def remove_entry(entry: Entry) -> None:
+def remove_entry(entry: FoundPath) -> None:
     """Remove what ``walk`` has come by, a folder with all that is in it; raises ``OSError``."""
     _remove(entry.parent, entry.name)
 

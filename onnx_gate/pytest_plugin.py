@@ -50,14 +50,14 @@ def pytest_configure(config: pytest.Config) -> None:
         config.args.append(str(path))
 
 
-def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> ManifestFile | None:
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> ManifestCollector | None:
     """Collect a manifest that is named among the arguments."""
     if file_path.name in _NAMES and parent.session.isinitpath(file_path):
-        return ManifestFile.from_parent(parent, path=file_path)
+        return ManifestCollector.from_parent(parent, path=file_path)
     return None
 
 
-class ManifestFile(pytest.File):
+class ManifestCollector(pytest.File):
     """A manifest; its mistakes are errors of the collection."""
 
     def collect(self) -> Iterator[ModelItem]:
@@ -109,7 +109,7 @@ class ManifestFile(pytest.File):
 class ModelItem(pytest.Item):
     """One model of a manifest."""
 
-    parent: ManifestFile
+    parent: ManifestCollector
 
     def __init__(self, *, spec: ModelSpec, **arguments: Any) -> None:
         super().__init__(**arguments)

@@ -63,9 +63,12 @@ def test_what_the_pages_for_contributors_name_is_there() -> None:
         assert gone == set(), page
 
 
-@pytest.mark.parametrize("path", generated(), ids=lambda path: path.name)
+GENERATED = generated()
+
+
+@pytest.mark.parametrize("path", GENERATED, ids=lambda path: path.name)
 def test_generated_files_are_current(path: Path) -> None:
-    assert path.read_text(encoding="utf-8") == generated()[path], "run make docs"
+    assert path.read_text(encoding="utf-8") == GENERATED[path], "run make docs"
 
 
 def test_every_code_of_the_catalogue_is_raised_somewhere() -> None:

@@ -6,7 +6,7 @@ import re
 import textwrap
 from pathlib import Path
 
-from onnx_gate.findings import CATALOGUE, Entry
+from onnx_gate.findings import CATALOGUE, Explanation
 from onnx_gate.manifest import jsonschema
 from onnx_gate.report.io import schema_text
 from tools import benchmark_tables, manifest_page, reference_pages
@@ -48,7 +48,7 @@ def findings_index() -> str:
     return "\n".join(lines) + "\n"
 
 
-def finding_page(entry: Entry) -> str:
+def finding_page(entry: Explanation) -> str:
     """Return ``docs/findings/OGnnn.md``."""
     return f"""\
 # {entry.code}: {entry.title}

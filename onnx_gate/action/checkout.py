@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from onnx_gate.cache.git_index import directory_of
-from onnx_gate.github.run_context import Context
+from onnx_gate.github.run_context import RunContext
 
 PRIVILEGED = ("pull_request_target", "workflow_run")
 
 
-def untrusted_checkout(context: Context, sha: str, git: Sequence[Path]) -> str | None:
+def untrusted_checkout(context: RunContext, sha: str, git: Sequence[Path]) -> str | None:
     """Return why this job may not run models, ``None`` where it may.
 
     ``sha`` is the commit that the job was started with, ``git`` are the ``.git`` entries of the

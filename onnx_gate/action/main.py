@@ -18,8 +18,8 @@ from onnx_gate.action.inputs import Inputs, read_inputs
 from onnx_gate.action.modes import Annotated, Source, work_of
 from onnx_gate.errors import UserError
 from onnx_gate.github.run_context import (
-    Context,
     PullRequest,
+    RunContext,
     read_context,
     read_pull_request,
     run_of,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from onnx_gate.github.client import Client
 
 PASSED, FAILED, INVALID, CANCELLED = 0, 1, 2, 130
-_NOWHERE = Context("", "", "", 0, 0, "", "", "")
+_NOWHERE = RunContext("", "", "", 0, 0, "", "", "")
 _STATUS = {"pass": PASSED, "diverged": FAILED, "error": FAILED}
 
 
@@ -95,7 +95,7 @@ def _report(
     source: Source,
     inputs: Inputs,
     environ: Mapping[str, str],
-    context: Context,
+    context: RunContext,
     client: Client | None,
 ) -> tuple[Report | None, int]:
     """Return the report, none where a plan was made, and the status that it has to end with."""
@@ -123,7 +123,7 @@ def _report(
     return local(inputs, run_of(environ)), PASSED
 
 
-def _context(environ: Mapping[str, str], trouble: list[str]) -> Context:
+def _context(environ: Mapping[str, str], trouble: list[str]) -> RunContext:
     """Where the run stands; nowhere, where that is not known: the verdict does not need it."""
     try:
         return read_context(environ)
@@ -132,7 +132,7 @@ def _context(environ: Mapping[str, str], trouble: list[str]) -> Context:
         return _NOWHERE
 
 
-def _client(inputs: Inputs, context: Context, trouble: list[str]) -> Client | None:
+def _client(inputs: Inputs, context: RunContext, trouble: list[str]) -> Client | None:
     if not context.repository:
         return None
     if not inputs.token:
@@ -146,7 +146,7 @@ def _client(inputs: Inputs, context: Context, trouble: list[str]) -> Client | No
     return Client(inputs.token, context.api_url)
 
 
-def with_pull_request(context: Context, client: Client | None) -> Context:
+def with_pull_request(context: RunContext, client: Client | None) -> RunContext:
     """The context with what the event lacks about its pull request, where GitHub knows it."""
     known = context.pull_request
     if client is None or known is None or (known.head_sha and known.base_sha):
@@ -161,7 +161,7 @@ def with_pull_request(context: Context, client: Client | None) -> Context:
     return replace(context, pull_request=pull, sha=pull.head_sha, base_sha=pull.base_sha)
 
 
-def _target(context: Context, client: Client | None, trouble: list[str]) -> PullRequest | None:
+def _target(context: RunContext, client: Client | None, trouble: list[str]) -> PullRequest | None:
     """The pull request to comment on."""
     if context.workflow_run is None or client is None:
         return context.pull_request

@@ -25,7 +25,7 @@ from onnx_gate.github.comment import sync_comment
 from onnx_gate.github.contents import read_file
 from onnx_gate.github.fit import COMMENT_LIMIT, comment_text, summary_text
 from onnx_gate.github.header import Header, path_named
-from onnx_gate.github.run_context import Context, PullRequest
+from onnx_gate.github.run_context import PullRequest, RunContext
 from onnx_gate.github.step_outputs import append_outputs, outputs_of
 from onnx_gate.guard import loosened
 from onnx_gate.manifest import Manifest, ManifestError
@@ -48,7 +48,7 @@ class Publication:
     """What is being published, where: ``target`` is null where there is nothing to comment on."""
 
     inputs: Inputs
-    context: Context
+    context: RunContext
     environ: Mapping[str, str]
     client: Client | None
     target: PullRequest | None

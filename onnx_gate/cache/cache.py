@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from onnx_gate.cache.dependencies import Recorded, depend, differences
-from onnx_gate.cache.entry import Entry
+from onnx_gate.cache.entry import StoredVerdict
 from onnx_gate.cache.environment import fingerprint_of, variables_that_matter
 from onnx_gate.cache.git_index import tracked
 from onnx_gate.cache.key import Key, key_changes, key_of
@@ -44,7 +44,7 @@ class CacheLookup:
     ``past`` is the newest result there is, whether it holds or not.
     """
 
-    entry: Entry | None = None
+    entry: StoredVerdict | None = None
     exported: Mapping[str, str] = field(default_factory=dict)
     reasons: tuple[str, ...] = ()
     past: ModelResult | None = None
@@ -53,7 +53,7 @@ class CacheLookup:
 @dataclass
 class _Ended:
     spec: ModelSpec
-    entry: Entry
+    entry: StoredVerdict
     recorded: Recorded
     opened: frozenset[str]
     overlaps: set[str]
@@ -213,7 +213,7 @@ class StoredCache(Cache):
         if recorded is not None and result.verdict in _VERDICTS and not self._blind:
             if self._watch.lost(spec.name):
                 recorded = recorded.model_copy(update={"lost": True})
-            entry = Entry(
+            entry = StoredVerdict(
                 key=self._key(spec),
                 result=result,
                 environment=environment,
@@ -246,7 +246,7 @@ class StoredCache(Cache):
         others = ended.opened.difference(*explained)
         dependencies = depend(ended.recorded, others, self._state, self._began)
         if isinstance(dependencies, str):
-            entry = Entry(key=ended.entry.key, refusal=dependencies)
+            entry = StoredVerdict(key=ended.entry.key, refusal=dependencies)
         else:
             entry = replace(ended.entry, dependencies=dependencies)
         try:

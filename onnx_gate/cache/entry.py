@@ -35,7 +35,7 @@ class _Body(BaseModel):
 
 
 @dataclass(frozen=True)
-class Entry:
+class StoredVerdict:
     """What is remembered of one verification.
 
     ``result`` and ``dependencies`` are null where ``refusal`` says why they cannot be remembered.
@@ -61,7 +61,7 @@ class Head:
     checksum: str
 
 
-def to_bytes(entry: Entry) -> bytes:
+def to_bytes(entry: StoredVerdict) -> bytes:
     """Return the entry as a file's content; raises ``ValueError`` where it is too large."""
     files = {
         name: base64.b64encode(zlib.compress(data)).decode("ascii")
@@ -94,7 +94,7 @@ def read_head(data: bytes) -> Head | None:
     return Head(*words[1:])
 
 
-def from_bytes(data: bytes) -> Entry | None:
+def from_bytes(data: bytes) -> StoredVerdict | None:
     """Return the entry; ``None`` for anything that ``to_bytes`` has not written so."""
     head = read_head(data)
     body = data.partition(b"\n")[2]
@@ -108,7 +108,7 @@ def from_bytes(data: bytes) -> Entry | None:
         }
     except (ValidationError, ValueError, RecursionError, zlib.error):
         return None
-    entry = Entry(
+    entry = StoredVerdict(
         key=Key(read.environment_key, read.entry_key),
         dependencies=read.dependencies,
         result=read.result,

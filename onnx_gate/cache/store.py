@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from onnx_gate.cache.entry import MOST_BYTES, Entry, Head, from_bytes, read_head, to_bytes
+from onnx_gate.cache.entry import MOST_BYTES, Head, StoredVerdict, from_bytes, read_head, to_bytes
 from onnx_gate.cache.path_names import digest
 from onnx_gate.report.io import write_bytes
 
@@ -82,7 +82,7 @@ class Store:
                     heads.append((path, head))
         return heads
 
-    def read(self, path: Path) -> Entry | None:
+    def read(self, path: Path) -> StoredVerdict | None:
         """Return an entry; ``None`` where it is gone, damaged or not ours."""
         try:
             return from_bytes(_read(path, 2 * MOST_BYTES))
@@ -94,7 +94,7 @@ class Store:
         with suppress(OSError):
             os.utime(path)
 
-    def write(self, model: str, entry: Entry) -> None:
+    def write(self, model: str, entry: StoredVerdict) -> None:
         """Add an entry, and drop the oldest beyond ``PER_MODEL``.
 
         Raises ``OSError`` where that is impossible, and ``ValueError`` where it is too large.

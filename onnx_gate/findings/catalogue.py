@@ -11,20 +11,20 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from importlib.resources import files
 
-from onnx_gate.findings.entry import Entry, parse
+from onnx_gate.findings.entry import Explanation, parse
 
 
-class Catalogue(Mapping[str, Entry]):
+class Catalogue(Mapping[str, Explanation]):
     """All entries by code, in the order of the codes; read when the first is asked for."""
 
     @cached_property
-    def _entries(self) -> Mapping[str, Entry]:
+    def _entries(self) -> Mapping[str, Explanation]:
         folder = files("onnx_gate.findings") / "texts"
         names = sorted(file.name for file in folder.iterdir() if file.name.endswith(".md"))
         entries = (parse((folder / name).read_text(encoding="utf-8")) for name in names)
         return {entry.code: entry for entry in entries}
 
-    def __getitem__(self, code: str) -> Entry:
+    def __getitem__(self, code: str) -> Explanation:
         return self._entries[code]
 
     def __iter__(self) -> Iterator[str]:
@@ -34,4 +34,4 @@ class Catalogue(Mapping[str, Entry]):
         return len(self._entries)
 
 
-CATALOGUE: Mapping[str, Entry] = Catalogue()
+CATALOGUE: Mapping[str, Explanation] = Catalogue()

@@ -14,7 +14,7 @@ _SECTIONS = ("Why it matters", "How to mend it", "Example")
 
 
 @dataclass(frozen=True)
-class Entry:
+class Explanation:
     """One code: what it means, why it matters, the remedy, and an example; all but the title Markdown.
 
     A code that comes with an error says why a model has no verdict of its own.
@@ -45,13 +45,13 @@ class Entry:
         )
 
 
-def parse(text: str) -> Entry:
+def parse(text: str) -> Explanation:
     """Read a finding's file; raises ``ValueError`` where a part is missing or not in its place."""
     title = _TITLE.match(text)
     parts = _HEADING.split(text)
     if title is None or tuple(parts[1::2]) != _SECTIONS:
         raise ValueError(f"{text[:40]!r} is no finding: {', '.join(_SECTIONS)} in this order")
-    return Entry(
+    return Explanation(
         code=title[1],
         title=title[2],
         meaning=parts[0][title.end() :].strip(),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from onnx_gate.errors import UserError
 from onnx_gate.findings.catalogue import CATALOGUE
-from onnx_gate.findings.entry import Entry
+from onnx_gate.findings.entry import Explanation
 
 WIDTH = 88
 # What stands before a block of code, by its language.
@@ -33,7 +33,7 @@ def _nearest(code: str) -> str:
     return best if alike(best) > len("OG") else ""
 
 
-def plain(entry: Entry, width: int = WIDTH) -> str:
+def plain(entry: Explanation, width: int = WIDTH) -> str:
     """Return an entry as text: paragraphs filled to ``width``, code indented and left alone."""
     lines = [
         *textwrap.wrap(f"{entry.code}: {entry.title}", width),

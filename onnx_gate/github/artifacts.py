@@ -11,7 +11,7 @@ from onnx_gate.errors import UserError
 from onnx_gate.github.api_errors import GitHubError
 from onnx_gate.github.archive import read_member
 from onnx_gate.github.client import Client
-from onnx_gate.github.run_context import Context, full_name, is_sha
+from onnx_gate.github.run_context import RunContext, full_name, is_sha
 from onnx_gate.report.io import UNTRUSTED_BYTES
 
 ARTIFACT = "onnx-gate-report"
@@ -56,7 +56,7 @@ def download_report(
     return read_member(archive, REPORT, max_bytes)
 
 
-def find_baseline(client: Client, context: Context, name: str = ARTIFACT) -> Artifact | None:
+def find_baseline(client: Client, context: RunContext, name: str = ARTIFACT) -> Artifact | None:
     """Return the report of the last completed push to the default branch, if there is one.
 
     One that failed has verdicts and errors to compare with, too: where the branch is broken, what
@@ -79,7 +79,7 @@ def find_baseline(client: Client, context: Context, name: str = ARTIFACT) -> Art
     return None
 
 
-def _pushes(client: Client, context: Context, workflow: str) -> Iterator[dict[str, Any]]:
+def _pushes(client: Client, context: RunContext, workflow: str) -> Iterator[dict[str, Any]]:
     path = f"/repos/{context.repository}/actions/workflows/{quote(workflow, safe='')}/runs"
     query = {
         "branch": context.default_branch,
@@ -98,7 +98,7 @@ def _pushes(client: Client, context: Context, workflow: str) -> Iterator[dict[st
         yield run
 
 
-def _is_baseline(run: dict[str, Any], context: Context) -> bool:
+def _is_baseline(run: dict[str, Any], context: RunContext) -> bool:
     # The query asks for all this; it is checked again because a report is believed on it.
     repository = context.repository.lower()
     current = {context.run_id, context.workflow_run.id if context.workflow_run else 0}

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from onnx_gate.github.api_errors import GitHubError, Kind, refusal
 from onnx_gate.github.run_context import graphql_of
-from onnx_gate.github.transport import Answer, Budget, Transport, Unacceptable, Unanswered
+from onnx_gate.github.transport import Budget, Response, Transport, Unacceptable, Unanswered
 
 __all__ = ["ACTIONS_LOGIN", "Budget", "Client", "GitHubError"]
 
@@ -152,7 +152,7 @@ class Client:
         expect: int | None = None,
         once: bool = False,
         read: bool = False,
-    ) -> Answer:
+    ) -> Response:
         attempt = 0
         while True:
             attempt += 1
@@ -171,7 +171,7 @@ class Client:
         body: object,
         needs: str | None,
         expect: int | None,
-    ) -> Answer:
+    ) -> Response:
         url = f"{self._api_url}{path}" if path.startswith("/") else path
         request = f"{verb} {urlsplit(url).path}"
         try:
@@ -197,7 +197,7 @@ class Client:
         kind: Kind = "missing" if status in (404, 410) else "server"
         raise GitHubError(kind, f"the file of GET {path}: the store answered {status}", status)
 
-    def _json(self, verb: str, path: str, answer: Answer) -> Any:
+    def _json(self, verb: str, path: str, answer: Response) -> Any:
         try:
             return json.loads(answer.body)
         except (ValueError, RecursionError):

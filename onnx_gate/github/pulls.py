@@ -9,8 +9,8 @@ from onnx_gate.errors import UserError
 from onnx_gate.github.api_errors import GitHubError
 from onnx_gate.github.client import Client
 from onnx_gate.github.run_context import (
-    Context,
     PullRequest,
+    RunContext,
     WorkflowRun,
     full_name,
     read_pull_request,
@@ -26,7 +26,7 @@ class Superseded:
     message: str
 
 
-def find_pull_request(client: Client, context: Context) -> PullRequest | Superseded:
+def find_pull_request(client: Client, context: RunContext) -> PullRequest | Superseded:
     """Return the open pull request whose head the run verified.
 
     An event ``workflow_run`` names none for a fork, and what the run uploaded is not to be

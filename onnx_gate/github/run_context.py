@@ -53,7 +53,7 @@ class WorkflowRun:
 
 
 @dataclass(frozen=True)
-class Context:
+class RunContext:
     """Where a run stands.
 
     ``sha`` is the commit that the verdict is about, not the merge commit that was checked out.
@@ -92,7 +92,7 @@ class Context:
         return f"{self.repository_url}/actions/runs/{self.run_id}" if self.run_id else ""
 
 
-def read_context(environ: Mapping[str, str]) -> Context:
+def read_context(environ: Mapping[str, str]) -> RunContext:
     """Return the context of a run from its environment.
 
     Raises ``UserError`` where a variable is missing or malformed, or where the event file lacks
@@ -121,7 +121,7 @@ def read_context(environ: Mapping[str, str]) -> Context:
         sha, base_sha = (value if is_sha(value) else None for value in shas)
     elif event == "push" and is_sha(payload.get("before")):
         base_sha = None if _NO_COMMIT.fullmatch(payload["before"]) else payload["before"]
-    return Context(
+    return RunContext(
         event=event,
         repository=repository,
         sha=sha or _sha(environ),

@@ -56,7 +56,7 @@ class Unacceptable(Exception):
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     """An HTTP answer; the names of ``headers`` are in lower case."""
 
     status: int
@@ -88,7 +88,7 @@ class Transport:
         url: str,
         params: Mapping[str, Any] | None = None,
         body: object = None,
-    ) -> Answer:
+    ) -> Response:
         """Send a request to the API; raises ``Unanswered`` and ``Unacceptable``."""
         if params:
             url = f"{url}{'&' if urlsplit(url).query else '?'}{urlencode(params)}"
@@ -111,7 +111,7 @@ class Transport:
         except ValueError:
             return False
 
-    def _send(self, verb: str, url: str, body: object) -> Answer:
+    def _send(self, verb: str, url: str, body: object) -> Response:
         headers, content = dict(self._headers), None
         if body is not None:
             headers["Content-Type"] = "application/json"
@@ -124,7 +124,7 @@ class Transport:
                 if response.status not in _MOVED:
                     text = self._read(response, MAX_JSON_BYTES).decode("utf-8", "replace")
                     names = {name.lower(): value for name, value in response.headers.items()}
-                    return Answer(response.status, names, text)
+                    return Response(response.status, names, text)
                 # A renamed repository.
                 url = urljoin(url, response.headers.get("location", ""))
             finally:

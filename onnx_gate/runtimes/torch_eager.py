@@ -21,22 +21,6 @@ from onnx_gate.runtimes.outputs import Returned, describe, flatten
 from onnx_gate.runtimes.tensors import to_array as to_array
 from onnx_gate.runtimes.tensors import to_tensor as to_tensor
 
-TORCH_DTYPES: dict[str, torch.dtype] = {
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-    "float32": torch.float32,
-    "float64": torch.float64,
-    "int8": torch.int8,
-    "int16": torch.int16,
-    "int32": torch.int32,
-    "int64": torch.int64,
-    "uint8": torch.uint8,
-    "uint16": torch.uint16,
-    "uint32": torch.uint32,
-    "uint64": torch.uint64,
-    "bool": torch.bool,
-}
-
 
 @dataclass(frozen=True)
 class Outputs:

@@ -67,20 +67,20 @@ def longest_first(seconds: Sequence[float | None]) -> list[int]:
 
 
 def next_to_start(
-    waiting: Sequence[QueuedTask], seats: Sequence[RunningMemory], room: int
+    waiting: Sequence[QueuedTask], running: Sequence[RunningMemory], room: int
 ) -> int | None:
     """Return the index in ``waiting`` of the task to start now, None where none may.
 
-    ``room`` is what can be allocated now beyond what the workers of ``seats`` own. The first task
+    ``room`` is what can be allocated now beyond what the workers of ``running`` own. The first task
     that fits is next: it needs no more than what is left once every worker has grown to what is
     expected of it. Whoever has been passed over too often is waited for, and alone one always
     starts.
     """
     if not waiting:
         return None
-    if not seats:
+    if not running:
         return 0
-    left = room - sum(max(0, seat.expected - seat.used) for seat in seats)
+    left = room - sum(max(0, each.expected - each.used) for each in running)
     for index, task in enumerate(waiting):
         if task.expected <= left:
             return index
@@ -89,7 +89,7 @@ def next_to_start(
     return None
 
 
-def to_end(seats: Sequence[RunningMemory], room: int) -> int | None:
+def to_end(running: Sequence[RunningMemory], room: int) -> int | None:
     """Return the index of the worker to end where memory is short (``room`` below 0).
 
     Room was made for what is expected of each, so one that has outgrown that is at fault: the one
@@ -97,12 +97,12 @@ def to_end(seats: Sequence[RunningMemory], room: int) -> int | None:
     has, the memory has gone elsewhere, and it is the one that started last: least is lost. The
     last worker is never ended.
     """
-    if room >= 0 or len(seats) < 2:
+    if room >= 0 or len(running) < 2:
         return None
     return max(
-        range(len(seats)),
+        range(len(running)),
         key=lambda index: (
-            max(0, seats[index].used - seats[index].expected),
-            seats[index].started,
+            max(0, running[index].used - running[index].expected),
+            running[index].started,
         ),
     )

@@ -10,7 +10,9 @@ from onnx_gate.workers.forkserver import FAILED, WorkerEvent
 from onnx_gate.workers.task import End
 
 
-def judge(report: WorkerEvent, *, spoke: bool, complete: bool, starved: bool) -> tuple[End, str]:
+def outcome_of_exit(
+    report: WorkerEvent, *, spoke: bool, complete: bool, starved: bool
+) -> tuple[End, str]:
     """Return how a worker ended, and one sentence about it.
 
     ``spoke`` says that it sent a result, ``complete`` that it said all it had to say, ``starved``

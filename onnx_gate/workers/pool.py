@@ -25,7 +25,7 @@ from onnx_gate.workers import admission, channel, forkserver, limits, process
 from onnx_gate.workers.admission import QueuedTask, RunningMemory
 from onnx_gate.workers.forkserver import ForkServer, ServerLost, WorkerEvent
 from onnx_gate.workers.launch import Launch
-from onnx_gate.workers.outcome import judge
+from onnx_gate.workers.outcome import outcome_of_exit
 from onnx_gate.workers.running import Running
 from onnx_gate.workers.task import End, Outcome, Task
 from onnx_gate.workers.worker_log import WorkerLog
@@ -168,14 +168,14 @@ class _Pool:
         if not queue or not self._active:
             return 0 if queue else None
         waiting = [QueuedTask(self._own(task), passed[task.name]) for task in queue]
-        return admission.next_to_start(waiting, self._seats(), self._room())
+        return admission.next_to_start(waiting, self._running_memory(), self._room())
 
     def _own(self, task: Task) -> int:
         """Bytes that a worker is expected to use, the server's aside."""
         expected = admission.UNKNOWN if task.expected_memory is None else task.expected_memory
         return max(0, expected - self._shared)
 
-    def _seats(self) -> list[RunningMemory]:
+    def _running_memory(self) -> list[RunningMemory]:
         return [
             RunningMemory(self._own(worker.task), max(0, worker.used - self._shared), worker.asked)
             for worker in self._active.values()
@@ -185,7 +185,7 @@ class _Pool:
         """Bytes that workers side by side may still take."""
         if self._memory is None:
             return limits.available_memory() - self._reserve
-        return self._memory - self._reserve - sum(seat.used for seat in self._seats())
+        return self._memory - self._reserve - sum(each.used for each in self._running_memory())
 
     def _start_server(self, queue: list[Task]) -> bool:
         try:
@@ -273,8 +273,8 @@ class _Pool:
 
     def _terminate(self, worker: Running, end: End, detail: str) -> None:
         """Decide how the worker ends, and have it end so."""
-        if worker.doom is None:
-            worker.doom = end, detail
+        if worker.terminate is None:
+            worker.terminate = end, detail
             worker.terminated_at = time.monotonic()
             if self._server is not None:
                 self._server.kill(worker.number)
@@ -300,13 +300,13 @@ class _Pool:
             self._read(worker, _readable(worker.pipe))
         worker.log.read(_readable(worker.log.fileno()))
         worker.peak = max(worker.peak, report.peak)
-        end, detail = worker.doom or judge(
+        end, detail = worker.terminate or outcome_of_exit(
             report,
             spoke=bool(worker.messages),
             complete=worker.decoder.ended,
             starved=limits.oom_kills() > worker.oom_kills,
         )
-        if end == "memory" and worker.doom is None:
+        if end == "memory" and worker.terminate is None:
             worker.retry_alone = worker.ran_beside_others
         elif end == "timeout":
             worker.retry_alone = worker.was_crowded
@@ -357,7 +357,7 @@ class _Pool:
         self._note_crowds(families)
         for worker in list(self._active.values()):
             if begin - (worker.terminated_at or worker.asked) > GRACE and (
-                worker.doom or not worker.pid
+                worker.terminate or not worker.pid
             ):
                 raise ServerLost("the fork server does not answer")
             if not worker.pid:
@@ -387,9 +387,9 @@ class _Pool:
         """Where memory is short, end a worker that is then run again alone."""
         workers = list(self._active.values())
         # Whoever is ending already gives its memory back.
-        if len(workers) < 2 or any(worker.doom for worker in workers):
+        if len(workers) < 2 or any(worker.terminate for worker in workers):
             return
-        index = admission.to_end(self._seats(), self._room())
+        index = admission.to_end(self._running_memory(), self._room())
         if index is not None:
             workers[index].retry_alone = True
             self._terminate(workers[index], "memory", "no memory was left beside others")
@@ -406,8 +406,8 @@ class _Pool:
         process.end_orphans(self._strangers, GRACE)
         while self._active:
             worker = next(iter(self._active.values()))
-            if worker.doom is not None:
-                self._finish(worker, *worker.doom)
+            if worker.terminate is not None:
+                self._finish(worker, *worker.terminate)
             elif last:
                 self._finish(worker, "lost", "it killed the process that started it")
             else:

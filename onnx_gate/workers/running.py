@@ -15,7 +15,7 @@ class Running:
     """A worker from the moment that it is asked for.
 
     ``limit``, ``used`` and ``peak`` are bytes, ``asked``, ``started`` and ``terminated_at`` times of the
-    monotonic clock. ``doom`` is the end that the gate has decided on. ``ran_beside_others`` says that
+    monotonic clock. ``terminate`` is the end that the gate has decided on. ``ran_beside_others`` says that
     there were others beside it, ``retry_alone`` that it is to be run again without them, and
     ``oom_kills`` is what ``limits.oom_kills`` said when it was asked for.
     """
@@ -38,5 +38,5 @@ class Running:
     was_crowded: bool = False
     retry_alone: bool = False
     messages: list[dict[str, Any]] = field(default_factory=list)
-    doom: tuple[End, str] | None = None
+    terminate: tuple[End, str] | None = None
     terminated_at: float = 0.0

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from onnx_gate.errors import UserError
-from onnx_gate.findings import CATALOGUE, Entry, explanation
+from onnx_gate.findings import CATALOGUE, Explanation, explanation
 from onnx_gate.findings.explain import WIDTH, plain
 from onnx_gate.report.model import ModelResult
 from tests.support.gate import ROOT, Run
@@ -158,7 +158,7 @@ def test_hints_are_in_the_diagnosis(run_of: Callable[[str], Run]) -> None:
 
 
 @pytest.mark.parametrize("entry", CATALOGUE.values(), ids=lambda entry: entry.code)
-def test_texts_read_well_in_a_terminal(entry: Entry) -> None:
+def test_texts_read_well_in_a_terminal(entry: Explanation) -> None:
     text = plain(entry)
     assert "```" not in text
     assert entry.title[0] not in ".ABCDEFGHIJKLMPQRSTUVWXYZ" or entry.title.startswith("NaN")

@@ -40,12 +40,12 @@ def simulate(needs: Sequence[int], jobs: int, total: int) -> list[tuple[list[int
     seen = []
     while queue or running:
         while len(running) < jobs:
-            seats = [
+            running = [
                 RunningMemory(needs[each], needs[each], place) for place, each in enumerate(running)
             ]
             room = total - sum(needs[each] for each in running)
             waiting = [QueuedTask(needs[each], passed[each]) for each in queue]
-            place = next_to_start(waiting, seats, room)
+            place = next_to_start(waiting, running, room)
             if place is None:
                 break
             for each in queue[:place]:
@@ -87,10 +87,10 @@ def test_a_big_one_does_not_wait_for_all_the_small_ones() -> None:
 def test_the_first_that_fits_is_next(
     needs: list[int], taken: list[tuple[int, int]], room: int
 ) -> None:
-    seats = [RunningMemory(expected, used, 0.0) for expected, used in taken]
+    running = [RunningMemory(expected, used, 0.0) for expected, used in taken]
     left = room - sum(max(0, expected - used) for expected, used in taken)
     fitting = [place for place, need in enumerate(needs) if need <= left]
-    found = next_to_start([QueuedTask(need) for need in needs], seats, room)
+    found = next_to_start([QueuedTask(need) for need in needs], running, room)
     assert found == (fitting[0] if fitting else None)
     assert next_to_start([QueuedTask(need) for need in needs], [], room) == 0
 
@@ -106,7 +106,7 @@ def test_the_longest_starts_first_and_what_is_unknown_is_usual(times: list[float
     assert longest_first([1.0, None, 9.0, 4.0, 2.0]) == [2, 3, 1, 4, 0]
 
 
-SEATS = st.builds(
+RUNNING = st.builds(
     lambda used, more, started: RunningMemory(max(0, used + more), used, started),
     SIZES,
     st.integers(0, 50) | st.integers(-50, 50),
@@ -114,23 +114,25 @@ SEATS = st.builds(
 )
 
 
-@given(st.lists(SEATS, max_size=5), st.integers(-50, 0))
-def test_who_is_ended_has_outgrown_what_was_expected(seats: list[RunningMemory], room: int) -> None:
-    place = to_end(seats, room)
-    assert (place is None) == (room >= 0 or len(seats) < 2)
+@given(st.lists(RUNNING, max_size=5), st.integers(-50, 0))
+def test_who_is_ended_has_outgrown_what_was_expected(
+    running: list[RunningMemory], room: int
+) -> None:
+    place = to_end(running, room)
+    assert (place is None) == (room >= 0 or len(running) < 2)
     if place is not None:
-        excess = [max(0, seat.used - seat.expected) for seat in seats]
+        excess = [max(0, each.used - each.expected) for each in running]
         assert excess[place] == max(excess)
 
 
 @given(st.lists(SIZES, min_size=2, max_size=5), st.permutations(range(5)))
 def test_or_else_came_last(used: list[int], order: list[int]) -> None:
-    seats = [
+    running = [
         RunningMemory(each, each, float(start)) for each, start in zip(used, order, strict=False)
     ]
-    place = to_end(seats, -1)
+    place = to_end(running, -1)
     assert place is not None
-    assert seats[place].started == max(seat.started for seat in seats)
+    assert running[place].started == max(each.started for each in running)
 
 
 def test_what_is_expected() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnx_gate.errors import UserError
-from onnx_gate.github.run_context import Context, PullRequest, WorkflowRun, read_context, run_of
+from onnx_gate.github.run_context import PullRequest, RunContext, WorkflowRun, read_context, run_of
 from onnx_gate.report.model import Run
 from tests.support.github.contexts import EVENTS
 from tests.support.github.state import BASE, HEAD
@@ -36,7 +36,7 @@ def environment(event: str, path: Path | None = None) -> dict[str, str]:
     }
 
 
-def read(name: str, event: str | None = None) -> Context:
+def read(name: str, event: str | None = None) -> RunContext:
     return read_context(environment(event or name, EVENTS / f"{name}.json"))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onnx_gate.action.checkout import head_of, untrusted_checkout
-from onnx_gate.github.run_context import Context
+from onnx_gate.github.run_context import RunContext
 
 GIT = ("git", "-c", "user.name=a", "-c", "user.email=a@b")
 
@@ -34,7 +34,7 @@ def repository(tmp_path: Path) -> Path:
 
 
 def why(event: str, head: str, base: str, *folders: Path) -> str | None:
-    context = Context(event, "a/b", head, 1, 1, "", "", "")
+    context = RunContext(event, "a/b", head, 1, 1, "", "", "")
     return untrusted_checkout(context, base, [folder / ".git" for folder in folders])
 
 

@@ -8,15 +8,15 @@ import random
 from pathlib import Path
 
 from onnx_gate.cache.dependencies import Dependencies
-from onnx_gate.cache.entry import Entry
+from onnx_gate.cache.entry import StoredVerdict
 from onnx_gate.cache.key import Key
 from onnx_gate.cache.store import Store
 from onnx_gate.report.model import ModelResult
 
 
-def entry_of(number: int) -> Entry:
+def entry_of(number: int) -> StoredVerdict:
     """An entry of which every part says the same number."""
-    return Entry(
+    return StoredVerdict(
         key=Key({"package torch": str(number)}, {"seed": str(number)}),
         dependencies=Dependencies(files={"a.py": str(number)}),
         result=ModelResult(name=str(number), verdict="pass", seconds=float(number)),

@@ -6,14 +6,14 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from onnx_gate.github.run_context import Context, read_context
+from onnx_gate.github.run_context import RunContext, read_context
 from tests.support.github.server import REPOSITORY
 from tests.support.github.state import HEAD
 
 EVENTS = Path(__file__).parent / "events"
 
 
-def context(event: str = "pull_request", **more: Any) -> Context:
+def context(event: str = "pull_request", **more: Any) -> RunContext:
     read = read_context(
         {
             "GITHUB_EVENT_NAME": event,
