@@ -84,7 +84,6 @@ def audit(
         sites=len(every),
         score=_share("all", mutants),
         kinds=_shares(mutants, lambda m: m.kind),
-        depths=_shares(mutants, lambda m: m.site.depth),
         mutants=tuple(mutants),
         left=left,
         resumed=resumed,

@@ -64,7 +64,8 @@ class Divergence:
     @property
     def exporters(self) -> tuple[str, ...]:
         """The exporters that a fresh export is tried with, the file's own first."""
-        return ("torchscript", "dynamo") if _is_traced(self.subject) else ("dynamo", "torchscript")
+        traced = self.subject.exported.torch_exporter == "torchscript"
+        return ("torchscript", "dynamo") if traced else ("dynamo", "torchscript")
 
 
 def find_divergence(subject: Subject, store: Store, deadline: Deadline) -> Divergence:
@@ -110,12 +111,3 @@ def _plain(subject: Subject) -> RuntimeSpec:
     """Return the runtime that diverged, with optimisations off where it has such a level."""
     plain = subject.runtime.plain()
     return dataclasses.replace(plain, session_options={}) if plain else subject.runtime
-
-
-def _is_traced(subject: Subject) -> bool:
-    """Return whether a file comes from the TorchScript exporter, which leaves Constant nodes."""
-    exported = subject.exported
-    if exported.exporter in ("torchscript", "dynamo"):
-        return exported.exporter == "torchscript"
-    own = exported.proto.producer_name == "pytorch"
-    return own and any(node.op_type == "Constant" for node in exported.proto.graph.node)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -104,6 +104,17 @@ class Graph:
             if node is not None and node.index not in nodes:
                 nodes[node.index] = node
                 pending.extend(node.inputs)
+        return [nodes[index] for index in sorted(nodes)]
+
+    def back(self, node: Node, known: Callable[[str], bool]) -> list[Node]:
+        """Return a node and those before it, in order, back to values that are ``known``."""
+        nodes, pending = {node.index: node}, list(self.depends_on_input(node))
+        while pending:
+            name = pending.pop()
+            before = self.producer.get(name)
+            if before is not None and before.index not in nodes and not known(name):
+                nodes[before.index] = before
+                pending.extend(self.depends_on_input(before))
         return [nodes[index] for index in sorted(nodes)]
 
     def bodies(self, node: Node) -> Iterator[tuple[str, Graph]]:

@@ -15,7 +15,10 @@ from torch import Tensor, nn
 from onnx_gate.diagnose.blame.blame import find_blame
 from onnx_gate.diagnose.localize.localize import localize
 from onnx_gate.diagnose.subject import Subject
-from onnx_gate.runtimes.torch_eager import to_tensor
+from onnx_gate.diagnose.trace.record_module import record_module
+from onnx_gate.diagnose.trace.trace import Trace
+from onnx_gate.diagnose.values import Store
+from onnx_gate.runtimes.torch_eager import Eager, to_tensor
 from tests.support.diverging import make, normal
 
 WIDTH, HEADS = 16, 4
@@ -152,3 +155,31 @@ def test_another_dtype_is_no_rounding(kind: str, tmp_path: Path) -> None:
     assert located.node is not None
     assert located.node.op_type == "Cast"
     assert "float16 where PyTorch has float32" in located.note
+
+
+class Branching(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.before, self.after = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        def curved(a: Tensor) -> Tensor:
+            wave = torch.sin(a)
+            return wave * 2
+
+        y = torch.cond(x.sum() < 1e9, curved, torch.neg, (self.before(x),))
+        return self.after(y)
+
+
+def test_the_operators_in_a_branch_of_cond_are_recorded(tmp_path: Path) -> None:
+    trace, eager, x = Trace(), Eager(Branching().eval(), ("x",)), normal(4, WIDTH)
+    eager.run({"x": x})
+    (output,) = record_module(eager, {"x": x}, trace, Store(tmp_path, 2**20), tmp_path)
+    assert output is not None
+    made = trace[output]
+    for operator in ("addmm", "mul", "sin", "addmm"):
+        assert made.operator == f"aten.{operator}.{'Tensor' if operator == 'mul' else 'default'}"
+        made = next(
+            t for t in map(trace.__getitem__, made.parents) if t.operator != "aten.t.default"
+        )

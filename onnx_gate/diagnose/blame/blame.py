@@ -23,7 +23,7 @@ from onnx_gate.diagnose.blame.chain import Chain
 from onnx_gate.diagnose.blame.kernels import audit
 from onnx_gate.diagnose.blame.optimisers import find_culprit
 from onnx_gate.diagnose.blame.result import BlameResult
-from onnx_gate.diagnose.blame.stale import blame_file, exporter_of
+from onnx_gate.diagnose.blame.stale import blame_file
 from onnx_gate.diagnose.pictures import pictures_of
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.manifest import RuntimeSpec
@@ -215,7 +215,7 @@ class _Search(Chain):
         if self.subject.exported.exporter == "file":
             return blame_file(self, plain)
         if program is None:
-            traced = exporter_of(self.subject.exported.proto) == "torchscript"
+            traced = self.subject.exported.torch_exporter == "torchscript"
             if self.trace(plain, by_tracing=traced).alike:
                 return BlameResult("capture", "traced")
         if graph_is_wrong:

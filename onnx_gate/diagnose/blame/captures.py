@@ -9,15 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+import torch.utils._pytree as pytree
 
 from onnx_gate.diagnose.bench import EXPORT, FORWARD, Answer, Bench, Fresh
 from onnx_gate.findings import codes
 from onnx_gate.manifest import ExportSpec
 from onnx_gate.runtimes.base import Array, Refusal, first_line
-from onnx_gate.runtimes.outputs import flatten, in_graph
+from onnx_gate.runtimes.outputs import flatten
 from onnx_gate.runtimes.torch_eager import Eager, to_array, to_tensor
 from onnx_gate.verify.build import build
 from onnx_gate.verify.export.export import by_parameter, export, exportable
+from onnx_gate.verify.export.scripts import Flat
 from onnx_gate.verify.inspect.inspect import join_inputs
 
 
@@ -59,10 +61,12 @@ def traced(bench: Bench, example: Mapping[str, Array], arrays: Mapping[str, Arra
 
     def work() -> Answer:
         torch.backends.mha.set_fastpath_enabled(False)
-        flat = _Flat(bench.eager)
+        order = bench.eager.binding.order
         with torch.no_grad(), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            script = torch.jit.trace(flat, flat.tensors(example), check_trace=False)
+            script = torch.jit.trace(
+                Flat(bench.eager), tuple(to_tensor(example[n]) for n in order), check_trace=False
+            )
         noticed = tuple(
             f"{Path(w.filename).name}:{w.lineno}: {str(w.message).split('. ')[0]}"
             for w in caught
@@ -70,10 +74,12 @@ def traced(bench: Bench, example: Mapping[str, Array], arrays: Mapping[str, Arra
         )
         try:
             with torch.no_grad():
-                outputs = script(*flat.tensors(arrays))
+                outputs = script(*(to_tensor(arrays[name]) for name in order))
         except Exception as error:
             return Answer(refused=_last_line(error), noticed=noticed)
-        return replace(bench.select([to_array(t) for t in outputs]), noticed=noticed)
+        return replace(
+            bench.select([to_array(t) for t in pytree.tree_leaves(outputs)]), noticed=noticed
+        )
 
     answer, trouble = bench.apart(work, EXPORT)
     return answer if answer is not None else Answer(failed=trouble)
@@ -142,23 +148,6 @@ def run_program(
     except Exception as error:
         raise Refusal(f"{type(error).__name__}: {first_line(error)}") from error
     return [to_array(tensor) for _, tensor in flatten(value)]
-
-
-class _Flat(torch.nn.Module):
-    """A module that takes and returns flat tuples of tensors, as tracing wants them."""
-
-    def __init__(self, eager: Eager) -> None:
-        super().__init__()
-        self.module = eager.module
-        self._binding = eager.binding
-        self._names = eager.binding.order
-
-    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        args, kwargs = self._binding.split(dict(zip(self._names, tensors, strict=True)))
-        return tuple(leaf for _, leaf in in_graph(self.module(*args, **kwargs)))
-
-    def tensors(self, arrays: Mapping[str, Array]) -> tuple[torch.Tensor, ...]:
-        return tuple(to_tensor(arrays[name]) for name in self._names)
 
 
 def _last_line(error: BaseException) -> str:

@@ -36,7 +36,7 @@ def blame_file(chain: Chain, plain: Answer) -> BlameResult:
     """
     subject = chain.subject
     right: Fresh | None = None
-    own = exporter_of(subject.exported.proto)
+    own = subject.exported.torch_exporter
     for exporter in (
         ("torchscript", "dynamo") if own == "torchscript" else ("dynamo", "torchscript")
     ):
@@ -122,20 +122,6 @@ def differences(file: Path, fresh: Path, size: int) -> tuple[str, ...]:
         *_operators(old, new),
         *_opset(old, new),
     )
-
-
-def exporter_of(proto: onnx.ModelProto) -> str | None:
-    """Return which of torch's exporters wrote a file, where it shows."""
-    if any(key.key.startswith("pkg.torch") for key in proto.metadata_props) or any(
-        entry.key.startswith("pkg.torch")
-        for node in proto.graph.node
-        for entry in node.metadata_props
-    ):
-        return "dynamo"
-    named = [node.name for node in proto.graph.node]
-    if proto.producer_name == "pytorch" and named and all(n.startswith("/") for n in named[:1]):
-        return "torchscript"
-    return None
 
 
 def _against_module(file: Path, module: torch.nn.Module) -> Iterator[str]:

@@ -12,6 +12,8 @@ one, and the first whose error then still reaches the output is to blame.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 import numpy as np
 
@@ -23,8 +25,8 @@ from onnx_gate.diagnose.trace.record_file import record_file
 from onnx_gate.diagnose.trace.record_program import record_program
 from onnx_gate.diagnose.trace.trace import Trace, TracedValue
 from onnx_gate.diagnose.values import agree, distance
-from onnx_gate.graph.graph import Graph, Node
 from onnx_gate.graph.run_graph import run_until
+from onnx_gate.graph.run_node import Runner
 from onnx_gate.graph.session import Value
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.file_module import FileModule
@@ -37,6 +39,9 @@ SHARE = 0.02
 _SHARED = 0.5
 # A program as near as this to PyTorch is right, however small the error that is looked for.
 _RIGHT = 1e-6
+
+
+T = TypeVar("T")
 
 
 def search_by_name(divergence: Divergence) -> SearchResult | None:
@@ -123,7 +128,7 @@ def first_effective(divergence: Divergence, result: SearchResult) -> SearchResul
     if not result.candidates:
         return result
     faulty = _first_effective(divergence, result)
-    lowering = tuple(_lowering_of(divergence.graph, faulty.node, set(result.traced)))
+    lowering = tuple(divergence.graph.back(faulty.node, result.traced.__contains__))
     return dataclasses.replace(result, faulty=faulty, lowering=lowering)
 
 
@@ -132,34 +137,32 @@ def _first_effective(divergence: Divergence, result: SearchResult) -> FaultyNode
     if len(wrong) < 2:
         return wrong[0]
 
-    def off(overridden: list[FaultyNode]) -> float:
-        divergence.deadline.check()
-        overrides = {f.value: f.traced.array for f in overridden}
-        outputs = run_until(divergence.runner, divergence.feeds, [divergence.output], overrides)
-        return distance(outputs.get(divergence.output), divergence.expected)
+    def repaired(without: FaultyNode | None = None) -> dict[str, Array]:
+        return {f.value: f.traced.array for f in repairs if f is not without}
 
     repairs = list(wrong)
     limit = SHARE * divergence.error if np.isfinite(divergence.error) else 1e-4
-    if off(repairs) > limit:
+    if reaching(divergence, divergence.runner, [(wrong[0], repaired())], limit):
         repairs = [f for f in repairs if _same_shape(result.values.get(f.value), f.traced.array)]
-        if off(repairs) > limit:
+        if reaching(divergence, divergence.runner, [(wrong[0], repaired())], limit):
             return wrong[0]
-    for faulty in wrong[:MOST]:
-        if off([f for f in repairs if f is not faulty]) > limit:
-            return faulty
-    return wrong[0]
+    each_alone = ((faulty, repaired(without=faulty)) for faulty in wrong[:MOST])
+    return reaching(divergence, divergence.runner, each_alone, limit) or wrong[0]
 
 
-def _lowering_of(graph: Graph, node: Node, named: set[str]) -> list[Node]:
-    """Return a node and those before it that belong to the lowering of the same operator."""
-    nodes, pending = {node.index: node}, list(graph.depends_on_input(node))
-    while pending:
-        name = pending.pop()
-        before = graph.producer.get(name)
-        if name not in named and before is not None and before.index not in nodes:
-            nodes[before.index] = before
-            pending.extend(graph.depends_on_input(before))
-    return [nodes[index] for index in sorted(nodes)]
+def reaching(
+    divergence: Divergence,
+    runner: Runner,
+    overrides: Iterable[tuple[T, Mapping[str, Value]]],
+    limit: float,
+) -> T | None:
+    """Return the first thing with whose values in the graph the output is further off than ``limit``."""
+    for each, values in overrides:
+        divergence.deadline.check()
+        made = run_until(runner, divergence.feeds, [divergence.output], values)
+        if distance(made.get(divergence.output), divergence.expected) > limit:
+            return each
+    return None
 
 
 def _recognised(value: Value, trace: Trace) -> TracedValue | None:

@@ -25,13 +25,10 @@ from onnx_gate.graph.run_node import Runner
 class _Deep(OperatorRecorder):
     """Records operators taken apart as far as torch knows how to."""
 
-    def __torch_dispatch__(  # type: ignore[no-untyped-def]
-        self, func, types, args=(), kwargs=None
-    ):
-        kwargs = dict(kwargs or {})
+    def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         apart = decomposition_table.get(func)
         if apart is None:
-            return super().__torch_dispatch__(func, types, args, kwargs)
+            return super().run(name, func, args, kwargs)
         with self:
             return apart(*args, **kwargs)
 

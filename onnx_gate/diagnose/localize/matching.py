@@ -156,17 +156,8 @@ class Matching:
 
     def lowering_of(self, faulty: FaultyNode) -> list[Node]:
         """Return the faulty node and those before it whose values PyTorch does not have."""
-        nodes = {faulty.node.index: faulty.node}
-        pending = list(self.graph.depends_on_input(faulty.node))
-        own = {node.index for node in self.nodes}
-        while pending:
-            name = pending.pop()
-            node = self.graph.producer.get(name)
-            if node is None or node.index in nodes or node.index not in own or self.agrees(name):
-                continue
-            nodes[node.index] = node
-            pending.extend(self.graph.depends_on_input(node))
-        return [nodes[index] for index in sorted(nodes)]
+        own = {name for node in self.nodes for name in node.outputs}
+        return self.graph.back(faulty.node, lambda name: name not in own or self.agrees(name))
 
     def is_plain(self, faulty: FaultyNode) -> bool:
         """Return whether PyTorch makes the faulty value of just what the node reads, by what it is.

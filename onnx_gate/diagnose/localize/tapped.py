@@ -14,11 +14,10 @@ import onnx
 import onnx.shape_inference
 
 from onnx_gate.diagnose.divergence import Divergence
-from onnx_gate.diagnose.localize.by_name import MOST, SHARE
+from onnx_gate.diagnose.localize.by_name import MOST, SHARE, reaching
 from onnx_gate.diagnose.values import agree, distance
 from onnx_gate.errors import GateError
 from onnx_gate.graph.graph import Node
-from onnx_gate.graph.run_graph import run_until
 from onnx_gate.graph.run_node import Runner
 from onnx_gate.graph.session import Value
 from onnx_gate.runtimes.base import Array, Refusal, first_line
@@ -51,7 +50,7 @@ def first_wrong(divergence: Divergence) -> tuple[Node | None, str]:
         path.unlink(missing_ok=True)
     runner = Runner(divergence.graph, PLAIN, subject.folder, subject.threads)
     wrong = _wrong(divergence, runner, actual)
-    node = _first_effective(divergence, runner, actual, wrong)
+    node = _effective(divergence, runner, actual, wrong)
     if node is None:
         return None, f"{label} agrees once it has to give the values from inside of the graph"
     return node, f"{label} has it wrong in the whole graph, and not where the node is alone"
@@ -92,18 +91,12 @@ def _wrong(
     return wrong
 
 
-def _first_effective(
+def _effective(
     divergence: Divergence, runner: Runner, actual: dict[str, Array], wrong: list[tuple[Node, str]]
 ) -> Node | None:
     """Return the first node whose value alone, put into the right graph, moves the output."""
 
-    def error(value: Value) -> float:
-        return distance(value, divergence.expected)
-
-    whole = error(actual.get(divergence.output))
-    for node, name in wrong[:MOST]:
-        divergence.deadline.check()
-        moved = run_until(runner, divergence.feeds, [divergence.output], {name: actual[name]})
-        if error(moved[divergence.output]) > SHARE * whole or not np.isfinite(whole):
-            return node
-    return wrong[0][0] if wrong else None
+    whole = distance(actual.get(divergence.output), divergence.expected)
+    limit = SHARE * whole if np.isfinite(whole) else -1.0
+    alone = ((node, {name: actual[name]}) for node, name in wrong[:MOST])
+    return reaching(divergence, runner, alone, limit) or (wrong[0][0] if wrong else None)

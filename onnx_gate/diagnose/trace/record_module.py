@@ -13,7 +13,6 @@ import torch
 import torch.utils._pytree as pytree
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from onnx_gate.diagnose.trace.trace import INPUT, Call, Input, Trace
 from onnx_gate.diagnose.values import Store
@@ -21,6 +20,7 @@ from onnx_gate.errors import GateError
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import Eager, to_array, to_tensor
 from onnx_gate.verify.determinism import disagreement
+from onnx_gate.verify.reference.operator_mode import OperatorMode
 from onnx_gate.verify.source_lines import of_frame, own_source
 
 # What comes of these is no value yet.
@@ -29,7 +29,7 @@ _EMPTY = ("aten.empty", "aten.new_empty", "aten.detach", "aten.lift_fresh")
 MOST = 20_000
 
 
-class OperatorRecorder(TorchDispatchMode):
+class OperatorRecorder(OperatorMode):
     """Adds what every operator returns to a trace."""
 
     def __init__(self, trace: Trace, store: Store, workspace: Path | None) -> None:
@@ -39,24 +39,21 @@ class OperatorRecorder(TorchDispatchMode):
         self._numbers: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
         self._storages: dict[int, list[weakref.ref[torch.Tensor]]] = {}
 
-    def __torch_dispatch__(  # type: ignore[no-untyped-def]
-        self, func, types, args=(), kwargs=None
-    ):
+    def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run an operator and record its outputs."""
-        kwargs = dict(kwargs or {})
         inputs = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
         parents = [n for n in map(self.number, inputs) if n is not None]
         call = Call(
             func, pytree.tree_map(self._reference, args), pytree.tree_map(self._reference, kwargs)
         )
         result = func(*args, **kwargs)
-        name = str(func)
-        if name.startswith(_EMPTY) or len(self._trace.values) > MOST:
+        full = str(func)
+        if full.startswith(_EMPTY) or len(self._trace.values) > MOST:
             return result
         written = func._schema.is_mutable if hasattr(func, "_schema") else False
         for index, tensor in enumerate(pytree.tree_leaves(result)):
             if isinstance(tensor, torch.Tensor):
-                number = self.record(tensor, name, parents, call, index)
+                number = self.record(tensor, full, parents, call, index)
                 if written and number is not None:
                     self._spread(tensor, number)
         return result

@@ -135,7 +135,6 @@ class Audit(_Frozen):
     sites: int = 0
     score: Share | None = None
     kinds: tuple[Share, ...] = ()
-    depths: tuple[Share, ...] = ()
     mutants: tuple[Mutant, ...] = Field(default=(), max_length=MAX_MUTANTS)
     changes: tuple[ManifestChange, ...] = ()
     changes_tried: int = 0

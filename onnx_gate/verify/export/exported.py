@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import onnx
 import sympy  # type: ignore[import-untyped]
@@ -24,6 +25,9 @@ from onnx_gate.verify.source_lines import workspace_of
 
 # A larger number is no size that a test could have.
 LARGEST_SIZE = 2**16
+
+TorchExporter = Literal["dynamo", "torchscript"]
+_OF_TORCH: tuple[TorchExporter, ...] = get_args(TorchExporter)
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,23 @@ class Exported:
     def opset(self) -> int:
         """Return the version of ONNX's own operator set that the file imports."""
         return opset_of(self.proto)
+
+    @functools.cached_property
+    def torch_exporter(self) -> TorchExporter | None:
+        """Which of torch's exporters wrote the file, as far as it shows.
+
+        The older one names nodes by their scopes, and leaves Constant nodes.
+        """
+        own = next((each for each in _OF_TORCH if each == self.exporter), None)
+        if own is not None:
+            return own
+        nodes = self.proto.graph.node
+        notes = (self.proto.metadata_props, *(node.metadata_props for node in nodes))
+        if any(entry.key.startswith("pkg.torch") for each in notes for entry in each):
+            return "dynamo"
+        scoped = any(node.name.startswith("/") for node in nodes[:1])
+        older = scoped or any(node.op_type == "Constant" for node in nodes)
+        return "torchscript" if self.proto.producer_name == "pytorch" and older else None
 
     def info(self) -> ExportInfo:
         """Return what the report says of the file."""

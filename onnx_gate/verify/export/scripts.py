@@ -22,7 +22,7 @@ def has_script(module: nn.Module) -> bool:
     return any(isinstance(part, torch.jit.ScriptModule) for _, part in state.parts(module))
 
 
-class _Flat(nn.Module):
+class Flat(nn.Module):
     """Takes its tensors by position and returns them one by one, as a whole program has to."""
 
     def __init__(self, eager: Eager) -> None:
@@ -48,7 +48,7 @@ def as_script(eager: Eager, tensors: Mapping[str, torch.Tensor]) -> torch.jit.Sc
         if names == [SINGLE] or all(name.isdecimal() for name in names):
             return module
     order = tuple(tensors[name].clone() for name in eager.binding.order)
-    traced = torch.jit.trace(_Flat(eager), order, check_trace=False, strict=False)
+    traced = torch.jit.trace(Flat(eager), order, check_trace=False, strict=False)
     assert isinstance(traced, torch.jit.ScriptModule)
     return traced
 

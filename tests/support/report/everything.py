@@ -211,7 +211,6 @@ def audited() -> Audit:
         sites=9,
         score=share.model_copy(update={"name": "all"}),
         kinds=(share,),
-        depths=(share,),
         mutants=(
             survivor,
             survivor.model_copy(
