@@ -20,8 +20,9 @@ from onnx_gate.verify.reference.perturb import MovedRounding
 RUNS = 16
 # Half of what the judge allows, K = 10: measured are 3.1 at most, over all of these and four draws.
 BELOW = 5.0
-# Of median elements: 8.1 at most, a product of 16 terms.
-ABOVE = 9.0
+# Of median elements: 9.4 at most, a sum of five terms; one correct rounding is moved by up to a whole
+# unit, and loses a sixth of one.
+ABOVE = 10.0
 
 Function = Callable[..., Tensor]
 

@@ -38,6 +38,11 @@ class Noise:
         """Move every element by up to ``units`` of its own last place, but those in ``keep``."""
         factor = self.draw(tensor).mul_(units).mul_(unit(tensor)).add_(1)
         tensor.mul_(factor if keep is None else factor.masked_fill_(keep, 1))
+        if tensor.dtype == torch.float16:
+            # Below the least normal number a unit is what it is there, and sizes no more.
+            low = (tensor.abs() < torch.finfo(tensor.dtype).tiny) & (tensor != 0)
+            step = self.draw(tensor).mul_(1.5).round_().masked_fill_(~low, 0)
+            tensor.add_(step if keep is None else step.masked_fill_(keep, 0), alpha=2.0**-24)
 
     def shift(self, tensor: torch.Tensor, amount: torch.Tensor, keep: torch.Tensor | None) -> None:
         """Move every element by up to ``amount`` times the unit of 1."""

@@ -116,13 +116,15 @@ class Model:
 
     ``chain`` says how many additions follow each other and ``operands`` (by name) are what is summed, moved
     beforehand. The result is moved by ``units`` of its last place, and those that the walk of its
-    partial sums has lost; where there is ``tail`` by that many units of 1 as well.
+    partial sums has lost; where there is ``tail`` by that many units of 1 as well. With ``inner`` it
+    multiplies by numbers of its own, and is exact for no operands.
     """
 
     operands: tuple[str, ...] = ()
     chain: Callable[[Given], float] | None = None
-    units: float = 0.75
+    units: float = 1.0
     tail: Callable[[Given, torch.Tensor], torch.Tensor | float] | None = None
+    inner: bool = False
 
     def _walk(self, given: Given) -> float:
         return 1.0 if self.chain is None else walk(self.chain(given))
@@ -184,18 +186,27 @@ def _fourier(given: Given, y: torch.Tensor) -> torch.Tensor:
     """Return what transforms lose: the same in every element, whatever its own size.
 
     PyTorch's loses 0.09 units of the root mean square by doubling, ONNX Runtime's 0.3, and where a
-    size is no power of two, as many units as half of it: it sums over angles that it has in float32.
+    size n is no power of two, 0.65 n units: it sums over angles that it has in float32.
     """
     x, dims = given["self"], given["dim"]
     pairs = "pairs" in given or y.ndim > x.ndim
     lost = 0.0
     for d in dims:
         n = given.get("last_dim_size", x.shape[d]) if d == dims[-1] else x.shape[d]
-        lost += 0.3 * math.log2(n) if n & (n - 1) == 0 else 0.2 * n
+        lost += 0.3 * math.log2(n) if n & (n - 1) == 0 else 0.8 * n
     power = y.square().sum(-1, keepdim=True) if pairs else y.square()
     inner = [d % (y.ndim - (y.ndim > x.ndim)) for d in dims]
     size = power.mean(inner, keepdim=True).sqrt()
     return 3**0.5 * lost * size / (2**0.5 if pairs else 1)
+
+
+def _distance(given: Given, y: torch.Tensor) -> torch.Tensor | float:
+    """Return what a distance loses that is the root of a difference of squares, as of many points."""
+    if given.get("p", 2) != 2:
+        return 0.0
+    first, second = given["x1"].square().sum(-1), given["x2"].square().sum(-1)
+    size: torch.Tensor = first.unsqueeze(-1) + second.unsqueeze(-2)
+    return size / (y + (size * torch.finfo(y.dtype).eps).sqrt()).clamp(min=1e-30)
 
 
 def _attended(given: Given) -> float:
@@ -306,6 +317,7 @@ def _affine(given: Given, y: torch.Tensor) -> torch.Tensor | float:
     return size + y.abs() if mean is not None else size
 
 
+DISTANCES = ("_cdist_forward", "_euclidean_dist")
 _ATTENTION = _sums(_attended, "query", "value")
 # The layers of an encoder as one kernel: whatever it sums, it sums over the embedding.
 _FUSED = Model(
@@ -336,8 +348,9 @@ MODELS: Mapping[str, Model] = {
         _sums(_scattered, "src", "source"),
     ),
     "_embedding_bag": _sums(_all("indices"), "weight"),
-    **dict.fromkeys(("_fft_r2c", "_fft_c2r", "_fft_c2c"), Model(tail=_fourier)),
-    "_cdist_forward": _sums(_last("x1"), "x1"),
+    **dict.fromkeys(("_fft_r2c", "_fft_c2r", "_fft_c2c"), Model(tail=_fourier, inner=True)),
+    **dict.fromkeys(DISTANCES, Model(("x1",), _last("x1"), tail=_distance)),
+    "linalg_cross": _sums(lambda _: 2.0, "self"),
     "_pdist_forward": _sums(_last("self"), "self"),
     **dict.fromkeys(
         (
@@ -390,14 +403,14 @@ MODELS: Mapping[str, Model] = {
             *("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d"),
             "_upsample_bilinear2d_aa",
         ),
-        Model(("self",), lambda _: 4, tail=_resized),
+        Model(("self",), lambda _: 4, tail=_resized, inner=True),
     ),
     # A cubic is steeper than the line between its neighbours.
     **dict.fromkeys(
         ("upsample_bicubic2d", "_upsample_bicubic2d_aa"),
-        Model(("self",), lambda _: 16, tail=lambda given, y: 2 * _resized(given, y)),
+        Model(("self",), lambda _: 16, tail=lambda given, y: 2 * _resized(given, y), inner=True),
     ),
-    "grid_sampler_2d": Model(("input", "grid")),
-    "grid_sampler_3d": Model(("input", "grid")),
+    "grid_sampler_2d": Model(("input", "grid"), inner=True),
+    "grid_sampler_3d": Model(("input", "grid"), inner=True),
 }
 PLAIN = Model()
