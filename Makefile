@@ -36,7 +36,7 @@ demo: $(RUNS) ## verify the models in examples/
 broken: $(RUNS) ## verify examples/broken/: every one of them must be caught
 	! $(BIN)/onnx-gate run --manifest examples/broken/onnx-gate.yml
 
-unit: $(STAMP) ## the tests without torch, models and processes: seconds
+unit: $(STAMP) ## the tests without torch, models and processes
 	$(PYTEST) --unit -n $(WORKERS) -m "not slow and not process and not container and not nightly"
 
 test: lint pytest ## lint, types and all tests but those of containers: minutes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -111,6 +112,7 @@ def test_nothing_but_the_base_changes() -> None:
     assert to_json(whole) == to_json(report())
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_checks_of_one_name_take_no_squares() -> None:
     # Looking each of them up among the others would take hours.
     many = of(*[check("a/0")] * 100_000)

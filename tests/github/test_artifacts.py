@@ -130,6 +130,7 @@ def test_an_odd_archive_is_a_sentence(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_an_archive_of_too_many_files_is_not_opened() -> None:
     with pytest.raises(UserError, match="too many files"):
         read_member(many_files(), "report.json", 2**20)

@@ -86,6 +86,7 @@ def stand_some(server: GitHub, random_numbers: random.Random) -> None:
         server.add_comment(BOT, f"{header(run).line()}\nold")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(6))
 def test_one_comment_with_the_newest_result(block: int) -> None:
     for seed in range(block * 20, block * 20 + 20):
@@ -110,6 +111,7 @@ def test_one_comment_with_the_newest_result(block: int) -> None:
             assert "spoof" in server.comments[0].body
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["changes", "on-failure"])
 def test_a_slow_old_failure_never_ends_up_on_a_green_pull_request(policy: CommentPolicy) -> None:
     for seed in range(25):

@@ -130,7 +130,7 @@ APPEARS_ELSEWHERE = {
 
 # Codes of runtimes that are not installed everywhere, and the test that brings each about.
 OPTIONAL = {
-    "OG320": "tests/runtimes/test_web.py",
-    "OG321": "tests/runtimes/test_web.py",
-    "OG326": "tests/runtimes/test_web.py",
+    "OG320": "engines/tests/test_web.py",
+    "OG321": "engines/tests/test_web.py",
+    "OG326": "engines/tests/test_web.py",
 }
