@@ -172,6 +172,7 @@ OG413 = Code("OG413", ("warning",))
 OG414 = Code("OG414", ("note",))
 OG415 = Code("OG415", ("note", "warning", "error"), about_file=True)
 OG416 = Code("OG416", ("warning",))
+OG417 = Code("OG417", ("error",))
 
 # Workers.
 OG501 = Code("OG501", kinds=("crashed",))

@@ -16,7 +16,15 @@ from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import COMMAND, ModelSpec
-from onnx_gate.report.model import Check, ExportInfo, ModelError, ModelResult, Stage, Verdict
+from onnx_gate.report.model import (
+    Check,
+    ExportInfo,
+    ModelError,
+    ModelResult,
+    Stage,
+    Verdict,
+    Weights,
+)
 from onnx_gate.report.model.diagnosis import Diagnosis, Precision
 from onnx_gate.report.story.precision import kind_line
 from onnx_gate.verify import left_out
@@ -29,6 +37,7 @@ from onnx_gate.verify.export.reuse import delete_export, load_export, save_expor
 from onnx_gate.verify.exporting import export_prepared
 from onnx_gate.verify.inspect.inspect import inspect_graph, join_inputs
 from onnx_gate.verify.inspect.reduced import Reduced, reduced_precision
+from onnx_gate.verify.inspect.weights import account
 from onnx_gate.verify.left_out import leave_out
 from onnx_gate.verify.prepare import Prepared, prepare
 from onnx_gate.verify.proposal import propose
@@ -63,6 +72,7 @@ class _Progress:
         self.stages: list[Stage] = []
         self.findings: list[Finding] = []
         self.export: ExportInfo | None = None
+        self.weights: Weights | None = None
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -270,6 +280,12 @@ def _verify(
             progress.findings += inspected
         if context.record and not changed and exported.exporter not in ("file", COMMAND):
             save_export_metadata(exported, inspected)
+    if spec.reference is None:
+        with progress.stage("weights"):
+            progress.weights, wrong = account(
+                exported.proto, exported.path.parent, prepared.eager.module
+            )
+        progress.findings += wrong
     prepared = leave_out(prepared, exported)
     if reduced is not None:
         progress.findings.append(_note(reduced))
@@ -370,6 +386,7 @@ def _result(
         export=progress.export,
         findings=(*findings, *version_findings()),
         checks=checks,
+        weights=progress.weights,
     )
 
 

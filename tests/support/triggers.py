@@ -80,6 +80,7 @@ TRIGGERS: dict[str, tuple[tuple[str, str], ...]] = {
     "OG414": (("findings", "choosing"),),
     "OG415": (("hints", "quantising"),),
     "OG416": (("findings", "edgeless"),),
+    "OG417": (("findings", "stale_row"),),
     "OG501": (("hostile", "exits"), ("hostile", "segfaults")),
     "OG502": (("hostile", "loops"),),
     "OG503": (("hostile", "allocates"),),

@@ -16,11 +16,11 @@ import torch
 
 from onnx_gate.diagnose.divergence import Divergence
 from onnx_gate.diagnose.subject import Subject
-from onnx_gate.diagnose.trace.module_path import module_of_fx
 from onnx_gate.diagnose.trace.record_program import join_program
 from onnx_gate.diagnose.trace.trace import Trace
 from onnx_gate.diagnose.values import Store, distance
 from onnx_gate.graph.graph import Graph, read_graph
+from onnx_gate.graph.module_path import module_of_fx
 from onnx_gate.graph.run_node import Runner
 from onnx_gate.graph.session import Value
 from onnx_gate.report.model.diagnosis import Source

@@ -32,7 +32,9 @@ from onnx_gate.report.model.result import (
     ModelResult,
     RuntimeResult,
     Stage,
+    UnknownWeight,
     Verdict,
+    Weights,
 )
 
 __all__ = [
@@ -62,6 +64,8 @@ __all__ = [
     "Stage",
     "Steps",
     "Tokens",
+    "UnknownWeight",
     "Verdict",
+    "Weights",
     "Worst",
 ]

@@ -12,6 +12,7 @@ from onnx_gate.report.model.audit import Audit
 from onnx_gate.report.model.check import Check
 from onnx_gate.report.model.decisions import Decisions
 from onnx_gate.report.model.diagnosis import Diagnosis, Precision
+from onnx_gate.report.model.number import Number
 
 Verdict = Literal["pass", "diverged", "error"]
 
@@ -60,6 +61,32 @@ class RuntimeResult(_Frozen):
     error: ModelError | None = None
 
 
+class UnknownWeight(_Frozen):
+    """A weight of the file that is no known function of the module's.
+
+    ``parameter`` is the one that it is called after or nearest to, null where none has its shape,
+    and ``difference`` is the largest between both.
+    """
+
+    name: str
+    parameter: str | None = None
+    difference: Number | None = None
+
+
+class Weights(_Frozen):
+    """What the ``total`` weights of the file are.
+
+    The ``same`` as a parameter or buffer of the module, bit for bit; ``rearranged`` of rows of some;
+    with a norm ``folded`` into them; or ``unknown``, as what an exporter computes from constants.
+    """
+
+    total: int = 0
+    same: int = 0
+    rearranged: int = 0
+    folded: int = 0
+    unknown: tuple[UnknownWeight, ...] = ()
+
+
 class ModelResult(_Frozen):
     """Everything known about one model.
 
@@ -92,6 +119,7 @@ class ModelResult(_Frozen):
     precision: Precision | None = None
     decisions: Decisions | None = None
     audit: Audit | None = None
+    weights: Weights | None = None
 
     @property
     def against(self) -> Against:

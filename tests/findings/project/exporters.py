@@ -6,7 +6,7 @@ from pathlib import Path
 
 import onnx
 import torch
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
 
@@ -184,3 +184,15 @@ def nearly_tied(module: nn.Module, example: dict[str, Tensor], path: Path) -> No
         dynamic_axes={"token": {0: "batch"}, "past": {0: "batch", 1: "length"}},
         dynamo=False,
     )
+
+
+def stale_row(module: nn.Module, example: dict[str, Tensor], path: Path) -> None:
+    """Export, and put another number into a bias behind a unit that never fires."""
+    _right(module, example, path)
+    model = onnx.load(str(path))
+    for tensor in model.graph.initializer:
+        if tensor.name == "gate.bias":
+            values = numpy_helper.to_array(tensor).copy()
+            values[0] -= 1
+            tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    onnx.save(model, str(path))

@@ -444,3 +444,15 @@ class Killing(nn.Module):
             if any("onnx_gate.runtimes.host" in part for part in child.cmdline()):
                 child.kill()
         return x * 2
+
+
+class DeadUnit(nn.Module):
+    """A unit that never fires, so that no input shows its bias."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(8, 8)
+        self.gate.bias.data[0] = -1e4
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.gate(x)) + x

@@ -1,0 +1,378 @@
+"""The parameters and buffers of a module, by name, by rows, and with norms folded into them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from onnx_gate.numerics.precision import eps_of, is_floating
+from onnx_gate.report.model import UnknownWeight
+from onnx_gate.runtimes import state
+from onnx_gate.runtimes.base import Array
+
+Mask = NDArray[np.bool_]
+
+# Folding is w * (g / sqrt(v + e)), and for a bias a sum of three terms: four roundings, each of them
+# in another order on the other side.
+_FOLDED = 8
+# What a wrong weight is called by at most this many of its rows.
+_SHOWN = 3
+# What is hashed at once, and how many rows are tried before all are.
+_BLOCK, _TRIED = 1 << 16, 8
+_SEED = 20_261_122
+
+
+@dataclass(frozen=True)
+class _Norm:
+    """What folding a batch norm into the layer before it multiplies by, and adds; in float64."""
+
+    scale: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    bias: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class WrongWeight:
+    """A weight that is not the parameter that it is meant to be."""
+
+    name: str
+    parameter: str
+    difference: float
+    rows: tuple[int, ...]
+    of: int
+    instead: str | None = None
+
+    def sentence(self) -> str:
+        """Return it in words."""
+        if self.instead is not None:
+            return f"{self.parameter} holds the values of {self.instead}"
+        shown = ", ".join(map(str, self.rows[:_SHOWN]))
+        more = len(self.rows) - _SHOWN
+        rows = f"row {shown}" + (f" and {more} more" if more > 0 else "") + f" of {self.of}"
+        where = rows if len(self.rows) < self.of else "all of it"
+        return f"{self.parameter}: {where} by up to {self.difference:.2g}"
+
+
+class KnownWeights:
+    """The parameters and buffers of a module, by name and by the hashes of their rows."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self._tensors = {
+            name: tensor
+            for name, tensor in state.tensors(module)
+            if tensor.layout == torch.strided and tensor.device.type != "meta" and tensor.numel()
+        }
+        self._rows: dict[tuple[str, int], tuple[NDArray[np.uint64], list[str]]] = {}
+        self._elements: dict[str, NDArray[np.unsignedinteger]] = {}
+        self._norms: list[_Norm] | None = None
+
+    def named(self, name: str) -> str | None:
+        """Return the parameter that a weight of the file is called after, if there is one."""
+        for each in (name, name.partition(".")[2]):
+            if each in self._tensors or self._at(each) is not None:
+                return each
+        return None
+
+    def explain(self, array: Array, own: str | None) -> tuple[str, str | None] | tuple[None, None]:
+        """Return how a weight follows from the module's, and from which one if it is that alone."""
+        if own is not None and self._same(array, own):
+            return "same", own
+        turned = self._transposed(array)
+        if turned is not None:
+            return "rearranged", turned
+        if array.ndim > 1:
+            found = self._by_rows(array)
+            if found is not None:
+                return "rearranged", found or None
+        if self._by_elements(array):
+            return "rearranged", None
+        if any(channels.all() for channels in self._folds(array, own)):
+            return "folded", None
+        return None, None
+
+    def comparable(self, array: Array, own: str) -> bool:
+        """Return whether a weight of a parameter's name that differs from it is certainly wrong.
+
+        It is where most of it is the parameter's, as it is or with a norm folded into it, and where
+        there is no norm that could be folded into it in a way that is not known here.
+        """
+        expected = self._of(own)
+        if expected is None or expected.shape != array.shape:
+            return False
+        equal = np.count_nonzero(_bits(_cast(expected, array.dtype)) == _bits(array))
+        if 2 * equal >= array.size or not self.norms(array):
+            return True
+        return any(2 * np.count_nonzero(each) > each.size for each in self._folds(array, own))
+
+    def wrong(self, name: str, array: Array, own: str, instead: str | None = None) -> WrongWeight:
+        """Return in what a weight is not the parameter ``own``."""
+        expected = self._of(own)
+        if expected is None or expected.shape != array.shape:
+            return WrongWeight(name, own, 0.0, (), 0, instead)
+        apart = _bits(_cast(expected, array.dtype)) != _bits(array)
+        rows = apart if apart.ndim == 1 else apart.reshape(len(apart), -1).any(axis=1)
+        difference = np.abs(array.astype(np.float64) - expected.astype(np.float64)).max()
+        listed = tuple(int(i) for i in np.flatnonzero(rows)[: 1 << 10])
+        return WrongWeight(name, own, float(difference), listed, len(rows), instead)
+
+    def nearest(self, name: str, array: Array, own: str | None) -> UnknownWeight:
+        """Return a weight that nothing explains beside the parameter that it is nearest to."""
+        alike = (
+            [own]
+            if own is not None
+            else [n for n, t in self._tensors.items() if t.shape == array.shape]
+        )
+        best: tuple[float, str] | None = None
+        for each in alike[:64]:
+            expected = self._of(each)
+            if expected is not None and expected.shape == array.shape:
+                apart = float(np.abs(array.astype(np.float64) - expected.astype(np.float64)).max())
+                best = min(best or (apart, each), (apart, each))
+        distance, parameter = best or (None, None)
+        return UnknownWeight(name=name, parameter=parameter, difference=distance)
+
+    def norms(self, array: Array) -> list[_Norm]:
+        """Return the batch norms with as many channels as one of the first two sizes of a weight."""
+        if self._norms is None:
+            self._norms = [n for _, part in state.parts(self._module) if (n := _norm_of(part))]
+        return [norm for norm in self._norms if norm.scale.size in array.shape[:2]]
+
+    def stock(self, scope: str) -> list[str]:
+        """Return the parameters of a module of torch's own, which uses them as they are."""
+        with suppress(Exception):
+            part = self._module.get_submodule(scope)
+            if type(part).__module__.startswith("torch.nn.modules.") and not hasattr(
+                part, "parametrizations"
+            ):
+                return [
+                    f"{scope}.{key}" for key, held in part._parameters.items() if held is not None
+                ]
+        return []
+
+    def alike(self, own: str, other: str) -> bool:
+        """Return whether two tensors have the same sizes, in whatever order, and are not single numbers."""
+        a, b = self._of(own), self._of(other)
+        return a is not None and b is not None and sorted(a.shape) == sorted(b.shape)
+
+    def differ(self, own: str, other: str) -> bool:
+        """Return whether two tensors of the module hold other values."""
+        a, b = self._of(own), self._of(other)
+        return (
+            a is None or b is None or a.shape != b.shape or not np.array_equal(_bits(a), _bits(b))
+        )
+
+    def distance(self, own: str, other: str) -> float:
+        """Return the largest difference of two tensors, 0.0 where their shapes differ."""
+        a, b = self._of(own), self._of(other)
+        if a is None or b is None or a.shape != b.shape:
+            return 0.0
+        return float(np.abs(a.astype(np.float64) - b.astype(np.float64)).max())
+
+    def _same(self, array: Array, own: str) -> bool:
+        expected = self._of(own)
+        if expected is None or expected.shape != array.shape:
+            return False
+        return np.array_equal(_bits(_cast(expected, array.dtype)), _bits(array))
+
+    def _folds(self, array: Array, own: str | None) -> Iterator[Mask]:
+        """Yield which channels of a weight are some layer's with a norm folded into them."""
+        norms = self.norms(array)
+        names: list[str | None] = [own] if own is not None else []
+        if norms:
+            names += [n for n, t in self._tensors.items() if n != own and t.shape == array.shape]
+            names += [None] if array.ndim == 1 else []
+        for name in names:
+            expected = np.zeros_like(array) if name is None else self._of(name)
+            for norm in norms:
+                channels = _folded(array, expected, norm)
+                if channels is not None:
+                    yield channels
+
+    def _transposed(self, array: Array) -> str | None:
+        """Return the matrix, or the whole tensor, that a weight has the bits of."""
+        for name, tensor in self._tensors.items():
+            shape = tuple(tensor.shape)
+            turn = array.ndim == 2 and shape == array.shape[::-1]
+            if not turn and shape != array.shape:
+                continue
+            expected = self._of(name)
+            if expected is None or not _castable(expected.dtype, array.dtype):
+                continue
+            for other in ([expected] if shape == array.shape else []) + (
+                [expected.T] if turn else []
+            ):
+                first = (slice(0, 1),) * array.ndim
+                if all(
+                    np.array_equal(_bits(_cast(other[part], array.dtype)), _bits(array[part]))
+                    for part in (first, ...)
+                ):
+                    return name
+        return None
+
+    def _by_rows(self, array: Array) -> str | None:
+        """Return the tensor whose rows a weight has, "" where they are of several, ``None`` of none."""
+        flat = array.reshape(len(array), -1)
+        for view in (array.reshape(-1, array.shape[-1]), flat, np.swapaxes(array, -1, -2)):
+            rows = np.ascontiguousarray(view).reshape(-1, view.shape[-1])
+            hashes, owners = self._hashed(array.dtype, rows.shape[1])
+            if not hashes.size or rows.shape[1] < 2:
+                continue
+            if not _among(_hash(rows[:_TRIED]), hashes):
+                continue
+            wanted = _hash(rows)
+            at = np.minimum(np.searchsorted(hashes, wanted), hashes.size - 1)
+            if np.array_equal(hashes[at], wanted):
+                of = {owners[i] for i in at[:: max(1, at.size // 1024)]}
+                return of.pop() if len(of) == 1 else ""
+        return None
+
+    def _hashed(
+        self, dtype: np.dtype[np.generic], length: int
+    ) -> tuple[NDArray[np.uint64], list[str]]:
+        """Return the hashes of all rows of ``length`` of the module, in order, and whose they are."""
+        key = str(dtype), length
+        if key not in self._rows:
+            hashes: list[NDArray[np.uint64]] = []
+            owners: list[str] = []
+            for name, tensor in self._tensors.items():
+                if tensor.ndim < 2 or length not in (
+                    tensor.shape[-1],
+                    tensor.numel() // len(tensor),
+                ):
+                    continue
+                array = self._of(name)
+                if array is None or not _castable(array.dtype, dtype):
+                    continue
+                hashes.append(_hash(_cast(array, dtype).reshape(-1, length)))
+                owners += [name] * len(hashes[-1])
+            every = np.concatenate(hashes) if hashes else np.zeros(0, np.uint64)
+            order = np.argsort(every, kind="stable")
+            self._rows[key] = every[order], [owners[i] for i in order]
+        return self._rows[key]
+
+    def _by_elements(self, array: Array) -> bool:
+        """Return whether each number is one of the module's vectors: biases, end to end or cut."""
+        if array.dtype.kind in "iu":
+            return False
+        key = str(array.dtype)
+        if key not in self._elements:
+            vectors = [self._of(name) for name, t in self._tensors.items() if t.ndim < 2]
+            made = [
+                _bits(_cast(v, array.dtype)).reshape(-1)
+                for v in vectors
+                if v is not None and _castable(v.dtype, array.dtype)
+            ]
+            self._elements[key] = np.unique(np.concatenate(made)) if made else np.zeros(0, np.uint8)
+        return bool(np.isin(_bits(array), self._elements[key]).all())
+
+    def _at(self, name: str) -> torch.Tensor | None:
+        with suppress(Exception):
+            found = operator.attrgetter(name)(self._module)
+            return found if isinstance(found, torch.Tensor) else None
+        return None
+
+    def _of(self, name: str) -> Array | None:
+        tensor = self._tensors.get(name)
+        tensor = self._at(name) if tensor is None else tensor
+        if tensor is None:
+            return None
+        with suppress(Exception):
+            held = tensor.detach().cpu().contiguous()
+            if held.dtype == torch.bfloat16:
+                bits: Array = held.view(torch.int16).numpy()
+                halves: Array = bits.view(ml_dtypes.bfloat16)
+                return halves
+            array: Array = held.numpy()
+            return array
+        return None
+
+
+def _norm_of(part: nn.Module) -> _Norm | None:
+    """Return what folding a module into the layer before it does, ``None`` for all but batch norms."""
+    with suppress(Exception):
+        mean, var, weight, bias = (
+            None if held is None else held.detach().double().cpu().numpy()
+            for held in (
+                getattr(part, n) for n in ("running_mean", "running_var", "weight", "bias")
+            )
+        )
+        if mean is not None and var is not None:
+            scale = 1 / np.sqrt(var + getattr(part, "eps", 0.0))
+            return _Norm(
+                scale if weight is None else scale * weight,
+                mean,
+                np.zeros_like(scale) if bias is None else bias,
+            )
+    return None
+
+
+def _folded(array: Array, expected: Array | None, norm: _Norm) -> Mask | None:
+    """Return which channels of a weight are those of ``expected`` with a norm folded into them.
+
+    But for a few roundings; ``None`` where none is.
+    """
+    if expected is None or expected.shape != array.shape or array.dtype.kind in "iu":
+        return None
+    eps = _FOLDED * eps_of(array.dtype)
+    if array.ndim == 1:
+        if array.shape != norm.scale.shape:
+            return None
+        terms = np.stack(
+            [expected.astype(np.float64) * norm.scale, -norm.mean * norm.scale, norm.bias]
+        )
+        near = np.asarray(np.abs(array - terms.sum(axis=0)) <= eps * np.abs(terms).sum(axis=0))
+        return near if near.any() else None
+    for axis in (0, 1):
+        if array.shape[axis] != norm.scale.size:
+            continue
+        a, b = (np.moveaxis(x, axis, 0).reshape(norm.scale.size, -1) for x in (array, expected))
+        # One number of each channel first: most norms are not this layer's.
+        for part in (np.s_[:, :1], np.s_[:, :]):
+            folded = b[part].astype(np.float64) * norm.scale[:, None]
+            fits = (np.abs(a[part] - folded) <= eps * np.abs(folded)).all(axis=1)
+            if not fits.any():
+                break
+        else:
+            return np.asarray(fits)
+    return None
+
+
+def _bits(array: Array) -> NDArray[np.unsignedinteger]:
+    """Return the bits of numbers as integers of the same shape."""
+    bits: NDArray[np.unsignedinteger] = np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
+    return bits.reshape(array.shape)
+
+
+def _castable(source: np.dtype[np.generic], target: np.dtype[np.generic]) -> bool:
+    """Return whether a weight may have been cast so: among floating-point types, or not at all."""
+    return source == target or (is_floating(source) and is_floating(target))
+
+
+def _cast(array: Array, dtype: np.dtype[np.generic]) -> Array:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return array if array.dtype == dtype else array.astype(dtype)
+
+
+def _hash(rows: Array) -> NDArray[np.uint64]:
+    """Return a 64-bit hash of the bits of each row: a sum of products with random odd numbers."""
+    bits = _bits(rows)
+    factors = np.random.default_rng(_SEED).integers(0, 2**63, rows.shape[1], dtype=np.uint64) | 1
+    made = [
+        (bits[low : low + _BLOCK].astype(np.uint64) * factors).sum(axis=1, dtype=np.uint64)
+        for low in range(0, len(bits), _BLOCK)
+    ]
+    return np.concatenate(made) if made else np.zeros(0, np.uint64)
+
+
+def _among(wanted: NDArray[np.uint64], ordered: NDArray[np.uint64]) -> bool:
+    at = np.minimum(np.searchsorted(ordered, wanted), ordered.size - 1)
+    return np.array_equal(ordered[at], wanted)

@@ -1,0 +1,104 @@
+"""What each weight of a file is: a parameter or buffer of the module, or a known function of some.
+
+The idea: exporters copy weights, transpose, cast, cut and reorder them, and fold norms into them;
+none of that but the last makes a new row. So a weight is held against the module's by its name first,
+bit for bit, and then row by row along either axis: hashes of its rows are looked up among those of
+the module's tensors. What a norm was folded into is computed again.
+
+The invariant: what is called the module's has the module's bits, or is what folding gives but for a
+few roundings. A weight is *wrong* only where it is certainly meant to be a certain parameter (it has
+the name, or a stock layer reads it) and is not. What else nothing explains is counted and named, and
+the cases have to judge it.
+
+The cost is one pass over the weights that are what their names say, and a few over the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from onnx import ModelProto, TensorProto
+from torch import nn
+
+from onnx_gate.findings import codes
+from onnx_gate.findings.finding import Finding
+from onnx_gate.graph.constants import FLOATS, array_of
+from onnx_gate.graph.module_path import module_of_props, module_of_scope
+from onnx_gate.graph.walk import all_nodes, constants
+from onnx_gate.report.model import UnknownWeight, Weights
+from onnx_gate.runtimes import state
+from onnx_gate.verify.inspect.known_weights import KnownWeights, WrongWeight
+
+_KINDS = (*FLOATS, TensorProto.INT64, TensorProto.INT32)
+# A finding names so many weights; they are all in its data.
+_SHOWN = 3
+
+
+def account(proto: ModelProto, folder: Path, module: nn.Module) -> tuple[Weights, list[Finding]]:
+    """Return what the weights of a file in ``folder`` are, and a finding of those that are wrong.
+
+    Single numbers are left out: they are attributes rather than weights.
+    """
+    known = KnownWeights(module)
+    counts = {"same": 0, "rearranged": 0, "folded": 0}
+    unknown: list[UnknownWeight] = []
+    wrong: list[WrongWeight] = []
+    whole: dict[str, str] = {}
+    for name, tensor in constants(proto).items():
+        if tensor.data_type not in _KINDS or np.prod(tensor.dims) < 2:
+            continue
+        own = known.named(name)
+        if own is None and tensor.data_type not in FLOATS:
+            continue  # sizes and axes
+        try:
+            array = array_of(tensor, folder)
+        except ValueError:
+            continue  # said by the checker
+        how, parameter = known.explain(array, own)
+        if how is not None:
+            counts[how] += 1
+            if parameter is not None:
+                whole[name] = parameter
+                if own is not None and own != parameter and known.differ(own, parameter):
+                    wrong.append(known.wrong(name, array, own, instead=parameter))
+            continue
+        if own is not None and known.comparable(array, own):
+            wrong.append(known.wrong(name, array, own))
+        unknown.append(known.nearest(name, array, own))
+    wrong += _misplaced(proto, module, known, whole)
+    total = sum(counts.values()) + len(unknown)
+    weights = Weights(total=total, unknown=tuple(unknown), **counts)
+    return weights, list(_findings(wrong))
+
+
+def _findings(wrong: Sequence[WrongWeight]) -> Iterator[Finding]:
+    each = list({one.parameter: one for one in wrong}.values())
+    if not each:
+        return
+    listed = "; ".join(one.sentence() for one in each[:_SHOWN])
+    more = f"; and {len(each) - _SHOWN} more" if len(each) > _SHOWN else ""
+    yield codes.OG417.finding(
+        f"weights of the file are not the module's, whatever the inputs reach: {listed}{more}",
+        data={"parameters": [one.parameter for one in each]},
+    )
+
+
+def _misplaced(
+    proto: ModelProto, module: nn.Module, known: KnownWeights, whole: Mapping[str, str]
+) -> Iterator[WrongWeight]:
+    """Yield parameters of stock layers in whose place the file reads another's, of equal shape."""
+    modules = {name for name, _ in state.parts(module)}
+    for node in all_nodes(proto):
+        scope = module_of_props(node) or module_of_scope(node.name, modules)
+        mine = known.stock(scope) if scope is not None else {}
+        for name in node.input:
+            read = whole.get(name)
+            if read is None or not mine or read.rpartition(".")[0] == scope:
+                continue
+            alike = [own for own in mine if known.alike(own, read)]
+            if alike and all(known.differ(own, read) for own in alike):
+                yield WrongWeight(
+                    name, alike[0], known.distance(alike[0], read), (), 0, instead=read
+                )

@@ -1,0 +1,160 @@
+"""Each weight of a file is the module's, or a function of the module's, or is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import ModelProto, numpy_helper
+from torch import nn
+
+from onnx_gate.verify.inspect.weights import account
+
+pytestmark = pytest.mark.slow
+
+ARGUMENTS = (torch.zeros(2, 3, 6, 6), torch.zeros(2, 7, dtype=torch.int64))
+
+
+class Mixed(nn.Module):
+    """Folded norms, gates in another order, tied and turned weights, a branch that is not taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
+        self.up, self.norm_up = nn.ConvTranspose2d(8, 8, 2, bias=False), nn.BatchNorm2d(8)
+        self.lstm = nn.LSTM(8, 6, 2, batch_first=True, bidirectional=True)
+        self.attention = nn.MultiheadAttention(12, 3, batch_first=True)
+        self.table, self.last = nn.Embedding(50, 12), nn.LayerNorm(12)
+        self.one, self.other = nn.Linear(12, 10), nn.Linear(12, 10)
+        self.head = nn.Linear(12, 50, bias=False)
+        self.head.weight = self.table.weight
+        self.register_buffer("codes", torch.arange(40, dtype=torch.int64).reshape(20, 2))
+
+    def forward(self, image: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        maps = self.norm_up(self.up(self.norm(self.conv(image))))
+        states, _ = self.lstm(maps.flatten(2).transpose(1, 2))
+        x = self.last(states[:, :7] + self.table(ids))
+        x = x + self.attention(x, x, x)[0]
+        first = torch.relu(self.one(x)) * 0
+        return self.head(x), first + self.other(x), self.codes[ids % 20]
+
+
+@pytest.fixture(scope="module")
+def module() -> nn.Module:
+    torch.manual_seed(0)
+    made = Mixed().eval()
+    for norm in (made.norm, made.norm_up):
+        for tensor in (norm.weight.data, norm.bias.data, norm.running_mean):
+            tensor.normal_()
+        norm.running_var.uniform_(0.5, 2)
+    return made
+
+
+@pytest.fixture(scope="module", params=["dynamo", "as translated", "torchscript"])
+def exported(
+    request: pytest.FixtureRequest, module: nn.Module, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    path = tmp_path_factory.mktemp("weights") / "model.onnx"
+    if request.param == "torchscript":
+        torch.onnx.export(module, ARGUMENTS, path, dynamo=False)
+    else:
+        torch.onnx.export(
+            module, ARGUMENTS, path, dynamo=True, optimize=request.param == "dynamo", verbose=False
+        )
+    return path
+
+
+def test_every_weight_of_a_right_export_is_accounted_for(exported: Path, module: nn.Module) -> None:
+    weights, findings = account(onnx.load(exported), exported.parent, module)
+    assert findings == []
+    assert weights.unknown == ()
+    assert weights.total == weights.same + weights.rearranged + weights.folded > 15
+
+
+def changed(path: Path, change: Callable[[str, np.ndarray], np.ndarray | None]) -> ModelProto:
+    """Return the file with the first weight changed that ``change`` has another value for."""
+    proto = onnx.load(path)
+    for tensor in proto.graph.initializer:
+        other = change(tensor.name, numpy_helper.to_array(tensor).copy())
+        if other is not None:
+            tensor.CopyFrom(numpy_helper.from_array(other, tensor.name))
+            return proto
+    raise AssertionError("no weight to change")
+
+
+def off(*names: str, at: int | None = None) -> Callable[[str, np.ndarray], np.ndarray | None]:
+    def change(name: str, array: np.ndarray) -> np.ndarray | None:
+        if name not in names:
+            return None
+        array[... if at is None else at] += 1 if array.dtype.kind == "i" else 0.25
+        return array
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (off("table.weight", "head.weight", at=49), "row 49 of 50 by up to 0.25"),
+        (off("one.bias"), "one.bias: all of it by up to 0.25"),
+        (off("attention.in_proj_bias", at=7), "attention.in_proj_bias: row 7 of 36"),
+    ],
+)
+def test_a_wrong_weight_is_named_at_its_parameter(
+    change: Callable[[str, np.ndarray], np.ndarray | None],
+    said: str,
+    exported: Path,
+    module: nn.Module,
+) -> None:
+    _, [finding] = account(changed(exported, change), exported.parent, module)
+    assert finding.severity == "error"
+    assert said in finding.message
+
+
+def test_two_layers_exchanged_are_told_by_who_reads_them(exported: Path, module: nn.Module) -> None:
+    proto = onnx.load(exported)
+    held = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}
+    one, other = (getattr(module, name).weight.detach().numpy() for name in ("one", "other"))
+
+    def named(array: np.ndarray) -> str:
+        return next(
+            n for n, v in held.items() if any(np.array_equal(v, each) for each in (array, array.T))
+        )
+
+    first, second = named(one), named(other)
+    for tensor in proto.graph.initializer:
+        if tensor.name in (first, second):
+            values = held[second if tensor.name == first else first]
+            tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    _, [finding] = account(proto, exported.parent, module)
+    assert "one.weight holds the values of other.weight" in finding.message
+    assert set(finding.data["parameters"]) == {"one.weight", "other.weight"}
+
+
+def test_a_channel_that_was_folded_wrongly_is_named(module: nn.Module, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    torch.onnx.export(module, ARGUMENTS, path, dynamo=True, verbose=False)
+    _, [finding] = account(changed(path, off("conv.bias", at=3)), tmp_path, module)
+    assert finding.data["parameters"] == ["conv.bias"]
+
+
+def test_a_wrong_row_of_integers_is_named(module: nn.Module, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    torch.onnx.export(module, ARGUMENTS, path, dynamo=False)
+    _, [finding] = account(changed(path, off("codes", at=19)), tmp_path, module)
+    assert "codes: row 19 of 20 by up to 1" in finding.message
+
+
+def test_half_precision_is_a_cast_of_the_modules(exported: Path, module: nn.Module) -> None:
+    proto = onnx.load(exported)
+    for tensor in proto.graph.initializer:
+        array = numpy_helper.to_array(tensor)
+        if array.dtype == np.float32:
+            tensor.CopyFrom(numpy_helper.from_array(array.astype(np.float16), tensor.name))
+    weights, findings = account(proto, exported.parent, module)
+    assert findings == []
+    assert len(weights.unknown) <= weights.total / 4
