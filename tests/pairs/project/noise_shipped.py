@@ -40,9 +40,8 @@ def write(module: nn.Module, example: dict[str, Tensor], path: Path) -> None:
     with torch.no_grad():
         torch.onnx.export(
             module,
-            (),
+            tuple(example.values()),
             str(path),
-            kwargs=example,
             input_names=list(example),
             dynamo=False,
             dynamic_axes={name: {0: "batch"} for name in example},
