@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn, Optional
 import typer
 
 from onnx_gate.errors import UserError
-from onnx_gate.text import did_you_mean, quote
+from onnx_gate.text import counted, did_you_mean, quote
 
 if TYPE_CHECKING:
     from onnx_gate.manifest import Manifest, ManifestError, Optimization
@@ -222,8 +222,7 @@ def refuse_manifest(path: Path | None, error: ManifestError) -> NoReturn:
     """End the command with every mistake of a manifest."""
     for problem in error.problems:
         typer.echo(str(problem), err=True)
-    count = len(error.problems)
-    typer.echo(f"{path}: {count} mistake{'s' if count != 1 else ''}", err=True)
+    typer.echo(f"{path}: {counted(len(error.problems), 'mistake')}", err=True)
     raise typer.Exit(INVALID) from None
 
 

@@ -36,7 +36,7 @@ from onnx_gate.report.io import parse_report, read_report, to_json, write_text
 from onnx_gate.report.join.baseline import baseline_of, with_baseline
 from onnx_gate.report.model import Baseline, Change, Report
 from onnx_gate.report.render.markdown import View, render
-from onnx_gate.text import quote
+from onnx_gate.text import counted, quote
 
 _SHORT_SHA = 7
 _BOT = "dependabot[bot]"
@@ -200,7 +200,7 @@ def _guarded(report: Report, publication: Publication) -> Report:
         changes = (Change(kind="manifest", message=f"renamed: {renamed}"), *changes)
     report = report.model_copy(update={"changes": changes})
     if changes and choice == "fail":
-        count = f"{len(changes)} change{'s' if len(changes) > 1 else ''}"
+        count = counted(len(changes), "change")
         return with_problem(report, f"protect-manifest: fail, and {count} would loosen the gate")
     return report
 

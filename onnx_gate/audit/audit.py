@@ -71,7 +71,13 @@ def audit(
     for candidate in every:
         if counted >= wanted or deadline.passed():
             break
-        emit({"kind": "stage", "name": f"audit: {counted} of {min(wanted, len(every))} faults"})
+        emit(
+            {
+                "kind": "stage",
+                "name": "audit",
+                "step": f"{counted} of {min(wanted, len(every))} faults",
+            }
+        )
         mutant, known = desk.mutant(candidate)
         mutants.append(mutant)
         resumed += known
@@ -90,7 +96,7 @@ def audit(
     )
     if not request.proposals:
         return made
-    emit({"kind": "stage", "name": "audit: what catches the survivors"})
+    emit({"kind": "stage", "name": "audit", "step": "what catches the survivors"})
     least = _LEAST_SECONDS * max(1.0, counted / SAMPLE)
     seconds = min(max(least, until.left), deadline.left)
     return desk.proposed(made, {each.id: each for each in every}, Deadline(seconds))

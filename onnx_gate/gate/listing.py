@@ -8,7 +8,7 @@ from pathlib import Path
 
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import EdgesSuite, FilesSuite, GeneratorSuite, ModelSpec, RandomSuite, Suite
-from onnx_gate.text import printed
+from onnx_gate.text import counted, printed
 from onnx_gate.verify.inputs.cases import Case, cases, selected
 from onnx_gate.verify.inputs.example import example_sizes
 from onnx_gate.verify.inputs.sizes import Sizes, sizes_label
@@ -111,8 +111,7 @@ def _lines(spec: ModelSpec, plans: Sequence[SuitePlan]) -> Iterator[str]:
 def _cases(plan: SuitePlan) -> str:
     if plan.unknown:
         return plan.unknown
-    count = len(plan.ids)
-    shown = f"{count} case{'s' if count != 1 else ''}"
+    shown = counted(len(plan.ids), "case")
     if plan.kinds:
         shown += f": {', '.join(plan.kinds)}"
     return f"{shown} (advice)" if plan.advice else shown

@@ -31,8 +31,8 @@ class Progress(Protocol):
     def started(self, name: str) -> None:
         """The model's worker runs (again, where it was started twice)."""
 
-    def stage(self, name: str, stage: str) -> None:
-        """The model has come to the next station."""
+    def stage(self, name: str, stage: str, step: str = "") -> None:
+        """The model has come to the next station, or to another ``step`` of it."""
 
     def finished(self, name: str, verdict: Verdict, line: str, tail: Sequence[str] = ()) -> None:
         """The model has its verdict; ``line`` says it in short, ``tail`` is from its log."""
@@ -67,7 +67,7 @@ class NoProgress:
     def started(self, name: str) -> None:
         """Say nothing."""
 
-    def stage(self, name: str, stage: str) -> None:
+    def stage(self, name: str, stage: str, step: str = "") -> None:
         """Say nothing."""
 
     def finished(self, name: str, verdict: Verdict, line: str, tail: Sequence[str] = ()) -> None:
@@ -89,7 +89,7 @@ class PlainProgress:
     def started(self, name: str) -> None:
         """Say nothing: the lines of models that run side by side would only interleave."""
 
-    def stage(self, name: str, stage: str) -> None:
+    def stage(self, name: str, stage: str, step: str = "") -> None:
         """Say nothing, as for ``started``."""
 
     def finished(self, name: str, verdict: Verdict, line: str, tail: Sequence[str] = ()) -> None:
@@ -133,10 +133,10 @@ class LiveProgress:
         """Add a line for the model."""
         self._running[name] = _Running(self._clock())
 
-    def stage(self, name: str, stage: str) -> None:
+    def stage(self, name: str, stage: str, step: str = "") -> None:
         """Show the stage in the model's line, after those that have ended."""
         if name in self._running:
-            self._running[name].enter(plain(stage, 40), self._clock())
+            self._running[name].enter(plain(stage, 40), plain(step, 40), self._clock())
 
     def finished(self, name: str, verdict: Verdict, line: str, tail: Sequence[str] = ()) -> None:
         """Take the model's line away and print its verdict and log above."""
@@ -174,13 +174,14 @@ class _Running:
         self.spinner = Spinner("dots")
         self._ended: tuple[str, ...] = ()
         self._stage: tuple[str, float] | None = None
+        self._step = ""
 
-    def enter(self, stage: str, now: float) -> None:
-        """Come to the next stage."""
+    def enter(self, stage: str, step: str, now: float) -> None:
+        """Come to the next stage, or to another step of the same."""
+        self._step = step
         if self._stage is not None:
             name, begin = self._stage
-            if stage.partition(":")[0] == name.partition(":")[0]:  # a step of the same stage
-                self._stage = stage, begin
+            if stage == name:
                 return
             self._ended = (*self._ended, f"{name} {now - begin:.1f}")[-_SHOWN_STAGES:]
         self._stage = stage, now
@@ -190,6 +191,7 @@ class _Running:
         if self._stage is None:
             return ""
         name, begin = self._stage
+        name += f": {self._step}" if self._step else ""
         return ", ".join((*self._ended, f"{name} {_elapsed(now - begin)}"))
 
 

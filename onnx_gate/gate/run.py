@@ -251,7 +251,8 @@ class _Models:
         """The worker of a model has sent a message, which nobody vouches for."""
         self._cache.heard()
         if message.get("kind") == "stage":
-            self._progress.stage(name, str(message.get("name", ""))[:40])
+            stage, step = (str(message.get(key, ""))[:40] for key in ("name", "step"))
+            self._progress.stage(name, stage, step)
         elif message.get("kind") == BEGUN and self._options.audit is not None:
             self._journal.begin(name, message)
         elif message.get("kind") == MUTANT:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from onnx_gate.errors import UserError
 from onnx_gate.report.model import MAX_SHARDS, Shard
-from onnx_gate.text import quote
+from onnx_gate.text import counted, quote
 
 BALANCE = 1.3
 """How much longer than the mean the longest shard of ``auto`` may be."""
@@ -93,17 +93,13 @@ def balance(parts: Sequence[Sequence[str]], weights: Mapping[str, float]) -> flo
 def described(names: Sequence[str], shards: Sequence[str], seconds: Mapping[str, float]) -> str:
     """Return a sentence on the ``shards`` that ``matrix`` gave for ``names`` and ``seconds``."""
     known = {name: seconds[name] for name in names if name in seconds}
-    many = f"{_count(len(names), 'model')} in {_count(len(shards), 'shard')}"
+    many = f"{counted(len(names), 'model')} in {counted(len(shards), 'shard')}"
     if not known:
         return f"{many} of about as many models each: no durations are known"
     parts = [part(names, parse_shard(shard)) for shard in shards]
     new = len(names) - len(known)
     unknown = f", {new} of unknown duration" if new else ""
     return f"{many}{unknown}; the longest takes {balance(parts, known):.2f} times the mean"
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" + "s" * (number != 1)
 
 
 def _balanced(

@@ -5,14 +5,15 @@ from __future__ import annotations
 from onnx_gate.init.entry import inputs
 from onnx_gate.init.facts import Learned, Note
 from onnx_gate.report.model import Report
+from onnx_gate.text import counted
 
 _HEADINGS = {"learned": "learned", "guessed": "guessed", "unknown": "could not know"}
 
 
 def lines(learned: Learned, reference: str, calls: int) -> list[str]:
     """Return what is known of the inputs, and from where."""
-    seen = f", after {calls} recorded {_plural('call', calls)}" if calls else ""
-    begin = f"{learned.name}, by {learned.tries} {_plural('call', learned.tries)} of forward{seen}:"
+    seen = f", after {counted(calls, 'recorded call')}" if calls else ""
+    begin = f"{learned.name}, by {counted(learned.tries, 'call')} of forward{seen}:"
     shown = ["", begin, *(f"  {line}" for line in inputs(learned))]
     notes = [*learned.notes, *_requirements(learned)]
     for kind, heading in _HEADINGS.items():
@@ -42,7 +43,3 @@ def after(report: Report, name: str, manifest: str) -> list[str]:
         f"{name} is in {manifest} and did not pass; what is above is about the model, or about a "
         "guess: correct it there, then onnx-gate run",
     ]
-
-
-def _plural(word: str, count: int) -> str:
-    return word if count == 1 else f"{word}s"

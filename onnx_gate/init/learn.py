@@ -13,6 +13,7 @@ from onnx_gate.errors import UserError
 from onnx_gate.init.facts import Attempt, Bound, Guess, Note
 from onnx_gate.init.request import Request
 from onnx_gate.manifest import DTYPES
+from onnx_gate.text import listed
 
 _NORMAL = 8.0
 
@@ -124,9 +125,7 @@ def _seen(name: str, calls: Sequence[Call]) -> str:
 
 
 def _listed(texts: Iterator[str] | Sequence[str], most: int = 4) -> str:
-    unique = list(dict.fromkeys(texts))
-    more = f" and {len(unique) - most} more" if len(unique) > most else ""
-    return ", ".join(unique[:most]) + more
+    return listed(dict.fromkeys(texts), most)
 
 
 def _others(calls: Sequence[Call]) -> Iterator[Note]:

@@ -16,6 +16,7 @@ from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array, Refusal, ValueInfo
+from onnx_gate.text import listed
 
 _ONNX = ("", "ai.onnx")
 _SHOWN = 5
@@ -136,5 +137,5 @@ def _op_type(name: str, graph: onnx.GraphProto) -> str:
 def _described(op_type: str, nodes: list[onnx.NodeProto]) -> str:
     if not nodes:
         return op_type
-    more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
-    return f"{op_type} (node {nodes[0].name or nodes[0].output[0]!r}{more})"
+    names = (repr(node.name or node.output[0]) for node in nodes)
+    return f"{op_type} (node {listed(names, 1)})"

@@ -9,6 +9,7 @@ from typing import Any
 
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
+from onnx_gate.text import listed
 
 CPU = "CPUExecutionProvider"
 _CUDA = "CUDAExecutionProvider"
@@ -71,12 +72,11 @@ def elsewhere(label: str, provider: str, subgraphs: Iterable[Any]) -> tuple[int,
             others.update(types)
     if not others:
         return own, []
-    listed = [f"{count} {name}" for name, count in others.most_common(_SHOWN)]
-    more = f" and {len(others) - _SHOWN} more operators" if len(others) > _SHOWN else ""
+    elsewhere = (f"{count} {name}" for name, count in others.most_common())
     return own, [
         codes.OG309.finding(
             f"{label}: {others.total()} of {own + others.total()} nodes do not run on {provider}: "
-            f"{', '.join(listed)}{more}",
+            f"{listed(elsewhere, _SHOWN, 'operators')}",
             data={"provider": provider, "elsewhere": dict(others)},
         )
     ]

@@ -13,7 +13,7 @@ from onnx_gate.manifest import ModelSpec, Waiver
 from onnx_gate.report.model import Check, Verdict
 from onnx_gate.report.model.decisions import Decisions
 from onnx_gate.report.story.coverage import COMPARED
-from onnx_gate.text import number
+from onnx_gate.text import listed, number
 from onnx_gate.verify.experience import Experience
 from onnx_gate.verify.inputs.cases import matches
 from onnx_gate.verify.inputs.sizes import Sizes, sizes_label
@@ -280,9 +280,7 @@ def _never_compared_sizes(counting: Sequence[Check]) -> list[str]:
 
 
 def _cases(checks: Sequence[Check]) -> str:
-    ids = list(dict.fromkeys(check.case for check in checks))
-    more = f" and {len(ids) - 1} more" if len(ids) > 1 else ""
-    return f"{ids[0]}{more}"
+    return listed(dict.fromkeys(check.case for check in checks), 1)
 
 
 def waive(

@@ -28,7 +28,7 @@ from onnx_gate.report.model import (
     Sandbox,
     Shard,
 )
-from onnx_gate.text import format_int, quote
+from onnx_gate.text import format_int, listed, quote
 
 _VERSIONS = ("python", "torch", "onnx", "onnxruntime")
 _LEVELS = ("full", "partial", "none", "off")
@@ -450,9 +450,7 @@ def _listed(labels: dict[str, list[str]]) -> str:
 
 
 def _few(values: Iterable[str]) -> str:
-    every = list(values)
-    rest = f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
-    return ", ".join(every[:_SHOWN]) + rest
+    return listed(values, _SHOWN)
 
 
 def _united(values: Iterable[_H]) -> tuple[_H, ...]:

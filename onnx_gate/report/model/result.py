@@ -38,6 +38,11 @@ class Stage(_Frozen):
     seconds: float
     times: int = 1
 
+    @property
+    def station(self) -> str:
+        """The station, where ``name`` is a part of one: ``verify`` of ``verify: inputs``."""
+        return self.name.partition(":")[0]
+
 
 class ExportInfo(_Frozen):
     """What was exported (or read): ``bytes`` includes external data."""

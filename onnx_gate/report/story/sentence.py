@@ -16,7 +16,7 @@ from onnx_gate.report.model.diagnosis import Blame, Diagnosis
 from onnx_gate.report.story import diagnosed, locations, precision, summary
 from onnx_gate.report.story.coverage import coverage, relative
 from onnx_gate.report.story.locations import Location, Place
-from onnx_gate.text import format_int, plain
+from onnx_gate.text import counted, format_int, plain
 
 _NAME = 60
 _LINE = 120
@@ -143,7 +143,7 @@ def _problem(report: Report, path: str) -> Sentence:
     more = len(report.problems) - 1
     what = "The run is not complete" if report.models else "Nothing was verified"
     why = ": ".join(plain(part, _TEXT) for part in (first.path, first.message) if part)
-    action = f"{more} more {'problem' if more == 1 else 'problems'} below." if more else ""
+    action = f"{counted(more, 'more problem')} below." if more else ""
     where = locations.of_problem(first, path)
     file = (first.file or "") if where is None else ""
     return Sentence(None, what, "", why, where, file, action)
@@ -164,8 +164,8 @@ def _passing(report: Report) -> Sentence:
         sentence = Sentence(None, what, action=_sharpness(models))
     if not report.changes:
         return sentence
-    many = "way" if len(report.changes) == 1 else "ways"
-    less = f"but the manifest asks less than its base does, in {len(report.changes)} {many}"
+    ways = counted(len(report.changes), "way")
+    less = f"but the manifest asks less than its base does, in {ways}"
     return Sentence(sentence.subject, f"{sentence.what}, {less}", action=sentence.action)
 
 

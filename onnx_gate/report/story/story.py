@@ -216,7 +216,7 @@ def tell_model(
         source=source,
         entry=entry,
         place=Place(source or entry, about.file),
-        counted=summary.counted(model),
+        counted=summary.counting(model),
         failing=failing,
         worst=worst,
         on=tuple(side_by_side.cell(model, name) for name in runtimes),

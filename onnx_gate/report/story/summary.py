@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from onnx_gate.report.model import Change, Check, Deviation, ModelResult, Problem, Report
-from onnx_gate.text import format_int, group_digits, number, plain
+from onnx_gate.text import counted, format_int, group_digits, number, plain
 
 _FIRST_LINE = 500
 _HEADLINE_NAME = 60
@@ -76,18 +76,18 @@ def _line(model: ModelResult) -> str:
     if model.verdict == "pass":
         near = closest(model.checks)
         share = f", {used_sentence(near)}" if near is not None else ""
-        notes = [
-            *_plural(sum(c.verdict == "waived" for c in model.checks), "waived"),
-            *_plural(sum(f.severity == "warning" for f in model.findings), "warning"),
-        ]
-        line = f"{counted(model)} checks{share}{''.join(f', {n}' for n in notes)}"
+        waived = sum(c.verdict == "waived" for c in model.checks)
+        warnings = sum(f.severity == "warning" for f in model.findings)
+        notes = [f"{waived} waived"] if waived else []
+        notes += [counted(warnings, "warning")] if warnings else []
+        line = f"{counting(model)} checks{share}{''.join(f', {n}' for n in notes)}"
         return line if model.cached else f"{line}, {seconds(model)} s"
     bad = failing(model)
     if not bad:
         errors = [f for f in model.findings if f.severity == "error"]
         return f"{errors[0].code}: {first_line(errors[0].message)}" if errors else model.verdict
     first = bad[0]
-    of = f"{len(bad)} of {counted(model)} checks diverged"
+    of = f"{len(bad)} of {counting(model)} checks diverged"
     case, output, reason = (first_line(part) for part in (first.case, first.output, first.reason))
     return f"{of}; {case}, {output}" + (f": {reason}" if reason else "")
 
@@ -97,7 +97,7 @@ def outcome(model: ModelResult) -> str:
     if model.error is not None:
         return f"{model.error.kind}, {model.error.code}"
     bad = failing(model)
-    return f"{len(bad)} of {counted(model)} checks diverged" if bad else model.verdict
+    return f"{len(bad)} of {counting(model)} checks diverged" if bad else model.verdict
 
 
 def first_line(text: str) -> str:
@@ -123,12 +123,10 @@ def headline(report: Report) -> str:
         parts.append(f"{_share(counts.error, report.models, noun=not parts)} could not be verified")
     if report.problems:
         # Not "3 of 3 models agree": nobody knows whether there should have been more.
-        agree = [
-            f"{word} {'agrees' if counts.passed == 1 else 'agree'}"
-            for word in _plural(counts.passed, "model")
-            if not parts
-        ]
-        parts += [_other(report), *agree]
+        parts.append(_other(report))
+        if counts.passed and len(parts) == 1:
+            agree = "agrees" if counts.passed == 1 else "agree"
+            parts.append(f"{counted(counts.passed, 'model')} {agree}")
     if report.verdict == "pass":
         if counts.diverged or counts.error:
             parts.append("none of them required")
@@ -148,7 +146,7 @@ def tally(report: Report) -> str:
     )
 
 
-def counted(model: ModelResult) -> int:
+def counting(model: ModelResult) -> int:
     """Return the number of checks that count for the verdict."""
     return sum(not check.advice for check in model.checks)
 
@@ -304,12 +302,11 @@ def _name(model: ModelResult) -> str:
 
 def _other(report: Report) -> str:
     count = len(report.problems)
-    many = "s" if count > 1 else ""
     if report.models:
-        return f"{count} problem{many} with the run"
+        return f"{counted(count, 'problem')} with the run"
     if any(problem.line is None for problem in report.problems):
         return "nothing was verified"
-    return f"the manifest has {count} mistake{many}"
+    return f"the manifest has {counted(count, 'mistake')}"
 
 
 def _word(value: object) -> str:
@@ -338,12 +335,6 @@ def used_sentence(check: Check) -> str:
     if share == "equal":
         return "all equal"
     return "within rounding" if share == "rounding" else f"{share} of the tolerance used"
-
-
-def _plural(count: int, word: str) -> list[str]:
-    if not count:
-        return []
-    return [f"{count} {word}" + ("s" if count > 1 and word != "waived" else "")]
 
 
 def _budget(check: Check) -> float:

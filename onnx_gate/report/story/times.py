@@ -85,7 +85,7 @@ def stages_line(stages: Sequence[Stage]) -> str:
     """
     totals: dict[str, float] = {}
     for stage in stages:
-        name = plain(stage.name, _NAME).partition(":")[0]
+        name = plain(stage.station, _NAME)
         totals[name] = totals.get(name, 0.0) + stage.seconds
     shown = [f"{name} {_short(total)}" for name, total in totals.items() if not 0 <= total < 0.005]
     return ", ".join(shown[:_STAGES] + ["…"] * (len(shown) > _STAGES)) + " s" * bool(shown)
