@@ -17,6 +17,7 @@ from onnx_gate.gate.run import result_of
 from onnx_gate.gate.shards import BALANCE, balance, matrix, parse_shard, part, partition, shard_text
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.io import read_report, to_json, to_message
+from onnx_gate.report.join.merge import plan_of
 from onnx_gate.report.model import ModelResult, Report, Shard
 from onnx_gate.workers.pool import Outcome
 from tests.support.gate import gate
@@ -206,7 +207,8 @@ def test_shards_verify_their_parts_and_merge_into_the_whole(folder: Path) -> Non
     assert first.returncode == 0, first.stdout + first.stderr
     report = read_report(folder / "parts/1/report.json")
     assert [(model.name, model.line) for model in report.models] == [("one", 3), ("three", 5)]
-    assert report.shard == Shard(index=1, count=2)
+    plan = plan_of(["one", "two", "three"], 2)
+    assert report.shard == Shard(index=1, count=2, plan=plan)
 
     missing = gate("merge", "parts", "--output", "merged", cwd=folder)
     assert missing.returncode == 1
