@@ -173,6 +173,7 @@ OG414 = Code("OG414", ("note",))
 OG415 = Code("OG415", ("note", "warning", "error"), about_file=True)
 OG416 = Code("OG416", ("warning",))
 OG417 = Code("OG417", ("error",))
+OG418 = Code("OG418", ("warning",))
 
 # Workers.
 OG501 = Code("OG501", kinds=("crashed",))

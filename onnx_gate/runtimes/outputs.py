@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +19,8 @@ from onnx_gate.runtimes.base import first_line
 from onnx_gate.runtimes.binding import Binding
 
 SINGLE = "output"
+# Where a module that stands in for another keeps the ``forward`` that was set on that one.
+_FORWARD = "_forward_of_its_own"
 
 # What a layer of a cache of transformers' may hold, and what it is called in a file.
 _STATES = {
@@ -158,17 +161,19 @@ def flat_outputs(module: torch.nn.Module, binding: Binding | None = None) -> Ite
         yield kept
 
 
-@contextmanager
-def bound_inputs(module: torch.nn.Module, binding: Binding) -> Iterator[None]:
-    """Let ``module`` take its inputs alone, as tensors, by position or by name.
+def bound_inputs(module: torch.nn.Module, binding: Binding) -> torch.nn.Module:
+    """Return the module as one that takes its inputs alone, as tensors, by position or by name.
 
     Where these are put into containers it returns no containers either, which exporters may not
     know. A call that brings anything else has its own arguments, and goes to ``forward`` as it is.
+    It has the module's parameters, submodules and hooks, and the module itself is left alone: of a
+    copy of what is returned, ``forward`` computes with what the copy holds.
     """
-    original = module.forward
+    kind = type(module)
 
-    @functools.wraps(original)
-    def forward(*args: Any, **kwargs: Any) -> Any:
+    @functools.wraps(kind.forward)
+    def forward(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        original = vars(self).get(_FORWARD) or functools.partial(kind.forward, self)
         values = binding.named(args, kwargs)
         tensors = all(isinstance(value, torch.Tensor) for value in values.values())
         if not tensors or set(values) != set(binding.order):
@@ -178,9 +183,20 @@ def bound_inputs(module: torch.nn.Module, binding: Binding) -> Iterator[None]:
         return _flat(value)[1] if binding.nested else value
 
     if binding.nested:
-        forward.__signature__ = binding.signature  # type: ignore[attr-defined]
-    with _replaced_forward(module, forward):
-        yield
+        own = next(iter(inspect.signature(kind.forward).parameters.values()))
+        forward.__signature__ = binding.signature.replace(  # type: ignore[attr-defined]
+            parameters=[own, *binding.signature.parameters.values()]
+        )
+    stand_in: Any = type(
+        kind.__name__, (kind,), {"forward": forward, "__module__": kind.__module__}
+    )
+    stand_in.__qualname__ = kind.__qualname__
+    bound: torch.nn.Module = stand_in.__new__(stand_in)
+    held = dict(vars(module))
+    if "forward" in held:  # a function that was set on the module, and not its class's
+        held[_FORWARD] = held.pop("forward")
+    vars(bound).update(held)
+    return bound
 
 
 def _flat(value: object) -> tuple[list[str], Any]:

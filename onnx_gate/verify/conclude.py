@@ -49,7 +49,7 @@ def conclude(
     ``diverged`` where a check diverged or a finding is an error, ``error`` where something that
     had to be compared was not (the findings of OG402 and OG307 say what), else ``pass``.
     """
-    judged, notes = waive(spec, checks, today)
+    judged, notes = waive(spec, _answered_where_refused(checks), today)
     findings = [
         weighed(each, judged) if each.code == codes.OG116.code else each for each in findings
     ]
@@ -172,13 +172,21 @@ def _untested_suites(spec: ModelSpec, counting: Sequence[Check], tried: Tried) -
 
 
 def _uncompared_outputs(spec: ModelSpec, compared: Sequence[Check]) -> Iterator[Finding]:
-    """Yield the outputs of which no element was ever compared."""
+    """Yield the outputs of which no element was compared in a case that is an ordinary one.
+
+    One in which every input is 1 is none, and neither is the only one of many cases, or the only
+    element of many, that is finite.
+    """
     by_output: dict[str, list[Check]] = {}
     for check in compared:
         if check.output != "*":
             by_output.setdefault(check.output, []).append(check)
     for name, checks in by_output.items():
-        if any(check.compared or check.verdict == "diverged" for check in checks):
+        if any(check.verdict == "diverged" for check in checks):
+            continue
+        ordinary = [c for c in checks if c.edge != "ones" or c.suite in spec.suites]
+        held = [c for c in ordinary if c.compared]
+        if held and (len({c.case for c in ordinary}) == 1 or len({c.case for c in held}) > 1):
             continue
         if any(check.open for check in checks):
             causes = ", ".join(dict.fromkeys(c for check in checks for c in check.causes))
@@ -187,6 +195,9 @@ def _uncompared_outputs(spec: ModelSpec, compared: Sequence[Check]) -> Iterator[
             why = "the input that says where it is judged was 0 everywhere, in every case"
         elif all(check.metrics is not None and not check.metrics.elements for check in checks):
             why = "it was empty in every case"
+        elif any(check.compared for check in checks):
+            few = max(checks, key=lambda c: c.compared)
+            why = f"it was finite in {few.case} alone ({few.compared} elements)"
         else:
             why = "it was NaN or infinite throughout, on both sides, in every case"
         yield codes.OG402.finding(
@@ -202,6 +213,14 @@ def _remarks(spec: ModelSpec, checks: Sequence[Check], tried: Tried) -> Iterator
     for check in counting:
         by_output.setdefault(check.output, []).append(check)
     for name, own in by_output.items():
+        empty = [c for c in own if not c.edge and _nonfinite(c)]
+        if empty:
+            yield codes.OG418.finding(
+                f"{spec.against} itself answers NaN or infinity in {sum(map(_nonfinite, empty))} of "
+                f"{sum(c.metrics.elements for c in empty if c.metrics)} elements of {name}, on inputs "
+                f"that are at no edge ({_cases(empty)}): nothing is compared there",
+                data={"output": name, "nonfinite": sum(map(_nonfinite, empty))},
+            )
         masked = [check for check in own if check.outside and check.verdict == "pass"]
         if masked:
             outside = sum(check.outside for check in masked)
@@ -249,10 +268,19 @@ def _remarks(spec: ModelSpec, checks: Sequence[Check], tried: Tried) -> Iterator
     if refused and len(refused) < len(counting):
         never = _never_compared_sizes(counting)
         at = f"; at {', '.join(never)} nothing was compared" if never else ""
+        first = next((c for c in refused if _at(c, never)), refused[0])
+        at += f". {first.case}: {first.reason}"
         yield codes.OG409.finding(
             f"{len({c.case for c in refused})} of {len(cases)} cases compare nothing, because both "
             f"sides refuse them ({_cases(refused)}){at}",
         )
+
+
+def _nonfinite(check: Check) -> int:
+    """Return in how many elements both sides are NaN, or the same infinity."""
+    if check.metrics is None or check.verdict != "pass" or check.steps is not None:
+        return 0
+    return max(check.metrics.elements - check.compared - check.open, 0)
 
 
 def _other_tokens(spec: ModelSpec, name: str, checks: Sequence[Check]) -> Iterator[Finding]:
@@ -268,6 +296,30 @@ def _other_tokens(spec: ModelSpec, name: str, checks: Sequence[Check]) -> Iterat
             f"both sides were given {spec.against}'s",
             data={"output": name, "same": same, "of": of},
         )
+
+
+def _answered_where_refused(checks: Sequence[Check]) -> tuple[Check, ...]:
+    """Let a file count that answers at a size at which PyTorch refuses every case.
+
+    Elsewhere it need not refuse the inputs that PyTorch does.
+    """
+    at: dict[str, list[Check]] = {}
+    for check in checks:
+        for name, size in check.sizes.items():
+            at.setdefault(f"{name}={size}", []).append(check)
+    refused = [
+        label for label, own in at.items() if all("pytorch" in check.refused for check in own)
+    ]
+    return tuple(
+        check.model_copy(update={"advice": False})
+        if check.refused == ("pytorch",) and check.verdict == "diverged" and _at(check, refused)
+        else check
+        for check in checks
+    )
+
+
+def _at(check: Check, sizes: Sequence[str]) -> bool:
+    return any(f"{name}={size}" in sizes for name, size in check.sizes.items())
 
 
 def _never_compared_sizes(counting: Sequence[Check]) -> list[str]:
@@ -316,11 +368,19 @@ def _forgives(waiver: Waiver, check: Check) -> bool:
 
 
 def waived_error(check: Check) -> float:
-    """Return the error that a waiver's ceiling is held against; infinite where there is none."""
-    if check.deviation is None or check.metrics is None or check.metrics.nonfinite:
+    """Return the error that a waiver's ceiling is held against; infinite where there is none.
+
+    That of the elements, whatever share of them, or part of all, has decided; of agreements and
+    decibels what they are short of.
+    """
+    deviation, metrics = check.deviation, check.metrics
+    if deviation is None or metrics is None or metrics.nonfinite:
         return math.inf
     steps = check.steps.errors if check.steps is not None else ()
-    return max((check.deviation.error, *steps))
+    own = deviation.error
+    if deviation.unit == "error" and metrics.scaled is not None:
+        own = metrics.scaled
+    return max((own, *steps))
 
 
 def waiver_of(spec: ModelSpec, check: Check, today: datetime.date) -> int | None:

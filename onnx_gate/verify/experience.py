@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.judge.judgement import Judgement, Rules, is_floating
-from onnx_gate.verify.judge.selftest import accepts
+from onnx_gate.verify.judge.selftest import accepts, least_protected
 
 # Answers of earlier cases are kept to try the judge with, up to this many bytes an output.
 KEPT_BYTES = 64 * 2**20
@@ -21,12 +21,14 @@ class Experience:
 
     ``low`` and ``high`` are the smallest and largest finite value. ``accepted`` is the id of a case
     whose judge took another case's answer for the right one, ``refused`` whether some judge did not.
+    ``sharpened``: it is known how small an error would have been refused.
     """
 
     low: float = math.inf
     high: float = -math.inf
     accepted: str = ""
     refused: bool = False
+    sharpened: bool = False
     _earlier: dict[tuple[int, ...], Array] = field(default_factory=dict)
 
     def learn(self, expected: Array) -> None:
@@ -42,6 +44,19 @@ class Experience:
     def is_constant(self) -> bool:
         """Whether every finite value was the same in every case."""
         return self.low == self.high
+
+    def sharpen(self, judged: Judgement) -> Judgement:
+        """Return a judgement with its resolution, once where that takes runs of their own.
+
+        Within the floor none were made, and who is beyond it is granted more than the floor.
+        """
+        if judged.resolution is None and judged.noise is not None and not self.sharpened:
+            self.sharpened = True
+            judged.noise.more()
+            if judged.noise.runs:
+                judged = replace(judged, resolution=least_protected(judged.noise))
+        self.sharpened |= judged.resolution is not None
+        return judged
 
     def try_judge(self, case: str, expected: Array, rules: Rules, judgement: Judgement) -> None:
         """Give the judge of a passing check the answer of an earlier case, which it has to refuse."""

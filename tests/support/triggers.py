@@ -81,6 +81,7 @@ TRIGGERS: dict[str, tuple[tuple[str, str], ...]] = {
     "OG415": (("hints", "quantising"),),
     "OG416": (("findings", "edgeless"),),
     "OG417": (("findings", "stale_row"),),
+    "OG418": (("findings", "logarithm"),),
     "OG501": (("hostile", "exits"), ("hostile", "segfaults")),
     "OG502": (("hostile", "loops"),),
     "OG503": (("hostile", "allocates"),),

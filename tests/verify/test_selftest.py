@@ -69,7 +69,7 @@ def test_what_is_as_far_off_as_the_resolution_says_is_refused(seed: int, atol: f
     """For ``auto`` and ``atol``: an error of the varying part beyond the resolution diverges."""
     expected = floats(seed, 5, 8)
     for tolerance in (Tolerance(auto=10.0), Tolerance(atol=atol)):
-        judged = passed(expected, tolerance)
+        judged = Experience().sharpen(passed(expected, tolerance))
         finest = judged.resolution
         assert finest is not None
         if math.isinf(finest):

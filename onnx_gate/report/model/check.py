@@ -27,10 +27,11 @@ class Metrics(_Frozen):
     """How far the candidate is from PyTorch on one output.
 
     ``max_abs``, ``max_rel`` and ``rms`` are over the pairs in which both sides are finite;
-    ``max_rel`` leaves out the elements where PyTorch's value is zero. ``scaled`` is E(candidate)
-    and ``scaled_torch`` is E(PyTorch), the largest error relative to ``|r| + rms(r)`` against the
-    float64 reference; both are null where the reference was not needed. ``criteria`` holds the
-    value of each criterion that the tolerance names.
+    ``max_rel`` leaves out the elements where PyTorch's value is zero. ``scaled`` is the largest
+    difference of an element over its own size and what is usual in its channel or row, null where
+    the check holds. ``scaled_torch`` is by how much rounding moves the element that decided, in the
+    unit of the deviation, null where that was not asked. ``criteria`` holds the value of each
+    criterion that the tolerance names.
     """
 
     elements: int
@@ -53,10 +54,10 @@ Limit = Literal["auto", "atol", "mismatch", "cosine", "snr_db", "top1", "topk", 
 class Deviation(_Frozen):
     """The criterion that decided a check: what was measured, and the limit in the same unit.
 
-    ``error`` is |ONNX - PyTorch| of the worst element over (|PyTorch| + the output's scale), be
-    PyTorch's value float64's or its own; ``mean error`` is the root mean square of it.
-    ``constant factor`` and ``constant shift`` are the part of ONNX - PyTorch that is proportional
-    to the output, and the part that is the same everywhere, in units of the scale. ``unit`` says
+    ``error`` is |ONNX - PyTorch| of the element that has used most of its limit, over the larger of
+    the two; of ``atol`` and ``rtol`` over |PyTorch| and the output's scale. ``constant factor`` is the
+    part of ONNX - PyTorch that is proportional to the output, ``one sign`` its mean in units of what
+    rounding does to each element. ``unit`` says
     how ``value`` reads: the larger the worse (``error``), a share that is 1 where both sides are
     equal (``agreement``), or decibels of signal to noise (``dB``). ``criterion`` is the key of the
     tolerance that set the limit, ``atol`` for that and ``rtol``; empty where equality is asked for.

@@ -228,11 +228,11 @@ def traceable(eager: Eager) -> AbstractContextManager[list[str] | None]:
     return flat_outputs(eager.module, eager.binding)
 
 
-def callable_with_tensors(eager: Eager) -> AbstractContextManager[object]:
-    """Let the module be called with the example alone, where more than that makes up a call of it."""
+def callable_with_tensors(eager: Eager) -> torch.nn.Module:
+    """Return what can be called with the example alone, where more makes up a call of the module."""
     binding = eager.binding
     if binding.is_direct or isinstance(eager.module, torch.jit.ScriptModule):
-        return nullcontext()
+        return eager.module
     return bound_inputs(eager.module, binding)
 
 
@@ -243,8 +243,7 @@ def _custom(
     function = load_function(spec.export.exporter, workspace, where)
     ordered = {name: tensors[name] for name in eager.binding.order}
     try:
-        with callable_with_tensors(eager):
-            function(eager.module, ordered, path)
+        function(callable_with_tensors(eager), ordered, path)
     except Exception as error:
         raise export_error(error, spec) from error
     if not path.exists():

@@ -19,7 +19,7 @@ from onnx_gate.runtimes.base import Array
 from onnx_gate.text import number
 from onnx_gate.verify.judge.auto import AutoResult
 from onnx_gate.verify.judge.criteria import Criterion, Metric
-from onnx_gate.verify.judge.noise import Noise
+from onnx_gate.verify.judge.noise import Noise, distance
 from onnx_gate.verify.judge.systematic import Lean
 
 
@@ -102,7 +102,9 @@ def by_criteria(
         holds,
         decisive.budget,
         reason,
-        metrics_of(comparison, automatic, criteria),
+        metrics_of(
+            comparison, automatic, criteria, None if holds else element_error(candidate, expected)
+        ),
         worst_of(candidate, expected, index),
         decisive.deviation,
         described,
@@ -121,6 +123,7 @@ def metrics_of(
     comparison: Comparison,
     automatic: AutoResult | None = None,
     criteria: Sequence[Criterion] = (),
+    scaled: float | None = None,
 ) -> Metrics:
     """Return the metrics of a comparison, as the report has them."""
     error = next((c for c in criteria if c.name == "error"), None)
@@ -133,7 +136,7 @@ def metrics_of(
         snr_db=comparison.snr_db,
         exceeding=comparison.exceeding,
         nonfinite=comparison.nonfinite,
-        scaled=error.value if error is not None and automatic is not None else None,
+        scaled=scaled,
         scaled_torch=None
         if error is None or automatic is None or automatic.basis == "floor"
         else error.allowed / automatic.allowed * automatic.moved,
@@ -179,3 +182,25 @@ def value_at(array: Array, index: int) -> float:
 def shown(value: float) -> str:
     """Return a value with six digits."""
     return "NaN" if math.isnan(value) else f"{value:.6g}"
+
+
+# So many numbers have a root mean square that says what is usual among them.
+_USUAL = 8
+
+
+def element_error(candidate: Array, expected: Array) -> float:
+    """Return the largest difference of an element, on the scale of itself and of its own kind.
+
+    Its kind is what is smaller, the root mean square of its channel (the last axis) or of its row,
+    where they have as many elements as tell one, else of all.
+    """
+    e = expected.reshape(-1, expected.shape[-1] if expected.ndim else 1).astype(np.float64)
+    off = distance(candidate.reshape(e.shape), e)
+    e[~np.isfinite(e)] = 0.0
+    kind = np.full(e.shape, np.sqrt(np.mean(np.square(e))) if e.size else 0.0)
+    for axis in (0, 1):
+        if e.shape[axis] >= _USUAL:
+            np.minimum(kind, np.sqrt(np.mean(np.square(e), axis=axis, keepdims=True)), out=kind)
+    size = np.abs(e) + kind
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return float(np.max(np.where(off > 0, off / size, 0.0), initial=0.0))

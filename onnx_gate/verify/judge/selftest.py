@@ -21,7 +21,7 @@ from onnx_gate.numerics.compare import compare
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.judge.auto import AutoResult
 from onnx_gate.verify.judge.criteria import Metric, fixed_criteria
-from onnx_gate.verify.judge.noise import VISIBLE, Noise
+from onnx_gate.verify.judge.noise import VISIBLE, Mask, Noise
 
 # Elements that the spread of an output is taken from; fewer make the resolution no finer.
 _LOOKED_AT = 1 << 22
@@ -40,30 +40,32 @@ def resolution_of(
     In the least protected channel, row or element. Infinite where none of up to 100 % would be;
     ``None`` where the output does not vary, so that there is nothing for it to be wrong about.
     """
-    finest = None if automatic is None else _least_protected(automatic)
+    finest = None
+    if automatic is not None and automatic.noise.runs:
+        finest = least_protected(automatic.noise, automatic.open)
     if _is_fixed(tolerance, metric):
         wrong = _wrong(expected)
-        if wrong is not None:
-            tried = _tried(expected, wrong, tolerance, metric)
+        if wrong:
+            tried = max(_tried(expected, each, tolerance, metric) for each in wrong)
             finest = tried if finest is None else min(finest, tried)
     return finest
 
 
-def _least_protected(automatic: AutoResult) -> float | None:
+def least_protected(noise: Noise, opened: Mask | None = None) -> float | None:
     """Return the largest limit of an element on the scale of its channel, or of a whole row.
 
-    An error of a row or channel is refused where one of its elements is. What rounding decides, and
-    channels that are zero throughout, are left out.
+    Of a noise of which there are runs: who is beyond the floor is granted more. An error of a row or
+    channel is refused where one of its elements is. What rounding decides (``opened``), and channels
+    that are zero throughout, are left out.
     """
-    noise = automatic.noise
     expected = noise.expected
     rows = max(1, _LOOKED_AT // max(expected.shape[-1] if expected.ndim else 1, 1))
     wide = expected.reshape(-1, expected.shape[-1] if expected.ndim > 1 else 1)[:rows]
     sizes, limits = np.abs(wide.astype(np.float64)), noise.limits(slice(0, wide.size))
     limits = limits.reshape(wide.shape)
     good = np.isfinite(sizes)
-    if automatic.open is not None:
-        good &= ~automatic.open.reshape(-1)[: wide.size].reshape(wide.shape)
+    if opened is not None:
+        good &= ~opened.reshape(-1)[: wide.size].reshape(wide.shape)
     values = wide[good]
     if not values.size or (values == values[0]).all():
         return None
@@ -108,13 +110,25 @@ def _is_fixed(tolerance: Tolerance, metric: Metric | None) -> bool:
     return metric is not None or any(getattr(tolerance, name) is not None for name in named)
 
 
-def _wrong(expected: Array) -> Array | None:
-    """Return the varying part of an output, ``None`` where nothing varies."""
+def _wrong(expected: Array) -> list[Array]:
+    """Return what varies of an output: all of it, and of its least channel and row alone."""
     wide = expected.astype(np.float64)
     finite = np.isfinite(wide)
     mean = wide[finite].mean() if np.count_nonzero(finite) > 1 else 0.0
     varying = np.where(finite, wide - mean, 0.0)
-    return varying if np.any(varying) else None
+    if not np.any(varying):
+        return []
+    made = [varying]
+    if expected.ndim > 1 and expected.size <= _LOOKED_AT:
+        table = varying.reshape(-1, expected.shape[-1])
+        for axis in (0, 1):
+            energy = np.square(table).sum(axis=1 - axis)
+            least = int(np.argmin(np.where(energy > 0, energy, np.inf)))
+            alone = np.zeros_like(table)
+            part: tuple[int | slice, ...] = (least,) if axis == 0 else (slice(None), least)
+            alone[part] = table[part]
+            made.append(alone.reshape(expected.shape))
+    return made
 
 
 def _tried(expected: Array, varying: Array, tolerance: Tolerance, metric: Metric | None) -> float:

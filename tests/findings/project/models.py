@@ -85,6 +85,13 @@ class Unseen(nn.Module):
         return F.scaled_dot_product_attention(heads, heads, heads, attn_mask=mask)
 
 
+class Logarithm(nn.Module):
+    """NaN wherever its input is negative."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.log(x)
+
+
 class Threshold(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return (x > 100).to(x.dtype)
