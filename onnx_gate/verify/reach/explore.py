@@ -231,11 +231,13 @@ class Explorer:
         squared: bool = False,
     ) -> bool:
         """Return whether the module answers with finite numbers; what it decides is remembered."""
-        purse.pay(purse.cost.case(_ratio(base, sizes, self.spec.inputs, squared)))
+        ratio = _ratio(base, sizes, self.spec.inputs, squared)
         try:
             outputs = self.watcher.run(arrays)
         except Refusal:
+            purse.pay(purse.cost.forward())  # it says so early
             return False
+        purse.pay(purse.cost.case(ratio))
         return all(
             bool(np.isfinite(array.astype(np.float64)).all())
             for array in outputs.arrays

@@ -43,7 +43,7 @@ def further_sizes(
     ordered = sorted(set(numbers))
     for dim in long:
         few = {d: least[d] for d in free if d != dim and kinds.get(d) == "batch"}
-        rows += [few | {dim: n + more} for n in reversed(ordered) for more in (2, 0, 1, -1)]
+        rows += [few | {dim: n + more} for more in (2, 0, 1, -1) for n in reversed(ordered)]
     for position in range(len(DIVISORS)):
         turned = itertools.islice(itertools.cycle(DIVISORS), position, position + len(free))
         rows.append({dim: _multiple(d, least[dim]) for dim, d in zip(free, turned, strict=True)})
