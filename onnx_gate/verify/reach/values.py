@@ -126,6 +126,9 @@ def _floats(
     alike = np.repeat(
         draw(domain.spec, (rows, 1), shared).astype(np.float64), max(width, 1), axis=1
     )[:, :width]
+    if high - low >= 1:
+        # Few significant bits, so that sums of equal numbers are exact, as in the edges' ties.
+        alike = np.rint(8 * alike) / 8
     exponents = -6.0 + 6.5 * shared.uniform(rows)[:, None]
     unlike = -6.0 + 6.5 * source.uniform(count).reshape(rows, width)
     made = (
