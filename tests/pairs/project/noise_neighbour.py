@@ -48,7 +48,7 @@ class Contrast(Net):
     def forward(self, x: Tensor) -> Tensor:
         a = self.read(x)
         b = a + 1e-5 * torch.sin(a * 7)
-        return torch.cat([torch.log((a - b).abs() + 1e-9), torch.tanh(a) * self.factor], -1)
+        return torch.cat([torch.log((a - b).abs() + 1e-7), torch.tanh(a) * self.factor], -1)
 
 
 class Phases(Net):

@@ -19,7 +19,18 @@ class Whitened(Net):
 
     def forward(self, x: Tensor) -> Tensor:
         y = x - x.mean(-1, keepdim=True)
-        return self.fc(y * torch.rsqrt(y.square().mean(-1, keepdim=True) + self.eps))
+        return self.fc(y * torch.rsqrt(y.square().mean(-1, keepdim=True).clamp_min(self.eps)))
+
+
+class Surprise(Net):
+    """A logarithm with an eps of 1e-9, which onnxscript's optimiser takes for zero."""
+
+    def __init__(self, wrong: bool = False) -> None:
+        super().__init__(wrong)
+        self.fc = nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.log(torch.relu(self.fc(x)) + 1e-9)
 
 
 class Cosine(Net):
@@ -93,6 +104,14 @@ PAIRS = [
         Whitened,
         {"x": ranged("float32", ["batch", 8], -1, 1)},
         witness=lambda rng: {"x": (rng.standard_normal((3, 8)) * 5e-5).astype(np.float32)},
+    ),
+    Pair(
+        "eps-that-the-exporter-drops",
+        "log(x + 1e-9) is exported as log(x): -inf for -20.7",
+        Surprise,
+        {"x": "float32[batch, 6]"},
+        gate_exports_fault=True,
+        twin_entry={"export": {"optimize": False}},
     ),
     Pair(
         "eps-of-short-vectors",
