@@ -86,6 +86,16 @@ def changed(path: Path, change: Callable[[str, np.ndarray], np.ndarray | None]) 
     raise AssertionError("no weight to change")
 
 
+def copied(*names: str) -> Callable[[str, np.ndarray], np.ndarray | None]:
+    def change(name: str, array: np.ndarray) -> np.ndarray | None:
+        if name not in names:
+            return None
+        array[31] = array[32]
+        return array
+
+    return change
+
+
 def off(*names: str, at: int | None = None) -> Callable[[str, np.ndarray], np.ndarray | None]:
     def change(name: str, array: np.ndarray) -> np.ndarray | None:
         if name not in names:
@@ -100,6 +110,7 @@ def off(*names: str, at: int | None = None) -> Callable[[str, np.ndarray], np.nd
     ("change", "said"),
     [
         (off("table.weight", "head.weight", at=49), "row 49 of 50 by up to 0.25"),
+        (copied("table.weight", "head.weight"), "row 31 of 50"),
         (off("one.bias"), "one.bias: all of it by up to 0.25"),
         (off("attention.in_proj_bias", at=7), "attention.in_proj_bias: row 7 of 36"),
     ],

@@ -89,6 +89,8 @@ class KnownWeights:
         turned = self._transposed(array)
         if turned is not None:
             return "rearranged", turned
+        if own is not None and 2 * self._equal(array, own) >= array.size:
+            return None, None  # nobody reorders so little: a row stands where another belongs
         if array.ndim > 1:
             found = self._by_rows(array)
             if found is not None:
@@ -108,8 +110,7 @@ class KnownWeights:
         expected = self._of(own)
         if expected is None or expected.shape != array.shape:
             return False
-        equal = np.count_nonzero(_bits(_cast(expected, array.dtype)) == _bits(array))
-        if 2 * equal >= array.size or not self.norms(array):
+        if 2 * self._equal(array, own) >= array.size or not self.norms(array):
             return True
         return any(2 * np.count_nonzero(each) > each.size for each in self._folds(array, own))
 
@@ -176,6 +177,13 @@ class KnownWeights:
         if a is None or b is None or a.shape != b.shape:
             return 0.0
         return float(np.abs(a.astype(np.float64) - b.astype(np.float64)).max())
+
+    def _equal(self, array: Array, own: str) -> int:
+        """Return how many numbers of a weight are those of the tensor that it is called after."""
+        expected = self._of(own)
+        if expected is None or expected.shape != array.shape:
+            return 0
+        return int(np.count_nonzero(_bits(_cast(expected, array.dtype)) == _bits(array)))
 
     def _same(self, array: Array, own: str) -> bool:
         expected = self._of(own)
