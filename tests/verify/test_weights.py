@@ -160,6 +160,22 @@ def test_a_wrong_row_of_integers_is_named(module: nn.Module, tmp_path: Path) -> 
     assert "codes: row 19 of 20 by up to 1" in finding.message
 
 
+@pytest.mark.parametrize("bits", [4, 8])
+def test_weights_in_fewer_bits_are_left_to_the_tolerance(
+    bits: int, exported: Path, module: nn.Module
+) -> None:
+    proto = onnx.load(exported)
+    for tensor in proto.graph.initializer:
+        array = numpy_helper.to_array(tensor)
+        if array.dtype == np.float32 and array.size > 1:
+            step = np.abs(array).max(axis=-1, keepdims=True) / (2 ** (bits - 1) - 1) + 1e-30
+            rounded = (np.rint(array / step) * step).astype(np.float32)
+            tensor.CopyFrom(numpy_helper.from_array(rounded, tensor.name))
+    weights, findings = account(proto, exported.parent, module)
+    assert findings == []
+    assert weights.unknown
+
+
 def test_half_precision_is_a_cast_of_the_modules(exported: Path, module: nn.Module) -> None:
     proto = onnx.load(exported)
     for tensor in proto.graph.initializer:

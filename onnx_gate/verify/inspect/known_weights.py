@@ -23,6 +23,8 @@ Mask = NDArray[np.bool_]
 # Folding is w * (g / sqrt(v + e)), and for a bias a sum of three terms: four roundings, each of them
 # in another order on the other side.
 _FOLDED = 8
+# Half a step of four bits with a sign, of the largest number of a row.
+_FOUR_BITS = 1 / 14
 # What a wrong weight is called by at most this many of its rows.
 _SHOWN = 3
 # What is hashed at once, and how many rows are tried before all are.
@@ -105,12 +107,17 @@ class KnownWeights:
         """Return whether a weight of a parameter's name that differs from it is certainly wrong.
 
         It is where most of it is the parameter's, as it is or with a norm folded into it, and where
-        there is no norm that could be folded into it in a way that is not known here.
+        it is not rounded to fewer bits, and there is no norm that could be folded into it in a way
+        that is not known here.
         """
         expected = self._of(own)
         if expected is None or expected.shape != array.shape:
             return False
-        if 2 * self._equal(array, own) >= array.size or not self.norms(array):
+        if 2 * self._equal(array, own) >= array.size:
+            return True
+        if _is_rounded(array, expected):
+            return False  # to fewer bits, which is what a tolerance is there to judge
+        if not self.norms(array):
             return True
         return any(2 * np.count_nonzero(each) > each.size for each in self._folds(array, own))
 
@@ -352,6 +359,13 @@ def _folded(array: Array, expected: Array | None, norm: _Norm) -> Mask | None:
         else:
             return np.asarray(fits)
     return None
+
+
+def _is_rounded(array: Array, expected: Array) -> bool:
+    """Return whether a weight may be ``expected`` in fewer bits: no row is further off than in four."""
+    a, b = (x.astype(np.float64).reshape(len(x), -1) for x in (array, expected))
+    largest = np.abs(b).max(axis=1, initial=0.0) if array.ndim > 1 else np.abs(b).max(initial=0.0)
+    return bool((np.abs(a - b).max(axis=1) <= _FOUR_BITS * largest).all())
 
 
 def _bits(array: Array) -> NDArray[np.unsignedinteger]:
