@@ -28,4 +28,4 @@ class ParityError(AssertionError):
 
     def __init__(self, report: Report) -> None:
         super().__init__(f"\n{terminal.render(report)}")
-        self.report = report
+        self.report = ParityReport.model_construct(**dict(report))

@@ -40,12 +40,12 @@ def simulate(needs: Sequence[int], jobs: int, total: int) -> list[tuple[list[int
     seen = []
     while queue or running:
         while len(running) < jobs:
-            running = [
+            held = [
                 RunningMemory(needs[each], needs[each], place) for place, each in enumerate(running)
             ]
             room = total - sum(needs[each] for each in running)
             waiting = [QueuedTask(needs[each], passed[each]) for each in queue]
-            place = next_to_start(waiting, running, room)
+            place = next_to_start(waiting, held, room)
             if place is None:
                 break
             for each in queue[:place]:

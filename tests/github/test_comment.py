@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from onnx_gate.github.api_errors import GitHubError
@@ -65,8 +67,10 @@ def test_ours_is_found_on_the_last_page(github: GitHub) -> None:
 
 @pytest.mark.parametrize("field", ["workflow", "manifest"])
 def test_the_comment_of_another_gate_is_left_alone(github: GitHub, field: str) -> None:
-    stand(github, 10**9, **{field: "b.yml"})
-    assert sync(github, head=header(**{field: "a.yml"})).action == "created"
+    theirs: dict[str, Any] = {field: "b.yml"}
+    ours: dict[str, Any] = {field: "a.yml"}
+    stand(github, 10**9, **theirs)
+    assert sync(github, head=header(**ours)).action == "created"
     assert sorted(bodies(github)) == ["new", "old"]
 
 

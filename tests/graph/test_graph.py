@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -22,7 +23,7 @@ from onnx_gate.graph.walk import all_nodes, constants, flattened, opset_of
 from onnx_gate.runtimes.base import Refusal
 from onnx_gate.runtimes.file_module import PLAIN
 
-ARRAYS = {
+ARRAYS: dict[str, Any] = {
     "odd": np.arange(5, dtype=np.int8),
     "single": np.linspace(-1, 1, 7, dtype=np.float32),
     "brain": np.linspace(-1, 1, 6).astype(ml_dtypes.bfloat16).reshape(2, 3),

@@ -28,6 +28,7 @@ from onnx_gate.manifest import (
     TopK,
     Waiver,
     WeightsSpec,
+    lookup,
     resolve,
 )
 from tools import manifest_page
@@ -314,7 +315,7 @@ def test_installed_packages_are_found_by_their_entry_points(
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: fuzzer\nVersion: 1\n")
     (package / "entry_points.txt").write_text("[onnx_gate.suites]\nfuzz = fuzzer:Cases\n")
     monkeypatch.syspath_prepend(str(workspace))
-    assert "fuzz" in resolve.registered("onnx_gate.suites")
+    assert "fuzz" in lookup.registered("onnx_gate.suites")
 
 
 def test_nothing_is_looked_up_for_what_is_built_in(

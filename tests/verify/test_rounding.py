@@ -242,12 +242,13 @@ def test_what_cannot_be_watched_has_its_last_bits_moved() -> None:
     torch.manual_seed(0)
     eager = Eager(Elsewhere().eval(), ("x",))
     inputs = {"x": np.random.default_rng(0).normal(size=(3, 4)).astype("f4")}
-    own, kept = eager.run(inputs).arrays[0], eager.module.weight.clone()
+    weight = eager.module.get_parameter("weight")
+    own, kept = eager.run(inputs).arrays[0], weight.clone()
     run = moved(eager, inputs, 0)
     assert run is not None
     assert not run.watched
     assert 0 < np.abs(run.arrays[0] - own).max() < 1e-5
-    assert torch.equal(eager.module.weight, kept)
+    assert torch.equal(weight, kept)
 
 
 def test_scripts_are_watched() -> None:

@@ -22,6 +22,7 @@ class Decider(nn.Module):
         self.act = nn.Hardswish()
         self.table = nn.Embedding(6, 4)
         self.encoder = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+        self.bounds: torch.Tensor
         self.register_buffer("bounds", torch.tensor([0.0, 0.25, 1.0]))
 
     def forward(self, x: torch.Tensor, ids: torch.Tensor) -> Any:
