@@ -270,7 +270,7 @@ PAIRS = [
         reference=True,
     ),
     Pair(
-        "survival",
+        "chances-to-survive",
         "a running product, late hazards 5 % too low",
         Survival,
         {"person": "float32[batch, 6]"},
