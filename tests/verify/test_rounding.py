@@ -203,6 +203,36 @@ def test_recurrent_layers_are_moved_at_every_step(kind: type[nn.Module]) -> None
     assert most[:, -1, :8].mean() > most[:, 0, :8].mean()
 
 
+# The order of the gates in a node of ONNX.
+GATES = {nn.LSTM: (0, 3, 1, 2), nn.GRU: (1, 0, 2), nn.RNN: (0,)}
+
+
+@pytest.mark.parametrize("kind", GATES)
+def test_closed_gates_are_moved_by_what_approximations_lose(kind: type[nn.RNNBase]) -> None:
+    torch.manual_seed(0)
+    layer = kind(12, 20, batch_first=True).eval()
+    # Whole numbers, far out: what a gate lets through is next to nothing, and good to a unit of 1.
+    x = 32.0 * torch.randn(100, 7, 12).sign()
+
+    def weight(*names: str) -> Tensor:
+        parts = [getattr(layer, f"{name}_l0").detach().chunk(len(GATES[kind])) for name in names]
+        return torch.cat([part[n] for part in parts for n in GATES[kind]])[None]
+
+    attributes = {"linear_before_reset": 1} if kind is nn.GRU else {}
+    weights = weight("weight_ih"), weight("weight_hh"), weight("bias_ih", "bias_hh")
+    in_onnx = node(
+        kind.__name__, x.transpose(0, 1).contiguous(), *weights, hidden_size=20, **attributes
+    )
+    with torch.no_grad():
+        most = moves(lambda x: layer(x)[0], x)
+        own = layer(x)[0]
+        exact = layer.double()(x.double())[0]
+    # An open gate is 1, and moved by less than a unit of it.
+    allowed = BELOW * (most + torch.finfo(own.dtype).eps * exact.abs())
+    for answer in (own, in_onnx[:, 0].transpose(0, 1)):
+        assert ((answer.double() - own).abs() <= allowed + 1e-37).all()
+
+
 def test_an_element_lends_another_nothing() -> None:
     """Columns of any size are each moved by their own: a factor of 2 ** k is exact."""
     torch.manual_seed(0)

@@ -50,7 +50,8 @@ class MovedRounding(OperatorMode):
     are positions and sizes, which are the same everywhere. The inputs are exact, too.
 
     By how much is said by the operator's ``Model``; one that has none is rounded once. Recurrent
-    layers that are one kernel are run step by step, custom operators by their Python.
+    layers that are one kernel are run step by step, custom operators by their Python, and what is
+    made of other operators as these.
     """
 
     def __init__(self, seed: int) -> None:
@@ -68,6 +69,12 @@ class MovedRounding(OperatorMode):
         if custom is not None:
             with self:
                 return custom._init_fn(*args, **kwargs)
+        if base not in MODELS and base not in EXACT_ATEN:
+            # Below autograd, and in its inference mode, what is made of other operators comes whole.
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
         returns = func._schema.returns
         if any(r.alias_info is not None and not r.alias_info.is_write for r in returns):
             return func(*args, **kwargs)
