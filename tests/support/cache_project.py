@@ -166,6 +166,8 @@ def write_project(folder: Path) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+    # A repository, though an empty one: without any, CI could not tell what a commit brought.
+    (folder / ".git").mkdir()
     (folder / "outside.txt").write_text(str(outside(folder)))
     subprocess.run([sys.executable, "make.py"], cwd=folder, check=True, timeout=300)
     (folder / "make.py").unlink()

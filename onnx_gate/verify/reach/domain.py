@@ -49,12 +49,16 @@ def domains(
     """Return the domain of each input whose values may be changed.
 
     A declared range is one. Of a floating-point input without one it is four times the largest
-    magnitude that was drawn; where all of its values came from files or generators, nothing beyond
-    what these hold. Masks are drawn in ways of their own.
+    magnitude that was drawn, or that alone where a tolerance is no multiple of rounding; where all
+    of its values came from files or generators, nothing beyond what these hold. Masks are drawn in
+    ways of their own.
     """
     draws = not spec.suites or any(
         isinstance(suite, RandomSuite | EdgesSuite) for suite in spec.suites.values()
     )
+    # A limit in the output's own unit was chosen for the values that its owner has in mind.
+    judged = (spec.tolerance, *filter(None, (spec.outputs or {}).values()))
+    beyond = BEYOND if all(each.auto is not None for each in judged) else 1.0
     numbers = sorted(set(constants), key=lambda value: (abs(value), value))
     known: dict[str, Domain] = {}
     for name, each in spec.inputs.items():
@@ -66,7 +70,7 @@ def domains(
         elif each.dtype in FLOATS and name in hulls and all(map(math.isfinite, hulls[name])):
             low, high = hulls[name]
             if draws:
-                high = BEYOND * max(abs(low), abs(high))
+                high = beyond * max(abs(low), abs(high))
                 low = -high
         else:
             continue
