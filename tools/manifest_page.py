@@ -235,6 +235,7 @@ _ORDER = (
     "TopK",
     "RuntimeSpec",
     "WeightsSpec",
+    "CoverageSpec",
     "ExportSpec",
     "ExportOptions",
     "StepsSpec",
