@@ -106,7 +106,7 @@ def test_functions_stand_where_a_manifest_names_one(tmp_path: Path) -> None:
         suites=[few],
         tolerance={"metric": farthest, "max": 1e-6},
     )
-    assert {check.suite for check in report.models[0].checks} == {"given", "few-1"}
+    assert {check.suite for check in report.models[0].checks} == {"given", "few-1", "reached"}
     exported(module, ids, path)
     with torch.no_grad():
         module.weight += 0.1

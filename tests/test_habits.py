@@ -133,7 +133,9 @@ def test_list_needs_no_torch_and_names_what_a_run_tried(
         listed.setdefault(name, set()).add(case)
     same = 0
     for model in verify_manifest("good.yml").report.models:
-        tried = {check.case for check in model.checks if not check.advice}
+        counted = [check for check in model.checks if not check.advice]
+        # What reaches a decision is found by running the module, which a list does without.
+        tried = {check.case for check in counted if check.suite != "reached"}
         same += tried == {c for c in listed.get(model.name, ()) if not c.startswith("advice/")}
     # A generator's cases are not known, and a model may refuse the sizes that are tried first.
     assert same >= 0.8 * len(listed)
