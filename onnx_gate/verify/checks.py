@@ -176,7 +176,11 @@ class Checker:
 
     def recheck(self, case: Case, asked: Asked, sessions: Sessions) -> tuple[Check, ...]:
         """Judge what sessions of another file say of a case, by what PyTorch has said of it."""
-        return tuple(self._case(replace(case, expected={}), asked, sessions))
+        self._rules.resolves = False
+        try:
+            return tuple(self._case(replace(case, expected={}), asked, sessions))
+        finally:
+            self._rules.resolves = True
 
     def again(self, check: Check) -> tuple[Case, int, RuntimeSpec] | None:
         """Return the case, the output's index and the runtime of a check that this made.
@@ -368,7 +372,7 @@ class Checker:
                     outside, expected = selected.outside(expected), selected.of(expected)
                 if judged.holds and not case.advice and not judged.open:
                     self.experience[name].try_judge(case.id, expected, rules, judged)
-                    if not case.edge:
+                    if rules.resolves and not case.edge:
                         judged = self.experience[name].sharpen(judged)
         except (ValueError, TypeError) as error:
             raise codes.OG405.error(

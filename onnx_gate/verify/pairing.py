@@ -50,6 +50,7 @@ class RuleBook:
 
     def __init__(self, spec: ModelSpec, workspace: Path, threads: int) -> None:
         self._spec, self._workspace, self.threads = spec, workspace, threads
+        self.resolves = True
         self._metrics: dict[str, Metric] = {}
         plain = without_optimisations(spec.runtimes)
         runtimes = (*spec.runtimes, *([plain] if plain is not None else ()))
@@ -67,6 +68,7 @@ class RuleBook:
             own_tolerance=own is not None,
             metric=self._metric(tolerance.metric),
             threads=self.threads,
+            resolves=self.resolves,
             against=self._spec.against,
         )
 

@@ -108,7 +108,7 @@ def _hold_against(
             open=int(np.count_nonzero(opened)),
             causes=causes,
         )
-    if judged.holds:
+    if judged.holds and rules.resolves:
         finest = resolution_of(answer, rules.tolerance, rules.metric, automatic)
         judged = replace(judged, resolution=finest)
     return judged, automatic

@@ -50,8 +50,10 @@ def judge_integers(
             fixed_criteria(candidate, expected, comparison, tolerance, rules.metric, rules.threads)
         )
         judged = by_criteria(candidate, expected, comparison, criteria, None, rules, described)
-        finest = resolution_of(expected, tolerance, rules.metric, None)
-        return replace(judged, compared=expected.size, resolution=finest)
+        if rules.resolves:
+            finest = resolution_of(expected, tolerance, rules.metric, None)
+            judged = replace(judged, resolution=finest)
+        return replace(judged, compared=expected.size)
     if tolerance.indices == "values":
         opened, causes = _open_integers(candidate, expected, rules, reference)
         if not np.any((candidate != expected) & ~opened):

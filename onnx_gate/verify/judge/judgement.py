@@ -28,7 +28,8 @@ class Rules:
     """What an output is judged by.
 
     ``own_tolerance`` says that the manifest names the tolerance for this very output, so that it
-    speaks of integers too. ``against`` is what sentences call the side that is right.
+    speaks of integers too. ``against`` is what sentences call the side that is right. Without
+    ``resolves`` no resolution is looked for: the faults that are tried take longer than the verdict.
     """
 
     tolerance: Tolerance
@@ -36,6 +37,7 @@ class Rules:
     metric: Metric | None = None
     threads: int = 1
     against: Against = "PyTorch"
+    resolves: bool = True
 
     def equality(self, dtype: np.dtype[np.generic]) -> bool:
         """Return whether values of ``dtype`` have to be equal."""
