@@ -183,7 +183,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ModelResult]:
 @pytest.mark.timeout(900)
 class TestRealModels:
     @pytest.mark.parametrize(
-        ("name", "sizes"), [("square", {"height=32,width=32"}), ("long", {"seq=64"})]
+        ("name", "sizes"),
+        [("square", {"height=32,width=32"}), ("long", {"seq=17", "seq=18", "seq=64"})],
     )
     def test_a_branch_on_a_size_is_seen(
         self, models: dict[str, ModelResult], name: str, sizes: set[str]
