@@ -86,6 +86,7 @@ def test_every_text_field_is_attacked() -> None:
         "kind",
         "severity",
         "code",
+        "criterion",
         "level",
         "base",
         "blame",

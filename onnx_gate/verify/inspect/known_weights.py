@@ -158,9 +158,9 @@ class KnownWeights:
         """Return the parameters of a module of torch's own, which uses them as they are."""
         with suppress(Exception):
             part = self._module.get_submodule(scope)
-            if type(part).__module__.startswith("torch.nn.modules.") and not hasattr(
-                part, "parametrizations"
-            ):
+            stock = type(part).__module__.startswith("torch.nn.modules.")
+            # What a norm was folded into is the norm's, by the exporter's word, and reads a layer's.
+            if stock and not hasattr(part, "parametrizations") and _norm_of(part) is None:
                 return [
                     f"{scope}.{key}" for key, held in part._parameters.items() if held is not None
                 ]
@@ -337,14 +337,16 @@ def _folded(array: Array, expected: Array | None, norm: _Norm) -> Mask | None:
     """
     if expected is None or expected.shape != array.shape or array.dtype.kind in "iu":
         return None
-    eps = _FOLDED * eps_of(array.dtype)
+    eps, least = _FOLDED * eps_of(array.dtype), float(ml_dtypes.finfo(array.dtype).tiny)
     if array.ndim == 1:
         if array.shape != norm.scale.shape:
             return None
         terms = np.stack(
             [expected.astype(np.float64) * norm.scale, -norm.mean * norm.scale, norm.bias]
         )
-        near = np.asarray(np.abs(array - terms.sum(axis=0)) <= eps * np.abs(terms).sum(axis=0))
+        near = np.asarray(
+            np.abs(array - terms.sum(axis=0)) <= eps * np.abs(terms).sum(axis=0) + least
+        )
         return near if near.any() else None
     for axis in (0, 1):
         if array.shape[axis] != norm.scale.size:
@@ -353,7 +355,7 @@ def _folded(array: Array, expected: Array | None, norm: _Norm) -> Mask | None:
         # One number of each channel first: most norms are not this layer's.
         for part in (np.s_[:, :1], np.s_[:, :]):
             folded = b[part].astype(np.float64) * norm.scale[:, None]
-            fits = (np.abs(a[part] - folded) <= eps * np.abs(folded)).all(axis=1)
+            fits = (np.abs(a[part] - folded) <= eps * np.abs(folded) + least).all(axis=1)
             if not fits.any():
                 break
         else:

@@ -146,6 +146,20 @@ def everything() -> Report:
             ),
             precision=Precision.model_validate(reduced | {"suspect": layer}),
             audit=audited(),
+            decisions={
+                "seen": 1,
+                "of": 2,
+                "before": 1,
+                "never": [
+                    {
+                        "module": "m",
+                        "operator": "clamp",
+                        "never": ["below"],
+                        "source": diagnosis.source,
+                    }
+                ],
+            },
+            weights={"total": 2, "same": 1, "unknown": [{"name": "w", "parameter": "p"}]},
         ),
         ModelResult(
             name="gpt",
