@@ -18,6 +18,7 @@ from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec, RuntimeSpec
+from onnx_gate.manifest.spec import DEFAULT_AUTO
 from onnx_gate.report.io import to_message
 from onnx_gate.report.model import Check, RuntimeResult
 from onnx_gate.runtimes.base import Array, Refusal, first_line
@@ -28,6 +29,7 @@ from onnx_gate.verify.experience import KEPT_BYTES, Experience
 from onnx_gate.verify.inputs.cases import REACHED, Case, Cases, cases, selected
 from onnx_gate.verify.inspect.reduced import Reduced
 from onnx_gate.verify.judge.judge import judge
+from onnx_gate.verify.judge.judgement import is_floating
 from onnx_gate.verify.judge.noise import Noise
 from onnx_gate.verify.judge.where import judge_selected
 from onnx_gate.verify.leaning import Leaning
@@ -88,7 +90,9 @@ class Checker:
         self._walked: set[str] = set()
         self.explorer = Explorer(self.spec, self._module.watcher, self.numbers)
         self._leaning = Leaning()
-        self._unchosen: set[str] = set()
+        # Of the cases that nobody chose, whether they go beyond the values of those that somebody did.
+        self._unchosen: dict[str, bool] = {}
+        self._largest: dict[str, float] = {}
 
     @property
     def half(self) -> str | None:
@@ -121,14 +125,17 @@ class Checker:
         return self._within_steps(judged) if self.reduced and not self.reduced.is_half else judged
 
     def _within_steps(self, checks: Sequence[Check]) -> tuple[Check, ...]:
-        """Let edges that nobody chose be advice where a file with integers is off by its own steps.
+        """Let cases that nobody chose be advice where a file with integers is off by its own steps.
 
-        Its errors are as large as the steps of its scales, whatever the output. Where that is small, as
-        on constant inputs, they are a large part of it; they are none larger than elsewhere.
+        Its errors are as large as the steps of its scales, whatever the output: where that is small, as
+        on constant inputs, they are a large part of it. So K times the largest error on ordinary
+        inputs is granted there; and beyond the values of those, where scales saturate, whatever is
+        finite.
         """
         usual: dict[tuple[str, str], float] = {}
         for check in checks:
-            if check.metrics is not None and not check.edge and check.verdict == "pass":
+            chosen = check.case not in self._unchosen
+            if check.metrics is not None and chosen and check.verdict == "pass":
                 key = check.runtime, check.output
                 usual[key] = max(usual.get(key, 0.0), check.metrics.max_abs)
         judged = [
@@ -137,7 +144,11 @@ class Checker:
             and check.case in self._unchosen
             and check.metrics is not None
             and not check.metrics.nonfinite
-            and check.metrics.max_abs <= usual.get((check.runtime, check.output), 0.0)
+            and (
+                self._unchosen[check.case]
+                or check.metrics.max_abs
+                <= DEFAULT_AUTO * usual.get((check.runtime, check.output), 0.0)
+            )
             else check
             for check in checks
         ]
@@ -392,9 +403,17 @@ class Checker:
                 causes=("attention's fast path", *judged.causes),
             )
         check = judged_check(case, label, name, judged, advice=case.advice)
-        if case.is_edge and not case.named:
-            self._unchosen.add(case.id)
-        if self.reduced is not None and check.metrics is not None and label != STORED:
+        unchosen = (case.is_edge and not case.named) or case.kind == REACHED
+        if unchosen:
+            self._unchosen[case.id] = any(
+                size > self._largest.get(each, 0.0) for each, size in _largest(case).items()
+            )
+        elif self.reduced is not None:
+            for each, size in _largest(case).items():
+                self._largest[each] = max(size, self._largest.get(each, 0.0))
+        # What a file with integers costs is measured where its scales were taken from.
+        measured = self.reduced is not None and (self.reduced.is_half or not unchosen)
+        if measured and check.metrics is not None and label != STORED:
             actual = candidate if selected is None else selected.of(candidate)
             self._measure(case, check, actual, expected)
         return check.model_copy(update={"outside": outside}) if outside else check
@@ -432,6 +451,12 @@ class Checker:
                     f"{', '.join(names)}",
                 )
             yield self._judge(case, STORED, asked, reference, index, array)
+
+
+def _largest(case: Case) -> dict[str, float]:
+    """Return the largest magnitude of each floating-point input."""
+    floats = {name: array for name, array in case.arrays.items() if is_floating(array.dtype)}
+    return {name: float(np.abs(each).max(initial=0.0)) for name, each in floats.items()}
 
 
 def _not_tried(edges: Sequence[tuple[str, str]]) -> Iterator[Finding]:

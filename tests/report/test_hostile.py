@@ -101,6 +101,7 @@ def test_every_text_field_is_attacked() -> None:
         "fate",
         "by",
         "why",
+        "never",
     }
     assert fixed_names() == words
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel
+from typing import Literal
+
+from pydantic import BaseModel, Field
 
 from onnx_gate.findings.finding import FROZEN
 from onnx_gate.report.model.diagnosis import Source
+
+Side = Literal["below", "above", "equal", "different", "true", "false"]
 
 
 class Decision(BaseModel):
@@ -19,8 +23,8 @@ class Decision(BaseModel):
 
     module: str
     operator: str
-    limit: float | None = None
-    never: tuple[str, ...] = ()
+    limit: float | None = Field(default=None, allow_inf_nan=False)
+    never: tuple[Side, ...] = ()
     read: int | None = None
     source: Source | None = None
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from onnx_gate.report.model.decisions import Decision, Decisions
+from onnx_gate.report.model.decisions import Decision, Decisions, Side
 from onnx_gate.report.model.result import ModelResult
 from onnx_gate.text import format_int, plain
 
-_SIDES = {
+_SIDES: dict[Side, str] = {
     "below": "below {}",
     "above": "above {}",
     "equal": "equal to {}",

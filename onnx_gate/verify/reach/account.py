@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import get_args
 
-from onnx_gate.report.model.decisions import Decision, Decisions
+from onnx_gate.report.model.decisions import Decision, Decisions, Side
 from onnx_gate.verify.reach.rules import COUNTED
 from onnx_gate.verify.reach.watch import Seen, Site
 from onnx_gate.verify.source_lines import own_source, place_of
 
 # A report lists so many; with more of them it is the inputs as a whole that show nothing.
 _LISTED = 100
+_SIDES: tuple[Side, ...] = get_args(Side)
 
 
 def account(
@@ -39,8 +42,8 @@ def _decision(site: Site, seen: Seen, workspace: Path | None) -> Decision:
     return Decision(
         module=site.module,
         operator=site.operator,
-        limit=site.limit,
-        never=() if rows else seen.left(site),
+        limit=site.limit if site.limit is not None and math.isfinite(site.limit) else None,
+        never=() if rows else tuple(side for side in _SIDES if side in seen.left(site)),
         read=seen.read if rows else None,
         source=own_source(line),
     )
