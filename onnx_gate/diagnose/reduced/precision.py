@@ -25,6 +25,7 @@ from onnx_gate.report.model.diagnosis import (
 from onnx_gate.report.story.precision import decibels, layer_name
 from onnx_gate.runtimes.base import Refusal
 from onnx_gate.runtimes.file_module import PLAIN
+from onnx_gate.verify.inputs.cases import REACHED
 
 # Layers that the report lists, the costliest first.
 MOST = 50
@@ -37,11 +38,12 @@ def clearest(result: ModelResult) -> Check | None:
     """Return the check on which layers are weighed: where it diverged, with the least noise.
 
     What is wrong with a layer is wrong in all of them, and the least is hidden by values beyond
-    those that the scales were made for.
+    those that the scales were made for, as edges and what was reached have.
     """
     counting = [c for c in result.checks if not c.advice and c.metrics is not None]
     wrong = [c for c in counting if c.verdict == "diverged"] or counting
-    return max(wrong, key=_nearness, default=None)
+    ordinary = [c for c in wrong if not c.edge and c.suite != REACHED]
+    return max(ordinary or wrong, key=_nearness, default=None)
 
 
 def _nearness(check: Check) -> float:

@@ -91,6 +91,8 @@ class KnownWeights:
         turned = self._transposed(array)
         if turned is not None:
             return "rearranged", turned
+        if any(channels.all() for channels in self._folds(array, own)):
+            return "folded", None
         if own is not None and 2 * self._equal(array, own) >= array.size:
             return None, None  # nobody reorders so little: a row stands where another belongs
         if array.ndim > 1:
@@ -99,8 +101,6 @@ class KnownWeights:
                 return "rearranged", found or None
         if self._by_elements(array):
             return "rearranged", None
-        if any(channels.all() for channels in self._folds(array, own)):
-            return "folded", None
         return None, None
 
     def comparable(self, array: Array, own: str) -> bool:
@@ -126,8 +126,8 @@ class KnownWeights:
         expected = self._of(own)
         if expected is None or expected.shape != array.shape:
             return WrongWeight(name, own, 0.0, (), 0, instead)
-        apart = _bits(_cast(expected, array.dtype)) != _bits(array)
-        rows = apart if apart.ndim == 1 else apart.reshape(len(apart), -1).any(axis=1)
+        held = _held(array, expected)
+        rows = np.asarray(~held.reshape(len(held), -1).all(axis=1))
         difference = np.abs(array.astype(np.float64) - expected.astype(np.float64)).max()
         listed = tuple(int(i) for i in np.flatnonzero(rows)[: 1 << 10])
         return WrongWeight(name, own, float(difference), listed, len(rows), instead)
@@ -190,13 +190,14 @@ class KnownWeights:
         expected = self._of(own)
         if expected is None or expected.shape != array.shape:
             return 0
-        return int(np.count_nonzero(_bits(_cast(expected, array.dtype)) == _bits(array)))
+        return int(np.count_nonzero(_held(array, expected)))
 
     def _same(self, array: Array, own: str) -> bool:
         expected = self._of(own)
         if expected is None or expected.shape != array.shape:
             return False
-        return np.array_equal(_bits(_cast(expected, array.dtype)), _bits(array))
+        same = np.array_equal(_bits(_cast(expected, array.dtype)), _bits(array))
+        return same or (expected.dtype != array.dtype and bool(_held(array, expected).all()))
 
     def _folds(self, array: Array, own: str | None) -> Iterator[Mask]:
         """Yield which channels of a weight are some layer's with a norm folded into them."""
@@ -374,6 +375,18 @@ def _bits(array: Array) -> NDArray[np.unsignedinteger]:
     """Return the bits of numbers as integers of the same shape."""
     bits: NDArray[np.unsignedinteger] = np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
     return bits.reshape(array.shape)
+
+
+def _held(array: Array, expected: Array) -> Mask:
+    """Return which numbers have the bits of ``expected``, in the same type.
+
+    What is cast and is below the least normal number may be flushed, or raised to that number.
+    """
+    held = np.asarray(_bits(_cast(expected, array.dtype)) == _bits(array))
+    if expected.dtype != array.dtype and is_floating(array.dtype):
+        least = float(ml_dtypes.finfo(array.dtype).tiny)
+        held |= (np.abs(array) <= least) & (np.abs(expected) <= least)
+    return held
 
 
 def _castable(source: np.dtype[np.generic], target: np.dtype[np.generic]) -> bool:
