@@ -135,7 +135,7 @@ class MovedRounding(OperatorMode):
             args = pytree.tree_map(self._off_by_a_unit, args)
             return func(*args, **kwargs)
         moved: dict[int, torch.Tensor] = {}
-        names = model.operands if model.inner or not are_exact(operands) else ()
+        names = (*model.operands, model.added) if model.inner or not are_exact(operands) else ()
         written = {a.name for a in func._schema.arguments if a.alias_info is not None}
         for each in names:
             operand = given.get(each)
@@ -169,7 +169,7 @@ class MovedRounding(OperatorMode):
     ) -> torch.Tensor:
         """Return a copy of an operand that is off by what sums over it lose."""
         copy = operand.float() if operand.dtype in _HALF else operand.clone()
-        units = model.operand_units(given)
+        units = 1.0 if name == model.added else model.operand_units(given)
         for leaf in _floating(copy):
             if name == "grid":  # a coordinate, to which a half is added before it is scaled
                 self._noise.shift(leaf, leaf.abs() + 1, None)

@@ -117,7 +117,8 @@ class Model:
     ``chain`` says how many additions follow each other and ``operands`` (by name) are what is summed, moved
     beforehand. The result is moved by ``units`` of its last place, and those that the walk of its
     partial sums has lost; where there is ``tail`` by that many units of 1 as well. With ``inner`` it
-    multiplies by numbers of its own, and is exact for no operands.
+    multiplies by numbers of its own, and is exact for no operands. What is ``added`` to the sum at its
+    end is moved by a unit: the sum is rounded at its own size before the two cancel.
     """
 
     operands: tuple[str, ...] = ()
@@ -125,6 +126,7 @@ class Model:
     units: float = 1.0
     tail: Callable[[Given, torch.Tensor], torch.Tensor | float] | None = None
     inner: bool = False
+    added: str = ""
 
     def _walk(self, given: Given) -> float:
         return 1.0 if self.chain is None else walk(self.chain(given))
@@ -213,8 +215,8 @@ def _attended(given: Given) -> float:
     return float(max(given["query"].shape[-1], given["key"].shape[-2]))
 
 
-def _sums(chain: Callable[[Given], float], *operands: str) -> Model:
-    return Model(operands, chain)
+def _sums(chain: Callable[[Given], float], *operands: str, added: str = "") -> Model:
+    return Model(operands, chain, added=added)
 
 
 def _softmax(given: Given, y: torch.Tensor) -> torch.Tensor:
@@ -328,12 +330,12 @@ _FUSED = Model(
 MODELS: Mapping[str, Model] = {
     **dict.fromkeys(("mm", "bmm"), _sums(_last("self"), "self")),
     **dict.fromkeys(("mv", "dot", "vdot"), _sums(_last("self"), "self")),
-    "addmm": _sums(_last("mat1"), "mat1"),
-    "_addmm_activation": _sums(_last("mat1"), "mat1"),
-    "baddbmm": _sums(_last("batch1"), "batch1"),
-    "addbmm": _sums(_last("batch1"), "batch1"),
-    "addmv": _sums(_last("mat"), "mat"),
-    "linear": _sums(_last("input"), "input"),
+    "addmm": _sums(_last("mat1"), "mat1", added="self"),
+    "_addmm_activation": _sums(_last("mat1"), "mat1", added="self"),
+    "baddbmm": _sums(_last("batch1"), "batch1", added="self"),
+    "addbmm": _sums(_last("batch1"), "batch1", added="self"),
+    "addmv": _sums(_last("mat"), "mat", added="self"),
+    "linear": _sums(_last("input"), "input", added="bias"),
     "_trilinear": _sums(_last("i1"), "i1", "i2"),
     **dict.fromkeys(
         ("convolution", "_convolution", "mkldnn_convolution", "convolution_overrideable"),
