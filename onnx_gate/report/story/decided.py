@@ -42,5 +42,5 @@ def what(decision: Decision) -> str:
 def where(decision: Decision) -> str:
     """Return ``layers.1 (models/net.py:12)``."""
     source = decision.source
-    place = f" ({plain(source.file, 200)}:{source.line})" if source is not None else ""
+    place = f" ({plain(source.file, 200)}:{format_int(source.line)})" if source is not None else ""
     return f"{plain(decision.module, 120) or 'forward'}{place}"
