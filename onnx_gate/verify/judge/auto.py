@@ -45,17 +45,23 @@ class AutoResult:
 def auto(candidate: Array, expected: Array, terms: Terms, answers: Answers) -> AutoResult:
     """Judge one floating-point output against PyTorch's answer ``expected``, of the same shape."""
     noise = Noise(expected, terms, answers)
-    used, lean = noise.used(candidate), lean_of(candidate, noise)
+    used, lean = _judged(candidate, noise)
     while used.share > 1 or lean.systematic:
         if not noise.more():
             break
-        used, lean = noise.used(candidate), lean_of(candidate, noise)
+        used, lean = _judged(candidate, noise)
     basis = "rounding" if noise.runs else "floor"
     if used.share > 1 or lean.systematic:
         witnessed = _witnessed(candidate, noise, answers, used, lean)
         if witnessed is not None:
             used, lean, basis = *witnessed, "float64"
     return _result(candidate, expected, noise, used, lean, basis)
+
+
+def _judged(candidate: Array, noise: Noise) -> tuple[Used, Lean]:
+    """Return what an element has used, and only where none is beyond its limit, what all lean to."""
+    used = noise.used(candidate)
+    return used, lean_of(candidate, noise) if used.share <= 1 else Lean()
 
 
 def against(candidate: Array, base: Array, noise: Noise) -> AutoResult:
@@ -102,6 +108,7 @@ def _witnessed(
         inside = np.array(candidate).reshape(-1)
         inside[off] = noise.expected.reshape(-1)[off]
         used = Used(max(noise.used(inside.reshape(candidate.shape)).share, 1.0), int(off[0]))
+        lean = lean_of(candidate, noise)
     if lean.systematic:
         whole = slice(None)
         explained = _apart(noise.expected, r, whole) <= noise.limits(whole)
