@@ -21,12 +21,13 @@ from onnx_gate.manifest import ModelSpec, RuntimeSpec
 from onnx_gate.manifest.spec import DEFAULT_AUTO
 from onnx_gate.report.io import to_message
 from onnx_gate.report.model import Check, RuntimeResult
+from onnx_gate.report.model.check import REACHED
 from onnx_gate.runtimes.base import Array, Refusal, first_line
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.asked import Asked, Module
 from onnx_gate.verify.check_of import bare_check, judged_check, one_sided
 from onnx_gate.verify.experience import KEPT_BYTES, Experience
-from onnx_gate.verify.inputs.cases import REACHED, Case, Cases, cases, selected
+from onnx_gate.verify.inputs.cases import Case, Cases, cases, selected
 from onnx_gate.verify.inspect.reduced import Reduced
 from onnx_gate.verify.judge.judge import judge
 from onnx_gate.verify.judge.judgement import is_floating

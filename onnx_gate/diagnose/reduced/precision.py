@@ -14,6 +14,7 @@ from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest.spec import Against
 from onnx_gate.report.model import Check, ModelResult
+from onnx_gate.report.model.check import REACHED
 from onnx_gate.report.model.diagnosis import (
     Diagnosis,
     Evidence,
@@ -25,7 +26,6 @@ from onnx_gate.report.model.diagnosis import (
 from onnx_gate.report.story.precision import decibels, layer_name
 from onnx_gate.runtimes.base import Refusal
 from onnx_gate.runtimes.file_module import PLAIN
-from onnx_gate.verify.inputs.cases import REACHED
 
 # Layers that the report lists, the costliest first.
 MOST = 50

@@ -19,6 +19,10 @@ OpenCause = Literal[
 Form = Literal["shape", "dtype", "number"]
 
 
+REACHED = "reached"
+"""The suite of the cases that are made from what a model's own have not shown."""
+
+
 class _Frozen(BaseModel):
     model_config = FROZEN
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from onnx_gate.report.model import Change, Check, Deviation, ModelResult, Problem, Report
+from onnx_gate.report.model.check import REACHED
 from onnx_gate.text import counted, format_int, group_digits, number, plain
 
 _FIRST_LINE = 500
@@ -23,11 +24,12 @@ MARKS = {"pass": "✅", "diverged": "❌", "error": "💥"}
 def failing(model: ModelResult) -> list[Check]:
     """Return the checks that fail a model: what its diagnosis is about, then the worst first.
 
-    Of calls in a row the earliest: what comes after it has been fed what was wrong already.
+    Of calls in a row the earliest: what comes after it has been fed what was wrong already. What the
+    model's own suites show goes before what was reached beside them.
     """
     about = model.diagnosis
     bad = [c for c in model.checks if c.verdict == "diverged" and not c.advice]
-    bad.sort(key=lambda c: (c.steps.at if c.steps else 1, -_budget(c)))
+    bad.sort(key=lambda c: (c.steps.at if c.steps else 1, c.suite == REACHED, -_budget(c)))
     if about is None:
         return bad
     key = about.runtime, about.case, about.output

@@ -22,12 +22,10 @@ from onnx_gate.manifest import (
     Suite,
 )
 from onnx_gate.plugins import plugins
+from onnx_gate.report.model.check import REACHED
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inputs.sizes import Sizes, cheapest, combinations, larger
 from onnx_gate.verify.inputs.suites.base import ENTRY_POINT_GROUP, SuiteContext, SuiteKind
-
-REACHED = "reached"
-"""The suite and kind of the cases that are made from what a model's own have not shown."""
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,7 @@ def _nearer(candidate: Array, r: Array, noise: Noise, part: Part) -> Mask:
     torch, own = _apart(noise.expected, r, part), _apart(candidate, r, part)
     floor = noise.terms.relative * np.abs(r.reshape(-1)[part].astype(np.float64))
     return np.asarray(
-        (torch <= noise.limits(part)) & (own <= np.maximum(torch, floor + noise.terms.least)),
+        (torch <= noise.limits(part)) & (own <= np.maximum(torch, floor + noise.terms.step)),
         np.bool_,
     )
 

@@ -57,12 +57,16 @@ class Answers(Protocol):
 
 @dataclass(frozen=True)
 class Terms:
-    """What is granted: ``factor`` is K, ``floor`` is F, ``least`` the least normal number."""
+    """What is granted: ``factor`` is K, ``floor`` is F, ``least`` the least normal number.
+
+    ``step`` is F times the distance of the numbers below it, of which eps says nothing.
+    """
 
     factor: float
     floor: float
     eps: float
     least: float
+    step: float
     threads: int = 1
 
     @classmethod
@@ -71,8 +75,11 @@ class Terms:
 
         An engine may flush what it computes in float32, also where the output is of float64.
         """
-        least = max(float(ml_dtypes.finfo(t).smallest_normal) for t in (dtype, np.float32))
-        return cls(factor, FLOOR[str(dtype)], eps_of(dtype), least, threads)
+        floor, known = FLOOR[str(dtype)], ml_dtypes.finfo(dtype)
+        flushed = float(np.finfo(np.float32).smallest_normal)
+        least = max(float(known.smallest_normal), flushed)
+        step = max(floor * float(known.smallest_subnormal), flushed)
+        return cls(factor, floor, eps_of(dtype), least, step, threads)
 
     @property
     def relative(self) -> float:
@@ -145,7 +152,10 @@ class Noise:
         size[~np.isfinite(size)] = 0.0
         terms = self.terms
         return np.asarray(
-            terms.factor * self.moves(part) + terms.relative * size + terms.least, np.float64
+            terms.factor * self.moves(part)
+            + terms.relative * size
+            + np.where(size <= terms.least, terms.least, terms.step),
+            np.float64,
         )
 
     def used(self, candidate: Array, base: Array | None = None) -> Used:
@@ -157,7 +167,7 @@ class Noise:
         against = self.expected if base is None else base
         terms = self.terms
         if self._moves is None:
-            error = scaled_error(candidate, against, terms.least / terms.relative, terms.threads)
+            error = scaled_error(candidate, against, terms.step / terms.relative, terms.threads)
             return Used(error.max / terms.relative, error.index)
         best = Used(0.0, -1)
         c, t = candidate.reshape(-1), against.reshape(-1)
@@ -199,7 +209,7 @@ class Noise:
             part = slice(low, low + BLOCK)
             size = np.abs(flat[part].astype(np.float64))
             large = self.moves(part) > VISIBLE * np.maximum(size, usual)
-            off = distance(c[part], flat[part]) > self.terms.relative * size + self.terms.least
+            off = distance(c[part], flat[part]) > self.terms.relative * size + self.terms.step
             opened[part] = large & off
         return opened.reshape(self.expected.shape) if opened.any() else None
 

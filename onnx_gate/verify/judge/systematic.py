@@ -118,7 +118,7 @@ def lean_of(candidate: Array, noise: Noise, base: Array | None = None) -> Lean:
     with np.errstate(all="ignore"):
         t = look(noise.expected)
         moves = [look(run) - t for run in noise.runs]
-        squares = np.square(terms.eps * t) + terms.least**2
+        squares = np.square(terms.eps * t) + terms.step**2
         if moves:
             squares += np.mean([np.nan_to_num(m, nan=0.0) ** 2 for m in moves], axis=0)
         s = np.sqrt(squares)

@@ -10,9 +10,10 @@ import numpy as np
 
 from onnx_gate.manifest import InputSpec, ModelSpec
 from onnx_gate.manifest.sizes import roles
+from onnx_gate.report.model.check import REACHED
 from onnx_gate.report.model.decisions import Decisions
 from onnx_gate.runtimes.base import Array, Refusal
-from onnx_gate.verify.inputs.cases import REACHED, Case
+from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.inputs.draw import is_drawable
 from onnx_gate.verify.inputs.sizes import Sizes, elements, sizes_label
 from onnx_gate.verify.reach.account import account, both_ways
