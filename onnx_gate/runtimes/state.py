@@ -86,6 +86,11 @@ def version(tensor: torch.Tensor) -> int:
     return _attempt(lambda: int(tensor._version), 0)
 
 
+def address(tensor: torch.Tensor) -> int:
+    """Return where the values of a tensor lie, 0 where it has none."""
+    return _attempt(lambda: tensor.data_ptr() if tensor.numel() else 0, 0)
+
+
 def small_values(tensor: torch.Tensor, limit: int) -> Array | None:
     """Return a flat copy of at most ``limit`` elements' values, ``None`` where there are more.
 

@@ -124,7 +124,7 @@ class Watcher:
         self.hulls: dict[str, tuple[float, float]] = {}
         self.lost = False
         self.paths = {id(part): path for path, part in state.parts(eager.module)}
-        self.own = frozenset(t.data_ptr() for _, t in state.tensors(eager.module) if t.numel())
+        self.own = frozenset(state.address(each) for _, each in state.tensors(eager.module)) - {0}
 
     def run(self, inputs: Mapping[str, Array]) -> Outputs:
         """Answer as the module does, and remember; raises its ``Refusal``."""
@@ -289,7 +289,7 @@ class Watch(OperatorMode):
     def _number(self, limit: Any) -> float | None:
         """Return a limit that is one number of the module's, and no value that it computes."""
         if isinstance(limit, torch.Tensor):
-            lone = limit.ndim == 0 and limit.data_ptr() in self._watcher.own
+            lone = limit.ndim == 0 and state.address(limit) in self._watcher.own
             return float(limit.detach()) if lone else None
         return float(limit)
 
@@ -298,7 +298,7 @@ class Watch(OperatorMode):
         if (
             isinstance(limit, torch.Tensor)
             and 0 < limit.numel() <= _MOST_LIMITS
-            and limit.data_ptr() in self._watcher.own
+            and state.address(limit) in self._watcher.own
         ):
             values = (float(v) for v in limit.detach().reshape(-1).tolist())
             self.constants.update(dict.fromkeys(v for v in values if math.isfinite(v)))
@@ -324,7 +324,7 @@ class Watch(OperatorMode):
                 if len(given) != 1:
                     return
                 axis, pointed = given[0], pointed[given[0]]
-            if table.data_ptr() not in self._watcher.own or not table.ndim:
+            if state.address(table) not in self._watcher.own or not table.ndim:
                 return
             count = table.shape[axis]
         if not isinstance(pointed, torch.Tensor) or pointed.dtype == torch.bool or count < 2:
