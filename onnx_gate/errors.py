@@ -11,11 +11,16 @@ class GateError(UserError):
     """Why one model cannot be verified.
 
     ``kind`` is an error kind of the report (``build``, ``export``, ``inspect``, ``runtime``,
-    ``unverified``) and ``code`` an entry of the catalogue of findings.
+    ``unverified``) and ``code`` an entry of the catalogue of findings. ``source`` is the user's file
+    (relative to the manifest's folder) and line that it comes from, where the error that it is
+    raised from does not say.
     """
 
-    def __init__(self, kind: str, code: str, message: str) -> None:
+    def __init__(
+        self, kind: str, code: str, message: str, source: tuple[str, int] | None = None
+    ) -> None:
         super().__init__(message)
         self.kind = kind
         self.code = code
         self.message = message
+        self.source = source

@@ -39,7 +39,14 @@ def make_output(inputs: Inputs) -> Path:
         for name in _FILES:
             (output / name).unlink(missing_ok=True)
     except OSError as error:
-        raise UserError(f"input 'output': {inputs.output}: {error.strerror or error}") from error
+        remedy = ""
+        if isinstance(error, PermissionError) and os.geteuid():
+            remedy = (
+                f"; the gate runs as user {os.geteuid()}, who cannot write there: run the image as root, "
+                "or as the workspace's owner"
+            )
+        message = f"input 'output': {inputs.output}: {error.strerror or error}{remedy}"
+        raise UserError(message) from error
     return output.resolve()
 
 

@@ -55,12 +55,18 @@ class Code:
             data=dict(data or {}),
         )
 
-    def error(self, message: str, *, kind: ErrorKind | None = None) -> GateError:
+    def error(
+        self,
+        message: str,
+        *,
+        kind: ErrorKind | None = None,
+        source: tuple[str, int] | None = None,
+    ) -> GateError:
         """Return the exception that leaves a model without a verdict of its own."""
         chosen = kind or self.kinds[0]
         if chosen not in self.kinds:
             raise ValueError(f"{self.code} is never an error of kind {chosen}")
-        return GateError(chosen, self.code, message)
+        return GateError(chosen, self.code, message, source)
 
     def among(self, findings: Iterable[Finding]) -> Iterator[Finding]:
         """Yield the findings that have this code."""

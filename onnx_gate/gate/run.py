@@ -309,7 +309,7 @@ class _Models:
             self._cache.ended(self._specs[name], self.results[name], messages, folder, repro)
         if not self._options.keep_models:
             remove_tree(folder)
-        elif self._options.launch.owner is not None:
+        elif self._options.launch.policy is not None:
             plain_files_only(folder)
 
 
@@ -334,7 +334,7 @@ class _Tasks:
         folder, log = self.layout.model(spec.name), self.layout.log(spec.name)
         launch = self.options.launch
         log.parent.mkdir(parents=True, exist_ok=True)
-        if launch.owner is not None:
+        if launch.policy is not None:
             own_folder(folder, launch.owner)
         context = Context(
             workspace=self.manifest.path.resolve().parent,

@@ -30,7 +30,7 @@ from onnx_gate.runtimes.open import find_runtime
 from onnx_gate.text import last_lines, plain
 from onnx_gate.verify.checkpoint_files import checkpoint_files
 from onnx_gate.verify.context import Context
-from onnx_gate.verify.source_lines import at, of_error
+from onnx_gate.verify.source_lines import at, of_error, own_source
 from onnx_gate.verify.verify import verify
 from onnx_gate.workers import child, tracebacks
 from onnx_gate.workers.worker_log import TAIL_LINES
@@ -70,13 +70,16 @@ def work(payload: tuple[ModelSpec, Context], emit: Callable[[dict[str, Any]], No
 
 def _failed(spec: ModelSpec, context: Context, error: BaseException, text: str) -> ModelResult:
     """Return the result of a model that would end its process, or on which the gate has failed."""
+    source = None
     if isinstance(error, MemoryError):
         code, message = codes.OG503, f"out of memory: {error}"
     elif not isinstance(error, Exception):
         words = f"{type(error).__name__}: {plain(error, 200)}".rstrip(": ")
-        line = at(of_error(error, context.workspace.resolve()))
-        code = codes.OG501
-        message = f"the model's code raised {words}{line}, which ends the process before a result"
+        line = of_error(error, context.workspace.resolve())
+        code, source = codes.OG501, own_source(line)
+        message = (
+            f"the model's code raised {words}{at(line)}, which ends the process before a result"
+        )
     else:
         code = codes.OG505
         message = (
@@ -88,7 +91,9 @@ def _failed(spec: ModelSpec, context: Context, error: BaseException, text: str) 
         name=spec.name,
         verdict="error",
         required=spec.required,
-        error=ModelError(kind=code.kinds[0], code=code.code, message=message, tail=tail),
+        error=ModelError(
+            kind=code.kinds[0], code=code.code, message=message, source=source, tail=tail
+        ),
     )
 
 

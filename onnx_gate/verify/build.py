@@ -25,7 +25,7 @@ from onnx_gate.runtimes.torch_eager import seed_everything
 from onnx_gate.text import did_you_mean
 from onnx_gate.verify.checkpoint import is_lfs_pointer, load_weights, shorten
 from onnx_gate.verify.reference.file import open_file
-from onnx_gate.verify.source_lines import Line, at, is_own_file, of_error
+from onnx_gate.verify.source_lines import at, is_own_file, of_error
 
 _ACTS_DIFFERENTLY = (
     nn.modules.batchnorm._BatchNorm,
@@ -212,13 +212,7 @@ def _unwrapped(module: nn.Module) -> nn.Module:
 
 def raised(error: Exception, workspace: Path) -> str:
     """Return an exception of the user's code, its line, and what helps against the usual ones."""
-    root = workspace.resolve()
-    where = of_error(error, root)
-    if isinstance(error, SyntaxError) and error.filename and error.lineno:
-        file = Path(error.filename)
-        shown = file.relative_to(root).as_posix() if file.is_relative_to(root) else file.name
-        where = Line(file=shown, line=error.lineno)
-    text = f"{type(error).__name__}: {first_line(error)}{at(where)}"
+    text = f"{type(error).__name__}: {first_line(error)}{at(of_error(error, workspace.resolve()))}"
     if isinstance(error, ModuleNotFoundError) and error.name:
         name = error.name.partition(".")[0]
         package = _DISTRIBUTIONS.get(name, name)

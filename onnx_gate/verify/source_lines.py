@@ -18,6 +18,7 @@ import torch
 
 import onnx_gate
 from onnx_gate import objects
+from onnx_gate.errors import GateError
 from onnx_gate.findings.codes import Code
 from onnx_gate.findings.finding import Finding, Severity
 from onnx_gate.report.model.diagnosis import Source
@@ -74,7 +75,24 @@ def of_error(error: BaseException, root: Path | None) -> Line | None:
     A line below ``root`` (the manifest's folder) is preferred to one of an installed package.
     ``None`` where only torch, the gate and Python's own library are in the traceback.
     """
-    return of_frames(_frames(error.__traceback__), root)
+    frames = list(_frames(error.__traceback__))
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        frames.append((error.filename, error.lineno))
+    return of_frames(frames, root)
+
+
+def source_of(error: GateError, root: Path) -> Source | None:
+    """Return the user's line that an error comes from, ``None`` where it comes from none of them."""
+    if error.source is not None:
+        file, number = error.source
+        return own_source(_line(str(root / file), number, root))
+    causes: list[BaseException] = []
+    cause = error.__cause__
+    while cause is not None and cause not in causes:
+        causes.append(cause)
+        cause = cause.__cause__
+    sources = (own_source(of_error(each, root)) for each in reversed(causes))
+    return next((each for each in sources if each is not None), None)
 
 
 def of_stack(text: str, root: Path | None) -> Line | None:

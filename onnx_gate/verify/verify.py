@@ -42,6 +42,7 @@ from onnx_gate.verify.left_out import leave_out
 from onnx_gate.verify.prepare import Prepared, prepare
 from onnx_gate.verify.proposal import propose
 from onnx_gate.verify.reference.file import with_file_inputs
+from onnx_gate.verify.source_lines import source_of
 from onnx_gate.verify.steps.walk import check_steps
 from onnx_gate.verify.stopwatch import Clock
 from onnx_gate.verify.versions import version_findings
@@ -124,7 +125,7 @@ def verify(
     except GateError as error:
         if not context.reuse:
             tracebacks.report(error, emit)
-            return _failed(spec, progress, error)
+            return _failed(spec, context, progress, error)
         result = None
     if result is None or (context.reuse and result.verdict != "pass"):
         # Whatever is wrong shall be said of an export of now, with all that is known of it.
@@ -360,9 +361,12 @@ def _precision(checker: Checker) -> Precision | None:
     )
 
 
-def _failed(spec: ModelSpec, progress: _Progress, error: GateError) -> ModelResult:
+def _failed(
+    spec: ModelSpec, context: Context, progress: _Progress, error: GateError
+) -> ModelResult:
+    source = source_of(error, context.workspace.resolve())
     failure = ModelError.model_validate(
-        {"kind": error.kind, "code": error.code, "message": error.message}
+        {"kind": error.kind, "code": error.code, "message": error.message, "source": source}
     )
     return _result(spec, progress, "error", (), tuple(progress.findings), failure)
 

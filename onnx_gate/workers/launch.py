@@ -68,8 +68,12 @@ class Launch:
         )
 
 
-def own_folder(folder: Path, owner: int) -> None:
-    """Make ``folder`` anew, empty, and give it to the uid ``owner``; raises ``OSError``."""
+def own_folder(folder: Path, owner: int | None) -> None:
+    """Make ``folder`` anew, empty, and the uid ``owner``'s where there is one; raises ``OSError``.
+
+    It has to be there before a sandbox is entered, which opens what is there.
+    """
     remove_tree(folder)
     folder.mkdir(parents=True)
-    os.chown(folder, owner, owner, follow_symlinks=False)
+    if owner is not None:
+        os.chown(folder, owner, owner, follow_symlinks=False)

@@ -174,6 +174,16 @@ def test_a_lost_part_is_rows_of_errors_by_name(image: str, job: Job) -> None:
     assert json.loads(step.outputs["failing"]) == ["bad", "unexportable"]
 
 
+def test_an_image_that_is_not_root_verifies_and_says_what_it_lacks(image: str, job: Job) -> None:
+    step = job.run(image, {"mode": "verify", "models": "good"}, docker=("--user", str(RUNNER_UID)))
+    assert (step.status, step.outputs["verdict"]) == (0, "pass"), step.log
+    assert step.report["sandbox"]["level"] == "partial"
+    assert step.report["sandbox"]["missing"] == ["a uid of its own (the gate does not run as root)"]
+    other = job.run(image, {"mode": "verify"}, docker=("--user", str(RUNNER_UID + 1)))
+    assert other.status == 2
+    assert "runs as user 1002, who cannot write there: run the image as root" in other.log
+
+
 def test_what_pip_starts_does_not_live_on_under_an_init(image: str, job: Job) -> None:
     add(job, "spy", SPY)
     (job.workspace / "setup.py").write_text(DAEMON)
@@ -215,6 +225,7 @@ def test_a_cancelled_job_leaves_one_line_and_nothing_of_root_s(
 def test_a_report_of_a_later_version_is_read(image: str, job: Job) -> None:
     later = json.loads(part(job, 1, "good", "bad", "unexportable"))
     del later["shard"]
+    later["run"] = {"id": 17301, "attempt": 1, "sha": "f" * 40}
     later |= {"mood": "sunny", "models": [{**m, "mood": "sunny"} for m in later["models"]]}
     put(job, "report.json", json.dumps(later))
     step = job.run(image, {"mode": "publish", "comment": "never"})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.runner import RUNNER_UID, Job, Step
+from tests.support.runner import RUNNER_UID, Job, Step, commit_models
 
 pytestmark = [pytest.mark.slow, pytest.mark.container, pytest.mark.timeout(1800)]
 
@@ -42,6 +42,7 @@ def cached(step: Step) -> dict[str, bool]:
 
 def test_the_second_run_verifies_what_changed(image: str, make_job: Callable[..., Job]) -> None:
     job = make_job(PROJECT)
+    commit_models(job.workspace, "octo/models")
     (job.workspace / "models" / "writer.py").write_text(WRITER)
     manifest = job.workspace / "onnx-gate.yml"
     entry = '  writer:\n    model: models/writer.py:Writer\n    inputs: {x: "float32[batch, 3]"}\n'
@@ -74,6 +75,7 @@ def test_nothing_is_believed_that_the_models_could_have_written(
     image: str, make_job: Callable[..., Job]
 ) -> None:
     job = make_job(PROJECT)
+    commit_models(job.workspace, "octo/models")
     only = {"models": "good"}
     job.run(image, INPUTS | only)
     open_to_all = job.run(image, INPUTS | only | {"sandbox": "off"})

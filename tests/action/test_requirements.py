@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.runner import TOKEN, Job, Step
+from tests.support.runner import TOKEN, Job, Step, commit_models
 
 pytestmark = [pytest.mark.slow, pytest.mark.container, pytest.mark.timeout(900)]
 
@@ -73,6 +73,7 @@ def run(image: str, job: Job, requirements: str, **inputs: str) -> Step:
 def test_packages_are_installed_for_the_models_and_other_versions_named(
     image: str, job: Job
 ) -> None:
+    commit_models(job.workspace, "octo/models")
     step = run(image, job, "tabulate\nonnxruntime==1.30.0\n", cache=".cache")
     assert step.status == 0, step.log
     log = step.text("logs/packaged.log")

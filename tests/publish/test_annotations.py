@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from unicodedata import category
 
 import pytest
@@ -11,9 +12,11 @@ from hypothesis import strategies as st
 
 from onnx_gate.findings.finding import Finding
 from onnx_gate.github.annotations import annotations, command
+from onnx_gate.report.io import read_report
 from onnx_gate.report.model import Change, ModelError, ModelResult, Problem
 from onnx_gate.report.story.locations import Location
 from onnx_gate.text import COMMAND_LIMIT as MESSAGE_LIMIT
+from tests.support.gate import run_few
 from tests.support.profiles import tries
 from tests.support.report.everything import all_replaced, everything, free_paths, replaced
 from tests.support.report.hostile import BLANK, HOSTILE, ids
@@ -164,3 +167,55 @@ def test_only_the_ten_worst_of_each_level() -> None:
     assert [each.properties["title"].split()[0] for each in warnings[4:]] == [
         f"optional{budget}" for budget in range(19, 13, -1)
     ]
+
+
+MODELS = """import torch
+from torch import nn
+
+
+def broken():
+    raise RuntimeError("no weights here")
+
+
+def leaves():
+    raise SystemExit(3)
+
+
+class Untranslated(nn.Module):
+    def forward(self, x):
+        y = x + 1
+        return torch.linalg.qr(y)[0]
+
+
+class Branch(nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+"""
+NAMED = {
+    "broken": ("models.py:broken", 6),
+    "leaves": ("models.py:leaves", 10),
+    "untranslated": ("models.py:Untranslated", 16),
+    "branch": ("models.py:Branch", 21),
+    "syntax": ("syntax.py:f", 2),
+}
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_an_error_is_annotated_at_the_line_that_it_names(tmp_path: Path) -> None:
+    (tmp_path / "syntax.py").write_text("import torch\ndef f(:\n")
+    entry = 'model: "{}", inputs: {{x: "float32[4, 4]"}}'
+    entries = {name: entry.format(model) for name, (model, _) in NAMED.items()}
+    entries["nothing"] = entry.format("models.py:Nothing")
+    models = run_few(tmp_path, MODELS, entries)
+    report = read_report(tmp_path / "onnx-gate-report" / "report.json")
+    found = {
+        each.properties["title"].split()[0]: (each.properties["file"], each.properties["line"])
+        for each in map(safe, annotations(report, MANIFEST))
+    }
+    for name, (where, line) in NAMED.items():
+        file = where.partition(":")[0]
+        assert f"{file}:{line}" in models[name].error.message
+        assert found[name] == (f"ml/{file}", str(line))
+    # What is wrong in the manifest is annotated there.
+    assert found["nothing"] == (MANIFEST, str(models["nothing"].line))

@@ -52,7 +52,7 @@ def test_a_recurrent_layer_of_an_old_torch_is_named(kind: type[nn.LSTM], name: s
     spec = ModelSpec(
         name="m", model="m.py:M", inputs={"signal": InputSpec("float32", ("batch", "seq", 3))}
     )
-    message = constraint_message(text, spec, Trace([program.graph_module], {}, None), None)
+    message, _ = constraint_message(text, spec, Trace([program.graph_module], {}, None), None)
     assert f"{name} (test_versions.py:" in message
     assert "is unrolled at the example's size 5" in message
     assert "exporter: torchscript" in message

@@ -11,7 +11,7 @@ from onnx_gate.manifest.spec import Against
 from onnx_gate.report.model.audit import Audit
 from onnx_gate.report.model.check import Check
 from onnx_gate.report.model.decisions import Decisions
-from onnx_gate.report.model.diagnosis import Diagnosis, Precision
+from onnx_gate.report.model.diagnosis import Diagnosis, Precision, Source
 from onnx_gate.report.model.number import Number
 
 Verdict = Literal["pass", "diverged", "error"]
@@ -22,11 +22,16 @@ class _Frozen(BaseModel):
 
 
 class ModelError(_Frozen):
-    """Why a model has no verdict of its own; ``log`` is the path of the worker's output."""
+    """Why a model has no verdict of its own.
+
+    ``log`` is the path of the worker's output, ``source`` the line of the user's that it comes from,
+    null where none of theirs is known to be at fault.
+    """
 
     kind: ErrorKind
     code: str = Field(pattern=r"^OG\d{3}$")
     message: str
+    source: Source | None = None
     log: str | None = None
     tail: tuple[str, ...] = ()
 

@@ -76,8 +76,10 @@ def place_of_problem(problem: Problem, manifest: str) -> Place:
 
 
 def of_model(model: ModelResult, manifest: str) -> Location | None:
-    """Return the first source line that an error of the model names, else its diagnosis's."""
+    """Return the line that the model's error names, else a finding of one, else its diagnosis."""
     sources: list[Finding | Source] = [f for f in model.findings if f.severity == "error"]
+    if model.error is not None and model.error.source is not None:
+        sources.insert(0, model.error.source)
     if model.diagnosis is not None and model.diagnosis.source is not None:
         sources.append(model.diagnosis.source)
     candidates = (of_source(source, manifest) for source in sources)

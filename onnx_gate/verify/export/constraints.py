@@ -54,8 +54,10 @@ class Trace:
         return of_frames(self.stacks.get(size_name(name, axis), ()), self.root)
 
 
-def constraint_message(text: str, spec: ModelSpec, trace: Trace, source: Line | None) -> str:
-    """Return the sentences for an error about a dynamic dimension, or an empty string.
+def constraint_message(
+    text: str, spec: ModelSpec, trace: Trace, source: Line | None
+) -> tuple[str, Line | None]:
+    """Return the sentences for an error about a dynamic dimension, or none, and the line they name.
 
     ``text`` is the whole message, and ``source`` the line of the user's in its traceback.
     """
@@ -63,16 +65,18 @@ def constraint_message(text: str, spec: ModelSpec, trace: Trace, source: Line | 
     if static is not None:
         return _static(int(static[1]), static[2], int(static[3]), spec, trace)
     if _VIOLATED.search(text) is None and "conflicts between user-specified ranges" not in text:
-        return ""
-    sentences = [*_fixed(text, spec, trace, source), *_fixes(text, source)]
+        return "", None
+    fixed = list(_fixed(text, spec, trace, source))
+    sentences = [*(sentence for sentence, _ in fixed), *_fixes(text, source)]
     if sentences:
-        return "\n".join(dict.fromkeys(sentences))
+        line = next((line for _, line in fixed if line is not None), source)
+        return "\n".join(dict.fromkeys(sentences)), line
     rules = [line.strip(" -") for line in text.splitlines() if line.startswith(("  - ", "- "))]
     return (
         f"the model does not work at every size that is declared{at(source)}: "
         f"{rules[0] if rules else text.splitlines()[0]}. List the sizes that it is made for under "
         "dims, or write a fixed size in the input's shape"
-    )
+    ), source
 
 
 def declared_fixed(name: str, axis: int, size: int, declared: InputSpec) -> str:
@@ -81,7 +85,9 @@ def declared_fixed(name: str, axis: int, size: int, declared: InputSpec) -> str:
     return f'{name}: "{declared.dtype}[{", ".join(shape)}]"'
 
 
-def _static(size: int, name: str, axis: int, spec: ModelSpec, trace: Trace) -> str:
+def _static(
+    size: int, name: str, axis: int, spec: ModelSpec, trace: Trace
+) -> tuple[str, Line | None]:
     placeholder, name = name, _own_name(name, spec)
     declared = spec.inputs.get(name)
     if declared is None or axis >= len(declared.shape):
@@ -92,11 +98,11 @@ def _static(size: int, name: str, axis: int, spec: ModelSpec, trace: Trace) -> s
     operator, source = trace.cause(placeholder, axis)
     head = f"{dim} of input {name!r} (axis {axis}) is declared dynamic, and "
     if _RECURRENT.search(operator):
-        return head + _fixed_length(operator, source, size, remedy)
+        return head + _fixed_length(operator, source, size, remedy), source
     return (
         f"{head}{shown(source, 'something in forward')} ties it to the example's size {size}. Take "
         f"the size from the input's shape there{remedy}"
-    )
+    ), source
 
 
 def _own_name(parameter: str, spec: ModelSpec) -> str:
@@ -104,7 +110,9 @@ def _own_name(parameter: str, spec: ModelSpec) -> str:
     return next((name for name in spec.inputs if identifier(name) == parameter), parameter)
 
 
-def _fixed(text: str, spec: ModelSpec, trace: Trace, source: Line | None) -> Iterator[str]:
+def _fixed(
+    text: str, spec: ModelSpec, trace: Trace, source: Line | None
+) -> Iterator[tuple[str, Line | None]]:
     """Speak of dimensions without a name of their own that became constants."""
     for which, size in _CONSTANT.findall(text):
         match = _SHAPE_OF.match(which)
@@ -117,14 +125,14 @@ def _fixed(text: str, spec: ModelSpec, trace: Trace, source: Line | None) -> Ite
             remedy = f"declare what it is: {declared_fixed(name, axis, int(size), declared)}"
         operator, line = _unrolled(trace, int(size))
         if operator:
-            yield f"axis {axis} of input {name!r} is declared dynamic, and " + _fixed_length(
-                operator, line, int(size), f", or {remedy}"
-            )
+            unrolled = _fixed_length(operator, line, int(size), f", or {remedy}")
+            yield f"axis {axis} of input {name!r} is declared dynamic, and {unrolled}", line
             continue
+        line = trace.fixed_at(match[1], axis) or source
         yield (
-            f"axis {axis} of input {name!r} is tied to the size {size} in forward"
-            f"{at(trace.fixed_at(match[1], axis) or source)}: take it from the input's shape there, or "
-            f"{remedy}"
+            f"axis {axis} of input {name!r} is tied to the size {size} in forward{at(line)}: take it "
+            f"from the input's shape there, or {remedy}",
+            line,
         )
 
 

@@ -114,14 +114,20 @@ def export_error(error: BaseException, spec: ModelSpec, stacks: Stacks | None = 
         stacks=stacks or {},
     )
     for code, recognise, lines in _RECOGNISERS:
-        message = recognise(failure)
+        said = recognise(failure)
+        message, line = (said, failure.source) if isinstance(said, str) else said
         if message:
             own_words = f"\n{_essential(failure.last, lines)}" if lines else ""
-            return code.error(message + own_words, kind="export")
+            return code.error(message + own_words, kind="export", source=_place(line))
     return codes.OG207.error(
         f"the {failure.exporter} exporter failed{at(failure.source)}: "
         f"{_essential(failure.last, _LINES)}",
+        source=_place(failure.source),
     )
+
+
+def _place(line: Line | None) -> tuple[str, int] | None:
+    return (line.file, line.line) if line is not None and line.own else None
 
 
 def _promotion(failure: _Failure) -> str:
@@ -156,7 +162,7 @@ def _opset(failure: _Failure) -> str:
     )
 
 
-def _sizes(failure: _Failure) -> str:
+def _sizes(failure: _Failure) -> tuple[str, Line | None]:
     graphs = [
         value
         for each in failure.chain
@@ -262,8 +268,10 @@ def _script(failure: _Failure) -> str:
     return ""
 
 
+# What an exception is, in the gate's words, and the line that they name where it is not its source.
+_Recognise = Callable[[_Failure], str | tuple[str, Line | None]]
 # In this order; the number says how many lines of the exporter's own words are worth adding.
-_RECOGNISERS: tuple[tuple[Code, Callable[[_Failure], str], int], ...] = (
+_RECOGNISERS: tuple[tuple[Code, _Recognise, int], ...] = (
     (codes.OG118, _opset, 0),
     (codes.OG207, _script, 1),
     (codes.OG207, _optimiser, 1),
