@@ -180,6 +180,7 @@ OG415 = Code("OG415", ("note", "warning", "error"), about_file=True)
 OG416 = Code("OG416", ("warning",))
 OG417 = Code("OG417", ("error",))
 OG418 = Code("OG418", ("warning",))
+OG419 = Code("OG419", ("warning",))
 
 # Workers.
 OG501 = Code("OG501", kinds=("crashed",))

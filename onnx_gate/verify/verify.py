@@ -25,6 +25,7 @@ from onnx_gate.report.model import (
     Verdict,
     Weights,
 )
+from onnx_gate.report.model.decisions import Decisions
 from onnx_gate.report.model.diagnosis import Diagnosis, Precision
 from onnx_gate.report.story.precision import kind_line
 from onnx_gate.verify import left_out
@@ -40,6 +41,7 @@ from onnx_gate.verify.inspect.reduced import Reduced, reduced_precision
 from onnx_gate.verify.inspect.weights import account
 from onnx_gate.verify.left_out import leave_out
 from onnx_gate.verify.prepare import Prepared, prepare
+from onnx_gate.verify.probing import may_probe, probed_as_data
 from onnx_gate.verify.proposal import propose
 from onnx_gate.verify.reference.file import with_file_inputs
 from onnx_gate.verify.source_lines import source_of
@@ -144,6 +146,8 @@ def verify(
         return _undiagnosed(spec, result) if explain is not None else result
     if not context.patterns and not spec.suites:
         result = _advised(spec, context, result, checker, progress, own)
+    if result.verdict == "pass" and may_probe(checker, exported):
+        result = _probed(context, result, checker, exported, progress, own)
     left = spec.timeout - (time.monotonic() - began)
     seconds = min(DIAGNOSIS_SECONDS, DIAGNOSIS_SHARE * left)
     if explain is not None and seconds > 1 and (result.verdict == "diverged" or result.precision):
@@ -225,6 +229,30 @@ def _advised(
             "stages": tuple(progress.stages),
         }
     )
+
+
+def _probed(
+    context: Context,
+    result: ModelResult,
+    checker: Checker,
+    exported: Exported,
+    progress: _Progress,
+    own: float,
+) -> ModelResult:
+    """Add what operators answer where no input leads; ``own`` as above."""
+    with progress.stage("operators"):
+        checker.threads = 1
+        seconds = max(LEAST_ADVICE_SECONDS, ADVICE_SHARE * own)
+        # In a fork: what nobody meant for them may end a runtime's process.
+        data, _ = run_forked(lambda: probed_as_data(checker, exported, context.workspace), seconds)
+    told = (Finding.model_validate(finding) for finding in data.get("findings", ()))
+    update: dict[str, Any] = {
+        "findings": (*result.findings, *told),
+        "stages": tuple(progress.stages),
+    }
+    if data.get("decisions") is not None:
+        update["decisions"] = Decisions.model_validate(data["decisions"])
+    return result.model_copy(update=update)
 
 
 def _room_for_a_fork(spec: ModelSpec) -> bool:

@@ -82,6 +82,7 @@ TRIGGERS: dict[str, tuple[tuple[str, str], ...]] = {
     "OG416": (("findings", "edgeless"),),
     "OG417": (("findings", "stale_row"),),
     "OG418": (("findings", "logarithm"),),
+    "OG419": (("findings", "unreached"),),
     "OG501": (("hostile", "exits"), ("hostile", "segfaults")),
     "OG502": (("hostile", "loops"),),
     "OG503": (("hostile", "allocates"),),

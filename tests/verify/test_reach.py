@@ -123,33 +123,73 @@ def test_what_no_drawn_input_shows_is_reached(
     assert wrong.diagnosis is not None
 
 
-def test_what_was_never_shown_is_said_with_its_line_and_may_be_asked_for(tmp_path: Path) -> None:
-    models = (
-        MODELS
-        + '''
-class Norm(nn.Module):
+NORM = '''
+class Norm(Base):
     """Guards against what a constant keeps away."""
     def forward(self, x):
         y = x.relu() + 1
-        return y.clamp(max=1e6) / y.norm(dim=1, keepdim=True).clamp(min=1e-6)
+        top, least = (2e6, 1e-9) if self.wrong else (1e6, 1e-6)
+        return y.clamp(max=top) / y.norm(dim=1, keepdim=True).clamp(min=least)
+
+class Rooted(Base):
+    """Has an eps that nothing comes near to."""
+    def forward(self, x):
+        return x * torch.rsqrt((x.abs() + 1).mean(1, keepdim=True) + (1e-7 if self.wrong else 1e-6))
 '''
-    )
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ModelResult]:
     entry = 'model: models.py:Norm, inputs: {x: "float32[batch, 3]"}'
-    entry += ', export: {exporter: "models.py:right"}'
-    entries = {"told": entry, "asked": f"{entry}, coverage: {{decisions: 0.9}}"}
-    results = run_few(tmp_path, models, entries)
-    told = results["told"].decisions
-    assert results["told"].verdict == "pass"
-    assert told is not None
-    assert (told.before, told.seen, told.of) == (1, 1, 3)
-    line = models.splitlines().index(
-        "        return y.clamp(max=1e6) / y.norm(dim=1, keepdim=True).clamp(min=1e-6)"
-    )
-    shown = {(d.operator, d.limit, d.never, d.source.line) for d in told.never if d.source}
-    assert shown == {
-        ("clamp", 1e6, ("above",), line + 1),
-        ("clamp", 1e-6, ("below",), line + 1),
+    entries = {
+        "right": f'{entry}, export: {{exporter: "models.py:right"}}',
+        "wrong": f'{entry}, export: {{exporter: "models.py:wrong"}}',
+        "asked": f'{entry}, export: {{exporter: "models.py:right"}}, coverage: {{decisions: 0.9}}',
+        "rooted": f'{entry}, export: {{exporter: "models.py:right"}}'.replace("Norm", "Rooted"),
+        "rooted-wrong": f'{entry}, export: {{exporter: "models.py:wrong"}}'.replace(
+            "Norm", "Rooted"
+        ),
     }
-    assert describe(results["told"]).endswith("1 of 3 decisions seen both ways, 2 never")
-    assert results["asked"].verdict == "error"
-    assert any("1 of 3 decisions" in each.message for each in results["asked"].findings)
+    return run_few(Path(tmp_path_factory.mktemp("guarded")), MODELS + NORM, entries)
+
+
+def test_what_no_input_reaches_is_compared_at_its_operator(
+    guarded: Mapping[str, ModelResult],
+) -> None:
+    lines = (MODELS + NORM).splitlines()
+    told = guarded["right"].decisions
+    assert guarded["right"].verdict == guarded["wrong"].verdict == "pass"
+    assert told is not None
+    assert (told.before, told.seen, told.compared, told.of, told.never) == (1, 1, 2, 3, ())
+    assert describe(guarded["right"]).endswith(
+        "1 of 3 decisions seen both ways, 2 compared at their operators"
+    )
+    for name in ("right", "rooted"):
+        assert "OG419" not in {finding.code for finding in guarded[name].findings}
+    found = [f for f in guarded["wrong"].findings if f.code == "OG419"]
+    assert {each.severity for each in found} == {"warning"}
+    assert {each.message.partition(": ")[2].partition(",")[0] for each in found} == {
+        "clamp above 1e+06",
+        "clamp below 1e-06",
+    }
+    assert {each.line for each in found} == {
+        1 + next(n for n, at in enumerate(lines) if "top)" in at)
+    }
+    assert [f.code for f in guarded["rooted-wrong"].findings if "within 1e-06" in f.message] == [
+        "OG419"
+    ]
+
+
+def test_what_was_never_shown_is_said_with_its_line_and_may_be_asked_for(
+    guarded: Mapping[str, ModelResult],
+) -> None:
+    asked = guarded["asked"]
+    assert asked.verdict == "error"
+    assert any("1 of 3 decisions" in each.message for each in asked.findings)
+    assert asked.decisions is not None
+    line = next(n for n, each in enumerate((MODELS + NORM).splitlines(), 1) if "top)" in each)
+    shown = {
+        (d.operator, d.limit, d.never, d.source.line) for d in asked.decisions.never if d.source
+    }
+    assert shown == {("clamp", 1e6, ("above",), line), ("clamp", 1e-6, ("below",), line)}
+    assert describe(asked).endswith("1 of 3 decisions seen both ways, 2 never")

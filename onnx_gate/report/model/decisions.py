@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from onnx_gate.findings.finding import FROZEN
 from onnx_gate.report.model.diagnosis import Source
 
-Side = Literal["below", "above", "equal", "different", "true", "false"]
+Side = Literal["below", "above", "equal", "different", "true", "false", "within", "beyond"]
 
 
 class Decision(BaseModel):
@@ -33,7 +33,8 @@ class Decisions(BaseModel):
     """How many decisions were shown both ways.
 
     ``seen`` of ``of`` in all cases that count, ``before`` of them in the model's own suites alone.
-    ``never`` has the others, the first hundred. What no input can change is no decision.
+    ``compared`` are others whose unseen sides were compared at their operators. ``never`` has what
+    is left, the first hundred. What no input can change is no decision.
     """
 
     model_config = FROZEN
@@ -41,6 +42,7 @@ class Decisions(BaseModel):
     seen: int
     of: int
     before: int
+    compared: int = 0
     never: tuple[Decision, ...] = ()
 
     @property

@@ -13,11 +13,13 @@ _SIDES: dict[Side, str] = {
     "different": "other than {}",
     "true": "true",
     "false": "false",
+    "within": "within {}",
+    "beyond": "beyond {}",
 }
 
 
 def sentence(model: ModelResult) -> str:
-    """Return ``96 of 98 decisions seen both ways, 2 never``; empty where there are none."""
+    """Return ``96 of 98 decisions seen both ways, 1 compared at its operator, 1 never``, or nothing."""
     return counted(model.decisions) if model.decisions is not None else ""
 
 
@@ -25,18 +27,34 @@ def counted(decisions: Decisions) -> str:
     """Return how many were seen both ways."""
     if not decisions.of:
         return ""
-    left = decisions.of - decisions.seen
+    compared = decisions.compared
+    left = decisions.of - decisions.seen - compared
     noun = "decision" if decisions.of == 1 else "decisions"
     of = f"{format_int(decisions.seen)} of {format_int(decisions.of)} {noun} seen both ways"
-    return f"{of}, {format_int(left)} never" if left else of
+    whose = "its operator" if compared == 1 else "their operators"
+    parts = [
+        of,
+        *([f"{format_int(compared)} compared at {whose}"] if compared else []),
+        *([f"{format_int(left)} never"] if left else []),
+    ]
+    return ", ".join(parts)
 
 
 def what(decision: Decision) -> str:
     """Return what was never seen: ``never above 6``, ``33 of 512 rows read``."""
     if decision.read is not None and decision.limit is not None:
         return f"{format_int(decision.read)} of {format_int(int(decision.limit))} rows read"
+    return " or ".join(f"never {side}" for side in _sides(decision))
+
+
+def beyond(decision: Decision) -> str:
+    """Return which sides are meant: ``below 1e-12``."""
+    return " or ".join(_sides(decision))
+
+
+def _sides(decision: Decision) -> list[str]:
     limit = "its limit" if decision.limit is None else f"{decision.limit:g}"
-    return " or ".join("never " + _SIDES[side].format(limit) for side in decision.never)
+    return [_SIDES[side].format(limit) for side in decision.never]
 
 
 def where(decision: Decision) -> str:

@@ -18,16 +18,24 @@ _SIDES: tuple[Side, ...] = get_args(Side)
 
 
 def account(
-    seen: Mapping[Site, Seen], before: Collection[Site], workspace: Path | None
+    seen: Mapping[Site, Seen],
+    before: Collection[Site],
+    workspace: Path | None,
+    compared: Collection[tuple[Site, str]] = (),
 ) -> Decisions:
-    """Count the decisions; ``before`` are those that were seen both ways by the suites alone."""
+    """Count the decisions; ``before`` are those that were seen both ways by the suites alone.
+
+    ``compared`` are sides that were compared at their operators.
+    """
     counted = {site: each for site, each in seen.items() if site.kind in COUNTED and each.moves}
     left = [site for site, each in counted.items() if each.left(site)]
+    never = [s for s in left if any((s, side) not in compared for side in counted[s].left(s))]
     return Decisions(
         seen=len(counted) - len(left),
         of=len(counted),
         before=len([site for site in counted if site in before]),
-        never=tuple(_decision(site, counted[site], workspace) for site in left[:_LISTED]),
+        compared=len(left) - len(never),
+        never=tuple(_decision(site, counted[site], workspace) for site in never[:_LISTED]),
     )
 
 
@@ -37,13 +45,21 @@ def both_ways(seen: Mapping[Site, Seen]) -> frozenset[Site]:
 
 
 def _decision(site: Site, seen: Seen, workspace: Path | None) -> Decision:
-    line = place_of(site.file, site.line, workspace) if site.line else None
     rows = site.kind == "rows"
+    sides = () if rows else seen.left(site)
+    return described(site, sides, workspace, seen.read if rows else None)
+
+
+def described(
+    site: Site, sides: Collection[str], workspace: Path | None, read: int | None = None
+) -> Decision:
+    """Return what the report says of some sides of a decision."""
+    line = place_of(site.file, site.line, workspace) if site.line else None
     return Decision(
         module=site.module,
         operator=site.operator,
         limit=site.limit if site.limit is not None and math.isfinite(site.limit) else None,
-        never=() if rows else tuple(side for side in _SIDES if side in seen.left(site)),
-        read=seen.read if rows else None,
+        never=tuple(side for side in _SIDES if side in sides),
+        read=read,
         source=own_source(line),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -54,13 +54,15 @@ class Explorer:
     tried: int = 0
     _before: frozenset[Site] | None = None
 
-    def account(self, workspace: Path) -> Decisions | None:
+    def account(
+        self, workspace: Path, compared: Collection[tuple[Site, str]] = ()
+    ) -> Decisions | None:
         """Return what the model's decisions were shown, ``None`` where it cannot be watched."""
         if self.watcher.lost or not self.watcher.seen:
             return None
         seen = self.watcher.seen
         before = both_ways(seen) if self._before is None else self._before
-        return account(seen, before, workspace.resolve())
+        return account(seen, before, workspace.resolve(), compared)
 
     def learn(self, case: Case) -> None:
         """Take note of a case that counts and that the module answers."""
@@ -69,6 +71,11 @@ class Explorer:
             small = elements(self.spec.inputs, case.sizes) <= _LARGEST if case.sizes else True
             if small:
                 self.bases = [*self.bases[: _KEPT - 1], case]
+
+    @property
+    def base(self) -> Case:
+        """The case that others begin with."""
+        return min(self.bases, key=lambda each: (each.is_edge, _count(each.arrays)))
 
     def forget(self) -> None:
         """Begin anew, with what the watcher has seen as well."""
@@ -83,7 +90,7 @@ class Explorer:
         if self.watcher.lost or not self.bases:
             return
         self._before = both_ways(self.watcher.seen)
-        base = min(self.bases, key=lambda each: (each.is_edge, _count(each.arrays)))
+        base = self.base
         try:
             cost = measure(self.watcher.eager, base.arrays)
         except Refusal:

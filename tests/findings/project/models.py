@@ -463,3 +463,15 @@ class DeadUnit(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.relu(self.gate(x)) + x
+
+
+class Guarded(nn.Module):
+    """A row is divided by its norm, which is never near zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.eps = 1e-6
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x.abs() + 1
+        return y / y.norm(dim=-1, keepdim=True).clamp_min(self.eps)

@@ -1,0 +1,243 @@
+"""What no input reaches, compared at its operator: both sides go on from values across the limit.
+
+The value that a decision is about is found in the file by what it holds on one case. Put in on both
+sides, it has to lead to the same outputs: first in another order, which shows that the right value was
+found, then moved across the limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from onnx_gate.graph.steer import Steered
+from onnx_gate.runtimes.base import Array, Refusal
+from onnx_gate.runtimes.tensors import to_array
+from onnx_gate.verify.reach.cost import measure
+from onnx_gate.verify.reach.rules import COUNTED
+from onnx_gate.verify.reach.steered import Module, Place, Taken
+from onnx_gate.verify.reach.watch import Seen, Site, Watcher
+from onnx_gate.verify.reference.perturb import MovedRounding
+from onnx_gate.verify.reference.variants import MaskedAttention, OrderOfEquals
+
+# What it may cost, as a share of the run; and what a side costs, in forward passes.
+SHARE = 0.05
+_PASSES = 10.0
+# Both sides have computed a value alike where it is as near as this; outputs are further from it.
+_ALIKE = 2e-5
+# Outputs are held against their rounding and this share of them: a warning is not a verdict.
+_NEAR = 1e-3
+_ROUNDINGS = 10.0
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A side of a decision that was compared at its operator.
+
+    ``differs`` where the outputs are not the same; then ``expected`` and ``actual`` are PyTorch's
+    and the file's at the worst element, and ``given`` is the value that was put in nearest to it.
+    """
+
+    site: Site
+    side: str
+    differs: bool = False
+    expected: float = 0.0
+    actual: float = 0.0
+
+
+def probe(
+    watcher: Watcher,
+    arrays: Mapping[str, Array],
+    cases: int,
+    steered: Steered,
+    order: Sequence[int],
+) -> Iterator[Probe]:
+    """Yield the sides that were compared, of those that no case of so many has shown.
+
+    ``order`` is where the module's outputs are among the graph's. Raises ``Refusal``.
+    """
+    left = [(s, side) for s, seen in watcher.seen.items() for side in _left(s, seen)]
+    left.sort(key=lambda each: each[0].kind not in COUNTED)
+    cost = measure(watcher.eager, arrays)
+    left = left[: int(SHARE * cost.run(cases) / (_PASSES * cost.forward()))]
+    module = Module(watcher, arrays)
+    taken, before = module.look(frozenset(site for site, _ in left))
+    alike = {s: partial(_is_alike, t.operand) for s, t in taken.items() if t.operand.numel()}
+    places = module.roots(alike)
+    for site, side in left:
+        roots = places.get(site)
+        if roots:
+            try:
+                bench = _Bench(module, steered, site, taken[site], roots, before, order)
+                found = bench.compare(side)
+            except Refusal:
+                continue
+            if found is not None:
+                yield found
+
+
+def _left(site: Site, seen: Seen) -> Sequence[str]:
+    if site.kind == "rows" or not seen.moves:
+        return ()
+    if site.kind in COUNTED:
+        return seen.left(site)
+    return [side for side in seen.left(site) if side == "within"]
+
+
+def _is_alike(operand: torch.Tensor, other: torch.Tensor) -> bool:
+    if operand.shape != other.shape or operand.dtype != other.dtype:
+        return False
+    if not operand.is_floating_point():
+        return torch.equal(operand, other)
+    scale = operand.abs() + operand.square().mean().sqrt()
+    return bool(((operand - other).abs() <= _ALIKE * scale).all())
+
+
+class _Bench:
+    """One decision, with the places of what it is about on both sides."""
+
+    def __init__(
+        self,
+        module: Module,
+        steered: Steered,
+        site: Site,
+        taken: Taken,
+        roots: list[Place],
+        before: Sequence[Array],
+        order: Sequence[int],
+    ) -> None:
+        self._module, self._site, self._taken = module, site, taken
+        self._roots, self._before, self._order = roots, before, order
+        operand = taken.operand
+        here = steered.roots(lambda array: _is_alike(operand, _tensor(array, operand)))
+        flipped = operand.reshape(-1).flip(0).reshape(operand.shape)
+        told = not _is_alike(operand, flipped)
+        # What is the same everywhere says nothing of where it is, if there are others like it.
+        if not here or (not told and (len(here) > 1 or len(roots) > 1)):
+            raise Refusal("the value is not in the file")
+        self._behind = steered.behind(here)
+        if told and self._difference(flipped) is not None:
+            raise Refusal("it is another value")
+
+    def compare(self, side: str) -> Probe | None:
+        """Return what a side shows, ``None`` where it cannot be brought about or seen."""
+        compared = None
+        for value in _moved(self._site, self._taken, side):
+            try:
+                sides, outputs = self._module.put(self._site, self._roots, value)
+                if side not in sides or not _finite(outputs) or not self._shows(outputs):
+                    continue
+                worst = self._difference(value, outputs)
+            except Refusal:
+                continue
+            compared = Probe(self._site, side)
+            if worst is not None:
+                return Probe(self._site, side, True, *worst)
+        return compared
+
+    def _shows(self, outputs: Sequence[Array]) -> bool:
+        return any(_worst(a, b, ()) is not None for a, b in zip(outputs, self._before, strict=True))
+
+    def _difference(
+        self, value: torch.Tensor, outputs: Sequence[Array] | None = None
+    ) -> tuple[float, float] | None:
+        """Return both sides where they differ most with a value put in; raises ``Refusal``."""
+        if outputs is None:
+            _, outputs = self._module.put(self._site, self._roots, value)
+            if not _finite(outputs):
+                raise Refusal("not finite")
+        answers = self._behind(to_array(value))
+        pairs = [(o, np.asarray(answers[n])) for o, n in zip(outputs, self._order, strict=True)]
+        if all(_worst(t, c, ()) is None for t, c in pairs):
+            return None
+        others = list(self._others(value))
+        runs = [[other[n] for other in others] for n in range(len(pairs))]
+        found = (_worst(t, c, r) for (t, c), r in zip(pairs, runs, strict=True))
+        return next((each for each in found if each is not None), None)
+
+    def _others(self, value: torch.Tensor) -> Iterator[Sequence[Array]]:
+        """Yield what else may be right: with rounding moved, and where PyTorch leaves it open."""
+        modes: list[Callable[[], Any]] = [
+            lambda: MovedRounding(1),
+            lambda: MovedRounding(2),
+            lambda: MaskedAttention(fill=0.0),
+            lambda: MaskedAttention(fill=None),
+            lambda: OrderOfEquals(first=True),
+            lambda: OrderOfEquals(first=False),
+        ]
+        for mode in modes:
+            yield self._module.put(self._site, self._roots, value, mode())[1]
+
+
+def _tensor(array: Array, like: torch.Tensor) -> torch.Tensor:
+    if array.shape != like.shape or array.dtype.kind not in "fiub":
+        return torch.empty(0)
+    return torch.from_numpy(np.ascontiguousarray(array)) if array.ndim else torch.tensor(array)
+
+
+def _finite(outputs: Sequence[Array]) -> bool:
+    return all(bool(np.isfinite(a).all()) for a in outputs if a.dtype.kind == "f")
+
+
+def _worst(expected: Array, actual: Array, others: Sequence[Array]) -> tuple[float, float] | None:
+    """Return the element at which two answers are furthest apart, ``None`` where they are near."""
+    if expected.shape != actual.shape:
+        return float("nan"), float("nan")
+    if not expected.size:
+        return None
+    if expected.dtype.kind == "V" or actual.dtype.kind == "V":
+        return None
+    t, c = expected.astype(np.float64), actual.astype(np.float64)
+    with np.errstate(all="ignore"):
+        moves = [np.nan_to_num(np.abs(o.astype(np.float64) - t), nan=np.inf) for o in others]
+        move = np.max(moves, axis=0) if moves else np.zeros_like(t)
+        near = 0.5 * (move == 0)
+        if expected.dtype.kind == "f":
+            near = _NEAR * (np.abs(t) + np.sqrt(np.mean(t * t)))
+        beyond = np.nan_to_num(np.abs(c - t), nan=np.inf) - near - _ROUNDINGS * move
+    index = int(np.argmax(np.nan_to_num(beyond, nan=-np.inf)))
+    if not beyond.flat[index] > 0:
+        return None
+    return float(t.flat[index]), float(c.flat[index])
+
+
+def _moved(site: Site, taken: Taken, side: str) -> Iterator[torch.Tensor]:
+    """Yield the operand with some of its elements, and with all of them, on a side."""
+    x = taken.operand
+    number = torch.arange(x.numel()).reshape(x.shape)
+    for some in (number % 3 == 0, torch.ones_like(x, dtype=torch.bool)):
+        yield torch.where(some, _across(site, x, taken.limit, side, number), x)
+
+
+def _across(
+    site: Site, x: torch.Tensor, limit: Any, side: str, number: torch.Tensor
+) -> torch.Tensor:
+    """Return an operand of which every element is on a side, at different distances."""
+    if site.kind == "truth":
+        return torch.full_like(x, side == "true")
+    if site.kind == "scale":
+        centred = x - x.mean()
+        scale = float(limit) ** 0.5 / (centred.square().mean().sqrt() + 1e-30)
+        return centred * scale * (0.25 + (number % 4) / 4)
+    at = (limit if isinstance(limit, torch.Tensor) else torch.tensor(float(limit or 0))).to(x.dtype)
+    if site.kind == "guard":
+        return at * (number % 4).to(x.dtype) * torch.where(x < 0, -1, 1).to(x.dtype)
+    if at.ndim > x.ndim or torch.broadcast_shapes(at.shape, x.shape) != x.shape:
+        at = at.amin() if side == "below" else at.amax()
+    if site.kind == "equality":
+        return at.expand(x.shape) if side == "equal" else at + 1
+    if not x.is_floating_point():
+        far = number % 3 + 1
+        return (at - far if side == "below" else at + far).to(x.dtype)
+    spread = x.std() if x.numel() > 1 else x.abs().amax()
+    steps = torch.stack([s.expand(x.shape) for s in (at.abs() / 2, spread / 8, spread, 4 * spread)])
+    step = steps.gather(0, (number % 4)[None])[0]
+    step = torch.where(step > 0, step, torch.ones_like(step))
+    crossed: torch.Tensor = at - step if side == "below" else at + step
+    # A norm, a variance or a share that is never negative stays so.
+    return crossed.clamp(min=0) if bool((x >= 0).all()) and bool((at > 0).all()) else crossed

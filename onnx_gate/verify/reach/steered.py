@@ -1,0 +1,164 @@
+"""The module run with a value put in the place of one that an operator makes."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+from onnx_gate.runtimes.base import Array
+from onnx_gate.runtimes.tensors import to_array, to_tensor
+from onnx_gate.verify.reach.rules import Rule
+from onnx_gate.verify.reach.watch import Seen, Site, Watch, Watcher
+from onnx_gate.verify.reference.operator_mode import OperatorMode
+
+# The number of an operator's call, or the name of an input, and which of its results.
+Place = tuple[int | str, int]
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a decision was about in its first call: the operand, and the limit where it has one."""
+
+    operand: torch.Tensor
+    limit: torch.Tensor | float | None
+
+
+class Steer(Watch):
+    """Watches decisions, keeps what ``targets`` are about, and puts in values at places."""
+
+    def __init__(
+        self,
+        watcher: Watcher,
+        targets: frozenset[Site],
+        put: Mapping[Place, torch.Tensor] | None = None,
+    ) -> None:
+        super().__init__(watcher, targets)
+        self.taken: dict[Site, Taken] = {}
+        self._put, self._calls = put or {}, 0
+        self._about: tuple[torch.Tensor, Any] | None = None
+
+    def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Run an operator, and put something in the place of what it makes."""
+        number, self._calls = self._calls, self._calls + 1
+        result = super().run(name, func, args, kwargs)
+        if all(place[0] != number for place in self._put):
+            return result
+        leaves, tree = pytree.tree_flatten(result)
+        for index, leaf in enumerate(leaves):
+            value = self._put.get((number, index))
+            if value is not None and func._schema.is_mutable:
+                leaf.copy_(value)
+            elif value is not None:
+                leaves[index] = value.clone()
+        return pytree.tree_unflatten(leaves, tree)
+
+    def _limit(
+        self,
+        name: str,
+        rule: Rule,
+        part: int,
+        operand: torch.Tensor,
+        limit: Any,
+        bound: Mapping[str, Any],
+    ) -> None:
+        self._about = operand, limit
+        super()._limit(name, rule, part, operand, limit, bound)
+
+    def _truth(self, site: Site, mask: torch.Tensor) -> None:
+        self._about = mask, None
+        super()._truth(site, mask)
+
+    def _add(self, site: Site, seen: Seen) -> None:
+        if site in self._targets and site not in self.taken and self._about is not None:
+            operand, limit = self._about
+            kept = limit.detach().clone() if isinstance(limit, torch.Tensor) else limit
+            self.taken[site] = Taken(operand.detach().clone(), kept)
+        super()._add(site, seen)
+
+
+class _Search(OperatorMode):
+    """Finds the operators that make values which are ``alike`` of none that is, for several."""
+
+    def __init__(self, alike: Mapping[Site, Callable[[torch.Tensor], bool]]) -> None:
+        super().__init__()
+        self.roots: dict[Site, list[Place]] = {site: [] for site in alike}
+        self._alike, self._calls = alike, 0
+        # Of each tensor that depends on an input: what it is like, or made of something like it.
+        self._behind: dict[int, tuple[weakref.ref[torch.Tensor], frozenset[Site]]] = {}
+
+    def know(self, tensor: torch.Tensor, behind: frozenset[Site], place: Place) -> None:
+        """Look at a tensor that depends on an input."""
+        for site, alike in self._alike.items():
+            if site not in behind and alike(tensor):
+                self.roots[site].append(place)
+                behind |= {site}
+        self._behind[id(tensor)] = weakref.ref(tensor), behind
+
+    def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Run an operator and look at what it makes."""
+        number, self._calls = self._calls, self._calls + 1
+        given = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        known = [b[1] for x in given if (b := self._behind.get(id(x))) and b[0]() is x]
+        result = func(*args, **kwargs)
+        if known:
+            behind = frozenset[Site]().union(*known)
+            for index, leaf in enumerate(pytree.tree_leaves(result)):
+                if isinstance(leaf, torch.Tensor):
+                    self.know(leaf, behind, (number, index))
+        return result
+
+
+class Module:
+    """A module on one case, with values put in."""
+
+    def __init__(self, watcher: Watcher, arrays: Mapping[str, Array]) -> None:
+        self.watcher, self.arrays = watcher, arrays
+
+    def look(self, targets: frozenset[Site]) -> tuple[Mapping[Site, Taken], tuple[Array, ...]]:
+        """Return what decisions are about, and the outputs; raises ``Refusal``."""
+        steer = Steer(self.watcher, targets)
+        return steer.taken, self._run({}, steer)
+
+    def roots(
+        self, alike: Mapping[Site, Callable[[torch.Tensor], bool]]
+    ) -> Mapping[Site, list[Place]]:
+        """Return where the values begin that decisions are about; raises ``Refusal``."""
+        search = _Search(alike)
+        tensors = {name: to_tensor(array) for name, array in self.arrays.items()}
+        for name, tensor in tensors.items():
+            search.know(tensor, frozenset(), (name, 0))
+        self.watcher.eager.run_prepared(tensors, mode=search)
+        return search.roots
+
+    def put(
+        self,
+        site: Site,
+        roots: list[Place],
+        value: torch.Tensor,
+        around: AbstractContextManager[Any] | None = None,
+    ) -> tuple[set[str], tuple[Array, ...]]:
+        """Return the sides that a decision then shows, and the outputs; raises ``Refusal``."""
+        put = dict.fromkeys(roots, value)
+        steer = Steer(self.watcher, frozenset((site,)), put)
+        outputs = self._run(put, steer, around)
+        return steer.seen[site].sides if site in steer.seen else set(), outputs
+
+    def _run(
+        self,
+        put: Mapping[Place, torch.Tensor],
+        steer: Steer,
+        around: AbstractContextManager[Any] | None = None,
+    ) -> tuple[Array, ...]:
+        tensors = {name: to_tensor(array) for name, array in self.arrays.items()}
+        tensors |= {str(at): value.clone() for (at, _), value in put.items() if at in tensors}
+        with ExitStack() as stack:
+            if around is not None:
+                stack.enter_context(around)
+            _, outputs = self.watcher.eager.run_prepared(tensors, mode=steer)
+        return tuple(to_array(output) for output in outputs)
