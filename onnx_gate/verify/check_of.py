@@ -47,7 +47,6 @@ def judged_check(case: Case, label: str, output: str, judged: Judgement, *, advi
             "compared": judged.compared,
             "open": judged.open,
             "causes": judged.causes,
-            "resolution": judged.resolution,
         }
     )
 

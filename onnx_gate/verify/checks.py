@@ -194,6 +194,11 @@ class Checker:
         finally:
             self._rules.resolves = True
 
+    def try_again(self, case: Case) -> tuple[Check, ...]:
+        """Return the checks of a case of advice on the first runtime that runs."""
+        with self._sessions(self._first_that_runs()) as sessions:
+            return tuple(self._case(case, self._module.ask(case), sessions))
+
     def again(self, check: Check) -> tuple[Case, int, RuntimeSpec] | None:
         """Return the case, the output's index and the runtime of a check that this made.
 
@@ -373,7 +378,7 @@ class Checker:
         if candidate.dtype.name == self.half and expected.dtype in (np.float32, np.float64):
             candidate = candidate.astype(expected.dtype)
         rules = self._rules.of(name, candidate.dtype, label)
-        outside = 0
+        outside, resolution = 0, None
         selected, answers = asked.selected[index], reference.output(index)
         try:
             with self.clock.of("compare"):
@@ -385,7 +390,7 @@ class Checker:
                 if judged.holds and not case.advice and not judged.open:
                     self.experience[name].try_judge(case.id, expected, rules, judged)
                     if rules.resolves and not case.edge:
-                        judged = self.experience[name].sharpen(judged)
+                        resolution = self.experience[name].resolution(expected, rules, judged)
         except (ValueError, TypeError) as error:
             raise codes.OG405.error(
                 f"{case.id}: the tolerance of {name} cannot be applied: {first_line(error)}",
@@ -417,7 +422,7 @@ class Checker:
         if measured and check.metrics is not None and label != STORED:
             actual = candidate if selected is None else selected.of(candidate)
             self._measure(case, check, actual, expected)
-        return check.model_copy(update={"outside": outside}) if outside else check
+        return check.model_copy(update={"outside": outside, "resolution": resolution})
 
     def _measure(self, case: Case, check: Check, candidate: Array, expected: Array) -> None:
         metrics = check.metrics

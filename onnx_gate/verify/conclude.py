@@ -16,7 +16,6 @@ from onnx_gate.report.story.coverage import COMPARED
 from onnx_gate.text import listed, number
 from onnx_gate.verify.experience import Experience
 from onnx_gate.verify.inputs.cases import matches
-from onnx_gate.verify.inputs.sizes import Sizes, sizes_label
 from onnx_gate.verify.inspect.weighed import weighed
 from onnx_gate.verify.judge.noise import VISIBLE
 
@@ -25,12 +24,11 @@ from onnx_gate.verify.judge.noise import VISIBLE
 class Tried:
     """What was tried beside the checks: ``outputs`` by name, ``empty`` the suites without a case.
 
-    ``example`` is the sizes of the example of the export. ``selected``: the user asked for some of
+    ``selected``: the user asked for some of
     the cases only, so what was left out is no omission. ``decisions`` is what the model's operators
     were shown, ``None`` where they were not watched.
     """
 
-    example: Sizes
     outputs: Mapping[str, Experience]
     empty: tuple[str, ...] = ()
     selected: bool = False
@@ -53,9 +51,7 @@ def conclude(
     findings = [
         weighed(each, judged) if each.code == codes.OG116.code else each for each in findings
     ]
-    every = list(
-        dict.fromkeys([*findings, *_baked_size(spec, judged, tried.example, findings), *notes])
-    )
+    every = list(dict.fromkeys([*findings, *notes]))
     failed = any(check.verdict == "diverged" and not check.advice for check in judged)
     failed = failed or any(
         finding.severity == "error" and finding.code != codes.OG307.code for finding in every
@@ -248,14 +244,7 @@ def _remarks(spec: ModelSpec, checks: Sequence[Check], tried: Tried) -> Iterator
                 "be seen there",
             )
         yield from _other_tokens(spec, name, own)
-        finest = [c.resolution for c in own if c.verdict == "pass" and c.resolution is not None]
-        if finest and min(finest) > VISIBLE:
-            seen = f"{min(finest):.0%}" if math.isfinite(min(finest)) else "100%"
-            yield codes.OG407.finding(
-                f"the checks of {name} cannot see an error of 1%: its varying part could have been "
-                f"off by up to {seen} and passed",
-                data={"output": name, "resolution": min(finest)},
-            )
+        yield from _blunt(name, own)
     for name, experience in tried.outputs.items():
         if experience.is_constant and name in by_output:
             yield codes.OG408.finding(
@@ -274,6 +263,32 @@ def _remarks(spec: ModelSpec, checks: Sequence[Check], tried: Tried) -> Iterator
             f"{len({c.case for c in refused})} of {len(cases)} cases compare nothing, because both "
             f"sides refuse them ({_cases(refused)}){at}",
         )
+
+
+def _blunt(name: str, own: Sequence[Check]) -> Iterator[Finding]:
+    """Yield a word on an output of which an error of one per cent would have passed somewhere.
+
+    Of one that diverges there is nothing to say: what is wrong with it has been seen.
+    """
+    if any(check.verdict == "diverged" for check in own):
+        return
+    for check in own:
+        found = check.resolution
+        if found is None or found.worst <= VISIBLE:
+            continue
+        known = {"an element": found.element, "a row": found.row, "a channel": found.channel}
+        off = [
+            f"{what} by {f'{size:.0%}' if math.isfinite(size) else '100%'}"
+            for what, size in known.items()
+            if size is not None and size > VISIBLE
+        ]
+        passed = [f"off in {' or '.join(off)}", *(f"with {each}" for each in found.unseen)]
+        yield codes.OG407.finding(
+            f"the checks of {name} cannot see an error of 1% wherever it is: it could have been "
+            f"{', or '.join(passed)} and passed",
+            data={"output": name, "resolution": found.worst},
+        )
+        return
 
 
 def _nonfinite(check: Check) -> int:
@@ -405,31 +420,3 @@ def _waiver_notes(
             yield codes.OG602.finding(
                 f"the waiver for {waiver.check} was not needed ({waiver.reason}): remove it",
             )
-
-
-def _baked_size(
-    spec: ModelSpec, checks: Sequence[Check], example: Sizes, findings: Sequence[Finding]
-) -> Iterable[Finding]:
-    """Yield a finding where the graph agrees at the example's sizes and only there.
-
-    At the line whose condition torch.export took for granted, where ``findings`` has one.
-    """
-    if not example or any(codes.OG102.among(findings)):
-        return
-    here = sizes_label(example)
-    verdicts: dict[str, set[str]] = {}
-    for check in checks:
-        if not check.advice and check.verdict != "refused" and check.sizes.keys() == example.keys():
-            sizes = {name: check.sizes[name] for name in example}
-            verdicts.setdefault(sizes_label(sizes), set()).add(check.verdict)
-    elsewhere = [sizes for sizes, seen in verdicts.items() if seen == {"diverged"}]
-    if verdicts.get(here) == {"pass"} and elsewhere:
-        cause = next((f for f in codes.OG116.among(findings) if f.file), None)
-        where = f" by {cause.file}:{cause.line}" if cause is not None else ""
-        yield codes.OG102.finding(
-            f"the graph agrees with {spec.against} in every case at the sizes it was exported with "
-            f"({here}) and in none at {', '.join(elsewhere[:4])}: a size is baked into it{where}",
-            file=cause.file if cause is not None else None,
-            line=cause.line if cause is not None else None,
-            data={"code": cause.data["code"]} if cause is not None and "code" in cause.data else {},
-        )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from onnx_gate.report.model.check import Resolution
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.judge.judgement import Judgement, Rules, is_floating
-from onnx_gate.verify.judge.selftest import accepts, least_protected
+from onnx_gate.verify.judge.resolution import resolution_of
+from onnx_gate.verify.judge.selftest import accepts
 
 # Answers of earlier cases are kept to try the judge with, up to this many bytes an output.
 KEPT_BYTES = 64 * 2**20
@@ -21,14 +23,14 @@ class Experience:
 
     ``low`` and ``high`` are the smallest and largest finite value. ``accepted`` is the id of a case
     whose judge took another case's answer for the right one, ``refused`` whether some judge did not.
-    ``sharpened``: it is known how small an error would have been refused.
+    ``resolved``: it is known how small an error would have been refused.
     """
 
     low: float = math.inf
     high: float = -math.inf
     accepted: str = ""
     refused: bool = False
-    sharpened: bool = False
+    resolved: bool = False
     _earlier: dict[tuple[int, ...], Array] = field(default_factory=dict)
 
     def learn(self, expected: Array) -> None:
@@ -45,18 +47,16 @@ class Experience:
         """Whether every finite value was the same in every case."""
         return self.low == self.high
 
-    def sharpen(self, judged: Judgement) -> Judgement:
-        """Return a judgement with its resolution, once where that takes runs of their own.
+    def resolution(self, expected: Array, rules: Rules, judged: Judgement) -> Resolution | None:
+        """Return how small an error a passing check would have refused, once for each output.
 
-        Within the floor none were made, and who is beyond it is granted more than the floor.
+        It takes runs of its own: within the floor none were made, and who is beyond it is granted more.
         """
-        if judged.resolution is None and judged.noise is not None and not self.sharpened:
-            self.sharpened = True
-            judged.noise.more()
-            if judged.noise.runs:
-                judged = replace(judged, resolution=least_protected(judged.noise))
-        self.sharpened |= judged.resolution is not None
-        return judged
+        if self.resolved or rules.equality(expected.dtype):
+            return None
+        found = resolution_of(expected, judged.noise, rules.tolerance, rules.metric)
+        self.resolved = found is not None
+        return found
 
     def try_judge(self, case: str, expected: Array, rules: Rules, judgement: Judgement) -> None:
         """Give the judge of a passing check the answer of an earlier case, which it has to refuse."""

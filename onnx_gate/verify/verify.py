@@ -29,9 +29,10 @@ from onnx_gate.report.model.decisions import Decisions
 from onnx_gate.report.model.diagnosis import Diagnosis, Precision
 from onnx_gate.report.story.precision import kind_line
 from onnx_gate.verify import left_out
+from onnx_gate.verify.baked import baked_size
 from onnx_gate.verify.build import build
 from onnx_gate.verify.checks import Checker
-from onnx_gate.verify.conclude import Tried, conclude
+from onnx_gate.verify.conclude import Tried, conclude, waive
 from onnx_gate.verify.context import HUNG, Context
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.export.reuse import delete_export, load_export, save_export_metadata
@@ -323,10 +324,11 @@ def _verify(
         checks = checker.run()
         with checker.clock.of("pytorch"):
             _must_agree(prepared, "called again on equal inputs after other calls")
+        waived, _ = waive(spec, checks, context.today)
+        progress.findings += baked_size(checker, waived, progress.findings)
     progress.findings += (*checker.findings, *left_out.findings(prepared.eager))
     decisions = checker.explorer.account(context.workspace)
     tried = Tried(
-        exported.example,
         checker.experience,
         checker.without_any,
         bool(context.patterns),

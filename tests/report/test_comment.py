@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from onnx_gate.report.model import Problem
+from onnx_gate.report.model import Problem, Resolution
 from onnx_gate.report.render.markdown import render
 from tests.support.report.page import page
 from tests.support.report.pages import drawn, several_runtimes
@@ -86,10 +86,10 @@ def test_names_and_paths_are_spelled_as_they_are(word: str) -> None:
 
 
 def test_a_pass_is_short_and_says_how_sharp_it_was() -> None:
-    fine = check("typical/0").model_copy(update={"resolution": 1e-6})
+    fine = check("typical/0").model_copy(update={"resolution": Resolution(element=1e-6)})
     text = render(whole(model("resnet18", fine)), VIEW)
     assert text.startswith("## ✅ ONNX gate: resnet18 agrees\n")
-    assert "An error of 1.0e-06 of an output would have been caught." in text
+    assert "An error of 1.0e-06 of an element, row or channel would have been caught." in text
     assert len(render(passing(), VIEW).splitlines()) < 30
 
 

@@ -9,19 +9,35 @@ from tests.support.report.scenes import model
 
 def test_each_number_stands_apart() -> None:
     checks = [
-        check("typical/0", sizes={"batch": 2}, compared=600, resolution=1e-4),
+        check(
+            "typical/0",
+            sizes={"batch": 2},
+            compared=600,
+            resolution={"element": 1e-4, "row": 4e-5, "channel": 2e-5},
+        ),
         check("typical/1", sizes={"batch": 7}, compared=28, open=12, causes=["order of equals"]),
         check("edges/0", "refused", sizes={"batch": 32}, refused=["pytorch", "runtime"]),
-        check("edges/nan", advice=True, sizes={"batch": 64}, resolution=1e-9),
+        check("edges/nan", advice=True, sizes={"batch": 64}, resolution={"element": 1e-9}),
     ]
     assert describe(model("m", *checks)) == (
         "2 compared, 1 refused, 1 advice; 12 of 40 elements open (order of equals); batch=2,7; "
-        "would have caught a relative error of 0.01 %"
+        "would have caught 0.01 % of an element, 0.004 % of a row, 0.002 % of a channel"
+    )
+
+
+def test_the_least_protected_part_is_named_beside_the_others() -> None:
+    few = {"element": 0.02, "row": 1e-6, "channel": 0.01, "others": 3e-6}
+    few |= {"axis": 1, "index": 7, "size": 1e-4}
+    sharp = {"element": 1e-6}
+    checks = [check("a", resolution=few), check("a", output="sharp", resolution=sharp)]
+    assert describe(model("m", *checks)).endswith(
+        "would have caught 3.0e-06 of an element, 1.0e-06 of a row, 1 % of a channel; but 2 % of an "
+        "element in logits[:, 7] (1.0e-04 times as large as is usual)"
     )
 
 
 def test_a_divergence_has_no_resolution_to_boast_of() -> None:
-    bad = check("typical/0", "diverged", resolution=1e-4)
+    bad = check("typical/0", "diverged", resolution={"element": 1e-4, "row": 4e-5, "channel": 2e-5})
     assert describe(model("m", bad, verdict="diverged")) == "1 compared"
     assert describe(model("m").model_copy(update={"checks": ()})) == ""
 

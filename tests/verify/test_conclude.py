@@ -13,6 +13,7 @@ from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import InputSpec, ModelSpec, RandomSuite, Waiver
 from onnx_gate.report.model import Check, Metrics
 from onnx_gate.text import number
+from onnx_gate.verify.baked import suspected
 from onnx_gate.verify.conclude import Tried, conclude
 from onnx_gate.verify.experience import Experience
 
@@ -23,7 +24,7 @@ SPEC = ModelSpec(
     inputs={"x": InputSpec("float32", ("batch", 3))},
     dims={"batch": (1, 2)},
 )
-TRIED = Tried({"batch": 5}, {})
+TRIED = Tried({})
 
 
 REAL = replace(SPEC, suites={"real": RandomSuite("normal")})
@@ -137,12 +138,12 @@ def test_a_ceiling_is_an_error_whatever_was_measured(
     assert f"an error of up to {number(ceiling)}" in judged.reason
 
 
-def test_a_baked_size_is_one_that_is_wrong_in_every_case() -> None:
+def test_a_size_is_suspected_where_every_case_of_it_diverges_and_none_of_the_example() -> None:
+    example = {"batch": 5}
     wrong = check("typical/batch=2/0", "diverged")
-    baked = conclude(SPEC, [*HERE, check("typical/batch=1/0"), wrong], [], TRIED, TODAY)
-    assert {finding.code for finding in baked[2]} == {"OG102"}
-    data = [*HERE, check("typical/batch=1/0"), wrong, check("edges/ones/batch=2")]
-    assert conclude(SPEC, data, [], TRIED, TODAY)[2] == ()
+    assert suspected([*HERE, check("typical/batch=1/0"), wrong], example) == (HERE, [wrong])
+    assert suspected([*HERE, wrong, check("edges/ones/batch=2")], example) == (HERE, [])
+    assert suspected([*HERE, check("typical/batch=5/1", "diverged"), wrong], example) == ([], [])
 
 
 @pytest.mark.parametrize(

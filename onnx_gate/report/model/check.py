@@ -90,6 +90,36 @@ class Worst(_Frozen):
     reference: Number | None = None
 
 
+Unseen = Literal["one channel negated", "the order reversed"]
+
+
+class Resolution(_Frozen):
+    """The smallest relative error that a check would have refused, wherever it is.
+
+    Relative to an element itself or to what is usual in the slices that it lies in, whichever is
+    larger. ``element`` is of one element, ``row`` of all of one line along the last axis, ``channel``
+    of all of one slice along any axis but the first; null for outputs of one axis. Each is that of
+    the least protected one. Where one slice resolves far less than the others, that is the one at
+    ``index`` of ``axis``, with ``more`` like it, ``size`` times as large as is usual, and ``others``
+    is the ``element`` of all others. ``unseen`` are faults that would have passed whatever their size.
+    """
+
+    element: Number
+    row: Number | None = None
+    channel: Number | None = None
+    others: Number | None = None
+    axis: int = 0
+    index: int = 0
+    more: int = 0
+    size: Number = 1.0
+    unseen: tuple[Unseen, ...] = ()
+
+    @property
+    def worst(self) -> float:
+        """The error that would have been refused whatever it was of."""
+        return max(each for each in (self.element, self.row, self.channel) if each is not None)
+
+
 class CheckBase(_Frozen):
     """The same check (runtime, suite, case and output) in the baseline.
 
@@ -142,8 +172,8 @@ class Check(_Frozen):
     number of elements that were finite on both sides and of which PyTorch has one answer; the
     ``open`` ones, of which it has several because of ``causes``, are not among them, and neither are
     those ``outside`` the mask that the manifest has the output judged by.
-    ``resolution`` is the smallest relative error of the output that the check would have refused,
-    null where it was not found out.
+    ``resolution`` is how small an error the check would have refused, null where it was not found
+    out: it is for one ordinary case of each output.
     ``refusal`` is what the runtime's refusal says as values: an input's size, or the node that gave
     up. ``edge`` is the kind of edge that the case is at, empty where it is at none. ``form`` is
     what of the output's form is not PyTorch's. ``steps`` is what the calls after the first came to.
@@ -167,7 +197,7 @@ class Check(_Frozen):
     open: int = 0
     causes: tuple[OpenCause, ...] = ()
     outside: int = 0
-    resolution: Number | None = None
+    resolution: Resolution | None = None
     refusal: dict[str, Any] = {}
     edge: str = ""
     form: Form | None = None

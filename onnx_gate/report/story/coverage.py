@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from onnx_gate.report.model import Check, ModelResult, OpenCause
+from onnx_gate.report.model import Check, ModelResult, OpenCause, Resolution
 from onnx_gate.report.story import decided, steps
 from onnx_gate.text import format_int, number, plain
 
@@ -13,6 +14,8 @@ COMPARED = ("pass", "diverged", "waived")
 _NAME = 40
 _SIZES = 6
 _DIMENSIONS = 8
+# Slices whose sizes are within this factor are as large as each other.
+_ALIKE = 10
 
 
 @dataclass(frozen=True)
@@ -24,8 +27,7 @@ class Coverage:
     elements: those that PyTorch leaves open, of all in the checks that have some; ``causes`` says
     why. ``outside`` and ``outside_of`` are those outside of the masks that outputs are judged by.
     ``sizes`` are the sizes that were compared, of each dynamic dimension. ``resolution`` is
-    the smallest relative error that some case would have caught in every output, null where it is
-    not known.
+    of the output that resolves least, and ``output`` its name; null where it is not known.
     """
 
     compared: int
@@ -37,7 +39,8 @@ class Coverage:
     outside: int
     outside_of: int
     sizes: Mapping[str, tuple[int, ...]]
-    resolution: float | None
+    resolution: Resolution | None
+    output: str = ""
 
 
 def coverage(model: ModelResult) -> Coverage:
@@ -50,6 +53,7 @@ def coverage(model: ModelResult) -> Coverage:
     for check in compared:
         for name, size in check.sizes.items():
             sizes.setdefault(name, set()).add(size)
+    output, resolution = _least([c for c in compared if c.verdict == "pass"])
     return Coverage(
         compared=len(compared),
         refused=sum(check.verdict == "refused" for check in counting),
@@ -60,7 +64,8 @@ def coverage(model: ModelResult) -> Coverage:
         outside=sum(check.outside for check in masked),
         outside_of=sum(check.outside + check.open + check.compared for check in masked),
         sizes={name: tuple(sorted(values)) for name, values in sizes.items()},
-        resolution=_resolution([c for c in compared if c.verdict == "pass"]),
+        resolution=resolution,
+        output=output,
     )
 
 
@@ -68,7 +73,8 @@ def describe(model: ModelResult) -> str:
     """Return what was compared in one line; empty where there are no checks.
 
     ``13 compared, 1 refused, 4 advice; 12 of 640 elements open (order of equals); batch=1,2,7; would
-    have caught a relative error of 0.01 %; 96 of 98 decisions seen both ways, 2 never``
+    have caught 0.01 % of an element, 0.004 % of a row, 0.002 % of a channel; 96 of 98 decisions seen
+    both ways, 2 never``
     """
     if not model.checks:
         return ""
@@ -89,7 +95,7 @@ def describe(model: ModelResult) -> str:
         shown = [f"{plain(name, _NAME)}={_few(each)}" for name, each in numbers.sizes.items()]
         parts.append(" ".join([*shown[:_DIMENSIONS], *["…"] * (len(shown) > _DIMENSIONS)]))
     if model.verdict == "pass" and numbers.resolution is not None:
-        parts.append(f"would have caught a relative error of {relative(numbers.resolution)}")
+        parts.append(f"would have caught {resolved(numbers.resolution, numbers.output)}")
     more = (decided.sentence(model), steps.sentence(model))
     return "; ".join([*parts, *(each for each in more if each)])
 
@@ -100,14 +106,32 @@ def _few(sizes: Sequence[int]) -> str:
 
 def relative(error: float) -> str:
     """Return an error relative to an output's scale: in per cent where that is readable."""
+    if error == math.inf:
+        return "no error"
     return f"{error * 100:.2g} %" if 1e-5 <= error < 10 else number(error)
 
 
-def _resolution(passed: list[Check]) -> float | None:
-    """Return the best resolution of each output, and of these the worst."""
-    best: dict[tuple[str, str], float] = {}
-    for check in passed:
-        if check.resolution is not None:
-            key = check.runtime, check.output
-            best[key] = min(best.get(key, check.resolution), check.resolution)
-    return max(best.values(), default=None)
+def resolved(found: Resolution, output: str) -> str:
+    """Return how small an error is refused: of an element, a row and a channel, and where of less."""
+    far = found.others is not None
+    parts = [
+        f"{relative(found.others if found.others is not None else found.element)} of an element"
+    ]
+    for size, what in ((found.row, "row"), (found.channel, "channel")):
+        if size is not None:
+            parts.append(f"{relative(size)} of a {what}")
+    text = ", ".join(parts)
+    if far:
+        place = ", ".join([*[":"] * found.axis, str(found.index)])
+        more = f" and {found.more} more" if found.more else ""
+        text += f"; but {relative(found.element)} of an element in {plain(output, _NAME)}[{place}]{more}"
+        if not 1 / _ALIKE < found.size < _ALIKE:
+            text += f" ({number(found.size)} times as large as is usual)"
+    return text
+
+
+def _least(passed: Sequence[Check]) -> tuple[str, Resolution | None]:
+    """Return the output that resolves least, and what it does."""
+    known = [(c.resolution.worst, c.output, c.resolution) for c in passed if c.resolution]
+    _, output, least = max(known, key=lambda each: each[0], default=(0.0, "", None))
+    return output, least

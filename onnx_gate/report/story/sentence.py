@@ -5,6 +5,7 @@ Every rendering begins with it. It is made of the report's fields alone.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -180,10 +181,12 @@ def _but_waived(models: Sequence[ModelResult]) -> str:
 def _sharpness(models: tuple[ModelResult, ...] | list[ModelResult]) -> str:
     """Say how large an error had to be to be caught in every one of the models."""
     known = [coverage(model).resolution for model in models]
-    finest = [each for each in known if each is not None]
-    if not finest or len(finest) < len(known):
+    worst = [each.worst for each in known if each is not None]
+    if not worst or len(worst) < len(known) or math.inf in worst:
         return ""
-    return f"An error of {relative(max(finest))} of an output would have been caught."
+    return (
+        f"An error of {relative(max(worst))} of an element, row or channel would have been caught."
+    )
 
 
 def _difference(check: Check, reference: str) -> str:

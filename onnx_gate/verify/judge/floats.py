@@ -27,7 +27,6 @@ from onnx_gate.verify.judge.judgement import (
     value_at,
 )
 from onnx_gate.verify.judge.noise import Mask, Noise, Terms, distance
-from onnx_gate.verify.judge.selftest import resolution_of
 from onnx_gate.verify.reference.oracle import OtherAnswer, Reference
 
 
@@ -108,9 +107,6 @@ def _hold_against(
             open=int(np.count_nonzero(opened)),
             causes=causes,
         )
-    if judged.holds and rules.resolves:
-        finest = resolution_of(answer, rules.tolerance, rules.metric, automatic)
-        judged = replace(judged, resolution=finest)
     return judged, automatic
 
 

@@ -22,7 +22,6 @@ from onnx_gate.verify.judge.judgement import (
     worst_of,
 )
 from onnx_gate.verify.judge.noise import GROUPS, Mask
-from onnx_gate.verify.judge.selftest import resolution_of
 from onnx_gate.verify.reference.oracle import Reference
 
 UNEQUAL = "unequal elements"
@@ -50,9 +49,6 @@ def judge_integers(
             fixed_criteria(candidate, expected, comparison, tolerance, rules.metric, rules.threads)
         )
         judged = by_criteria(candidate, expected, comparison, criteria, None, rules, described)
-        if rules.resolves:
-            finest = resolution_of(expected, tolerance, rules.metric, None)
-            judged = replace(judged, resolution=finest)
         return replace(judged, compared=expected.size)
     if tolerance.indices == "values":
         opened, causes = _open_integers(candidate, expected, rules, reference)

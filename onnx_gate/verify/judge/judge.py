@@ -90,7 +90,7 @@ def _other_shape(
             judged = judge(candidate, run, rules, settled)
             if judged.holds:
                 opened = max(candidate.size, 1)
-                return replace(judged, compared=0, open=opened, causes=(cause,), resolution=None)
+                return replace(judged, compared=0, open=opened, causes=(cause,))
     return broken(
         "shape",
         f"shape {list(candidate.shape)} where {rules.against} has {list(expected.shape)}",

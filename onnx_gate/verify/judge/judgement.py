@@ -56,9 +56,8 @@ class Judgement:
     """The verdict on one output, with everything that the report says about it.
 
     ``systematic``: the difference is of a kind that rounding never makes, by ``lean``, its sums.
-    ``compared`` and ``open`` are numbers of elements, ``causes`` why some are open. ``resolution``
-    is the smallest relative error that would have been refused. ``form`` is what of the output's
-    form is not PyTorch's.
+    ``compared`` and ``open`` are numbers of elements, ``causes`` why some are open. ``form``
+    is what of the output's form is not PyTorch's.
     """
 
     holds: bool
@@ -74,7 +73,6 @@ class Judgement:
     compared: int = 0
     open: int = 0
     causes: tuple[OpenCause, ...] = ()
-    resolution: float | None = None
     form: Form | None = None
 
 

@@ -45,14 +45,13 @@ def fold(count: int, steps: Sequence[Step]) -> Check:
     diverged = has_diverged(steps)
     at, check = judged[-1] if diverged else max(judged, key=lambda each: each[1].budget or 0.0)
     compared = [(step, step.error) for step in steps if step.error is not None]
-    resolutions = [c.resolution for _, c in judged if c.resolution is not None]
     return check.model_copy(
         update={
             "reason": f"at step {at} of {count}: {check.reason}" if diverged else check.reason,
             "compared": sum(c.compared for _, c in judged),
             "open": sum(c.open for _, c in judged),
             "causes": tuple(dict.fromkeys(cause for _, c in judged for cause in c.causes)),
-            "resolution": min(resolutions, default=None),
+            "resolution": next((c.resolution for _, c in judged if c.resolution), None),
             "steps": Steps(
                 count=count,
                 at=at,
