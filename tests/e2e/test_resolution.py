@@ -6,6 +6,7 @@ import inspect
 import itertools
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -86,7 +87,7 @@ def seeded(proto: onnx.ModelProto, place: Mapping[int, int], share: float) -> on
     graph, count = proto.graph, 0
     output = graph.output[0].name
 
-    def node(op: str, *inputs: str, **attributes: object) -> str:
+    def node(op: str, *inputs: str, **attributes: Any) -> str:
         nonlocal count
         count += 1
         graph.node.append(helper.make_node(op, inputs, [f"seed_{count}"], **attributes))
