@@ -44,6 +44,7 @@ from onnx_gate.arguments import (
     ShardOption,
     ShardsOption,
     TargetArgument,
+    Texts,
     detail_of,
     level_of,
     load_manifest,
@@ -84,6 +85,14 @@ def run(
     keep_models: Annotated[
         bool, typer.Option("--keep-models", help="Keep the exported ONNX files in the output.")
     ] = False,
+    attest: Annotated[
+        OptionalPath,
+        typer.Option(
+            "--attest",
+            metavar="DIR",
+            help="Write what was verified of each file as in-toto statements, unsigned.",
+        ),
+    ] = None,
     cache: CacheOption = None,
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Verify everything, whatever ONNX_GATE_CACHE says.")
@@ -111,6 +120,8 @@ def run(
     from onnx_gate.gate.run import Options
     from onnx_gate.gate.shards import parse_shard
 
+    if attest is not None and case:
+        refuse("--attest says what all cases of a model came to: leave --case out")
     if changed and (cache is None or no_cache):
         refuse("--changed says what changed since the verdicts of a cache; name it with --cache")
     detail = detail_of(verbose, quiet)
@@ -131,6 +142,11 @@ def run(
             commit=commit_of(loaded.workspace),
         )
         report = verify_and_deliver(loaded, options, tuple(format or ()), detail)
+        if attest is not None:
+            from onnx_gate.attest.write import write_statements
+            from onnx_gate.report.layout import Layout
+
+            write_statements(report, loaded, Layout(output).report, attest)
     raise typer.Exit(PASSED if report.verdict == "pass" else FAILED)
 
 
@@ -415,6 +431,51 @@ def audit(
         for name in changed:
             typer.echo(f"{loaded.path}: changed what {quote(name)} is verified with")
     raise typer.Exit(PASSED if report.verdict == "pass" else FAILED)
+
+
+attestations = typer.Typer(
+    help="What a deployment asks of the statements of run --attest.", no_args_is_help=True
+)
+app.add_typer(attestations, name="attest")
+
+
+@attestations.callback()
+def _attestations() -> None:
+    """Keep ``verify`` a command of its own, though there is no other."""
+
+
+@attestations.command("verify")
+def attest_verify(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The ONNX file to be deployed.")],
+    statement: Annotated[
+        Path, typer.Option("--statement", "-s", help="What --attest wrote: NAME.parity.json.")
+    ],
+    require: Annotated[
+        Texts,
+        typer.Option(
+            "--require", "-r", metavar="KEY=VALUE", help="What it has to say; repeatable."
+        ),
+    ] = None,
+) -> None:
+    """Hold a file, and its external data, against the statement of what was verified.
+
+    Who wrote the statement is for its signature to say, and not checked here. Exit status: 0 it is
+    the file and all that is required was found, 1 it is not, 2 the call or the statement is invalid.
+    """
+    from onnx_gate.attest.check import refusals
+    from onnx_gate.attest.statement import parse
+
+    with refusing():
+        try:
+            content = statement.read_bytes()
+        except OSError as error:
+            raise UserError(f"{statement}: {error.strerror or error}") from error
+        found = refusals(file, parse(content, str(statement)), require or ())
+    for reason in found:
+        typer.echo(f"refused: {reason}", err=True)
+    if not found:
+        typer.echo(f"{file}: what was verified")
+    raise typer.Exit(FAILED if found else PASSED)
 
 
 @app.command()

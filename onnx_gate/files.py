@@ -7,6 +7,7 @@ here recurses, follows a link, or builds a path: a folder is opened by its name 
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 import stat
@@ -198,3 +199,12 @@ def _exists(folder: int, name: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def sha256_of(path: Path) -> str:
+    """Return the digest of a file, in hexadecimal; raises ``OSError``."""
+    hashed = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            hashed.update(block)
+    return hashed.hexdigest()

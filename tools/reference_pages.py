@@ -45,11 +45,18 @@ def cli() -> str:
     """Return ``docs/cli.md``."""
     group: Any = typer.main.get_command(app)
     context = group.make_context("onnx-gate", ["schema"])
-    return "\n".join([_CLI, *(_command(context, group, name) for name in group.commands)])
+    return "\n".join([_CLI, *_commands(context, group)])
 
 
-def _command(parent: Any, group: Any, name: str) -> str:
-    command = group.commands[name]
+def _commands(parent: Any, group: Any, before: str = "") -> Iterator[str]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(parent, command, f"{before}{name} ")
+        else:
+            yield _command(parent, command, f"{before}{name}")
+
+
+def _command(parent: Any, command: Any, name: str) -> str:
     context = command.context_class(command, info_name=name, parent=parent)
     usage = " ".join(command.collect_usage_pieces(context))
     rows = [_row(*record) for each in command.params if (record := each.get_help_record(context))]

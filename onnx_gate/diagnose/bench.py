@@ -182,7 +182,7 @@ class Bench:
 
     def evaluator(self, arrays: Mapping[str, Array]) -> Answer:
         """Run the exported file in ONNX's reference evaluator."""
-        size = self.subject.exported.info().bytes
+        size = self.subject.exported.size
         if size > EVALUATOR_BYTES:
             return Answer(failed=f"{size / 2**20:.0f} MiB are too much for it")
         return self.runtime(RuntimeSpec("reference"), arrays, seconds=EVALUATOR)

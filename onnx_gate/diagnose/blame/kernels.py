@@ -62,7 +62,7 @@ def audit(bench: Bench) -> tuple[Audit | None, str]:
 
     Returns ``None`` and a sentence where that is not possible.
     """
-    size = bench.subject.exported.info().bytes
+    size = bench.subject.exported.size
     if size > EVALUATOR_BYTES:
         return None, f"{size / 2**20:.0f} MiB are too much for it"
     return bench.apart(lambda: _Audit(bench).run(), 2 * SECONDS)

@@ -103,7 +103,7 @@ def _changes(chain: Chain, fresh: Fresh | None) -> tuple[str, ...]:
     exported = chain.subject.exported
     try:
         if fresh is not None:
-            return differences(exported.path, fresh.path, exported.info().bytes)
+            return differences(exported.path, fresh.path, exported.size)
         return tuple(_against_module(exported.path, chain.bench.eager.module))
     except Exception as error:
         return (f"the two could not be compared: {first_line(error)}",) if fresh else ()

@@ -50,13 +50,18 @@ class Stage(_Frozen):
 
 
 class ExportInfo(_Frozen):
-    """What was exported (or read): ``bytes`` includes external data."""
+    """What was exported (or read): ``bytes`` includes external data.
+
+    ``files`` are the SHA-256 of the file, which is the first, and of its external data, by their
+    paths from the file's folder.
+    """
 
     exporter: str
     opset: int
     bytes: int
     nodes: int
     operators: dict[str, int] = {}
+    files: dict[str, str] = {}
 
 
 class RuntimeResult(_Frozen):

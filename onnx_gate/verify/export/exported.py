@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ import onnx
 import sympy  # type: ignore[import-untyped]
 import torch
 
+from onnx_gate.files import sha256_of
 from onnx_gate.graph.constants import external_files
 from onnx_gate.graph.walk import opset_of
 from onnx_gate.manifest import InputSpec, ModelSpec
@@ -98,10 +100,24 @@ class Exported:
         return ExportInfo(
             exporter=self.exporter,
             opset=self.opset,
-            bytes=_size(self.path, self.proto),
+            bytes=self.size,
             nodes=len(self.proto.graph.node),
             operators=dict(sorted(operators.items())),
+            files={
+                os.path.relpath(file, self.path.parent): sha256_of(file)
+                for file in self._files()
+                if file.exists()
+            },
         )
+
+    @property
+    def size(self) -> int:
+        """The size of the file and of the external data that it names."""
+        return sum(file.stat().st_size for file in self._files() if file.exists())
+
+    def _files(self) -> list[Path]:
+        external = external_files(self.proto, self.path.parent) - {self.path}
+        return [self.path, *sorted(external)]
 
 
 def join_names(
@@ -181,9 +197,3 @@ def _range_of(size: Any, constraints: Mapping[Any, Any]) -> tuple[int, int | Non
     low = int(bounds.lower) if bounds.lower.is_finite else 0
     high = int(bounds.upper) if bounds.upper.is_finite and bounds.upper < 2**31 else None
     return low, high
-
-
-def _size(path: Path, proto: onnx.ModelProto) -> int:
-    """Return the bytes of the file and of the external data that it names."""
-    files = {path, *external_files(proto, path.parent)}
-    return sum(file.stat().st_size for file in files if file.exists())

@@ -1,0 +1,1 @@
+"""What was verified of which file, as in-toto statements, and what a deployment asks of them."""
