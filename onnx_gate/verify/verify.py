@@ -320,6 +320,7 @@ def _verify(
     if reduced is not None:
         progress.findings.append(_note(reduced))
     checker = _checker(spec, context, prepared, exported, reduced)
+    checker.explorer.accounted = progress.weights is not None and progress.weights.all_known
     with progress.split("verify", checker.clock):
         checks = checker.run()
         with checker.clock.of("pytorch"):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from onnx_gate.report.model.result import UnknownWeight, Weights
 from onnx_gate.report.story.coverage import describe
 from tests.support.report.reports import check
 from tests.support.report.scenes import model
@@ -45,3 +48,18 @@ def test_a_divergence_has_no_resolution_to_boast_of() -> None:
 def test_a_hostile_report_makes_no_long_line() -> None:
     many = [check(f"x/{n}", sizes={"d" * 500 + str(n): 10**5000}) for n in range(100)]
     assert len(describe(model("m", *many))) < 1000
+
+
+@pytest.mark.parametrize(
+    ("unknown", "said"),
+    [
+        ((), "all weights accounted for"),
+        ((UnknownWeight(name="w"),), "1 of 3 weights not accounted for"),
+    ],
+)
+def test_weights_are_accounted_for_in_few_words(
+    unknown: tuple[UnknownWeight, ...], said: str
+) -> None:
+    known = Weights(total=3, same=3 - len(unknown), unknown=unknown)
+    passed = model("m", check("typical/0")).model_copy(update={"weights": known})
+    assert describe(passed).endswith(f"; {said}")

@@ -131,6 +131,14 @@ class Norm(Base):
         top, least = (2e6, 1e-9) if self.wrong else (1e6, 1e-6)
         return y.clamp(max=top) / y.norm(dim=1, keepdim=True).clamp(min=least)
 
+class Long(Base):
+    """Reads the first rows of a table by what no input changes the reach of."""
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(9000, 4)
+    def forward(self, x):
+        return x + self.table((x > 0).long().cumsum(1)).sum(2)
+
 class Rooted(Base):
     """Has an eps that nothing comes near to."""
     def forward(self, x):
@@ -144,6 +152,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ModelResul
     entries = {
         "right": f'{entry}, export: {{exporter: "models.py:right"}}',
         "wrong": f'{entry}, export: {{exporter: "models.py:wrong"}}',
+        "long": f'{entry}, export: {{exporter: "models.py:right"}}'.replace("Norm", "Long"),
         "asked": f'{entry}, export: {{exporter: "models.py:right"}}, coverage: {{decisions: 0.9}}',
         "rooted": f'{entry}, export: {{exporter: "models.py:right"}}'.replace("Norm", "Rooted"),
         "rooted-wrong": f'{entry}, export: {{exporter: "models.py:wrong"}}'.replace(
@@ -166,6 +175,9 @@ def test_what_no_input_reaches_is_compared_at_its_operator(
     )
     for name in ("right", "rooted"):
         assert "OG419" not in {finding.code for finding in guarded[name].findings}
+    table = guarded["long"].decisions
+    assert table is not None
+    assert (table.seen, table.compared, table.of) == (1, 1, 2)  # by its weights
     found = [f for f in guarded["wrong"].findings if f.code == "OG419"]
     assert {each.severity for each in found} == {"warning"}
     assert {each.message.partition(": ")[2].partition(",")[0] for each in found} == {

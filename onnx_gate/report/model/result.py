@@ -101,6 +101,11 @@ class Weights(_Frozen):
     folded: int = 0
     unknown: tuple[UnknownWeight, ...] = ()
 
+    @property
+    def all_known(self) -> bool:
+        """Whether there are some, and each is accounted for."""
+        return self.total > 0 and not self.unknown
+
 
 class ModelResult(_Frozen):
     """Everything known about one model.

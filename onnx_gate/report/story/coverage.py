@@ -74,7 +74,7 @@ def describe(model: ModelResult) -> str:
 
     ``13 compared, 1 refused, 4 advice; 12 of 640 elements open (order of equals); batch=1,2,7; would
     have caught 0.01 % of an element, 0.004 % of a row, 0.002 % of a channel; 96 of 98 decisions seen
-    both ways, 2 never``
+    both ways, 2 never; all weights accounted for``
     """
     if not model.checks:
         return ""
@@ -96,8 +96,19 @@ def describe(model: ModelResult) -> str:
         parts.append(" ".join([*shown[:_DIMENSIONS], *["…"] * (len(shown) > _DIMENSIONS)]))
     if model.verdict == "pass" and numbers.resolution is not None:
         parts.append(f"would have caught {resolved(numbers.resolution, numbers.output)}")
-    more = (decided.sentence(model), steps.sentence(model))
+    more = (decided.sentence(model), _weights(model), steps.sentence(model))
     return "; ".join([*parts, *(each for each in more if each)])
+
+
+def _weights(model: ModelResult) -> str:
+    """Return whether a file that passed has the module's weights, and nothing where it has none."""
+    weights = model.weights
+    if weights is None or not weights.total or model.verdict != "pass":
+        return ""
+    if weights.all_known:
+        return "all weights accounted for"
+    noun = "weight" if weights.total == 1 else "weights"
+    return f"{format_int(len(weights.unknown))} of {format_int(weights.total)} {noun} not accounted for"
 
 
 def _few(sizes: Sequence[int]) -> str:

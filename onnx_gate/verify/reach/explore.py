@@ -44,6 +44,7 @@ class Explorer:
     """Makes further cases for a module from what ``watcher`` has seen of it.
 
     ``numbers`` are those that its export names of sizes. ``bases`` are cases of its own to start from.
+    ``accounted``: every weight of the file is the module's, so that rows of tables were compared.
     """
 
     spec: ModelSpec
@@ -52,6 +53,7 @@ class Explorer:
     bases: list[Case] = field(default_factory=list)
     made: dict[str, Case] = field(default_factory=dict)
     tried: int = 0
+    accounted: bool = False
     _before: frozenset[Site] | None = None
 
     def account(
@@ -62,6 +64,11 @@ class Explorer:
             return None
         seen = self.watcher.seen
         before = both_ways(seen) if self._before is None else self._before
+        if self.accounted:
+            compared = {
+                *compared,
+                *((site, side) for site, side in self.watcher.open() if site.is_table),
+            }
         return account(seen, before, workspace.resolve(), compared)
 
     def learn(self, case: Case) -> None:

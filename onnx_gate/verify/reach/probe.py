@@ -223,7 +223,8 @@ def _across(
     if site.kind == "scale":
         centred = x - x.mean()
         scale = float(limit) ** 0.5 / (centred.square().mean().sqrt() + 1e-30)
-        return centred * scale * (0.25 + (number % 4) / 4)
+        scaled: torch.Tensor = centred * scale * (0.25 + (number % 4) / 4)
+        return scaled
     at = (limit if isinstance(limit, torch.Tensor) else torch.tensor(float(limit or 0))).to(x.dtype)
     if site.kind == "guard":
         return at * (number % 4).to(x.dtype) * torch.where(x < 0, -1, 1).to(x.dtype)

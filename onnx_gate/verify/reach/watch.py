@@ -52,6 +52,11 @@ class Site:
         """What its sides are called."""
         return SIDES[self.kind]
 
+    @property
+    def is_table(self) -> bool:
+        """Whether it reads rows of a weight, as buckets do not."""
+        return self.kind == "rows" and self.operator != "bucketize"
+
 
 @dataclass
 class Seen:
