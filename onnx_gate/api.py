@@ -164,15 +164,22 @@ def _title(model: Model) -> str:
 
 def _by_name(model: Model, inputs: Inputs) -> dict[str, object]:
     """Return the inputs by name, those without one in the order of ``forward``."""
+    target = model if isinstance(model, type) else type(model)
+    takes: list[inspect.Parameter] = []
+    if issubclass(target, torch.nn.Module):
+        takes = list(inspect.signature(target.forward).parameters.values())[1:]
     if isinstance(inputs, Mapping):
+        # Any name will do for the only input; one that is nearly right is a slip, here as there.
+        only = next(iter(inputs)) if len(inputs) == 1 else ""
+        hint = did_you_mean(only, [p.name for p in takes]) if only else ""
+        if hint and only not in {p.name for p in takes}:
+            raise UserError(f"inputs: forward has no parameter {quote(only)}{hint}")
         return dict(inputs)
     values = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
-    target = model if isinstance(model, type) else type(model)
-    if not issubclass(target, torch.nn.Module):
+    if not takes:
         raise UserError(
             "inputs: give them by name, {'image': tensor}: only a module says its names"
         )
-    takes = [p for p in inspect.signature(target.forward).parameters.values() if p.name != "self"]
     names = [p.name for p in takes if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if len(values) > len(names):
         raise UserError(f"inputs: {len(values)} are given, and forward takes {len(names)}")

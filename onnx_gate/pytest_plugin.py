@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from onnx_gate.report.model import ModelResult, Report
 
 _NAMES = ("onnx-gate.yml", "onnx-gate.yaml")
+_ASKED = pytest.StashKey[Path]()
+"""The manifest that ``--onnx-gate`` asks for."""
+_REACHED = pytest.StashKey[bool]()
 
 
 def _worker() -> str:
@@ -46,15 +49,34 @@ def pytest_configure(config: pytest.Config) -> None:
         path = (config.rootpath / find_manifest(config.rootpath)).resolve()
     except UserError as error:
         raise pytest.UsageError(f"--onnx-gate: {error}") from None
+    config.stash[_ASKED] = path
     if str(path) not in config.args:
         config.args.append(str(path))
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> ManifestCollector | None:
-    """Collect a manifest that is named among the arguments."""
-    if file_path.name in _NAMES and parent.session.isinitpath(file_path):
+    """Collect a manifest that is asked for, or named among the arguments."""
+    asked = parent.config.stash.get(_ASKED, None)
+    # pytest drops an argument that lies below another one, and comes by the file all the same.
+    here = asked is not None and file_path.resolve() == asked
+    parent.config.stash[_REACHED] = parent.config.stash.get(_REACHED, False) or here
+    if file_path.name in _NAMES and (here or parent.session.isinitpath(file_path)):
         return ManifestCollector.from_parent(parent, path=file_path)
     return None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Fail where the manifest was asked for and not come by; take no model of it twice."""
+    asked = config.stash.get(_ASKED, None)
+    if asked is not None and not config.stash.get(_REACHED, False):
+        shown = os.path.relpath(asked, config.invocation_params.dir)
+        raise pytest.UsageError(
+            f"--onnx-gate: pytest did not collect {shown}: norecursedirs, collect_ignore or --ignore"
+            f" leave it out; name it, and not a folder that holds it: pytest {shown} ..."
+        )
+    models = {each.nodeid: each for each in reversed(items) if isinstance(each, ModelItem)}
+    items[:] = [each for each in items if models.get(each.nodeid, each) is each]
 
 
 class ManifestCollector(pytest.File):

@@ -52,6 +52,9 @@ def test_the_hook_finds_a_mistake_before_the_commit(tmp_path: Path) -> None:
     (mine / ".pre-commit-config.yaml").write_text(CONFIG.format(hooks=hooks, rev=rev))
     (mine / "m.py").touch()
     (mine / "onnx-gate.yml").write_text(MANIFEST)
+    workflow = mine / ".github" / "workflows" / "onnx-gate.yml"
+    workflow.parent.mkdir(parents=True)
+    workflow.write_text("on: push\njobs: {}\n")
     _run("git", "add", ".", cwd=mine)
     pre_commit = (sys.executable, "-m", "pre_commit", "run")
     right = _run(*pre_commit, cwd=mine)

@@ -90,3 +90,42 @@ def test_mistakes_in_the_manifest_are_errors_of_the_collection(project: pytest.P
     done = _run(project, "onnx-gate.yml")
     done.assert_outcomes(errors=1)
     done.stdout.fnmatch_lines(["onnx-gate.yml:8:*did you mean 'required'?"])
+
+
+LAYOUTS = {
+    "no configuration": ("", ()),
+    "testpaths": ("[pytest]\ntestpaths = tests\n", ()),
+    "a folder that holds it": ("", (".",)),
+    "another folder": ("[pytest]\n", ("tests",)),
+    "a file": ("[pytest]\n", ("tests/test_other.py",)),
+    "itself": ("[pytest]\n", ("onnx-gate.yml",)),
+    "options of the repository": ("[pytest]\naddopts = --import-mode=importlib tests\n", ()),
+    "twice": ("", ("--keep-duplicates", ".")),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_models_are_found_in_every_layout(project: pytest.Pytester, layout: str) -> None:
+    (project.path / "tox.ini").unlink()
+    (project.path / "tests" / "test_mine.py").rename(project.path / "tests" / "test_other.py")
+    (project.path / "tests" / "test_other.py").write_text("def test_own(): pass\n")
+    configuration, arguments = LAYOUTS[layout]
+    if configuration:
+        project.makeini(configuration)
+    done = _run(project, "--onnx-gate", "--collect-only", "-q", *arguments)
+    models = [f"onnx-gate.yml::{name}" for name in ("right", "wrong", "known")]
+    assert [line for line in done.outlines if line.startswith("onnx-gate.yml::")] == models
+    assert ("tests/test_other.py::test_own" in done.outlines) == (layout != "itself")
+
+
+def test_a_model_is_verified_in_a_process_of_xdist(project: pytest.Pytester) -> None:
+    (project.path / "tox.ini").unlink()
+    done = _run(project, "--onnx-gate", "-n", "2", "-k", "right")
+    done.assert_outcomes(passed=1)
+
+
+def test_a_manifest_that_is_left_out_is_no_success(project: pytest.Pytester) -> None:
+    project.makeini("[pytest]\npythonpath = .\n")
+    done = _run(project, "--onnx-gate", "--ignore", "onnx-gate.yml", "--deselect", "tests")
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines(["*--onnx-gate: pytest did not collect onnx-gate.yml: *"])

@@ -40,7 +40,7 @@ from onnx_gate.report.model import (
     Sandbox,
     Shard,
 )
-from onnx_gate.report.story.times import timed_line
+from onnx_gate.report.story.summary import model_line
 from onnx_gate.text import plain
 from onnx_gate.verify.checkpoint_files import checkpoint_files
 from onnx_gate.verify.context import AUDIT_TIMES, BEGUN, MUTANT, AuditRequest, Context, today
@@ -240,7 +240,7 @@ class _Models:
         self._journal = journal
         self._tracebacks: dict[str, tuple[str, ...]] = {}
         for result in self.results.values():
-            progress.finished(result.name, result.verdict, timed_line(result))
+            progress.finished(result.name, result.verdict, model_line(result))
 
     def started(self, name: str) -> None:
         """The worker of a model runs."""
@@ -286,7 +286,7 @@ class _Models:
             self.notes.append(f"{plain(name, 100)}: what it left could not be kept: {plain(error)}")
         result = self.results[name]
         tail = () if result.error is None else self._tracebacks.get(name, result.error.tail)
-        self._progress.finished(name, result.verdict, timed_line(result), tail)
+        self._progress.finished(name, result.verdict, model_line(result), tail)
 
     def result(self, spec: ModelSpec, lost: ModelError) -> ModelResult:
         """Return the result of a model; of one that has none, ``lost`` says why."""

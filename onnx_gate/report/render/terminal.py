@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from rich.console import Console, Group, RenderableType
@@ -13,7 +14,7 @@ from onnx_gate.report.model import Report
 from onnx_gate.report.render.charts import sparkline
 from onnx_gate.report.render.columns import Column, Fitting, words
 from onnx_gate.report.story.side_by_side import Cell
-from onnx_gate.report.story.story import RunStory, Story, row, tell
+from onnx_gate.report.story.story import Remark, RunStory, Story, Why, row, tell
 from onnx_gate.report.story.view import View
 from onnx_gate.text import printed
 
@@ -42,7 +43,9 @@ def render(report: Report, view: View | None = None, detail: int = NORMAL) -> st
 def renderable(report: Report, view: View | None = None, detail: int = NORMAL) -> RenderableType:
     """Return the table, the findings and the verdict, for any Rich console."""
     run = tell(report, view)
-    first = words(f"{printed(run.sentence, _SENTENCE)}\n", style="bold")
+    several = len(run.failing) > 1 and not run.problems
+    said = f"{run.headline}." if several else run.sentence
+    first = words(f"{printed(said, _SENTENCE)}\n", style="bold")
     if detail == QUIET:
         return Group(first, *_notes(run, detail), *_about(run), _verdict(run))
     return Group(
@@ -60,7 +63,8 @@ def renderable(report: Report, view: View | None = None, detail: int = NORMAL) -
             for part in (Text(), _block(each, each.precision))
         ),
         *_about(run),
-        *_times(run),
+        *_warnings(run, detail),
+        *_times(run, detail),
         _verdict(run),
     )
 
@@ -165,36 +169,70 @@ def _checks(run: RunStory) -> list[RenderableType]:
 
 
 def _notes(run: RunStory, detail: int) -> list[Text]:
-    """What there is to say of each model: of one that passes only where everything is asked for."""
+    """What there is to say of each model: of one that passes only where everything is asked for.
+
+    Where several fail, each has its sentence and what to type for the rest of it.
+    """
     notes: list[Text] = []
+    alone = len(run.failing) == 1 and not run.problems
     for each in run.ordered if detail == VERBOSE else run.failing:
-        model, error = each.model, each.model.error
-        text = words(f"\n{printed(model.name, _LIMIT)}", style="bold")
-        text.append(f": {printed(each.line, _LIMIT)}", style=_STYLES[model.verdict])
-        if error is not None:
-            for line in error.message[:_BLOCK].splitlines()[1:_LINES]:
-                text.append(f"\n    {printed(line, _LIMIT)}", style="dim")
-            if error.log:
-                log = PurePosixPath(run.view.output, error.log)
-                text.append(f"\n    log: {printed(log, _LIMIT)}", style="dim")
+        whole = alone or detail == VERBOSE
+        text = words(f"\n{printed(each.model.name, _LIMIT)}", style="bold")
+        # That of the only one stands above the table.
+        said = replace(each.sentence, subject=None) if each.fails and not alone else ""
+        line = each.line if each.model.error is None else each.outcome
+        style = _STYLES[each.model.verdict]
+        text.append(f": {printed(said or line, _SENTENCE)}", style=style)
+        if said and whole:
+            text.append(f"\n    {printed(line, _LIMIT)}", style=style)
+        _put_error(text, each, run)
         if each.why is not None:
-            blamed, *rest = each.why.lines
-            text.append(f"\n    {printed(blamed, _LIMIT)}", style="bold")
-            for line in rest:
-                text.append(f"\n      {printed(line, _LIMIT)}")
-            chart = sparkline(each.why.levels)
-            if chart:
-                text.append(f"\n    error along the graph: {chart}", style="dim")
+            _put_why(text, each.why, whole)
         for remark in each.remarks[:_LINES]:
             if remark.matters or detail == VERBOSE:
-                finding = remark.finding
-                text.append(f"\n    {finding.code} {printed(finding.message, _LIMIT)}", style="")
+                text.append(f"\n    {_remark(remark)}", style="")
         if run.compared:
             text.append(f"\n    {each.since}")
             for change in each.outputs[:_LINES]:
                 text.append(f"\n      {printed(change, _LIMIT)}")
         notes += [text, *_commands(each, run)]
     return notes
+
+
+def _put_error(text: Text, story: Story, run: RunStory) -> None:
+    error = story.model.error
+    if error is None:
+        return
+    for line in error.message[:_BLOCK].splitlines()[1:_LINES]:
+        text.append(f"\n    {printed(line, _LIMIT)}", style="dim")
+    if error.log:
+        log = PurePosixPath(run.view.output, error.log)
+        text.append(f"\n    log: {printed(log, _LIMIT)}", style="dim")
+
+
+def _put_why(text: Text, why: Why, whole: bool) -> None:
+    blamed, *rest = why.lines
+    text.append(f"\n    {printed(blamed, _LIMIT)}", style="bold")
+    for line in rest if whole else ():
+        text.append(f"\n      {printed(line, _LIMIT)}")
+    chart = sparkline(why.levels) if whole else ""
+    if chart:
+        text.append(f"\n    error along the graph: {chart}", style="dim")
+
+
+def _remark(remark: Remark) -> str:
+    return f"{remark.finding.code} {printed(remark.finding.message, _LIMIT)}"
+
+
+def _warnings(run: RunStory, detail: int) -> list[Text]:
+    """A line for each warning about a model that passes; the failing ones have theirs above."""
+    lines = [
+        f"{printed(each.model.name, _LIMIT)}: {_remark(remark)}"
+        for each in (run.passing if detail < VERBOSE else ())
+        for remark in each.remarks[:_LINES]
+        if remark.finding.severity == "warning"
+    ]
+    return [words("\n" + "\n".join(lines), "yellow")] if lines else []
 
 
 def _commands(story: Story, run: RunStory) -> list[Text]:
@@ -229,8 +267,9 @@ def _about(run: RunStory) -> list[Text]:
     return [Text(), *texts] if texts else []
 
 
-def _times(run: RunStory) -> list[Text]:
-    lines = "".join(f"\n{printed(line, _LIMIT)}" for line in run.seconds)
+def _times(run: RunStory, detail: int) -> list[Text]:
+    shown = run.seconds if detail == VERBOSE else run.seconds[:1]
+    lines = "".join(f"\n{printed(line, _LIMIT)}" for line in shown)
     return [words(lines, "dim")] if lines else []
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from onnx_gate.report.model import ModelResult, Report, Stage
-from onnx_gate.report.story.summary import model_line
 from onnx_gate.text import number, plain
 
 _STAGES = 12
@@ -95,24 +94,18 @@ def _short(seconds: float) -> str:
     return f"{seconds:.{2 if seconds < 0.995 else 1}f}" if 0 <= seconds < 1e9 else number(seconds)
 
 
-def timed_line(model: ModelResult) -> str:
-    """Return one line about a model that has just ended: what was found, and its stages."""
-    staged = stages_line(model.stages)
-    return f"{model_line(model)} ({staged})" if staged and not model.cached else model_line(model)
-
-
 def lines(report: Report) -> list[str]:
-    """Return where the time went in at most three lines; none where nothing is known."""
+    """Return where the time went in at most four lines, the clock's first; none where it is unknown."""
     spent = times(report)
     if spent.wall is None or not report.models:
         return []
     first = f"{duration(spent.wall)} on the clock"
-    if spent.work > 0:
-        first += f", {duration(spent.work)} of work"
-        first += f", {_plain(spent.side_by_side)} workers side by side on average"
     if spent.cached:
         first += f"; {spent.cached} of {len(report.models)} from the cache"
     shown = [first]
+    if spent.work > 0:
+        average = f"{_plain(spent.side_by_side)} workers side by side on average"
+        shown.append(f"{duration(spent.work)} of work, {average}")
     if spent.stages:
         shown.append(f"stages: {_list(spent.stages[:_SHOWN])}")
     if len(spent.slowest) > 1:
