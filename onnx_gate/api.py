@@ -7,6 +7,7 @@ object: nothing is pickled, and whatever an export or a runtime does to the mode
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
 import json
@@ -171,9 +172,11 @@ def _by_name(model: Model, inputs: Inputs) -> dict[str, object]:
     if isinstance(inputs, Mapping):
         # Any name will do for the only input; one that is nearly right is a slip, here as there.
         only = next(iter(inputs)) if len(inputs) == 1 else ""
-        hint = did_you_mean(only, [p.name for p in takes]) if only else ""
-        if hint and only not in {p.name for p in takes}:
-            raise UserError(f"inputs: forward has no parameter {quote(only)}{hint}")
+        near = difflib.get_close_matches(only, [p.name for p in takes], 1, 0.6)
+        if near and only not in {p.name for p in takes}:
+            raise UserError(
+                f"inputs: forward has no parameter {quote(only)}; did you mean {quote(near[0])}?"
+            )
         return dict(inputs)
     values = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
     if not takes:

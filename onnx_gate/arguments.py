@@ -106,7 +106,8 @@ FormatsOption = Annotated[
         "-f",
         metavar="NAME",
         help="Print this and no table, and write it beside report.json: github, gitlab, html, json, "
-        "junit, markdown or sarif (repeatable; the first is printed, terminal is the table).",
+        "junit, markdown or sarif (repeatable; the first is printed, html not on a terminal; "
+        "terminal is the table).",
     ),
 ]
 CacheOption = Annotated[

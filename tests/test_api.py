@@ -133,3 +133,12 @@ def test_a_wrong_call_is_refused(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError) as caught:
         check_parity(Guarded(), {"x": torch.rand(2, 4)}, **arguments)
     assert words in str(caught.value)
+
+
+def test_a_name_that_is_nearly_right_is_a_slip() -> None:
+    class Scaled(torch.nn.Module):
+        def forward(self, image: torch.Tensor) -> torch.Tensor:
+            return image * 2
+
+    with pytest.raises(UserError, match="no parameter 'imag'; did you mean 'image'"):
+        check_parity(Scaled(), {"imag": torch.ones(2)})

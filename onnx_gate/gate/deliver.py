@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from onnx_gate.gate.history import history_of
 from onnx_gate.gate.progress import make_progress
 from onnx_gate.gate.provenance import manifest_info
 from onnx_gate.gate.run import Interrupted, Options, run
-from onnx_gate.gate.select import select, with_runtimes
+from onnx_gate.gate.select import check_cases, select, with_runtimes
 from onnx_gate.manifest import Manifest
 from onnx_gate.manifest.find import NAMES
 from onnx_gate.report.io import find_format, read_report, to_json, write_text
@@ -38,7 +39,8 @@ def verify_and_deliver(
 ) -> Report:
     """Do all of ``onnx-gate run``: verify, write the report and its ``formats``, print the first.
 
-    Without any it is the table. ``detail`` is one of ``terminal.QUIET``, ``NORMAL`` and ``VERBOSE``.
+    Without any it is the table; a page is printed into a file or a pipe only. ``detail`` is one of
+    ``terminal.QUIET``, ``NORMAL`` and ``VERBOSE``.
     Raises what ``verify_manifest`` and ``deliver`` raise, and ``UserError`` for an unknown format
     before anything is verified. After an interrupt what was finished is delivered before it goes on.
     """
@@ -69,6 +71,7 @@ def verify_manifest(
     selected = with_runtimes(
         select(manifest.models, options.models, options.shard), options.runtimes
     )
+    check_cases(selected, options.cases)
     # Now, as it may be the very file that is written in the end.
     base = read_report(options.baseline) if options.baseline is not None else None
     past = (base, _readable(layout.report))
@@ -145,11 +148,13 @@ def deliver(
     else:
         put_text(texts[printed], printed)
     if detail != terminal.QUIET:
-        console.print(f"report: {layout.report}", style="dim", soft_wrap=True, markup=False)
+        for path in (layout.report, *(layout.rendering(name) for name in texts if name == "html")):
+            console.print(f"report: {path}", style="dim", soft_wrap=True, markup=False)
 
 
 def _printed(formats: tuple[str, ...]) -> str:
-    return formats[0] if formats else "terminal"
+    first = formats[0] if formats else "terminal"
+    return "terminal" if first == "html" and sys.stdout.isatty() else first
 
 
 def _view(manifest: Path, output: Path, runtimes: Sequence[str]) -> View:

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 from onnx_gate.errors import UserError
 from onnx_gate.gate.shards import part
-from onnx_gate.manifest import ModelSpec, RuntimeSpec
+from onnx_gate.manifest import BUILT_IN_SUITES, ModelSpec, RuntimeSpec
 from onnx_gate.manifest.lookup import registered
 from onnx_gate.manifest.resolve import BUILT_IN_RUNTIMES
 from onnx_gate.report.model import Shard
+from onnx_gate.report.model.check import REACHED
 from onnx_gate.text import did_you_mean, quote
 
 
@@ -35,6 +36,24 @@ def select(
         return chosen
     own = set(part([model.name for model in chosen], shard))
     return tuple(model for model in chosen if model.name in own)
+
+
+def check_cases(models: Sequence[ModelSpec], patterns: Sequence[str]) -> None:
+    """Raise ``UserError`` for the id of a case whose first part is no suite of any model.
+
+    Which cases a suite has, a model may decide; which suites there are, it does not.
+    """
+    own = {name for model in models for name in (*model.suites, *model.given)}
+    known = {*BUILT_IN_SUITES, REACHED, *own}
+    for pattern in patterns:
+        first = pattern.partition("/")[0]
+        # A glob reaches beyond a slash.
+        if first not in known and not set(first) & set("*?["):
+            hint = did_you_mean(first, known)
+            more = "onnx-gate list --cases prints every case"
+            raise UserError(
+                f"--case {quote(pattern)}: no suite is called {quote(first)}{hint}; {more}"
+            )
 
 
 def with_runtimes(models: Sequence[ModelSpec], names: Sequence[str]) -> tuple[ModelSpec, ...]:

@@ -432,6 +432,10 @@ def _unverified(checks: tuple[Check, ...], findings: tuple[Finding, ...]) -> Mod
         kind, code = failed.data["kind"], failed.data["code"]
         return ModelError(kind=kind, code=code, message=failed.data["message"])
     messages = [finding.message for finding in codes.OG402.among(findings)]
-    why = checks[0].reason if checks else "no case was selected or none fits the inputs"
+    why = (
+        checks[0].reason
+        if checks
+        else "no case was selected or none fits the inputs (onnx-gate list --cases prints them)"
+    )
     message = messages[0] if messages else f"no output was compared: {why}"
     return ModelError(kind="unverified", code=codes.OG402.code, message=message)

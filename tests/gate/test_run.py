@@ -56,3 +56,30 @@ def test_what_stands_in_the_way_of_one_model_is_its_own_trouble(tmp_path: Path) 
         for model in read_report(tmp_path / "onnx-gate-report/report.json").models
     }
     assert verdicts == {"one": "error", "two": "pass"}
+
+
+def test_a_case_of_no_suite_is_a_mistake_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "onnx-gate.yml").write_text(MANIFEST)
+    run = (sys.executable, "-m", "onnx_gate", "run", "--case")
+    done = subprocess.run([*run, "edge/zeros"], cwd=tmp_path, capture_output=True, timeout=280)
+    assert done.returncode == 2
+    assert "did you mean 'edges'?" in done.stderr.decode()
+    assert not (tmp_path / "onnx-gate-report").exists()
+    done = subprocess.run([*run, "*/zeros*"], cwd=tmp_path, capture_output=True, timeout=280)
+    assert done.returncode == 0
+
+
+def test_a_page_goes_to_a_file_where_somebody_looks(tmp_path: Path) -> None:
+    (tmp_path / "onnx-gate.yml").write_text(MANIFEST)
+    run = f"{sys.executable} -m onnx_gate run --format html --case edges/zeros"
+    shown = subprocess.run(
+        ["script", "-qec", run, "/dev/null"],
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=280,
+        stdin=subprocess.DEVNULL,
+    ).stdout.decode()
+    assert "<html" not in shown
+    assert "onnx-gate-report/report.html" in shown
+    piped = subprocess.run(run.split(), cwd=tmp_path, capture_output=True, timeout=280).stdout
+    assert piped.startswith(b"<!doctype html>")
