@@ -186,8 +186,8 @@ def _notes(run: RunStory, detail: int) -> list[Text]:
         if said and whole:
             text.append(f"\n    {printed(line, _LIMIT)}", style=style)
         _put_error(text, each, run)
-        if each.why is not None:
-            _put_why(text, each.why, whole)
+        if each.why is not None and whole:
+            _put_why(text, each.why)
         for remark in each.remarks[:_LINES]:
             if remark.matters or detail == VERBOSE:
                 text.append(f"\n    {_remark(remark)}", style="")
@@ -210,12 +210,12 @@ def _put_error(text: Text, story: Story, run: RunStory) -> None:
         text.append(f"\n    log: {printed(log, _LIMIT)}", style="dim")
 
 
-def _put_why(text: Text, why: Why, whole: bool) -> None:
+def _put_why(text: Text, why: Why) -> None:
     blamed, *rest = why.lines
     text.append(f"\n    {printed(blamed, _LIMIT)}", style="bold")
-    for line in rest if whole else ():
+    for line in rest:
         text.append(f"\n      {printed(line, _LIMIT)}")
-    chart = sparkline(why.levels) if whole else ""
+    chart = sparkline(why.levels)
     if chart:
         text.append(f"\n    error along the graph: {chart}", style="dim")
 
