@@ -230,7 +230,7 @@ def _remarks(spec: ModelSpec, checks: Sequence[Check], tried: Tried) -> Iterator
         if opened:
             causes = ", ".join(dict.fromkeys(c for check in opened for c in check.causes))
             elements = sum(check.open for check in opened)
-            of = elements + sum(check.compared for check in opened)
+            of = sum(check.open + check.compared for check in own)
             yield codes.OG404.finding(
                 f"{elements} of {of} elements of {name} are open: {causes}; {spec.against} has more than "
                 f"one answer there, and each is one of them ({_cases(opened)})",

@@ -40,6 +40,7 @@ _FOREIGN = tuple(
     str(Path(str(folder)).resolve())
     for folder in (
         Path(onnx_gate.__file__).parent,
+        Path(torch.__file__).parent,
         *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
     )
 )

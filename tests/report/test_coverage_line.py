@@ -23,7 +23,7 @@ def test_each_number_stands_apart() -> None:
         check("edges/nan", advice=True, sizes={"batch": 64}, resolution={"element": 1e-9}),
     ]
     assert describe(model("m", *checks)) == (
-        "2 compared, 1 refused, 1 advice; 12 of 40 elements open (order of equals); batch=2,7; "
+        "2 compared, 1 refused, 1 advice; 12 of 640 elements open (order of equals); batch=2,7; "
         "would have caught 0.01 % of an element, 0.004 % of a row, 0.002 % of a channel"
     )
 

@@ -33,8 +33,8 @@ def test_what_changed_since_the_base_is_said_for_each_output() -> None:
         baseline=Baseline(sha="4f1c2e9" + "0" * 33),
     )
     said = [
-        "logits: was 0.4 of the limit, is 41 (edges/large/batch=2)",
-        "mended: was 7 of the limit, is 0.2 (typical/0)",
+        "logits: was 40 % of the tolerance, is ×41 (edges/large/batch=2)",
+        "mended: was 700 % of the tolerance, is 20 % (typical/0)",
     ]
     assert [str(each) for each in output_changes(shown.models[0])] == said
     plain = "".join(page(markdown.render(shown)).text).replace("\u200b", "")

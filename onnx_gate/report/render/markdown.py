@@ -22,7 +22,6 @@ from onnx_gate.report.render.links import Links, link
 from onnx_gate.report.story import audited, precision, summary, times
 from onnx_gate.report.story.sentence import Sentence
 from onnx_gate.report.story.story import Story, tell
-from onnx_gate.report.story.versus import share_of_limit
 from onnx_gate.report.story.view import View
 from onnx_gate.text import counted, format_int, number
 
@@ -248,7 +247,7 @@ def _environment() -> Environment:
         "precision_reason": precision.reason,
         "layer_name": precision.layer_name,
         "decibels": _trusted(precision.decibels),
-        "share": _trusted(share_of_limit),
+        "share": _trusted(summary.percent),
     }
     environment.globals |= {
         "tally": summary.tally,

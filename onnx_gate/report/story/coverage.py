@@ -24,7 +24,7 @@ class Coverage:
 
     ``compared`` are checks that count and have compared something, ``refused`` those in which a
     side raised, ``advice`` those that cannot fail the model. ``open`` and ``open_of`` are
-    elements: those that PyTorch leaves open, of all in the checks that have some; ``causes`` says
+    elements: those that PyTorch leaves open, of all that were looked at; ``causes`` says
     why. ``outside`` and ``outside_of`` are those outside of the masks that outputs are judged by.
     ``sizes`` are the sizes that were compared, of each dynamic dimension. ``resolution`` is
     of the output that resolves least, and ``output`` its name; null where it is not known.
@@ -59,7 +59,7 @@ def coverage(model: ModelResult) -> Coverage:
         refused=sum(check.verdict == "refused" for check in counting),
         advice=len(model.checks) - len(counting),
         open=sum(check.open for check in opened),
-        open_of=sum(check.open + check.compared for check in opened),
+        open_of=sum(check.open + check.compared for check in compared),
         causes=tuple(dict.fromkeys(cause for check in opened for cause in check.causes)),
         outside=sum(check.outside for check in masked),
         outside_of=sum(check.outside + check.open + check.compared for check in masked),
@@ -119,7 +119,9 @@ def relative(error: float) -> str:
     """Return an error relative to an output's scale: in per cent where that is readable."""
     if error == math.inf:
         return "no error"
-    return f"{error * 100:.2g} %" if 1e-5 <= error < 10 else number(error)
+    if not 1e-5 <= error < 10:
+        return number(error)
+    return f"{error:.0%}".replace("%", " %") if error >= 1 else f"{error * 100:.2g} %"
 
 
 def resolved(found: Resolution, output: str) -> str:

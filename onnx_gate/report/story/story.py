@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from onnx_gate.findings.codes import code_of
@@ -229,7 +229,7 @@ def tell_model(
         replay=replay,
         again=command.run_command(manifest, model, [each.check for each in failing], view),
         why=_why(model.diagnosis, manifest) if model.diagnosis is not None else None,
-        remarks=tuple(_remark(finding, manifest) for finding in model.findings),
+        remarks=tuple(_remark(finding, manifest) for finding in _each_once(model.findings)),
         coverage=coverage.describe(model),
         precision=tuple(precision.lines(model.precision)) if model.precision is not None else (),
         layers=tuple((each, locations.place_of(each.source, manifest)) for each in layers),
@@ -257,6 +257,18 @@ def row(check: Check) -> Row:
         actual=actual,
         at=at,
     )
+
+
+def _each_once(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield findings, of several at one line that have one remedy the first, with their number."""
+    alike: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in findings:
+        # Without a line, what is alike is about different things: outputs, suites, inputs.
+        place = (finding.file, finding.line) if finding.file else (finding.message,)
+        alike.setdefault((finding.code, finding.severity, *place), []).append(finding)
+    for first, *others in alike.values():
+        more = f" (and {len(others)} more at this line)" if others else ""
+        yield first.model_copy(update={"message": first.message + more}) if more else first
 
 
 def _remark(finding: Finding, manifest: str) -> Remark:

@@ -10,7 +10,7 @@ from onnx_gate.report.story.summary import percent, worst
 from onnx_gate.text import format_int, group_digits, plain, printed
 
 _NAME, _CASE = 60, 80
-# A share of the limit that changed by less, or is less, is no news: machines differ by as much.
+# A share of the tolerance that changed by less, or is less, is no news: machines differ by as much.
 _GREW = 2.0
 _NEAR = 0.1
 SAME, NEW, FIXED = "±0", "new", "fixed"
@@ -60,7 +60,7 @@ def change_sentence(model: ModelResult) -> str:
 
 @dataclass(frozen=True)
 class OutputChange:
-    """What an output used of its limit in the baseline and uses now, each in its worst case there."""
+    """What an output used of its tolerance in the baseline and uses now, each in its worst case there."""
 
     output: str
     before: float
@@ -68,8 +68,8 @@ class OutputChange:
     case: str
 
     def __str__(self) -> str:
-        """Return ``logits: was 0.4 of the limit, is 41 (edges/large/batch=2)``."""
-        shares = f"was {share_of_limit(self.before)} of the limit, is {share_of_limit(self.now)}"
+        """Return ``logits: was 40 % of the tolerance, is ×41 (edges/large/batch=2)``."""
+        shares = f"was {percent(self.before)} of the tolerance, is {percent(self.now)}"
         return f"{plain(self.output, _NAME)}: {shares} ({plain(self.case, _CASE)})"
 
 
@@ -92,13 +92,6 @@ def output_changes(model: ModelResult) -> list[OutputChange]:
         if most >= _NEAR and least * _GREW <= most and least != most:
             changes.append(OutputChange(output, before, now, case))
     return sorted(changes, key=lambda each: -_size(each.now))
-
-
-def share_of_limit(share: float | None) -> str:
-    """Return how many times the limit a share is: ``0.4``, ``41``."""
-    if share is None:
-        return "not measured"
-    return "not finite" if math.isinf(share) or math.isnan(share) else group_digits(share)
 
 
 def _size(share: float) -> float:

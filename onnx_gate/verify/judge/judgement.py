@@ -94,9 +94,11 @@ def by_criteria(
     decisive = max(criteria, key=lambda c: math.inf if math.isnan(c.budget) else c.budget)
     holds = all(criterion.holds for criterion in criteria)
     index = decisive.index if decisive.index >= 0 else comparison.max_abs_index
+    moved = 0.0
     reason = "" if holds else "; ".join(c.describe() for c in criteria if not c.holds)
     if automatic is not None and decisive is criteria[0] and decisive.name == "error" and not holds:
         moved = decisive.allowed / automatic.allowed * automatic.moved
+    if moved:
         reason += f" ({rules.against}'s own rounding moves this element by {number(moved)})"
     return Judgement(
         holds,
