@@ -6,6 +6,8 @@ COPY constraints.txt ./
 COPY tools/image.py tools/
 COPY pyproject.toml ./
 RUN ["python", "-I", "tools/image.py", "torch"]
+# Layers of their own, as torch changes less often than what is around it.
+# hadolint ignore=DL3059
 RUN ["python", "-I", "tools/image.py", "verify"]
 COPY README.md LICENSE ./
 COPY onnx_gate onnx_gate

@@ -24,18 +24,20 @@ _IMAGE = re.compile(
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
-def check(tag: str, project: str) -> str:
+def check(tag: str, *projects: str) -> str:
     """Return ``tag`` and its major version, as lines of outputs.
 
-    ``project`` is the text of pyproject.toml. Raises ``ValueError`` where the tag is not vX.Y.Z, or
-    not the version of the project.
+    ``projects`` are the texts of every distribution's pyproject.toml. Raises ``ValueError`` where the
+    tag is not vX.Y.Z, or not the version of all of them.
     """
     match = _VERSION.fullmatch(tag)
     if match is None:
         raise ValueError(f"{tag!r} is not a version such as v1.2.3")
-    found = _PROJECT.findall(project)
-    if found != [tag[1:]]:
-        raise ValueError(f"the tag is {tag}, and pyproject.toml says {', '.join(found) or 'none'}")
+    for project in projects:
+        found = _PROJECT.findall(project)
+        if found != [tag[1:]]:
+            said = ", ".join(found) or "none"
+            raise ValueError(f"the tag is {tag}, and a pyproject.toml says {said}")
     return f"version={tag}\nmajor=v{match[1]}\n"
 
 
@@ -60,7 +62,8 @@ def main(arguments: list[str]) -> None:
     try:
         match arguments:
             case ["check", tag]:
-                print(check(tag, (ROOT / "pyproject.toml").read_text(encoding="utf-8")), end="")
+                files = (ROOT / folder / "pyproject.toml" for folder in (".", "engines"))
+                print(check(tag, *(file.read_text(encoding="utf-8") for file in files)), end="")
             case ["pin", image, digest, *file] if len(file) < 2:
                 path = ROOT / (file[0] if file else "action.yml")
                 pinned = pin(path.read_text(encoding="utf-8"), image, digest)
