@@ -174,6 +174,15 @@ GivenOption = Annotated[
         "--arg", metavar="KEY=VALUE", help="An argument that TARGET is called with (repeatable)."
     ),
 ]
+SaidOption = Annotated[
+    Texts,
+    typer.Option(
+        "--input",
+        metavar="NAME=INPUT",
+        help="What an input of forward is, where the guess is wrong: 'mask=bool[batch, seq]', or "
+        "'ids=int64[batch, seq] in 0..30521' (repeatable).",
+    ),
+]
 SampleOption = Annotated[
     int,
     typer.Option("--sample", min=0, metavar="N", help="Faults to try for each model (0: all)."),

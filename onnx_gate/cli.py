@@ -37,6 +37,7 @@ from onnx_gate.arguments import (
     ReportArgument,
     ReportsArgument,
     RuntimeOption,
+    SaidOption,
     SampleOption,
     SchemaKind,
     ScoreOption,
@@ -156,6 +157,7 @@ def init(
     manifest: ManifestOption = None,
     record: RecordOption = None,
     arg: GivenOption = None,
+    input: SaidOption = None,
     name: Annotated[
         OptionalText,
         typer.Option("--name", help="What to call the model (none: by its class or file)."),
@@ -166,13 +168,14 @@ def init(
     Tries what the model takes, or records it, writes what it learned, and verifies it once. Exit
     status as for run; 2 where nothing could be learned, and nothing was written.
     """
-    from onnx_gate.init.command import InitOptions, manifest_for, parse_arguments
+    from onnx_gate.init.command import InitOptions, manifest_for, parse_arguments, parse_inputs
     from onnx_gate.init.command import init as write_manifest
     from onnx_gate.manifest import ManifestError
 
     path = manifest or manifest_for(Path.cwd())
     try:
-        options = InitOptions(target, path, name, parse_arguments(arg or ()), record)
+        said = parse_inputs(input or ())
+        options = InitOptions(target, path, name, parse_arguments(arg or ()), record, said)
         passed = write_manifest(options, typer.echo)
     except ManifestError as error:
         refuse_manifest(path, error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from onnx_gate.init.facts import Attempt, Facts, Guess, Layer, Parameter
@@ -30,10 +30,12 @@ _MAX_PART = 64
 _Names = Callable[[Facts], Iterable[Guess]]
 
 
-def attempts(facts: Facts) -> Iterator[Attempt]:
-    """Yield what to call ``forward`` with, at most ``MAX_ATTEMPTS``."""
+def attempts(facts: Facts, given: Mapping[str, Guess] | None = None) -> Iterator[Attempt]:
+    """Yield what to call ``forward`` with, at most ``MAX_ATTEMPTS``; what is ``given`` as it is."""
+    given = given or {}
+    known = {name.partition(".")[0] for name in given}
     count = 0
-    for names in _selections(facts):
+    for names in _selections(facts, known):
         lists = [tuple(_guesses(facts, parameter)) for parameter in names]
         ranked = sorted(
             itertools.islice(itertools.product(*(range(len(each)) for each in lists)), 5000),
@@ -44,11 +46,18 @@ def attempts(facts: Facts) -> Iterator[Attempt]:
                 parameter.name: guesses[rank]
                 for parameter, guesses, rank in zip(names, lists, ranks, strict=True)
             }
+            chosen = _in_order(facts, {**chosen, **given})
             for sizes in _sizes(facts, chosen):
                 yield Attempt(chosen, sizes)
                 count += 1
                 if count >= MAX_ATTEMPTS:
                     return
+
+
+def _in_order(facts: Facts, chosen: Mapping[str, Guess]) -> dict[str, Guess]:
+    place = {each.name: number for number, each in enumerate(facts.parameters)}
+    last = len(place)
+    return dict(sorted(chosen.items(), key=lambda each: place.get(each[0].partition(".")[0], last)))
 
 
 def widened(facts: Facts, name: str, guess: Guess) -> Guess:
@@ -63,10 +72,16 @@ def widened(facts: Facts, name: str, guess: Guess) -> Guess:
     return guess
 
 
-def _selections(facts: Facts) -> Iterator[tuple[Parameter, ...]]:
-    """Yield the parameters to give: those that must be, and those that a model of its kind needs."""
-    required = [each for each in facts.parameters if each.required]
-    optional = [each for each in facts.parameters if not each.required]
+def _selections(facts: Facts, known: Collection[str]) -> Iterator[tuple[Parameter, ...]]:
+    """Yield the parameters to guess: those that must be, and those that a model of its kind needs.
+
+    Not those that are ``known``; where they are all that must be, nothing is guessed beside them.
+    """
+    required = [each for each in facts.parameters if each.required and each.name not in known]
+    optional = [each for each in facts.parameters if not each.required and each.name not in known]
+    if known and not required:
+        yield ()
+        return
     main = [each for each in optional if each.name == facts.main_input]
     if not required and not main:
         main = [each for each in optional if _by_name(facts, each.name)][:1] or optional[:1]
@@ -140,6 +155,8 @@ def _of_layer(facts: Facts, layer: Layer, name: str, why: str) -> Iterator[Guess
         yield from (one, many) if _is_single(name) else (many, one)
     elif kind in ("Conv2d", "BatchNorm2d"):
         yield Guess("float32", ("batch", size, "height", "width"), why=why)
+        # As a camera has it; what turns it round is in the module.
+        yield Guess("uint8", ("batch", "height", "width", size), (0, 255), why=why)
     elif kind == "Conv1d":
         yield Guess("float32", ("batch", size, "length"), why=why)
     elif kind == "Conv3d":
@@ -227,6 +244,12 @@ def _mask(facts: Facts) -> Iterator[Guess]:
     yield Guess("int64", ("batch", "seq"), (0, 1), why)
     yield Guess("bool", ("batch", "seq"), None, why)
     yield Guess("float32", ("batch", "seq"), (0, 1), why)
+    yield Guess("float32", ("seq", "seq"), None, why)
+    yield Guess("bool", ("seq", "seq"), None, why)
+
+
+def _lengths(_: Facts) -> Iterator[Guess]:
+    yield Guess("int64", ("batch",), (1, "seq"), "what lengths are called")
 
 
 def _image(facts: Facts) -> Iterator[Guess]:
@@ -304,7 +327,8 @@ def _nodes(facts: Facts) -> Iterator[Guess]:
 _NAMES: tuple[tuple[str, _Names], ...] = (
     (r"(input_)?ids|input_tokens|tokens", _tokens),
     (r"decoder_input_ids", lambda facts: _tokens(facts, "target")),
-    (r"(attention_|padding_|key_padding_|pad_)?mask", _mask),
+    (r"(.*_)?(mask|padding)", _mask),
+    (r"(.*_)?(lengths?|lens)", _lengths),
     (r"pixel_values|images?|imgs?|image_tensor|picture", _image),
     (r"input_values|wave(form)?s?|audio|speech|signal", _wave),
     (r"input_features|mels?|spectrogram", _spectrum),

@@ -17,7 +17,7 @@ from onnx_gate.errors import UserError
 from onnx_gate.gate.deliver import verify_and_deliver
 from onnx_gate.gate.run import Options
 from onnx_gate.init import describe, entry
-from onnx_gate.init.facts import Learned
+from onnx_gate.init.facts import Guess, Learned
 from onnx_gate.init.learn import Call, learn, of_one_kind, stored
 from onnx_gate.init.planned import OUTPUT, Files
 from onnx_gate.init.record import record
@@ -26,6 +26,7 @@ from onnx_gate.manifest import source
 from onnx_gate.manifest.find import NAMES, find_manifest
 from onnx_gate.manifest.load import load
 from onnx_gate.manifest.paths import is_program
+from onnx_gate.manifest.values import shapes
 from onnx_gate.manifest.values.names import read_name
 from onnx_gate.text import plain
 from onnx_gate.workers.pool import run_tasks
@@ -40,7 +41,8 @@ _SECONDS = 600.0
 class InitOptions:
     """What ``onnx-gate init`` was called with.
 
-    ``arguments`` are keywords for the target, ``command`` is what to record calls of.
+    ``arguments`` are keywords for the target, ``command`` is what to record calls of, ``inputs`` what
+    the user says of them.
     """
 
     reference: str
@@ -48,6 +50,7 @@ class InitOptions:
     name: str | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
     command: str | None = None
+    inputs: Mapping[str, Guess] = field(default_factory=dict)
 
 
 def init(options: InitOptions, say: Callable[[str], None]) -> bool:
@@ -59,7 +62,9 @@ def init(options: InitOptions, say: Callable[[str], None]) -> bool:
     reference = _relative(options.reference, manifest.parent)
     name = options.name or entry.model_name(reference)
     _check_free(manifest, name)
-    request = Request(reference, manifest.parent, kwargs=dict(options.arguments))
+    request = Request(
+        reference, manifest.parent, kwargs=dict(options.arguments), given=dict(options.inputs)
+    )
     with tempfile.TemporaryDirectory(prefix="onnx-gate-init-") as folder:
         calls: tuple[Call, ...] = ()
         if options.command is not None:
@@ -102,6 +107,28 @@ def parse_arguments(texts: Iterable[str]) -> dict[str, Any]:
         except source.Unreadable as error:
             raise UserError(f"--arg {text!r}: {error.message}") from error
     return arguments
+
+
+def parse_inputs(texts: Iterable[str]) -> dict[str, Guess]:
+    """Return ``NAME=DTYPE[SHAPE]``, with or without ``in LOW..HIGH``; raises ``UserError``."""
+    inputs: dict[str, Guess] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        shape, within, ends = value.partition(" in ")
+        low, dots, high = ends.partition("..")
+        if not equals or not name.strip() or (within and not dots):
+            raise UserError(
+                f"--input {text!r}: write NAME=DTYPE[SHAPE], as in --input 'ids=int64[batch, seq]', or "
+                "with a range: --input 'ids=int64[batch, seq] in 0..30521'"
+            )
+        try:
+            dtype, dims = shapes.parse(shape)
+            kind = int if "int" in dtype else float
+            limits = (kind(low), kind(high)) if within else None
+        except ValueError as error:
+            raise UserError(f"--input {text!r}: {error}") from None
+        inputs[name.strip()] = Guess(dtype, dims, limits, "you said so")
+    return inputs
 
 
 def _relative(reference: str, folder: Path) -> str:

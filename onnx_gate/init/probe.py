@@ -88,7 +88,7 @@ def learn(request: Request) -> Learned:
         trial = _Trial(module, facts_of(module), dict(request.call))
         try:
             if request.recorded is None:
-                attempt = trial.first(attempts(trial.facts))
+                attempt = trial.first(attempts(trial.facts, request.given))
             else:
                 attempt = trial.first([_widened(trial.facts, request.recorded)])
             return _described(made, trial, attempt, request)
@@ -125,7 +125,8 @@ class _Trial:
         )
         raise _NothingFits(
             f"forward({names}) of {self.facts.name} took none of {self.count} guesses; "
-            f"the first was {shown or 'none'}"
+            f"the first was {shown or 'none'}. Say what an input is: --input "
+            f"'{self.facts.parameters[-1].name if self.facts.parameters else 'x'}=float32[batch, 16]'"
         )
 
     def refusal(self, attempt: Attempt) -> str | None:
@@ -189,7 +190,7 @@ def _described(made: Construction, trial: _Trial, attempt: Attempt, request: Req
         notes.append(
             Note("guessed", "use_cache: false, so that one call without a cache is verified")
         )
-    attempt, dims, varied = _vary(trial, attempt, request.varied)
+    attempt, dims, varied = _vary(trial, attempt, request.varied, request.given)
     notes += [
         Note("learned", f"{name}: {guess.why}")
         for name, guess in attempt.guesses.items()
@@ -240,13 +241,16 @@ def _unknown(trial: _Trial, attempt: Attempt) -> list[Note]:
 
 
 def _vary(
-    trial: _Trial, attempt: Attempt, seen: Mapping[str, tuple[int, ...]]
+    trial: _Trial,
+    attempt: Attempt,
+    seen: Mapping[str, tuple[int, ...]],
+    given: Mapping[str, Guess],
 ) -> tuple[Attempt, dict[str, tuple[int, ...]], list[Note]]:
     """Find which dimensions can vary: fix those that cannot, and list what fits of the others."""
     dims: dict[str, tuple[int, ...]] = {}
     notes: list[Note] = []
     if not seen:
-        attempt = _separated(trial, attempt)
+        attempt = _separated(trial, attempt, given)
     shapes, _ = trial.run(attempt)
     kinds = roles(_specs(attempt))
     for name in _names(attempt):
@@ -273,9 +277,11 @@ def _vary(
     return attempt, dims, notes
 
 
-def _separated(trial: _Trial, attempt: Attempt) -> Attempt:
-    """Give an input a size of its own where it need not have another's."""
+def _separated(trial: _Trial, attempt: Attempt, given: Mapping[str, Guess]) -> Attempt:
+    """Give an input a size of its own where it need not have another's, and nobody said so."""
     for key, guess in attempt.guesses.items():
+        if key in given:
+            continue
         for name in _names(attempt):
             sharers = [k for k, g in attempt.guesses.items() if name in g.shape]
             if name in _TOGETHER or sharers[:1] == [key] or key not in sharers or _is_mask(guess):

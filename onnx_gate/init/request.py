@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from onnx_gate.init.facts import Attempt, Note
+from onnx_gate.init.facts import Attempt, Guess, Note
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,9 @@ class Request:
 
     ``recorded`` are arguments that a real call had, ``call`` those that are no tensors, ``varied``
     the sizes that dimensions of ``recorded`` had, ``config`` the values of the object that the
-    module was made from. With ``identify`` nothing is tried, and the answer is an ``Identity``.
+    module was made from, ``given`` what the user says of inputs.
+
+    With ``identify`` nothing is tried, and the answer is an ``Identity``.
     """
 
     reference: str
@@ -28,6 +30,7 @@ class Request:
     varied: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     notes: tuple[Note, ...] = ()
     config: Mapping[str, Any] | None = None
+    given: Mapping[str, Guess] = field(default_factory=dict)
     identify: bool = False
 
 

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from torch import nn
 
 from onnx_gate.init import probe
-from onnx_gate.init.facts import Learned
+from onnx_gate.init.facts import Guess, Learned
 from onnx_gate.init.request import Identity, Request
 
 FOLDER = Path(__file__).parent
@@ -183,6 +183,35 @@ def broken():
     raise RuntimeError("no weights here")
 
 
+class Padded(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(20, 8)
+        self.mix = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, words, padding):
+        x = self.embed(words)
+        return self.mix(x, x, x, key_padding_mask=padding)[0]
+
+
+class Frames(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 2, 3)
+
+    def forward(self, frames):
+        if frames.dtype != torch.uint8:
+            raise TypeError("frames are bytes")
+        return self.conv(frames.permute(0, 3, 1, 2).float() / 255)
+
+
+class Odd(nn.Module):
+    def forward(self, left, right):
+        if right.shape[1:] != (9, left.shape[1]) or right.dtype != torch.int32:
+            raise ValueError("nobody guesses this")
+        return left[:, None] * right
+
+
 def several():
     return Classes(3), "tokenizer"
 
@@ -224,6 +253,14 @@ def learned(name: str, **kwargs: object) -> Learned:
             },
         ),
         ("Masked", {"tokens": ("int64", ("batch", "seq"), (0, 29))}),
+        (
+            "Padded",
+            {
+                "words": ("int64", ("batch", "seq"), (0, 19)),
+                "padding": ("bool", ("batch", "seq"), None),
+            },
+        ),
+        ("Frames", {"frames": ("uint8", ("batch", "height", "width", 3), (0, 255))}),
         ("Remembers", {"x": ("float32", ("batch", 6), None)}),
         ("Single", {"x": ("float32", (1, 4), None)}),
         (
@@ -242,6 +279,23 @@ def learned(name: str, **kwargs: object) -> Learned:
 def test_what_forward_takes(name: str, inputs: dict[str, object]) -> None:
     answer = learned(name)
     assert {n: (g.dtype, g.shape, g.range) for n, g in answer.inputs.items()} == inputs
+
+
+def test_what_nobody_guesses_can_be_said() -> None:
+    with pytest.raises(AssertionError, match="--input 'right=float32"):
+        learned("Odd")
+    given = {"right": Guess("int32", ("batch", 9, 16), (0, 4))}
+    answer = probe.learn(Request("test_probe.py:Odd", FOLDER, given=given))
+    assert {n: (g.dtype, g.shape) for n, g in answer.inputs.items()} == {
+        "left": ("float32", ("batch", 16)),
+        "right": ("int32", ("batch", 9, 16)),
+    }
+    both = {
+        "left": Guess("float32", ("batch", "wide")),
+        "right": Guess("int32", ("batch", 9, "wide"), (0, 4)),
+    }
+    answer = probe.learn(Request("test_probe.py:Odd", FOLDER, given=both))
+    assert [g.shape for g in answer.inputs.values()] == [("batch", "wide"), ("batch", 9, "wide")]
 
 
 def test_a_file_of_torchscript_is_a_target(tmp_path: Path) -> None:
