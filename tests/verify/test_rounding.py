@@ -130,6 +130,20 @@ FAMILIES: dict[str, tuple[Function, Callable[[str], tuple[Tensor, ...]], Any]] =
         lambda kind: (draw(kind, 1, 4, 32, 32),),
         None,
     ),
+    "cubic resizing": (
+        lambda x: F.interpolate(x, size=(50, 71), mode="bicubic"),
+        lambda kind: (draw(kind, 1, 4, 32, 32),),
+        lambda x: node(
+            "Resize",
+            x,
+            np.array([], "f4"),
+            np.array([], "f4"),
+            np.array([1, 4, 50, 71]),
+            mode="cubic",
+            cubic_coeff_a=-0.75,
+            coordinate_transformation_mode="pytorch_half_pixel",
+        ),
+    ),
     "transform": (
         lambda x: torch.view_as_real(torch.fft.rfft(x)),
         lambda kind: (draw(kind, 20, 256),),
@@ -159,6 +173,40 @@ def test_an_element_is_moved_by_what_it_can_lose(family: str, kind: str) -> None
         lost = torch.maximum(lost, (in_onnx(*args).double() - exact).abs())
     assert (lost <= BELOW * most + torch.finfo(torch.float32).tiny).all(), (lost / most).max()
     assert most.median() <= ABOVE * lost.median()
+
+
+def test_a_running_sum_of_a_ramp_drifts() -> None:
+    x = torch.linspace(-1024, 1024, 512)
+    runs = []
+    for seed in range(RUNS):
+        with MovedRounding(seed):
+            runs.append((x.cumsum(-1).double() - x.double().cumsum(-1))[-1])
+    # One way in each run, and not the same way in all: two such sums may be that far apart.
+    lost = (node("CumSum", x, np.array(-1)).double() - x.double().cumsum(-1))[-1].abs()
+    assert lost <= BELOW * max(abs(r) for r in runs)
+    assert min(runs) < 0 < max(runs)
+
+
+def quantised(x: Tensor) -> Tensor:
+    return torch.fake_quantize_per_tensor_affine(x, 0.1, 3, -128, 127)
+
+
+@pytest.mark.parametrize(
+    "function", [quantised, lambda x: torch.floor_divide(x + 0.05, 0.1), lambda x: (x + 0.05) % 0.1]
+)
+def test_steps_are_open_where_rounding_decides(function: Function) -> None:
+    halves = (torch.arange(60) + 0.5) * 0.1
+    open_, closed = moves(function, halves), moves(function, halves + 0.01)
+    assert (open_ > 0.05).all()
+    assert (closed < 1e-5).all()
+
+
+def test_steps_of_few_bits_are_decided() -> None:
+    x = torch.arange(-60, 60) / 16
+    assert not moves(
+        lambda x: torch.fake_quantize_per_tensor_affine(x, 0.125, 0, -128, 127), x
+    ).any()
+    assert not moves(lambda x: x // 0.25, x).any()
 
 
 # Where an approximation is good to a unit of 1 only, next to nothing is moved far.

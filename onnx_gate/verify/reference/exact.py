@@ -187,7 +187,6 @@ EXACT_ONNX = frozenset(
         "Neg",
         "OneHot",
         "Pad",
-        "QuantizeLinear",
         "Range",
         "ReduceMax",
         "ReduceMin",

@@ -20,10 +20,14 @@ class Noise:
 
     def __init__(self, seed: int) -> None:
         self._bits = np.random.Generator(np.random.SFC64([seed, 1]))
+        self._sides, self._side = (
+            np.random.Generator(np.random.SFC64([seed // 2, 2])),
+            1 - seed % 2 * 2,
+        )
 
-    def draw(self, like: torch.Tensor) -> torch.Tensor:
+    def draw(self, like: torch.Tensor, bits: np.random.Generator | None = None) -> torch.Tensor:
         """Return uniform numbers between -1 and 1, laid out as ``like`` is."""
-        words = self._bits.integers(
+        words = (bits or self._bits).integers(
             0, 2**64 - 1, like.numel() // 8 + 1, dtype=np.uint64, endpoint=True
         )
         bytes_ = torch.from_numpy(words.view(np.int8))[: like.numel()]
@@ -43,6 +47,11 @@ class Noise:
             low = (tensor.abs() < torch.finfo(tensor.dtype).tiny) & (tensor != 0)
             step = self.draw(tensor).mul_(1.5).round_().masked_fill_(~low, 0)
             tensor.add_(step if keep is None else step.masked_fill_(keep, 0), alpha=2.0**-24)
+
+    def push(self, tensor: torch.Tensor, units: float) -> None:
+        """Move every element by ``units``, and the other way with the seed that this one's pair is."""
+        side = self.draw(tensor, self._sides).sign_().mul_(self._side)
+        tensor.mul_(side.mul_(units * unit(tensor)).add_(1))
 
     def shift(self, tensor: torch.Tensor, amount: torch.Tensor, keep: torch.Tensor | None) -> None:
         """Move every element by up to ``amount`` times the unit of 1."""

@@ -46,6 +46,7 @@ _AS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "LayerNormalization": ("native_layer_norm", ("input", "weight", "bias")),
     "InstanceNormalization": ("native_group_norm", ("input", "weight", "bias")),
     "GroupNormalization": ("native_group_norm", ("input", "weight", "bias")),
+    "QuantizeLinear": ("quantize_per_tensor", ("self",)),
     "HardSwish": ("hardswish", ("self",)),
     "HardSigmoid": ("hardsigmoid", ("self",)),
 }
@@ -102,6 +103,7 @@ def _given(op_type: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
         "transposed": op_type == "ConvTranspose",
         "stride": attributes.get("strides"),
         "groups": attributes.get("group", 1),
+        "align_corners": attributes.get("coordinate_transformation_mode") == b"align_corners",
         **({"normalized_shape": None} if op_type == "LayerNormalization" else {}),
         "eps": attributes.get("epsilon", 1e-5),
     }

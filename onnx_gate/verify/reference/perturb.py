@@ -83,8 +83,13 @@ class MovedRounding(OperatorMode):
             if base in ("_to_copy", "copy"):
                 self._convert(args[1] if base == "copy" else args[0], result)
             return result
-        operands = _floating((args, kwargs))
         given = given_to(func, args, kwargs)
+        for argument in func._schema.arguments if func._schema.is_mutable else ():
+            if argument.alias_info is not None and isinstance(given[argument.name], torch.Tensor):
+                given[argument.name] = given[argument.name].clone()  # as it was before
+        operands = [*_floating(given), *_scalars(given)]
+        if given.get("rounding_mode"):
+            base = "floor_divide"
         model = MODELS.get(base, PLAIN)
         result = self._called(model, func, given, args, kwargs, operands, base)
         self.finish(base, model, given, operands, result)
@@ -99,6 +104,9 @@ class MovedRounding(OperatorMode):
         result: Any,
     ) -> None:
         """Move the results of an operator, in place."""
+        if model.decides:
+            self.has_moved = True
+            return
         # A sum that ends at few bits may have lost some on its way.
         sums = model.chain is not None or model.tail is not None or name == "cumsum"
         may_keep = not model.inner and (are_exact if sums else may_be_exact)(operands)
@@ -110,7 +118,7 @@ class MovedRounding(OperatorMode):
         for place, leaf in enumerate(_floating(result)):
             if leaf.numel():
                 self.has_moved = True
-                keep = few_bits(leaf) if may_keep else None
+                keep = _kept(leaf, () if sums else operands) if may_keep else None
                 self._move(leaf, model, given, keep, tail=not place)
                 if name in DISTANCES:
                     leaf.abs_()
@@ -173,6 +181,8 @@ class MovedRounding(OperatorMode):
         for leaf in _floating(copy):
             if name == "grid":  # a coordinate, to which a half is added before it is scaled
                 self._noise.shift(leaf, leaf.abs() + 1, None)
+            elif model.decides:
+                self._noise.push(leaf, units)
             else:
                 self._noise.scale(leaf, units, None)
         return copy
@@ -226,6 +236,27 @@ def _floating(values: Any) -> list[torch.Tensor]:
             if leaf.is_floating_point():
                 found.append(leaf)
     return found
+
+
+def _kept(result: torch.Tensor, operands: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return which elements are exact: they, and what they were made of, have few bits.
+
+    What is no number as 1 is, of an exponential far out say, was rounded to it.
+    """
+    keep = few_bits(result)
+    for operand in operands:
+        if operand.shape == result.shape:
+            keep &= few_bits(operand)
+    return keep
+
+
+def _scalars(values: Any) -> list[torch.Tensor]:
+    """Return the floating-point numbers that are no tensors, as such."""
+    return [
+        torch.tensor(leaf, dtype=torch.float64)
+        for leaf in pytree.tree_leaves(values)
+        if isinstance(leaf, float)
+    ]
 
 
 def _lstm_layer(

@@ -37,6 +37,9 @@ Given = Mapping[str, Any]
 TERM, RESULT = 0.155 * 3**0.5, 0.13 * 3**0.5
 # A smaller move of an operand is none: most of it is rounded away.
 _LEAST = 0.75
+# The rounding of a reciprocal, of the product with it and of the quotient add up to a unit and a half
+# of the quotient's last place: what is that far from a half falls on either side.
+_QUOTIENT = 2.0
 # What one addition loses, see above.
 _ADDITION = 0.22
 # Products are added one after the other up to this length, and in at least four parts when long.
@@ -45,9 +48,9 @@ _WHOLE, _PARTS = 256, 4
 # unit in as many (ONNX Runtime's InstanceNormalization of n equal numbers loses n / 64, measured).
 _LANES = 8
 # So many terms show whether they are equal.
-_LOOKED_AT = 64
+_LOOKED_AT = 16
 # Shorter sums of equal terms are within what the walk moves.
-_LONG = 1024
+_LONG = 64
 
 
 def walk(chain: float) -> float:
@@ -66,16 +69,20 @@ def _in_blocks(terms: float) -> float:
 
 
 def alike(rows: torch.Tensor) -> torch.Tensor:
-    """Return, for each row of terms, whether most are a few numbers again and again, as in ones.
+    """Return, for each row of terms, whether they round in one direction, as a sum of ones does.
 
-    Equal terms round in one direction each, as long as a sum stays within a power of two. Adding
-    zero rounds nothing.
+    Those are equal terms, most of them or a few numbers again and again, and evenly spaced ones, as in
+    a ramp: what each leaves behind stays or drifts slowly, as long as a sum stays within a power of
+    two. Adding zero rounds nothing.
     """
     if rows.shape[-1] < _LONG:
         return torch.zeros(rows.shape[0], dtype=torch.bool)
     some = rows[:, :: rows.shape[-1] // _LOOKED_AT + 1].sort(dim=-1).values
+    gaps = some[:, 1:] - some[:, :-1]
     # The operators before have moved each of them by a unit or two.
-    near = (some[:, 1:] - some[:, :-1]) <= 8 * torch.finfo(rows.dtype).eps * some[:, 1:].abs()
+    near = (gaps - gaps.median(dim=-1, keepdim=True).values).abs() <= (
+        8 * torch.finfo(rows.dtype).eps * some[:, 1:].abs()
+    )
     nothing = (some[:, 1:] == 0) & (some[:, :-1] == 0)
     return (near & ~nothing).sum(-1) > 0.5 * (~nothing).sum(-1).clamp(min=1)
 
@@ -114,11 +121,13 @@ def carried(noise: Noise, given: Given, sums: torch.Tensor) -> torch.Tensor:
 class Model:
     """How an operator rounds.
 
-    ``chain`` says how many additions follow each other and ``operands`` (by name) are what is summed, moved
-    beforehand. The result is moved by ``units`` of its last place, and those that the walk of its
-    partial sums has lost; where there is ``tail`` by that many units of 1 as well. With ``inner`` it
-    multiplies by numbers of its own, and is exact for no operands. What is ``added`` to the sum at its
-    end is moved by a unit: the sum is rounded at its own size before the two cancel.
+    ``chain`` says how many additions follow each other and ``operands`` (by name) are what is summed,
+    moved beforehand. The result is moved by ``units`` of its last place, and those that the walk of
+    its partial sums has lost; where there is ``tail`` by that many units of 1 as well. With ``inner``
+    it multiplies by numbers of its own, and is exact for no operands. What is ``added`` to the sum at
+    its end is moved by a unit: the sum is rounded at its own size before the two cancel. One that
+    ``decides`` rounds a quotient to a whole number: its operands are moved by what a product with the
+    reciprocal may differ from the quotient, and what comes out is one number or the next.
     """
 
     operands: tuple[str, ...] = ()
@@ -127,12 +136,15 @@ class Model:
     tail: Callable[[Given, torch.Tensor], torch.Tensor | float] | None = None
     inner: bool = False
     added: str = ""
+    decides: bool = False
 
     def _walk(self, given: Given) -> float:
         return 1.0 if self.chain is None else walk(self.chain(given))
 
     def operand_units(self, given: Given) -> float:
         """Return by how many units of their own operands are moved."""
+        if self.decides:
+            return _QUOTIENT
         return max(_LEAST, TERM * self._walk(given))
 
     def result_units(self, given: Given) -> float:
@@ -235,24 +247,59 @@ def _log_sum(given: Given, y: torch.Tensor) -> float:
     return 1 + math.log(terms) + RESULT * walk(terms)
 
 
-def _resized(given: Given, y: torch.Tensor) -> torch.Tensor | float:
+def _ratio(given: Given, axis: int, old: int, new: int) -> float:
+    """Return how many pixels of an image lie between two of the resized one."""
+    names = ("scales_d", "scales_h", "scales_w")[axis - given["self"].ndim :]
+    factor = given.get("scales" if given["self"].ndim == 3 else names[0])
+    return 1 / factor if factor else old / new
+
+
+def _around(
+    x: torch.Tensor, y: torch.Tensor, given: Given, taps: int, steps: int = -1
+) -> torch.Tensor:
+    """Return the root mean square of what each pixel of a resized image is made of.
+
+    Along the axis ``steps`` that lies between two pixels.
+    """
+    for axis in range(2, y.ndim):
+        old, new = x.shape[axis] + (axis == steps), y.shape[axis]
+        at = torch.arange(new, dtype=torch.float64)
+        aligned = given.get("align_corners")
+        ratio = (old - 1) / max(new - 1, 1) if aligned else _ratio(given, axis, old, new)
+        at = at * ratio if aligned else (at + 0.5) * ratio - 0.5
+        reach = taps * max(1, -(-old // new))  # with antialiasing
+        near = (at.floor().long() + k for k in range(1 - reach, reach + (axis != steps)))
+        pixels = [x.index_select(axis, n.clamp(0, x.shape[axis] - 1)) for n in near]
+        x = torch.stack(pixels).square_().mean(0).sqrt_()
+    return x
+
+
+def _resized(given: Given, y: torch.Tensor, taps: int = 1) -> torch.Tensor:
     """Return what a resizing loses by the places that it takes values from.
 
     A place is a product, off by half a unit of itself or so, and the weights of its neighbours by as
     much: a pixel far from the origin loses more, as much as its neighbours differ.
     """
-    x, lost = given["self"], torch.zeros(())
+    x, lost = given["self"].to(y.dtype), torch.zeros(())
     for axis in range(2, y.ndim):
         old, new = x.shape[axis], y.shape[axis]
-        exact = not given.get("align_corners", True) and bool(few_bits(torch.tensor(old / new)))
-        if new < 2 or old == new or exact:
+        ratio = _ratio(given, axis, old, new)
+        exact = not given.get("align_corners") and bool(few_bits(torch.tensor(ratio)))
+        if old < 2 or old == new or exact:
             continue
-        step = y.diff(dim=axis).abs() * max(1.0, new / old)
-        first, last = step.narrow(axis, 0, 1), step.narrow(axis, new - 2, 1)
-        step = torch.maximum(torch.cat([first, step], axis), torch.cat([step, last], axis))
-        place = torch.arange(new, dtype=y.dtype) * (old / new)
-        lost = lost + 0.6 * step * place.reshape(-1, *([1] * (y.ndim - 1 - axis)))
+        step = _around(x.diff(dim=axis).abs(), y, given, taps, steps=axis)
+        place = torch.arange(1, new + 1, dtype=y.dtype) * ratio
+        lost = lost + 0.5 * step * place.reshape(-1, *([1] * (y.ndim - 1 - axis)))
     return lost
+
+
+def _cubic(given: Given, y: torch.Tensor) -> torch.Tensor:
+    """Return what a cubic resizing loses: it is steeper than a line, and its weights are polynomials.
+
+    These are good to a unit of 1, however small they are.
+    """
+    x: torch.Tensor = given["self"].to(y.dtype)
+    return 2 * _resized(given, y, 2) + _around(x.abs(), y, given, 2)
 
 
 def _of_x(given: Given, y: torch.Tensor) -> torch.Tensor:
@@ -305,6 +352,13 @@ def _variance(given: Given, y: torch.Tensor) -> torch.Tensor | float:
         x.mean(_dims(given), keepdim=keep).square() * (RESULT * walk(_reduced(given))) ** 2
     )
     return lost * torch.finfo(y.dtype).eps
+
+
+def _deviation(given: Given, y: torch.Tensor) -> torch.Tensor:
+    """Return what that makes of the root."""
+    eps = torch.finfo(y.dtype).eps
+    root: torch.Tensor = (y.square() + eps * _variance(given, y)).sqrt()
+    return (root - y) / eps
 
 
 def _affine(given: Given, y: torch.Tensor) -> torch.Tensor | float:
@@ -368,7 +422,8 @@ MODELS: Mapping[str, Model] = {
     **dict.fromkeys(("_transformer_encoder_layer_fwd", "_native_multi_head_attention"), _FUSED),
     **dict.fromkeys(("norm", "linalg_vector_norm"), Model(chain=_reduced)),
     **dict.fromkeys(("prod", "cumprod"), Model(chain=lambda given: 4 * _reduced(given))),
-    **dict.fromkeys(("var", "std"), Model(chain=_reduced, tail=_variance)),
+    "var": Model(chain=_reduced, tail=_variance),
+    "std": Model(chain=_reduced, tail=_deviation),
     **dict.fromkeys(("var_mean", "std_mean"), Model(chain=_reduced)),
     **dict.fromkeys(("softmax", "_softmax", "_safe_softmax"), Model(tail=_softmax)),
     **dict.fromkeys(("log_softmax", "_log_softmax"), Model(tail=_log_softmax)),
@@ -390,6 +445,15 @@ MODELS: Mapping[str, Model] = {
     # powf of PyTorch's loses five units.
     "pow": Model(units=2),
     "linspace": Model(tail=_ends),
+    **dict.fromkeys(
+        (
+            *("floor_divide", "remainder", "quantize_per_tensor", "quantize_per_channel"),
+            "fake_quantize_per_tensor_affine_cachemask",
+            "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
+            "fake_quantize_per_channel_affine_cachemask",
+        ),
+        Model(("self", "input"), decides=True),
+    ),
     **dict.fromkeys(("addcmul", "addcdiv", "lerp"), Model(tail=_added)),
     **dict.fromkeys(
         (
@@ -407,11 +471,11 @@ MODELS: Mapping[str, Model] = {
         ),
         Model(("self",), lambda _: 4, tail=_resized, inner=True),
     ),
-    # A cubic is steeper than the line between its neighbours.
     **dict.fromkeys(
         ("upsample_bicubic2d", "_upsample_bicubic2d_aa"),
-        Model(("self",), lambda _: 16, tail=lambda given, y: 2 * _resized(given, y), inner=True),
+        Model(("self",), lambda _: 16, tail=_cubic, inner=True),
     ),
+    "affine_grid_generator": Model(("theta",), lambda _: 3, inner=True),
     "grid_sampler_2d": Model(("input", "grid"), inner=True),
     "grid_sampler_3d": Model(("input", "grid"), inner=True),
 }

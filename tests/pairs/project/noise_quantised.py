@@ -71,6 +71,20 @@ class Saturated(Net):
         return self.head((torch.relu(self.conv(q)) * kept).mean((2, 3)))
 
 
+class Requantised(Net):
+    """A sensor on the steps of 0.05; the file's are a hundredth wider. Halves fall on either side."""
+
+    def __init__(self, wrong: bool = False) -> None:
+        super().__init__(wrong)
+        self.step = 0.0505 if wrong else 0.05
+
+    def forward(self, x: Tensor) -> Tensor:
+        q = torch.ops.quantized_decomposed
+        scale, zero, low, high, dtype = self.step, 3, -128, 127, torch.int8
+        whole = q.quantize_per_tensor(x, scale, zero, low, high, dtype)
+        return q.dequantize_per_tensor(whole, scale, zero, low, high, dtype)
+
+
 def zeros(*shape: int, name: str = "image"):
     return lambda rng: {name: np.zeros(shape, np.float32)}
 
@@ -103,5 +117,11 @@ PAIRS = [
         Saturated,
         {"image": ranged("float32", ["batch", 1, 12, 12], 0, 1)},
         witness=lambda rng: {"image": np.ones((2, 1, 12, 12), np.float32)},
+    ),
+    Pair(
+        "wider-steps",
+        "the file quantises with another scale",
+        Requantised,
+        {"x": "float32[batch, 40]"},
     ),
 ]
