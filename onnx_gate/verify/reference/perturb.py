@@ -226,6 +226,10 @@ class MovedRounding(OperatorMode):
         return value
 
 
+def _tensors(values: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+
+
 def _floating(values: Any) -> list[torch.Tensor]:
     """Return the tensors with floating-point numbers, those of complex ones as pairs of them."""
     found = []
@@ -293,14 +297,40 @@ class MovedRun:
 def run_moved(eager: Eager, inputs: Mapping[str, Array], seed: int) -> tuple[Array, ...] | None:
     """Return the outputs of one run of the module in its own precision under ``MovedRounding``.
 
-    ``None`` where it fails, or no operator was seen that rounds: the module computes elsewhere.
+    ``None`` where it fails, or no operator was seen that rounds and the module computes elsewhere.
     """
     mode = MovedRounding(seed)
     try:
         arrays = eager.run(inputs, mode=mode).arrays
+        return arrays if mode.has_moved or _only_selects(eager, inputs) else None
     except (Refusal, GateError):
         return None
-    return arrays if mode.has_moved else None
+
+
+def _only_selects(eager: Eager, inputs: Mapping[str, Array]) -> bool:
+    """Return whether all of what a module answers was seen to be made, of its inputs and weights."""
+    tensors = {name: to_tensor(array) for name, array in inputs.items()}
+    known = [*tensors.values(), *state.parameters(eager.module), *state.buffers(eager.module)]
+    mode = _Made(known)
+    _, outputs = eager.run_prepared(tensors, mode=mode)
+    return mode.whole and all(id(output) in mode.made for output in outputs)
+
+
+class _Made(OperatorMode):
+    """Remembers which tensors operators make; ``whole`` until one reads a tensor from elsewhere."""
+
+    def __init__(self, known: Sequence[torch.Tensor]) -> None:
+        super().__init__()
+        # Kept, so that no other tensor gets the address of one.
+        self.made = {id(tensor): tensor for tensor in known}
+        self.whole = True
+
+    def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Run the operator between a look at what it reads and one at what it makes."""
+        self.whole &= all(id(tensor) in self.made for tensor in _tensors((args, kwargs)))
+        result = func(*args, **kwargs)
+        self.made |= {id(tensor): tensor for tensor in _tensors(result)}
+        return result
 
 
 def run_last_bits(eager: Eager, inputs: Mapping[str, Array], seed: int) -> tuple[Array, ...] | None:
