@@ -44,6 +44,7 @@ from onnx_gate.verify.left_out import leave_out
 from onnx_gate.verify.prepare import Prepared, prepare
 from onnx_gate.verify.probing import may_probe, probed_as_data
 from onnx_gate.verify.proposal import propose
+from onnx_gate.verify.reach.code import named_in_code
 from onnx_gate.verify.reference.file import with_file_inputs
 from onnx_gate.verify.source_lines import source_of
 from onnx_gate.verify.steps.walk import check_steps
@@ -369,7 +370,9 @@ def _checker(
         threads=context.threads,
         reduced=reduced,
         answered=[] if context.audit is not None else None,
-        numbers=exported.numbers,
+        numbers=exported.numbers
+        if exported.exporter == "dynamo"
+        else named_in_code(prepared.eager.module),
     )
 
 
