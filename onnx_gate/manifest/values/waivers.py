@@ -27,8 +27,8 @@ class Waiver:
         Maybe[NotNegative],
         Field(
             description="The largest error that it forgives, in the unit of the report's column "
-            "Error: relative to the output's scale; of `cosine`, `top1` and `topk` what is lacking to "
-            "1, of `snr_db` the noise over the signal.",
+            "Error: relative to each element and to what is usual of its kind; of `cosine`, `top1` "
+            "and `topk` what is lacking to 1, of `snr_db` the noise over the signal.",
             json_schema_extra={"$comment": "default: any"},
         ),
     ] = None
