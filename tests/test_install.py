@@ -6,9 +6,11 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.support.gate import ROOT
 
@@ -45,6 +47,22 @@ def test_what_npm_cannot_install_is_said_and_no_failure(
     assert finished.returncode == 0, finished.stderr
     assert "so tests that need them are skipped" in finished.stdout
     assert reason in finished.stdout
+
+
+def test_the_image_that_publishes_installs_nothing_that_only_verifying_needs() -> None:
+    pytest.importorskip("tomllib", reason="Python 3.10 has none")
+    from tools import image
+
+    todo = [need for need in image.requirements() if image.name(need) not in image.ONLY_VERIFYING]
+    needed: set[str] = set()
+    while todo:
+        need = Requirement(todo.pop())
+        if need.name.lower() in needed or (need.marker and not need.marker.evaluate({"extra": ""})):
+            continue
+        needed.add(need.name.lower())
+        todo += metadata.requires(need.name) or []
+    assert "pydantic-core" in needed
+    assert not needed & set(image.ONLY_VERIFYING)
 
 
 def test_the_two_distributions_are_released_together() -> None:

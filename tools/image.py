@@ -21,7 +21,10 @@ import tomllib
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 HERE = Path(__file__).resolve().parent.parent
-ONLY_VERIFYING = ("torch", "onnx", "onnxscript", "onnxruntime", "numpy", "ml_dtypes", "safetensors")
+ONLY_VERIFYING = (
+    *("torch", "onnx", "onnx-ir", "onnxscript", "onnxruntime"),
+    *("numpy", "ml_dtypes", "safetensors"),
+)
 # Headers and static libraries are for compiling extensions, for which the image has no compiler.
 UNREAD = ("torch/include", "torch/share", "torch/test", "torch/bin/test_*", "torch/**/*.a")
 

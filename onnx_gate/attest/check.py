@@ -113,6 +113,8 @@ def _resolution(said: Parity, value: str) -> str | None:
     most, known = float(value), said.compared.resolution
     if not math.isfinite(most):
         raise ValueError("a relative error such as 1e-4 is asked for")
+    if said.compared.unseen:
+        return f"{listed(said.compared.unseen, 3)} would not have been seen, whatever its size"
     if known is not None and known <= most:
         return None
     shown = f"{known:.2g}" if known is not None else "an unknown one"

@@ -52,8 +52,9 @@ class Waived(_Strict):
 class Compared(_Strict):
     """What was compared, and by how much it could be wrong unseen.
 
-    ``decisions`` are those seen both ways of all, ``weights`` those of the file that are known to be
-    the model's of all; both null where nobody looked.
+    ``unseen`` are faults that would have passed whatever their size. ``decisions`` are those seen
+    both ways of all, ``weights`` those of the file that are known to be the model's of all; both
+    null where nobody looked.
     """
 
     checks: int
@@ -61,6 +62,7 @@ class Compared(_Strict):
     refused: int
     sizes: dict[str, tuple[int, ...]] = {}
     resolution: Number | None = None
+    unseen: tuple[str, ...] = ()
     decisions: tuple[int, int] | None = None
     weights: tuple[int, int] | None = None
 

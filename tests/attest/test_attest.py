@@ -144,6 +144,11 @@ def one_more_subject(it: Deployed) -> None:
     it.edit(lambda said: said["subject"].append(other))
 
 
+def an_unseen_fault(it: Deployed) -> None:
+    unseen = ["one channel negated"]
+    it.edit(lambda said: said["predicate"]["compared"].update(unseen=unseen))
+
+
 TAMPERED: dict[str, tuple[Callable[[Deployed], object], str]] = {
     "a byte of the file": (lambda it: flip(it.file), "not the file that was verified"),
     "a byte of the external data": (lambda it: flip(it.external), "not the file that was verified"),
@@ -165,6 +170,7 @@ TAMPERED: dict[str, tuple[Callable[[Deployed], object], str]] = {
         lambda it: it.required.append("runtime=openvino"),
         "not compared on openvino",
     ),
+    "a fault that nobody would see": (an_unseen_fault, "one channel negated would not"),
     "a finer resolution": (lambda it: it.required.append("resolution=1e-12"), "is asked for"),
 }
 

@@ -103,3 +103,12 @@ def test_the_name_of_a_runtime_is_text(name: str) -> None:
     assert hostile.elements == harmless.elements
     assert hostile.unbalanced == []
     assert set(hostile.links) == set(harmless.links)
+
+
+def test_no_check_stands_twice_in_a_fold() -> None:
+    # A case is run once more without the runtime's optimisations, which is no runtime of the manifest's.
+    on = ("onnxruntime", "onnxruntime:cpu:off")
+    twice = [check("few/0", "diverged", runtime=name, budget=3.0) for name in on]
+    text = render(whole(model("tiny_bert", verdict="diverged", checks=tuple(twice))), VIEW)
+    shown = [line for line in text.splitlines() if "few/0" in line and line.startswith("| <code>")]
+    assert len(shown) == len(set(shown)) == 2

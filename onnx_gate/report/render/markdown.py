@@ -141,7 +141,7 @@ class Page:
             shown_layers=precision.SHOWN_LAYERS,
             links=self._links,
             commands=[Markup(line) for line in (story.download, story.replay, story.again) if line],
-            runtimes=len(story.model.runtimes) > 1,
+            runtimes=len({each.check.runtime for each in story.failing}) > 1,
             chart=Markup(mermaid(story.why.levels, len(story.why.diagnosis.nodes)))
             if story.why is not None
             else "",
