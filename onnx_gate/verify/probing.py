@@ -41,7 +41,8 @@ def probed_as_data(checker: Checker, exported: Exported, workspace: Path) -> dic
     order = order_of(names, checker.graph_outputs, checker.spec)[0]
     try:
         steered = Steered(model, exported.path, feeds)
-        found = list(probe(explorer.watcher, arrays, explorer.tried, steered, order))
+        ranged = {name for name, each in checker.spec.inputs.items() if each.range is not None}
+        found = list(probe(explorer.watcher, arrays, explorer.tried, steered, order, ranged))
     except Refusal:
         return {}
     decisions = explorer.account(workspace, {(each.site, each.side) for each in found})

@@ -158,6 +158,11 @@ class Long(Base):
     def forward(self, x):
         return x + self.table((x > 0).long().cumsum(1)).sum(2)
 
+class Limited(Base):
+    """Has a limit beyond the range of its input."""
+    def forward(self, x):
+        return x.clamp(max=2e6 if self.wrong else 1e6).sum(1)
+
 class Rooted(Base):
     """Has an eps that nothing comes near to."""
     def forward(self, x):
@@ -172,6 +177,8 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ModelResul
         "right": f'{entry}, export: {{exporter: "models.py:right"}}',
         "wrong": f'{entry}, export: {{exporter: "models.py:wrong"}}',
         "long": f'{entry}, export: {{exporter: "models.py:right"}}'.replace("Norm", "Long"),
+        "ranged": "model: models.py:Limited, inputs: {x: {dtype: float32, shape: [batch, 3], "
+        'range: [0, 1]}}, export: {exporter: "models.py:wrong"}',
         "asked": f'{entry}, export: {{exporter: "models.py:right"}}, coverage: {{decisions: 0.9}}',
         "rooted": f'{entry}, export: {{exporter: "models.py:right"}}'.replace("Norm", "Rooted"),
         "rooted-wrong": f'{entry}, export: {{exporter: "models.py:wrong"}}'.replace(
@@ -192,7 +199,7 @@ def test_what_no_input_reaches_is_compared_at_its_operator(
     assert describe(guarded["right"]).endswith(
         "1 of 3 decisions seen both ways, 2 compared at their operators"
     )
-    for name in ("right", "rooted"):
+    for name in ("right", "rooted", "ranged"):
         assert "OG419" not in {finding.code for finding in guarded[name].findings}
     table = guarded["long"].decisions
     assert table is not None

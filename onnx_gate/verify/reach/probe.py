@@ -7,7 +7,7 @@ found, then moved across the limit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -56,10 +56,12 @@ def probe(
     cases: int,
     steered: Steered,
     order: Sequence[int],
+    ranged: Collection[str] = (),
 ) -> Iterator[Probe]:
     """Yield the sides that were compared, of those that no case of so many has shown.
 
-    ``order`` is where the module's outputs are among the graph's. Raises ``Refusal``.
+    ``order`` is where the module's outputs are among the graph's. Of inputs that are ``ranged``
+    nothing beyond is asked: nobody will feed it. Raises ``Refusal``.
     """
     left = [(s, side) for s, seen in watcher.seen.items() for side in _left(s, seen)]
     left.sort(key=lambda each: each[0].kind not in COUNTED)
@@ -71,7 +73,7 @@ def probe(
     places = module.roots(alike)
     for site, side in left:
         roots = places.get(site)
-        if roots:
+        if roots and not any(place in ranged for place, _ in roots):
             try:
                 bench = _Bench(module, steered, site, taken[site], roots, before, order)
                 found = bench.compare(side)
