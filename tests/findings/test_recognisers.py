@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from onnx_gate.diagnose.hints.facts import DivergenceFacts
 from onnx_gate.diagnose.hints.hints import hints
-from onnx_gate.diagnose.hints.operator_rules import OPERATOR_RULES
+from onnx_gate.diagnose.hints.operator_rules import OPERATOR_RULES, window
 from onnx_gate.diagnose.hints.value_rules import DECISIVE_RULES, converted
 from onnx_gate.errors import GateError
 from onnx_gate.findings import CATALOGUE
@@ -402,3 +402,23 @@ def test_what_was_not_compared_has_a_hint_too(
     findings = hints(DIAGNOSIS, model([node("Relu", "x")]), failed)
     assert [finding.code for finding in findings] == [code]
     assert words in findings[0].message
+
+
+@pytest.mark.parametrize(
+    ("operator", "attributes", "said"),
+    [
+        ("Conv", {"pads": [0, 0, 0, 0], "auto_pad": "NOTSET"}, False),
+        ("Conv", {"pads": [0, 1]}, True),
+        ("Conv", {"auto_pad": "SAME_UPPER"}, True),
+        ("AveragePool", {"pads": [1, 1]}, True),
+        ("AveragePool", {"pads": [1, 1], "count_include_pad": 1}, False),
+        ("MaxPool", {"ceil_mode": 1}, True),
+    ],
+)
+def test_a_window_with_pytorch_s_attributes_is_no_cause(
+    operator: str, attributes: dict[str, object], said: bool
+) -> None:
+    node = helper.make_node(operator, ["x"], ["y"], **attributes)
+    named = GraphNode(name="", op_type=operator, output="y")
+    facts = DivergenceFacts(DIAGNOSIS.model_copy(update={"node": named}), model([node]), CHECK)
+    assert (window(facts) is not None) == said

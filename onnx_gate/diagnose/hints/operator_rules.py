@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from onnx_gate.diagnose.hints.facts import DivergenceFacts
 from onnx_gate.diagnose.hints.value_rules import CHOOSERS, Hint, Rule
@@ -98,7 +98,18 @@ def ties(facts: DivergenceFacts) -> Hint:
 
 
 def window(facts: DivergenceFacts) -> Hint:
-    """How a window slides over its input."""
+    """How a window slides over its input, where that is not as PyTorch's usually do.
+
+    With the usual attributes, and an output of PyTorch's shape, weights are as likely to be wrong.
+    """
+    pads = facts.attribute("pads", [])
+    pads = list(pads) if isinstance(pads, Sequence) else []
+    half = len(pads) // 2
+    alike = pads[:half] == pads[half:] and facts.attribute("auto_pad", "NOTSET") == "NOTSET"
+    averages = facts.op == "AveragePool" and any(pads)
+    counted = not averages or bool(facts.attribute("count_include_pad", 0))
+    if alike and counted and not facts.attribute("ceil_mode", 0):
+        return None
     shown = facts.attributes(
         *("kernel_shape", "strides", "pads", "dilations", "auto_pad", "ceil_mode"),
         *("count_include_pad", "output_padding", "group"),
