@@ -28,6 +28,7 @@ class Mixed(nn.Module):
         self.up, self.norm_up = nn.ConvTranspose2d(8, 8, 2, bias=False), nn.BatchNorm2d(8)
         self.lstm = nn.LSTM(8, 6, 2, batch_first=True, bidirectional=True)
         self.attention = nn.MultiheadAttention(12, 3, batch_first=True)
+        self.narrow = nn.MultiheadAttention(12, 3, vdim=10, batch_first=True)
         self.table, self.last = nn.Embedding(50, 12), nn.LayerNorm(12)
         self.one, self.other = nn.Linear(12, 10), nn.Linear(12, 10)
         self.head = nn.Linear(12, 50, bias=False)
@@ -38,7 +39,7 @@ class Mixed(nn.Module):
         maps = self.norm_up(self.up(self.norm(self.conv(image))))
         states, _ = self.lstm(maps.flatten(2).transpose(1, 2))
         x = self.last(states[:, :7] + self.table(ids))
-        x = x + self.attention(x, x, x)[0]
+        x = x + self.attention(x, x, x)[0] + self.narrow(x, x, x[..., :10])[0]
         first = torch.relu(self.one(x)) * 0
         return self.head(x), first + self.other(x), self.codes[ids % 20]
 

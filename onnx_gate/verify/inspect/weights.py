@@ -95,7 +95,7 @@ def _misplaced(
         mine = known.stock(scope) if scope is not None else {}
         for name in node.input:
             read = whole.get(name)
-            if read is None or not mine or read.rpartition(".")[0] == scope:
+            if read is None or not mine or read.startswith(f"{scope}."):
                 continue
             alike = [own for own in mine if known.alike(own, read)]
             if alike and all(known.differ(own, read) for own in alike):
