@@ -416,7 +416,7 @@ def test_what_was_not_compared_has_a_hint_too(
     ],
 )
 def test_a_window_with_pytorch_s_attributes_is_no_cause(
-    operator: str, attributes: dict[str, object], said: bool
+    operator: str, attributes: dict[str, Any], said: bool
 ) -> None:
     node = helper.make_node(operator, ["x"], ["y"], **attributes)
     named = GraphNode(name="", op_type=operator, output="y")
