@@ -196,7 +196,7 @@ def test_one_case_can_be_run_again(verify_manifest: Callable[..., Run]) -> None:
 
 
 def test_selecting_no_case_is_an_error(verify_manifest: Callable[..., Run]) -> None:
-    run = verify_manifest("good.yml", "--model", "factory", "--case", "nothing/*")
+    run = verify_manifest("good.yml", "--model", "factory", "--case", "typical/nothing*")
     assert run.status == 1
     assert run.report.models[0].error is not None
     assert run.report.models[0].error.code == "OG402"
