@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import itertools
-import json
 import os
 import re
 import shutil
@@ -21,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.support import results
+from benchmarks.support.gate import read_report
 
 HERE = Path(__file__).resolve().parent
 MODELS = HERE / "init_models"
@@ -160,7 +160,7 @@ def row(target: Target, folder: Path) -> Row:
     shown = f"{target.reference} {' '.join(target.arguments)}".strip()
     if not path.exists():
         return Row(target.name, shown, "nothing", 0, 0, "")
-    model = json.loads(path.read_text())["models"][0]
+    model = read_report(path)["models"][0]
     calls = re.search(r", by (\d+) calls? of forward", (folder / "printed").read_text())
     lines = (folder / "onnx-gate.yml").read_text().partition("    inputs:\n")[2].splitlines()
     own = [line.strip() for line in itertools.takewhile(lambda e: e.startswith(" " * 6), lines)]

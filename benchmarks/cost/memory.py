@@ -32,7 +32,7 @@ from typing import Any
 import psutil
 
 from benchmarks.support import results
-from benchmarks.support.gate import NETWORKS_FILE
+from benchmarks.support.gate import NETWORKS_FILE, read_report
 
 MEBIBYTE = 2**20
 TARGET = 1.35
@@ -139,7 +139,7 @@ def main() -> None:
 
 def passed(folder: Path) -> dict[str, Any]:
     """Return the model of the last report, which has to have passed."""
-    report = json.loads((folder / "out" / "report.json").read_text())
+    report = read_report(folder / "out" / "report.json")
     model: dict[str, Any] = report["models"][0]
     if model["verdict"] != "pass":
         raise SystemExit(json.dumps(model["error"] or model["checks"], indent=1)[:2000])

@@ -22,7 +22,6 @@ the ratios stands what the gate does beyond that. Wall time is what a user waits
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import resource
 import statistics
@@ -35,7 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.support import results
-from benchmarks.support.gate import NETWORKS_FILE
+from benchmarks.support.gate import NETWORKS_FILE, read_report
 
 SUITES = ("sizes", "default", "three")
 
@@ -191,7 +190,7 @@ def measure(name: str, folder: Path, arguments: argparse.Namespace) -> None:
         for turn in range(rounds + 1):
             gate = [sys.executable, "-m", "onnx_gate", "run", "--output", str(folder / "out")]
             took["gate"].append(run([*gate, "--manifest", file], folder))
-            report = json.loads((folder / "out" / "report.json").read_text())
+            report = read_report(folder / "out" / "report.json")
             model = report["models"][0]
             assert model["verdict"] == "pass", model
             sizes = sizes or cases(model)

@@ -24,7 +24,6 @@ of the twenty is one.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -34,7 +33,7 @@ import time
 from pathlib import Path
 
 from benchmarks.support import results
-from benchmarks.support.gate import NETWORKS_FILE
+from benchmarks.support.gate import NETWORKS_FILE, read_report
 
 SIZES = (1, 2, 7)
 
@@ -135,7 +134,7 @@ def main() -> None:
                 took[script].append(seconds(commands, folder, environment))
             command = [sys.executable, "naive.py", *words]
             took["one process"].append(seconds([command], folder, environment))
-        report = json.loads((folder / "out" / "report.json").read_text())
+        report = read_report(folder / "out" / "report.json")
     passed = report["counts"]["pass"]
     checks = sum(len(model["checks"]) for model in report["models"])
     print(
