@@ -116,8 +116,10 @@ def test_text_in_every_field_changes_nothing(text: str) -> None:
 @pytest.mark.parametrize("path", free_paths(), ids=str)
 @pytest.mark.slow
 def test_text_in_each_field_changes_nothing(path: tuple[str | int, ...]) -> None:
+    # Of two runtimes each is named, where there is one it is not.
+    like = replaced({path: "another"}) if path[-1] == "runtime" else None
     for text in (SPITE, "|", "\n\n<!--", "```", "\u0338", "@a"):
-        assert_nothing_but_text(replaced({path: text}))
+        assert_nothing_but_text(replaced({path: text}), like=like)
 
 
 @pytest.mark.parametrize("text", [SPITE, "| a |", "@octocat", "\n# x", "\ud800"], ids=ids)
