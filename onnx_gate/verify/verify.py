@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ from onnx_gate.report.model import (
 from onnx_gate.report.model.decisions import Decisions
 from onnx_gate.report.model.diagnosis import Diagnosis, Precision
 from onnx_gate.report.story.precision import kind_line
+from onnx_gate.runtimes import state
 from onnx_gate.verify import left_out
 from onnx_gate.verify.baked import baked_size
 from onnx_gate.verify.build import build
@@ -359,7 +361,7 @@ def _is_small(spec: ModelSpec, module: torch.nn.Module) -> bool:
     """
     if spec.reference is not None:
         return False
-    held = sum(tensor.numel() for tensor in (*module.parameters(), *module.buffers()))
+    held = sum(math.prod(state.shape(tensor) or ()) for _, tensor in state.tensors(module))
     return held + max(elements(spec.inputs, sizes) for sizes in tried_sizes(spec)) <= SMALL
 
 

@@ -99,8 +99,8 @@ def _of_limits(expected: Array, limits: Floats) -> Resolution:
     """Take the limits on the scale of what would be wrong.
 
     That of an element is itself, or what is usual among its own kind, if that is more: the least root
-    mean square of the slices that it lies in. A slice is refused where one of its elements is, and
-    known to be where half of them would.
+    mean square of the slices that it lies in. A slice that is off by a factor is refused where one of
+    its elements is, and known to be where half of them would.
     """
     wide, limits = _looked_at(expected), _looked_at(limits)
     sizes = np.abs(wide.astype(np.float64))
@@ -111,7 +111,7 @@ def _of_limits(expected: Array, limits: Floats) -> Resolution:
         np.minimum(usual, np.sqrt(_across(np.square(sizes), axis, np.mean)), out=usual)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         single = np.where(good & (usual > 0), limits / np.maximum(sizes, usual), 0.0)
-    own = np.where(sizes > 0, single, np.nan)
+        own = np.where(good & (sizes > 0), limits / sizes, np.nan)
     row = channel = None
     if own.ndim > 1:
         row = _largest(np.nanmedian(_filled(own, own.ndim - 1), axis=-1))
