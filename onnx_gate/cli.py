@@ -466,14 +466,10 @@ def attest_verify(
     the file and all that is required was found, 1 it is not, 2 the call or the statement is invalid.
     """
     from onnx_gate.attest.check import refusals
-    from onnx_gate.attest.statement import parse
+    from onnx_gate.attest.statement import read
 
     with refusing():
-        try:
-            content = statement.read_bytes()
-        except OSError as error:
-            raise UserError(f"{statement}: {error.strerror or error}") from error
-        found = refusals(file, parse(content, str(statement)), require or ())
+        found = refusals(file, read(statement), require or ())
     for reason in found:
         typer.echo(f"refused: {reason}", err=True)
     if not found:

@@ -7,6 +7,7 @@ twice or a value of another type is no statement.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
@@ -97,6 +98,14 @@ class Statement(_Strict):
         PARITY
     )
     predicate: Parity
+
+
+def read(path: Path) -> Statement:
+    """Return the statement that a file holds; raises ``UserError``."""
+    try:
+        return parse(path.read_bytes(), str(path))
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror or error}") from error
 
 
 def parse(content: bytes, shown: str) -> Statement:

@@ -29,7 +29,7 @@ def may_probe(checker: Checker, exported: Exported) -> bool:
     explorer = checker.explorer
     plain = checker.spec.reference is None and checker.reduced is None and not checker.patterns
     watched = bool(explorer.bases) and not explorer.watcher.lost and bool(explorer.watcher.open())
-    return plain and watched and exported.info().bytes <= _MOST_BYTES
+    return plain and watched and exported.size <= _MOST_BYTES
 
 
 def probed_as_data(checker: Checker, exported: Exported, workspace: Path) -> dict[str, Any]:

@@ -226,6 +226,11 @@ def is_own_file(file: str, root: Path) -> bool:
     return _own_path(file, str(root.resolve())) is not None
 
 
+def is_installed(file: str) -> bool:
+    """Return whether a file is of torch, the gate, Python or another package, and nobody's own."""
+    return any(file.startswith(f"{folder}/") for folder in _FOREIGN)
+
+
 @lru_cache(maxsize=4096)
 def _own_path(file: str, root: str) -> str | None:
     """Return a file's path relative to ``root``; ``None`` for a file that is not the user's own."""
@@ -236,8 +241,7 @@ def _own_path(file: str, root: str) -> str | None:
         relative = path.relative_to(root)
     except (OSError, ValueError):
         return None
-    foreign = any(str(path).startswith(f"{folder}/") for folder in _FOREIGN)
-    if foreign or set(_PACKAGES) & set(relative.parts) or not path.is_file():
+    if is_installed(str(path)) or set(_PACKAGES) & set(relative.parts) or not path.is_file():
         return None
     return relative.as_posix()
 

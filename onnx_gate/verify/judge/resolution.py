@@ -82,7 +82,8 @@ def _limits(expected: Array, noise: Noise | None, tolerance: Tolerance) -> Float
     found = []
     size = np.abs(expected.reshape(-1).astype(np.float64))
     if noise is not None:
-        noise.more()
+        if not noise.runs:
+            noise.more()
         if noise.runs:
             grown = _GROWTH if len(noise.runs) < GROUPS[-1] else 1.0
             moves = noise.terms.factor * noise.moves(slice(None))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sysconfig
 from collections.abc import Iterator
 from types import CodeType, FunctionType
 from typing import Any
@@ -11,8 +10,7 @@ from torch import nn
 
 from onnx_gate.runtimes import state
 from onnx_gate.verify.export.exported import LARGEST_SIZE
-
-_FOREIGN = tuple(sysconfig.get_paths()[key] for key in ("stdlib", "purelib", "platlib"))
+from onnx_gate.verify.source_lines import is_installed
 
 
 def named_in_code(module: nn.Module) -> tuple[int, ...]:
@@ -29,7 +27,8 @@ def named_in_code(module: nn.Module) -> tuple[int, ...]:
 
 
 def _named(function: FunctionType, part: nn.Module, known: set[FunctionType]) -> Iterator[int]:
-    if function in known or function.__code__.co_filename.startswith((*_FOREIGN, "<")):
+    file = function.__code__.co_filename
+    if function in known or file.startswith("<") or is_installed(file):
         return
     known.add(function)
     for code in _codes(function.__code__):

@@ -13,9 +13,8 @@ import torch.utils._pytree as pytree
 
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.tensors import to_array, to_tensor
-from onnx_gate.verify.reach.rules import Rule
 from onnx_gate.verify.reach.watch import Seen, Site, Watch, Watcher
-from onnx_gate.verify.reference.operator_mode import OperatorMode
+from onnx_gate.verify.reference.operator_mode import OperatorMode, tensors_of
 
 # The number of an operator's call, or the name of an input, and which of its results.
 Place = tuple[int | str, int]
@@ -41,7 +40,6 @@ class Steer(Watch):
         super().__init__(watcher, targets)
         self.taken: dict[Site, Taken] = {}
         self._put, self._calls = put or {}, 0
-        self._about: tuple[torch.Tensor, Any] | None = None
 
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run an operator, and put something in the place of what it makes."""
@@ -58,28 +56,13 @@ class Steer(Watch):
                 leaves[index] = value.clone()
         return pytree.tree_unflatten(leaves, tree)
 
-    def _limit(
-        self,
-        name: str,
-        rule: Rule,
-        part: int,
-        operand: torch.Tensor,
-        limit: Any,
-        bound: Mapping[str, Any],
+    def _add(
+        self, site: Site, seen: Seen, operand: torch.Tensor | None = None, limit: Any = None
     ) -> None:
-        self._about = operand, limit
-        super()._limit(name, rule, part, operand, limit, bound)
-
-    def _truth(self, site: Site, mask: torch.Tensor) -> None:
-        self._about = mask, None
-        super()._truth(site, mask)
-
-    def _add(self, site: Site, seen: Seen) -> None:
-        if site in self._targets and site not in self.taken and self._about is not None:
-            operand, limit = self._about
+        if operand is not None and site in self._targets and site not in self.taken:
             kept = limit.detach().clone() if isinstance(limit, torch.Tensor) else limit
             self.taken[site] = Taken(operand.detach().clone(), kept)
-        super()._add(site, seen)
+        super()._add(site, seen, operand, limit)
 
 
 class _Search(OperatorMode):
@@ -103,8 +86,11 @@ class _Search(OperatorMode):
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run an operator and look at what it makes."""
         number, self._calls = self._calls, self._calls + 1
-        given = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
-        known = [b[1] for x in given if (b := self._behind.get(id(x))) and b[0]() is x]
+        known = [
+            b[1]
+            for x in tensors_of((args, kwargs))
+            if (b := self._behind.get(id(x))) and b[0]() is x
+        ]
         result = func(*args, **kwargs)
         if known:
             behind = frozenset[Site]().union(*known)

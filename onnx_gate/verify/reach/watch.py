@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.utils._pytree as pytree
 from torch import nn
 from torch._ops import HigherOrderOperator
 
@@ -20,7 +19,7 @@ from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager, Outputs
 from onnx_gate.verify.reach.rules import LARGEST_GUARD, RULES, SIDES, Kind, Rule
-from onnx_gate.verify.reference.operator_mode import OperatorMode
+from onnx_gate.verify.reference.operator_mode import OperatorMode, tensors_of
 
 # Tables with more rows than this are known by their first and last; ids of more are hashes.
 MOST_ROWS = 4096
@@ -261,7 +260,8 @@ class Watch(OperatorMode):
             # Where the variance is no larger than the guard, the scale is 1 / sqrt(2 eps) or more.
             low, high = (float(v) for v in torch.aminmax(scale))
             border = (2 * number) ** -0.5
-            self._add(site, Seen(_sides(site, low <= border, high > border, swap=True)))
+            seen = Seen(_sides(site, low <= border, high > border, swap=True))
+            self._add(site, seen, operand, limit)
             return
         distance = _distance(operand, limit)
         seen = Seen(whole=not operand.is_floating_point())
@@ -289,7 +289,7 @@ class Watch(OperatorMode):
                 seen.sides = _sides(site, seen.at, low < 0 or high > 0)
             else:
                 seen.sides = _sides(site, low < 0, high > 0)
-        self._add(site, seen)
+        self._add(site, seen, operand, limit)
 
     def _number(self, limit: Any) -> float | None:
         """Return a limit that is one number of the module's, and no value that it computes."""
@@ -311,7 +311,8 @@ class Watch(OperatorMode):
     def _truth(self, site: Site, mask: torch.Tensor) -> None:
         known = self._watcher.seen.get(site)
         if known is None or known.left(site):
-            self._add(site, Seen(_sides(site, bool(mask.any()), not bool(mask.all())), at=True))
+            sides = _sides(site, bool(mask.any()), not bool(mask.all()))
+            self._add(site, Seen(sides, at=True), mask)
 
     def _note(self, site: Site, value: bool) -> None:
         self._add(site, Seen({site.sides[0 if value else 1]}, at=True))
@@ -341,7 +342,10 @@ class Watch(OperatorMode):
             rows[pointed.detach().reshape(-1).long()] = True
             self._add(site, Seen(rows=rows, whole=True, at=True))
 
-    def _add(self, site: Site, seen: Seen) -> None:
+    def _add(
+        self, site: Site, seen: Seen, operand: torch.Tensor | None = None, limit: Any = None
+    ) -> None:
+        """Remember what a decision about ``operand``, where it is about one, has shown."""
         self.seen.setdefault(site, Seen()).add(seen)
 
     def _site(self, name: str, rule: Rule, limit: float | None, part: int) -> Site:
@@ -408,5 +412,5 @@ def _distance(operand: torch.Tensor, limit: Any) -> torch.Tensor:
 
 
 def _scale(result: Any) -> torch.Tensor | None:
-    leaves = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+    leaves = tensors_of(result)
     return leaves[-1] if len(leaves) > 1 and leaves[-1].numel() else None

@@ -13,6 +13,11 @@ from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
+def tensors_of(values: Any) -> list[torch.Tensor]:
+    """Return the tensors among the arguments, or the results, of an operator."""
+    return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+
+
 class OperatorMode(TorchDispatchMode):
     """Calls ``run`` for each operator, with the mode off.
 

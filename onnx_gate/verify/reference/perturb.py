@@ -17,7 +17,7 @@ from onnx_gate.runtimes.torch_eager import Eager, to_array, to_tensor
 from onnx_gate.verify.reference.exact import EXACT_ATEN
 from onnx_gate.verify.reference.noise import Noise, are_exact, few_bits, may_be_exact, unit
 from onnx_gate.verify.reference.normalisation import NORMALISATIONS, move_normalised
-from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to
+from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to, tensors_of
 from onnx_gate.verify.reference.rounding import (
     DISTANCES,
     MODELS,
@@ -226,10 +226,6 @@ class MovedRounding(OperatorMode):
         return value
 
 
-def _tensors(values: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
-
-
 def _floating(values: Any) -> list[torch.Tensor]:
     """Return the tensors with floating-point numbers, those of complex ones as pairs of them."""
     found = []
@@ -327,9 +323,9 @@ class _Made(OperatorMode):
 
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run the operator between a look at what it reads and one at what it makes."""
-        self.whole &= all(id(tensor) in self.made for tensor in _tensors((args, kwargs)))
+        self.whole &= all(id(tensor) in self.made for tensor in tensors_of((args, kwargs)))
         result = func(*args, **kwargs)
-        self.made |= {id(tensor): tensor for tensor in _tensors(result)}
+        self.made |= {id(tensor): tensor for tensor in tensors_of(result)}
         return result
 
 
