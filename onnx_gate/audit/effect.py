@@ -20,10 +20,11 @@ from onnx_gate.audit.trial import Bench, Trial
 from onnx_gate.numerics.precision import eps_of
 from onnx_gate.numerics.scaled import scale_error
 from onnx_gate.runtimes.base import Array
-from onnx_gate.verify.asked import Asked
+from onnx_gate.verify.compared import Asked
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.judge.judgement import is_floating
 from onnx_gate.verify.reference.evaluate import Evaluator
+from onnx_gate.verify.reference.oracle import CaseReference
 
 By = Literal["float64", "runtime"]
 
@@ -83,14 +84,14 @@ class Effects:
                 return False
         return True
 
-    def _rounding(self, case: Case, asked: Asked) -> float:
+    def _rounding(self, case: Case, asked: Asked[CaseReference]) -> float:
         """Return PyTorch's own error in a case, at least its dtype's eps."""
         if case.id not in self._own:
             self._own[case.id] = _own_rounding(asked)
         return self._own[case.id]
 
 
-def _own_rounding(asked: Asked) -> float:
+def _own_rounding(asked: Asked[CaseReference]) -> float:
     if asked.reference is None:
         return float("inf")
     outputs = asked.reference.outputs.arrays

@@ -39,11 +39,12 @@ from onnx_gate.manifest.change import Change, changed, suite_of, tolerance_data
 from onnx_gate.manifest.spec import DEFAULT_AUTO
 from onnx_gate.report.model import Check
 from onnx_gate.report.model.audit import Unseen
-from onnx_gate.verify.asked import Asked
+from onnx_gate.verify.compared import Asked
 from onnx_gate.verify.conclude import waive, waived_error, waiver_of
 from onnx_gate.verify.context import today
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.inputs.draw import FLOATS
+from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.stopwatch import Clock
 
 # Sizes at which loops over blocks and caches behave otherwise than at 1, 2 and 7.
@@ -269,7 +270,7 @@ class Proposals:
             return None
         if any(c.verdict == "diverged" and not c.advice for c in waive(spec, checks, today())[0]):
             return None
-        answered: list[tuple[Case, Asked]] = checker.answered or []
+        answered: list[tuple[Case, Asked[CaseReference]]] = checker.answered or []
         bench = Bench(replace(checker, spec=spec), answered)
         return bench if any(asked.reference is not None for _, asked in answered) else None
 

@@ -20,11 +20,12 @@ from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.numerics.scaled import scale_error
 from onnx_gate.report.model import Check
 from onnx_gate.runtimes.base import Array, Session, ValueInfo
-from onnx_gate.verify.asked import Asked
 from onnx_gate.verify.checks import Checker
+from onnx_gate.verify.compared import Asked
 from onnx_gate.verify.conclude import waive
 from onnx_gate.verify.context import today
 from onnx_gate.verify.inputs.cases import Case
+from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.sessions import Sessions, without_optimisations
 
 _PACKING_OFF = "session.disable_prepacking"
@@ -84,7 +85,9 @@ class Bench:
     the file that all sessions share, unless the original does not pass so.
     """
 
-    def __init__(self, checker: Checker, answered: Sequence[tuple[Case, Asked]]) -> None:
+    def __init__(
+        self, checker: Checker, answered: Sequence[tuple[Case, Asked[CaseReference]]]
+    ) -> None:
         self.checker = checker
         self.answered = [(c, a) for c, a in answered if not c.advice]
         self.original: Answers = {}
@@ -136,7 +139,7 @@ class Bench:
                 return Trial(None, error.message, "", moved)
         return Trial(None, "", digest.hexdigest(), moved, tuple(judged))
 
-    def _plan(self) -> list[tuple[RuntimeSpec, list[tuple[Case, Asked]]]]:
+    def _plan(self) -> list[tuple[RuntimeSpec, list[tuple[Case, Asked[CaseReference]]]]]:
         """Every runtime with all cases, and the first case without optimisations, as in a run."""
         runtimes = self.checker.spec.runtimes
         plan = [(runtime, self.answered) for runtime in runtimes]

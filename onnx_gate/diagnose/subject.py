@@ -11,8 +11,9 @@ from onnx_gate.manifest import ModelSpec, RuntimeSpec
 from onnx_gate.report.model import Check
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.context import Reduced
 from onnx_gate.verify.export.exported import Exported
-from onnx_gate.verify.inspect.reduced import HALF, Reduced
+from onnx_gate.verify.inspect.reduced import HALF
 from onnx_gate.verify.judge.noise import Noise
 from onnx_gate.verify.judge.where import selection
 from onnx_gate.verify.reference.oracle import CaseReference

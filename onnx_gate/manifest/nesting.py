@@ -6,7 +6,7 @@ field of a class, or by the index in a list or tuple. Of which class each of the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 Tree = str | Mapping[str, "Tree"]
 """The name of a tensor, or what is below a name, by its keys."""
@@ -124,3 +124,8 @@ def _ordered(tree: Tree) -> Tree:
         return tree
     keys = sorted(tree, key=int) if is_sequence(tree) else list(tree)
     return {key: _ordered(tree[key]) for key in keys}
+
+
+def name_in_file(name: str, inputs: Collection[str]) -> str:
+    """Return what an output is called in a graph, where no two values may have one name."""
+    return f"{name}_out" if name in inputs else name

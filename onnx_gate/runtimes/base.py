@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -39,6 +39,19 @@ class ValueInfo:
     name: str
     dtype: str
     shape: tuple[int | str | None, ...]
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The flattened outputs of one call: ``arrays[i]`` is called ``names[i]``."""
+
+    names: tuple[str, ...]
+    arrays: tuple[Array, ...]
+
+    def without(self, names: Collection[str]) -> Outputs:
+        """Return these outputs but those of the given names."""
+        kept = [(n, a) for n, a in zip(self.names, self.arrays, strict=True) if n not in names]
+        return Outputs(tuple(name for name, _ in kept), tuple(array for _, array in kept))
 
 
 class Session(Protocol):

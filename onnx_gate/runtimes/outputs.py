@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -131,11 +131,6 @@ def _present(name: str, caches: Sequence[str]) -> str:
     if not dot or root not in caches:
         return name
     return f"present.{rest}" if len(caches) == 1 else f"present_{root}.{rest}"
-
-
-def name_in_file(name: str, inputs: Collection[str]) -> str:
-    """Return what an output is called in a graph, where no two values may have one name."""
-    return f"{name}_out" if name in inputs else name
 
 
 @contextmanager

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,24 +14,11 @@ from torch import nn
 
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.runtimes import state
-from onnx_gate.runtimes.base import Array, Refusal, first_line
+from onnx_gate.runtimes.base import Array, Outputs, Refusal, first_line
 from onnx_gate.runtimes.binding import bind
 from onnx_gate.runtimes.outputs import Returned, describe, flatten
 from onnx_gate.runtimes.tensors import to_array as to_array
 from onnx_gate.runtimes.tensors import to_tensor as to_tensor
-
-
-@dataclass(frozen=True)
-class Outputs:
-    """The flattened outputs of one call: ``arrays[i]`` is called ``names[i]``."""
-
-    names: tuple[str, ...]
-    arrays: tuple[Array, ...]
-
-    def without(self, names: Collection[str]) -> Outputs:
-        """Return these outputs but those of the given names."""
-        kept = [(n, a) for n, a in zip(self.names, self.arrays, strict=True) if n not in names]
-        return Outputs(tuple(name for name, _ in kept), tuple(array for _, array in kept))
 
 
 class Eager:

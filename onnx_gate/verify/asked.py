@@ -3,40 +3,21 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.runtimes.base import Refusal
 from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.compared import Asked
 from onnx_gate.verify.experience import Experience
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.judge.judgement import is_floating
-from onnx_gate.verify.judge.where import Selection, selection
+from onnx_gate.verify.judge.where import selection
 from onnx_gate.verify.reach.watch import Watcher
 from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.steps.trajectory import StepReference, Trajectory
 from onnx_gate.verify.stopwatch import Clock
 from onnx_gate.workers import tracebacks
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What PyTorch says of a case, or why it refuses.
-
-    ``slow``: it answers with the fast path of attention off only. ``selected`` are the positions
-    of each output that are judged.
-    """
-
-    reference: CaseReference | None
-    refusal: Refusal | None = None
-    slow: bool = False
-    selected: tuple[Selection | None, ...] = ()
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of PyTorch's outputs."""
-        return sum(a.nbytes for a in self.reference.outputs.arrays) if self.reference else 0
 
 
 class Module:
@@ -52,7 +33,7 @@ class Module:
         self._slow = eager.without_fast_path()
         self._refusals: set[str] = set()
 
-    def ask(self, case: Case, trajectory: Trajectory | None = None) -> Asked:
+    def ask(self, case: Case, trajectory: Trajectory | None = None) -> Asked[CaseReference]:
         """Run the module, and where it refuses its slow path; return what it says.
 
         ``trajectory`` is the way that led to these inputs, where they are a step of a case. What it
@@ -89,7 +70,7 @@ class Module:
                     experience.learn(array)
         return Asked(reference, None, slow, tuple(selected))
 
-    def _refused(self, case: Case, refusal: Refusal) -> Asked:
+    def _refused(self, case: Case, refusal: Refusal) -> Asked[CaseReference]:
         """Keep where an exception of ``forward`` comes from: once for each, in the model's log."""
         if str(refusal) not in self._refusals:
             self._refusals.add(str(refusal))

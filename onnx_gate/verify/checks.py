@@ -5,100 +5,59 @@ from __future__ import annotations
 import fnmatch
 import glob
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from onnx_gate.deadline import Deadline
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
-from onnx_gate.manifest import ModelSpec, RuntimeSpec
-from onnx_gate.manifest.spec import DEFAULT_AUTO
+from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.report.io import to_message
 from onnx_gate.report.model import Check, RuntimeResult
 from onnx_gate.report.model.check import REACHED
 from onnx_gate.runtimes.base import Array, Refusal, first_line
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.asked import Asked, Module
-from onnx_gate.verify.check_of import bare_check, judged_check, one_sided
-from onnx_gate.verify.experience import KEPT_BYTES, Experience
+from onnx_gate.verify.asked import Module
+from onnx_gate.verify.compared import STORED, Answers, Asked, Comparer, advice
+from onnx_gate.verify.experience import KEPT_BYTES
 from onnx_gate.verify.inputs.cases import Case, Cases, cases, selected
-from onnx_gate.verify.inspect.reduced import Reduced
-from onnx_gate.verify.judge.judge import judge
-from onnx_gate.verify.judge.judgement import is_floating
-from onnx_gate.verify.judge.noise import Noise
-from onnx_gate.verify.judge.where import judge_selected
-from onnx_gate.verify.leaning import Leaning
-from onnx_gate.verify.pairing import RuleBook, order_of
-from onnx_gate.verify.proposal import Measured, top1_of
+from onnx_gate.verify.pairing import order_of
 from onnx_gate.verify.reach.explore import Explorer
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.sessions import Sessions, failure_findings, without_optimisations
 from onnx_gate.verify.steps.feedback import feedback_of
-from onnx_gate.verify.steps.trajectory import StepReference
 from onnx_gate.verify.steps.walk import Walk, inputs_at, is_stepped, refused_at
-from onnx_gate.verify.stopwatch import Clock
 from onnx_gate.workers import tracebacks
 
-STORED = "stored"
-# Checks that diverge of which all that PyTorch said is kept for the diagnosis.
-_KEPT = 8
 
-# What a runtime answers, or its refusal.
-_Answers = tuple[list[Array] | None, Refusal | None]
+@dataclass(kw_only=True)
+class Checker(Comparer[CaseReference]):
+    """Runs one exported model against its module.
 
-
-@dataclass
-class Checker:
-    """Runs one exported model against its module; ``findings`` grows as it does.
-
-    ``experience`` is what each output was over the cases, ``without_any`` the suites that have
-    made no case, ``runtimes`` what became of each. ``reduced``: the file computes in fewer bits, and
-    ``measured`` is what that costs in the checks that count. ``answered`` keeps every case with what
+    ``without_any`` are the suites that have made no case, ``runtimes`` what became of each.
+    ``answered`` keeps every case with what
     PyTorch says of it, where there is a list for them.
     """
 
-    spec: ModelSpec
     eager: Eager
     path: Path
     graph_inputs: Mapping[str, str]
-    graph_outputs: tuple[str, ...]
     example: Mapping[str, int]
-    workspace: Path
     patterns: tuple[str, ...]
-    threads: int
-    reduced: Reduced | None = None
-    measured: list[Measured] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    clock: Clock = field(default_factory=Clock)
-    experience: dict[str, Experience] = field(default_factory=dict)
     without_any: tuple[str, ...] = ()
     runtimes: tuple[RuntimeResult, ...] = ()
-    answered: list[tuple[Case, Asked]] | None = None
+    answered: list[tuple[Case, Asked[CaseReference]]] | None = None
     numbers: Sequence[int] = ()
-    kept: dict[tuple[str, str, str], tuple[Noise | None, CaseReference]] = field(
-        default_factory=dict
-    )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self._module = Module(self.spec, self.eager, self.clock, self.experience)
-        self._rules = RuleBook(self.spec, self.workspace, self.threads)
         self._walked: set[str] = set()
         self.explorer = Explorer(self.spec, self._module.watcher, self.numbers)
-        self._leaning = Leaning()
-        # Of the cases that nobody chose, whether they go beyond the values of those that somebody did.
-        self._unchosen: dict[str, bool] = {}
-        self._largest: dict[str, float] = {}
-
-    @property
-    def half(self) -> str | None:
-        """The dtype of half precision that the file computes in, ``None`` where it does not."""
-        return self.reduced.dtype if self.reduced is not None and self.reduced.is_half else None
 
     def run(self) -> tuple[Check, ...]:
         """Try every case of the model's suites; raises ``GateError`` as suites and runtimes do."""
@@ -106,7 +65,7 @@ class Checker:
         plain = without_optimisations(self.spec.runtimes)
         with self._sessions(self.spec.runtimes) as sessions:
             checks: list[Check] = []
-            first: tuple[Case, Asked | None] | None = None
+            first: tuple[Case, Asked[CaseReference] | None] | None = None
             for case in itertools.chain(chosen, self._reached()):
                 asked = self._module.ask(case)
                 if asked.reference is not None and case.kind != REACHED:
@@ -122,39 +81,7 @@ class Checker:
         self.findings += _not_tried(chosen.edges_without_any)
         if plain is not None and first is not None:
             checks += self._once_without(plain, *first)
-        judged = self._leaning.refused(checks, self.spec.against)
-        return self._within_steps(judged) if self.reduced and not self.reduced.is_half else judged
-
-    def _within_steps(self, checks: Sequence[Check]) -> tuple[Check, ...]:
-        """Let cases that nobody chose be advice where a file with integers is off by its own steps.
-
-        Its errors are as large as the steps of its scales, whatever the output: where that is small, as
-        on constant inputs, they are a large part of it. So K times the largest error on ordinary
-        inputs is granted there; and beyond the values of those, where scales saturate, whatever is
-        finite.
-        """
-        usual: dict[tuple[str, str], float] = {}
-        for check in checks:
-            chosen = check.case not in self._unchosen
-            if check.metrics is not None and chosen and check.verdict == "pass":
-                key = check.runtime, check.output
-                usual[key] = max(usual.get(key, 0.0), check.metrics.max_abs)
-        judged = [
-            check.model_copy(update={"advice": True})
-            if check.verdict == "diverged"
-            and check.case in self._unchosen
-            and check.metrics is not None
-            and not check.metrics.nonfinite
-            and (
-                self._unchosen[check.case]
-                or check.metrics.max_abs
-                <= DEFAULT_AUTO * usual.get((check.runtime, check.output), 0.0)
-            )
-            else check
-            for check in checks
-        ]
-        self.findings += _advice([check for check in judged if check.advice])
-        return tuple(judged)
+        return self.settled(checks)
 
     def _reached(self) -> Iterator[Case]:
         """Yield the cases that show what those before have not, of them what is asked for.
@@ -186,7 +113,9 @@ class Checker:
             if selected(further.id, self.patterns):
                 yield further
 
-    def recheck(self, case: Case, asked: Asked, sessions: Sessions) -> tuple[Check, ...]:
+    def recheck(
+        self, case: Case, asked: Asked[CaseReference], sessions: Sessions
+    ) -> tuple[Check, ...]:
         """Judge what sessions of another file say of a case, by what PyTorch has said of it."""
         self._rules.resolves = False
         try:
@@ -236,7 +165,7 @@ class Checker:
                     left_out.append(case.id)
                 else:
                     checks += self._case(case, self._module.ask(case), sessions)
-        findings = list(_advice(checks))
+        findings = list(advice(checks))
         if left_out:
             findings.append(
                 codes.OG406.finding(
@@ -259,7 +188,9 @@ class Checker:
         failed = {each.runtime for each in self.runtimes if each.error is not None}
         return tuple(r for r in self.spec.runtimes if r.label not in failed)[:1]
 
-    def _once_without(self, plain: RuntimeSpec, case: Case, asked: Asked | None) -> list[Check]:
+    def _once_without(
+        self, plain: RuntimeSpec, case: Case, asked: Asked[CaseReference] | None
+    ) -> list[Check]:
         """Run one case with the optimisations off: some faults show at one level only."""
         asked = asked or self._module.ask(case)
         try:
@@ -271,7 +202,7 @@ class Checker:
             )
             return []
 
-    def _case(self, case: Case, asked: Asked, sessions: Sessions) -> Iterator[Check]:
+    def _case(self, case: Case, asked: Asked[CaseReference], sessions: Sessions) -> Iterator[Check]:
         if asked.reference is not None and case.expected:
             yield from self._stored(case, asked, asked.reference)
         if (
@@ -285,26 +216,10 @@ class Checker:
             answered = sessions.ask(label, case.arrays, self.graph_inputs, self.half)
             yield from self._one(case, label, asked, answered)
 
-    def _one(
-        self,
-        case: Case,
-        label: str,
-        asked: Asked,
-        answered: _Answers,
-        settled: Collection[str] = (),
-    ) -> Iterator[Check]:
-        answers, refused = answered
-        if answers is None and refused is None:
-            return  # it has failed, which is said once and for all
-        if asked.reference is None or answers is None:
-            yield one_sided(case, label, self.spec.against, asked.refusal, refused)
-        else:
-            yield from self._compare(case, label, asked, asked.reference, answers, settled)
-
     def _stepped(
         self,
         case: Case,
-        asked: Asked,
+        asked: Asked[CaseReference],
         reference: CaseReference,
         sessions: Sessions,
     ) -> Iterator[Check]:
@@ -335,115 +250,16 @@ class Checker:
             reference = asked.reference
         yield from walk.checks()
 
-    def _in_order(self, reference: CaseReference, answered: _Answers) -> list[Array] | None:
+    def _in_order(self, reference: CaseReference, answered: Answers) -> list[Array] | None:
         """Return a runtime's answers in PyTorch's order, ``None`` where that cannot be."""
         names, answers = reference.outputs.names, answered[0]
         if answers is None or len(names) != len(answers):
             return None
         return [answers[n] for n in order_of(names, self.graph_outputs, self.spec)[0]]
 
-    def _compare(
-        self,
-        case: Case,
-        label: str,
-        asked: Asked,
-        reference: CaseReference,
-        answers: Sequence[Array],
-        settled: Collection[str],
+    def _stored(
+        self, case: Case, asked: Asked[CaseReference], reference: CaseReference
     ) -> Iterator[Check]:
-        """Judge every output but the ``settled`` ones."""
-        names = reference.outputs.names
-        if len(answers) != len(names):
-            listed = ", ".join(names)
-            reason = f"{len(answers)} outputs where {self.spec.against} has {len(names)} ({listed})"
-            yield bare_check(case, label, "*", "diverged", reason, form="number")
-            return
-        order, finding = order_of(names, self.graph_outputs, self.spec)
-        if finding is not None:
-            self.findings.append(finding)
-        for index, position in enumerate(order):
-            if names[index] not in settled:
-                yield self._judge(case, label, asked, reference, index, answers[position])
-
-    def _judge(
-        self,
-        case: Case,
-        label: str,
-        asked: Asked,
-        reference: CaseReference,
-        index: int,
-        candidate: Array,
-    ) -> Check:
-        name, expected = reference.outputs.names[index], reference.outputs.arrays[index]
-        if candidate.dtype.name == self.half and expected.dtype in (np.float32, np.float64):
-            candidate = candidate.astype(expected.dtype)
-        rules = self._rules.of(name, candidate.dtype, label)
-        outside, resolution = 0, None
-        selected, answers = asked.selected[index], reference.output(index)
-        try:
-            with self.clock.of("compare"):
-                if selected is None:
-                    judged = judge(candidate, expected, rules, answers)
-                else:
-                    judged = judge_selected(candidate, expected, rules, answers, selected)
-                    outside, expected = selected.outside(expected), selected.of(expected)
-                if judged.holds and not case.advice and not judged.open:
-                    self.experience[name].try_judge(case.id, expected, rules, judged)
-                    if rules.resolves and not case.edge:
-                        resolution = self.experience[name].resolution(expected, rules, judged)
-        except (ValueError, TypeError) as error:
-            raise codes.OG405.error(
-                f"{case.id}: the tolerance of {name} cannot be applied: {first_line(error)}",
-            ) from error
-        if not case.advice and label != STORED and not isinstance(reference, StepReference):
-            # The steps of a case are no cases: each carries the differences of those before it.
-            self._leaning.take(label, name, case.id, judged.lean)
-        place = label, case.id, name
-        if not judged.holds and not case.advice and len(self.kept) < _KEPT:
-            self.kept.setdefault(place, (judged.noise, reference))
-        if asked.slow:
-            judged = replace(
-                judged,
-                compared=0,
-                open=judged.compared + judged.open,
-                causes=("attention's fast path", *judged.causes),
-            )
-        check = judged_check(case, label, name, judged, advice=case.advice)
-        unchosen = (case.is_edge and not case.named) or case.kind == REACHED
-        if unchosen:
-            self._unchosen[case.id] = any(
-                size > self._largest.get(each, 0.0) for each, size in _largest(case).items()
-            )
-        elif self.reduced is not None:
-            for each, size in _largest(case).items():
-                self._largest[each] = max(size, self._largest.get(each, 0.0))
-        # What a file with integers costs is measured where its scales were taken from.
-        measured = self.reduced is not None and (self.reduced.is_half or not unchosen)
-        if measured and check.metrics is not None and label != STORED:
-            actual = candidate if selected is None else selected.of(candidate)
-            self._measure(case, check, actual, expected)
-        return check.model_copy(update={"outside": outside, "resolution": resolution})
-
-    def _measure(self, case: Case, check: Check, candidate: Array, expected: Array) -> None:
-        metrics = check.metrics
-        if check.advice or metrics is None or metrics.cosine is None or metrics.snr_db is None:
-            return
-        agreeing, rows = top1_of(check.output, candidate, expected)
-        self.measured.append(
-            Measured(
-                runtime=check.runtime,
-                case=case.id,
-                output=check.output,
-                sizes=case.sizes,
-                drawn=case.kind == "random",
-                cosine=metrics.cosine,
-                snr_db=metrics.snr_db,
-                agreeing=agreeing,
-                rows=rows,
-            )
-        )
-
-    def _stored(self, case: Case, asked: Asked, reference: CaseReference) -> Iterator[Check]:
         """Compare the outputs that a file of inputs holds with what PyTorch says now."""
         names = reference.outputs.names
         for key, array in case.expected.items():
@@ -459,12 +275,6 @@ class Checker:
             yield self._judge(case, STORED, asked, reference, index, array)
 
 
-def _largest(case: Case) -> dict[str, float]:
-    """Return the largest magnitude of each floating-point input."""
-    floats = {name: array for name, array in case.arrays.items() if is_floating(array.dtype)}
-    return {name: float(np.abs(each).max(initial=0.0)) for name, each in floats.items()}
-
-
 def _not_tried(edges: Sequence[tuple[str, str]]) -> Iterator[Finding]:
     """Yield the kinds of edges that a suite of the manifest's asks for and no input has."""
     by_suite: dict[str, list[str]] = {}
@@ -475,14 +285,3 @@ def _not_tried(edges: Sequence[tuple[str, str]]) -> Iterator[Finding]:
             f"no input has what the suite {suite} asks for with {', '.join(kinds)}: no case of "
             f"{'it' if len(kinds) == 1 else 'them'} was made"
         )
-
-
-def _advice(checks: Sequence[Check]) -> Iterator[Finding]:
-    """Yield what diverged on inputs that nobody promised, once for each kind of them."""
-    by_edge: dict[str, list[Check]] = {}
-    for check in checks:
-        if check.verdict == "diverged":
-            by_edge.setdefault(check.edge, []).append(check)
-    for first, *others in by_edge.values():
-        more = f" (and {len(others)} more like it)" if others else ""
-        yield codes.OG403.finding(f"{first.case}, output {first.output}: {first.reason}{more}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from onnx_gate.report.model.diagnosis import ReducedHow
 from onnx_gate.sandbox.confine import Confinement
 
 EXPORT_NOTES = "exported.json"
@@ -77,3 +78,21 @@ class Context:
     advise: bool = True
     audit: AuditRequest | None = None
     today: datetime.date = field(default_factory=today)
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """How a file computes in fewer bits.
+
+    ``dtype`` is that of the quantised values, or of the weights where only these are;
+    ``operators`` are those that say so, each with their number.
+    """
+
+    how: ReducedHow
+    dtype: str
+    operators: Mapping[str, int]
+
+    @property
+    def is_half(self) -> bool:
+        """Whether it is floating-point, and only shorter."""
+        return self.how == "half"

@@ -15,8 +15,8 @@ from onnx_gate.findings.finding import Finding
 from onnx_gate.numerics.compare import compare
 from onnx_gate.numerics.precision import eps_of
 from onnx_gate.runtimes import state
-from onnx_gate.runtimes.base import Array
-from onnx_gate.runtimes.torch_eager import Eager, Outputs, to_array, to_tensor
+from onnx_gate.runtimes.base import Array, Outputs
+from onnx_gate.runtimes.torch_eager import Eager, to_array, to_tensor
 from onnx_gate.verify.judge.judgement import is_floating
 from onnx_gate.verify.judge.noise import FLOOR
 

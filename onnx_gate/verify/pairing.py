@@ -9,10 +9,8 @@ import numpy as np
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec, Tolerance
-from onnx_gate.manifest.nesting import above, below
+from onnx_gate.manifest.nesting import above, below, name_in_file
 from onnx_gate.runtimes.base import Array, first_line
-from onnx_gate.runtimes.outputs import name_in_file
-from onnx_gate.verify.build import load_function
 from onnx_gate.verify.judge.criteria import Metric
 from onnx_gate.verify.judge.judgement import Rules, is_floating
 from onnx_gate.verify.sessions import without_optimisations
@@ -76,6 +74,8 @@ class RuleBook:
         if reference is None:
             return None
         if reference not in self._metrics:
+            from onnx_gate.verify.build import load_function
+
             function = load_function(
                 reference, self._workspace, f"models.{self._spec.name}.tolerance"
             )

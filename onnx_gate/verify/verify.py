@@ -36,13 +36,13 @@ from onnx_gate.verify.baked import baked_size
 from onnx_gate.verify.build import build
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.conclude import Tried, conclude, waive
-from onnx_gate.verify.context import HUNG, Context
+from onnx_gate.verify.context import HUNG, Context, Reduced
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.export.reuse import delete_export, load_export, save_export_metadata
 from onnx_gate.verify.exporting import export_prepared
 from onnx_gate.verify.inputs.sizes import elements, tried_sizes
 from onnx_gate.verify.inspect.inspect import inspect_graph, join_inputs
-from onnx_gate.verify.inspect.reduced import Reduced, reduced_precision
+from onnx_gate.verify.inspect.reduced import reduced_precision
 from onnx_gate.verify.inspect.weights import account
 from onnx_gate.verify.left_out import leave_out
 from onnx_gate.verify.prepare import Prepared, prepare

@@ -15,7 +15,7 @@ from onnx_gate.report.model import Check
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.judge.judge import judge
 from onnx_gate.verify.judge.judgement import Rules
-from onnx_gate.verify.reference.oracle import OtherAnswer
+from onnx_gate.verify.reference.answers import OtherAnswer
 
 EXPECTED = 8 + np.random.default_rng(0).standard_normal((40, 50)).astype(np.float32)
 NOISE = np.random.default_rng(1).standard_normal(EXPECTED.shape).astype(np.float32)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnx_gate.verify.reference.index_source import Searched
-from onnx_gate.verify.reference.oracle import OtherAnswer
+from onnx_gate.verify.reference.answers import OtherAnswer, Searched
 
 
 class Exact:

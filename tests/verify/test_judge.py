@@ -17,8 +17,7 @@ from onnx_gate.manifest import Tolerance, TopK
 from onnx_gate.report.story.summary import ERRORS, value_and_limit
 from onnx_gate.verify.judge.judge import judge
 from onnx_gate.verify.judge.judgement import Judgement, Rules
-from onnx_gate.verify.reference.index_source import IndexSource, Searched
-from onnx_gate.verify.reference.oracle import OtherAnswer
+from onnx_gate.verify.reference.answers import IndexSource, OtherAnswer, Searched
 from tests.support.profiles import tries
 
 AUTO = Tolerance(auto=10.0)

@@ -13,14 +13,13 @@ from onnx_gate.diagnose.values import output_error
 from onnx_gate.manifest import Tolerance
 from onnx_gate.manifest.spec import DEFAULT_AUTO
 from onnx_gate.numerics.precision import eps_of
-from onnx_gate.runtimes.base import Array, first_line
-from onnx_gate.runtimes.torch_eager import Outputs
+from onnx_gate.runtimes.base import Array, Outputs, first_line
 from onnx_gate.text import number
 from onnx_gate.verify.judge.judge import judge
 from onnx_gate.verify.judge.judgement import Rules, is_floating
 from onnx_gate.verify.judge.noise import FLOOR
+from onnx_gate.verify.reference.answers import Searched
 from onnx_gate.verify.reference.float64 import Float64Reference
-from onnx_gate.verify.reference.index_source import Searched
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.reference.variants import Variant
 

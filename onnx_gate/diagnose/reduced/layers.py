@@ -40,7 +40,7 @@ from onnx_gate.report.model.diagnosis import LayerCost
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.file_module import PLAIN, FileModule
-from onnx_gate.verify.inspect.reduced import Reduced
+from onnx_gate.verify.context import Reduced
 
 # Noise below this is the rounding of float32, and no cost of fewer bits: rounding to 24 bits leaves
 # 144 dB (20 log10 of 2^24), and a sum of 2,500 products loses the root of that at most, 34 dB.

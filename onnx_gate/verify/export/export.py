@@ -13,9 +13,10 @@ import torch
 
 from onnx_gate.findings import codes
 from onnx_gate.manifest import COMMAND, InputSpec, ModelSpec
+from onnx_gate.manifest.nesting import name_in_file
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array
-from onnx_gate.runtimes.outputs import bound_inputs, flat_outputs, name_in_file
+from onnx_gate.runtimes.outputs import bound_inputs, flat_outputs
 from onnx_gate.runtimes.torch_eager import Eager, _fast_path, seed_everything, to_tensor
 from onnx_gate.verify.build import load_function
 from onnx_gate.verify.export.command import run_command

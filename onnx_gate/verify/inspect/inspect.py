@@ -17,12 +17,12 @@ from onnx_gate.graph.graph import RANDOM
 from onnx_gate.graph.walk import all_nodes, constants
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.runtimes.base import first_line
+from onnx_gate.verify.context import Reduced
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.inputs.draw import numpy_dtype
 from onnx_gate.verify.inspect.checker import check_file
 from onnx_gate.verify.inspect.lowering import deleted_constants, float64_inside, log_of_sigmoid
 from onnx_gate.verify.inspect.opsets import changed_between, introduced_after
-from onnx_gate.verify.inspect.reduced import Reduced
 from onnx_gate.verify.inspect.sizes import inspect_sizes
 from onnx_gate.verify.source_lines import at, finding_at, of_node, workspace_of
 

@@ -8,16 +8,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 import onnx
 import torch
 from onnx import TensorProto
 
 from onnx_gate.graph.walk import all_nodes, constants
-from onnx_gate.report.model.diagnosis import ReducedHow
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.file_module import FileModule
+from onnx_gate.verify.context import Reduced
 
 # Operators of ONNX and of ONNX Runtime that compute with the scale of the values they get.
 _DYNAMIC = frozenset(
@@ -45,24 +44,6 @@ HALF: Mapping[int, str] = {
 _MOST = 0.5
 # The gate's own exporters write what the module says; whatever is quantised there is the module's.
 _FAITHFUL = ("dynamo", "torchscript")
-
-
-@dataclass(frozen=True)
-class Reduced:
-    """How a file computes in fewer bits.
-
-    ``dtype`` is that of the quantised values, or of the weights where only these are;
-    ``operators`` are those that say so, each with their number.
-    """
-
-    how: ReducedHow
-    dtype: str
-    operators: Mapping[str, int]
-
-    @property
-    def is_half(self) -> bool:
-        """Whether it is floating-point, and only shorter."""
-        return self.how == "half"
 
 
 def reduced_precision(

@@ -27,7 +27,7 @@ from onnx_gate.verify.judge.judgement import (
     value_at,
 )
 from onnx_gate.verify.judge.noise import Mask, Noise, Terms, distance
-from onnx_gate.verify.reference.oracle import OtherAnswer, Reference
+from onnx_gate.verify.reference.answers import OtherAnswer, Reference
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.judge.noise import Mask, Noise, Terms
-from onnx_gate.verify.reference.index_source import IndexSource, Searched
+from onnx_gate.verify.reference.answers import IndexSource, Searched
 
 
 def point_at_equals(

@@ -22,7 +22,7 @@ from onnx_gate.verify.judge.judgement import (
     worst_of,
 )
 from onnx_gate.verify.judge.noise import GROUPS, Mask
-from onnx_gate.verify.reference.oracle import Reference
+from onnx_gate.verify.reference.answers import Reference
 
 UNEQUAL = "unequal elements"
 

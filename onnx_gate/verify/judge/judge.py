@@ -21,7 +21,7 @@ from onnx_gate.verify.judge.floats import judge_floats
 from onnx_gate.verify.judge.integers import judge_integers
 from onnx_gate.verify.judge.judgement import Judgement, Rules, broken, is_floating
 from onnx_gate.verify.judge.noise import GROUPS
-from onnx_gate.verify.reference.oracle import OtherAnswer, Reference
+from onnx_gate.verify.reference.answers import OtherAnswer, Reference
 
 
 def judge(

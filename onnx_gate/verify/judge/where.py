@@ -15,7 +15,7 @@ from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.judge.judge import judge
 from onnx_gate.verify.judge.judgement import Judgement, Rules, is_floating
 from onnx_gate.verify.judge.noise import Mask
-from onnx_gate.verify.reference.oracle import OtherAnswer, Reference
+from onnx_gate.verify.reference.answers import OtherAnswer, Reference
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from torch import nn
 from torch._ops import HigherOrderOperator
 
 from onnx_gate.runtimes import state
-from onnx_gate.runtimes.base import Array, Refusal
-from onnx_gate.runtimes.torch_eager import Eager, Outputs
+from onnx_gate.runtimes.base import Array, Outputs, Refusal
+from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.reach.rules import LARGEST_GUARD, RULES, SIDES, Kind, Rule
 from onnx_gate.verify.reference.operator_mode import OperatorMode, tensors_of
 

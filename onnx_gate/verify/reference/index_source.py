@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 import torch.utils._pytree as pytree
 
-from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import to_array
+from onnx_gate.verify.reference.answers import IndexSource
 from onnx_gate.verify.reference.operator_mode import OperatorMode
 
 _INDEX_OUTPUT = {
@@ -56,79 +54,6 @@ _MOVES = frozenset(
         "contiguous",
     ]
 )
-
-
-@dataclass(frozen=True)
-class IndexSource:
-    """An integer output, traced to the reduction that made it.
-
-    ``values`` is what was searched, along ``axis`` (``None``: all of it, flattened). ``slots`` has
-    the output's shape and says which element of the reduction's own index tensor, of shape
-    ``index_shape``, each element of the output is. ``distinct``: no index may appear twice.
-    ``promises_first``: of equals it is the first.
-    """
-
-    values: Array
-    axis: int | None
-    slots: Array
-    index_shape: tuple[int, ...]
-    distinct: bool
-    promises_first: bool
-
-    def gather(self, indices: Array, values: Array | None = None) -> Array | None:
-        """Return the values that ``indices`` (of the output's shape) point at.
-
-        ``None`` where an index is out of range, or appears twice where it may not.
-        """
-        source = self.values if values is None else values
-        flat_indices = indices.astype(np.int64).reshape(-1)
-        axis, shape = self.axis, self.index_shape
-        if axis is None:
-            source, axis = source.reshape(-1), 0
-            coordinates: list[Array] = [np.zeros_like(flat_indices)]
-        else:
-            coordinates = (
-                [
-                    np.asarray(c, dtype=np.int64)
-                    for c in np.unravel_index(self.slots.reshape(-1), shape)
-                ]
-                if shape
-                else []
-            )
-            if len(shape) == source.ndim - 1:
-                coordinates.insert(axis, np.zeros_like(flat_indices))
-        if source.ndim == 0:
-            source, coordinates, axis = source.reshape(1), [np.zeros_like(flat_indices)], 0
-        if flat_indices.size and (
-            flat_indices.min() < 0 or flat_indices.max() >= source.shape[axis]
-        ):
-            return None
-        coordinates[axis] = flat_indices
-        if self.distinct and len(set(zip(*(c.tolist() for c in coordinates), strict=True))) != len(
-            flat_indices
-        ):
-            return None
-        picked: Array = source[tuple(coordinates)].reshape(indices.shape)
-        return picked
-
-
-@dataclass(frozen=True)
-class Searched:
-    """What an integer output points into: as PyTorch computes it, and with rounding moved.
-
-    ``moved`` is what each run with moved rounding has searched: equals that are equal there too are
-    so by what they are, and not by how they were rounded.
-    """
-
-    own: IndexSource
-    moved: tuple[IndexSource, ...] = ()
-
-    def rounding(self, count: int) -> Sequence[Array]:
-        """Return the values that the runs have searched."""
-        return [source.values for source in self.moved]
-
-    def float64(self) -> None:
-        """Say nothing: values that are chosen from are judged by their own noise."""
 
 
 class Tracker(OperatorMode):

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar
 
-from onnx_gate.report.model import OpenCause
-from onnx_gate.runtimes.base import Array, Refusal
+from onnx_gate.runtimes.base import Array, Outputs, Refusal
 from onnx_gate.runtimes.file_module import FileModule
-from onnx_gate.runtimes.torch_eager import Eager, Outputs
+from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.reference import file as of_file
+from onnx_gate.verify.reference.answers import IndexSource, OtherAnswer, Searched
 from onnx_gate.verify.reference.float64 import Float64Reference
-from onnx_gate.verify.reference.index_source import IndexSource, Searched, Tracker
+from onnx_gate.verify.reference.index_source import Tracker
 from onnx_gate.verify.reference.perturb import (
     MovedRounding,
     MovedRun,
@@ -26,38 +25,6 @@ from onnx_gate.verify.stopwatch import Clock
 RUNS = 16
 # The name under which all of these are timed.
 FLOAT64 = "float64"
-
-
-@dataclass(frozen=True)
-class OtherAnswer:
-    """One output of a variant: what PyTorch says where ``cause`` is decided the other way.
-
-    ``moved`` is the same with rounding moved.
-    """
-
-    cause: OpenCause
-    array: Array
-    moved: tuple[Array, ...] = ()
-
-
-class Reference(Protocol):
-    """What can be asked of PyTorch about one output of one case, computed when first asked for."""
-
-    def float64(self) -> Array | None:
-        """Return the output in float64; ``None`` where the model cannot run in it."""
-        ...
-
-    def rounding(self, count: int) -> Sequence[Array]:
-        """Return the output of ``count`` runs with moved rounding, of those that worked."""
-        ...
-
-    def variants(self) -> Sequence[OtherAnswer]:
-        """Return the other answers that PyTorch leaves open here, without those of rounding."""
-        ...
-
-    def searched(self) -> Searched | None:
-        """Return what an integer output points into."""
-        ...
 
 
 def moved(eager: Eager, inputs: Mapping[str, Array], seed: int) -> MovedRun | None:
@@ -77,6 +44,8 @@ class CaseReference:
 
     ``watched`` is false where runs with moved rounding had only inputs and weights to move.
     """
+
+    stepped: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from onnx_gate.runtimes.base import Array
-from onnx_gate.runtimes.torch_eager import Eager, Outputs
+from onnx_gate.runtimes.base import Array, Outputs
+from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.inputs.sizes import Sizes
 from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.oracle import CaseReference
@@ -69,6 +69,8 @@ class _Run:
 
 class StepReference(CaseReference):
     """What PyTorch says of one step of a case."""
+
+    stepped = True
 
     def __init__(
         self,

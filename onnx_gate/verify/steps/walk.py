@@ -18,8 +18,8 @@ from onnx_gate.manifest import ModelSpec
 from onnx_gate.numerics.compare import compare
 from onnx_gate.numerics.scaled import scale_error
 from onnx_gate.report.model import Check
-from onnx_gate.runtimes.base import Array, Refusal
-from onnx_gate.runtimes.torch_eager import Eager, Outputs
+from onnx_gate.runtimes.base import Array, Outputs, Refusal
+from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.inputs.sizes import Sizes
 from onnx_gate.verify.judge.where import Selection

@@ -1,0 +1,261 @@
+"""What PyTorch and a runtime say of the same case, held against each other: no torch, no module."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from onnx_gate.findings import codes
+from onnx_gate.findings.finding import Finding
+from onnx_gate.manifest import ModelSpec
+from onnx_gate.manifest.spec import DEFAULT_AUTO
+from onnx_gate.report.model import Check
+from onnx_gate.report.model.check import REACHED
+from onnx_gate.runtimes.base import Array, Refusal, first_line
+from onnx_gate.verify.check_of import bare_check, judged_check, one_sided
+from onnx_gate.verify.context import Reduced
+from onnx_gate.verify.experience import Experience
+from onnx_gate.verify.inputs.cases import Case
+from onnx_gate.verify.judge.judge import judge
+from onnx_gate.verify.judge.judgement import is_floating
+from onnx_gate.verify.judge.noise import Noise
+from onnx_gate.verify.judge.where import Selection, judge_selected
+from onnx_gate.verify.leaning import Leaning
+from onnx_gate.verify.pairing import RuleBook, order_of
+from onnx_gate.verify.proposal import Measured, top1_of
+from onnx_gate.verify.reference.answers import CaseAnswers
+from onnx_gate.verify.stopwatch import Clock
+
+STORED = "stored"
+# Checks that diverge of which all that PyTorch said is kept for the diagnosis.
+_KEPT = 8
+
+# What a runtime answers, or its refusal.
+Answers = tuple[list[Array] | None, Refusal | None]
+_R = TypeVar("_R", bound=CaseAnswers)
+
+
+@dataclass(frozen=True)
+class Asked(Generic[_R]):
+    """What PyTorch says of a case, or why it refuses.
+
+    ``slow``: it answers with the fast path of attention off only. ``selected`` are the positions
+    of each output that are judged.
+    """
+
+    reference: _R | None
+    refusal: Refusal | None = None
+    slow: bool = False
+    selected: tuple[Selection | None, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of PyTorch's outputs."""
+        return sum(a.nbytes for a in self.reference.outputs.arrays) if self.reference else 0
+
+
+@dataclass(kw_only=True)
+class Comparer(Generic[_R]):
+    """Judges what runtimes answer; ``findings`` grows as it does.
+
+    ``experience`` is what each output was over the cases. ``reduced``: the file computes in fewer
+    bits, and ``measured`` is what that costs in the checks that count. ``kept`` is what PyTorch said
+    of checks that diverged.
+    """
+
+    spec: ModelSpec
+    graph_outputs: tuple[str, ...]
+    workspace: Path
+    threads: int
+    reduced: Reduced | None = None
+    measured: list[Measured] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    clock: Clock = field(default_factory=Clock)
+    experience: dict[str, Experience] = field(default_factory=dict)
+    kept: dict[tuple[str, str, str], tuple[Noise | None, _R]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._rules = RuleBook(self.spec, self.workspace, self.threads)
+        self._leaning = Leaning()
+        # Of the cases that nobody chose, whether they go beyond the values of those that somebody did.
+        self._unchosen: dict[str, bool] = {}
+        self._largest: dict[str, float] = {}
+
+    @property
+    def half(self) -> str | None:
+        """The dtype of half precision that the file computes in, ``None`` where it does not."""
+        return self.reduced.dtype if self.reduced is not None and self.reduced.is_half else None
+
+    def settled(self, checks: Sequence[Check]) -> tuple[Check, ...]:
+        """Return all checks of all cases as they are when each has been seen."""
+        judged = self._leaning.refused(checks, self.spec.against)
+        return self._within_steps(judged) if self.reduced and not self.reduced.is_half else judged
+
+    def _within_steps(self, checks: Sequence[Check]) -> tuple[Check, ...]:
+        """Let cases that nobody chose be advice where a file with integers is off by its own steps.
+
+        Its errors are as large as the steps of its scales, whatever the output: where that is small, as
+        on constant inputs, they are a large part of it. So K times the largest error on ordinary
+        inputs is granted there; and beyond the values of those, where scales saturate, whatever is
+        finite.
+        """
+        usual: dict[tuple[str, str], float] = {}
+        for check in checks:
+            chosen = check.case not in self._unchosen
+            if check.metrics is not None and chosen and check.verdict == "pass":
+                key = check.runtime, check.output
+                usual[key] = max(usual.get(key, 0.0), check.metrics.max_abs)
+        judged = [
+            check.model_copy(update={"advice": True})
+            if check.verdict == "diverged"
+            and check.case in self._unchosen
+            and check.metrics is not None
+            and not check.metrics.nonfinite
+            and (
+                self._unchosen[check.case]
+                or check.metrics.max_abs
+                <= DEFAULT_AUTO * usual.get((check.runtime, check.output), 0.0)
+            )
+            else check
+            for check in checks
+        ]
+        self.findings += advice([check for check in judged if check.advice])
+        return tuple(judged)
+
+    def _one(
+        self,
+        case: Case,
+        label: str,
+        asked: Asked[_R],
+        answered: Answers,
+        settled: Collection[str] = (),
+    ) -> Iterator[Check]:
+        answers, refused = answered
+        if answers is None and refused is None:
+            return  # it has failed, which is said once and for all
+        if asked.reference is None or answers is None:
+            yield one_sided(case, label, self.spec.against, asked.refusal, refused)
+        else:
+            yield from self._compare(case, label, asked, asked.reference, answers, settled)
+
+    def _compare(
+        self,
+        case: Case,
+        label: str,
+        asked: Asked[_R],
+        reference: _R,
+        answers: Sequence[Array],
+        settled: Collection[str],
+    ) -> Iterator[Check]:
+        """Judge every output but the ``settled`` ones."""
+        names = reference.outputs.names
+        if len(answers) != len(names):
+            listed = ", ".join(names)
+            reason = f"{len(answers)} outputs where {self.spec.against} has {len(names)} ({listed})"
+            yield bare_check(case, label, "*", "diverged", reason, form="number")
+            return
+        order, finding = order_of(names, self.graph_outputs, self.spec)
+        if finding is not None:
+            self.findings.append(finding)
+        for index, position in enumerate(order):
+            if names[index] not in settled:
+                yield self._judge(case, label, asked, reference, index, answers[position])
+
+    def _judge(
+        self,
+        case: Case,
+        label: str,
+        asked: Asked[_R],
+        reference: _R,
+        index: int,
+        candidate: Array,
+    ) -> Check:
+        name, expected = reference.outputs.names[index], reference.outputs.arrays[index]
+        if candidate.dtype.name == self.half and expected.dtype in (np.float32, np.float64):
+            candidate = candidate.astype(expected.dtype)
+        rules = self._rules.of(name, candidate.dtype, label)
+        outside, resolution = 0, None
+        selected, answers = asked.selected[index], reference.output(index)
+        try:
+            with self.clock.of("compare"):
+                if selected is None:
+                    judged = judge(candidate, expected, rules, answers)
+                else:
+                    judged = judge_selected(candidate, expected, rules, answers, selected)
+                    outside, expected = selected.outside(expected), selected.of(expected)
+                if judged.holds and not case.advice and not judged.open:
+                    self.experience[name].try_judge(case.id, expected, rules, judged)
+                    if rules.resolves and not case.edge:
+                        resolution = self.experience[name].resolution(expected, rules, judged)
+        except (ValueError, TypeError) as error:
+            raise codes.OG405.error(
+                f"{case.id}: the tolerance of {name} cannot be applied: {first_line(error)}",
+            ) from error
+        if not case.advice and label != STORED and not reference.stepped:
+            # The steps of a case are no cases: each carries the differences of those before it.
+            self._leaning.take(label, name, case.id, judged.lean)
+        place = label, case.id, name
+        if not judged.holds and not case.advice and len(self.kept) < _KEPT:
+            self.kept.setdefault(place, (judged.noise, reference))
+        if asked.slow:
+            judged = replace(
+                judged,
+                compared=0,
+                open=judged.compared + judged.open,
+                causes=("attention's fast path", *judged.causes),
+            )
+        check = judged_check(case, label, name, judged, advice=case.advice)
+        unchosen = (case.is_edge and not case.named) or case.kind == REACHED
+        if unchosen:
+            self._unchosen[case.id] = any(
+                size > self._largest.get(each, 0.0) for each, size in _largest(case).items()
+            )
+        elif self.reduced is not None:
+            for each, size in _largest(case).items():
+                self._largest[each] = max(size, self._largest.get(each, 0.0))
+        # What a file with integers costs is measured where its scales were taken from.
+        measured = self.reduced is not None and (self.reduced.is_half or not unchosen)
+        if measured and check.metrics is not None and label != STORED:
+            actual = candidate if selected is None else selected.of(candidate)
+            self._measure(case, check, actual, expected)
+        return check.model_copy(update={"outside": outside, "resolution": resolution})
+
+    def _measure(self, case: Case, check: Check, candidate: Array, expected: Array) -> None:
+        metrics = check.metrics
+        if check.advice or metrics is None or metrics.cosine is None or metrics.snr_db is None:
+            return
+        agreeing, rows = top1_of(check.output, candidate, expected)
+        self.measured.append(
+            Measured(
+                runtime=check.runtime,
+                case=case.id,
+                output=check.output,
+                sizes=case.sizes,
+                drawn=case.kind == "random",
+                cosine=metrics.cosine,
+                snr_db=metrics.snr_db,
+                agreeing=agreeing,
+                rows=rows,
+            )
+        )
+
+
+def _largest(case: Case) -> dict[str, float]:
+    """Return the largest magnitude of each floating-point input."""
+    floats = {name: array for name, array in case.arrays.items() if is_floating(array.dtype)}
+    return {name: float(np.abs(each).max(initial=0.0)) for name, each in floats.items()}
+
+
+def advice(checks: Sequence[Check]) -> Iterator[Finding]:
+    """Yield what diverged on inputs that nobody promised, once for each kind of them."""
+    by_edge: dict[str, list[Check]] = {}
+    for check in checks:
+        if check.verdict == "diverged":
+            by_edge.setdefault(check.edge, []).append(check)
+    for first, *others in by_edge.values():
+        more = f" (and {len(others)} more like it)" if others else ""
+        yield codes.OG403.finding(f"{first.case}, output {first.output}: {first.reason}{more}")

@@ -1,0 +1,128 @@
+"""What can be asked of PyTorch about one case, whoever answers it: data, and no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from onnx_gate.report.model import OpenCause
+from onnx_gate.runtimes.base import Array, Outputs
+
+
+@dataclass(frozen=True)
+class IndexSource:
+    """An integer output, traced to the reduction that made it.
+
+    ``values`` is what was searched, along ``axis`` (``None``: all of it, flattened). ``slots`` has
+    the output's shape and says which element of the reduction's own index tensor, of shape
+    ``index_shape``, each element of the output is. ``distinct``: no index may appear twice.
+    ``promises_first``: of equals it is the first.
+    """
+
+    values: Array
+    axis: int | None
+    slots: Array
+    index_shape: tuple[int, ...]
+    distinct: bool
+    promises_first: bool
+
+    def gather(self, indices: Array, values: Array | None = None) -> Array | None:
+        """Return the values that ``indices`` (of the output's shape) point at.
+
+        ``None`` where an index is out of range, or appears twice where it may not.
+        """
+        source = self.values if values is None else values
+        flat_indices = indices.astype(np.int64).reshape(-1)
+        axis, shape = self.axis, self.index_shape
+        if axis is None:
+            source, axis = source.reshape(-1), 0
+            coordinates: list[Array] = [np.zeros_like(flat_indices)]
+        else:
+            coordinates = (
+                [
+                    np.asarray(c, dtype=np.int64)
+                    for c in np.unravel_index(self.slots.reshape(-1), shape)
+                ]
+                if shape
+                else []
+            )
+            if len(shape) == source.ndim - 1:
+                coordinates.insert(axis, np.zeros_like(flat_indices))
+        if source.ndim == 0:
+            source, coordinates, axis = source.reshape(1), [np.zeros_like(flat_indices)], 0
+        if flat_indices.size and (
+            flat_indices.min() < 0 or flat_indices.max() >= source.shape[axis]
+        ):
+            return None
+        coordinates[axis] = flat_indices
+        if self.distinct and len(set(zip(*(c.tolist() for c in coordinates), strict=True))) != len(
+            flat_indices
+        ):
+            return None
+        picked: Array = source[tuple(coordinates)].reshape(indices.shape)
+        return picked
+
+
+@dataclass(frozen=True)
+class Searched:
+    """What an integer output points into: as PyTorch computes it, and with rounding moved.
+
+    ``moved`` is what each run with moved rounding has searched: equals that are equal there too are
+    so by what they are, and not by how they were rounded.
+    """
+
+    own: IndexSource
+    moved: tuple[IndexSource, ...] = ()
+
+    def rounding(self, count: int) -> Sequence[Array]:
+        """Return the values that the runs have searched."""
+        return [source.values for source in self.moved]
+
+    def float64(self) -> None:
+        """Say nothing: values that are chosen from are judged by their own noise."""
+
+
+@dataclass(frozen=True)
+class OtherAnswer:
+    """One output of a variant: what PyTorch says where ``cause`` is decided the other way.
+
+    ``moved`` is the same with rounding moved.
+    """
+
+    cause: OpenCause
+    array: Array
+    moved: tuple[Array, ...] = ()
+
+
+class Reference(Protocol):
+    """What can be asked of PyTorch about one output of one case, computed when first asked for."""
+
+    def float64(self) -> Array | None:
+        """Return the output in float64; ``None`` where the model cannot run in it."""
+        ...
+
+    def rounding(self, count: int) -> Sequence[Array]:
+        """Return the output of ``count`` runs with moved rounding, of those that worked."""
+        ...
+
+    def variants(self) -> Sequence[OtherAnswer]:
+        """Return the other answers that PyTorch leaves open here, without those of rounding."""
+        ...
+
+    def searched(self) -> Searched | None:
+        """Return what an integer output points into."""
+        ...
+
+
+class CaseAnswers(Protocol):
+    """What PyTorch says of one case; ``stepped`` where it is no case but a step of one."""
+
+    outputs: Outputs
+    stepped: ClassVar[bool]
+
+    def output(self, index: int) -> Reference:
+        """Return what can be asked about one output."""
+        ...
