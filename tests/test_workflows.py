@@ -234,6 +234,7 @@ def test_every_input_is_on_the_page_with_its_default_and_its_choices() -> None:
         "comment": CommentPolicy,
         "sandbox": SandboxChoice,
         "audit": Switch,
+        "attest": Switch,
         "protect-manifest": Protect,
     }
     for name, type_ in choices.items():
@@ -253,7 +254,7 @@ def test_the_action_that_publishes_is_a_part_of_the_other() -> None:
         assert entry == ACTION["inputs"][name] or name in of_its_own
     left_out = set(ACTION["inputs"]) - set(PUBLISH["inputs"])
     assert left_out == {
-        *("requirements", "cache", "audit", "audit-min-score", "sandbox"),
+        *("requirements", "cache", "audit", "audit-min-score", "attest", "sandbox"),
         "allow-untrusted-checkout",
     }
     assert PUBLISH["outputs"] == ACTION["outputs"]

@@ -143,6 +143,7 @@ def _verify(
             cache=_cache(inputs, level),
             audit=inputs.audit,
             min_score=inputs.audit_min_score,
+            keep_models=inputs.attest,
             prefix=launch_prefix,
             python=python,
             environment=policy.environment,

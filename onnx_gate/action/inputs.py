@@ -40,6 +40,7 @@ class Inputs:
     cache: str = ""
     audit: bool = False
     audit_min_score: float | None = None
+    attest: bool = False
     sandbox: SandboxChoice = "auto"
     protect_manifest: Protect = "warn"
     allow_untrusted_checkout: bool = False
@@ -115,6 +116,7 @@ def read_inputs(environ: Mapping[str, str]) -> Inputs:
         cache=text("cache", ""),
         audit=one_of("audit", Switch, "false") == "true",
         audit_min_score=share("audit-min-score"),
+        attest=one_of("attest", Switch, "false") == "true",
         allow_untrusted_checkout=one_of("allow-untrusted-checkout", Switch, "false") == "true",
         **values,  # type: ignore[arg-type]
     )
@@ -147,6 +149,11 @@ def _mistakes(inputs: Inputs, workspace: Path) -> Iterator[str]:
         yield (
             f"input 'audit': has no meaning with mode: {inputs.mode}; faults are seeded where models "
             "are verified, with mode: all or mode: verify"
+        )
+    if inputs.attest and inputs.mode not in ("all", "verify"):
+        yield (
+            f"input 'attest': has no meaning with mode: {inputs.mode}; what was verified is attested "
+            "where models are verified, with mode: all or mode: verify"
         )
     if inputs.audit_min_score is not None and not inputs.audit:
         yield "input 'audit-min-score': there is no score without an audit; add 'audit: true'"

@@ -15,7 +15,8 @@ class Job(BaseModel):
     Paths are absolute; ``cache`` is null without one. ``prefix``, ``python``, ``environment``,
     ``owner``, ``policy`` (as JSON) and ``private`` are those of ``workers.launch.Launch``, and so is
     what ``services`` has, which is null without a sandbox. ``audit``: faults are seeded into models
-    that pass, and ``min_score`` is the share of them that has to be caught, null for any. ``image``
+    that pass, and ``min_score`` is the share of them that has to be caught, null for any.
+    ``keep_models``: exported files stay in the output. ``image``
     has the versions that the image came with, ``run`` the workflow run that this is part of.
     """
 
@@ -28,6 +29,7 @@ class Job(BaseModel):
     cache: str | None = None
     audit: bool = False
     min_score: float | None = None
+    keep_models: bool = False
     prefix: tuple[str, ...] = ()
     python: str | None = None
     environment: Mapping[str, str] = {}

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from onnx_gate.errors import UserError
 from onnx_gate.text import MAX_LINE, fenced, plain, workflow_command
 
 
@@ -49,6 +50,8 @@ def survived(what: str, trouble: list[str]) -> Iterator[None]:
         yield
     except OSError as error:
         trouble.append(f"{what}: {error.strerror or error}")
+    except UserError as error:
+        trouble.append(f"{what}: {error}")
     except Exception as error:
         say(traceback.format_exc().splitlines())
         trouble.append(f"{what}: onnx-gate itself failed: {type(error).__name__}")

@@ -10,9 +10,9 @@ from onnx_gate.action.inputs import Inputs
 from onnx_gate.cache.git_index import tracked
 from onnx_gate.errors import UserError
 from onnx_gate.files import plain_files_only, remove_tree, walk
-from onnx_gate.report.layout import LOGS, MODELS, REPORT, REPRO, SUMMARY
+from onnx_gate.report.layout import LOGS, MODELS, REPORT, REPRO, STATEMENTS, SUMMARY
 
-_FOLDERS, _FILES = (LOGS, MODELS, REPRO), (REPORT, SUMMARY)
+_FOLDERS, _FILES = (LOGS, MODELS, REPRO, STATEMENTS), (REPORT, SUMMARY)
 
 
 def make_output(inputs: Inputs) -> Path:

@@ -30,10 +30,11 @@ from onnx_gate.github.step_outputs import append_outputs, outputs_of
 from onnx_gate.guard import loosened
 from onnx_gate.manifest import Manifest, ManifestError
 from onnx_gate.manifest.find import NAMES, path_in_repository
-from onnx_gate.manifest.load import load_bytes
+from onnx_gate.manifest.load import load, load_bytes
 from onnx_gate.pages import page
 from onnx_gate.report.io import parse_report, read_report, to_json, write_text
 from onnx_gate.report.join.baseline import baseline_of, with_baseline
+from onnx_gate.report.layout import REPORT, STATEMENTS, SUMMARY
 from onnx_gate.report.model import Baseline, Change, Report
 from onnx_gate.report.render.markdown import View, render
 from onnx_gate.text import counted, quote
@@ -163,13 +164,19 @@ def _of_the_run(report: Report) -> Report:
 
 
 def store(report: Report, publication: Publication) -> None:
-    """Write the completed report over the one that is there; raises ``OSError``.
+    """Write the completed report over the one that is there, and what is attested by its digest.
 
-    The folder, and the cache, then belong to the workspace's owner.
+    The folder, and the cache, then belong to the workspace's owner. Raises ``OSError`` and, where
+    statements cannot be written, ``UserError``.
     """
     output = publication.inputs.output_path
-    write_text(output / "report.json", to_json(report))
-    write_text(output / "report.md", render(report, publication.view))
+    write_text(output / REPORT, to_json(report))
+    write_text(output / SUMMARY, render(report, publication.view))
+    if publication.inputs.attest and report.models:
+        from onnx_gate.attest.write import write_statements  # which hashes weights, and reads ONNX
+
+        manifest = load(publication.inputs.manifest_path)
+        write_statements(report, manifest, output / REPORT, output / STATEMENTS)
     hand_over(publication.inputs, publication.workspace)
 
 

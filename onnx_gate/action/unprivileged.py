@@ -61,6 +61,7 @@ def main(arguments: Sequence[str]) -> int:
             sandbox=job.sandbox,
             cache=Path(job.cache) if job.cache is not None else None,
             changed=job.cache is not None,
+            keep_models=job.keep_models,
             audit=AuditRequest(min_score=job.min_score) if job.audit else None,
             journal=Path(job.cache) if job.cache is not None else output,
             report_bytes=UNTRUSTED_BYTES,

@@ -92,9 +92,8 @@ def _model(said: Parity, name: str) -> str | None:
 
 def _manifest(said: Parity, value: str) -> str | None:
     wanted = sha256_of(Path(value)) if Path(value).is_file() else value.removeprefix("sha256:")
-    # The writer puts it first.
-    own = said.configuration[0].digest.sha256 if said.configuration else None
-    return None if own == wanted else "another manifest said how it was verified"
+    own = [each.digest.sha256 for each in said.configuration if each.name == said.manifest]
+    return None if own == [wanted] else "another manifest said how it was verified"
 
 
 def _commit(said: Parity, sha: str) -> str | None:

@@ -72,7 +72,8 @@ class Parity(_Strict):
     """The predicate of the gate's own: how near ``file`` was found to be to its model.
 
     ``tolerances`` are those that outputs were judged by, ``waived`` the number of checks that only
-    ``waivers`` let pass. ``configuration`` are the manifest, the report and the model's own files.
+    ``waivers`` let pass. ``manifest`` is the name of that part of the ``configuration``, whose others
+    are the report, the commit and the model's own files.
     """
 
     model: str
@@ -86,6 +87,7 @@ class Parity(_Strict):
     waivers: tuple[Waived, ...] = ()
     waived: int = 0
     sandbox: str | None = None
+    manifest: str
     configuration: tuple[Resource, ...]
 
 

@@ -83,6 +83,7 @@ def statement_of(
             ),
             waived=sum(check.verdict == "waived" for check in counting),
             sandbox=report.sandbox.level if report.sandbox is not None else None,
+            manifest=report.manifest.path,
             configuration=tuple(_configuration(report, spec, manifest, report_file)),
         ),
     )
@@ -93,8 +94,9 @@ def _configuration(
 ) -> Iterator[Resource]:
     yield _resource(report.manifest.path, report.manifest.sha256)
     yield _resource("report.json", sha256_of(report_file))
-    if report.sha:
-        yield Resource(name="commit", digest=Digest(gitCommit=report.sha))
+    sha = report.sha or (report.run.sha if report.run is not None else "")
+    if sha:
+        yield Resource(name="commit", digest=Digest(gitCommit=sha))
     for file in _sources(spec, manifest.workspace):
         if file.is_file():
             yield _resource(file.relative_to(manifest.workspace).as_posix(), sha256_of(file))

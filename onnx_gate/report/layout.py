@@ -12,6 +12,7 @@ SUMMARY = "report.md"
 LOGS = "logs"
 MODELS = "models"
 REPRO = "repro"
+STATEMENTS = "statements"
 _ENDINGS = {
     "html": "html",
     "json": "json",
