@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.support.gate import ROOT
 
@@ -49,31 +50,26 @@ def test_what_npm_cannot_install_is_said_and_no_failure(
     assert reason in finished.stdout
 
 
-def test_the_image_that_publishes_installs_nothing_that_only_verifying_needs() -> None:
+@pytest.mark.parametrize("image", ["verify", "publish"])
+def test_an_image_installs_what_was_tested_and_nothing_else(image: str) -> None:
+    """Written anew by ``python -m tools.lock`` where versions change."""
     pytest.importorskip("tomllib", reason="Python 3.10 has none")
-    from tools import image
+    from tools import lock
 
-    todo = [need for need in image.requirements() if image.name(need) not in image.ONLY_VERIFYING]
-    needed: set[str] = set()
-    while todo:
-        need = Requirement(todo.pop())
-        if need.name.lower() in needed or (need.marker and not need.marker.evaluate({"extra": ""})):
-            continue
-        needed.add(need.name.lower())
-        todo += metadata.requires(need.name) or []
-    assert "pydantic-core" in needed
-    assert not needed & set(image.ONLY_VERIFYING)
-
-
-def test_the_two_distributions_are_released_together() -> None:
-    tomllib = pytest.importorskip("tomllib", reason="Python 3.10 has none")
-    own, engines = (
-        tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
-        for folder in (".", "engines")
+    text = (lock.LOCKS / f"{image}.txt").read_text(encoding="utf-8")
+    paragraphs = re.findall(
+        r"^([\w.-]+)==(\S+) \\\n((?: +--hash=sha256:[0-9a-f]{64}.*\n?)+)", text, re.M
     )
-    assert engines["version"] == own["version"]
-    assert f"onnx-gate=={own['version']}" in engines["dependencies"]
-    offered = own["optional-dependencies"]
-    for name in engines["entry-points"]["onnx_gate.runtimes"]:
-        extra = f"[{name}]" if name in engines["optional-dependencies"] else ""
-        assert offered[name] == [f"onnx-gate-engines{extra}=={own['version']}"]
+    locked = {canonicalize_name(name): version for name, version, _ in paragraphs}
+    assert len(locked) == text.count("==")
+    tested = {
+        canonicalize_name(need.name): str(need.specifier).removeprefix("==")
+        for need in map(Requirement, (ROOT / "constraints.txt").read_text().splitlines()[1:])
+    }
+    apart = {n: v for n, v in locked.items() if n in tested and tested[n] != v}
+    assert not apart
+    asked = {Requirement(need).name for need in lock.needs(image)} - {"torch"}
+    assert {canonicalize_name(name) for name in asked} <= set(locked)
+    assert "torch" not in locked
+    if image == "publish":
+        assert not set(locked) & {canonicalize_name(name) for name in lock.ONLY_VERIFYING}

@@ -3,13 +3,12 @@
     python -I tools/image.py torch|verify|publish|gate
 
 The parts in order of how often they change: torch, the other packages (all, or those that publishing
-needs), the gate itself. Each layer removes in itself what nobody reads.
+needs) as tools/locks has them, the gate itself. Each layer removes in itself what nobody reads.
 """
 
 from __future__ import annotations
 
 import compileall
-import re
 import shutil
 import site
 import subprocess
@@ -17,14 +16,8 @@ import sys
 import urllib.request
 from pathlib import Path
 
-import tomllib
-
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 HERE = Path(__file__).resolve().parent.parent
-ONLY_VERIFYING = (
-    *("torch", "onnx", "onnx-ir", "onnxscript", "onnxruntime"),
-    *("numpy", "ml_dtypes", "safetensors"),
-)
 # Headers and static libraries are for compiling extensions, for which the image has no compiler.
 UNREAD = ("torch/include", "torch/share", "torch/test", "torch/bin/test_*", "torch/**/*.a")
 
@@ -38,29 +31,14 @@ def main(part: str) -> None:
         for package in packages().glob("onnx_gate*"):
             compileall.compile_dir(package, quiet=1)
         return
-    needs = requirements()
     if part == "torch":
-        pip(*cpu_index(), *(need for need in needs if name(need) == "torch"))
+        # What it needs comes with the locked packages.
+        pip("--no-deps", *cpu_index(), "--constraint", str(HERE / "constraints.txt"), "torch")
         for pattern in UNREAD:
             for path in packages().glob(pattern):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-    elif part == "verify":
-        pip(*needs, "hatchling")
-    elif part == "publish":
-        pip(*(need for need in needs if name(need) not in ONLY_VERIFYING), "hatchling")
-    else:
-        raise SystemExit(f"no part is called {part!r}")
-
-
-def requirements() -> list[str]:
-    """Return what the gate needs, from its pyproject.toml."""
-    project = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return [str(need) for need in project["dependencies"]]
-
-
-def name(requirement: str) -> str:
-    """Return the package of a requirement."""
-    return re.split(r"[<>=!~;\[ ]", requirement, maxsplit=1)[0].lower()
+        return
+    pip("--no-deps", "--require-hashes", "--requirement", str(HERE / "tools/locks" / f"{part}.txt"))
 
 
 def cpu_index() -> list[str]:
@@ -83,8 +61,7 @@ def packages() -> Path:
 def pip(*arguments: str) -> None:
     """Install, leaving no cache behind."""
     options = ["--no-cache-dir", "--disable-pip-version-check", "--root-user-action=ignore"]
-    constraints = ["--constraint", str(HERE / "constraints.txt")]
-    command = [sys.executable, "-m", "pip", "install", *options, *constraints, *arguments]
+    command = [sys.executable, "-m", "pip", "install", *options, *arguments]
     subprocess.run(command, check=True)
 
 
