@@ -40,7 +40,7 @@ def test_a_deployment_can_ask_which_file_was_verified(
         return subprocess.run(command, capture_output=True, text=True)
 
     assert verify("--require", "sandbox=full").returncode == 0
-    assert "it is about the model" in verify("--require", "model=bad").stdout
+    assert "it is about the model" in verify("--require", "model=bad").stderr
     exported.write_bytes(exported.read_bytes() + b"\0")
     assert verify().returncode == 1
     other = json.loads((statement.parent / "bad.parity.json").read_text())["predicate"]
