@@ -153,7 +153,7 @@ def verify(
         checker.answered = None  # as large as all inputs and outputs together
         result = result.model_copy(update={"stages": tuple(progress.stages)})
     if not _room_for_a_fork(spec):
-        return _undiagnosed(spec, result) if explain is not None else result
+        return _undiagnosed(result, _too_large(spec)) if explain is not None else result
     if not context.patterns and not spec.suites:
         result = _advised(spec, context, result, checker, progress, own)
     if result.verdict == "pass" and may_probe(checker, exported):
@@ -184,13 +184,15 @@ def _explained(
             lambda: explain(result, checker, exported, context, seconds), seconds
         )
     if trouble:
-        print(f"the diagnosis gave no answer: {trouble}")
+        result = _undiagnosed(result, f"what looks for the cause gave none: {trouble}")
     diagnosis, precision = answer.get("diagnosis"), answer.get("precision")
     told = tuple(Finding.model_validate(finding) for finding in answer.get("findings", ()))
     wrong = result.verdict == "pass" and any(finding.severity == "error" for finding in told)
     return result.model_copy(
         update={
-            "diagnosis": None if diagnosis is None else Diagnosis.model_validate(diagnosis),
+            "diagnosis": result.diagnosis
+            if diagnosis is None
+            else Diagnosis.model_validate(diagnosis),
             "precision": result.precision
             if precision is None
             else Precision.model_validate(precision),
@@ -270,21 +272,27 @@ def _room_for_a_fork(spec: ModelSpec) -> bool:
     return psutil.Process().memory_info().rss < ADVICE_MEMORY * _limit(spec)
 
 
-def _undiagnosed(spec: ModelSpec, result: ModelResult) -> ModelResult:
+def _undiagnosed(result: ModelResult, why: str) -> ModelResult:
     """Say why a model that diverged has no diagnosis."""
     wrong = next((c for c in result.checks if c.verdict == "diverged" and not c.advice), None)
     if result.verdict != "diverged" or wrong is None:
         return result
-    used, limit = psutil.Process().memory_info().rss, _limit(spec)
     diagnosis = Diagnosis(
         runtime=wrong.runtime,
         case=wrong.case,
         output=wrong.output,
         blame="undecided",
-        note=f"not looked into: verifying takes {used / 2**30:.1f} GiB of the {limit / 2**30:.1f} GiB "
-        "that the model may use, and a diagnosis takes as much again; raise its memory",
+        note=why,
     )
     return result.model_copy(update={"diagnosis": diagnosis})
+
+
+def _too_large(spec: ModelSpec) -> str:
+    used, limit = psutil.Process().memory_info().rss, _limit(spec)
+    return (
+        f"not looked into: verifying takes {used / 2**30:.1f} GiB of the {limit / 2**30:.1f} GiB "
+        "that the model may use, and a diagnosis takes as much again; raise its memory"
+    )
 
 
 def _limit(spec: ModelSpec) -> int:
