@@ -16,6 +16,7 @@ import onnxruntime as ort
 from pydantic import ValidationError
 
 import onnx_gate
+from onnx_gate.audit.beyond import beyond, is_reached, shown_by_operators, wrong_weights
 from onnx_gate.audit.catalogue import CATALOGUE
 from onnx_gate.audit.edit import Edit
 from onnx_gate.audit.effect import Effects
@@ -27,7 +28,7 @@ from onnx_gate.audit.trial import Bench, Trial
 from onnx_gate.deadline import Deadline
 from onnx_gate.graph.walk import all_nodes
 from onnx_gate.report.io import to_message
-from onnx_gate.report.model.audit import Audit, ManifestChange, Mutant, Share, Site
+from onnx_gate.report.model.audit import Audit, ManifestChange, Mutant, Share, Site, Unseen
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.context import BEGUN, MUTANT, SAMPLE, AuditRequest
@@ -115,7 +116,10 @@ class _Desk:
     emit: Emit
 
     def __post_init__(self) -> None:
-        self._effects = Effects(self.bench, self.folder / ORIGINAL)
+        self._original = self.folder / ORIGINAL
+        self._effects = Effects(self.bench, self._original)
+        self._beyond: Effects | None = None
+        self._passes = False
         self._lines = {name: n for n in all_nodes(self.exported.proto) for name in n.output}
 
     def key(self, candidate: Candidate, *of: str) -> str:
@@ -163,7 +167,7 @@ class _Desk:
             for number, change in enumerate(proposals.taken)
         )
         mutants = (
-            m.model_copy(update={"change": by.get(m.id), "unseen": whys.get(m.id)})
+            m.model_copy(update={"change": by.get(m.id), "unseen": m.unseen or whys.get(m.id)})
             for m in made.mutants
         )
         return made.model_copy(
@@ -200,10 +204,42 @@ class _Desk:
                     "reason": check.reason,
                 }
             )
-        none, by = self._effects.is_none(trial, edit, faulty, exact=not candidate.fault.rounds)
-        fate = "equivalent" if none else "survived"
-        moved = self._effects.moved(trial)
-        return about.model_copy(update={"fate": fate, "by": by if none else "", "moved": moved})
+        wrong = wrong_weights(edit, self.bench.checker)
+        if wrong:
+            return about.model_copy(update={"fate": "caught", "reason": wrong})
+        exact = not candidate.fault.rounds
+        none, by = self._effects.is_none(trial, edit, faulty, exact=exact)
+        if not none:
+            moved = self._effects.moved(trial)
+            return about.model_copy(update={"moved": moved, "reached": True})
+        shown = self._shown_beyond(edit, faulty, exact=exact)
+        if not shown:
+            return about.model_copy(update={"fate": "equivalent", "by": by, "moved": 0.0})
+        reached = is_reached(self.bench, self.graph, edit, self._original, faulty)
+        return about.model_copy(update={"reached": reached, **shown})
+
+    def _shown_beyond(self, edit: Edit, faulty: Path, *, exact: bool) -> dict[str, Any]:
+        """Return what shows a fault that no case of the manifest's does, nothing where nothing does."""
+        if self._beyond is None:
+            bench = beyond(self.bench.checker, self._original) or Bench(self.bench.checker, ())
+            self._passes = bench.learn(self._original).survived
+            self._beyond = Effects(bench, self._original)
+        trial = self._beyond.bench.trial(faulty, edit.feed)
+        moved = self._beyond.moved(trial)
+        caught = trial.caught if self._passes else None
+        refused = self._passes and bool(trial.refused)
+        if caught or refused or not self._beyond.is_none(trial, edit, faulty, exact=exact)[0]:
+            largest = max(trial.moved, key=lambda n: trial.moved[n], default="")
+            unseen = Unseen(
+                why="inputs",
+                case=caught.case if caught else largest,
+                runtime=caught.runtime if caught else self.bench.checker.spec.runtimes[0].label,
+                output=caught.output if caught else "output",
+            )
+            return {"unseen": unseen, "moved": moved, "answers": trial.digest}
+        if edit.in_graph and shown_by_operators(self.bench.checker, faulty):
+            return {"unseen": Unseen(why="operator"), "answers": edit.words}
+        return {}
 
     def _about(self, candidate: Candidate, edit: Edit) -> Mutant:
         fault = candidate.fault

@@ -10,6 +10,8 @@ import onnx
 from onnx_gate.graph.edit import with_nodes
 from onnx_gate.runtimes.base import Array
 
+# What a constant that stands in for another one of the graph is called by, behind its name.
+CHANGED = "__faulty"
 Feed = Callable[[Mapping[str, Array]], dict[str, Array]]
 
 

@@ -41,7 +41,7 @@ class Effects:
     """Says of survivors whether they do anything; what the original computes is kept."""
 
     def __init__(self, bench: Bench, original: Path) -> None:
-        self._bench, self._path = bench, original
+        self.bench, self._path = bench, original
         self._large = is_large(original.parent)
         self._evaluator: Evaluator | None = None
         self._wide: dict[str, tuple[Array, ...]] = {}
@@ -49,7 +49,7 @@ class Effects:
 
     def moved(self, trial: Trial) -> float:
         """Return the largest difference from the original's answers in units of PyTorch's rounding."""
-        own = {case.id: self._rounding(case, asked) for case, asked in self._bench.answered}
+        own = {case.id: self._rounding(case, asked) for case, asked in self.bench.answered}
         shares = (apart / own[case] for case, apart in trial.moved.items() if case in own)
         return max(shares, default=0.0)
 
@@ -72,8 +72,8 @@ class Effects:
         if self._evaluator is None:
             self._evaluator = Evaluator(self._path, wide=True)
         other = Evaluator(faulty, wide=True) if edit.in_graph else self._evaluator
-        names = self._bench.checker.graph_inputs
-        for case, asked in self._bench.answered:
+        names = self.bench.checker.graph_inputs
+        for case, asked in self.bench.answered:
             if asked.reference is None:
                 continue
             feeds = {graph: case.arrays[name] for name, graph in names.items()}

@@ -9,13 +9,15 @@ from typing import Literal, get_args
 import numpy as np
 import onnx
 
-from onnx_gate.audit.edit import Edit
+from onnx_gate.audit.edit import CHANGED, Edit
 from onnx_gate.audit.graph import FlatGraph
 from onnx_gate.graph.edit import with_attribute, with_input
 from onnx_gate.graph.walk import attribute
 from onnx_gate.runtimes.base import Array
 
-Kind = Literal["weights", "precision", "operators", "indices", "wiring", "shapes", "inputs"]
+Kind = Literal[
+    "weights", "precision", "operators", "indices", "wiring", "shapes", "limits", "inputs"
+]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
@@ -82,7 +84,7 @@ def replaced(graph: FlatGraph, site: Site, array: Array, words: str) -> Edit:
     node = graph.nodes[site.index].proto
     old = graph.array(node.input[site.operand])
     new = np.ascontiguousarray(array, old.dtype).reshape(array.shape)
-    name = f"{node.input[site.operand]}__faulty"
+    name = f"{node.input[site.operand]}{CHANGED}"
     return Edit(
         words,
         nodes={site.index: (with_input(node, site.operand, name),)},

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from onnx_gate.audit.beyond import anew
 from onnx_gate.audit.edit import Edit
 from onnx_gate.audit.explain import forgiven, outside, unseen
 from onnx_gate.audit.separate import (
@@ -43,42 +44,20 @@ from onnx_gate.verify.compared import Asked
 from onnx_gate.verify.conclude import waive, waived_error, waiver_of
 from onnx_gate.verify.context import today
 from onnx_gate.verify.inputs.cases import Case
-from onnx_gate.verify.inputs.draw import FLOATS
 from onnx_gate.verify.reference.oracle import CaseReference
-from onnx_gate.verify.stopwatch import Clock
-
-# Sizes at which loops over blocks and caches behave otherwise than at 1, 2 and 7.
-_LARGER = 33
-# Beyond this an activation saturates that inputs of a normal distribution leave alone.
-_WIDE = (-8.0, 8.0)
 
 
 def wider(spec: ModelSpec) -> Iterator[Change]:
-    """Yield the changes that try more inputs, the cheapest first; pure."""
+    """Yield the changes that try what is tried where a manifest names nothing; pure."""
     for name, sizes in spec.dims.items():
         if not set(DEFAULT_SIZES) <= set(sizes):
             yield Change(f"dims.{name}", sorted({*sizes, *DEFAULT_SIZES}))
-    known = (spec.suites or DEFAULT_SUITES).values()
-    yield from (Change("suites", each) for each in _suites() if suite_of(each) not in known)
-    for name, sizes in spec.dims.items():
-        if max(sizes) < _LARGER:
-            yield Change(f"dims.{name}", sorted({*sizes, *DEFAULT_SIZES, _LARGER}))
-    for name, given in spec.inputs.items():
-        if given.dtype in FLOATS and not given.has_range:
-            yield Change(f"inputs.{name}.range", list(_WIDE))
-
-
-def _suites() -> Iterator[dict[str, object]]:
     typical, edges = BUILT_IN_SUITES["typical"], BUILT_IN_SUITES["edges"]
     assert isinstance(typical, RandomSuite)
     assert isinstance(edges, EdgesSuite)
-    yield {"random": typical.random, "count": typical.count}
-    yield {"edges": list(edges.edges)}
-    yield {"random": "lognormal", "count": 3}
-    yield {"random": "uniform", "count": 3}
-    yield {"random": "normal", "count": 8, "seed": 1}
-    yield {"edges": ["large"]}
-    yield {"edges": ["tiny"]}
+    suites = ({"random": typical.random, "count": typical.count}, {"edges": list(edges.edges)})
+    known = (spec.suites or DEFAULT_SUITES).values()
+    yield from (Change("suites", each) for each in suites if suite_of(each) not in known)
 
 
 @dataclass(frozen=True)
@@ -240,19 +219,7 @@ class Proposals:
 
     def _with(self, spec: ModelSpec, change: Change) -> Bench | None:
         """Return a bench of what the change adds; ``None`` where the original does not pass it."""
-        checker = replace(
-            self._bench.checker,
-            spec=spec,
-            path=self._path,
-            measured=[],
-            findings=[],
-            clock=Clock(),
-            experience={},
-            without_any=(),
-            runtimes=(),
-            answered=[],
-            kept={},
-        )
+        checker = replace(anew(self._bench.checker, self._path), spec=spec)
         if change.judges:
             known = self._bench.checker.experience
             bench = Bench(replace(checker, experience=known), self._bench.answered)

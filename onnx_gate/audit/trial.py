@@ -1,12 +1,14 @@
 """One faulty model before the manifest's own judge: the same cases, PyTorch's answers as they are.
 
-A trial ends at the first check that would have failed the model. What the faulty model answered is
-remembered as a digest, and how far that is from the original's answers.
+A trial ends at the first check that would have failed the model, and otherwise with what all checks
+together say. What the faulty model answered is remembered as a digest, and how far that is from the
+original's answers.
 """
 
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,6 +31,8 @@ from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.sessions import Sessions, without_optimisations
 
 _PACKING_OFF = "session.disable_prepacking"
+# A run that takes so many times as long as the original's slowest, and this many seconds at least, hangs.
+_TIMES, _LEAST_SECONDS = 20.0, 10.0
 Answers = dict[tuple[str, str], list[Array]]
 
 
@@ -62,14 +66,22 @@ class Watched:
         self.inputs: tuple[ValueInfo, ...] = session.inputs
         self.outputs: tuple[ValueInfo, ...] = session.outputs
         self.answers: list[Array] | None = None
+        self.seconds = 0.0
 
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
         """Run once on what the fault makes of the inputs."""
         self.answers = None
         if self._feed is not None:
             feeds = self._feed(feeds)
+        begin = time.perf_counter()
         self.answers = [np.asarray(output) for output in self._session.run(feeds)]
+        self.seconds = max(self.seconds, time.perf_counter() - begin)
         return self.answers
+
+    def limit(self, seconds: float) -> None:
+        """End runs that take longer, where the engine can."""
+        if hasattr(self._session, "seconds"):
+            self._session.seconds = seconds
 
     def close(self) -> None:
         """Give back what the session holds."""
@@ -92,6 +104,7 @@ class Bench:
         self.answered = [(c, a) for c, a in answered if not c.advice]
         self.original: Answers = {}
         self._packed = False
+        self._slowest = 0.0
 
     def learn(self, path: Path) -> Trial:
         """Try the original, and remember what it answers."""
@@ -109,6 +122,8 @@ class Bench:
         digest = hashlib.sha256()
         moved: dict[str, float] = {}
         judged: list[Check] = []
+        settled = self.checker.settled
+        settled(())
         for runtime, answered in self._plan():
             label, clock = runtime.label, self.checker.clock
             opened = runtime if self._packed or not is_large(path.parent) else _unpacked(runtime)
@@ -116,6 +131,8 @@ class Bench:
                 with Sessions(path, (opened,), self.checker.threads, clock) as sessions:
                     watched = Watched(sessions.pop(opened.label), feed)
                     sessions[label] = watched
+                    if keep is None:
+                        watched.limit(max(_LEAST_SECONDS, _TIMES * self._slowest))
                     for case, asked in answered:
                         checks = self.checker.recheck(case, asked, sessions)
                         if label in sessions.failures:
@@ -129,15 +146,23 @@ class Bench:
                             _take(digest, key, watched.answers)
                             apart = _distance(watched.answers, self.original.get(key))
                             moved[case.id] = max(moved.get(case.id, 0.0), apart)
-                        for check in waive(self.checker.spec, checks, today())[0]:
-                            if check.advice:
-                                continue
-                            judged.append(check)
-                            if check.verdict == "diverged":
-                                return _ended(check, digest.hexdigest(), moved)
+                        judged += checks
+                        wrong = None if self.checker.by_steps else _wrong(self._counting(checks))
+                        if wrong is not None:
+                            return _ended(wrong, digest.hexdigest(), moved)
+                    if keep is not None:
+                        self._slowest = max(self._slowest, watched.seconds)
             except GateError as error:
                 return Trial(None, error.message, "", moved)
-        return Trial(None, "", digest.hexdigest(), moved, tuple(judged))
+        counting = self._counting(settled(judged))
+        wrong = _wrong(counting)
+        if wrong is not None:
+            return _ended(wrong, digest.hexdigest(), moved)
+        return Trial(None, "", digest.hexdigest(), moved, counting)
+
+    def _counting(self, checks: Sequence[Check]) -> tuple[Check, ...]:
+        waived = waive(self.checker.spec, tuple(checks), today())[0]
+        return tuple(check for check in waived if not check.advice)
 
     def _plan(self) -> list[tuple[RuntimeSpec, list[tuple[Case, Asked[CaseReference]]]]]:
         """Every runtime with all cases, and the first case without optimisations, as in a run."""
@@ -145,6 +170,10 @@ class Bench:
         plan = [(runtime, self.answered) for runtime in runtimes]
         plain = without_optimisations(runtimes)
         return [*plan, *([(plain, self.answered[:1])] if plain is not None else [])]
+
+
+def _wrong(checks: Sequence[Check]) -> Check | None:
+    return next((check for check in checks if check.verdict == "diverged"), None)
 
 
 def _unpacked(runtime: RuntimeSpec) -> RuntimeSpec:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +90,9 @@ class OnnxRuntime:
 
 
 class OnnxRuntimeSession:
-    """One loaded model."""
+    """One loaded model; a run that takes longer than ``seconds``, where it is set, is ended."""
+
+    seconds: float | None = None
 
     def __init__(self, session: ort.InferenceSession, findings: tuple[Finding, ...] = ()) -> None:
         self.findings = findings
@@ -100,21 +104,34 @@ class OnnxRuntimeSession:
 
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
         """Run once; raises ``Refusal`` with ONNX Runtime's own sentence."""
-        assert self._session is not None
         try:
-            if self._needs_values:
-                return self._run_values(feeds)
-            arrays = {name: contiguous(array) for name, array in feeds.items()}
-            return [np.asarray(output) for output in self._session.run(self._names, arrays)]
+            with self._limited() as options:
+                return self._run(feeds, options)
         except Exception as error:
             raise refusal(error) from error
 
-    def _run_values(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
+    @contextmanager
+    def _limited(self) -> Iterator[ort.RunOptions | None]:
+        if self.seconds is None:
+            yield None
+            return
+        options = ort.RunOptions()
+        # Between two nodes ONNX Runtime looks whether it shall go on, inside of loops too.
+        timer = threading.Timer(self.seconds, setattr, (options, "terminate", True))
+        timer.start()
+        try:
+            yield options
+        finally:
+            timer.cancel()
+
+    def _run(self, feeds: Mapping[str, Array], options: ort.RunOptions | None) -> Sequence[Array]:
         assert self._session is not None
-        values = {name: _to_value(contiguous(array)) for name, array in feeds.items()}
-        return [
-            _from_value(value) for value in self._session.run_with_ort_values(self._names, values)
-        ]
+        if self._needs_values:
+            values = {name: _to_value(contiguous(array)) for name, array in feeds.items()}
+            made = self._session.run_with_ort_values(self._names, values, options)
+            return [_from_value(value) for value in made]
+        arrays = {name: contiguous(array) for name, array in feeds.items()}
+        return [np.asarray(output) for output in self._session.run(self._names, arrays, options)]
 
     def close(self) -> None:
         """Drop the session and its weights."""

@@ -90,10 +90,16 @@ class Comparer(Generic[_R]):
         """The dtype of half precision that the file computes in, ``None`` where it does not."""
         return self.reduced.dtype if self.reduced is not None and self.reduced.is_half else None
 
+    @property
+    def by_steps(self) -> bool:
+        """Whether some checks are decided by the others: the file computes with integers."""
+        return self.reduced is not None and not self.reduced.is_half
+
     def settled(self, checks: Sequence[Check]) -> tuple[Check, ...]:
-        """Return all checks of all cases as they are when each has been seen."""
-        judged = self._leaning.refused(checks, self.spec.against)
-        return self._within_steps(judged) if self.reduced and not self.reduced.is_half else judged
+        """Return all checks of all cases as they are when each has been seen; the next begin anew."""
+        leaning, self._leaning = self._leaning, Leaning()
+        judged = leaning.refused(checks, self.spec.against)
+        return self._within_steps(judged) if self.by_steps else judged
 
     def _within_steps(self, checks: Sequence[Check]) -> tuple[Check, ...]:
         """Let cases that nobody chose be advice where a file with integers is off by its own steps.

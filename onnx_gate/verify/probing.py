@@ -34,22 +34,27 @@ def may_probe(checker: Checker, exported: Exported) -> bool:
 
 def probed_as_data(checker: Checker, exported: Exported, workspace: Path) -> dict[str, Any]:
     """Compare what can be; return decisions and findings as data, nothing where nothing could be."""
-    explorer, arrays = checker.explorer, checker.explorer.base.arrays
-    model = onnx.load(str(exported.path), load_external_data=False)
-    feeds = {graph: arrays[name] for name, graph in checker.graph_inputs.items()}
-    names = checker.eager.run(arrays).names
-    order = order_of(names, checker.graph_outputs, checker.spec)[0]
     try:
-        steered = Steered(model, exported.path, feeds)
-        ranged = {name for name, each in checker.spec.inputs.items() if each.range is not None}
-        found = list(probe(explorer.watcher, arrays, explorer.tried, steered, order, ranged))
+        found = compared_at_operators(checker, exported.path)
     except Refusal:
         return {}
-    decisions = explorer.account(workspace, {(each.site, each.side) for each in found})
+    decisions = checker.explorer.account(workspace, {(each.site, each.side) for each in found})
     return {
         "decisions": None if decisions is None else to_message(decisions),
         "findings": [to_message(_finding(p, workspace)) for p in found if p.differs],
     }
+
+
+def compared_at_operators(checker: Checker, path: Path) -> list[Probe]:
+    """Return the sides that no input reached and that were compared; raises ``Refusal``."""
+    explorer, arrays = checker.explorer, checker.explorer.base.arrays
+    model = onnx.load(str(path), load_external_data=False)
+    feeds = {graph: arrays[name] for name, graph in checker.graph_inputs.items()}
+    names = checker.eager.run(arrays).names
+    order = order_of(names, checker.graph_outputs, checker.spec)[0]
+    steered = Steered(model, path, feeds)
+    ranged = {name for name, each in checker.spec.inputs.items() if each.range is not None}
+    return list(probe(explorer.watcher, arrays, explorer.tried, steered, order, ranged))
 
 
 def _finding(each: Probe, workspace: Path) -> Finding:

@@ -16,7 +16,9 @@ from onnx_gate.audit.fault import KINDS, Fault, Site
 from onnx_gate.audit.files import ORIGINAL, share_weights, write_faulty
 from onnx_gate.audit.graph import FlatGraph, GraphInput
 from onnx_gate.audit.sample import candidates, wilson
-from onnx_gate.runtimes.base import Array
+from onnx_gate.manifest import RuntimeSpec
+from onnx_gate.runtimes.base import Array, Refusal
+from onnx_gate.runtimes.onnxruntime import OnnxRuntime
 from tests.support.audit_graphs import Sample, samples
 
 # What nobody could see: momentum says nothing about inference.
@@ -119,6 +121,24 @@ def test_most_faults_run(graphs: list[tuple[Sample, FlatGraph, Path]]) -> None:
                 answers = run(path or folder / ORIGINAL, sample, edit)
                 ran, refused = ran + (answers is not None), refused + (answers is None)
     assert refused < 0.1 * ran
+
+
+def test_a_run_that_does_not_end_is_ended(tmp_path: Path) -> None:
+    endless = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["" : 20]> endless (float[2] x) => (float[2] y) {
+          times = Constant <value = int64 {9223372036854775807}> ()
+          go = Constant <value = bool {1}> ()
+          y = Loop (times, go, x) < body = step (int64 i, bool on, float[2] s) => (bool c, float[2] n) {
+              c = Identity (on)
+              n = Tanh (s)
+          } >
+        }"""
+    )
+    onnx.save_model(endless, str(tmp_path / "endless.onnx"))
+    session = OnnxRuntime().open(tmp_path / "endless.onnx", RuntimeSpec("onnxruntime"), 1)
+    session.seconds = 0.2
+    with pytest.raises(Refusal, match="terminate"):
+        session.run({"x": np.ones(2, np.float32)})
 
 
 def test_the_catalogue_is_complete_data() -> None:

@@ -83,6 +83,8 @@ def _image() -> Sample:
     x = b.node("Resize", x, "", scales, mode="linear")
     x = b.node("Resize", x, "", scales, mode="nearest", nearest_mode="floor")
     x = b.node("Sigmoid", x)
+    fifths = b.node("Floor", b.node("Mul", x, b.constant(5, np.float32)))
+    x = b.node("Mul", x, b.node("Round", b.node("Mul", fifths, b.constant(0.5, np.float32))))
     x = b.node("ReduceMean", x, b.constant([2, 3], np.int64), keepdims=0)
     x = b.node("Gemm", x, b.weight(4, 4), b.weight(4))
     b.node("Softmax", x, output="score", axis=-1)
@@ -95,7 +97,7 @@ def _image() -> Sample:
 def _text() -> Sample:
     b = _Builder()
     batch = b.node("Shape", "tokens", start=0, end=1)
-    x = b.node("Gather", b.weight(100, 8), "tokens")
+    x = b.node("Gather", b.weight(16, 8), "tokens")
     rows = b.node("Shape", "tokens", start=1, end=2)
     table = b.weight(16, 8)
     zero, axis = b.constant([0], np.int64), b.constant([0], np.int64)
@@ -114,6 +116,13 @@ def _text() -> Sample:
     shape = b.node("Concat", batch, b.constant([-1, 8], np.int64), axis=0)
     x = b.node("Reshape", turned, shape)
     x = b.node("Gelu", x)
+    kept = b.node("Greater", "mask", b.constant(0, np.int64))
+    x = b.node(
+        "Where",
+        b.node("Unsqueeze", kept, b.constant([2], np.int64)),
+        x,
+        b.constant(0.5, np.float32),
+    )
     x = b.node("Concat", b.node("Elu", b.node("Sub", x, b.node("Tanh", x))), axis=0)
     cached = b.node("ReduceSum", "past_key", b.constant([1, 3], np.int64), keepdims=0)
     steps = b.constant(np.arange(1, 4), np.float32)
@@ -134,7 +143,7 @@ def _text() -> Sample:
     )
     random = np.random.default_rng(3)
     feeds = {
-        "tokens": random.integers(0, 100, (3, 5)),
+        "tokens": random.permutation(16)[:15].reshape(3, 5),
         "mask": np.asarray([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [1, 1, 0, 0, 0]]),
         "past_key": random.standard_normal((3, 2, 3, 4)).astype(np.float32),
     }

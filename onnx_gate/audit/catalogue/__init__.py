@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from onnx_gate.audit.catalogue import (
     inputs,
+    limits,
     operators,
     recurrent,
     rounding,
@@ -20,5 +21,6 @@ CATALOGUE: tuple[Fault, ...] = (
     *recurrent.FAULTS,
     *rounding.FAULTS,
     *wiring.FAULTS,
+    *limits.FAULTS,
     *inputs.FAULTS,
 )

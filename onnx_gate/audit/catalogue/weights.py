@@ -215,11 +215,11 @@ FAULTS = (
         "element-off",
         "weights",
         "one stored element is larger by a share of itself",
-        "user: a bit of the file has flipped on its way (a mantissa's first, the exponent's last)",
+        "user: a bit of the file has flipped on its way (a mantissa's first, the exponent's last), or all",
         _STORED,
         stored_values,
         _changed("one element of what it stores is off by {size:.0%} of itself", element_off),
-        (0.25, 1.0),
+        (0.25, 1.0, -1.0),
     ),
     Fault(
         "largest-clipped",

@@ -40,7 +40,8 @@ def _next_index(graph: FlatGraph, site: Site, random: np.random.Generator) -> Ed
     return replaced(graph, site, other, f"its index is {_shown(other)}, not {_shown(array)}")
 
 
-def _stored_rows(graph: FlatGraph, index: int) -> Iterable[int]:
+def stored_rows(graph: FlatGraph, index: int) -> Iterable[int]:
+    """Yield the operand of a node that is a stored table."""
     node = graph.nodes[index].proto
     name = node.input[0]
     dims = graph.dims(name)
@@ -249,7 +250,7 @@ FAULTS = (
         "the rows of a table (of tokens, of positions) are one off",
         _POSITIONS,
         ("Gather", "Slice"),
-        _stored_rows,
+        stored_rows,
         _rolled,
     ),
     Fault(

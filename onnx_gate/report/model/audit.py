@@ -13,7 +13,17 @@ MAX_MUTANTS = 20_000
 
 Fate = Literal["caught", "survived", "refused", "equivalent", "duplicate"]
 Why = Literal[
-    "rounding", "floor", "granted", "original", "margin", "waiver", "where", "open", "time"
+    "rounding",
+    "floor",
+    "granted",
+    "original",
+    "margin",
+    "waiver",
+    "where",
+    "open",
+    "inputs",
+    "operator",
+    "time",
 ]
 
 
@@ -64,6 +74,9 @@ class Unseen(_Frozen):
     - ``waiver``: the waiver for ``subject`` forgives what it does.
     - ``where``: what it moves is outside the mask ``subject``.
     - ``open``: what it moves has several right answers, of which ``subject`` is the cause.
+    - ``inputs``: no case of the manifest's shows it, and ``case``, which it does not have, does.
+    - ``operator``: no input was found that shows it; its operator answers otherwise where none leads, of
+      which a run warns.
     - ``time``: the time was over before everything was tried.
 
     ``case``, ``output`` and ``runtime`` are those of the check in which it is nearest to being caught.
@@ -85,11 +98,14 @@ class Unseen(_Frozen):
 class Mutant(_Frozen):
     """A fault that was seeded, and what became of it.
 
-    ``caught``: a check of ``case`` and ``output`` on ``runtime`` diverged; ``refused``: the runtime
-    would not load or run it, in its own words in ``reason``; ``equivalent``: it has no effect in
-    float64 on any case that PyTorch accepts (``by`` says how that was found out); ``duplicate``: all
-    answers are those of an earlier one. ``moved`` is the largest difference from the original's
-    answers, in units of PyTorch's own rounding. ``answers`` is a digest of what it answered.
+    ``caught``: a check of ``case`` and ``output`` on ``runtime`` diverged, or without a case: what is
+    stored is not the module's; ``refused``: the runtime would not load or run it, in its own words in
+    ``reason``; ``equivalent``: it has no effect in float64 on any case, of the manifest or drawn
+    besides, that PyTorch accepts (``by`` says how that was found out), and none at its operator;
+    ``duplicate``: all answers are those of an earlier one. ``reached``: whether a case of the
+    manifest's changes what its place makes, null where that cannot be told. ``moved`` is the largest
+    difference from the original's answers, in units of PyTorch's own rounding. ``answers`` is a digest
+    of what it answered.
     ``change`` is the position among the changes of the one that catches it, and ``unseen`` why none
     of those that were tried does; both are null where nobody asked.
     """
@@ -107,6 +123,7 @@ class Mutant(_Frozen):
     reason: str = ""
     by: Literal["", "same", "float64", "runtime"] = ""
     moved: Number | None = None
+    reached: bool | None = None
     answers: str = ""
     change: int | None = None
     unseen: Unseen | None = None

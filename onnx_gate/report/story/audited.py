@@ -18,13 +18,14 @@ def headline(audit: Audit) -> str:
     """Return ``the gate catches 36 of 40 (90%; ...)``, or why there is no score."""
     if audit.score is None or not audit.score.of:
         return plain(audit.note, _WORDS) or "no fault of the catalogue fits this graph"
-    return f"the gate catches {share(audit.score)} of the faults that were seeded"
+    drawn = len(audit.mutants) < audit.sites
+    return f"the gate catches {share(audit.score, drawn=drawn)} of the faults that were seeded"
 
 
-def share(of: Share) -> str:
-    """Return ``36 of 40 (90%; with 95% confidence 77% to 96%)``."""
-    counted = f"{format_int(of.caught)} of {format_int(of.of)}"
-    return f"{counted} ({percent(of)}%; with 95% confidence {of.low:.0%} to {of.high:.0%})"
+def share(of: Share, *, drawn: bool) -> str:
+    """Return ``36 of 40 (90%; with 95% confidence 77% to 96%)``, without it where all were tried."""
+    interval = f"; with 95% confidence {of.low:.0%} to {of.high:.0%}" if drawn else ""
+    return f"{format_int(of.caught)} of {format_int(of.of)} ({percent(of)}%{interval})"
 
 
 def percent(of: Share) -> str:
@@ -72,6 +73,8 @@ def survivor(mutant: Mutant, against: Against) -> str:
     moved = ""
     if mutant.moved is not None:
         moved = f"; the outputs move by {number(mutant.moved)} × {against}'s own rounding"
+    if mutant.reached is False:
+        moved += "; no case of the manifest's reaches it"
     return f"{place(mutant)}: {plain(mutant.words, _WORDS)}{moved}"
 
 
@@ -119,6 +122,8 @@ def reason(unseen: Unseen, against: Against) -> str:
         "waiver": f"The waiver for {subject} forgives it ({check})",
         "where": f"It shows only where {subject} has the output not judged ({check})",
         "open": f"It changes only what {against} leaves open, by {subject} ({check})",
+        "inputs": f"No case of the manifest's shows it, and another one does ({check})",
+        "operator": "No input was found that shows it: a run warns of its operator",
         "time": "The time was over before everything was tried",
     }
     return sentences[unseen.why]
