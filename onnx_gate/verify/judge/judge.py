@@ -20,7 +20,7 @@ from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.judge.floats import judge_floats
 from onnx_gate.verify.judge.integers import judge_integers
 from onnx_gate.verify.judge.judgement import Judgement, Rules, broken, is_floating
-from onnx_gate.verify.judge.noise import GROUPS
+from onnx_gate.verify.judge.noise import FEW, GROUPS
 from onnx_gate.verify.reference.answers import OtherAnswer, Reference
 
 
@@ -78,9 +78,7 @@ def _other_shape(
 ) -> Judgement:
     """Judge an output of another shape: right where rounding, or equals, decide the shape."""
     if len(candidate.shape) == len(expected.shape):
-        runs: list[tuple[OpenCause, Array]] = [
-            ("rounding", r) for r in reference.rounding(GROUPS[0])
-        ]
+        runs: list[tuple[OpenCause, Array]] = [("rounding", r) for r in reference.rounding(FEW)]
         if any(run.shape != expected.shape for _, run in runs):
             runs = [("rounding", r) for r in reference.rounding(GROUPS[-1])]
             runs += [(o.cause, o.array) for o in reference.variants()]

@@ -19,7 +19,7 @@ from onnx_gate.report.model.check import Resolution, Unseen
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.judge.criteria import Metric, fixed_criteria
 from onnx_gate.verify.judge.judgement import is_floating
-from onnx_gate.verify.judge.noise import GROUPS, VISIBLE, Floats, Mask, Noise
+from onnx_gate.verify.judge.noise import FEW, GROUPS, VISIBLE, Floats, Mask, Noise
 
 # Elements that a resolution is taken from.
 _LOOKED_AT = 1 << 22
@@ -82,8 +82,8 @@ def _limits(expected: Array, noise: Noise | None, tolerance: Tolerance) -> Float
     found = []
     size = np.abs(expected.reshape(-1).astype(np.float64))
     if noise is not None:
-        if not noise.runs:
-            noise.more()
+        while len(noise.runs) < FEW and noise.more():
+            pass
         if noise.runs:
             grown = _GROWTH if len(noise.runs) < GROUPS[-1] else 1.0
             moves = noise.terms.factor * noise.moves(slice(None))

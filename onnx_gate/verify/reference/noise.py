@@ -1,63 +1,84 @@
 """Draws small moves and applies them: the same ones for a seed, whatever threads and machine.
 
 One random byte an element is enough: a move is uniform between -1 and 1 of its amplitude, in 256
-steps, and the sum of a few is as good as normal.
+steps, and the sum of a few is as good as normal. All are drawn once, and each tensor is moved by
+windows of them that begin anywhere, of either sign: to choose those is all that a seed does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache, cached_property
+from random import Random
 
 import numpy as np
 import torch
 
 # So many elements of an operand show whether it is made of numbers of few bits.
 _LOOKED_AT = 64
+# Moves in a window, at most; it begins at one of as many places.
+_WINDOW = 1 << 17
+
+
+@cache
+def _moves() -> torch.Tensor:
+    """Return twice as many moves as a window has, and in a second row the same of the other sign."""
+    bytes_ = np.random.Generator(np.random.SFC64(1)).bytes(2 * _WINDOW)
+    drawn = torch.from_numpy(np.frombuffer(bytes_, np.int8).astype(np.float32))
+    drawn = drawn.add_(0.5).div_(127.5)
+    return torch.stack([drawn, -drawn])
 
 
 class Noise:
     """Moves tensors in place, by amplitudes in units in the last place."""
 
     def __init__(self, seed: int) -> None:
-        self._bits = np.random.Generator(np.random.SFC64([seed, 1]))
-        self._sides, self._side = (
-            np.random.Generator(np.random.SFC64([seed // 2, 2])),
-            1 - seed % 2 * 2,
-        )
+        self._places, self._sides = Random(2 * seed), Random(seed // 2 * 2 + 1)
+        self._side = 1 - seed % 2 * 2
 
-    def draw(self, like: torch.Tensor, bits: np.random.Generator | None = None) -> torch.Tensor:
-        """Return uniform numbers between -1 and 1, laid out as ``like`` is."""
-        words = (bits or self._bits).integers(
-            0, 2**64 - 1, like.numel() // 8 + 1, dtype=np.uint64, endpoint=True
-        )
-        bytes_ = torch.from_numpy(words.view(np.int8))[: like.numel()]
-        wide = torch.float64 if like.dtype == torch.float64 else torch.float32
-        drawn = bytes_.to(wide).add_(0.5).div_(127.5)
+    def draw(self, like: torch.Tensor, places: Random | None = None) -> torch.Tensor:
+        """Return uniform numbers between -1 and 1, laid out as ``like`` is; they are not to be written."""
+        windows = list(self._windows(like, places or self._places))
+        drawn = windows[0] if len(windows) == 1 else torch.cat(windows)
         strides = like.stride() if like.is_contiguous() else torch.empty_like(like).stride()
-        return drawn.as_strided(like.shape, strides)
+        return drawn.as_strided(like.shape, strides, drawn.storage_offset())
+
+    def _windows(self, like: torch.Tensor, places: Random) -> Iterator[torch.Tensor]:
+        moves, count = _moves(), like.numel()
+        for begin in range(0, max(count, 1), _WINDOW):
+            place = places.getrandbits(18)
+            row, place = moves[place & 1], place >> 1
+            drawn = row[place : place + min(_WINDOW, count - begin)]
+            yield drawn.double() if like.dtype == torch.float64 else drawn
 
     def scale(
         self, tensor: torch.Tensor, units: torch.Tensor | float, keep: torch.Tensor | None
     ) -> None:
         """Move every element by up to ``units`` of its own last place, but those in ``keep``."""
-        factor = self.draw(tensor).mul_(units).mul_(unit(tensor)).add_(1)
-        tensor.mul_(factor if keep is None else factor.masked_fill_(keep, 1))
+        units = units * unit(tensor)
+        if isinstance(units, torch.Tensor) or keep is not None or not tensor.is_contiguous():
+            factor = self.draw(tensor).mul(units).add_(1)
+            tensor.mul_(factor if keep is None else factor.masked_fill_(keep, 1))
+        else:  # part by part, each while it is in the cache
+            flat = tensor.view(-1).split(_WINDOW)
+            for part, drawn in zip(flat, self._windows(tensor, self._places), strict=True):
+                part.mul_(drawn.mul(units).add_(1))
         if tensor.dtype == torch.float16:
             # Below the least normal number a unit is what it is there, and sizes no more.
             low = (tensor.abs() < torch.finfo(tensor.dtype).tiny) & (tensor != 0)
-            step = self.draw(tensor).mul_(1.5).round_().masked_fill_(~low, 0)
+            step = self.draw(tensor).mul(1.5).round_().masked_fill_(~low, 0)
             tensor.add_(step if keep is None else step.masked_fill_(keep, 0), alpha=2.0**-24)
 
     def push(self, tensor: torch.Tensor, units: float) -> None:
         """Move every element by ``units``, and the other way with the seed that this one's pair is."""
-        side = self.draw(tensor, self._sides).sign_().mul_(self._side)
+        side = self.draw(tensor, self._sides).sign().mul_(self._side)
         tensor.mul_(side.mul_(units * unit(tensor)).add_(1))
 
     def shift(self, tensor: torch.Tensor, amount: torch.Tensor, keep: torch.Tensor | None) -> None:
         """Move every element by up to ``amount`` times the unit of 1."""
-        step = self.draw(tensor).mul_(amount).mul_(unit(tensor))
-        step.masked_fill_(~torch.isfinite(step), 0)
-        tensor.add_(step if keep is None else step.masked_fill_(keep, 0))
+        drawn = self.draw(tensor)
+        drawn = drawn if keep is None else drawn.masked_fill(keep, 0)
+        tensor.addcmul_(drawn, amount.nan_to_num(0.0, 0.0, 0.0), value=unit(tensor))
 
 
 def unit(tensor: torch.Tensor) -> float:
@@ -76,20 +97,30 @@ def few_bits(tensor: torch.Tensor) -> torch.Tensor:
     return (scaled == scaled.round()) & (tensor.abs() <= limit)
 
 
-def may_be_exact(operands: Sequence[torch.Tensor]) -> bool:
-    """Return whether every operand has elements of few bits, so that results can be exact."""
-    for operand in operands:
-        if not operand.numel():
-            continue
-        extent = 1 + sum((n - 1) * s for n, s in zip(operand.shape, operand.stride(), strict=True))
-        step = extent // _LOOKED_AT + 1
-        some = operand.as_strided((-(-extent // step),), (step,), operand.storage_offset())
-        zero = some == 0
-        if not bool(((few_bits(some) & ~zero).any()) | zero.all()):
-            return False
-    return True
+class Exactness:
+    """Whether operands are of few bits, so that what is made of them can be exact."""
+
+    def __init__(self, operands: Sequence[torch.Tensor], scalars: Sequence[float] = ()) -> None:
+        self.operands, self._scalars = operands, scalars
+
+    @cached_property
+    def some(self) -> bool:
+        """Whether every operand has elements of few bits."""
+        return all(abs(x) <= 2.0**31 and (x * 2.0**20).is_integer() for x in self._scalars) and all(
+            map(_has_few_bits, self.operands)
+        )
+
+    @cached_property
+    def all(self) -> bool:
+        """Whether all elements of all operands have few bits."""
+        return self.some and all(bool(few_bits(each).all()) for each in self.operands)
 
 
-def are_exact(operands: Sequence[torch.Tensor]) -> bool:
-    """Return whether all elements of all operands have few bits."""
-    return may_be_exact(operands) and all(bool(few_bits(each).all()) for each in operands)
+def _has_few_bits(operand: torch.Tensor) -> bool:
+    if not operand.numel():
+        return True
+    extent = 1 + sum((n - 1) * s for n, s in zip(operand.shape, operand.stride(), strict=True))
+    step = extent // _LOOKED_AT + 1
+    some = operand.as_strided((-(-extent // step),), (step,), operand.storage_offset())
+    zeros = some.numel() - int(some.count_nonzero())
+    return zeros == some.numel() or int(few_bits(some).count_nonzero()) > zeros

@@ -11,7 +11,7 @@ import torch
 
 from onnx_gate.runtimes.torch_eager import to_tensor
 from onnx_gate.verify.reference.exact import EXACT_ONNX
-from onnx_gate.verify.reference.noise import are_exact
+from onnx_gate.verify.reference.noise import Exactness
 from onnx_gate.verify.reference.perturb import MovedRounding
 from onnx_gate.verify.reference.rounding import MODELS, PLAIN, Model
 
@@ -68,11 +68,11 @@ def run_node_moved(
         return run(inputs)
     name, model, names = _model(node)
     tensors = [to_tensor(x) if isinstance(x, np.ndarray) else None for x in inputs]
-    operands = [t for t in tensors if t is not None and t.is_floating_point()]
+    operands = Exactness([t for t in tensors if t is not None and t.is_floating_point()])
     given = {**_given(node.op_type, attributes), **dict(zip(names, tensors, strict=False))}
     _reduced_axes(name, node.op_type, given)
     inputs = list(inputs)
-    if not are_exact(operands):
+    if not operands.all:
         for place, each in enumerate(names):
             operand = given.get(each)
             if each in model.operands and operand is not None and operand.is_floating_point():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import cache
 from typing import Any
 
 import torch
@@ -57,7 +58,7 @@ class OperatorMode(TorchDispatchMode):
         """Run an operator, or the branches of one."""
         kwargs = kwargs or {}
         if not isinstance(func, HigherOrderOperator):
-            return self.run(func._schema.name.split("::")[-1], func, args, kwargs)
+            return self.run(_name(func), func, args, kwargs)
         args, kwargs = pytree.tree_map(self._inside, (args, kwargs))
         return func(*args, **kwargs)
 
@@ -79,7 +80,18 @@ class OperatorMode(TorchDispatchMode):
 
 def given_to(func: Any, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call by name, defaults included."""
+    names, defaults = _arguments(func)
+    return {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
+
+
+@cache
+def _name(func: Any) -> str:
+    name: str = func._schema.name.split("::")[-1]
+    return name
+
+
+@cache
+def _arguments(func: Any) -> tuple[list[str], dict[str, Any]]:
     arguments = func._schema.arguments
-    given = {a.name: a.default_value for a in arguments if a.has_default_value()}
-    given.update(zip((a.name for a in arguments), args, strict=False))
-    return {**given, **kwargs}
+    defaults = {a.name: a.default_value for a in arguments if a.has_default_value()}
+    return [a.name for a in arguments], defaults

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager, to_array, to_tensor
 from onnx_gate.verify.reference.exact import EXACT_ATEN
-from onnx_gate.verify.reference.noise import Noise, are_exact, few_bits, may_be_exact, unit
+from onnx_gate.verify.reference.noise import Exactness, Noise, few_bits, unit
 from onnx_gate.verify.reference.normalisation import NORMALISATIONS, move_normalised
 from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to, tensors_of
 from onnx_gate.verify.reference.rounding import (
@@ -61,22 +62,20 @@ class MovedRounding(OperatorMode):
 
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run the operator on what its model says, and move its floating-point results."""
-        base = name.rstrip("_")
+        operator = _operator(func)
+        base, model = operator.base, operator.model
         if base == "mkldnn_rnn_layer":
             with self:
                 return _lstm_layer(*args)
-        custom = OPDEFS.get(func._schema.name)
+        custom = OPDEFS.get(operator.name)
         if custom is not None:
             with self:
                 return custom._init_fn(*args, **kwargs)
-        if base not in MODELS and base not in EXACT_ATEN:
+        if operator.composite:
             # Below autograd, and in its inference mode, what is made of other operators comes whole.
             with self:
-                result = func.decompose(*args, **kwargs)
-            if result is not NotImplemented:
-                return result
-        returns = func._schema.returns
-        if any(r.alias_info is not None and not r.alias_info.is_write for r in returns):
+                return func.decompose(*args, **kwargs)
+        if operator.is_view:
             return func(*args, **kwargs)
         if base in EXACT_ATEN:
             result = func(*args, **kwargs)
@@ -84,14 +83,13 @@ class MovedRounding(OperatorMode):
                 self._convert(args[1] if base == "copy" else args[0], result)
             return result
         given = given_to(func, args, kwargs)
-        for argument in func._schema.arguments if func._schema.is_mutable else ():
-            if argument.alias_info is not None and isinstance(given[argument.name], torch.Tensor):
-                given[argument.name] = given[argument.name].clone()  # as it was before
-        operands = [*_floating(given), *_scalars(given)]
+        for each in operator.written:
+            if isinstance(given[each], torch.Tensor):
+                given[each] = given[each].clone()  # as it was before
         if given.get("rounding_mode"):
-            base = "floor_divide"
-        model = MODELS.get(base, PLAIN)
-        result = self._called(model, func, given, args, kwargs, operands, base)
+            base, model = "floor_divide", MODELS["floor_divide"]
+        operands = Exactness(_floating(given), [v for v in _leaves(given) if type(v) is float])
+        result = self._called(operator, model, func, given, args, kwargs, operands)
         self.finish(base, model, given, operands, result)
         return result
 
@@ -100,7 +98,7 @@ class MovedRounding(OperatorMode):
         name: str,
         model: Model,
         given: Mapping[str, Any],
-        operands: Sequence[torch.Tensor],
+        operands: Exactness,
         result: Any,
     ) -> None:
         """Move the results of an operator, in place."""
@@ -109,7 +107,7 @@ class MovedRounding(OperatorMode):
             return
         # A sum that ends at few bits may have lost some on its way.
         sums = model.chain is not None or model.tail is not None or name == "cumsum"
-        may_keep = not model.inner and (are_exact if sums else may_be_exact)(operands)
+        may_keep = not model.inner and (operands.all if sums else operands.some)
         if name in NORMALISATIONS and isinstance(result, tuple):
             self.normalise(name, given, result)
         if name == "cumsum" and result.is_floating_point() and result.numel():
@@ -118,7 +116,7 @@ class MovedRounding(OperatorMode):
         for place, leaf in enumerate(_floating(result)):
             if leaf.numel():
                 self.has_moved = True
-                keep = _kept(leaf, () if sums else operands) if may_keep else None
+                keep = _kept(leaf, () if sums else operands.operands) if may_keep else None
                 self._move(leaf, model, given, keep, tail=not place)
                 if name in DISTANCES:
                     leaf.abs_()
@@ -130,30 +128,30 @@ class MovedRounding(OperatorMode):
 
     def _called(
         self,
+        operator: _Operator,
         model: Model,
         func: Any,
         given: Mapping[str, Any],
         args: Any,
         kwargs: dict[str, Any],
-        operands: Sequence[torch.Tensor],
-        base: str,
+        operands: Exactness,
     ) -> Any:
         """Run the operator on moved operands."""
-        if base in _ELIMINATIONS:
+        if operator.base in _ELIMINATIONS:
             args = pytree.tree_map(self._off_by_a_unit, args)
             return func(*args, **kwargs)
-        moved: dict[int, torch.Tensor] = {}
-        names = (*model.operands, model.added) if model.inner or not are_exact(operands) else ()
-        written = {a.name for a in func._schema.arguments if a.alias_info is not None}
-        for each in names:
-            operand = given.get(each)
-            if (
-                isinstance(operand, torch.Tensor)
-                and each not in written
-                and (operand.is_floating_point() or operand.is_complex())
-            ):
-                moved[id(operand)] = self.moved_operand(operand, model, given, each)
-        half = {o.dtype for o in operands} & {*_HALF} if moved and not written else set()
+        names = [
+            each
+            for each in (*model.operands, model.added)
+            if isinstance(given.get(each), torch.Tensor)
+            and each not in operator.written
+            and (given[each].is_floating_point() or given[each].is_complex())
+        ]
+        if not names or (operands.all and not model.inner):
+            return func(*args, **kwargs)
+        moved = {id(given[n]): self.moved_operand(given[n], model, given, n) for n in names}
+        half = {*_HALF}.intersection(o.dtype for o in operands.operands)
+        half = set() if operator.written else half
 
         def replace(value: Any) -> Any:
             if not isinstance(value, torch.Tensor):
@@ -162,8 +160,7 @@ class MovedRounding(OperatorMode):
             # Sums of 16-bit numbers are added in 32 bits, and rounded once.
             return value.float() if half and value.dtype in _HALF else value
 
-        if moved:
-            args, kwargs = pytree.tree_map(replace, (args, kwargs))
+        args, kwargs = pytree.tree_map(replace, (args, kwargs))
         result = func(*args, **kwargs)
         if half:
             (narrow,) = half if len(half) == 1 else (torch.float32,)
@@ -226,10 +223,50 @@ class MovedRounding(OperatorMode):
         return value
 
 
+@dataclass(frozen=True)
+class _Operator:
+    """What is asked of an operator at every call and never changes.
+
+    ``composite`` is one that is made of others and has no model, ``written`` the arguments that it
+    writes to.
+    """
+
+    name: str
+    base: str
+    model: Model
+    composite: bool
+    is_view: bool
+    written: frozenset[str]
+
+
+@cache
+def _operator(func: Any) -> _Operator:
+    schema = func._schema
+    base = schema.name.split("::")[-1].rstrip("_")
+    return _Operator(
+        schema.name,
+        base,
+        MODELS.get(base, PLAIN),
+        base not in MODELS and base not in EXACT_ATEN and func._can_decompose(),
+        any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns),
+        frozenset(a.name for a in schema.arguments if a.alias_info is not None),
+    )
+
+
+def _leaves(values: Any) -> Iterator[Any]:
+    if isinstance(values, Mapping):
+        values = tuple(values.values())
+    if not isinstance(values, list | tuple):
+        yield values
+        return
+    for value in values:
+        yield from _leaves(value)
+
+
 def _floating(values: Any) -> list[torch.Tensor]:
     """Return the tensors with floating-point numbers, those of complex ones as pairs of them."""
     found = []
-    for leaf in pytree.tree_leaves(values):
+    for leaf in _leaves(values):
         if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided:
             if leaf.is_complex():
                 leaf = torch.view_as_real(leaf.resolve_conj())
@@ -248,15 +285,6 @@ def _kept(result: torch.Tensor, operands: Sequence[torch.Tensor]) -> torch.Tenso
         if operand.shape == result.shape:
             keep &= few_bits(operand)
     return keep
-
-
-def _scalars(values: Any) -> list[torch.Tensor]:
-    """Return the floating-point numbers that are no tensors, as such."""
-    return [
-        torch.tensor(leaf, dtype=torch.float64)
-        for leaf in pytree.tree_leaves(values)
-        if isinstance(leaf, float)
-    ]
 
 
 def _lstm_layer(

@@ -108,7 +108,7 @@ def equal_terms(
 def carried(noise: Noise, given: Given, sums: torch.Tensor) -> torch.Tensor:
     """Return what every partial sum of a cumulative one has lost, those before it included."""
     x, dim = given["self"], given["dim"]
-    steps = noise.draw(sums).mul_(_ADDITION * 3**0.5).mul_(sums.abs())
+    steps = noise.draw(sums).mul(_ADDITION * 3**0.5).mul_(sums.abs())
     if x.ndim and x.shape[dim] >= _LONG:
         one_way = alike(x.transpose(dim, -1).reshape(-1, x.shape[dim]))
         one_way = one_way.reshape(*x.transpose(dim, -1).shape[:-1], 1).transpose(dim, -1)
@@ -370,7 +370,7 @@ def _affine(given: Given, y: torch.Tensor) -> torch.Tensor | float:
         size = size + (shift if weight is None else shift * weight.abs())
     if size.ndim and "normalized_shape" not in given:
         size = size.reshape(-1, *([1] * (y.ndim - 2)))
-    return size + y.abs() if mean is not None else size
+    return size
 
 
 DISTANCES = ("_cdist_forward", "_euclidean_dist")
@@ -460,10 +460,12 @@ MODELS: Mapping[str, Model] = {
             "native_batch_norm",
             "_native_batch_norm_legit",
             "_native_batch_norm_legit_no_training",
-            *("cudnn_batch_norm", "native_layer_norm", "native_group_norm"),
+            "cudnn_batch_norm",
         ),
-        Model(tail=_affine),
+        # A product and a sum, both rounded.
+        Model(units=2**0.5, tail=_affine),
     ),
+    **dict.fromkeys(("native_layer_norm", "native_group_norm"), Model(tail=_affine)),
     **dict.fromkeys(
         (
             *("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d"),
