@@ -8,9 +8,10 @@ from typing import Any
 
 import psutil
 
-from onnx_gate.deadline import Deadline
+from onnx_gate.deadline import Deadline, OutOfTime
 from onnx_gate.diagnose.blame.blame import find_blame
 from onnx_gate.diagnose.blame.result import BlameResult
+from onnx_gate.diagnose.half import of_half
 from onnx_gate.diagnose.hints.hints import hints
 from onnx_gate.diagnose.localize.localize import Located, has_own_kernels, localize
 from onnx_gate.diagnose.reduced.precision import clearest, of_layers, suspicion, with_layers
@@ -35,6 +36,7 @@ _SHARE = 0.9
 _BLAME_SHARE = 0.4
 _LOCALIZE_SHARE = 0.8
 _LAYERS_SHARE = 0.5
+_HALF_SHARE = 0.6
 _MEMORY_SHARE = 0.2
 _LEAST_MEMORY = 64 << 20
 _MOST_MEMORY = 2 << 30
@@ -51,6 +53,21 @@ def explain(
     all the time there is.
     """
     deadline = Deadline(_SHARE * seconds)
+    left = Deadline(_HALF_SHARE * deadline.left)
+    try:
+        told = of_half(
+            result, checker, lambda check: _subject(check, checker, exported, context), left
+        )
+    except OutOfTime:
+        told = None
+    if told is not None:
+        diagnosis, headroom, finding = told
+        found = {"diagnosis": None, "findings": [to_message(finding)]}
+        if diagnosis is not None:
+            key = diagnosis.runtime, diagnosis.case, diagnosis.output
+            about = next(c for c in result.checks if (c.runtime, c.case, c.output) == key)
+            found = _told(diagnosis, (finding, *hints(diagnosis, exported.proto, about)))
+        return found | {"headroom": to_message(headroom)}
     if result.precision is not None:
         answer = _explain_precision(result, result.precision, checker, exported, context, deadline)
         if answer is not None:

@@ -181,6 +181,7 @@ OG416 = Code("OG416", ("warning",))
 OG417 = Code("OG417", ("error",))
 OG418 = Code("OG418", ("warning",))
 OG419 = Code("OG419", ("warning",))
+OG420 = Code("OG420", ("warning", "note"), about_file=True)
 
 # Workers.
 OG501 = Code("OG501", kinds=("crashed",))

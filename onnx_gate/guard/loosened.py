@@ -81,6 +81,8 @@ def _masked(base: ModelSpec, head: ModelSpec) -> Iterator[str]:
 
 
 def _runtimes(base: ModelSpec, head: ModelSpec) -> Iterator[str]:
+    if _half_off(head) and not _half_off(base):
+        yield "runtime half off: 16-bit results are no more rounded as they are stored"
     left = [runtime for runtime in head.runtimes if runtime not in base.runtimes]
     silent = True
     for runtime in base.runtimes:
@@ -103,6 +105,11 @@ def _runtimes(base: ModelSpec, head: ModelSpec) -> Iterator[str]:
                 yield f"{label}: {sentence}"
     if silent and _also_off(base.runtimes) and not _runs_off(head.runtimes):
         yield "onnxruntime: the one case with optimizations off is run no more"
+
+
+def _half_off(spec: ModelSpec) -> bool:
+    """Return whether the candidate is left out that files with 16-bit results have by themselves."""
+    return any(each.name == "half" and each.options.get("off") for each in spec.runtimes)
 
 
 def _nearest(runtime: RuntimeSpec, others: Iterable[RuntimeSpec]) -> RuntimeSpec | None:

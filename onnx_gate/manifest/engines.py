@@ -29,6 +29,7 @@ _OF_SESSIONS = ("provider", "optimization", "provider_options", "session_options
 
 ENGINES: Mapping[str, Engine] = {
     "onnxruntime": Engine((*_OF_SESSIONS, "strict"), "cpu", plain=True, open_shapes=True),
+    "half": Engine(("options",)),
     "reference": Engine(()),
     "openvino": Engine(("device", "options")),
     "opencv": Engine(("options",)),

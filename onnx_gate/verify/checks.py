@@ -20,10 +20,12 @@ from onnx_gate.report.io import to_message
 from onnx_gate.report.model import Check, RuntimeResult
 from onnx_gate.report.model.check import REACHED
 from onnx_gate.runtimes.base import Array, Refusal, first_line
+from onnx_gate.runtimes.half import Range
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.asked import Module
 from onnx_gate.verify.compared import STORED, Answers, Asked, Comparer, advice
 from onnx_gate.verify.experience import KEPT_BYTES
+from onnx_gate.verify.half import ranges_of
 from onnx_gate.verify.inputs.cases import Case, Cases, cases, selected
 from onnx_gate.verify.pairing import order_of
 from onnx_gate.verify.reach.explore import Explorer
@@ -58,6 +60,7 @@ class Checker(Comparer[CaseReference]):
         self._module = Module(self.spec, self.eager, self.clock, self.experience)
         self._walked: set[str] = set()
         self.explorer = Explorer(self.spec, self._module.watcher, self.numbers)
+        self.ranges: tuple[Range, ...] = ()
 
     def run(self) -> tuple[Check, ...]:
         """Try every case of the model's suites; raises ``GateError`` as suites and runtimes do."""
@@ -76,6 +79,7 @@ class Checker(Comparer[CaseReference]):
                     first = case, asked if asked.nbytes <= KEPT_BYTES else None
                 checks += self._case(case, asked, sessions)
         self.runtimes = sessions.results()
+        self.ranges = ranges_of(sessions.values())
         self.findings += [*sessions.findings, *failure_findings(self.runtimes)]
         self.without_any = chosen.without_any
         self.findings += _not_tried(chosen.edges_without_any)
@@ -112,6 +116,10 @@ class Checker(Comparer[CaseReference]):
                 return
             if selected(further.id, self.patterns):
                 yield further
+
+    def ask(self, case: Case) -> Asked[CaseReference]:
+        """Return what PyTorch says of a case."""
+        return self._module.ask(case)
 
     def recheck(
         self, case: Case, asked: Asked[CaseReference], sessions: Sessions

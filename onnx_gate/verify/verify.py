@@ -29,8 +29,10 @@ from onnx_gate.report.model import (
 )
 from onnx_gate.report.model.decisions import Decisions
 from onnx_gate.report.model.diagnosis import Diagnosis, Precision
+from onnx_gate.report.model.headroom import Headroom
 from onnx_gate.report.story.precision import kind_line
 from onnx_gate.runtimes import state
+from onnx_gate.runtimes.half import HALF
 from onnx_gate.verify import left_out
 from onnx_gate.verify.baked import baked_size
 from onnx_gate.verify.build import build
@@ -40,6 +42,7 @@ from onnx_gate.verify.context import HUNG, Context, Reduced
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.export.reuse import delete_export, load_export, save_export_metadata
 from onnx_gate.verify.exporting import export_prepared
+from onnx_gate.verify.half import first_beyond, headroom, with_half
 from onnx_gate.verify.inputs.sizes import elements, tried_sizes
 from onnx_gate.verify.inspect.inspect import inspect_graph, join_inputs
 from onnx_gate.verify.inspect.reduced import reduced_precision
@@ -160,7 +163,9 @@ def verify(
         result = _probed(context, result, checker, exported, progress, own)
     left = spec.timeout - (time.monotonic() - began)
     seconds = min(DIAGNOSIS_SECONDS, DIAGNOSIS_SHARE * left)
-    if explain is not None and seconds > 1 and (result.verdict == "diverged" or result.precision):
+    beyond = result.headroom is not None and result.headroom.first is not None
+    asked = result.verdict == "diverged" or result.precision is not None or beyond
+    if explain is not None and seconds > 1 and asked:
         result = _explained(result, checker, exported, context, progress, explain, seconds)
     return result
 
@@ -196,6 +201,9 @@ def _explained(
             "precision": result.precision
             if precision is None
             else Precision.model_validate(precision),
+            "headroom": result.headroom
+            if answer.get("headroom") is None
+            else Headroom.model_validate(answer["headroom"]),
             "findings": (*result.findings, *told),
             "verdict": "diverged" if wrong else result.verdict,
             "stages": tuple(progress.stages),
@@ -337,6 +345,7 @@ def _verify(
             )
         progress.findings += wrong
     prepared = leave_out(prepared, exported)
+    spec = with_half(spec, exported.proto)
     if reduced is not None:
         progress.findings.append(_note(reduced))
     checker = _checker(spec, context, prepared, exported, reduced)
@@ -357,7 +366,12 @@ def _verify(
     )
     verdict, checks, findings = conclude(spec, checks, progress.findings, tried, context.today)
     result = _result(spec, progress, verdict, checks, findings)
-    more = {"precision": _precision(checker), "runtimes": checker.runtimes, "decisions": decisions}
+    more = {
+        "precision": _precision(checker),
+        "runtimes": checker.runtimes,
+        "decisions": decisions,
+        "headroom": headroom(checker.ranges),
+    }
     return result.model_copy(update=more), checker, exported
 
 
@@ -418,11 +432,13 @@ def _precision(checker: Checker) -> Precision | None:
     reduced = checker.reduced
     if reduced is None:
         return None
+    beyond = first_beyond(checker.ranges) is not None
     return Precision(
         how=reduced.how,
         dtype=reduced.dtype,
         operators=dict(sorted(reduced.operators.items())),
-        proposals=propose(checker.measured),
+        # No tolerance is meant for values that leave the range.
+        proposals=propose(m for m in checker.measured if m.runtime != HALF or not beyond),
     )
 
 

@@ -83,6 +83,7 @@ TRIGGERS: dict[str, tuple[tuple[str, str], ...]] = {
     "OG417": (("findings", "stale_row"),),
     "OG418": (("findings", "logarithm"),),
     "OG419": (("findings", "unreached"),),
+    "OG420": (("hints", "overflowing"),),
     "OG501": (("hostile", "exits"), ("hostile", "segfaults")),
     "OG502": (("hostile", "loops"),),
     "OG503": (("hostile", "allocates"),),
@@ -125,6 +126,7 @@ APPEARS_ELSEWHERE = {
     "OG101": ({"finding of severity note"}, "tests/verify/test_build.py"),
     "OG117": ({"finding of severity warning"}, "tests/diagnose/test_reduced.py"),
     "OG121": ({"finding of severity note"}, "tests/diagnose/test_reduced.py"),
+    "OG420": ({"finding of severity warning"}, "tests/diagnose/test_half.py"),
     "OG415": (
         {"finding of severity warning", "finding of severity error"},
         "tests/diagnose/test_reduced.py",

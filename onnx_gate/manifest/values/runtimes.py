@@ -87,8 +87,8 @@ class RuntimeSpec:
     name: Annotated[
         Name,
         Field(
-            description="`onnxruntime`, `reference` (the evaluator of the onnx package), or an engine "
-            "that a package registers."
+            description="`onnxruntime`, `half` (16-bit results rounded as they are stored), `reference` "
+            "(the evaluator of the onnx package), or an engine that a package registers."
         ),
     ]
     provider: Annotated[

@@ -35,6 +35,7 @@ Experiment = Literal[
     "file",
     "float64",
     "layers",
+    "ranges",
 ]
 
 

@@ -12,6 +12,7 @@ from onnx_gate.report.model.audit import Audit
 from onnx_gate.report.model.check import Check
 from onnx_gate.report.model.decisions import Decisions
 from onnx_gate.report.model.diagnosis import Diagnosis, Precision, Source
+from onnx_gate.report.model.headroom import Headroom
 from onnx_gate.report.model.number import Number
 
 Verdict = Literal["pass", "diverged", "error"]
@@ -115,7 +116,8 @@ class ModelResult(_Frozen):
     against, null where that is a PyTorch model. ``seconds`` is the life of its worker and
     ``peak_memory`` the most bytes that the worker and its descendants were seen to use together
     (each process's resident memory); of a cached result they are those of the run that made it.
-    ``precision`` is null where the file computes in as many bits as the model. ``decisions`` is null
+    ``precision`` is null where the file computes in as many bits as the model, ``headroom`` where none
+    of its results is of 16 bits. ``decisions`` is null
     where the model's operators were not watched. ``audit`` is what
     faults its gate would have caught, null where nobody asked.
     """
@@ -137,6 +139,7 @@ class ModelResult(_Frozen):
     base: Verdict | None = None
     diagnosis: Diagnosis | None = None
     precision: Precision | None = None
+    headroom: Headroom | None = None
     decisions: Decisions | None = None
     audit: Audit | None = None
     weights: Weights | None = None

@@ -14,7 +14,7 @@ from onnx_gate.findings import CATALOGUE, codes
 from onnx_gate.findings.finding import ErrorKind, Finding
 from onnx_gate.report.model import Check, ModelResult, Report
 from onnx_gate.report.model.diagnosis import Blame, Diagnosis
-from onnx_gate.report.story import diagnosed, locations, precision, summary
+from onnx_gate.report.story import diagnosed, headroom, locations, precision, summary
 from onnx_gate.report.story.coverage import coverage, relative
 from onnx_gate.report.story.locations import Location, Place
 from onnx_gate.text import counted, format_int, plain
@@ -123,6 +123,10 @@ def of_model(model: ModelResult, manifest: str, check: Check | None = None) -> S
         return Sentence(name, what, action=_sharpness([model]))
     check = check or next(iter(summary.failing(model)), None)
     what = _difference(check, model.against) if check is not None else "a finding fails it"
+    room = model.headroom
+    if room is not None and room.first is not None and _blames(model, "reduced precision"):
+        why, action = headroom.beyond(room, line=where is None), headroom.remedy(room)
+        return Sentence(name, what, "", why, where, "", f"{action[:1].upper()}{action[1:]}.")
     if model.precision is not None and _blames(model, "reduced precision"):
         why, action = precision.reason_and_action(model.precision)
         return Sentence(name, what, "", why, where, "", action)

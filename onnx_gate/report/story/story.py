@@ -14,6 +14,7 @@ from onnx_gate.report.story import (
     command,
     coverage,
     diagnosed,
+    headroom,
     locations,
     precision,
     sentence,
@@ -231,7 +232,10 @@ def tell_model(
         why=_why(model.diagnosis, manifest) if model.diagnosis is not None else None,
         remarks=tuple(_remark(finding, manifest) for finding in _each_once(model.findings)),
         coverage=coverage.describe(model),
-        precision=tuple(precision.lines(model.precision)) if model.precision is not None else (),
+        precision=(
+            *(precision.lines(model.precision) if model.precision is not None else ()),
+            *([line] if (line := headroom.sentence(model)) else []),
+        ),
         layers=tuple((each, locations.place_of(each.source, manifest)) for each in layers),
         audit=tuple(audited.lines(model.audit, model.against)) if model.audit is not None else (),
     )

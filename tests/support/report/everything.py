@@ -146,6 +146,14 @@ def everything() -> Report:
                 ),
             ),
             precision=Precision.model_validate(reduced | {"suspect": layer}),
+            headroom={
+                "dtype": "float16",
+                "limit": 65504.0,
+                "of": 2,
+                "values": ({**node, "largest": 4e5, "small": 0.1},),
+                "first": {**node, "largest": 4e5, "small": 0.1, "source": diagnosis.source},
+                "in_float32": ("node_sum",),
+            },
             audit=audited(),
             decisions={
                 "seen": 1,

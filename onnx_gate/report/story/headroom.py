@@ -1,0 +1,66 @@
+"""How near 16-bit values are to the ends of their dtype, in words."""
+
+from __future__ import annotations
+
+from onnx_gate.report.model.headroom import Headroom, ValueRange
+from onnx_gate.report.model.result import ModelResult
+from onnx_gate.text import counted, format_int, number, plain
+
+_NAME = 80
+_NODES = 12
+
+
+def sentence(model: ModelResult) -> str:
+    """Return ``float16: 12 results, the largest 412 of 65,504 (Mul mul, models.py:8)``, or nothing."""
+    headroom = model.headroom
+    if headroom is None or not headroom.values:
+        return ""
+    most = headroom.first or headroom.values[0]
+    small = max(headroom.values, key=lambda each: each.small)
+    line = (
+        f"{plain(headroom.dtype, 20)}: {counted(headroom.of, 'result')}, the largest "
+        f"{number(most.largest)} of {_end(headroom)} ({_node(most)})"
+    )
+    if small.small:
+        line += f", {100 * small.small:.2g} % of {_node(small)} below the least normal number"
+    return line
+
+
+def beyond(headroom: Headroom, *, line: bool = True) -> str:
+    """Return which value leaves the range, and where, with the ``line`` or without."""
+    first = headroom.first
+    if first is None:
+        return ""
+    first = first if line else first.model_copy(update={"source": None})
+    dtype = plain(headroom.dtype, 20)
+    if first.largest > headroom.limit:
+        text = (
+            f"{_node(first)} reaches {number(first.largest)}, and {dtype} ends at {_end(headroom)}"
+        )
+    else:
+        text = f"{100 * first.small:.2g} % of {_node(first)} is below the least normal {dtype}"
+    return f"{text}, in PyTorch too: what computes in float32 differs" if headroom.shared else text
+
+
+def remedy(headroom: Headroom) -> str:
+    """Return which nodes in float32 make the file right, as converters take them."""
+    if headroom.shared:
+        return "compute it in float32 in the module, or scale it down before"
+    if not headroom.in_float32:
+        return "no nodes in float32 make it right: scale the values, or keep the model in float32"
+    names = ", ".join(f"'{plain(name, _NAME)}'" for name in headroom.in_float32[:_NODES])
+    more = len(headroom.in_float32) - _NODES
+    listed = f"[{names}{f', and {format_int(more)} more' if more > 0 else ''}]"
+    io = ", keep_io_types=True" if headroom.outputs else ""
+    return f"right, as tried, with node_block_list={listed}{io}"
+
+
+def _end(headroom: Headroom) -> str:
+    return f"{headroom.limit:,.0f}" if headroom.limit < 1e6 else number(headroom.limit)
+
+
+def _node(each: ValueRange) -> str:
+    """Return ``blocks.3 (Mul node_mul, models/a.py:37)``, as far as it is known."""
+    node = " ".join(plain(part, _NAME) for part in (each.op_type, each.name or each.output))
+    where = f", {plain(each.source.file, _NAME)}:{each.source.line}" if each.source else ""
+    return f"{plain(each.module, _NAME)} ({node}{where})" if each.module else f"{node}{where}"

@@ -1,0 +1,127 @@
+"""Files whose values leave 16 bits: red where ONNX Runtime's CPU is green, and put right as proposed."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from onnx_gate.manifest import RuntimeSpec
+from onnx_gate.report.io import read_report
+from onnx_gate.report.model import ModelResult
+from onnx_gate.runtimes.half import FLOAT32, HalfRuntime
+from onnx_gate.runtimes.onnxruntime import OnnxRuntime
+from tests.support import halves
+from tests.support.gate import gate
+from tests.support.halves import GRAPHS
+
+pytestmark = [pytest.mark.slow, pytest.mark.process]
+
+_DB = 35.0
+
+
+def entry(name: str, span: halves.Span, file: str) -> dict[str, object]:
+    inputs = {"dtype": "float32", "shape": list(GRAPHS[name].shape), "range": list(span)}
+    tolerance = {"snr_db": _DB}
+    return {
+        "reference": f"{name}.onnx",
+        "onnx": file,
+        "inputs": {"x": inputs},
+        "tolerance": tolerance,
+    }
+
+
+def run(folder: Path, name: str, entries: Mapping[str, object]) -> dict[str, ModelResult]:
+    suites = {"few": {"random": "uniform", "count": 1}}
+    manifest = {"version": 1, "suites": suites, "defaults": {"suites": ["few"]}, "models": entries}
+    (folder / f"{name}.yml").write_text(json.dumps(manifest))
+    done = gate("run", "--manifest", f"{name}.yml", "--no-cache", "--output", name, cwd=folder)
+    assert (folder / name).exists(), done.stdout + done.stderr
+    return {m.name: m for m in read_report(folder / name / "report.json").models}
+
+
+@pytest.fixture(scope="session")
+def files(once: Callable[..., Path]) -> Path:
+    return once("halves", halves.write)
+
+
+@pytest.fixture(scope="session")
+def results(files: Path, once: Callable[..., Path]) -> dict[str, ModelResult]:
+    """Every file on its ranges; those that are wrong once more, with what is proposed for them."""
+    here = files
+    entries = {name: entry(name, g.beyond, f"{name}.half.onnx") for name, g in GRAPHS.items()}
+    twins = {
+        f"{name}-twin": entry(name, g.within, f"{name}.half.onnx") for name, g in GRAPHS.items()
+    }
+    found = run(here, "found", entries | twins)
+    for name, graph in GRAPHS.items():
+        room = found[name].headroom
+        assert room is not None, name
+        mended = halves.halved(halves.plain(graph), room.in_float32)
+        onnx.save(mended, str(here / f"{name}.mended.onnx"))
+    mended = {name: entry(name, g.beyond, f"{name}.mended.onnx") for name, g in GRAPHS.items()}
+    again = run(here, "mended", mended)
+    return found | {f"{name}-mended": model for name, model in again.items()}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_it_is_red_at_the_node_that_leaves_the_range(
+    results: dict[str, ModelResult], name: str
+) -> None:
+    model = results[name]
+    assert model.verdict == "diverged"
+    assert {c.runtime for c in model.checks if c.verdict == "diverged"} == {"half"}
+    assert model.diagnosis is not None
+    assert model.diagnosis.node is not None
+    assert model.diagnosis.blame == "reduced precision"
+    assert model.diagnosis.node.name == GRAPHS[name].at
+    assert "OG420" in {finding.code for finding in model.findings}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_its_twin_is_green_and_so_is_the_file_with_what_was_proposed(
+    results: dict[str, ModelResult], name: str
+) -> None:
+    for kind in ("twin", "mended"):
+        bad = [c for c in results[f"{name}-{kind}"].checks if c.verdict == "diverged"]
+        assert results[f"{name}-{kind}"].verdict == "pass", (kind, bad)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_no_fewer_nodes_would_do(files: Path, results: dict[str, ModelResult], name: str) -> None:
+    """Every smaller set of nodes leaves the file wrong, on inputs of the whole range."""
+    room, graph = results[name].headroom, GRAPHS[name]
+    assert room is not None
+    model = onnx.load(str(files / f"{name}.half.onnx"))
+    names = [node.name for node in model.graph.node]
+    wrong = [c.case for c in results[name].checks if c.verdict == "diverged"]
+    assert wrong
+    generator = np.random.default_rng(0)
+    inputs = [generator.uniform(*graph.beyond, graph.shape).astype("f4") for _ in range(3)]
+    inputs += [np.full(graph.shape, end, np.float32) for end in graph.beyond]
+    expected = [_answer(files / f"{name}.onnx", (), x) for x in inputs]
+    for size in range(len(room.in_float32)):
+        for some in itertools.combinations(names, size):
+            answers = [_answer(files / f"{name}.half.onnx", some, x) for x in inputs]
+            errors = [_db(a, e) for a, e in zip(answers, expected, strict=True)]
+            assert min(errors) < _DB, some
+
+
+def _answer(path: Path, wide: tuple[str, ...], x: np.ndarray) -> np.ndarray:
+    if path.name.endswith(".half.onnx"):
+        session = HalfRuntime().open(path, RuntimeSpec("half", options={FLOAT32: wide}), 1)
+        return session.run({"x": x})[0]
+    return OnnxRuntime().open(path, RuntimeSpec("onnxruntime"), 1).run({"x": x})[0]
+
+
+def _db(actual: np.ndarray, expected: np.ndarray) -> float:
+    if not np.isfinite(actual).all():
+        return -np.inf
+    noise = float(np.square(actual - expected, dtype="f8").sum())
+    signal = float(np.square(expected, dtype="f8").sum())
+    return 10 * float(np.log10(signal / noise)) if noise and signal else np.inf
