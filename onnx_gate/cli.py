@@ -94,6 +94,22 @@ def run(
             help="Write what was verified of each file as in-toto statements, unsigned.",
         ),
     ] = None,
+    answers: Annotated[
+        OptionalPath,
+        typer.Option(
+            "--answers",
+            metavar="DIR",
+            help="Write down the models' files and PyTorch's answers, for --against elsewhere.",
+        ),
+    ] = None,
+    against: Annotated[
+        OptionalPath,
+        typer.Option(
+            "--against",
+            metavar="DIR",
+            help="Hold the runtimes of this machine against such answers; without torch.",
+        ),
+    ] = None,
     cache: CacheOption = None,
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Verify everything, whatever ONNX_GATE_CACHE says.")
@@ -116,6 +132,7 @@ def run(
     Exit status: 0 every required model passed, 1 one diverged or could not be verified, 2 the call
     or the manifest is invalid, 130 interrupted; what was verified until then is in the report.
     """
+    from onnx_gate.gate.answers import finish_answers, open_answers
     from onnx_gate.gate.deliver import verify_and_deliver
     from onnx_gate.gate.provenance import commit_of
     from onnx_gate.gate.run import Options
@@ -125,9 +142,15 @@ def run(
         refuse("--attest says what all cases of a model came to: leave --case out")
     if changed and (cache is None or no_cache):
         refuse("--changed says what changed since the verdicts of a cache; name it with --cache")
+    if against is not None and (manifest or answers or attest or changed):
+        refuse(
+            "--against has its models from the report: leave --manifest, --answers, --attest and "
+            "--changed out"
+        )
     detail = detail_of(verbose, quiet)
-    loaded = load_manifest(manifest)
     with refusing():
+        carried = open_answers(against) if against is not None else None
+        loaded = load_manifest(manifest) if carried is None else carried.manifest
         options = Options(
             output=output,
             models=tuple(model or ()),
@@ -137,12 +160,16 @@ def run(
             baseline=baseline,
             jobs=jobs,
             keep_models=keep_models,
-            cache=None if no_cache else cache,
+            cache=None if no_cache or carried is not None else cache,
             changed=changed,
             traceback=traceback,
-            commit=commit_of(loaded.workspace),
+            answers=answers,
+            against=carried,
+            commit=commit_of(loaded.workspace) if carried is None else carried.held.commit,
         )
         report = verify_and_deliver(loaded, options, tuple(format or ()), detail)
+        if answers is not None:
+            finish_answers(report, loaded, answers)
         if attest is not None:
             from onnx_gate.attest.write import write_statements
             from onnx_gate.report.layout import Layout

@@ -182,6 +182,8 @@ OG417 = Code("OG417", ("error",))
 OG418 = Code("OG418", ("warning",))
 OG419 = Code("OG419", ("warning",))
 OG420 = Code("OG420", ("warning", "note"), about_file=True)
+OG430 = Code("OG430", ("note",))
+OG431 = Code("OG431", kinds=("unverified",))
 
 # Workers.
 OG501 = Code("OG501", kinds=("crashed",))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from rich.console import Console
@@ -46,7 +46,9 @@ def verify_and_deliver(
     """
     for name in formats:
         find_format(name)
-    view = _view(manifest.path, options.output, options.runtimes)
+    view = _view(manifest.path, options)
+    if options.answers is not None and not options.answers.parent.is_dir():
+        raise UserError(f"--answers {options.answers}: no such folder as {options.answers.parent}")
     try:
         report = verify_manifest(manifest, options, detail, aside=_printed(formats) != "terminal")
     except Interrupted as interrupted:
@@ -157,14 +159,17 @@ def _printed(formats: tuple[str, ...]) -> str:
     return "terminal" if first == "html" and sys.stdout.isatty() else first
 
 
-def _view(manifest: Path, output: Path, runtimes: Sequence[str]) -> View:
+def _view(manifest: Path, called: Options) -> View:
     """Return what makes the paths and commands that are shown work where the gate was called."""
     options: list[str] = []
-    if manifest.name not in NAMES or str(manifest.parent) != ".":
+    output = called.output
+    if called.against is not None:
+        options += ["--against", str(called.against.path)]
+    elif manifest.name not in NAMES or str(manifest.parent) != ".":
         options += ["--manifest", str(manifest)]
     if str(output) != View.output:
         options += ["--output", str(output)]
-    for runtime in runtimes:
+    for runtime in called.runtimes:
         options += ["--runtime", runtime]
     # From outside of the manifest's folders nothing is nearer than the repository's root.
     path = inside(str(manifest))

@@ -19,6 +19,7 @@ from onnx_gate.cache.lookup import CachedResults, look_up, use_cache
 from onnx_gate.files import plain_files_only, remove_tree
 from onnx_gate.findings import codes
 from onnx_gate.gate import services
+from onnx_gate.gate.answers import Against, keep_answers
 from onnx_gate.gate.history import History, history_of_models
 from onnx_gate.gate.journal import Journal
 from onnx_gate.gate.keep_repro import keep_repro
@@ -43,7 +44,15 @@ from onnx_gate.report.model import (
 from onnx_gate.report.story.summary import model_line
 from onnx_gate.text import plain
 from onnx_gate.verify.checkpoint_files import checkpoint_files
-from onnx_gate.verify.context import AUDIT_TIMES, BEGUN, MUTANT, AuditRequest, Context, today
+from onnx_gate.verify.context import (
+    ANSWERS,
+    AUDIT_TIMES,
+    BEGUN,
+    MUTANT,
+    AuditRequest,
+    Context,
+    today,
+)
 from onnx_gate.workers import tracebacks
 from onnx_gate.workers.admission import expectation
 from onnx_gate.workers.launch import Launch, own_folder
@@ -51,6 +60,8 @@ from onnx_gate.workers.pool import run_tasks
 from onnx_gate.workers.task import Outcome, Task
 
 WORKER = "onnx_gate.gate.worker:work"
+HELD_WORKER = "onnx_gate.gate.held:work"
+HELD_PRELOAD = ("onnx", "onnxruntime", "onnx_gate.gate.held")
 PRELOAD = (
     "torch",
     "onnx",
@@ -109,6 +120,8 @@ class Options:
     traceback: bool = False
     audit: AuditRequest | None = None
     journal: Path | None = None
+    answers: Path | None = None
+    against: Against | None = None
     launch: Launch = Launch()
     sandbox: Sandbox | None = None
     commit: Commit | None = None
@@ -146,9 +159,10 @@ def run(
     layout = Layout(options.output)
     cache = _open_cache(manifest, options, threads, specs)
     audits = options.audit is not None
-    known = look_up(cache, specs, layout, keep_models=options.keep_models, verdicts=not audits)
+    asks = audits or options.answers is not None
+    known = look_up(cache, specs, layout, keep_models=options.keep_models, verdicts=not asks)
     journal = Journal(options.journal if audits else None)
-    if cache.records and not audits:
+    if cache.records and not asks:
         say(known.lines(every=options.changed))
     models = _Models(specs, options, layout, cache, known, progress, journal)
     problems: tuple[Problem, ...] = ()
@@ -170,10 +184,10 @@ def run(
                 with services.running(asked, options.launch) as launch:
                     run_tasks(
                         wanted,
-                        WORKER,
+                        WORKER if options.against is None else HELD_WORKER,
                         jobs=jobs,
                         on_event=models.reported,
-                        preload=PRELOAD,
+                        preload=PRELOAD if options.against is None else HELD_PRELOAD,
                         on_start=models.started,
                         on_end=models.ended,
                         launch=launch,
@@ -203,10 +217,11 @@ def run(
         problems=problems,
         shard=_planned(manifest, options),
         sandbox=options.sandbox,
-        notes=(*cache.notes, *models.notes),
+        notes=(*_held_notes(options), *cache.notes, *models.notes),
         seconds=round(time.monotonic() - begin, 3),
         created=created,
         commit=options.commit,
+        held=None if options.against is None else options.against.held,
     )
     report = fitted(report, options.report_bytes)
     if interrupted:
@@ -304,8 +319,13 @@ class _Models:
         """Keep the reproduction, what the cache wants, and the models where they are asked for."""
         folder, repro = self._layout.model(name), self._layout.repro(name)
         self.results[name] = keep_repro(self.results[name], folder, repro)
+        if self._options.answers is not None:
+            source = folder / ANSWERS
+            self.results[name] = keep_answers(self.results[name], source, self._options.answers)
         messages = outcome.messages if outcome.end == "done" else ()
-        if self._options.audit is None:  # what has no diagnosis and no advice is no verdict to keep
+        if (
+            self._options.audit is None and self._options.answers is None
+        ):  # what has no diagnosis and no advice is no verdict to keep
             self._cache.ended(self._specs[name], self.results[name], messages, folder, repro)
         if not self._options.keep_models:
             remove_tree(folder)
@@ -346,11 +366,13 @@ class _Tasks:
             reuse=self.cache.restore(self.known.exported.get(spec.name, {}), folder),
             advise=spec.name not in self.known.hung,
             audit=self._audit(spec),
+            answers=self.options.answers is not None,
         )
+        against = self.options.against
         times = 1.0 if context.audit is None else AUDIT_TIMES
         return Task(
             spec.name,
-            (spec, context),
+            (spec, context) if against is None else (spec, context, against.given[spec.name]),
             times * spec.timeout,
             spec.memory,
             log,
@@ -426,6 +448,16 @@ def _share_cores(jobs: int, models: int) -> tuple[int, int]:
     cores = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
     jobs = max(1, min(jobs or cores, models))
     return jobs, max(1, cores // jobs)
+
+
+def _held_notes(options: Options) -> tuple[str, ...]:
+    if options.against is None:
+        return ()
+    held = options.against.held
+    where = [str(held.environment.get(key, "")) for key in ("torch", "cpu_capability", "machine")]
+    on = f", torch {plain(', '.join(filter(None, where)), 100)}" if all(where) else ""
+    when = f" of {held.created:%Y-%m-%d %H:%M} UTC" if held.created is not None else ""
+    return (f"held against PyTorch's answers in the report {held.sha256[:12]}{when}{on}",)
 
 
 def _open_cache(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from onnx_gate.errors import UserError
@@ -11,6 +11,7 @@ from onnx_gate.gate.shards import part
 from onnx_gate.manifest import BUILT_IN_SUITES, ModelSpec, RuntimeSpec
 from onnx_gate.manifest.lookup import registered
 from onnx_gate.manifest.resolve import BUILT_IN_RUNTIMES
+from onnx_gate.manifest.values.runtimes import runtime_of_label
 from onnx_gate.report.model import Shard
 from onnx_gate.report.model.check import REACHED
 from onnx_gate.text import did_you_mean, quote
@@ -59,19 +60,29 @@ def check_cases(models: Sequence[ModelSpec], patterns: Sequence[str]) -> None:
 def with_runtimes(models: Sequence[ModelSpec], names: Sequence[str]) -> tuple[ModelSpec, ...]:
     """Return the models with the runtimes of these names only (no names: as they are).
 
-    Of an engine that a model lists it keeps every entry, with its options; one that it does not
-    list it gets with the defaults. Raises ``UserError`` for a name that no engine has.
+    Of an engine, or a label, that a model lists it keeps every entry, with its options; one that it
+    does not list it gets as it is spelled. Raises ``UserError`` for a name that no engine has.
     """
     if not names:
         return tuple(models)
     known = registered("onnx_gate.runtimes") | set(BUILT_IN_RUNTIMES)
-    for name in names:
-        if name not in known:
-            raise UserError(f"no runtime is called {quote(name)}{did_you_mean(name, known)}")
-    return tuple(replace(model, runtimes=tuple(_entries(model, names))) for model in models)
+    asked = {name: _spelled(name) for name in names}
+    for spec in asked.values():
+        if spec.name not in known:
+            raise UserError(
+                f"no runtime is called {quote(spec.name)}{did_you_mean(spec.name, known)}"
+            )
+    return tuple(replace(model, runtimes=tuple(_entries(model, asked))) for model in models)
 
 
-def _entries(model: ModelSpec, names: Sequence[str]) -> Iterator[RuntimeSpec]:
-    for name in names:
-        listed = [each for each in model.runtimes if each.name == name]
-        yield from listed or [RuntimeSpec(name)]
+def _spelled(name: str) -> RuntimeSpec:
+    try:
+        return runtime_of_label(name)
+    except ValueError as error:
+        raise UserError(f"--runtime {error}") from None
+
+
+def _entries(model: ModelSpec, asked: Mapping[str, RuntimeSpec]) -> Iterator[RuntimeSpec]:
+    for name, spec in asked.items():
+        listed = [each for each in model.runtimes if name in (each.name, each.label)]
+        yield from listed or [spec]

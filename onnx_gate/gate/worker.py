@@ -18,6 +18,7 @@ import torch
 
 import onnx_gate
 from onnx_gate.cache.record import Recorder
+from onnx_gate.deadline import Deadline
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.graph.constants import external_files
@@ -28,12 +29,18 @@ from onnx_gate.report.model import ModelError, ModelResult
 from onnx_gate.runtimes import isolated
 from onnx_gate.runtimes.open import find_runtime
 from onnx_gate.text import last_lines, plain
+from onnx_gate.verify.carry import carry
 from onnx_gate.verify.checkpoint_files import checkpoint_files
+from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.context import Context
+from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.source_lines import at, of_error, own_source
 from onnx_gate.verify.verify import verify
 from onnx_gate.workers import child, tracebacks
 from onnx_gate.workers.worker_log import TAIL_LINES
+
+# Of a model's time, what PyTorch has to say all that another machine may ask.
+_CARRYING = 0.5
 
 
 def work(payload: tuple[ModelSpec, Context], emit: Callable[[dict[str, Any]], None]) -> None:
@@ -51,7 +58,8 @@ def work(payload: tuple[ModelSpec, Context], emit: Callable[[dict[str, Any]], No
     start = time.perf_counter() - child.born if child.born else None
     pid = os.getpid()
     try:
-        follow = None if context.audit is None else partial(_audited, spec, context)
+        begun = _carried if context.answers else _audited if context.audit is not None else None
+        follow = None if begun is None else partial(begun, spec, context)
         result = verify(spec, context, emit, _explain, start, follow)
     except BaseException as error:
         if os.getpid() != pid:  # a fork that the model made has no result to give
@@ -139,6 +147,19 @@ def _audited(
     from onnx_gate.audit.command import audited
 
     return audited(spec, context, result, *arguments)
+
+
+def _carried(
+    spec: ModelSpec,
+    context: Context,
+    result: ModelResult,
+    checker: Checker,
+    exported: Exported,
+    _: object,
+) -> ModelResult:
+    deadline = Deadline(_CARRYING * spec.timeout)
+    said = carry(checker, exported, context.folder, deadline)
+    return result.model_copy(update={"findings": (*result.findings, *said)})
 
 
 def describe_environment(spec: ModelSpec) -> dict[str, Any]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array, ValueInfo, contiguous
 from onnx_gate.runtimes.onnxruntime_errors import load_problem, refusal
-from onnx_gate.runtimes.providers import CPU, elsewhere, settings, shortened
+from onnx_gate.runtimes.providers import CPU, NVIDIA, elsewhere, settings, shortened
 
 # What providers keep from one run to the next, which is no part of the report.
 _CACHES = Path.home() / ".cache" / "onnx-gate"
@@ -62,6 +65,7 @@ class OnnxRuntime:
             options.graph_optimization_level = _LEVELS[spec.optimization]
         strict = spec.strict is not False
         if provider != CPU:
+            _find_libraries(provider)
             options.add_session_config_entry("session.disable_cpu_ep_fallback", str(int(strict)))
             options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         for key, value in spec.session_options.items():
@@ -86,6 +90,7 @@ class OnnxRuntime:
         return {
             "onnxruntime": ort.__version__,
             "providers": list(ort.get_available_providers()),
+            **({"gpu": gpus} if (gpus := ", ".join(_gpus())) else {}),
         }
 
 
@@ -159,6 +164,22 @@ def provider_name(provider: str | None) -> str:
     return name
 
 
+def _find_libraries(provider: str) -> None:
+    """Load CUDA from NVIDIA's packages, as torch does where it is imported."""
+    if provider in NVIDIA and "torch" not in sys.modules and hasattr(ort, "preload_dlls"):
+        ort.preload_dlls()
+
+
+def _gpus() -> Iterator[str]:
+    """Yield the names of NVIDIA's devices, as their driver has them."""
+    for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+        with suppress(OSError):
+            for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+                key, _, value = line.partition(":")
+                if key == "Model":
+                    yield value.strip()
+
+
 def _placement(session: ort.InferenceSession, label: str, provider: str) -> list[Finding]:
     """Return a note on nodes that run elsewhere; raises ``GateError`` (OG301) where all of them do."""
     if not hasattr(session, "get_provider_graph_assignment_info"):
@@ -218,10 +239,8 @@ def _to_value(array: Array) -> ort.OrtValue:
 def _from_value(value: ort.OrtValue) -> Array:
     if value.data_type() != "tensor(bfloat16)":
         return np.asarray(value.numpy())
-    # ONNX Runtime hands bfloat16 out through DLPack only, which NumPy cannot read.
-    import torch.utils.dlpack
-
-    tensor = torch.utils.dlpack.from_dlpack(value._ortvalue.to_dlpack())
-    bits: Array = tensor.view(torch.int16).numpy()
-    array: Array = bits.view(ml_dtypes.bfloat16).copy()
-    return array
+    # Handed out through DLPack only, which NumPy cannot read; on the CPU it is memory like any other.
+    shape = tuple(value.shape())
+    size = 2 * math.prod(shape)
+    data = ctypes.string_at(value.data_ptr(), size) if size else b""
+    return np.frombuffer(data, ml_dtypes.bfloat16).reshape(shape).copy()

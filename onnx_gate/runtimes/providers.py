@@ -14,6 +14,7 @@ from onnx_gate.text import listed
 CPU = "CPUExecutionProvider"
 _CUDA = "CUDAExecutionProvider"
 _TENSORRT = "TensorrtExecutionProvider"
+NVIDIA = (_CUDA, _TENSORRT)
 
 # Options with which a provider computes in fewer bits than the file says.
 _SHORTENING: Mapping[str, str] = {

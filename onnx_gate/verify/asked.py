@@ -7,10 +7,9 @@ import sys
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.runtimes.base import Refusal
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.compared import Asked
+from onnx_gate.verify.compared import Asked, learn
 from onnx_gate.verify.experience import Experience
 from onnx_gate.verify.inputs.cases import Case
-from onnx_gate.verify.judge.judgement import is_floating
 from onnx_gate.verify.judge.where import selection
 from onnx_gate.verify.reach.watch import Watcher
 from onnx_gate.verify.reference.float64 import Float64Reference
@@ -56,19 +55,16 @@ class Module:
             if trajectory is None
             else StepReference(trajectory, eager, float64, outputs, self._clock)
         )
-        selected = []
         with self._clock.of("compare"):
-            for name, array in zip(outputs.names, outputs.arrays, strict=True):
-                positions = selection(
-                    self._spec, name, array.shape, case.arrays, case.sizes, case.id
-                )
-                selected.append(positions)
-                if positions is not None and is_floating(array.dtype):
-                    array = positions.of(array)
-                experience = self._experience.setdefault(name, Experience())
-                if not case.advice:
-                    experience.learn(array)
-        return Asked(reference, None, slow, tuple(selected))
+            selected = tuple(
+                selection(self._spec, name, array.shape, case.arrays, case.sizes, case.id)
+                for name, array in zip(outputs.names, outputs.arrays, strict=True)
+            )
+            for name in outputs.names:
+                self._experience.setdefault(name, Experience())
+            if not case.advice:
+                learn(self._experience, outputs, selected)
+        return Asked(reference, None, slow, selected)
 
     def _refused(self, case: Case, refusal: Refusal) -> Asked[CaseReference]:
         """Keep where an exception of ``forward`` comes from: once for each, in the model's log."""

@@ -222,7 +222,7 @@ class Checker(Comparer[CaseReference]):
             return
         for label in sessions:
             answered = sessions.ask(label, case.arrays, self.graph_inputs, self.half)
-            yield from self._one(case, label, asked, answered)
+            yield from self.one(case, label, asked, answered)
 
     def _stepped(
         self,
@@ -243,7 +243,7 @@ class Checker(Comparer[CaseReference]):
         while True:
             for label, feeds in walk.feeds.items():
                 answered = sessions.ask(label, feeds, self.graph_inputs, self.half)
-                checks = tuple(self._one(case, label, asked, answered, walk.settled(label)))
+                checks = tuple(self.one(case, label, asked, answered, walk.settled(label)))
                 answers = self._in_order(reference, answered)
                 walk.take(label, checks, reference, answers, asked.selected)
             if not walk.advance(reference):

@@ -15,7 +15,7 @@ from onnx_gate.manifest import ModelSpec
 from onnx_gate.manifest.spec import DEFAULT_AUTO
 from onnx_gate.report.model import Check
 from onnx_gate.report.model.check import REACHED
-from onnx_gate.runtimes.base import Array, Refusal, first_line
+from onnx_gate.runtimes.base import Array, Outputs, Refusal, first_line
 from onnx_gate.verify.check_of import bare_check, judged_check, one_sided
 from onnx_gate.verify.context import Reduced
 from onnx_gate.verify.experience import Experience
@@ -132,7 +132,7 @@ class Comparer(Generic[_R]):
         self.findings += advice([check for check in judged if check.advice])
         return tuple(judged)
 
-    def _one(
+    def one(
         self,
         case: Case,
         label: str,
@@ -140,6 +140,7 @@ class Comparer(Generic[_R]):
         answered: Answers,
         settled: Collection[str] = (),
     ) -> Iterator[Check]:
+        """Yield the checks of what a runtime answers, or of its refusal."""
         answers, refused = answered
         if answers is None and refused is None:
             return  # it has failed, which is said once and for all
@@ -248,6 +249,16 @@ class Comparer(Generic[_R]):
                 rows=rows,
             )
         )
+
+
+def learn(
+    experience: dict[str, Experience], outputs: Outputs, selected: Sequence[Selection | None]
+) -> None:
+    """Take in what PyTorch answered in a case that counts."""
+    for name, array, positions in zip(outputs.names, outputs.arrays, selected, strict=True):
+        if positions is not None and is_floating(array.dtype):
+            array = positions.of(array)
+        experience.setdefault(name, Experience()).learn(array)
 
 
 def _largest(case: Case) -> dict[str, float]:

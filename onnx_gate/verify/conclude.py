@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec, Waiver
-from onnx_gate.report.model import Check, Verdict
+from onnx_gate.report.model import Check, ModelError, Verdict
 from onnx_gate.report.model.decisions import Decisions
 from onnx_gate.report.story.coverage import COMPARED
 from onnx_gate.text import listed, number
@@ -420,3 +420,19 @@ def _waiver_notes(
             yield codes.OG602.finding(
                 f"the waiver for {waiver.check} was not needed ({waiver.reason}): remove it",
             )
+
+
+def unverified(checks: tuple[Check, ...], findings: tuple[Finding, ...]) -> ModelError:
+    """Return why a model has no verdict although it ran: a runtime that failed goes first."""
+    failed = next(codes.OG307.among(findings), None)
+    if failed is not None:
+        kind, code = failed.data["kind"], failed.data["code"]
+        return ModelError(kind=kind, code=code, message=failed.data["message"])
+    messages = [finding.message for finding in codes.OG402.among(findings)]
+    why = (
+        checks[0].reason
+        if checks
+        else "no case was selected or none fits the inputs (onnx-gate list --cases prints them)"
+    )
+    message = messages[0] if messages else f"no output was compared: {why}"
+    return ModelError(kind="unverified", code=codes.OG402.code, message=message)

@@ -8,11 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from onnx_gate.report.model import ExportInfo
 from onnx_gate.report.model.diagnosis import ReducedHow
 from onnx_gate.sandbox.confine import Confinement
 
 EXPORT_NOTES = "exported.json"
 """The file beside an exported graph that says how it came to be."""
+
+
+ANSWERS = "answers"
+"""The folder, of a model's own, of what PyTorch said: it is read where there is no PyTorch."""
 
 
 HUNG = "hung"
@@ -65,7 +70,7 @@ class Context:
     With ``record`` what the model reads and how its export came to be is written down, with
     ``reuse`` there is an export in ``folder`` to take up. Without ``advise`` the advisory cases are
     left out, as one of them hung in an earlier run. ``audit``: faults are seeded once the model has
-    passed.
+    passed. ``answers``: what PyTorch says is written down, for machines without it.
     """
 
     workspace: Path
@@ -77,6 +82,7 @@ class Context:
     reuse: bool = False
     advise: bool = True
     audit: AuditRequest | None = None
+    answers: bool = False
     today: datetime.date = field(default_factory=today)
 
 
@@ -96,3 +102,16 @@ class Reduced:
     def is_half(self) -> bool:
         """Whether it is floating-point, and only shorter."""
         return self.how == "half"
+
+
+@dataclass(frozen=True)
+class Given:
+    """The folder of answers that a model is held against: ``sha256`` is what the report says of its index.
+
+    ``export`` is what the report says of the model's file. ``trouble`` says why there are no answers.
+    """
+
+    folder: Path
+    sha256: str
+    export: ExportInfo | None = None
+    trouble: str = ""

@@ -37,7 +37,7 @@ from onnx_gate.verify import left_out
 from onnx_gate.verify.baked import baked_size
 from onnx_gate.verify.build import build
 from onnx_gate.verify.checks import Checker
-from onnx_gate.verify.conclude import Tried, conclude, waive
+from onnx_gate.verify.conclude import Tried, conclude, unverified, waive
 from onnx_gate.verify.context import HUNG, Context, Reduced
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.export.reuse import delete_export, load_export, save_export_metadata
@@ -151,7 +151,7 @@ def verify(
         print(f"{result.error.kind}: {result.error.message}", file=sys.stderr)
     own = (start or 0.0) + time.monotonic() - began
     if follow is not None:
-        with progress.stage("audit"):
+        with progress.stage("audit" if context.audit is not None else "answers"):
             result = follow(result, checker, exported, emit)
         checker.answered = None  # as large as all inputs and outputs together
         result = result.model_copy(update={"stages": tuple(progress.stages)})
@@ -414,7 +414,7 @@ def _checker(
         patterns=context.patterns,
         threads=context.threads,
         reduced=reduced,
-        answered=[] if context.audit is not None else None,
+        answered=[] if context.audit is not None or context.answers else None,
         numbers=exported.numbers
         if exported.exporter == "dynamo"
         else named_in_code(prepared.eager.module),
@@ -461,7 +461,7 @@ def _result(
     error: ModelError | None = None,
 ) -> ModelResult:
     if verdict == "error" and error is None:
-        error = _unverified(checks, findings)
+        error = unverified(checks, findings)
     return ModelResult(
         name=spec.name,
         verdict=verdict,
@@ -473,19 +473,3 @@ def _result(
         checks=checks,
         weights=progress.weights,
     )
-
-
-def _unverified(checks: tuple[Check, ...], findings: tuple[Finding, ...]) -> ModelError:
-    """Return why a model has no verdict although it ran: a runtime that failed goes first."""
-    failed = next(codes.OG307.among(findings), None)
-    if failed is not None:
-        kind, code = failed.data["kind"], failed.data["code"]
-        return ModelError(kind=kind, code=code, message=failed.data["message"])
-    messages = [finding.message for finding in codes.OG402.among(findings)]
-    why = (
-        checks[0].reason
-        if checks
-        else "no case was selected or none fits the inputs (onnx-gate list --cases prints them)"
-    )
-    message = messages[0] if messages else f"no output was compared: {why}"
-    return ModelError(kind="unverified", code=codes.OG402.code, message=message)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+)
 
-from onnx_gate.manifest.engines import Engine, engine
+from onnx_gate.manifest.engines import Engine, engine, unheeded
 from onnx_gate.manifest.problems import describe
 from onnx_gate.manifest.values.base import Maybe, choice, mistake, note, text_schema
 from onnx_gate.manifest.values.names import Name, read_identifier
@@ -19,6 +28,8 @@ from onnx_gate.text import did_you_mean, quote
 Optimization = Literal["off", "basic", "extended", "all"]
 OPTIMIZATIONS: tuple[Optimization, ...] = get_args(Optimization)
 """ONNX Runtime's levels, each with all that those before it do."""
+
+_LABEL = re.compile(r"([^:\[\]]+)((?::[^:\[\]]+)*)(?:\[([^\[\]]*)\])?")
 
 # What is also said for an execution provider: spelling is no guide to these.
 _PROVIDERS_MEANT = {
@@ -172,6 +183,45 @@ class RuntimeSpec:
         if given:
             label += "[" + ",".join(f"{key}={given[key]}" for key in sorted(given)) + "]"
         return label
+
+
+def runtime_of_label(label: str) -> RuntimeSpec:
+    """Return the runtime that a label means: ``onnxruntime:cuda:all[use_tf32=1]``.
+
+    Of ONNX Runtime an option without a dot is the provider's where one is named, and ``strict`` is
+    ``strict``. Raises ``ValueError`` with what is wrong.
+    """
+    match = _LABEL.fullmatch(label)
+    if match is None:
+        raise ValueError(
+            f"{quote(label)} is no runtime: write NAME, NAME:PROVIDER or NAME:PROVIDER[KEY=VALUE,...]"
+        )
+    name, rest, listed = match[1], [each for each in (match[2] or "").split(":") if each], match[3]
+    given: dict[str, Any] = {"name": name}
+    takes = engine(name).takes
+    if rest and takes("optimization") and rest[-1] in OPTIMIZATIONS:
+        given["optimization"] = rest.pop()
+    if rest:
+        given["provider" if takes("provider") else "device"] = rest.pop(0)
+    if rest:
+        raise ValueError(f"{quote(label)}: {quote(rest[0])} is no level of optimization")
+    for pair in filter(None, (listed or "").split(",")):
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise ValueError(f"{quote(label)}: {quote(pair)} is not KEY=VALUE")
+        if key == "strict":
+            given["strict"] = value.lower() in ("1", "true")
+            continue
+        of = "provider_options" if "." not in key and "provider" in given else "session_options"
+        given.setdefault(of if takes(of) else "options", {})[key] = value
+    unread = unheeded(name, given)
+    if unread:
+        raise ValueError(f"{quote(label)}: {name} takes no {unread[0]}")
+    try:
+        spec: RuntimeSpec = TypeAdapter(RuntimeSpec).validate_python(given)
+    except ValidationError as error:
+        raise ValueError(f"{quote(label)}: {error.errors()[0]['msg']}") from None
+    return spec
 
 
 def _runtime(value: Any) -> Any:

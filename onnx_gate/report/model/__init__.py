@@ -20,6 +20,7 @@ from onnx_gate.report.model.report import (
     Change,
     Commit,
     Counts,
+    Held,
     ManifestInfo,
     Problem,
     Report,
@@ -28,6 +29,7 @@ from onnx_gate.report.model.report import (
     Shard,
 )
 from onnx_gate.report.model.result import (
+    Answers,
     ExportInfo,
     ModelError,
     ModelResult,
@@ -40,6 +42,7 @@ from onnx_gate.report.model.result import (
 
 __all__ = [
     "MAX_SHARDS",
+    "Answers",
     "Baseline",
     "Change",
     "Check",
@@ -50,6 +53,7 @@ __all__ = [
     "Deviation",
     "ExportInfo",
     "Form",
+    "Held",
     "ManifestInfo",
     "Metrics",
     "ModelError",

@@ -99,6 +99,19 @@ class Commit(_Frozen):
     time: AwareDatetime | None = None
 
 
+class Held(_Frozen):
+    """The report whose answers of PyTorch the runtimes were held against, on another machine or day.
+
+    ``sha256`` is that of the file, ``environment`` what it says of where PyTorch has run.
+    """
+
+    sha256: str
+    verdict: Verdict
+    created: AwareDatetime | None = None
+    commit: Commit | None = None
+    environment: dict[str, Any] = {}
+
+
 class Sandbox(_Frozen):
     """What the models' code was kept from.
 
@@ -123,6 +136,7 @@ class Report(_Frozen):
     request loosened in the manifest. ``notes`` are remarks on the run as a whole. ``seconds`` is
     what the run took on the wall's clock, of merged shards the longest one, and ``created`` when it
     began. ``commit`` is what was checked out, where the command line was called in a repository.
+    ``held`` is whose answers of PyTorch the runtimes were held against, null where it ran here.
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
@@ -141,6 +155,7 @@ class Report(_Frozen):
     seconds: float | None = None
     created: AwareDatetime | None = None
     commit: Commit | None = None
+    held: Held | None = None
 
     @property
     def sha(self) -> str:

@@ -65,6 +65,18 @@ class ExportInfo(_Frozen):
     files: dict[str, str] = {}
 
 
+class Answers(_Frozen):
+    """What PyTorch said of a model, written down for machines that have none.
+
+    ``folder`` is the model's, beside the report that was written with it, ``sha256`` that of its index,
+    which has those of all other files. ``bytes`` is what they take together.
+    """
+
+    folder: str
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    bytes: int
+
+
 class RuntimeResult(_Frozen):
     """What became of one runtime of a model.
 
@@ -119,7 +131,8 @@ class ModelResult(_Frozen):
     ``precision`` is null where the file computes in as many bits as the model, ``headroom`` where none
     of its results is of 16 bits. ``decisions`` is null
     where the model's operators were not watched. ``audit`` is what
-    faults its gate would have caught, null where nobody asked.
+    faults its gate would have caught, null where nobody asked. ``answers`` are what another machine
+    can hold its runtimes against, null where they were not written down.
     """
 
     name: str
@@ -143,6 +156,7 @@ class ModelResult(_Frozen):
     decisions: Decisions | None = None
     audit: Audit | None = None
     weights: Weights | None = None
+    answers: Answers | None = None
 
     @property
     def against(self) -> Against:

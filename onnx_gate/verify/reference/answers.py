@@ -120,8 +120,12 @@ class Reference(Protocol):
 class CaseAnswers(Protocol):
     """What PyTorch says of one case; ``stepped`` where it is no case but a step of one."""
 
-    outputs: Outputs
     stepped: ClassVar[bool]
+
+    @property
+    def outputs(self) -> Outputs:
+        """PyTorch's answers."""
+        ...
 
     def output(self, index: int) -> Reference:
         """Return what can be asked about one output."""
