@@ -73,7 +73,7 @@ class Answers(_Frozen):
     """
 
     folder: str
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    sha256: str
     bytes: int
 
 

@@ -19,6 +19,7 @@ from onnx_gate.report.model import (
     Change,
     CheckBase,
     Commit,
+    Held,
     Metrics,
     ModelError,
     ModelResult,
@@ -168,6 +169,7 @@ def everything() -> Report:
                     }
                 ],
             },
+            answers={"folder": "bert", "sha256": "0123", "bytes": 7},
             weights={"total": 2, "same": 1, "unknown": [{"name": "w", "parameter": "p"}]},
         ),
         ModelResult(
@@ -208,6 +210,7 @@ def everything() -> Report:
         sandbox=Sandbox(level="partial", missing=("seccomp",)),
         run=Run(id=17, attempt=1, sha="4f1c2e9"),
         commit=Commit(sha="4f1c2e9"),
+        held=Held(sha256="0123", verdict="pass", environment={"torch": "2.13.0"}),
         notes=("a note", "another"),
         seconds=9.5,
     )
