@@ -70,7 +70,7 @@ class Steered:
         session = PlainSession(part, self._threads)
 
         def run(value: Array) -> list[Value]:
-            put = dict.fromkeys(roots, value)
+            put = {name: value.astype(np.asarray(self.values[name]).dtype) for name in roots}
             made = dict(zip(wanted, session.run({**ends, **put}), strict=True)) if wanted else {}
             return [(put | made).get(name, self.values[name]) for name in graph.outputs]
 

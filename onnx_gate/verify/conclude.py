@@ -25,14 +25,12 @@ class Tried:
     """What was tried beside the checks: ``outputs`` by name, ``empty`` the suites without a case.
 
     ``selected``: the user asked for some of
-    the cases only, so what was left out is no omission. ``decisions`` is what the model's operators
-    were shown, ``None`` where they were not watched.
+    the cases only, so what was left out is no omission.
     """
 
     outputs: Mapping[str, Experience]
     empty: tuple[str, ...] = ()
     selected: bool = False
-    decisions: Decisions | None = None
 
 
 def conclude(
@@ -76,7 +74,6 @@ def _not_compared(
     yield from _untested_dimensions(spec, counting, compared, findings)
     if not tried.selected:
         yield from _untested_suites(spec, counting, tried)
-        yield from _undecided(spec, tried.decisions)
         yield from _untested_steps(spec, compared)
     yield from _uncompared_outputs(spec, compared)
     for name, experience in tried.outputs.items():
@@ -134,8 +131,8 @@ def _untested_steps(spec: ModelSpec, compared: Sequence[Check]) -> Iterator[Find
         )
 
 
-def _undecided(spec: ModelSpec, decisions: Decisions | None) -> Iterator[Finding]:
-    """Yield a word where fewer decisions were seen both ways than the manifest asks for."""
+def undecided(spec: ModelSpec, decisions: Decisions | None) -> Iterator[Finding]:
+    """Yield a word where less was shown of decisions, ``None`` were watched, than the manifest asks for."""
     asked = spec.coverage
     if asked is None or (decisions is not None and decisions.share >= asked.decisions):
         return
@@ -145,9 +142,10 @@ def _undecided(spec: ModelSpec, decisions: Decisions | None) -> Iterator[Finding
         )
         return
     yield codes.OG402.finding(
-        f"{decisions.seen} of {decisions.of} decisions were seen both ways, and the manifest asks for "
-        f"{asked.decisions:.0%}: add inputs that show the others, which the page lists with their "
-        "lines, or declare a range in which they lie"
+        f"{decisions.seen} of {decisions.of} decisions were seen both ways, {decisions.compared} more "
+        f"were compared at their operators, and the manifest asks for {asked.decisions:.0%}: add inputs "
+        "that show the others, which the page lists with their lines, or declare a range in which "
+        "they lie"
     )
 
 

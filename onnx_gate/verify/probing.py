@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 
 from onnx_gate.findings import codes
@@ -12,37 +14,50 @@ from onnx_gate.findings.finding import Finding
 from onnx_gate.graph.steer import Steered
 from onnx_gate.report.io import to_message
 from onnx_gate.report.story import decided
-from onnx_gate.runtimes.base import Refusal
+from onnx_gate.runtimes.base import Array, Refusal, first_line
 from onnx_gate.text import number
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.export.exported import Exported
+from onnx_gate.verify.inputs.draw import FLOATS
 from onnx_gate.verify.pairing import order_of
 from onnx_gate.verify.reach.account import described
-from onnx_gate.verify.reach.probe import Probe, probe
+from onnx_gate.verify.reach.probe import EXACT, HALF, INTEGER, Probe, probe, to_compare
+from onnx_gate.verify.reach.watch import Watch
+from onnx_gate.verify.sessions import rounded
 
 # Both sides keep every value of one case, and the file its weights a second time.
 _MOST_BYTES = 2**28
+# Up to a thousand times what is drawn; what lies beyond that is no value of anybody's.
+_DOUBLINGS = 11
+_HALVES = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 
 
 def may_probe(checker: Checker, exported: Exported) -> bool:
-    """Return whether there is something to compare, and a file that can be taken apart for it."""
+    """Return whether there is something to compare, and inputs to begin with."""
     explorer = checker.explorer
-    plain = checker.spec.reference is None and checker.reduced is None and not checker.patterns
-    watched = bool(explorer.bases) and not explorer.watcher.lost and bool(explorer.watcher.open())
-    return plain and watched and exported.size <= _MOST_BYTES
+    plain = checker.spec.reference is None and not checker.patterns
+    watched = bool(explorer.bases) and not explorer.watcher.lost
+    return plain and watched and bool(to_compare(explorer.watcher))
 
 
 def probed_as_data(checker: Checker, exported: Exported, workspace: Path) -> dict[str, Any]:
-    """Compare what can be; return decisions and findings as data, nothing where nothing could be."""
+    """Compare what can be; return decisions and findings as data, or why nothing could be compared."""
+    if exported.size > _MOST_BYTES:
+        return _skipped(f"the file is larger than {_MOST_BYTES >> 20} MiB")
     try:
         found = compared_at_operators(checker, exported.path)
-    except Refusal:
-        return {}
+    except Refusal as refusal:
+        return _skipped(f"it cannot be run node by node: {first_line(refusal)}")
     decisions = checker.explorer.account(workspace, {(each.site, each.side) for each in found})
     return {
         "decisions": None if decisions is None else to_message(decisions),
-        "findings": [to_message(_finding(p, workspace)) for p in found if p.differs],
+        "findings": [to_message(_finding(checker, p, workspace)) for p in found if p.differs],
     }
+
+
+def _skipped(why: str) -> dict[str, Any]:
+    note = f"what no input reached was not compared at its operator: {why}"
+    return {"findings": [to_message(codes.OG406.finding(note))]}
 
 
 def compared_at_operators(checker: Checker, path: Path) -> list[Probe]:
@@ -50,20 +65,58 @@ def compared_at_operators(checker: Checker, path: Path) -> list[Probe]:
     explorer, arrays = checker.explorer, checker.explorer.base.arrays
     model = onnx.load(str(path), load_external_data=False)
     feeds = {graph: arrays[name] for name, graph in checker.graph_inputs.items()}
+    nearness = EXACT if checker.reduced is None else INTEGER
+    if checker.half is not None:
+        elements = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
+        halves = {n for n, kind in elements.items() if kind in _HALVES}
+        feeds, nearness = rounded(feeds, halves, checker.half), HALF
     names = checker.eager.run(arrays).names
     order = order_of(names, checker.graph_outputs, checker.spec)[0]
     steered = Steered(model, path, feeds)
     ranged = {name for name, each in checker.spec.inputs.items() if each.range is not None}
-    return list(probe(explorer.watcher, arrays, explorer.tried, steered, order, ranged))
+    found = probe(explorer.watcher, arrays, explorer.tried, steered, order, ranged, nearness)
+    return list(found)
 
 
-def _finding(each: Probe, workspace: Path) -> Finding:
+def _finding(checker: Checker, each: Probe, workspace: Path) -> Finding:
+    seen = checker.explorer.watcher.seen[each.site].sides
+    reached = "where inputs leave it open" if each.side in seen else "which no input reached"
     decision = described(each.site, (each.side,), workspace)
     source = decision.source
     return codes.OG419.finding(
-        f"{decided.where(decision)}: {decision.operator} {decided.beyond(decision)}, which no input "
-        f"reached: with such values put in, the file answers {number(each.actual)} where PyTorch "
-        f"answers {number(each.expected)}. A range or real data that leads there makes it count",
+        f"{decided.where(decision)}: {decision.operator} {decided.beyond(decision)}, {reached}: with "
+        f"such values put in, the file answers {number(each.actual)} where PyTorch answers "
+        f"{number(each.expected)}. {_remedy(checker, each)}",
         file=None if source is None else source.file,
         line=None if source is None else source.line,
     )
+
+
+def _remedy(checker: Checker, each: Probe) -> str:
+    """Return the ranges that rule a side out and that make it count, where larger inputs lead there."""
+    watcher, start = checker.explorer.watcher, checker.explorer.base.arrays
+    free = [n for n, s in checker.spec.inputs.items() if s.range is None and s.dtype in FLOATS]
+    ends = {n: max(map(abs, watcher.hulls[n])) for n in free if n in watcher.hulls}
+    for doubling in range(1, _DOUBLINGS):
+        larger = {n: _scaled(start[n], 2**doubling * end) for n, end in ends.items()}
+        watch = Watch(watcher)
+        with suppress(Refusal):
+            checker.eager.run({**start, **larger}, mode=watch)
+        if each.site in watch.seen and each.side in watch.seen[each.site].sides:
+            rules_out, counts = (
+                ", ".join(
+                    f"{n}: [{number(-size * end)}, {number(size * end)}]" for n, end in ends.items()
+                )
+                for size in (1, 2**doubling)
+            )
+            return f"`range` {rules_out} rules it out; {counts} makes it count"
+    return "Real data or a generator that leads there makes it count"
+
+
+def _scaled(array: Array, largest: float) -> Array:
+    """Return an array of which the largest magnitude is ``largest``."""
+    wide = array.astype(np.float64)
+    scaled: Array = (wide * (largest / max(np.abs(wide).max(initial=0.0), 1e-30))).astype(
+        array.dtype
+    )
+    return scaled

@@ -37,7 +37,7 @@ from onnx_gate.verify import left_out
 from onnx_gate.verify.baked import baked_size
 from onnx_gate.verify.build import build
 from onnx_gate.verify.checks import Checker
-from onnx_gate.verify.conclude import Tried, conclude, unverified, waive
+from onnx_gate.verify.conclude import Tried, conclude, undecided, unverified, waive
 from onnx_gate.verify.context import HUNG, Context, Reduced
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.export.reuse import delete_export, load_export, save_export_metadata
@@ -156,11 +156,13 @@ def verify(
         checker.answered = None  # as large as all inputs and outputs together
         result = result.model_copy(update={"stages": tuple(progress.stages)})
     if not _room_for_a_fork(spec):
-        return _undiagnosed(result, _too_large(spec)) if explain is not None else result
+        result = _undiagnosed(result, _too_large(spec)) if explain is not None else result
+        return _decided(spec, context, result)
     if not context.patterns and not spec.suites:
         result = _advised(spec, context, result, checker, progress, own)
     if result.verdict == "pass" and may_probe(checker, exported):
         result = _probed(context, result, checker, exported, progress, own)
+    result = _decided(spec, context, result)
     left = spec.timeout - (time.monotonic() - began)
     seconds = min(DIAGNOSIS_SECONDS, DIAGNOSIS_SHARE * left)
     beyond = result.headroom is not None and result.headroom.first is not None
@@ -275,6 +277,15 @@ def _probed(
     return result.model_copy(update=update)
 
 
+def _decided(spec: ModelSpec, context: Context, result: ModelResult) -> ModelResult:
+    """Make an error of a pass of which less was shown than the manifest asks for."""
+    found = tuple(undecided(spec, result.decisions))
+    if result.verdict != "pass" or context.patterns or not found:
+        return result
+    error, findings = unverified(result.checks, found), (*result.findings, *found)
+    return result.model_copy(update={"verdict": "error", "error": error, "findings": findings})
+
+
 def _room_for_a_fork(spec: ModelSpec) -> bool:
     """Return whether this process may be there twice; what both share counts for both."""
     return psutil.Process().memory_info().rss < ADVICE_MEMORY * _limit(spec)
@@ -358,12 +369,7 @@ def _verify(
         progress.findings += baked_size(checker, waived, progress.findings)
     progress.findings += (*checker.findings, *left_out.findings(prepared.eager))
     decisions = checker.explorer.account(context.workspace)
-    tried = Tried(
-        checker.experience,
-        checker.without_any,
-        bool(context.patterns),
-        decisions,
-    )
+    tried = Tried(checker.experience, checker.without_any, bool(context.patterns))
     verdict, checks, findings = conclude(spec, checks, progress.findings, tried, context.today)
     result = _result(spec, progress, verdict, checks, findings)
     more = {

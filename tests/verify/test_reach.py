@@ -78,6 +78,15 @@ class Window(Base):
             scores = scores.masked_fill((k[:, None] - k[None]).abs() > 100, -1e4)
         return scores.softmax(-1) @ x
 
+class Outlier(Base):
+    """Is clipped at twice what thousands of draws come to."""
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(64, 64), nn.Linear(64, 64)
+    def forward(self, x):
+        y = self.second(torch.tanh(self.first(x)))
+        return y.clamp(-1.3, 1.3) if self.wrong else y
+
 class Rule(Base):
     """Has an exception for one pair of codes."""
     def forward(self, a, b):
@@ -113,6 +122,7 @@ INPUTS = {
     "Deep": "{x: {dtype: float32, shape: [batch, 24], range: [-1, 1]}}",
     "Table": "{ids: {dtype: int64, shape: [batch, 4], range: [0, 2999]}}",
     "Window": "{ids: {dtype: int64, shape: [batch, seq], range: [0, 49]}}",
+    "Outlier": "{x: {dtype: float32, shape: [batch, 64], range: [-1, 1]}}",
     "Rule": "{a: {dtype: int64, shape: [batch], range: [0, 49]},"
     " b: {dtype: int64, shape: [batch], range: [0, 49]}}",
 }
@@ -163,6 +173,18 @@ class Limited(Base):
     def forward(self, x):
         return x.clamp(max=2e6 if self.wrong else 1e6).sum(1)
 
+class Hidden(Base):
+    """Has a limit that nothing comes near to, and that its outputs do not show."""
+    def forward(self, x):
+        return x.sum(1) + 0.0 * (x * 2).clamp(max=1e6).sum(1)
+
+class Halves(Base):
+    """Rounds halves of quotients, which the last bit decides on inputs."""
+    def forward(self, x):
+        y = x / torch.tensor([0.37, 1.3, 0.7])
+        whole = y.sign() * (y.abs() + 0.5).floor() if self.wrong else y.round()
+        return whole + 0.1 * x
+
 class Rooted(Base):
     """Has an eps that nothing comes near to."""
     def forward(self, x):
@@ -180,7 +202,13 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ModelResul
         "ranged": "model: models.py:Limited, inputs: {x: {dtype: float32, shape: [batch, 3], "
         'range: [0, 1]}}, export: {exporter: "models.py:wrong"}',
         "asked": f'{entry}, export: {{exporter: "models.py:right"}}, coverage: {{decisions: 0.9}}',
+        "unshown": 'model: models.py:Hidden, inputs: {x: "float32[batch, 3]"}, '
+        "coverage: {decisions: 0.9}",
         "rooted": f'{entry}, export: {{exporter: "models.py:right"}}'.replace("Norm", "Rooted"),
+        "halves": f'{entry}, export: {{exporter: "models.py:right"}}'.replace("Norm", "Halves"),
+        "halves-wrong": f'{entry}, export: {{exporter: "models.py:wrong"}}'.replace(
+            "Norm", "Halves"
+        ),
         "rooted-wrong": f'{entry}, export: {{exporter: "models.py:wrong"}}'.replace(
             "Norm", "Rooted"
         ),
@@ -199,7 +227,7 @@ def test_what_no_input_reaches_is_compared_at_its_operator(
     assert describe(guarded["right"]).endswith(
         "1 of 3 decisions seen both ways, 2 compared at their operators"
     )
-    for name in ("right", "rooted", "ranged"):
+    for name in ("right", "rooted", "ranged", "halves"):
         assert "OG419" not in {finding.code for finding in guarded[name].findings}
     table = guarded["long"].decisions
     assert table is not None
@@ -213,6 +241,11 @@ def test_what_no_input_reaches_is_compared_at_its_operator(
     assert {each.line for each in found} == {
         1 + next(n for n, at in enumerate(lines) if "top)" in at)
     }
+    assert any("makes it count" in each.message for each in found)
+    halves = [f for f in guarded["halves-wrong"].findings if f.code == "OG419"]
+    assert {f.message.partition(": ")[2].partition(",")[0] for f in halves} == {
+        "round at a half above an even number",
+    }
     assert [f.code for f in guarded["rooted-wrong"].findings if "within 1e-06" in f.message] == [
         "OG419"
     ]
@@ -221,13 +254,18 @@ def test_what_no_input_reaches_is_compared_at_its_operator(
 def test_what_was_never_shown_is_said_with_its_line_and_may_be_asked_for(
     guarded: Mapping[str, ModelResult],
 ) -> None:
-    asked = guarded["asked"]
-    assert asked.verdict == "error"
-    assert any("1 of 3 decisions" in each.message for each in asked.findings)
-    assert asked.decisions is not None
-    line = next(n for n, each in enumerate((MODELS + NORM).splitlines(), 1) if "top)" in each)
+    # What was compared at its operator counts as well.
+    assert guarded["asked"].verdict == "pass"
+    unshown = guarded["unshown"]
+    assert unshown.verdict == "error"
+    assert unshown.error is not None
+    assert unshown.error.message.startswith(
+        "0 of 1 decisions were seen both ways, 0 more were compared"
+    )
+    assert unshown.decisions is not None
+    line = next(n for n, each in enumerate((MODELS + NORM).splitlines(), 1) if "0.0 * " in each)
     shown = {
-        (d.operator, d.limit, d.never, d.source.line) for d in asked.decisions.never if d.source
+        (d.operator, d.limit, d.never, d.source.line) for d in unshown.decisions.never if d.source
     }
-    assert shown == {("clamp", 1e6, ("above",), line), ("clamp", 1e-6, ("below",), line)}
-    assert describe(asked).endswith("1 of 3 decisions seen both ways, 2 never")
+    assert shown == {("clamp", 1e6, ("above",), line)}
+    assert describe(unshown).endswith("0 of 1 decision seen both ways, 1 never")

@@ -21,7 +21,7 @@ class CoverageSpec:
         Share,
         Field(
             description="The share of decisions (a clamp's limit, a comparison, the rows of a table) "
-            "that inputs have shown both ways."
+            "that inputs have shown both ways, or that were compared at their operators."
         ),
     ]
 

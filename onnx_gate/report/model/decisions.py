@@ -9,7 +9,9 @@ from pydantic import BaseModel, Field
 from onnx_gate.findings.finding import FROZEN
 from onnx_gate.report.model.diagnosis import Source
 
-Side = Literal["below", "above", "equal", "different", "true", "false", "within", "beyond"]
+Side = Literal[
+    "below", "above", "equal", "different", "true", "false", "even", "odd", "within", "beyond"
+]
 
 
 class Decision(BaseModel):
@@ -47,5 +49,5 @@ class Decisions(BaseModel):
 
     @property
     def share(self) -> float:
-        """The share that was shown both ways."""
-        return self.seen / self.of if self.of else 1.0
+        """The share that inputs showed both ways, or that was compared at its operator."""
+        return (self.seen + self.compared) / self.of if self.of else 1.0

@@ -13,6 +13,8 @@ _SIDES: dict[Side, str] = {
     "different": "other than {}",
     "true": "true",
     "false": "false",
+    "even": "at a half above an even number",
+    "odd": "at a half above an odd number",
     "within": "within {}",
     "beyond": "beyond {}",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.inputs.draw import is_drawable
 from onnx_gate.verify.inputs.sizes import Sizes, elements, sizes_label
 from onnx_gate.verify.reach.account import account, both_ways
+from onnx_gate.verify.reach.ascend import ascend
 from onnx_gate.verify.reach.cost import Cost, measure
 from onnx_gate.verify.reach.domain import Domain, domains
 from onnx_gate.verify.reach.seek import follows, mutate, seek
@@ -115,7 +117,18 @@ class Explorer:
             yield from self._every(base, known, purse)
         with purse.part(0.6):
             yield from self._sizes(base, known, purse)
-        yield from self._sought(base, known, purse)
+        with purse.part(0.7):
+            yield from self._sought(base, known, purse)
+        yield from self._raised(base, known, purse)
+
+    def _raised(self, base: Case, known: Mapping[str, Domain], purse: _Purse) -> Iterator[Case]:
+        """Yield what makes results of layers as large as inputs can."""
+        if purse.cost.numbers > _MOST_NUMBERS:
+            return
+        pays = partial(purse.takes, _WITH_GRADIENTS)
+        for number, arrays in ascend(self.watcher.eager, base.arrays, known, pays):
+            if self._answers(arrays, purse, base, base.sizes):
+                yield self._case(("large", str(number)), arrays, base.sizes)
 
     def _values(self, base: Case, known: Mapping[str, Domain], purse: _Purse) -> Iterator[Case]:
         """Yield values that the module names: all ways in one large batch, or a case for each."""
@@ -191,7 +204,7 @@ class Explorer:
     def _found(
         self, site: Site, side: str, base: Case, known: Mapping[str, Domain], purse: _Purse
     ) -> Mapping[str, Array] | None:
-        if self.watcher.seen[site].follows:
+        if self.watcher.seen[site].follows and site.kind != "half":
             for number in range(2):
                 start = base.arrays
                 if number:

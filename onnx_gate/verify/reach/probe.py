@@ -28,11 +28,23 @@ from onnx_gate.verify.reference.variants import MaskedAttention, OrderOfEquals
 # What it may cost, as a share of the run; and what a side costs, in forward passes.
 SHARE = 0.05
 _PASSES = 10.0
-# Both sides have computed a value alike where it is as near as this; outputs are further from it.
-_ALIKE = 2e-5
-# Outputs are held against their rounding and this share of them: a warning is not a verdict.
-_NEAR = 1e-3
 _ROUNDINGS = 10.0
+
+
+@dataclass(frozen=True)
+class Nearness:
+    """What of a value is as good as none: a warning is not a verdict.
+
+    Both sides have computed a value ``alike`` where it is as near as this share of it; outputs are held
+    against their rounding and the share ``near`` of them.
+    """
+
+    alike: float = 2e-5
+    near: float = 1e-3
+
+
+# Some units of float16 and bfloat16 (2^-11, 2^-8), and some steps of 255 levels over four deviations.
+EXACT, HALF, INTEGER = Nearness(), Nearness(0.02, 0.05), Nearness(0.1, 0.2)
 
 
 @dataclass(frozen=True)
@@ -57,25 +69,26 @@ def probe(
     steered: Steered,
     order: Sequence[int],
     ranged: Collection[str] = (),
+    nearness: Nearness = EXACT,
 ) -> Iterator[Probe]:
     """Yield the sides that were compared, of those that no case of so many has shown.
 
     ``order`` is where the module's outputs are among the graph's. Of inputs that are ``ranged``
     nothing beyond is asked: nobody will feed it. Raises ``Refusal``.
     """
-    left = [(s, side) for s, seen in watcher.seen.items() for side in _left(s, seen)]
-    left.sort(key=lambda each: each[0].kind not in COUNTED)
+    left = to_compare(watcher)
     cost = measure(watcher.eager, arrays)
     left = left[: int(SHARE * cost.run(cases) / (_PASSES * cost.forward()))]
     module = Module(watcher, arrays)
     taken, before = module.look(frozenset(site for site, _ in left))
-    alike = {s: partial(_is_alike, t.operand) for s, t in taken.items() if t.operand.numel()}
+    exact = partial(_is_alike, share=EXACT.alike)
+    alike = {s: partial(exact, t.operand) for s, t in taken.items() if t.operand.numel()}
     places = module.roots(alike)
     for site, side in left:
         roots = places.get(site)
         if roots and not any(place in ranged for place, _ in roots):
             try:
-                bench = _Bench(module, steered, site, taken[site], roots, before, order)
+                bench = _Bench(module, steered, site, taken[site], roots, before, order, nearness)
                 found = bench.compare(side)
             except Refusal:
                 continue
@@ -83,21 +96,34 @@ def probe(
                 yield found
 
 
+def to_compare(watcher: Watcher) -> list[tuple[Site, str]]:
+    """Return the sides that are to be compared at their operators, those that are counted first."""
+    left = [(s, side) for s, seen in watcher.seen.items() for side in _left(s, seen)]
+    return sorted(left, key=lambda each: each[0].kind not in COUNTED)
+
+
 def _left(site: Site, seen: Seen) -> Sequence[str]:
     if site.kind == "rows" or not seen.moves:
         return ()
+    if site.kind == "half":
+        # On inputs the last bit of what is rounded decides, which leaves the element open.
+        return site.sides
     if site.kind in COUNTED:
         return seen.left(site)
     return [side for side in seen.left(site) if side == "within"]
 
 
-def _is_alike(operand: torch.Tensor, other: torch.Tensor) -> bool:
-    if operand.shape != other.shape or operand.dtype != other.dtype:
+def _is_alike(operand: torch.Tensor, other: torch.Tensor, share: float) -> bool:
+    if operand.shape != other.shape:
+        return False
+    if operand.is_floating_point() and other.is_floating_point():
+        other = other.to(operand.dtype)
+    elif operand.dtype != other.dtype:
         return False
     if not operand.is_floating_point():
         return torch.equal(operand, other)
     scale = operand.abs() + operand.square().mean().sqrt()
-    return bool(((operand - other).abs() <= _ALIKE * scale).all())
+    return bool(((operand - other).abs() <= share * scale).all())
 
 
 class _Bench:
@@ -112,13 +138,16 @@ class _Bench:
         roots: list[Place],
         before: Sequence[Array],
         order: Sequence[int],
+        nearness: Nearness,
     ) -> None:
         self._module, self._site, self._taken = module, site, taken
         self._roots, self._before, self._order = roots, before, order
+        self._near = nearness.near
         operand = taken.operand
-        here = steered.roots(lambda array: _is_alike(operand, _tensor(array, operand)))
+        alike = partial(_is_alike, operand, share=nearness.alike)
+        here = steered.roots(lambda array: alike(_tensor(array, operand)))
         flipped = operand.reshape(-1).flip(0).reshape(operand.shape)
-        told = not _is_alike(operand, flipped)
+        told = not alike(flipped)
         # What is the same everywhere says nothing of where it is, if there are others like it.
         if not here or (not told and (len(here) > 1 or len(roots) > 1)):
             raise Refusal("the value is not in the file")
@@ -143,7 +172,8 @@ class _Bench:
         return compared
 
     def _shows(self, outputs: Sequence[Array]) -> bool:
-        return any(_worst(a, b, ()) is not None for a, b in zip(outputs, self._before, strict=True))
+        pairs = zip(outputs, self._before, strict=True)
+        return any(self._worst(a, b) is not None for a, b in pairs)
 
     def _difference(
         self, value: torch.Tensor, outputs: Sequence[Array] | None = None
@@ -155,12 +185,17 @@ class _Bench:
                 raise Refusal("not finite")
         answers = self._behind(to_array(value))
         pairs = [(o, np.asarray(answers[n])) for o, n in zip(outputs, self._order, strict=True)]
-        if all(_worst(t, c, ()) is None for t, c in pairs):
+        if all(self._worst(t, c) is None for t, c in pairs):
             return None
         others = list(self._others(value))
         runs = [[other[n] for other in others] for n in range(len(pairs))]
-        found = (_worst(t, c, r) for (t, c), r in zip(pairs, runs, strict=True))
+        found = (self._worst(t, c, r) for (t, c), r in zip(pairs, runs, strict=True))
         return next((each for each in found if each is not None), None)
+
+    def _worst(
+        self, expected: Array, actual: Array, others: Sequence[Array] = ()
+    ) -> tuple[float, float] | None:
+        return _worst(expected, actual, others, self._near)
 
     def _others(self, value: torch.Tensor) -> Iterator[Sequence[Array]]:
         """Yield what else may be right: with rounding moved, and where PyTorch leaves it open."""
@@ -177,6 +212,8 @@ class _Bench:
 
 
 def _tensor(array: Array, like: torch.Tensor) -> torch.Tensor:
+    if array.dtype.kind == "V":  # bfloat16, of which PyTorch takes no array
+        array = array.astype(np.float32)
     if array.shape != like.shape or array.dtype.kind not in "fiub":
         return torch.empty(0)
     return torch.from_numpy(np.ascontiguousarray(array)) if array.ndim else torch.tensor(array)
@@ -186,7 +223,9 @@ def _finite(outputs: Sequence[Array]) -> bool:
     return all(bool(np.isfinite(a).all()) for a in outputs if a.dtype.kind == "f")
 
 
-def _worst(expected: Array, actual: Array, others: Sequence[Array]) -> tuple[float, float] | None:
+def _worst(
+    expected: Array, actual: Array, others: Sequence[Array], share: float
+) -> tuple[float, float] | None:
     """Return the element at which two answers are furthest apart, ``None`` where they are near."""
     if expected.shape != actual.shape:
         return float("nan"), float("nan")
@@ -200,7 +239,7 @@ def _worst(expected: Array, actual: Array, others: Sequence[Array]) -> tuple[flo
         move = np.max(moves, axis=0) if moves else np.zeros_like(t)
         near = 0.5 * (move == 0)
         if expected.dtype.kind == "f":
-            near = _NEAR * (np.abs(t) + np.sqrt(np.mean(t * t)))
+            near = share * (np.abs(t) + np.sqrt(np.mean(t * t)))
         beyond = np.nan_to_num(np.abs(c - t), nan=np.inf) - near - _ROUNDINGS * move
     index = int(np.argmax(np.nan_to_num(beyond, nan=-np.inf)))
     if not beyond.flat[index] > 0:
@@ -227,6 +266,9 @@ def _across(
         scale = float(limit) ** 0.5 / (centred.square().mean().sqrt() + 1e-30)
         scaled: torch.Tensor = centred * scale * (0.25 + (number % 4) / 4)
         return scaled
+    if site.kind == "half":
+        first = 0 if bool((x >= 0).all()) else -4
+        return (first + 2 * (number % 4) + (side == "odd") + 0.5).to(x.dtype)
     at = (limit if isinstance(limit, torch.Tensor) else torch.tensor(float(limit or 0))).to(x.dtype)
     if site.kind == "guard":
         return at * (number % 4).to(x.dtype) * torch.where(x < 0, -1, 1).to(x.dtype)

@@ -6,15 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["limit", "equality", "truth", "guard", "scale", "rows"]
+Kind = Literal["limit", "equality", "truth", "half", "guard", "scale", "rows"]
 
-# What the sides of a decision are called. A ``guard`` is a small number that is added so that nothing
-# is divided by zero: within it, it is what counts. A ``scale`` is the guard of a normalisation,
-# looked at in the scale that it has used.
+# What the sides of a decision are called. A ``half`` is exactly between two whole numbers, above an
+# even or an odd one: PyTorch rounds the two to either side. A ``guard`` is a small number that is
+# added so that nothing is divided by zero: within it, it is what counts. A ``scale`` is the guard of
+# a normalisation, looked at in the scale that it has used.
 SIDES: Mapping[Kind, tuple[str, ...]] = {
     "limit": ("below", "above"),
     "equality": ("equal", "different"),
     "truth": ("true", "false"),
+    "half": ("even", "odd"),
     "guard": ("within", "beyond"),
     "scale": ("within", "beyond"),
     "rows": ("rest",),
@@ -22,7 +24,7 @@ SIDES: Mapping[Kind, tuple[str, ...]] = {
 
 # What is said of a model counts these. A guard that is no part of the sum is not passed by either: it
 # is gone to, but what has no variance at all is nothing that a network could be brought to.
-COUNTED: frozenset[Kind] = frozenset({"limit", "equality", "truth", "rows"})
+COUNTED: frozenset[Kind] = frozenset({"limit", "equality", "truth", "half", "rows"})
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,8 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "masked_fill": (Rule((), "truth", "mask"),),
     **dict.fromkeys(("isnan", "isinf"), (Rule((), "truth", "result"),)),
     # Halves, and what is rounded towards zero or down, differ by sign.
-    **dict.fromkeys(("round", "floor", "ceil", "trunc", "frac"), _AT_ZERO),
+    "round": (Rule(), Rule((), "half")),
+    **dict.fromkeys(("floor", "ceil", "trunc", "frac"), _AT_ZERO),
     **dict.fromkeys(("floor_divide", "remainder", "fmod"), _AT_ZERO),
     "add": (Rule(("other",), "guard"),),
     **dict.fromkeys(("native_layer_norm", "native_group_norm"), (Rule(("eps",), "scale"),)),

@@ -16,6 +16,7 @@ from onnx_gate.verify.inputs.draw import Source
 from onnx_gate.verify.reach.domain import Domain
 from onnx_gate.verify.reach.values import draw_values
 from onnx_gate.verify.reach.watch import Operand, Site, Watch, Watcher
+from onnx_gate.verify.reference.operator_mode import OperatorMode
 
 # A step that would just reach the limit of a linear function goes so much further, and steps by the
 # gradient's signs are these shares of the domain: from a nudge to the corner that it points at.
@@ -111,6 +112,17 @@ def _try(
     eager: Eager, arrays: Mapping[str, Array], known: Mapping[str, Domain], watch: Watch
 ) -> Attempt | None:
     """Run the module with gradients to the inputs that may change, ``None`` where it refuses."""
+    leaves = run_with_gradients(eager, arrays, known, watch)
+    if leaves is None:
+        return None
+    operands = (o for each in watch.operands.values() for o in each)
+    return Attempt(watch, leaves, tuple(operands))
+
+
+def run_with_gradients(
+    eager: Eager, arrays: Mapping[str, Array], known: Mapping[str, Domain], mode: OperatorMode
+) -> dict[str, torch.Tensor] | None:
+    """Run the module under a mode; return the inputs that may change, ``None`` where it refuses."""
     leaves: dict[str, torch.Tensor] = {}
     tensors: dict[str, torch.Tensor] = {}
     for name, array in arrays.items():
@@ -121,19 +133,18 @@ def _try(
             tensor = leaves[name].clone()
         tensors[name] = tensor
     try:
-        eager.run_prepared(tensors, mode=_with_gradients(watch, bool(leaves)))
+        eager.run_prepared(tensors, mode=_with_gradients(mode, bool(leaves)))
     except Refusal:
         return None
-    operands = (o for each in watch.operands.values() for o in each)
-    return Attempt(watch, leaves, tuple(operands))
+    return leaves
 
 
 @contextmanager
-def _with_gradients(watch: Watch, enabled: bool) -> Iterator[None]:
+def _with_gradients(mode: OperatorMode, enabled: bool) -> Iterator[None]:
     with ExitStack() as stack:
         if enabled:
             stack.enter_context(torch.enable_grad())
-        stack.enter_context(watch)
+        stack.enter_context(mode)
         yield
 
 

@@ -217,6 +217,9 @@ class Watch(OperatorMode):
             if rule.kind == "truth":
                 if operand.dtype == torch.bool:
                     self._truth(self._site(name, rule, None, part), operand)
+            elif rule.kind == "half":
+                if operand.is_floating_point() and not bound.get("decimals"):
+                    self._halves(self._site(name, rule, None, part), operand)
             elif rule.kind == "rows":
                 self._rows(name, rule, part, operand, bound)
             else:
@@ -313,6 +316,15 @@ class Watch(OperatorMode):
         if known is None or known.left(site):
             sides = _sides(site, bool(mask.any()), not bool(mask.all()))
             self._add(site, Seen(sides, at=True), mask)
+
+    def _halves(self, site: Site, operand: torch.Tensor) -> None:
+        known = self._watcher.seen.get(site)
+        if known is None or known.left(site) or site in self._targets:
+            whole = operand.detach().floor()
+            half = operand.detach() - whole == 0.5
+            odd = half & (whole % 2 == 1)
+            sides = _sides(site, bool((half & ~odd).any()), bool(odd.any()))
+            self._add(site, Seen(sides, at=True), operand)
 
     def _note(self, site: Site, value: bool) -> None:
         self._add(site, Seen({site.sides[0 if value else 1]}, at=True))

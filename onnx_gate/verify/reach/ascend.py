@@ -1,0 +1,111 @@
+"""Inputs that raise what layers make: values as large as trained networks have and draws do not show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from onnx_gate.runtimes.base import Array
+from onnx_gate.runtimes.tensors import to_array, to_tensor
+from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.reach.domain import Domain
+from onnx_gate.verify.reach.seek import run_with_gradients
+from onnx_gate.verify.reference.operator_mode import OperatorMode
+
+# Layers whose results are raised, and steps for each: outliers were found within twenty.
+LAYERS, STEPS = 6, 20
+# A step along the gradient's signs, as a share of the domain; one that raises nothing halves the next.
+_SHARE = 1 / 8
+# What is raised by less than this shows what the start has shown.
+_RAISED = 1.25
+_PRODUCTS = frozenset(("convolution", "addmm", "mm", "bmm", "baddbmm", "linear", "_trilinear"))
+
+
+class _Layers(OperatorMode):
+    """Keeps what products of a pass make."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[torch.Tensor] = []
+
+    def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Run the operator and keep its result where it is a layer's."""
+        result = func(*args, **kwargs)
+        if name in _PRODUCTS and isinstance(result, torch.Tensor) and result.numel():
+            self.made.append(result)
+        return result
+
+
+def ascend(
+    eager: Eager,
+    start: Mapping[str, Array],
+    known: Mapping[str, Domain],
+    pays: Callable[[], bool],
+) -> Iterator[tuple[int, Mapping[str, Array]]]:
+    """Yield a layer's number and inputs that raise its largest magnitude, for some of the layers.
+
+    ``pays`` is asked before each pass.
+    """
+    floats = {name: domain for name, domain in known.items() if domain.is_float}
+    if not floats or not pays():
+        return
+    count = len(_pass(eager, start, floats)[1])
+    for number in sorted({count * (n + 1) // LAYERS - 1 for n in range(LAYERS) if count} - {-1}):
+        first, best, share = 0.0, 0.0, _SHARE
+        raised = candidate = dict(start)
+        signs: dict[str, torch.Tensor] = {}
+        for _ in range(STEPS + 1):
+            if not pays():
+                break
+            leaves, made = _pass(eager, candidate, floats)
+            if number >= len(made):
+                break
+            largest, towards = _largest(made[number], leaves)
+            first = first or largest
+            if largest > best:
+                best, raised, signs = largest, candidate, towards
+            else:
+                share /= 2
+            if not signs:
+                break
+            candidate = raised | _moved(raised, signs, floats, share)
+        if best > _RAISED * first:
+            yield number, raised
+
+
+def _pass(
+    eager: Eager, arrays: Mapping[str, Array], floats: Mapping[str, Domain]
+) -> tuple[dict[str, torch.Tensor], list[torch.Tensor]]:
+    """Run with gradients; return the inputs that may change, and what layers make."""
+    layers = _Layers()
+    leaves = run_with_gradients(eager, arrays, floats, layers)
+    return leaves or {}, [each for each in layers.made if each.requires_grad and leaves]
+
+
+def _largest(
+    made: torch.Tensor, leaves: Mapping[str, torch.Tensor]
+) -> tuple[float, dict[str, torch.Tensor]]:
+    """Return the largest magnitude, and which way each input raises it."""
+    flat = made.reshape(-1)
+    index = int(flat.detach().abs().nan_to_num(0.0, 0.0, 0.0).argmax())
+    size = flat[index].abs()
+    found = torch.autograd.grad(size, list(leaves.values()), allow_unused=True)
+    signs = {n: g.sign() for n, g in zip(leaves, found, strict=True) if g is not None and g.any()}
+    return float(size.detach()), signs
+
+
+def _moved(
+    arrays: Mapping[str, Array],
+    signs: Mapping[str, torch.Tensor],
+    floats: Mapping[str, Domain],
+    share: float,
+) -> dict[str, Array]:
+    moved = {}
+    for name, sign in signs.items():
+        low, high = floats[name].low, floats[name].high
+        tensor = to_tensor(arrays[name])
+        change = (share * (high - low) * sign).to(tensor.dtype)
+        moved[name] = to_array((tensor + change).clamp(low, high))
+    return moved
