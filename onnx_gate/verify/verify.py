@@ -48,6 +48,7 @@ from onnx_gate.verify.inspect.inspect import inspect_graph, join_inputs
 from onnx_gate.verify.inspect.reduced import reduced_precision
 from onnx_gate.verify.inspect.weights import account
 from onnx_gate.verify.left_out import leave_out
+from onnx_gate.verify.nonfinite import placed
 from onnx_gate.verify.prepare import Prepared, prepare
 from onnx_gate.verify.probing import may_probe, probed_as_data
 from onnx_gate.verify.proposal import propose
@@ -371,6 +372,7 @@ def _verify(
     decisions = checker.explorer.account(context.workspace)
     tried = Tried(checker.experience, checker.without_any, bool(context.patterns))
     verdict, checks, findings = conclude(spec, checks, progress.findings, tried, context.today)
+    findings = tuple(placed(checker, checks, findings, context.workspace))
     result = _result(spec, progress, verdict, checks, findings)
     more = {
         "precision": _precision(checker),

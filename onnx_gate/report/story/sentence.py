@@ -115,11 +115,12 @@ def of_model(model: ModelResult, manifest: str, check: Check | None = None) -> S
         message = plain(summary.first_line(model.error.message), _TEXT)
         where = where or locations.of_entry(model, manifest)
         where = where if where is None or where.line else None
-        ends = _ENDS[model.error.kind]
+        ends = _ENDS[model.error.kind] + _but_nonfinite(model)
         file = _file(model) if where is None else ""
         return Sentence(name, ends, "", message, where, file, _remedy(model.error.code))
     if model.verdict == "pass":
         what = f"ONNX computes what {model.against} computes{_but_waived([model])}"
+        what += _but_nonfinite(model)
         return Sentence(name, what, action=_sharpness([model]))
     check = check or next(iter(summary.failing(model)), None)
     what = _difference(check, model.against) if check is not None else "a finding fails it"
@@ -172,6 +173,17 @@ def _passing(report: Report) -> Sentence:
     ways = counted(len(report.changes), "way")
     less = f"but the manifest asks less than its base does, in {ways}"
     return Sentence(sentence.subject, f"{sentence.what}, {less}", action=sentence.action)
+
+
+def _but_nonfinite(model: ModelResult) -> str:
+    """Say that the module itself answers NaN or infinity on ordinary inputs, and where it begins to."""
+    lost = next(codes.OG418.among(model.findings), None)
+    if lost is None:
+        return ""
+    first = plain(str(lost.data.get("first", "")), _LINE)
+    begins = f", first at {first}" if first else ""
+    output = plain(str(lost.data.get("output", "")), _NAME)
+    return f"; {model.against} itself answers NaN or infinity in {output}{begins}"
 
 
 def _but_waived(models: Sequence[ModelResult]) -> str:
