@@ -14,7 +14,14 @@ from onnx_gate.diagnose.blame.result import BlameResult
 from onnx_gate.diagnose.half import of_half
 from onnx_gate.diagnose.hints.hints import hints
 from onnx_gate.diagnose.localize.localize import Located, has_own_kernels, localize
-from onnx_gate.diagnose.reduced.precision import clearest, of_layers, suspicion, with_layers
+from onnx_gate.diagnose.reduced.precision import (
+    clearest,
+    cut_off,
+    of_layers,
+    suspicion,
+    with_layers,
+)
+from onnx_gate.diagnose.reduced.saturation import saturated
 from onnx_gate.diagnose.repro.replay import replay_arguments
 from onnx_gate.diagnose.repro.write import make_repro
 from onnx_gate.diagnose.subject import Subject
@@ -37,6 +44,7 @@ _BLAME_SHARE = 0.4
 _LOCALIZE_SHARE = 0.8
 _LAYERS_SHARE = 0.5
 _HALF_SHARE = 0.6
+_SATURATION_SHARE = 0.2
 _MEMORY_SHARE = 0.2
 _LEAST_MEMORY = 64 << 20
 _MOST_MEMORY = 2 << 30
@@ -98,7 +106,9 @@ def _explain_precision(
     if check is None or subject is None:
         return None if result.verdict == "diverged" else {}
     precision = with_layers(subject, precision, _LAYERS_SHARE * deadline.left)
-    findings = suspicion(precision, subject.spec.against)
+    cut = saturated(checker, subject, _SATURATION_SHARE * deadline.left)
+    precision = precision.model_copy(update={"saturated": cut})
+    findings = (*suspicion(precision, subject.spec.against), *cut_off(precision))
     told: dict[str, Any] = {"precision": to_message(precision)}
     if result.verdict != "diverged" and not any(f.severity == "error" for f in findings):
         return told | {"findings": [to_message(finding) for finding in findings]}

@@ -32,6 +32,8 @@ _CASES = 4
 # How many times the error of the file in float32 what is still rounded may cost: of 40 files the most
 # was twice, and a value out of its range costs ten times and more.
 _AS_RIGHT, _WORSE = 4.0, 10.0
+# A share of a value that is flushed and cannot be why an output differs.
+_VISIBLE = 0.01
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,9 @@ class _Measure:
         return other.holds or self.nonfinite > other.nonfinite or self.rms > _WORSE * other.rms
 
 
+_RIGHT = _Measure(True, 0, 0.0)
+
+
 class Half:
     """The candidate ``half`` of a checked model, with any of its nodes in float32."""
 
@@ -88,11 +93,7 @@ class Half:
             assert isinstance(session, HalfSession)
             ranges = tuple(session.ranges)
         own = [c for c in checks if c.output == trial.output]
-        known = [c.metrics for c in own if c.metrics is not None]
-        holds = bool(own) and all(check.verdict == "pass" for check in own)
-        if not known:
-            return _Measure(holds, 0 if holds else 1 << 62, 0.0), ranges
-        return _Measure(holds, sum(m.nonfinite for m in known), max(m.rms for m in known)), ranges
+        return (_measured(own[0]) if own else _Measure(False, 1 << 62, 0.0)), ranges
 
     def blocks(
         self, trials: Sequence[_Trial], ranges: Sequence[Range], names: Sequence[str], graph: Graph
@@ -167,10 +168,16 @@ def of_half(
         return None
     half = Half(checker, left)
     bad = failing(result)
-    own = [check for check in bad if check.runtime == half.label]
-    answered = {(c.case, c.output) for c in result.checks if c.runtime == half.label} - {
-        (c.case, c.output) for c in own
-    }
+    elsewhere = {(c.case, c.output): _measured(c) for c in bad if c.runtime != half.label}
+    here = {(c.case, c.output): _measured(c) for c in bad if c.runtime == half.label}
+    # What is as far off without rounding is no matter of it.
+    own = [
+        check
+        for check in bad
+        if check.runtime == half.label
+        and _measured(check).is_worse_than(elsewhere.get((check.case, check.output), _RIGHT))
+    ]
+    answered = {(c.case, c.output) for c in result.checks if c.runtime == half.label} - here.keys()
     others = [c for c in bad if c.runtime != half.label and (c.case, c.output) in answered]
     if own:
         return _of_own(own, half, headroom, subject_of)
@@ -188,6 +195,13 @@ def of_half(
     headroom = headroom.model_copy(update={"first": first})
     finding = _finding(headroom, "; no case differs for it", "note" if masked else "warning")
     return None, headroom, finding
+
+
+def _measured(check: Check) -> _Measure:
+    metrics = check.metrics
+    if metrics is None:
+        return _Measure(False, 1 << 62, 0.0)
+    return _Measure(check.verdict == "pass", metrics.nonfinite, metrics.rms)
 
 
 def _of_own(
@@ -209,7 +223,12 @@ def _of_own(
     wide = half.blocks(trials, ranges, names, graph)
     nodes = tuple(name for name in wide if name != OUTPUTS)
     first = first_beyond(ranges) or next(
-        (r for r in ranges if r.small and (r.watched.node.name or r.watched.name) in nodes), None
+        (
+            r
+            for r in ranges
+            if r.small > _VISIBLE and (r.watched.node.name or r.watched.name) in nodes
+        ),
+        None,
     )
     if first is None:
         return None
@@ -228,8 +247,10 @@ def _of_module(
     trial = next(half.trials(others[:1]), None)
     if subject is None or trial is None:
         return None
-    first = first_beyond(half.run(trial)[1])
-    if first is None:
+    ranges = half.run(trial)[1]
+    # What does not overflow where both agree that far off the rest is flushed.
+    first = first_beyond(ranges) or max(ranges, key=lambda each: each.small, default=None)
+    if first is None or not (first.overflows or first.small > _VISIBLE):
         return None
     placed = _placed(value_range(first), subject, _graph(subject))
     headroom = headroom.model_copy(update={"first": placed, "shared": True})

@@ -290,7 +290,7 @@ class _Rewriter:
     def _outputs(self, graph: GraphProto, made: list[NodeProto]) -> None:
         if OUTPUTS in self._wide:
             for value in graph.output:
-                if value.type.tensor_type.elem_type in DTYPES:
+                if self._types.get(value.name) in DTYPES:
                     read = self._read(value.name, {}, made, wide=True)
                     value.name = f"{value.name}__returned"
                     value.type.tensor_type.elem_type = TensorProto.FLOAT

@@ -117,6 +117,10 @@ class Checker(Comparer[CaseReference]):
             if selected(further.id, self.patterns):
                 yield further
 
+    def ordinary(self) -> Iterator[Case]:
+        """Yield the cases that suites have drawn: at no edge, and none that was looked for."""
+        return (case for case in self._cases(self.patterns) if not case.is_edge)
+
     def ask(self, case: Case) -> Asked[CaseReference]:
         """Return what PyTorch says of a case."""
         return self._module.ask(case)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 
 from onnx_gate.manifest import RuntimeSpec
@@ -50,6 +51,36 @@ def files(once: Callable[..., Path]) -> Path:
     return once("halves", halves.write)
 
 
+def others(folder: Path) -> dict[str, object]:
+    """Entries of an infinity that a division absorbs, and of scales that are right and too small."""
+    absorbed = halves.plain(halves.Graph(
+        "s = Mul(x, x)  t = Mul(s, x)  u = Div(one, t)  y = Add(x, u)", "t", (41, 60), (1, 9)
+    ))  # fmt: skip
+    onnx.save(absorbed, str(folder / "absorbed.onnx"))
+    onnx.save(halves.halved(absorbed), str(folder / "absorbed.half.onnx"))
+    onnx.save(halves.plain(halves.Graph("y = Tanh(x)", "", (-1, 1), (-1, 1))), folder / "tanh.onnx")
+    for name, scale in (("scaled", 1 / 127), ("cut", 0.25 / 127)):
+        model = onnx.parser.parse_model(
+            '<ir_version: 9, opset_import: ["" : 18]> g (float[4, 64] x) => (float[4, 64] y) '
+            f"<float s = {{{scale}}}, int8 z = {{0}}> "
+            "{ [quantise] q = QuantizeLinear(x, s, z)  d = DequantizeLinear(q, s, z)  y = Tanh(d) }"
+        )
+        onnx.save(model, str(folder / f"{name}.onnx"))
+    near = {"dtype": "float32", "shape": [4, 64], "range": [-1, 1]}
+    tanh = {"reference": "tanh.onnx", "inputs": {"x": near}, "tolerance": {"snr_db": 30}}
+    inputs = {"x": {"dtype": "float32", "shape": [4, 64], "range": [41, 60]}}
+    return {
+        "absorbed": {
+            "reference": "absorbed.onnx",
+            "onnx": "absorbed.half.onnx",
+            "inputs": inputs,
+            "tolerance": {"snr_db": _DB},
+        },
+        "scaled": {**tanh, "onnx": "scaled.onnx"},
+        "cut": {**tanh, "onnx": "cut.onnx"},
+    }
+
+
 @pytest.fixture(scope="session")
 def results(files: Path, once: Callable[..., Path]) -> dict[str, ModelResult]:
     """Every file on its ranges; those that are wrong once more, with what is proposed for them."""
@@ -58,7 +89,7 @@ def results(files: Path, once: Callable[..., Path]) -> dict[str, ModelResult]:
     twins = {
         f"{name}-twin": entry(name, g.within, f"{name}.half.onnx") for name, g in GRAPHS.items()
     }
-    found = run(here, "found", entries | twins)
+    found = run(here, "found", entries | twins | others(here))
     for name, graph in GRAPHS.items():
         room = found[name].headroom
         assert room is not None, name
@@ -104,19 +135,39 @@ def test_no_fewer_nodes_would_do(files: Path, results: dict[str, ModelResult], n
     generator = np.random.default_rng(0)
     inputs = [generator.uniform(*graph.beyond, graph.shape).astype("f4") for _ in range(3)]
     inputs += [np.full(graph.shape, end, np.float32) for end in graph.beyond]
-    expected = [_answer(files / f"{name}.onnx", (), x) for x in inputs]
+    plain = OnnxRuntime().open(files / f"{name}.onnx", RuntimeSpec("onnxruntime"), 1)
+    expected = [plain.run({"x": x})[0] for x in inputs]
     for size in range(len(room.in_float32)):
         for some in itertools.combinations(names, size):
-            answers = [_answer(files / f"{name}.half.onnx", some, x) for x in inputs]
+            spec = RuntimeSpec("half", options={FLOAT32: some})
+            session = HalfRuntime().open(files / f"{name}.half.onnx", spec, 1)
+            answers = [session.run({"x": x})[0] for x in inputs]
             errors = [_db(a, e) for a, e in zip(answers, expected, strict=True)]
             assert min(errors) < _DB, some
 
 
-def _answer(path: Path, wide: tuple[str, ...], x: np.ndarray) -> np.ndarray:
-    if path.name.endswith(".half.onnx"):
-        session = HalfRuntime().open(path, RuntimeSpec("half", options={FLOAT32: wide}), 1)
-        return session.run({"x": x})[0]
-    return OnnxRuntime().open(path, RuntimeSpec("onnxruntime"), 1).run({"x": x})[0]
+def test_an_infinity_that_is_absorbed_is_a_warning_with_its_node(
+    results: dict[str, ModelResult],
+) -> None:
+    model = results["absorbed"]
+    assert model.verdict == "pass"
+    told = [finding for finding in model.findings if finding.code == "OG420"]
+    assert [finding.severity for finding in told] == ["warning"]
+    assert model.headroom is not None
+    assert model.headroom.first is not None
+    assert model.headroom.first.name == "t"
+    assert model.headroom.first.largest > 65504
+
+
+def test_what_a_scale_cuts_off_is_named_with_its_share(results: dict[str, ModelResult]) -> None:
+    right, wrong = results["scaled"], results["cut"]
+    assert right.verdict == "pass"
+    assert "OG420" not in {finding.code for finding in right.findings}
+    assert wrong.verdict == "diverged"
+    assert wrong.precision is not None
+    assert wrong.precision.saturated[0].name == "quantise"
+    assert 0.6 < wrong.precision.saturated[0].share < 0.9
+    assert "OG420" in {finding.code for finding in wrong.findings}
 
 
 def _db(actual: np.ndarray, expected: np.ndarray) -> float:

@@ -11,6 +11,7 @@ from onnx_gate.errors import UserError
 from onnx_gate.findings import CATALOGUE, Explanation, explanation
 from onnx_gate.findings.explain import WIDTH, plain
 from onnx_gate.report.model import ModelResult
+from onnx_gate.report.story.sentence import of_model
 from tests.support.gate import ROOT, Run
 from tests.support.triggers import (
     APPEARS_ELSEWHERE,
@@ -157,6 +158,15 @@ def test_hints_are_in_the_diagnosis(run_of: Callable[[str], Run]) -> None:
         }
         if model.diagnosis is not None:
             assert set(model.diagnosis.hints) == hinted, model.name
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_where_pytorchs_own_infinity_begins_is_said(run_of: Callable[[str], Run]) -> None:
+    model = run_of("findings").model("logarithm")
+    (lost,) = (finding for finding in model.findings if finding.code == "OG418")
+    assert lost.data["first"].startswith("log (models.py:")
+    assert "first at log" in str(of_model(model, "findings.yml"))
 
 
 @pytest.mark.parametrize("entry", CATALOGUE.values(), ids=lambda entry: entry.code)

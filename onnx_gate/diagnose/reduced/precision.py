@@ -23,10 +23,13 @@ from onnx_gate.report.model.diagnosis import (
     NodeError,
     Precision,
 )
-from onnx_gate.report.story.precision import decibels, layer_name
+from onnx_gate.report.story.precision import decibels, layer_name, saturation
 from onnx_gate.runtimes.base import Refusal
 from onnx_gate.runtimes.file_module import PLAIN
 
+# Calibration by entropy or percentiles gives up some values in a thousand, and other draws than those
+# that it saw are beyond it in 1 or 2 %.
+_CUT_OFF = 0.05
 # Layers that the report lists, the costliest first.
 MOST = 50
 # With optimisations off it is that much nearer to PyTorch, half of the noise (in amplitude) and more
@@ -85,6 +88,21 @@ def suspicion(precision: Precision, against: Against) -> tuple[Finding, ...]:
             severity="warning" if suspect.gain is None else "error",
             file=suspect.source.file if suspect.source is not None else None,
             line=suspect.source.line if suspect.source is not None else None,
+        ),
+    )
+
+
+def cut_off(precision: Precision) -> tuple[Finding, ...]:
+    """Return what to say of a scale that cuts off more than those of calibration are meant to."""
+    worst = next(iter(precision.saturated), None)
+    if worst is None or worst.share < _CUT_OFF:
+        return ()
+    return (
+        codes.OG420.finding(
+            f"{saturation(worst)} are cut off by its scale of {precision.dtype}",
+            severity="warning",
+            file=worst.source.file if worst.source is not None else None,
+            line=worst.source.line if worst.source is not None else None,
         ),
     )
 

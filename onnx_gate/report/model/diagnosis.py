@@ -103,6 +103,13 @@ class LayerCost(GraphNode):
     source: Source | None = None
 
 
+class Saturated(GraphNode):
+    """A quantiser whose scale cuts off a ``share`` of its values in the ordinary case of the most."""
+
+    share: Number
+    source: Source | None = None
+
+
 class Proposal(_Frozen):
     """A tolerance that one output meets, from what was measured of it.
 
@@ -130,6 +137,7 @@ class Precision(_Frozen):
     with short ``weights`` alone, or in ``half`` precision. ``operators`` are those that say so.
     ``layers`` are the costliest first; ``suspect`` is the one that is worse than its bits explain,
     and without which the output is nearer to PyTorch's. Where there is one, nothing is proposed.
+    ``saturated`` are the quantisers with fixed scales that cut values off, the worst first.
     """
 
     how: ReducedHow
@@ -138,6 +146,7 @@ class Precision(_Frozen):
     proposals: tuple[Proposal, ...] = ()
     layers: tuple[LayerCost, ...] = ()
     suspect: LayerCost | None = None
+    saturated: tuple[Saturated, ...] = ()
 
 
 Blame = Literal[

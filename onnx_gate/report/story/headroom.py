@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from onnx_gate.report.model.headroom import Headroom, ValueRange
+from onnx_gate.report.model.headroom import Headroom
 from onnx_gate.report.model.result import ModelResult
+from onnx_gate.report.story.precision import layer_name
 from onnx_gate.text import counted, format_int, number, plain
 
 _NAME = 80
@@ -19,10 +20,10 @@ def sentence(model: ModelResult) -> str:
     small = max(headroom.values, key=lambda each: each.small)
     line = (
         f"{plain(headroom.dtype, 20)}: {counted(headroom.of, 'result')}, the largest "
-        f"{number(most.largest)} of {_end(headroom)} ({_node(most)})"
+        f"{number(most.largest)} of {_end(headroom)} ({layer_name(most)})"
     )
     if small.small:
-        line += f", {100 * small.small:.2g} % of {_node(small)} below the least normal number"
+        line += f", {100 * small.small:.2g} % of {layer_name(small)} below the least normal number"
     return line
 
 
@@ -34,11 +35,9 @@ def beyond(headroom: Headroom, *, line: bool = True) -> str:
     first = first if line else first.model_copy(update={"source": None})
     dtype = plain(headroom.dtype, 20)
     if first.largest > headroom.limit:
-        text = (
-            f"{_node(first)} reaches {number(first.largest)}, and {dtype} ends at {_end(headroom)}"
-        )
+        text = f"{layer_name(first)} reaches {number(first.largest)}, and {dtype} ends at {_end(headroom)}"
     else:
-        text = f"{100 * first.small:.2g} % of {_node(first)} is below the least normal {dtype}"
+        text = f"{100 * first.small:.2g} % of {layer_name(first)} is below the least normal {dtype}"
     return f"{text}, in PyTorch too: what computes in float32 differs" if headroom.shared else text
 
 
@@ -57,10 +56,3 @@ def remedy(headroom: Headroom) -> str:
 
 def _end(headroom: Headroom) -> str:
     return f"{headroom.limit:,.0f}" if headroom.limit < 1e6 else number(headroom.limit)
-
-
-def _node(each: ValueRange) -> str:
-    """Return ``blocks.3 (Mul node_mul, models/a.py:37)``, as far as it is known."""
-    node = " ".join(plain(part, _NAME) for part in (each.op_type, each.name or each.output))
-    where = f", {plain(each.source.file, _NAME)}:{each.source.line}" if each.source else ""
-    return f"{plain(each.module, _NAME)} ({node}{where})" if each.module else f"{node}{where}"

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from onnx_gate.report.model.diagnosis import LayerCost, Precision, Proposal, ReducedHow
+from onnx_gate.report.model.diagnosis import (
+    LayerCost,
+    Precision,
+    Proposal,
+    ReducedHow,
+    Saturated,
+)
+from onnx_gate.report.model.headroom import ValueRange
 from onnx_gate.text import format_int, plain
 
 _NAME = 80
@@ -43,6 +50,9 @@ def lines(precision: Precision) -> list[str]:
     costs = [
         f"{layer_name(each)} {decibels(each.snr_db)}" for each in precision.layers[:SHOWN_LAYERS]
     ]
+    cut = [saturation(each) for each in precision.saturated[:SHOWN_LAYERS]]
+    if cut:
+        shown.append(f"cut off by their scales: {', '.join(cut)}")
     if costs:
         shown.append(f"signal to noise of its layers, the costliest first: {', '.join(costs)}")
     return shown
@@ -92,7 +102,12 @@ def reason_and_action(precision: Precision) -> tuple[str, str]:
     return why, "Put its scale, its zero point or its weights right."
 
 
-def layer_name(layer: LayerCost) -> str:
+def saturation(layer: Saturated) -> str:
+    """Return ``12 % of body (QuantizeLinear q1)``."""
+    return f"{100 * layer.share:.2g} % of {layer_name(layer)}"
+
+
+def layer_name(layer: LayerCost | Saturated | ValueRange) -> str:
     """Return ``blocks.3.attn (MatMul node_1, models/a.py:37)``, as far as it is known."""
     node = " ".join(plain(part, _NAME) for part in (layer.op_type, layer.name or layer.output))
     source = layer.source

@@ -121,6 +121,7 @@ def everything() -> Report:
         "operators": {"QuantizeLinear": 4},
         "proposals": (proposal, {**proposal, "output": "hidden"}),
         "layers": (layer,),
+        "saturated": ({**node, "share": 0.24, "source": diagnosis.source},),
     }
     operators = {"exporter": "dynamo", "opset": 20, "bytes": 1, "nodes": 1, "operators": {"Mul": 1}}
     operators["files"] = {"model.onnx": "9f86d081884c7d65"}

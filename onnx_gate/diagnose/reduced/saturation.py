@@ -1,0 +1,134 @@
+"""What share of each layer's values a quantiser's own scale cuts off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from onnx_gate.deadline import Deadline
+from onnx_gate.diagnose.localize.origins import Origins
+from onnx_gate.diagnose.subject import Subject
+from onnx_gate.graph.constants import Constants
+from onnx_gate.graph.graph import Graph, Node, read_graph
+from onnx_gate.graph.session import PlainSession
+from onnx_gate.graph.walk import attribute, inlined
+from onnx_gate.report.model.diagnosis import Saturated
+from onnx_gate.runtimes.base import Array, Refusal
+from onnx_gate.verify.checks import Checker
+
+# Layers that the report lists, and bytes of a file that is held once more.
+_MOST, _BYTES = 20, 2**28
+# The integers of each type that values are rounded to.
+_ENDS = {
+    TensorProto.INT4: (-8, 7),
+    TensorProto.UINT4: (0, 15),
+    TensorProto.INT8: (-128, 127),
+    TensorProto.UINT8: (0, 255),
+    TensorProto.INT16: (-(2**15), 2**15 - 1),
+    TensorProto.UINT16: (0, 2**16 - 1),
+}
+
+
+@dataclass(frozen=True)
+class _Quantiser:
+    """A QuantizeLinear, and the floating-point values between which nothing is cut off."""
+
+    node: Node
+    low: Array
+    high: Array
+
+
+def saturated(checker: Checker, subject: Subject, seconds: float) -> tuple[Saturated, ...]:
+    """Return the layers that saturate in ordinary cases, the worst first; none of dynamic scales.
+
+    Values of edges and of what was reached are beyond what anybody calibrates for.
+    """
+    exported = subject.exported
+    if exported.size > _BYTES:
+        return ()
+    graph = read_graph(exported.proto, exported.path)
+    found = list(_quantisers(graph))
+    if not found:
+        return ()
+    session = PlainSession(_watched(inlined(onnx.load(str(exported.path))), found), subject.threads)
+    worst, deadline = np.zeros(len(found)), Deadline(seconds)
+    for case in checker.ordinary():
+        if deadline.passed():
+            break
+        feeds = {graph: case.arrays[name] for name, graph in checker.graph_inputs.items()}
+        try:
+            shares = np.array([float(each) for each in session.run(feeds)[-len(found) :]])
+        except Refusal:
+            continue
+        worst = np.fmax(worst, shares)
+    origins = Origins(subject)
+    order = sorted((i for i in range(len(found)) if worst[i] > 0), key=lambda i: -worst[i])
+    return tuple(_told(found[i].node, float(worst[i]), origins) for i in order[:_MOST])
+
+
+def _told(node: Node, share: float, origins: Origins) -> Saturated:
+    name = node.proto.output[0]
+    return Saturated(
+        name=node.proto.name,
+        op_type=node.op_type,
+        output=name,
+        module=origins.module(node, name) or None,
+        share=share,
+        source=origins.source(node, name),
+    )
+
+
+def _quantisers(graph: Graph) -> Iterator[_Quantiser]:
+    for node in graph.nodes:
+        if node.op_type != "QuantizeLinear" or graph.is_constant(node.proto.input[0]):
+            continue
+        known = _ends(node, graph.constants)
+        if known is not None:
+            yield _Quantiser(node, *known)
+
+
+def _ends(node: Node, constants: Constants) -> tuple[Array, Array] | None:
+    """Return the least and the largest value that is not cut off, ``None`` where that is not known."""
+    scale, *zero = [name for name in node.proto.input[1:] if name]
+    if scale not in constants or any(name not in constants for name in zero):
+        return None
+    step = constants.array(scale).astype(np.float64)
+    if step.size > 1:  # values, unlike weights, have one scale
+        return None
+    kind = attribute(node.proto, "output_dtype", 0) or TensorProto.UINT8
+    shift: Array = np.zeros(())
+    if zero:
+        kind = constants.tensor(zero[0]).data_type
+        shift = constants.array(zero[0]).astype(np.float64)
+    if kind not in _ENDS:
+        return None
+    least, most = _ENDS[kind]
+    # One that begins at zero is a ReLU too: quantisers leave that one out.
+    low = -np.inf if shift == least else (least - 0.5 - shift) * step
+    return np.asarray(low), (most + 0.5 - shift) * step
+
+
+def _watched(model: onnx.ModelProto, found: list[_Quantiser]) -> onnx.ModelProto:
+    """Add to a model the share that each quantiser cuts off, as outputs."""
+    graph = model.graph
+    for index, each in enumerate(found):
+        base, value = f"__saturated{index}", each.node.proto.input[0]
+        for name, end in ((f"{base}low", each.low), (f"{base}high", each.high)):
+            array = np.asarray(end, np.float32).reshape(())
+            graph.initializer.append(numpy_helper.from_array(array, name))
+        steps = [
+            ("Less", [value, f"{base}low"], f"{base}a"),
+            ("Greater", [value, f"{base}high"], f"{base}b"),
+            ("Or", [f"{base}a", f"{base}b"], f"{base}c"),
+        ]
+        graph.node.extend(helper.make_node(op, given, [made]) for op, given, made in steps)
+        graph.node.append(
+            helper.make_node("Cast", [f"{base}c"], [f"{base}d"], to=TensorProto.FLOAT)
+        )
+        graph.node.append(helper.make_node("ReduceMean", [f"{base}d"], [base], keepdims=0))
+        graph.output.append(helper.make_tensor_value_info(base, TensorProto.FLOAT, []))
+    return model
