@@ -12,7 +12,7 @@ from onnx_gate.deadline import Deadline, OutOfTime
 from onnx_gate.diagnose.blame.blame import find_blame
 from onnx_gate.diagnose.blame.result import BlameResult
 from onnx_gate.diagnose.half import of_half
-from onnx_gate.diagnose.hints.hints import hints
+from onnx_gate.diagnose.hints.hints import explaining, possible
 from onnx_gate.diagnose.localize.localize import Located, has_own_kernels, localize
 from onnx_gate.diagnose.reduced.precision import (
     clearest,
@@ -24,6 +24,7 @@ from onnx_gate.diagnose.reduced.precision import (
 from onnx_gate.diagnose.reduced.saturation import saturated
 from onnx_gate.diagnose.repro.replay import replay_arguments
 from onnx_gate.diagnose.repro.write import make_repro
+from onnx_gate.diagnose.single_out import single_out
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.tie_break import decide_on_node
 from onnx_gate.findings.finding import Finding
@@ -49,6 +50,7 @@ _MEMORY_SHARE = 0.2
 _LEAST_MEMORY = 64 << 20
 _MOST_MEMORY = 2 << 30
 _NOWHERE = ("model", "ill-conditioned")
+_IN_THE_FILE = ("capture", "exporter", "stale artifact", "conversion", "undecided")
 
 
 def explain(
@@ -74,7 +76,7 @@ def explain(
         if diagnosis is not None:
             key = diagnosis.runtime, diagnosis.case, diagnosis.output
             about = next(c for c in result.checks if (c.runtime, c.case, c.output) == key)
-            found = _told(diagnosis, (finding, *hints(diagnosis, exported.proto, about)))
+            found = _told(diagnosis, exported, about, (finding,))
         return found | {"headroom": to_message(headroom)}
     if result.precision is not None:
         answer = _explain_precision(result, result.precision, checker, exported, context, deadline)
@@ -85,8 +87,7 @@ def explain(
     if check is None or subject is None:
         return {"diagnosis": None, "findings": []}
     diagnosis = diagnose(subject, deadline)
-    findings = hints(diagnosis, exported.proto, check)
-    return _told(diagnosis, findings)
+    return _told(diagnosis, exported, check)
 
 
 def _explain_precision(
@@ -115,12 +116,17 @@ def _explain_precision(
     diagnosis = of_layers(subject, precision, deadline.left)
     if diagnosis is None:
         diagnosis = diagnose(subject, deadline)
-    findings = (*findings, *hints(diagnosis, exported.proto, check))
-    return told | _told(diagnosis, findings)
+    return told | _told(diagnosis, exported, check, findings)
 
 
-def _told(diagnosis: Diagnosis, findings: Sequence[Finding]) -> dict[str, Any]:
-    codes = tuple(dict.fromkeys(finding.code for finding in findings))
+def _told(
+    diagnosis: Diagnosis, exported: Exported, check: Check, known: Sequence[Finding] = ()
+) -> dict[str, Any]:
+    """Say what explains the divergence, and only where nothing does, what is possible."""
+    leading = (*known, *explaining(diagnosis, exported.proto, check))
+    codes = tuple(dict.fromkeys(finding.code for finding in leading))
+    others = () if leading or diagnosis.cause else possible(diagnosis, exported.proto, check)
+    findings = (*leading, *others)
     return {
         "diagnosis": to_message(diagnosis.model_copy(update={"hints": codes})),
         "findings": [to_message(finding) for finding in findings],
@@ -176,6 +182,9 @@ def diagnose(subject: Subject, deadline: Deadline) -> Diagnosis:
     located = _located(subject, blamed, deadline)
     blamed = decide_on_node(subject, blamed, located, deadline.left)
     node = located.node if located is not None else None
+    cause = ""
+    if blamed.blame in _IN_THE_FILE and deadline.left > 1:
+        cause = single_out(subject, located, deadline.left)
     notes = [
         _at_step(subject.check, subject.spec.against),
         blamed.note,
@@ -205,6 +214,7 @@ def diagnose(subject: Subject, deadline: Deadline) -> Diagnosis:
         node=node,
         beside=located.beside if located is not None else None,
         fused_by=blamed.fused_by,
+        cause=cause,
         source=located.source if located is not None else None,
         nodes=located.nodes if located is not None else (),
         guilty=_place(located),

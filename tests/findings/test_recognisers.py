@@ -14,12 +14,13 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
 from onnx_gate.diagnose.hints.facts import DivergenceFacts
-from onnx_gate.diagnose.hints.hints import hints
+from onnx_gate.diagnose.hints.hints import explaining, possible
 from onnx_gate.diagnose.hints.operator_rules import OPERATOR_RULES, window
 from onnx_gate.diagnose.hints.value_rules import DECISIVE_RULES, converted
 from onnx_gate.errors import GateError
 from onnx_gate.findings import CATALOGUE
 from onnx_gate.findings.codes import OG116
+from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import InputSpec, ModelSpec, RuntimeSpec
 from onnx_gate.report.model import Check, Worst
 from onnx_gate.report.model.diagnosis import Diagnosis, GraphNode, Source
@@ -87,6 +88,11 @@ def test_dimensions_without_a_suggestion(text: str, words: str) -> None:
 
 def test_other_errors_are_none_about_a_dimension() -> None:
     assert constraint_message("KeyError: 'x'", SPEC, NOTHING, LINE)[0] == ""
+
+
+def hints(diagnosis: Diagnosis, proto: onnx.ModelProto, checked: Check) -> tuple[Finding, ...]:
+    found = explaining(diagnosis, proto, checked)
+    return found or possible(diagnosis, proto, checked)
 
 
 class Loop(nn.Module):

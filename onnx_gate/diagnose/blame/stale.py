@@ -15,6 +15,7 @@ from onnx_gate.diagnose.bench import Answer, Fresh
 from onnx_gate.diagnose.blame.captures import export_again
 from onnx_gate.diagnose.blame.chain import Chain, Tracing
 from onnx_gate.diagnose.blame.result import BlameResult
+from onnx_gate.diagnose.blame.weights import told_of_weight
 from onnx_gate.graph.walk import opset_of
 from onnx_gate.report.model.diagnosis import Evidence
 from onnx_gate.runtimes.base import Array, first_line
@@ -103,22 +104,23 @@ def _changes(chain: Chain, fresh: Fresh | None) -> tuple[str, ...]:
     exported = chain.subject.exported
     try:
         if fresh is not None:
-            return differences(exported.path, fresh.path, exported.size)
+            return differences(exported.path, fresh.path, exported.size, chain.bench.eager.module)
         return tuple(_against_module(exported.path, chain.bench.eager.module))
     except Exception as error:
         return (f"the two could not be compared: {first_line(error)}",) if fresh else ()
 
 
-def differences(file: Path, fresh: Path, size: int) -> tuple[str, ...]:
+def differences(file: Path, fresh: Path, size: int, module: torch.nn.Module) -> tuple[str, ...]:
     """Return sentences on what is different in ``file``: weights, operators, attributes, opset.
 
-    ``size`` is the model's, in bytes. Raises whatever reading the files raises.
+    ``size`` is the model's, in bytes, ``module`` what both were made of. Raises
+    whatever reading the files raises.
     """
     weights = size <= WEIGHT_BYTES
     old = onnx.load(str(file), load_external_data=weights)
     new = onnx.load(str(fresh), load_external_data=weights)
     return (
-        *(_weights(old, new) if weights else ()),
+        *(_weights(old, new, module) if weights else ()),
         *_operators(old, new),
         *_opset(old, new),
     )
@@ -138,15 +140,16 @@ def _against_module(file: Path, module: torch.nn.Module) -> Iterator[str]:
         yield f"{len(changed)} of {len(own)} weights have other values, the first is {changed[0]}"
 
 
-def _weights(old: onnx.ModelProto, new: onnx.ModelProto) -> Iterator[str]:
+def _weights(old: onnx.ModelProto, new: onnx.ModelProto, module: torch.nn.Module) -> Iterator[str]:
     olds, news = _tensors(old), _tensors(new)
     shared = [n for n in olds if n in news and olds[n].shape == news[n].shape]
     if len(shared) >= max(1, min(len(olds), len(news)) // 2):
         changed = [n for n in shared if not _close(olds[n], news[n])]
         if changed:
-            yield (
-                f"{len(changed)} of {len(shared)} weights have other values, the first is {changed[0]}"
-            )
+            first = changed[0]
+            what = told_of_weight(olds[first], news[first], first, module)
+            rest = f", and {len(changed) - 1} of {len(shared) - 1} others" if changed[1:] else ""
+            yield f"{what}{rest}"
         reshaped = [n for n in olds if n in news and olds[n].shape != news[n].shape]
         if reshaped:
             first = reshaped[0]

@@ -16,21 +16,29 @@ from onnx_gate.report.model.diagnosis import Diagnosis
 _MOST = 3
 
 
-def hints(diagnosis: Diagnosis, proto: onnx.ModelProto, check: Check) -> tuple[Finding, ...]:
-    """Return notes on what to look at, the most telling first; empty where nothing is known.
+def explaining(diagnosis: Diagnosis, proto: onnx.ModelProto, check: Check) -> tuple[Finding, ...]:
+    """Return what the numbers of the worst element, or an experiment, show to be behind it.
 
-    ``proto`` is the graph that diverged, ``check`` the check that the diagnosis is about. What the
-    numbers of the worst element say comes before what the operator alone says.
+    ``proto`` is the graph that diverged, ``check`` the check that the diagnosis is about.
     """
-    # Of an operator that the graph lacks, its neighbour shows what it was there for.
-    node = diagnosis.beside or diagnosis.node
-    facts = DivergenceFacts(diagnosis.model_copy(update={"node": node}), proto, check)
+    facts = _facts(diagnosis, proto, check)
     decisive = next((hint for rule in DECISIVE_RULES if (hint := _ask(rule, facts))), None)
-    if decisive is not None:
-        return (_finding(*decisive, diagnosis),)
+    return (_finding(*decisive, diagnosis),) if decisive is not None else ()
+
+
+def possible(diagnosis: Diagnosis, proto: onnx.ModelProto, check: Check) -> tuple[Finding, ...]:
+    """Return what the guilty operator is often wrong by; that it is here, nothing has shown."""
+    facts = _facts(diagnosis, proto, check)
     rules = (converted, *OPERATOR_RULES.get(facts.op, ()))
     by_code = {hint[0]: hint for rule in rules if (hint := _ask(rule, facts)) is not None}
-    return tuple(_finding(*hint, diagnosis) for hint in by_code.values())[:_MOST]
+    told = ((code, f"possible: {message}") for code, message in by_code.values())
+    return tuple(_finding(*hint, diagnosis) for hint in told)[:_MOST]
+
+
+def _facts(diagnosis: Diagnosis, proto: onnx.ModelProto, check: Check) -> DivergenceFacts:
+    # Of an operator that the graph lacks, its neighbour shows what it was there for.
+    node = diagnosis.beside or diagnosis.node
+    return DivergenceFacts(diagnosis.model_copy(update={"node": node}), proto, check)
 
 
 def _ask(rule: Rule, facts: DivergenceFacts) -> Hint:

@@ -198,8 +198,9 @@ class Diagnosis(_Frozen):
     errors along the graph, in topological order, and ``guilty`` is the node's place among them.
     ``beside`` is the node next to which the graph lacks ``node``. ``repro`` is a folder relative to
     the report's, ``replay`` are the arguments that replay it in its runtime. ``against`` is what
-    sentences call the side that is right. ``hints`` are codes of findings that explain it. ``note``
-    says what could not be found out.
+    sentences call the side that is right. ``cause`` is what an experiment singled out, a sentence
+    without its point; ``hints`` are codes of findings that explain it. ``note`` says what could not
+    be found out.
     """
 
     runtime: str
@@ -211,6 +212,7 @@ class Diagnosis(_Frozen):
     node: GraphNode | None = None
     beside: GraphNode | None = None
     fused_by: str | None = None
+    cause: str = ""
     source: Source | None = None
     nodes: tuple[NodeError, ...] = ()
     guilty: int | None = None

@@ -114,6 +114,8 @@ def lines(diagnosis: Diagnosis, place: Place) -> list[str]:
     if node is not None:
         where = f" in {node.module}" if node.module else ""
         shown.append(f"first wrong at {node.op_type} {node.name or node.output}{where}")
+    if diagnosis.cause:
+        shown.append(diagnosis.cause)
     if diagnosis.fused_by:
         shown.append(f"the fusion is {diagnosis.fused_by}")
     if diagnosis.source is not None:

@@ -242,6 +242,10 @@ def _blames(model: ModelResult, blame: Blame) -> bool:
 
 def _reason(diagnosis: Diagnosis | None, finding: Finding | None) -> tuple[str, str, str]:
     """Return the line that a reason begins with, the reason, and what to do."""
+    if diagnosis is not None and diagnosis.cause and getattr(finding, "severity", "note") == "note":
+        remedy = _remedy(finding.code) if finding is not None else ""
+        action = remedy or diagnosed.worded(_ACTIONS[diagnosis.blame], diagnosis)
+        return "", plain(diagnosis.cause, _TEXT), action
     if finding is not None:
         line = finding.data.get("code", "")
         remedy = _remedy(finding.code)

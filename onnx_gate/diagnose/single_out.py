@@ -1,0 +1,294 @@
+"""What exactly is wrong with the guilty node: one thing is changed at a time, until it is right.
+
+The node runs alone on PyTorch's own values. An attribute has another of the values that it may have,
+two inputs change places, a constant or a weight is another of the model's. The change that makes the
+node compute what PyTorch computes is the cause; where none does, nothing is said.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+from onnx.helper import get_attribute_value, make_attribute
+from torch import nn
+
+from onnx_gate.diagnose.bench import RUN, Bench
+from onnx_gate.diagnose.blame.weights import folded, told_of_weight, weights_of
+from onnx_gate.diagnose.localize.localize import Located
+from onnx_gate.diagnose.subject import Subject
+from onnx_gate.diagnose.values import agree
+from onnx_gate.graph.graph import Graph, read_graph
+from onnx_gate.graph.run_node import model_of, type_of
+from onnx_gate.graph.session import PlainSession
+from onnx_gate.runtimes.base import Array, Refusal
+
+# The node is run this many times at most.
+_MOST = 200
+# Larger constants are weights, of which the module has the right ones.
+_SMALL = 8
+_FLAGS = (
+    *("fmod", "exclusive", "reverse", "ceil_mode", "count_include_pad", "select_last_index"),
+    *("align_corners", "linear_before_reset", "largest", "transA", "transB", "antialias"),
+    *("exclude_outside", "keepdims", "is_causal", "noop_with_empty_axes", "batch_dims"),
+)
+_CHOICES: Mapping[str, tuple[Any, ...]] = {
+    **dict.fromkeys(_FLAGS, (0, 1)),
+    "approximate": ("none", "tanh"),
+    "mode": ("nearest", "linear", "cubic", "constant", "reflect", "edge", "wrap", "DCR", "CRD"),
+    "coordinate_transformation_mode": (
+        *("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"),
+        "half_pixel_symmetric",
+    ),
+    "nearest_mode": ("floor", "round_prefer_floor", "round_prefer_ceil", "ceil"),
+    "padding_mode": ("zeros", "border", "reflection"),
+    "direction": ("forward", "reverse", "LEFT", "RIGHT"),
+    "epsilon": (1e-5, 1e-6, 1e-3, 1e-8, 1e-12, 1e-4, 1e-2),
+    "alpha": (0.01, 0.1, 0.2, 0.3, 1.0, 0.5, 1 / 6),
+    "cubic_coeff_a": (-0.75, -0.5),
+}
+# What an operator assumes where an attribute is not there.
+_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "Gelu": {"approximate": "none"},
+    "CumSum": {"exclusive": 0, "reverse": 0},
+    "Mod": {"fmod": 0},
+    "ArgMax": {"select_last_index": 0},
+    "ArgMin": {"select_last_index": 0},
+    "LeakyRelu": {"alpha": 0.01},
+    "LayerNormalization": {"epsilon": 1e-5},
+    "BatchNormalization": {"epsilon": 1e-5},
+    "InstanceNormalization": {"epsilon": 1e-5},
+    "AveragePool": {"count_include_pad": 0, "ceil_mode": 0},
+    "MaxPool": {"ceil_mode": 0},
+    "GRU": {"linear_before_reset": 0},
+    "Softmax": {"axis": -1},
+    "Gemm": {"transA": 0, "transB": 0, "alpha": 1.0},
+}
+_SYMMETRIC = frozenset(["Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean"])
+
+
+@dataclass(frozen=True)
+class _Change:
+    """A node that is different in one respect, what it reads, and what to say where it is right.
+
+    Of a weight what to say has to be found out: ``weight`` is the file's, the right one, its name.
+    """
+
+    node: onnx.NodeProto
+    feeds: Mapping[str, Array]
+    told: str = ""
+    weight: tuple[Array, Array, str] | None = None
+
+
+def single_out(subject: Subject, located: Located | None, seconds: float) -> str:
+    """Return the one thing that is wrong with the guilty node, empty where none was found to be."""
+    if located is None or located.proto is None or located.beside is not None:
+        return ""
+    cause, _ = Bench(subject, seconds).apart(lambda: _single_out(subject, located), RUN)
+    return cause or ""
+
+
+def _single_out(subject: Subject, located: Located) -> str:
+    node = located.proto
+    assert node is not None
+    graph = read_graph(subject.exported.proto, subject.exported.path)
+    constants = {n: graph.constants.array(n) for n in node.input if n in graph.constants}
+    feeds = {**constants, **located.inputs}
+    wanted = [n for n in node.output if n in located.expected]
+    if not wanted or any(n and n not in feeds for n in node.input):
+        return ""
+    expected = located.expected[wanted[0]]
+    runs = _Runs(graph, wanted[0], expected)
+    if runs.right(_Change(node, feeds)):
+        return ""  # nothing is wrong with it alone
+    changes = itertools.chain(
+        _weights(node, feeds, constants, subject.eager.module),
+        _attributes(node, feeds),
+        _exchanged(node, feeds),
+        _constants(node, feeds, constants, expected),
+    )
+    found = next((c for c in itertools.islice(changes, _MOST) if runs.right(c)), None)
+    if found is None:
+        return ""
+    if found.weight is not None:
+        return told_of_weight(*found.weight, subject.eager.module)
+    return found.told.replace("{against}", subject.spec.against)
+
+
+class _Runs:
+    def __init__(self, graph: Graph, output: str, expected: Array) -> None:
+        self._graph, self._output, self._expected = graph, output, expected
+
+    def right(self, change: _Change) -> bool:
+        """Return whether a changed node makes what PyTorch makes."""
+        node, feeds = change.node, change.feeds
+        small = {n: a for n, a in feeds.items() if n in self._graph.constants and a.nbytes < 4096}
+        types = {n: type_of(a) for n, a in feeds.items() if n not in small}
+        tensors = [numpy_helper.from_array(np.asarray(a), n) for n, a in small.items()]
+        model = model_of(node, types, self._graph.opsets, self._graph.ir_version, tensors)
+        try:
+            made = PlainSession(model).run(feeds)
+        except Refusal:
+            return False
+        names = [n for n in node.output if n]
+        return agree(dict(zip(names, made, strict=False)).get(self._output), self._expected)
+
+
+def _attributes(node: onnx.NodeProto, feeds: Mapping[str, Array]) -> Iterator[_Change]:
+    own = {a.name: get_attribute_value(a) for a in node.attribute}
+    own = {k: v.decode() if isinstance(v, bytes) else v for k, v in own.items()}
+    rank = max((np.ndim(a) for a in feeds.values()), default=0)
+    for name, value in {**_DEFAULTS.get(node.op_type, {}), **own}.items():
+        for other in _others(name, value, rank):
+            if other == value or (isinstance(value, float) and np.isclose(other, value)):
+                continue
+            changed = onnx.NodeProto()
+            changed.CopyFrom(node)
+            del changed.attribute[:]
+            changed.attribute.extend(a for a in node.attribute if a.name != name)
+            changed.attribute.append(make_attribute(name, other))
+            told = f"{node.op_type} has {name}={_shown(value)}, and with {_shown(other)} it agrees"
+            yield _Change(changed, feeds, told + " with {against}")
+
+
+def _others(name: str, value: Any, rank: int) -> Iterator[Any]:
+    if name == "axis":
+        yield from range(rank)
+    elif name == "perm":
+        yield from map(list, itertools.permutations(value)) if len(value) <= 4 else ()
+    elif name in ("pads", "strides", "dilations") and isinstance(value, Sequence):
+        yield from _windows(name, list(value))
+    elif isinstance(value, float) and name in _CHOICES:
+        yield from (float(x) for x in _CHOICES[name])
+    else:
+        yield from (x for x in _CHOICES.get(name, ()) if isinstance(x, type(value)))
+
+
+def _windows(name: str, value: list[int]) -> Iterator[list[int]]:
+    half = len(value) // 2
+    if name == "pads":
+        # As much in all, on the other side of each axis or on both.
+        totals = [a + b for a, b in zip(value[:half], value[half:], strict=True)]
+        for begins in itertools.product(*(range(t + 1) for t in totals)):
+            yield [*begins, *(t - b for t, b in zip(totals, begins, strict=True))]
+        return
+    yield value[::-1]
+    yield from ([n] * len(value) for n in (1, 2, 3, 4))
+
+
+def _exchanged(node: onnx.NodeProto, feeds: Mapping[str, Array]) -> Iterator[_Change]:
+    names = [(i, n) for i, n in enumerate(node.input) if n]
+    for (i, a), (j, b) in itertools.combinations(names, 2):
+        told = f"the inputs {a} and {b} of {node.op_type} are exchanged"
+        one, other = feeds[a], feeds[b]
+        alike = one.dtype == other.dtype
+        if node.op_type == "MatMul" and alike and min(one.ndim, other.ndim) > 1:
+            turned = {a: np.swapaxes(other, -1, -2), b: np.swapaxes(one, -1, -2)}
+            yield _Change(node, {**feeds, **turned}, told)
+        if alike and a != b and node.op_type not in _SYMMETRIC:
+            changed = onnx.NodeProto()
+            changed.CopyFrom(node)
+            changed.input[i], changed.input[j] = b, a
+            yield _Change(changed, feeds, told)
+
+
+def _constants(
+    node: onnx.NodeProto,
+    feeds: Mapping[str, Array],
+    constants: Mapping[str, Array],
+    expected: Array,
+) -> Iterator[_Change]:
+    for name, value in constants.items():
+        if value.size == 0 or value.size > _SMALL:
+            continue
+        for other in _numbers(node, name, value, feeds, expected):
+            told = f"the constant {name} of {node.op_type} is {_shown(value.tolist())}, and with "
+            told += f"{_shown(other.tolist())} it agrees"
+            yield _Change(node, {**feeds, name: other}, told + " with {against}")
+
+
+def _numbers(
+    node: onnx.NodeProto, name: str, value: Array, feeds: Mapping[str, Array], expected: Array
+) -> Iterator[Array]:
+    """Yield what a small constant may have to be."""
+    if value.dtype.kind == "i":
+        for index in range(value.size):
+            for step in (1, -1, 2, -2):
+                other = value.copy()
+                other.reshape(-1)[index] += step
+                yield other
+        for other in (-value, *(np.roll(value, n) for n in range(1, value.size))):
+            yield np.asarray(other)
+        return
+    if value.dtype.kind != "f" or value.size != 1:
+        return
+    place = list(node.input).index(name)
+    with np.errstate(all="ignore"):
+        if node.op_type == "Clip":
+            yield np.asarray([expected.max() if place == 2 else expected.min()]).reshape(
+                value.shape
+            )
+        elif node.op_type == "Where":
+            chosen = feeds[node.input[0]] == (place == 1)
+            for number in np.unique(expected[np.broadcast_to(chosen, expected.shape)])[:2]:
+                yield np.full(value.shape, number, value.dtype)
+        elif len(node.input) == 2 and len(feeds) == 2:
+            other = np.asarray(feeds[node.input[1 - place]], np.float64)
+            solved = _solved(node.op_type, place, other, np.asarray(expected, np.float64))
+            if solved is not None and np.isfinite(solved).any():
+                # The number that somebody wrote has the fewest digits.
+                middle = np.median(solved[np.isfinite(solved)])
+                for digits in (1, 2, 3, 5, 8):
+                    yield np.full(value.shape, float(f"{middle:.{digits}g}"), value.dtype)
+
+
+def _solved(op_type: str, place: int, other: Array, expected: Array) -> Array | None:
+    """Return for each element which number in the constant's place makes PyTorch's of the other."""
+    if other.shape != expected.shape:
+        return None
+    if op_type == "Mul":
+        return np.asarray(expected / other)
+    if op_type == "Add":
+        return np.asarray(expected - other)
+    if op_type == "Div":
+        return np.asarray(other / expected if place else expected * other)
+    if op_type == "Sub":
+        return np.asarray(other - expected if place else expected + other)
+    if op_type == "Pow" and place:
+        return np.asarray(np.log(expected) / np.log(other))
+    return None
+
+
+def _weights(
+    node: onnx.NodeProto,
+    feeds: Mapping[str, Array],
+    constants: Mapping[str, Array],
+    module: nn.Module,
+) -> Iterator[_Change]:
+    state = weights_of(module)
+    stored = {n: a for n, a in constants.items() if a.size >= _SMALL and a.dtype.kind == "f"}
+    for name, value in stored.items():
+        for key, own in state.items():
+            for right in (own, own.T) if own.ndim == 2 else (own,):
+                if right.shape == value.shape and not np.array_equal(right, value):
+                    feed = {**feeds, name: right.astype(value.dtype)}
+                    yield _Change(node, feed, weight=(value, right, key))
+    if node.op_type == "Conv" and len(node.input) == 3 and node.input[1] in stored:
+        weight, bias = node.input[1:]
+        for key, right, beside in folded(module):
+            if right.shape == stored[weight].shape:
+                wrong = not np.allclose(right, stored[weight], rtol=1e-5, atol=1e-7)
+                about = (weight, right, key) if wrong else (bias, beside, f"{key[:-6]}bias")
+                told = (constants[about[0]], *about[1:])
+                yield _Change(node, {**feeds, weight: right, bias: beside}, weight=told)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list) and len(value) == 1:
+        return _shown(value[0])
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

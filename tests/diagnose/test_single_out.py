@@ -1,0 +1,78 @@
+"""The cause: twenty faults of ten kinds, each told for what it is, or nothing is told of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from benchmarks.accuracy.diagnose_cases import CASES
+from onnx_gate.diagnose.blame.weights import folded, told_of_weight
+from onnx_gate.diagnose.localize.localize import localize
+from onnx_gate.diagnose.single_out import single_out
+from onnx_gate.diagnose.trace.record_export import silence_exporters
+
+NAMED = {case.name: case for case in CASES}
+
+TOLD = {
+    # another variant of an operator
+    "dynamo/gelu-tanh": "Gelu has approximate=tanh, and with none it agrees",
+    "dynamo/count-include-pad": "AveragePool has count_include_pad=1, and with 0 it agrees",
+    "dynamo/cumsum-exclusive": "CumSum has exclusive=1, and with 0 it agrees",
+    "dynamo/gru-reset": "GRU has linear_before_reset=0, and with 1 it agrees",
+    # a number beside it
+    "torchscript/epsilon": "LayerNormalization has epsilon=0.001, and with 1e-05 it agrees",
+    "dynamo/alpha": "LeakyRelu has alpha=0.11, and with 0.1 it agrees",
+    # another axis
+    "converted/gelu-tanh": "Gelu has approximate=tanh",
+    "names/softmax-axis": "Softmax has axis=1, and with 3 it agrees",
+    "dynamo/heads-permuted": "Transpose has perm=[0, 3, 1, 2], and with [0, 2, 1, 3] it agrees",
+    # where a window lies
+    "dynamo/pads": "Conv has pads=[1, 2, 3, 2], and with [2, 2, 2, 2] it agrees",
+    # where pixels lie
+    "dynamo/resize-mode": "Resize has coordinate_transformation_mode=asymmetric",
+    # two inputs for each other
+    "dynamo/concat-order": "of Concat are exchanged",
+    # a constant, and one that scales
+    "dynamo/scale-missing": "of Div is 1, and with 2 it agrees",
+    "dynamo/rms-constant": "of Add is 0.001, and with 0.01 it agrees",
+    # what became of a weight
+    "dynamo/weight-half": "the weight up.weight is rounded to float16 in the file",
+    "dynamo/weight-transposed": "the weight square.weight is transposed in the file",
+    "names/stale-weights": "the weight down.weight is 1.01 times the module's in the file",
+    "torchscript/query-stale": "the weight layers.0.attn.query.weight has other values",
+    # several things at once, or something that is missing: nothing is known
+    "dynamo/dilation": "",
+    "dynamo/relu-dropped": "",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TOLD)
+def test_what_is_told_is_the_cause(name: str, tmp_path: Path) -> None:
+    with silence_exporters():
+        subject = NAMED[name].make(tmp_path)
+    cause = single_out(subject, localize(subject), 60)
+    assert bool(cause) == bool(TOLD[name])
+    assert TOLD[name] in cause
+
+
+def test_a_norm_that_was_folded_with_another_eps_is_told() -> None:
+    module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).eval()
+    norm = module[1]
+    assert isinstance(norm, nn.BatchNorm2d)
+    assert norm.running_var is not None
+    torch.manual_seed(0)
+    norm.running_var.uniform_(0.01, 2)
+    norm.eps = 1e-3
+    ((name, stored, _),) = folded(module)
+    norm.eps = 1e-5
+    ((_, right, _),) = folded(module)
+    assert name == "0.weight"
+    told = "the norm 1 is folded with eps=0.001 in the file, and has 1e-05"
+    assert told_of_weight(stored, right, name, module) == told
+    other = (stored * np.linspace(0.9, 1.1, 27).reshape(3, 3, 3)).astype(np.float32)
+    assert "eps" not in told_of_weight(other, right, name, module)
