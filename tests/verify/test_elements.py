@@ -10,6 +10,7 @@ import pytest
 from onnx_gate.manifest import Tolerance
 from onnx_gate.verify.judge.judge import judge
 from onnx_gate.verify.judge.judgement import Judgement, Rules
+from onnx_gate.verify.judge.systematic import Lean
 from tests.support.exact import Exact
 
 RULES = Rules(Tolerance(auto=10.0))
@@ -115,6 +116,22 @@ def test_a_constant_factor_is_no_rounding(wrong: float) -> None:
     assert refused.deviation.measure in ("constant factor", "one sign")
     assert refused.deviation.allowed < refused.deviation.value
     assert refused.budget == refused.deviation.value / refused.deviation.allowed
+
+
+def test_what_has_saturated_is_one_value_in_all_cases() -> None:
+    """An approximation is off by the same wherever it is given the same: that leans to nothing."""
+    varied, off = logits(0, 30), 1 + 4.8e-7 * np.ones(200)
+    saturated = np.concatenate([np.sign(logits(1, 170)), varied])
+    off[170:] = 1 + 1e-7 * logits(2, 30)
+    lean = Lean()
+    for _ in range(20):
+        judged = verdict(saturated * off, saturated)
+        assert judged.holds
+        assert judged.lean is not None
+        lean += judged.lean
+    assert lean.systematic is None
+    assert lean.factor.value > 4e-7 * lean.factor.weight  # and as much of what varies is refused
+    assert not verdict(logits(4, 200) * (1 + 4.8e-7), logits(4, 200)).holds
 
 
 def test_a_difference_of_one_sign_is_no_rounding() -> None:

@@ -14,10 +14,12 @@ with the power that so few of them have.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.judge.noise import Floats, Noise
@@ -28,6 +30,8 @@ DEVIATIONS = 5.0
 # The share of the floor that all elements may be off by alike. docs/evidence.md has the largest that
 # correct models were measured to have.
 SHIFT = 0.2
+# So many values of an output are known from case to case: those of the most elements.
+_VALUES = 1024
 
 Measure = Literal["constant factor", "one sign"]
 
@@ -58,16 +62,35 @@ class Systematic:
 
 @dataclass(frozen=True)
 class _Sum:
-    """A sum over elements, the weight it is divided by, and its variance under rounding."""
+    """A sum over elements, the weight it is divided by, and its variance under rounding.
+
+    ``moved`` is the variance of the moved runs. ``alike`` has what elements of one value can be off
+    by together: an approximation (a ``tanh`` that has saturated) is off by the same wherever it is
+    given the same, in whatever case. ``other`` is the variance of those that are left.
+    """
 
     value: float = 0.0
     weight: float = 0.0
-    variance: float = 0.0
+    moved: float = 0.0
+    other: float = 0.0
+    alike: Mapping[int, float] = field(default_factory=dict)
 
     def __add__(self, other: _Sum) -> _Sum:
+        alike = dict(self.alike)
+        for key, size in other.alike.items():
+            alike[key] = alike.get(key, 0.0) + size
         return _Sum(
-            self.value + other.value, self.weight + other.weight, self.variance + other.variance
+            self.value + other.value,
+            self.weight + other.weight,
+            self.moved + other.moved,
+            self.other + other.other,
+            alike,
         )
+
+    @property
+    def variance(self) -> float:
+        """What is larger: what the runs show, and what elements that are not alike lose."""
+        return max(self.moved, self.other + sum(size**2 for size in self.alike.values()))
 
 
 @dataclass(frozen=True)
@@ -128,27 +151,31 @@ def lean_of(candidate: Array, noise: Noise, base: Array | None = None) -> Lean:
             good &= np.isfinite(move)
     u, v, s = u[good], v[good], s[good]
     runs = [m[good] / s for m in moves]
-    alike, energy = _repeated(t[good]), float(v @ v)
-    return Lean(
-        _Sum(float(u @ v), energy, _variance(alike * energy, [float(r @ v) for r in runs])),
-        _Sum(float(u.sum()), u.size, _variance(alike * u.size, [float(r.sum()) for r in runs])),
-        terms.floor,
-        terms.relative,
-    )
+    keys, places = _values(t[good])
+
+    def summed(weights: Floats) -> _Sum:
+        sizes = np.bincount(places, np.abs(weights), keys.size)
+        most = np.argsort(sizes)[::-1]
+        return _Sum(
+            float(u @ weights),
+            float(weights @ weights),
+            float(np.mean([float(r @ weights) ** 2 for r in runs])) if runs else 0.0,
+            float(np.square(sizes[most[_VALUES:]]).sum()),
+            dict(zip(keys[most[:_VALUES]].tolist(), sizes[most].tolist(), strict=False)),
+        )
+
+    return Lean(summed(v), summed(np.ones_like(u)), terms.floor, terms.relative)
 
 
-def _repeated(t: Floats) -> float:
-    """Return how often a value comes on average: rows that are all alike are one row.
+def _values(t: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the values that elements have, and which of them each has.
 
-    Two that share ten bits are taken for the same, as rounding is the same for both.
+    Two that share ten bits are taken for the same, as rounding is the same for both; and of either
+    sign.
     """
-    mantissa, exponent = np.frexp(t)
-    distinct = np.unique(np.rint(mantissa * 1024) + 4096.0 * exponent).size
-    return t.size / max(distinct, 1)
-
-
-def _variance(independent: float, runs: list[float]) -> float:
-    return max(independent, float(np.mean(np.square(runs))) if runs else 0.0)
+    mantissa, exponent = np.frexp(np.abs(t))
+    keys = np.rint(mantissa * 1024).astype(np.int64) + 4096 * exponent.astype(np.int64)
+    return np.unique(keys, return_inverse=True)
 
 
 def most(lean: Lean) -> float:
