@@ -67,6 +67,27 @@ def last(x: Tensor) -> tuple[Tensor, np.ndarray]:
     return x, np.array([-1])
 
 
+PLACES = torch.randint(0, 30, (900,), generator=torch.Generator().manual_seed(0))
+SEEN = torch.rand(20, 30, generator=torch.Generator().manual_seed(0)) > 0.4
+
+
+def scattered(zeros: Tensor, x: Tensor) -> Tensor:
+    places = PLACES[:, None].expand(-1, 8).contiguous()
+    return node("ScatterElements", zeros, places, x, axis=0, reduction="add")
+
+
+def in_steps(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    """Do attention as its nodes do, each rounded to the operands' own bits."""
+    scores = node("Add", node("MatMul", q, k.mT.contiguous()), bias)
+    return node("MatMul", node("Softmax", scores, axis=-1), v)
+
+
+def heads(kind: str) -> tuple[Tensor, ...]:
+    """Return queries that are scaled by powers of two, keys and values."""
+    q, k, v = (draw(kind, 2, 4, n, 16) for n in (20, 30, 30))
+    return q / (512 if kind == "unlike" else 4), k / 2, v  # so that no key is all that is seen
+
+
 # What PyTorch calls it, the arguments by kind of numbers, and the same as a node of ONNX.
 FAMILIES: dict[str, tuple[Function, Callable[[str], tuple[Tensor, ...]], Any]] = {
     **{
@@ -125,6 +146,31 @@ FAMILIES: dict[str, tuple[Function, Callable[[str], tuple[Tensor, ...]], Any]] =
         lambda kind: tuple(draw("normal", 2, 4, n, 16) for n in (20, 30, 30)),
         None,
     ),
+    "masked attention": (
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=SEEN, scale=1.0),
+        heads,
+        lambda q, k, v: in_steps(q, k, v, torch.zeros(20, 30).masked_fill(~SEEN, -1e30)),
+    ),
+    "biased attention": (
+        lambda q, k, v, bias: F.scaled_dot_product_attention(q, k, v, bias, scale=1.0),
+        lambda kind: (*heads(kind), 3 * draw("normal", 20, 30)),
+        in_steps,
+    ),
+    "sums by places": (
+        lambda zeros, x: zeros.index_add(0, PLACES, x),
+        lambda kind: (torch.zeros(30, 8), draw(kind, 900, 8)),
+        scattered,
+    ),
+    "sums by places of each": (
+        lambda zeros, x: zeros.scatter_add(0, PLACES[:, None].expand(-1, 8), x),
+        lambda kind: (torch.zeros(30, 8), draw(kind, 900, 8)),
+        scattered,
+    ),
+    "sums by indexing": (
+        lambda zeros, x: zeros.index_put((PLACES,), x, accumulate=True),
+        lambda kind: (torch.zeros(30, 8), draw(kind, 900, 8)),
+        scattered,
+    ),
     "resizing": (
         lambda x: F.interpolate(x, size=(50, 71), mode="bilinear", align_corners=True),
         lambda kind: (draw(kind, 1, 4, 32, 32),),
@@ -148,6 +194,21 @@ FAMILIES: dict[str, tuple[Function, Callable[[str], tuple[Tensor, ...]], Any]] =
         lambda x: torch.view_as_real(torch.fft.rfft(x)),
         lambda kind: (draw(kind, 20, 256),),
         lambda x: node("DFT", x[..., None], np.array(256), np.array(1), onesided=1),
+    ),
+    **{
+        f"transform of {n}": (
+            lambda x: torch.view_as_real(torch.fft.rfft(x)),
+            lambda kind, n=n: (draw(kind, 20, n),),
+            lambda x, n=n: node("DFT", x[..., None], np.array(n), np.array(1), onesided=1),
+        )
+        for n in (100, 127)
+    },
+    "short transforms": (
+        lambda x, w: torch.view_as_real(
+            torch.stft(x, 240, 80, window=w, center=False, return_complex=True)
+        ).transpose(1, 2),
+        lambda kind: (draw(kind, 4, 800), torch.hann_window(240)),
+        lambda x, w: node("STFT", x[..., None], np.array(80), w, np.array(240), onesided=1),
     ),
     "square root": (torch.sqrt, lambda kind: (draw("one sign", 5000),), lambda x: node("Sqrt", x)),
     "exponential": (
@@ -173,6 +234,47 @@ def test_an_element_is_moved_by_what_it_can_lose(family: str, kind: str) -> None
         lost = torch.maximum(lost, (in_onnx(*args).double() - exact).abs())
     assert (lost <= BELOW * most + torch.finfo(torch.float32).tiny).all(), (lost / most).max()
     assert most.median() <= ABOVE * lost.median()
+
+
+# What is added in 32 bits, as CPUs do, and rounded to 16 once.
+NARROW: dict[str, tuple[Function, Callable[[str], tuple[Tensor, ...]]]] = {
+    "product": (torch.matmul, lambda kind: (draw(kind, 24, 200), draw(kind, 200, 24))),
+    "convolution": (F.conv2d, lambda kind: (draw(kind, 2, 16, 9, 9), draw(kind, 12, 16, 3, 3))),
+    "sum": (lambda x: x.sum(-1), lambda kind: (draw(kind, 90, 300),)),
+    "layer norm": (lambda x: F.layer_norm(x, (96,)), lambda kind: (draw(kind, 60, 96),)),
+}
+
+
+@pytest.mark.parametrize("kind", ["normal", "one sign"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("family", NARROW)
+def test_sums_of_16_bits_are_rounded_once(family: str, dtype: torch.dtype, kind: str) -> None:
+    function, arguments = NARROW[family]
+    torch.manual_seed(1)
+    args = tuple(a.to(dtype) for a in arguments(kind))
+    exact, most = function(*(a.double() for a in args)), moves(function, *args)
+    lost = (function(*args).double() - exact).abs()
+    assert (lost <= BELOW * most).all()
+    assert most.median() <= 8 * lost.median()
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_of_16_bits_may_round_every_step(masked: bool) -> None:
+    torch.manual_seed(1)
+    q, k, v = (a.half() for a in heads("normal"))
+    bias = torch.zeros(20, 30, dtype=torch.half)
+    if masked:  # of the least number, which is not to become an infinity
+        bias = bias.masked_fill(~SEEN, torch.finfo(torch.half).min)
+    most = moves(
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, bias, scale=1.0), 8 * q, k, v
+    )
+    exact = F.scaled_dot_product_attention(
+        *(a.double() for a in (8 * q, k, v)), bias.double(), scale=1.0
+    )
+    assert most.isfinite().all()
+    lost = (in_steps(8 * q, k, v, bias).double() - exact).abs()
+    assert (lost <= BELOW * most).all()
+    assert most.median() <= ABOVE * lost.median(), most.median() / lost.median()
 
 
 def test_a_running_sum_of_a_ramp_drifts() -> None:

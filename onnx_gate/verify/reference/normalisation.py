@@ -39,7 +39,7 @@ def move_normalised(noise: Noise, name: str, given: Mapping[str, Any], result: A
     walks = torch.full((mean.numel(),), RESULT * steps, dtype=mean.dtype)
     walks = torch.where(alike(rows), walks.clamp(min=count / _LANES), walks).reshape(mean.shape)
     variance = (rstd.square().reciprocal()).clamp(max=torch.finfo(rstd.dtype).max)
-    eps = unit(torch.empty(0, dtype=mean.dtype))
+    eps = min(unit(mean), torch.finfo(torch.float32).eps)  # in 32 bits where the result has 16
     lost = walks * mean.abs() + TERM * steps * (variance / count).sqrt()
     shift = noise.draw(mean) * lost * eps * rstd
     spread = 0.5 * eps * walks * noise.draw(mean)

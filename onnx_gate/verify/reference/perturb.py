@@ -77,12 +77,12 @@ class MovedRounding(OperatorMode):
                 return func.decompose(*args, **kwargs)
         if operator.is_view:
             return func(*args, **kwargs)
-        if base in EXACT_ATEN:
+        given = given_to(func, args, kwargs)
+        if base in EXACT_ATEN and not given.get("accumulate") and not given.get("reduce"):
             result = func(*args, **kwargs)
             if base in ("_to_copy", "copy"):
                 self._convert(args[1] if base == "copy" else args[0], result)
             return result
-        given = given_to(func, args, kwargs)
         for each in operator.written:
             if isinstance(given[each], torch.Tensor):
                 given[each] = given[each].clone()  # as it was before
@@ -175,6 +175,8 @@ class MovedRounding(OperatorMode):
         """Return a copy of an operand that is off by what sums over it lose."""
         copy = operand.float() if operand.dtype in _HALF else operand.clone()
         units = 1.0 if name == model.added else model.operand_units(given)
+        if model.in_steps and operand.dtype in _HALF:
+            units = unit(operand) / unit(copy)
         for leaf in _floating(copy):
             if name == "grid":  # a coordinate, to which a half is added before it is scaled
                 self._noise.shift(leaf, leaf.abs() + 1, None)
@@ -182,6 +184,9 @@ class MovedRounding(OperatorMode):
                 self._noise.push(leaf, units)
             else:
                 self._noise.scale(leaf, units, None)
+        if name == model.added and copy.is_floating_point():  # a mask of the least number
+            low, high = torch.finfo(operand.dtype).min, torch.finfo(operand.dtype).max
+            copy.clamp_(low, high).masked_fill_(operand == -torch.inf, -torch.inf)
         return copy
 
     def _move(
@@ -199,8 +204,9 @@ class MovedRounding(OperatorMode):
             wide = result.float() if result.dtype in _HALF else result
             amount = torch.as_tensor(model.tail(given, wide), dtype=wide.dtype)
         units: torch.Tensor | float = model.result_units(given)
-        if model.chain is not None:
-            units = equal_terms(given, result, units)
+        if model.chain is not None:  # what is added in 32 bits is rounded to 16 once
+            half = result.dtype in _HALF
+            units = model.units if half else equal_terms(given, result, units)
         self._noise.scale(result, units, keep)
         if amount is not None:
             self._noise.shift(result, amount, keep)

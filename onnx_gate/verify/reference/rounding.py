@@ -127,7 +127,8 @@ class Model:
     it multiplies by numbers of its own, and is exact for no operands. What is ``added`` to the sum at
     its end is moved by a unit: the sum is rounded at its own size before the two cancel. One that
     ``decides`` rounds a quotient to a whole number: its operands are moved by what a product with the
-    reciprocal may differ from the quotient, and what comes out is one number or the next.
+    reciprocal may differ from the quotient, and what comes out is one number or the next. One that
+    others do ``in_steps`` has each of them rounded to 16 bits where its operands are.
     """
 
     operands: tuple[str, ...] = ()
@@ -137,6 +138,7 @@ class Model:
     inner: bool = False
     added: str = ""
     decides: bool = False
+    in_steps: bool = False
 
     def _walk(self, given: Given) -> float:
         return 1.0 if self.chain is None else walk(self.chain(given))
@@ -192,8 +194,16 @@ def _adaptive(given: Given) -> float:
 
 
 def _scattered(given: Given) -> float:
-    source = given.get("src", given.get("source", given.get("values")))
-    return 1.0 if source is None else float(source.numel() / max(given["self"].numel(), 1))
+    """Return how many others a term shares its place with, in the mean over terms."""
+    index, dim = given.get("index"), given.get("dim") or 0
+    if index is None:
+        by_axis = [each for each in given["indices"] if each is not None]
+        if len(by_axis) != 1 or by_axis[0].dtype == torch.bool:
+            return float(given["values"].numel() / max(given["self"].numel(), 1))
+        index = by_axis[0].reshape(-1)
+    counts = torch.bincount(index.reshape(-1).clamp(min=0)).double()
+    rows = index.numel() / max(index.shape[dim], 1) if index.ndim > 1 else 1
+    return float(counts.square().sum() / max(float(counts.sum()), 1.0)) / max(rows, 1)
 
 
 def _fourier(given: Given, y: torch.Tensor) -> torch.Tensor:
@@ -374,7 +384,8 @@ def _affine(given: Given, y: torch.Tensor) -> torch.Tensor | float:
 
 
 DISTANCES = ("_cdist_forward", "_euclidean_dist")
-_ATTENTION = _sums(_attended, "query", "value")
+# Of the scores of a query only differences count: those of its keys are each off by their own.
+_ATTENTION = Model(("key", "value"), _attended, added="attn_mask", in_steps=True)
 # The layers of an encoder as one kernel: whatever it sums, it sums over the embedding.
 _FUSED = Model(
     ("src", "query", "qkv_weight", "proj_weight", "ffn_weight_1", "ffn_weight_2"),
@@ -400,8 +411,11 @@ MODELS: Mapping[str, Model] = {
     **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d", "col2im"), _sums(_window, "self")),
     **dict.fromkeys(("_adaptive_avg_pool2d", "_adaptive_avg_pool3d"), _sums(_adaptive, "self")),
     **dict.fromkeys(
-        ("scatter_add", "scatter_reduce", "index_add", "index_reduce"),
-        _sums(_scattered, "src", "source"),
+        (
+            *("scatter", "scatter_add", "scatter_reduce", "index_add", "index_reduce", "put"),
+            *("index_put", "_index_put_impl", "_unsafe_index_put"),
+        ),
+        _sums(_scattered, "src", "source", "values"),
     ),
     "_embedding_bag": _sums(_all("indices"), "weight"),
     **dict.fromkeys(("_fft_r2c", "_fft_c2r", "_fft_c2c"), Model(tail=_fourier, inner=True)),
