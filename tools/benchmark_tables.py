@@ -436,6 +436,40 @@ def _cell(row: Table) -> str:
     return f"{shown if row['verdict'] == 'pass' else f'**{shown}**'}, {seconds}"
 
 
+def devices() -> str:
+    """What a device without PyTorch comes to: a row a model, a column a precision."""
+    table = _load("accuracy/devices").get("cuda")
+    if table is None:
+        return "Not measured yet."
+    cells = {(row["model"], row["precision"]): row for row in table["rows"]}
+    columns = ("float32", "TF32", "float16")
+    lines = []
+    for model in dict.fromkeys(row["model"] for row in table["rows"]):
+        own = [_share(cells.get((model, each))) for each in columns]
+        first = cells[model, "float32"]
+        placed = sum(first["elsewhere"].values())
+        lines.append([model, *own, f"{placed} of {first['nodes']}"])
+    passed = {
+        each: (
+            sum(row["verdict"] == "pass" for row in table["rows"] if row["precision"] == each),
+            sum(row["precision"] == each for row in table["rows"]),
+        )
+        for each in columns
+    }
+    counted = ", ".join(f"{each} {good} of {of}" for each, (good, of) in passed.items())
+    head = "|".join(["model", *columns, "nodes on the CPU"])
+    device = table["environment"]["device"]
+    return f"{device}: green in {counted}.\n\n" + _markdown(head, lines) + _source(table)
+
+
+def _share(row: Table | None) -> str:
+    """The largest share of the tolerance that a check has used, in bold where it is too much."""
+    if row is None:
+        return ""
+    share = f"{row['share']:.0%}" if row["share"] < 10 else f"{row['share']:.0f} times"
+    return share if row["verdict"] == "pass" else f"**{share}**"
+
+
 def runtimes_red() -> str:
     """What a runtime does not take, or computes otherwise, and why."""
     rows = _load("accuracy/runtimes").get("runtimes", {"rows": []})["rows"]
@@ -507,4 +541,5 @@ TABLES: dict[str, Callable[[], str]] = {
     "foreign": foreign,
     "runtimes": runtimes,
     "runtimes-red": runtimes_red,
+    "devices": devices,
 }
