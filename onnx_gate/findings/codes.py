@@ -184,6 +184,7 @@ OG419 = Code("OG419", ("warning",))
 OG420 = Code("OG420", ("warning", "note"), about_file=True)
 OG430 = Code("OG430", ("note",))
 OG431 = Code("OG431", kinds=("unverified",))
+OG432 = Code("OG432", ("error", "note"))
 
 # Workers.
 OG501 = Code("OG501", kinds=("crashed",))

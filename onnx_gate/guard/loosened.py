@@ -60,6 +60,14 @@ def _required(base: ModelSpec, head: ModelSpec) -> Iterator[str]:
         yield "required: true → false"
 
 
+def _targets(base: ModelSpec, head: ModelSpec) -> Iterator[str]:
+    kept = {target.name: target for target in head.targets}
+    for target in base.targets:
+        other = kept.get(target.name)
+        if other is None or other.least > target.least:
+            yield f"target {target} → {other or 'none'}"
+
+
 def _coverage(base: ModelSpec, head: ModelSpec) -> Iterator[str]:
     before, after = (0.0 if s.coverage is None else s.coverage.decisions for s in (base, head))
     if after < before:
@@ -182,6 +190,7 @@ _ASPECTS: tuple[tuple[_Kind, Callable[[ModelSpec, ModelSpec], Iterator[str]]], .
     ("other", tried.inputs),
     ("other", tried.steps),
     ("other", _coverage),
+    ("other", _targets),
     ("other", _runtimes),
     ("waiver", waivers),
     ("other", _source),

@@ -143,6 +143,7 @@ class Resolver:
                 kwargs={},
                 call={},
                 coverage=None,
+                targets=(),
                 timeout=DEFAULT_TIMEOUT,
                 memory=None,
                 seed=0,

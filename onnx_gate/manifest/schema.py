@@ -41,6 +41,7 @@ from onnx_gate.manifest.values.names import (
 from onnx_gate.manifest.values.runtimes import Runtime
 from onnx_gate.manifest.values.steps import Steps
 from onnx_gate.manifest.values.suites import BUILT_IN_SUITES, SuiteChoice, WrittenSuite
+from onnx_gate.manifest.values.targets import TargetChoice
 from onnx_gate.manifest.values.tolerances import (
     Output,
     OutputChoice,
@@ -141,6 +142,11 @@ class Settings(_Mapping):
         default=None,
         description="How much of the model its cases have to show.",
         json_schema_extra={"$comment": "default: any"},
+    )
+    targets: Maybe[Annotated[tuple[TargetChoice, ...], Field(min_length=1)]] = Field(
+        default=None,
+        description="What has to load the file wherever it is deployed: `onnxruntime>=1.17`.",
+        json_schema_extra={"default": []},
     )
     timeout: Maybe[Duration] = Field(
         default=None,

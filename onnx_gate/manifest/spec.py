@@ -19,6 +19,7 @@ from onnx_gate.manifest.values.steps import StepsSpec
 from onnx_gate.manifest.values.suites import (
     Suite,
 )
+from onnx_gate.manifest.values.targets import Target
 from onnx_gate.manifest.values.tolerances import Tolerance
 from onnx_gate.manifest.values.waivers import Waiver
 from onnx_gate.manifest.values.weights import WeightsSpec
@@ -46,7 +47,8 @@ class ModelSpec:
     those whose sizes the manifest gives. ``suites`` is empty where the model names none; ``given``
     is tried beside the default ones then, and comes from a caller that has tensors in its hands.
     ``steps`` is ``None`` where every case is one call.
-    ``coverage`` is ``None`` where nothing is asked of what the cases show.
+    ``coverage`` is ``None`` where nothing is asked of what the cases show. ``targets`` have to load the
+    file.
     ``timeout`` is in seconds, ``memory`` in bytes, ``line`` is the line of the model's name in the
     manifest.
     """
@@ -72,6 +74,7 @@ class ModelSpec:
     steps: StepsSpec | None = None
     tolerance: Tolerance = field(default_factory=lambda: Tolerance(auto=DEFAULT_AUTO))
     coverage: CoverageSpec | None = None
+    targets: tuple[Target, ...] = ()
     timeout: float = DEFAULT_TIMEOUT
     memory: int | None = None
     seed: int = 0

@@ -21,6 +21,7 @@ from onnx_gate.verify.context import Reduced
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.inputs.draw import numpy_dtype
 from onnx_gate.verify.inspect.checker import check_file
+from onnx_gate.verify.inspect.loads import inspect_loads
 from onnx_gate.verify.inspect.lowering import deleted_constants, float64_inside, log_of_sigmoid
 from onnx_gate.verify.inspect.opsets import changed_between, introduced_after
 from onnx_gate.verify.inspect.sizes import inspect_sizes
@@ -46,6 +47,7 @@ def inspect_graph(
         *_nodes(exported.proto, root),
         *log_of_sigmoid(exported.proto, root),
         *_program(spec, exported, root),
+        *inspect_loads(spec.targets, exported.proto, root),
     ]
 
 

@@ -1,0 +1,86 @@
+"""From which version of ONNX Runtime on a file loads, by tables out of its packages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper
+
+from onnx_gate.findings.finding import Finding
+from onnx_gate.manifest.load import load_bytes
+from onnx_gate.manifest.problems import ManifestError
+from onnx_gate.manifest.values.targets import Target
+from onnx_gate.verify.inspect.loads import inspect_loads, lacking
+
+
+def one_node(
+    op_type: str, opset: int, dtype: int = TensorProto.FLOAT, ir: int = 8
+) -> onnx.ModelProto:
+    ends = [helper.make_tensor_value_info(name, dtype, [2, 3]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node(op_type, ["x"], ["y"])], "g", ends[:1], ends[1:])
+    opsets = [helper.make_opsetid("", opset)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=ir)
+
+
+def said(model: onnx.ModelProto, least: tuple[int, int]) -> Finding:
+    (finding,) = inspect_loads([Target("onnxruntime", least)], model, None)
+    return finding
+
+
+def loads_here(model: onnx.ModelProto) -> bool:
+    try:
+        ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    except Exception:
+        return False
+    return True
+
+
+def test_an_operator_set_that_older_versions_do_not_read() -> None:
+    model = one_node("Relu", 20)
+    assert said(model, (1, 17)).severity == "note"
+    finding = said(model, (1, 16))
+    assert finding.severity == "error"
+    assert "loads from onnxruntime 1.17 on; opset 20 is what older ones lack" in finding.message
+    assert "export: {opset: N}" in finding.message
+
+
+def test_an_ir_version() -> None:
+    assert (
+        "from onnxruntime 1.18 on; IR version 10"
+        in said(one_node("Relu", 13, ir=10), (1, 16)).message
+    )
+
+
+@pytest.mark.parametrize("dtype", [TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16])
+@pytest.mark.parametrize("op_type", ["Relu", "Erf", "Sin", "Not", "IsInf", "Round", "Gelu"])
+def test_the_installed_version_is_right_about_types(op_type: str, dtype: int) -> None:
+    model = one_node(op_type, 20, TensorProto.BOOL if op_type == "Not" else dtype)
+    if op_type == "IsInf":
+        model.graph.output[0].type.tensor_type.elem_type = TensorProto.BOOL
+    assert (lacking(model)[-1] is None) == loads_here(model)
+
+
+def test_a_node_is_named_with_its_type() -> None:
+    finding = said(one_node("Erf", 20, TensorProto.BFLOAT16), (1, 17))
+    assert finding.severity == "error"
+    assert "Erf at opset 20 in bfloat16" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("onnxruntim>=1.17", "did you mean 'onnxruntime'"),
+        ("onnxruntime>=1.2", "write onnxruntime>=1.16"),
+        ("onnxruntime=1.17", "write onnxruntime>=1.17"),
+        ("tensorrt>=10", "nothing is known"),
+    ],
+)
+def test_a_spelling_is_checked(target: str, words: str) -> None:
+    text = f'version: 1\nmodels:\n  m:\n    model: "m.py:M"\n    inputs: {{}}\n    targets: ["{target}"]\n'
+    with pytest.raises(ManifestError) as caught:
+        load_bytes(text.encode(), Path("onnx-gate.yml"))
+    assert words in str(caught.value.problems[0])
+    assert caught.value.problems[0].line == 6
