@@ -21,6 +21,7 @@ PAGES = (
     "docs/compatibility.md",
     "docs/diagnosis-measured.md",
     "docs/evidence.md",
+    "docs/green.md",
     "docs/foreign.md",
     "docs/how-to/browser.md",
     "docs/performance.md",
@@ -259,7 +260,9 @@ def audit() -> str:
             total = kinds.setdefault(kind, [0, 0])
             kinds[kind] = [total[0] + caught, total[1] + of]
     head = "model|faults tried, of possible|caught|refused|without effect|duplicates|without audit"
-    tables = [_markdown(f"{head}|times as long with it", lines) + _source(table)]
+    older = [row["name"] for row in table["rows"] if "revision" in row]
+    note = f" Earlier revisions: {', '.join(older)}." if older else ""
+    tables = [_markdown(f"{head}|times as long with it", lines) + _source(table) + note]
     tables.append(
         _markdown("kind|caught", [[kind, f"{c} of {of}"] for kind, (c, of) in kinds.items()])
     )
@@ -285,6 +288,24 @@ def blunt() -> str:
         for row in table["rows"]
     ]
     head = "|blunt|with what the audit proposes|with nothing but the inputs|what it proposes"
+    return _markdown(head, lines) + _source(table)
+
+
+def decisions() -> str:
+    """What correct models decide, and what of it is shown, reached and compared."""
+    table = _load("accuracy/decisions").get("decisions")
+    if table is None:
+        return "Not measured yet."
+    keys = ("decisions", "before", "after", "compared", "cases", "alarms")
+    rows = table["rows"]
+    lines = [
+        [row["name"], *(str(row[k]) for k in keys), f"{row['times'] or 0:.2f}"] for row in rows
+    ]
+    times = [row["times"] for row in rows if row["times"]]
+    middle = f"{median(times):.2f}, at most {max(times):.2f}" if times else ""
+    lines.append(["all", *(str(sum(row[k] for row in rows)) for k in keys), middle])
+    head = "model|decisions|seen both ways by the suites|and with what is reached"
+    head += "|the others compared at their operators|cases reached|alarms|times as long"
     return _markdown(head, lines) + _source(table)
 
 
@@ -534,6 +555,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "faults": faults,
     "audit": audit,
     "blunt": blunt,
+    "decisions": decisions,
     "diagnosis": diagnosis,
     "localize-cost": localize_cost,
     "decoders": decoders,

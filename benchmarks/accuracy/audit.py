@@ -76,7 +76,8 @@ def main() -> None:
     rows = [row(model) for report in reports for model in report["models"] if model.get("audit")]
     print_table(rows)
     if options.save:
-        results.save(__file__, "audit", [asdict(each) for each in rows])
+        made = [asdict(each) for each in rows]
+        results.save(__file__, "audit", results.merged(__file__, "audit", made))
 
 
 def audits(packages: Path, output: Path, options: argparse.Namespace) -> list[dict[str, Any]]:

@@ -37,9 +37,11 @@ def save(script: str, name: str, rows: Iterable[Mapping[str, object]]) -> None:
 
 
 def merged(
-    script: str, name: str, rows: Sequence[Mapping[str, Any]], order: Iterable[str]
+    script: str, name: str, rows: Sequence[Mapping[str, Any]], order: Iterable[str] | None = None
 ) -> list[Mapping[str, Any]]:
     """Rows and those of a stored table that were not made anew, in the order of their names.
+
+    Without an order as they are stored, the new ones last.
 
     A row of another revision than the table's says which.
     """
@@ -49,7 +51,7 @@ def merged(
     earlier = {"revision": table["environment"]["revision"]}
     every = {row["name"]: {**earlier, **row} for row in table["rows"]}
     every |= {row["name"]: dict(row) for row in rows}
-    return [every[key] for key in order if key in every]
+    return [every[key] for key in (every if order is None else order) if key in every]
 
 
 def write(path: Path, name: str, rows: Iterable[Mapping[str, object]]) -> None:
