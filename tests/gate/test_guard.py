@@ -171,6 +171,8 @@ LOOSER: dict[str, tuple[str, Edit, str]] = {
               "declares another input 'ids': int64[batch] → int32[batch]"),
     "input": ("other", without("inputs", "free"), "no longer declares the input 'free'"),
     "runtime": ("other", runtimes(*MODEL.runtimes[:2]), "runtime 'reference' dropped"),
+    "half": ("other", runtimes(*MODEL.runtimes, RuntimeSpec("half", options={"off": True})),
+             "runtime half off: 16-bit results are no more rounded as they are stored"),
     "waiver": ("waiver", waivers(*MODEL.waivers, Waiver("own/*", DAY, "why")),
                "added: 'own/*', any error until 2030-01-01: 'why'"),
 }  # fmt: skip

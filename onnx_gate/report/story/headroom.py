@@ -38,7 +38,9 @@ def beyond(headroom: Headroom, *, line: bool = True) -> str:
         text = f"{layer_name(first)} reaches {number(first.largest)}, and {dtype} ends at {_end(headroom)}"
     else:
         text = f"{100 * first.small:.2g} % of {layer_name(first)} is below the least normal {dtype}"
-    return f"{text}, in PyTorch too: what computes in float32 differs" if headroom.shared else text
+    return (
+        f"{text}, on both sides: what computes it in float32 differs" if headroom.shared else text
+    )
 
 
 def remedy(headroom: Headroom) -> str:
