@@ -176,7 +176,7 @@ class MovedRounding(OperatorMode):
         copy = operand.float() if operand.dtype in _HALF else operand.clone()
         units = 1.0 if name == model.added else model.operand_units(given)
         if model.in_steps and operand.dtype in _HALF:
-            units = unit(operand) / unit(copy)
+            units = model.in_steps * unit(operand) / unit(copy)
         for leaf in _floating(copy):
             if name == "grid":  # a coordinate, to which a half is added before it is scaled
                 self._noise.shift(leaf, leaf.abs() + 1, None)

@@ -128,7 +128,7 @@ class Model:
     its end is moved by a unit: the sum is rounded at its own size before the two cancel. One that
     ``decides`` rounds a quotient to a whole number: its operands are moved by what a product with the
     reciprocal may differ from the quotient, and what comes out is one number or the next. One that
-    others do ``in_steps`` has each of them rounded to 16 bits where its operands are.
+    others do ``in_steps`` has its operands of 16 bits moved by so many of their own units.
     """
 
     operands: tuple[str, ...] = ()
@@ -138,7 +138,7 @@ class Model:
     inner: bool = False
     added: str = ""
     decides: bool = False
-    in_steps: bool = False
+    in_steps: float = 0.0
 
     def _walk(self, given: Given) -> float:
         return 1.0 if self.chain is None else walk(self.chain(given))
@@ -237,8 +237,17 @@ def _attended(given: Given) -> float:
     return float(max(given["query"].shape[-1], given["key"].shape[-2]))
 
 
-def _sums(chain: Callable[[Given], float], *operands: str, added: str = "") -> Model:
-    return Model(operands, chain, added=added)
+def _sums(chain: Callable[[Given], float], *operands: str) -> Model:
+    return Model(operands, chain)
+
+
+def _products(chain: Callable[[Given], float], *operands: str, added: str = "") -> Model:
+    """Return the model of a product of matrices: of 16 bits, its weights may be folded into others.
+
+    A normalisation that is folded into a convolution rounds its weights to 16 bits once more, and a
+    device stores partial sums in 16 bits, and the sum before the bias is added.
+    """
+    return Model(operands, chain, added=added, in_steps=0.5)
 
 
 def _softmax(given: Given, y: torch.Tensor) -> torch.Tensor:
@@ -385,7 +394,7 @@ def _affine(given: Given, y: torch.Tensor) -> torch.Tensor | float:
 
 DISTANCES = ("_cdist_forward", "_euclidean_dist")
 # Of the scores of a query only differences count: those of its keys are each off by their own.
-_ATTENTION = Model(("key", "value"), _attended, added="attn_mask", in_steps=True)
+_ATTENTION = Model(("key", "value"), _attended, added="attn_mask", in_steps=1.0)
 # The layers of an encoder as one kernel: whatever it sums, it sums over the embedding.
 _FUSED = Model(
     ("src", "query", "qkv_weight", "proj_weight", "ffn_weight_1", "ffn_weight_2"),
@@ -393,18 +402,15 @@ _FUSED = Model(
 )
 
 MODELS: Mapping[str, Model] = {
-    **dict.fromkeys(("mm", "bmm"), _sums(_last("self"), "self")),
-    **dict.fromkeys(("mv", "dot", "vdot"), _sums(_last("self"), "self")),
-    "addmm": _sums(_last("mat1"), "mat1", added="self"),
-    "_addmm_activation": _sums(_last("mat1"), "mat1", added="self"),
-    "baddbmm": _sums(_last("batch1"), "batch1", added="self"),
-    "addbmm": _sums(_last("batch1"), "batch1", added="self"),
-    "addmv": _sums(_last("mat"), "mat", added="self"),
-    "linear": _sums(_last("input"), "input", added="bias"),
+    **dict.fromkeys(("mm", "bmm", "mv", "dot", "vdot"), _products(_last("self"), "self")),
+    **dict.fromkeys(("addmm", "_addmm_activation"), _products(_last("mat1"), "mat1", added="self")),
+    **dict.fromkeys(("baddbmm", "addbmm"), _products(_last("batch1"), "batch1", added="self")),
+    "addmv": _products(_last("mat"), "mat", added="self"),
+    "linear": _products(_last("input"), "input", added="bias"),
     "_trilinear": _sums(_last("i1"), "i1", "i2"),
     **dict.fromkeys(
         ("convolution", "_convolution", "mkldnn_convolution", "convolution_overrideable"),
-        _sums(_kernel, "input", "self", "bias"),
+        _products(_kernel, "input", "self", "bias"),
     ),
     **dict.fromkeys(("sum", "mean", "nansum", "nanmean"), _sums(_reduced, "self")),
     "trace": _sums(_all("self"), "self"),
