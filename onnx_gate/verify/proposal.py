@@ -64,20 +64,20 @@ def top1_of(name: str, candidate: Array, expected: Array) -> tuple[int, int]:
     return round(share * rows), rows
 
 
-def propose(measured: Iterable[Measured]) -> tuple[Proposal, ...]:
-    """Return a tolerance for each output that has a signal and a noise."""
+def propose(measured: Iterable[Measured], least: float = LEAST_DB) -> tuple[Proposal, ...]:
+    """Return a tolerance for each output that has a signal and a noise, ``least`` dB from the worst."""
     by_output: dict[str, list[Measured]] = {}
     for each in measured:
         if math.isfinite(each.snr_db) and not math.isnan(each.cosine):
             by_output.setdefault(each.output, []).append(each)
-    return tuple(_of_output(name, checks) for name, checks in by_output.items())
+    return tuple(_of_output(name, checks, least) for name, checks in by_output.items())
 
 
-def _of_output(name: str, checks: Sequence[Measured]) -> Proposal:
+def _of_output(name: str, checks: Sequence[Measured], least: float) -> Proposal:
     worst = min(checks, key=lambda each: each.snr_db)
     cosine = min(each.cosine for each in checks)
     apart = [abs(a.snr_db - b.snr_db) for a, b in _pairs(checks)]
-    margin = max(LEAST_DB, max(apart)) if apart else USUAL_DB
+    margin = max(least, max(apart)) if apart else USUAL_DB
     tolerance = {
         "cosine": _cosine(cosine, margin),
         "snr_db": math.floor(2 * (worst.snr_db - margin)) / 2,
