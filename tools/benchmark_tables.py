@@ -466,7 +466,7 @@ def devices() -> str:
     columns = ("float32", "TF32", "float16")
     lines = []
     for model in dict.fromkeys(row["model"] for row in table["rows"]):
-        own = [_share(cells.get((model, each))) for each in columns]
+        own = [_used(cells.get((model, each))) for each in columns]
         first = cells[model, "float32"]
         placed = sum(first["elsewhere"].values())
         lines.append([model, *own, f"{placed} of {first['nodes']}"])
@@ -483,7 +483,7 @@ def devices() -> str:
     return f"{device}: green in {counted}.\n\n" + _markdown(head, lines) + _source(table)
 
 
-def _share(row: Table | None) -> str:
+def _used(row: Table | None) -> str:
     """The largest share of the tolerance that a check has used, in bold where it is too much."""
     if row is None:
         return ""

@@ -68,6 +68,7 @@ models:
     suites: [typical, edges, real, custom, {random: uniform}]        # names, or a suite written here
     tolerance: {atol: 1.0e-4, rtol: 1.0e-3, mismatch: 0.001}
     coverage: {decisions: 0.95}       # the share of decisions that inputs have to show both ways
+    targets: ["onnxruntime>=1.17"]    # what has to load the file where it is deployed
     timeout: 10m
     memory: 8GiB
     seed: 0
