@@ -13,9 +13,13 @@ import torch.nn.functional as F
 from onnx import helper
 from torch import Tensor, nn
 
+from onnx_gate.manifest import Tolerance
 from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.judge.judge import judge
+from onnx_gate.verify.judge.judgement import Rules
 from onnx_gate.verify.reference.oracle import moved
 from onnx_gate.verify.reference.perturb import MovedRounding
+from tests.support.exact import Exact
 
 RUNS = 16
 # Half of what the judge allows, K = 10: measured are 3.1 at most, over all of these and four draws.
@@ -463,3 +467,50 @@ def test_moves_are_the_same_whatever_the_threads() -> None:
     finally:
         torch.set_num_threads(before)
     assert torch.equal(*runs)
+
+
+class Known(Exact):
+    """What moved runs of a function say."""
+
+    def __init__(self, function: Function, x: Tensor) -> None:
+        super().__init__(function(x.double()).numpy())
+        self._function, self._x = function, x
+
+    def rounding(self, count: int) -> list[np.ndarray]:
+        runs = []
+        for seed in range(count):
+            with MovedRounding(seed):
+                runs.append(self._function(self._x).numpy())
+        return runs
+
+
+def sampled(x: Tensor, factor: float = 1.0) -> Tensor:
+    theta = torch.tensor([[[1.0, 0.1, 0.2], [-0.1, 0.9, 0.1]]]) * factor
+    return (
+        F.affine_grid(theta.to(x.dtype), [1, 1, 9, 9], align_corners=False) + x[:, :1, None, None]
+    )
+
+
+def cubic(x: Tensor) -> Tensor:
+    return F.interpolate(x.reshape(1, 4, 10, 10), size=(17, 23), mode="bicubic")
+
+
+# A function, and one that is 0.1 to 1 % off.
+TWINS: dict[str, tuple[Function, Function]] = {
+    "cumsum": (lambda x: x.cumsum(-1), lambda x: (x * 1.001).cumsum(-1)),
+    "cubic": (cubic, lambda x: cubic(x) * 1.001),
+    "std": (lambda x: x.std(-1), lambda x: x.std(-1, correction=0)),
+    "grid": (sampled, lambda x: sampled(x, 1.002)),
+    "quotient": (lambda x: x // 0.1, lambda x: x // 0.1002),
+    "remainder": (lambda x: x % 0.1, lambda x: x % 0.1002),
+}
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_what_is_a_little_off_is_refused(name: str) -> None:
+    right, wrong = TWINS[name]
+    torch.manual_seed(0)
+    x = torch.randn(1, 400)
+    own, rules = right(x).numpy(), Rules(Tolerance(auto=10.0))
+    assert judge(right(x.double()).float().numpy(), own, rules, Known(right, x)).holds
+    assert not judge(wrong(x).numpy(), own, rules, Known(right, x)).holds
