@@ -26,6 +26,7 @@ from onnx_gate.text import did_you_mean
 from onnx_gate.verify.checkpoint import is_lfs_pointer, load_weights, shorten
 from onnx_gate.verify.reference.file import open_file
 from onnx_gate.verify.source_lines import at, is_own_file, of_error
+from onnx_gate.verify.taken import ON_CPU
 
 _ACTS_DIFFERENTLY = (
     nn.modules.batchnorm._BatchNorm,
@@ -221,6 +222,8 @@ def raised(error: Exception, workspace: Path) -> str:
         text += (
             "; a relative path starts where onnx-gate runs, so make it from Path(__file__).parent"
         )
+    elif "cuda" in str(error).lower():
+        text += f"; {ON_CPU}"
     return text
 
 

@@ -26,6 +26,7 @@ from onnx_gate.verify.determinism import Call, call_once, call_twice, disagreeme
 from onnx_gate.verify.inputs.example import examples
 from onnx_gate.verify.inputs.sizes import Sizes, sizes_label
 from onnx_gate.verify.source_lines import at, of_error
+from onnx_gate.verify.taken import what_it_takes
 
 _CHANGED = codes.OG109.finding(
     "exporting changes the model: called again afterwards it answers differently. The gate "
@@ -61,7 +62,7 @@ def prepare(spec: ModelSpec, context: Context, module: torch.nn.Module) -> Prepa
     the first call has left a trace of that already.
     """
     eager = Eager.of(module, spec)
-    first: tuple[Sizes, Refusal] | None = None
+    first: tuple[Sizes, Refusal, Mapping[str, Array]] | None = None
     for sizes, arrays in examples(spec, context.workspace):
         try:
             _initialise(eager, arrays, spec.seed)
@@ -69,14 +70,16 @@ def prepare(spec: ModelSpec, context: Context, module: torch.nn.Module) -> Prepa
             if call.leaves_traces:
                 repeat(eager, arrays, call)
         except Refusal as refusal:
-            first = first or (sizes, refusal)
+            first = first or (sizes, refusal, arrays)
             continue
         if not call.outputs.arrays:
             raise codes.OG107.error("the model returns no tensor")
         return Prepared(eager, arrays, sizes, call, tuple(call.findings()))
     if first is None:
         raise codes.OG402.error("no suite holds a case that the model could be exported with")
-    raise _refused(*first, spec, context) from first[1]
+    sizes, refusal, arrays = first
+    taken = what_it_takes(eager, arrays, refusal)
+    raise _refused(sizes, refusal, taken, spec, context) from refusal
 
 
 def _initialise(eager: Eager, arrays: Mapping[str, Array], seed: int) -> None:
@@ -93,10 +96,15 @@ def _initialise(eager: Eager, arrays: Mapping[str, Array], seed: int) -> None:
         )
 
 
-def _refused(sizes: Sizes, refusal: Refusal, spec: ModelSpec, context: Context) -> GateError:
+def _refused(
+    sizes: Sizes, refusal: Refusal, taken: str, spec: ModelSpec, context: Context
+) -> GateError:
     cause = refusal.__cause__
     line = of_error(cause, context.workspace.resolve()) if cause is not None else None
     where = f"at {sizes_label(sizes).replace(',', ', ')}: " if sizes else ""
+    if taken:
+        raised = f"forward raises on example inputs: {where}{refusal}{at(line)}"
+        return codes.OG105.error(f"{raised}; {taken}")
     dims = ", ".join(f"{name}: [...]" for name in spec.dims if name not in spec.named_dims)
     certain = f"takes certain sizes only, name some (dims: {{{dims}}}); where it " if dims else ""
     return codes.OG105.error(
