@@ -14,7 +14,7 @@ MAX_ATTEMPTS = 300
 BATCH, POSITIONS = 2, 7
 """Sizes that are tried first: different from each other, and from what layers have."""
 
-_SIDES = (224, 64, 32, 28, 128, 256, 96, 299, 384, 512, 48, 16)
+_SIDES = (224, 64, 32, 28, 84, 128, 256, 96, 299, 384, 512, 48, 16)
 _LENGTHS = (400, 64, 4000, 16000, 3000)
 _SIZES: Mapping[str, tuple[int, ...]] = {
     "batch": (BATCH, 1),
@@ -27,6 +27,8 @@ _SIZES: Mapping[str, tuple[int, ...]] = {
     "target": (5,),
 }
 _MAX_PART = 64
+_MAX_COMBINED = 5000
+_MAX_SIZES = 64
 _Names = Callable[[Facts], Iterable[Guess]]
 
 
@@ -36,22 +38,42 @@ def attempts(facts: Facts, given: Mapping[str, Guess] | None = None) -> Iterator
     known = {name.partition(".")[0] for name in given}
     count = 0
     for names in _selections(facts, known):
-        lists = [tuple(_guesses(facts, parameter)) for parameter in names]
-        ranked = sorted(
-            itertools.islice(itertools.product(*(range(len(each)) for each in lists)), 5000),
-            key=sum,
-        )
-        for ranks in ranked:
-            chosen = {
-                parameter.name: guesses[rank]
-                for parameter, guesses, rank in zip(names, lists, ranks, strict=True)
-            }
-            chosen = _in_order(facts, {**chosen, **given})
-            for sizes in _sizes(facts, chosen):
-                yield Attempt(chosen, sizes)
-                count += 1
-                if count >= MAX_ATTEMPTS:
-                    return
+        for chosen, sizes in _ranked(facts, names, given):
+            yield Attempt(chosen, sizes)
+            count += 1
+            if count >= MAX_ATTEMPTS:
+                return
+
+
+def _ranked(
+    facts: Facts, names: Sequence[Parameter], given: Mapping[str, Guess]
+) -> Iterator[tuple[Mapping[str, Guess], Mapping[str, int]]]:
+    """Yield what to try of some parameters: the likeliest guesses and sizes of all together first."""
+    lists = [tuple(_guesses(facts, parameter)) for parameter in names]
+    places = itertools.product(*(range(len(each)) for each in lists))
+    by_rank: dict[int, list[tuple[int, ...]]] = {}
+    for ranks in itertools.islice(places, _MAX_COMBINED):
+        by_rank.setdefault(sum(ranks), []).append(ranks)
+    begun: list[Iterator[tuple[Mapping[str, Guess], Mapping[str, int]]]] = []
+    for rank in range(max(by_rank, default=-1) + _MAX_SIZES):
+        begun += [_sized(facts, names, lists, ranks, given) for ranks in by_rank.get(rank, ())]
+        # Those begun earlier are at a later size by now.
+        tried = [(each, next(each, None)) for each in begun]
+        begun = [each for each, what in tried if what is not None]
+        yield from (what for _, what in tried if what is not None)
+
+
+def _sized(
+    facts: Facts,
+    names: Sequence[Parameter],
+    lists: Sequence[Sequence[Guess]],
+    ranks: Sequence[int],
+    given: Mapping[str, Guess],
+) -> Iterator[tuple[Mapping[str, Guess], Mapping[str, int]]]:
+    guesses = (each[rank] for each, rank in zip(lists, ranks, strict=True))
+    chosen = {parameter.name: guess for parameter, guess in zip(names, guesses, strict=True)}
+    chosen = _in_order(facts, {**chosen, **given})
+    yield from ((chosen, sizes) for sizes in _sizes(facts, chosen))
 
 
 def _in_order(facts: Facts, chosen: Mapping[str, Guess]) -> dict[str, Guess]:
@@ -120,7 +142,7 @@ def _all_guesses(facts: Facts, parameter: Parameter) -> Iterator[Guess]:
     yield from _of_annotation(facts, parameter)
     used = facts.uses.get(parameter.name, ())
     named = list(_by_name(facts, parameter.name))
-    if facts.config or not used or _is_graph(facts):
+    if facts.config or not used or _is_graph(facts) or re.fullmatch(_SURE, parameter.name):
         yield from named
     for layer in used:
         yield from _of_layer(facts, layer, parameter.name, f"goes into {_shown(layer)}")
@@ -162,8 +184,11 @@ def _of_layer(facts: Facts, layer: Layer, name: str, why: str) -> Iterator[Guess
     elif kind == "Conv3d":
         yield Guess("float32", ("batch", size, "frames", "height", "width"), why=why)
     elif kind in ("LSTM", "GRU", "RNN", "MultiheadAttention") or kind.startswith("Transformer"):
-        first = ("batch", "seq", size) if layer.batch_first else ("seq", "batch", size)
-        yield Guess("float32", first, why=why)
+        first = ("batch", "seq") if layer.batch_first else ("seq", "batch")
+        yield Guess("float32", (*first, size), why=why)
+        # Beside others that it is concatenated with.
+        for part in range(1, min(size, _MAX_PART)) if layer.state and not layer.direct else ():
+            yield Guess("float32", (*first, part), why=f"a part of what {why}")
     elif kind in ("Linear", "LayerNorm", "RMSNorm", "BatchNorm1d"):
         yield from _of_features(facts, layer, why)
 
@@ -248,6 +273,26 @@ def _mask(facts: Facts) -> Iterator[Guess]:
     yield Guess("bool", ("seq", "seq"), None, why)
 
 
+def _states(facts: Facts) -> Iterator[Guess]:
+    for layer in facts.layers:
+        if layer.state is not None:
+            count, width = layer.state
+            yield Guess("float32", (count, "batch", width), why=f"a state of {_shown(layer)}")
+
+
+def _adjacency(_: Facts) -> Iterator[Guess]:
+    why = "what a matrix of neighbours is called"
+    yield Guess("float32", ("batch", "seq", "seq"), (0, 1), why)
+    yield Guess("float32", ("seq", "seq"), (0, 1), why)
+
+
+def _columns(facts: Facts) -> Iterator[Guess]:
+    sizes = [layer.size for layer in facts.layers if layer.kind == "Embedding"]
+    if sizes:
+        bounds = (0, min(sizes) - 1)
+        yield Guess("int64", ("batch", len(sizes)), bounds, "a column for each of the tables")
+
+
 def _lengths(_: Facts) -> Iterator[Guess]:
     yield Guess("int64", ("batch",), (1, "seq"), "what lengths are called")
 
@@ -324,7 +369,12 @@ def _nodes(facts: Facts) -> Iterator[Guess]:
                 yield Guess("float32", ("nodes", layer.size), why=why)
 
 
+# Names that say more than the layers that an input reaches in the end.
+_SURE = r"(.*_)?(mask|padding|lengths?|lens)|[hc]_?0|[hc]x|h(idden)?_?state|timesteps?|t|adj.*"
 _NAMES: tuple[tuple[str, _Names], ...] = (
+    (r"[hc]_?0|[hc]x|h(idden)?_?state|state", _states),
+    (r"adj(acency)?(_matrix)?", _adjacency),
+    (r"(x_)?(sparse|categ.*|cats?)(_features|_ids|_x)?", _columns),
     (r"(input_)?ids|input_tokens|tokens", _tokens),
     (r"decoder_input_ids", lambda facts: _tokens(facts, "target")),
     (r"(.*_)?(mask|padding)", _mask),

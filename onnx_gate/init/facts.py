@@ -36,7 +36,8 @@ class Layer:
 
     ``size`` is what its first argument needs: ``in_features``, ``in_channels``, ``num_embeddings``
     (the largest index plus one), ``input_size`` or ``embed_dim``. ``direct`` is false where an
-    input reaches it in another shape than it was given in.
+    input reaches it in another shape than it was given in. ``state`` is how many states a recurrent
+    layer begins with, one for each layer and direction, and their width.
     """
 
     path: str
@@ -45,6 +46,7 @@ class Layer:
     stride: int = 1
     batch_first: bool = True
     direct: bool = True
+    state: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,12 @@ def _layer(path: str, part: nn.Module, direct: bool = True) -> Layer | None:
         stride=stride[0] if isinstance(stride, tuple) and stride else 1,
         batch_first=bool(getattr(part, "batch_first", True)),
         direct=direct,
+        state=_state(part) if isinstance(part, nn.RNNBase) else None,
     )
+
+
+def _state(part: nn.RNNBase) -> tuple[int, int]:
+    return part.num_layers * (2 if part.bidirectional else 1), part.hidden_size
 
 
 def _scripted(path: str, kind: str, part: nn.Module) -> Layer | None:

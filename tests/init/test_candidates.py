@@ -110,3 +110,26 @@ def test_a_recorded_range_is_widened_to_the_embeddings() -> None:
     known = facts("x", layers=(layer,), uses={"x": (layer,)})
     assert widened(known, "x", Guess("int64", ("batch",), (3, 77))).range == (0, 499)
     assert widened(known, "x", Guess("int64", ("batch",), (0, 700))).range == (0, 700)
+
+
+def test_states_columns_and_neighbours_are_known_by_their_names() -> None:
+    recurrent = Layer("lstm", "LSTM", 24, state=(4, 32))
+    tables = (Layer("a", "Embedding", 50), Layer("b", "Embedding", 20))
+    known = facts("x", "h0", "sparse", "adjacency", "padding_mask", layers=(recurrent, *tables))
+    guesses = first(known).guesses
+    assert guesses["x"].shape == ("batch", "seq", 24)
+    assert guesses["h0"].shape == (4, "batch", 32)
+    assert (guesses["sparse"].shape, guesses["sparse"].range) == (("batch", 2), (0, 19))
+    assert guesses["adjacency"].shape == ("batch", "seq", "seq")
+    assert guesses["padding_mask"].shape == ("batch", "seq")
+
+
+def test_a_later_guess_is_tried_before_the_last_size_of_the_first() -> None:
+    image = Layer("conv", "Conv2d", 3, stride=2)
+    known = facts("image", "joints", layers=(image, Layer("head", "Linear", 20, direct=False)))
+    tried = list(attempts(known))
+    parts = [n for n, each in enumerate(tried) if each.guesses["joints"].shape == ("batch", 7)]
+    sides = [n for n, each in enumerate(tried) if each.sizes.get("height") == 84]
+    assert parts
+    assert sides
+    assert len(tried) == MAX_ATTEMPTS

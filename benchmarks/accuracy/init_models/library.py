@@ -49,3 +49,29 @@ def autoencoder() -> nn.Module:
     from diffusers import AutoencoderKL
 
     return AutoencoderKL(block_out_channels=(32,), norm_num_groups=8, sample_size=32).eval()
+
+
+def conformer() -> nn.Module:
+    from conformer import Conformer
+
+    return Conformer(dim=32, depth=1, dim_head=8, heads=2).eval()
+
+
+def mixer() -> nn.Module:
+    from mlp_mixer_pytorch import MLPMixer
+
+    return MLPMixer(image_size=32, channels=3, patch_size=8, dim=32, depth=2, num_classes=5).eval()
+
+
+def gmlp() -> nn.Module:
+    from g_mlp_pytorch import gMLPVision
+
+    return gMLPVision(image_size=32, patch_size=8, num_classes=5, dim=32, depth=2).eval()
+
+
+def linear_attention() -> nn.Module:
+    from linear_attention_transformer import LinearAttentionTransformerLM
+
+    return LinearAttentionTransformerLM(
+        num_tokens=200, dim=32, heads=2, depth=1, max_seq_len=64
+    ).eval()
