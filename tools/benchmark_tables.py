@@ -467,7 +467,7 @@ def devices() -> str:
     lines = []
     for model in dict.fromkeys(row["model"] for row in table["rows"]):
         own = [_used(cells.get((model, each))) for each in columns]
-        first = cells[model, "float32"]
+        first = cells.get((model, "float32")) or cells[model, "float16"]
         placed = sum(first["elsewhere"].values())
         lines.append([model, *own, f"{placed} of {first['nodes']}"])
     passed = {
@@ -487,7 +487,9 @@ def _used(row: Table | None) -> str:
     """The largest share of the tolerance that a check has used, in bold where it is too much."""
     if row is None:
         return ""
-    share = f"{row['share']:.0%}" if row["share"] < 10 else f"{row['share']:.0f} times"
+    share = "integers differ"
+    if row["share"] is not None:
+        share = f"{row['share']:.0%}" if row["share"] < 10 else f"{row['share']:.0f} times"
     return share if row["verdict"] == "pass" else f"**{share}**"
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -167,7 +168,8 @@ def _row(model: dict[str, Any], precision: str) -> dict[str, Any]:
         "precision": precision,
         "verdict": model["verdict"],
         "checks": len(checks),
-        "share": max(shares, default=None),
+        # None where whole numbers differ, of which there is no share.
+        "share": max(shares, default=None) if all(map(math.isfinite, shares)) else None,
         "elsewhere": {k: v for each in placed for k, v in each.get("elsewhere", {}).items()},
         "nodes": (model["export"] or {}).get("nodes"),
         "why": (error["message"] if error else diverged[0] if diverged else "")[:300],
