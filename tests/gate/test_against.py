@@ -216,12 +216,15 @@ def test_a_folder_that_is_none_is_refused(answers: Path) -> None:
 
 
 def test_a_runtime_is_asked_for_by_its_label(answers: Path) -> None:
+    sign(answers, "plain", left_out=["drawn/batch=99/0"], whole=False)
     status, said, output = hold(
         answers, "--model", "plain", "--runtime", "onnxruntime:cpu:off", "--case", "drawn/*"
     )
     report = read_report(output / "report.json")
     assert status == 0, said
     assert {check.runtime for check in report.models[0].checks} == {"onnxruntime:cpu:off"}
+    said_of_rest = [f.message for f in report.models[0].findings if f.code == "OG430"]
+    assert "drawn/batch=99/0" in said_of_rest[0]
     status, said, _ = hold(answers, "--model", "plain", "--runtime", "onnxruntime:cuda[use_tf32=1]")
     assert status == 1
     assert "OG301" in said

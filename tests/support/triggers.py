@@ -112,7 +112,13 @@ TRIGGERS: dict[str, tuple[tuple[str, str], ...]] = {
 }
 
 # Codes of reports that were put together of several, and of audits: no run brings them about.
-MERGED = {"OG506": "tests/gate/test_merge.py", "OG603": "tests/audit/test_audit.py"}
+MERGED = {
+    "OG430": "tests/gate/test_against.py",
+    "OG431": "tests/gate/test_against.py",
+    "OG432": "tests/verify/test_loads.py",
+    "OG506": "tests/gate/test_merge.py",
+    "OG603": "tests/audit/test_audit.py",
+}
 
 # What a code also covers and no machine without the device can bring about.
 ELSEWHERE = {
