@@ -40,7 +40,7 @@ def _range(eager: Eager, arrays: Mapping[str, Array]) -> str:
     """Say which table has fewer rows than an input's range asks for."""
     beyond: list[tuple[str, int, Array]] = []
 
-    def look(path: str, table: nn.Module, given: Any) -> None:
+    def look(path: str, table: Any, given: Any) -> None:
         ids = np.asarray(given[0]) if given else np.zeros(0)
         if ids.size and ids.max() >= table.num_embeddings:
             beyond.append((path, int(table.num_embeddings), ids))

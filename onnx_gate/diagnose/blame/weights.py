@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -95,7 +96,7 @@ def _ratio(stored: Array, right: Array) -> float | None:
     return middle if np.allclose(quotients, middle, rtol=_RATIO, atol=0) else None
 
 
-def _eps(stored: Array, right: Array, norm: nn.Module) -> float | None:
+def _eps(stored: Array, right: Array, norm: Any) -> float | None:
     """Return the eps that a norm was folded with, where nothing else differs."""
     variance = norm.running_var
     if variance is None or right.shape[:1] != tuple(variance.shape) or stored.shape != right.shape:
