@@ -9,7 +9,8 @@ from pathlib import Path
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec
-from onnx_gate.verify.export.assumptions import bounded_by
+from onnx_gate.text import counted
+from onnx_gate.verify.export.assumptions import Assumption, bounded_by
 from onnx_gate.verify.export.exported import Exported, shapes_of
 from onnx_gate.verify.export.guards import within
 from onnx_gate.verify.inputs.sizes import Sizes, sizes_label, tried_sizes
@@ -28,12 +29,21 @@ def inspect_sizes(spec: ModelSpec, exported: Exported, root: Path | None) -> Ite
         yield _chosen(exported.first, exported)
     for dim, bounds in exported.ranges.items():
         yield from _bounded(spec, exported, root, dim, bounds)
+    # What fails at the same sizes has one remedy, however many lines take it for granted.
+    alike: dict[str, list[Assumption]] = {}
     for condition in exported.conditions:
         broken = _distinct(condition.dims, (s for s in tried_sizes(spec) if not condition.holds(s)))
-        if not broken:
-            continue
+        if broken:
+            alike.setdefault(str(broken), []).append(condition)
+    for condition, *others in alike.values():
+        broken = _distinct(condition.dims, (s for s in tried_sizes(spec) if not condition.holds(s)))
+        places = dict.fromkeys(shown(other.source, "forward") for other in others)
+        places.pop(shown(condition.source, "forward"), None)
+        more = f", and the like at {counted(len(places), 'more line')}" if places else ""
         remedy = ""
-        fitting = condition.sizes()[:2] if len(condition.dims) == 1 else []
+        dim, *further = condition.dims
+        sizes = [] if further else condition.sizes()
+        fitting = [n for n in sizes if all(other.holds({dim: n}) for other in others)][:2]
         data = _data(spec, broken)
         if fitting:
             remedy = (
@@ -44,7 +54,7 @@ def inspect_sizes(spec: ModelSpec, exported: Exported, root: Path | None) -> Ite
         yield finding_at(
             codes.OG116,
             f"torch.export took for granted that {condition.text}, by "
-            f"{shown(condition.source, 'forward')}, and the graph does not check it; tested as "
+            f"{shown(condition.source, 'forward')}{more}, and the graph does not check it; tested as "
             f"well: {'; '.join(map(sizes_label, broken[:_SHOWN]))}{remedy}",
             condition.source,
             data=data,
