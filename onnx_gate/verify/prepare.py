@@ -77,9 +77,9 @@ def prepare(spec: ModelSpec, context: Context, module: torch.nn.Module) -> Prepa
         return Prepared(eager, arrays, sizes, call, tuple(call.findings()))
     if first is None:
         raise codes.OG402.error("no suite holds a case that the model could be exported with")
-    sizes, refusal, arrays = first
-    taken = what_it_takes(eager, arrays, refusal)
-    raise _refused(sizes, refusal, taken, spec, context) from refusal
+    sizes, refused, arrays = first
+    taken = what_it_takes(eager, arrays, refused)
+    raise _refused(sizes, refused, taken, spec, context) from refused
 
 
 def _initialise(eager: Eager, arrays: Mapping[str, Array], seed: int) -> None:

@@ -286,7 +286,7 @@ def test_attention_of_16_bits_may_round_every_step(masked: bool) -> None:
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, bias, scale=1.0), 8 * q, k, v
     )
     exact = F.scaled_dot_product_attention(
-        *(a.double() for a in (8 * q, k, v)), bias.double(), scale=1.0
+        8 * q.double(), k.double(), v.double(), bias.double(), scale=1.0
     )
     assert most.isfinite().all()
     lost = (in_steps(8 * q, k, v, bias).double() - exact).abs()
