@@ -122,10 +122,10 @@ def _explain_precision(
 def _told(
     diagnosis: Diagnosis, exported: Exported, check: Check, known: Sequence[Finding] = ()
 ) -> dict[str, Any]:
-    """Say what explains the divergence, and only where nothing does, what is possible."""
+    """Say what explains the divergence, and where no number does, what is possible."""
     leading = (*known, *explaining(diagnosis, exported.proto, check))
     codes = tuple(dict.fromkeys(finding.code for finding in leading))
-    others = () if leading or diagnosis.cause else possible(diagnosis, exported.proto, check)
+    others = () if leading else possible(diagnosis, exported.proto, check)
     findings = (*leading, *others)
     return {
         "diagnosis": to_message(diagnosis.model_copy(update={"hints": codes})),

@@ -23,7 +23,10 @@ def what_it_takes(eager: Eager, arrays: Mapping[str, Array], refusal: Refusal) -
     """Return which input is wrong and what to write for it, empty where no trial shows it."""
     if "cuda" in str(refusal).lower():
         return ON_CPU
-    return _range(eager, arrays) or _dtype(eager, arrays)
+    try:
+        return _range(eager, arrays) or _dtype(eager, arrays)
+    except Exception:  # a class may override all that is asked of it; the refusal itself is said
+        return ""
 
 
 def _dtype(eager: Eager, arrays: Mapping[str, Array]) -> str:
