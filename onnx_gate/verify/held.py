@@ -123,6 +123,7 @@ def _held(spec: ModelSpec, index: CarriedModel, given: Given, context: Context) 
                 case, asked = unpacked(about, given.folder / about.file)
                 checks += _case(comparer, case, asked, sessions, index)
     runtimes = sessions.results()
+    settled = comparer.settled(checks)
     findings = [
         *_left_out(index),
         *comparer.findings,
@@ -131,9 +132,7 @@ def _held(spec: ModelSpec, index: CarriedModel, given: Given, context: Context) 
     ]
     part = bool(context.patterns) or not index.whole
     tried = Tried(comparer.experience, selected=part)
-    verdict, judged, every = conclude(
-        spec, comparer.settled(checks), [*comparer.findings, *findings], tried, context.today
-    )
+    verdict, judged, every = conclude(spec, settled, findings, tried, context.today)
     return ModelResult(
         name=spec.name,
         verdict=verdict,
