@@ -8,14 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnx
-
-from onnx_gate.errors import GateError
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.io import to_message
 from onnx_gate.runtimes import isolated
-from onnx_gate.runtimes.open import find_runtime
+from onnx_gate.runtimes.environment import environment
 from onnx_gate.verify.context import Context, Given
 from onnx_gate.verify.held import hold
 
@@ -36,25 +32,13 @@ def work(payload: tuple[ModelSpec, Context, Given], emit: Callable[[dict[str, An
     os.environ.setdefault("OMP_NUM_THREADS", str(context.threads))
     result = hold(spec, given, context, emit)
     result = result.model_copy(update={"reference": spec.reference})
-    emit({"kind": "result", "environment": environment(spec), "model": to_message(result)})
-
-
-def environment(spec: ModelSpec) -> dict[str, Any]:
-    """Return versions, the CPU's instruction set, and what each runtime says of itself."""
-    found: dict[str, Any] = {
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "machine": platform.machine(),
-        "cpu_capability": _capability(),
-        "onnx": onnx.__version__,
-        "numpy": np.__version__,
-    }
-    for runtime in spec.runtimes:
-        try:
-            found |= find_runtime(runtime.name).environment()
-        except GateError:  # said again, with its code, when the runtime is opened
-            continue
-    return found
+    emit(
+        {
+            "kind": "result",
+            "environment": environment(spec, _capability()),
+            "model": to_message(result),
+        }
+    )
 
 
 def _capability() -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -12,14 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import torch
 
 import onnx_gate
 from onnx_gate.cache.record import Recorder
 from onnx_gate.deadline import Deadline
-from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.graph.constants import external_files
 from onnx_gate.manifest import ModelSpec
@@ -27,7 +24,7 @@ from onnx_gate.manifest.paths import is_program
 from onnx_gate.report.io import to_message
 from onnx_gate.report.model import ModelError, ModelResult
 from onnx_gate.runtimes import isolated
-from onnx_gate.runtimes.open import find_runtime
+from onnx_gate.runtimes.environment import environment
 from onnx_gate.text import last_lines, plain
 from onnx_gate.verify.carry import carry
 from onnx_gate.verify.checkpoint_files import checkpoint_files
@@ -53,8 +50,8 @@ def work(payload: tuple[ModelSpec, Context], emit: Callable[[dict[str, Any]], No
         recorder.start()
     torch.set_num_threads(context.threads)
     isolated.prepare(context.folder, spec.timeout)
-    environment = describe_environment(spec)
-
+    capability = torch.backends.cpu.get_cpu_capability()
+    described = environment(spec, capability, torch=torch.__version__)
     start = time.perf_counter() - child.born if child.born else None
     pid = os.getpid()
     try:
@@ -66,7 +63,7 @@ def work(payload: tuple[ModelSpec, Context], emit: Callable[[dict[str, Any]], No
             raise
         result = _failed(spec, context, error, tracebacks.report(error, emit))
     result = result.model_copy(update={"reference": spec.reference})
-    message = {"kind": "result", "environment": environment, "model": to_message(result)}
+    message = {"kind": "result", "environment": described, "model": to_message(result)}
     if recorder is not None:
         recorder.add(_declared(spec, context.workspace))
         if spec.export.command is not None:
@@ -160,22 +157,3 @@ def _carried(
     deadline = Deadline(_CARRYING * spec.timeout)
     said = carry(checker, exported, context.folder, deadline)
     return result.model_copy(update={"findings": (*result.findings, *said)})
-
-
-def describe_environment(spec: ModelSpec) -> dict[str, Any]:
-    """Return versions, the CPU's instruction set, and what each runtime says of itself."""
-    environment: dict[str, Any] = {
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "machine": platform.machine(),
-        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "torch": torch.__version__,
-        "onnx": onnx.__version__,
-        "numpy": np.__version__,
-    }
-    for runtime in spec.runtimes:
-        try:
-            environment |= find_runtime(runtime.name).environment()
-        except GateError:  # said again, with its code, when the runtime is opened
-            continue
-    return environment

@@ -22,9 +22,9 @@ from pydantic import BaseModel, Field
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import FROZEN
 from onnx_gate.report.model import OpenCause
-from onnx_gate.report.model.diagnosis import ReducedHow
 from onnx_gate.runtimes.base import Array, Outputs, Refusal, first_line
 from onnx_gate.verify.compared import Asked
+from onnx_gate.verify.context import Reduced
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.judge.judgement import is_floating
 from onnx_gate.verify.judge.noise import GROUPS
@@ -38,7 +38,8 @@ from onnx_gate.verify.reference.answers import (
 
 INDEX = "answers.json"
 SCHEMA = 1
-# What of a compressed array is read at most, for each of its bytes in the file.
+# What of a compressed array is read at most, for each of its bytes in the file: deflate makes no more
+# than 1032 of one (zlib.net/zlib_tech.html), and the archive names its arrays.
 _MOST_INFLATED = 1100
 _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
@@ -89,14 +90,6 @@ class CarriedCase(_Frozen):
     searched: dict[str, CarriedIndex] = {}
 
 
-class CarriedReduced(_Frozen):
-    """How the file computes in fewer bits than the model."""
-
-    how: ReducedHow
-    dtype: str
-    operators: dict[str, int]
-
-
 class CarriedModel(_Frozen):
     """One model: its file with external data, and the cases that PyTorch was asked about.
 
@@ -112,7 +105,7 @@ class CarriedModel(_Frozen):
     files: dict[str, str]
     inputs: dict[str, str]
     outputs: tuple[str, ...]
-    reduced: CarriedReduced | None = None
+    reduced: Reduced | None = None
     cases: tuple[CarriedCase, ...]
     left_out: tuple[str, ...] = ()
     whole: bool = True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 from onnx_gate.deadline import Deadline
 from onnx_gate.files import sha256_of
@@ -16,7 +15,6 @@ from onnx_gate.verify.carried import (
     INDEX,
     CarriedCase,
     CarriedModel,
-    CarriedReduced,
     packed,
 )
 from onnx_gate.verify.checks import Checker
@@ -58,18 +56,13 @@ def carry(checker: Checker, exported: Exported, folder: Path, deadline: Deadline
                 left -= len(data)
                 continue
         left_out.append(case.id)
-    reduced: Any = checker.reduced
     index = CarriedModel(
         model=checker.spec.name,
         file=f"model/{exported.path.name}",
         files=files,
         inputs=dict(checker.graph_inputs),
         outputs=checker.graph_outputs,
-        reduced=None
-        if reduced is None
-        else CarriedReduced(
-            how=reduced.how, dtype=reduced.dtype, operators=dict(reduced.operators)
-        ),
+        reduced=checker.reduced,
         cases=tuple(cases),
         left_out=tuple(left_out),
         whole=not (left_out or checker.patterns),

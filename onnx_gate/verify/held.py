@@ -27,7 +27,7 @@ from onnx_gate.verify.carried import (
 )
 from onnx_gate.verify.compared import Asked, Comparer, learn
 from onnx_gate.verify.conclude import Tried, conclude, unverified
-from onnx_gate.verify.context import Context, Given, Reduced
+from onnx_gate.verify.context import Context, Given
 from onnx_gate.verify.inputs.cases import Case, selected
 from onnx_gate.verify.sessions import Sessions, failure_findings
 from onnx_gate.verify.versions import version_findings
@@ -106,13 +106,12 @@ def _held(spec: ModelSpec, index: CarriedModel, given: Given, context: Context) 
         spec = replace(spec, inputs={n: InputSpec(dtype, ()) for n, dtype in about.inputs.items()})
     # What needs the module, or several calls, was the other run's to decide.
     spec = replace(spec, coverage=None, steps=None)
-    reduced = index.reduced
     comparer: Comparer[CarriedAnswers] = Comparer(
         spec=spec,
         graph_outputs=index.outputs,
         workspace=context.workspace,
         threads=context.threads,
-        reduced=None if reduced is None else Reduced(reduced.how, reduced.dtype, reduced.operators),
+        reduced=index.reduced,
     )
     checks: list[Check] = []
     with Sessions(

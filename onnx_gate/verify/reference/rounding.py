@@ -247,7 +247,7 @@ def _products(chain: Callable[[Given], float], *operands: str, added: str = "") 
     A normalisation that is folded into a convolution rounds its weights to 16 bits once more, and a
     device stores partial sums in 16 bits, and the sum before the bias is added.
     """
-    return Model(operands, chain, added=added, in_steps=0.5)
+    return Model(operands, chain, added=added, in_steps=0.5)  # the most that one rounding loses
 
 
 def _softmax(given: Given, y: torch.Tensor) -> torch.Tensor:
