@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,23 +53,6 @@ _CHOICES: Mapping[str, tuple[Any, ...]] = {
     "alpha": (0.01, 0.1, 0.2, 0.3, 1.0, 0.5, 1 / 6),
     "cubic_coeff_a": (-0.75, -0.5),
 }
-# What an operator assumes where an attribute is not there.
-_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "Gelu": {"approximate": "none"},
-    "CumSum": {"exclusive": 0, "reverse": 0},
-    "Mod": {"fmod": 0},
-    "ArgMax": {"select_last_index": 0},
-    "ArgMin": {"select_last_index": 0},
-    "LeakyRelu": {"alpha": 0.01},
-    "LayerNormalization": {"epsilon": 1e-5},
-    "BatchNormalization": {"epsilon": 1e-5},
-    "InstanceNormalization": {"epsilon": 1e-5},
-    "AveragePool": {"count_include_pad": 0, "ceil_mode": 0},
-    "MaxPool": {"ceil_mode": 0},
-    "GRU": {"linear_before_reset": 0},
-    "Softmax": {"axis": -1},
-    "Gemm": {"transA": 0, "transB": 0, "alpha": 1.0},
-}
 _SYMMETRIC = frozenset(["Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean"])
 
 
@@ -108,7 +92,7 @@ def _single_out(subject: Subject, located: Located) -> str:
         return ""  # nothing is wrong with it alone
     changes = itertools.chain(
         _weights(node, feeds, constants, subject.eager.module),
-        _attributes(node, feeds),
+        _attributes(node, feeds, graph),
         _exchanged(node, feeds),
         _constants(node, feeds, constants, expected),
     )
@@ -139,11 +123,18 @@ class _Runs:
         return agree(dict(zip(names, made, strict=False)).get(self._output), self._expected)
 
 
-def _attributes(node: onnx.NodeProto, feeds: Mapping[str, Array]) -> Iterator[_Change]:
-    own = {a.name: get_attribute_value(a) for a in node.attribute}
-    own = {k: v.decode() if isinstance(v, bytes) else v for k, v in own.items()}
+def _attributes(
+    node: onnx.NodeProto, feeds: Mapping[str, Array], graph: Graph
+) -> Iterator[_Change]:
+    opset = next((each.version for each in graph.opsets if each.domain == node.domain), 1)
+    assumed = []
+    with suppress(onnx.defs.SchemaError):
+        schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
+        assumed = [a.default_value for a in schema.attributes.values() if a.default_value.name]
+    values = {a.name: get_attribute_value(a) for a in (*assumed, *node.attribute)}
+    values = {k: v.decode() if isinstance(v, bytes) else v for k, v in values.items()}
     rank = max((np.ndim(a) for a in feeds.values()), default=0)
-    for name, value in {**_DEFAULTS.get(node.op_type, {}), **own}.items():
+    for name, value in values.items():
         for other in _others(name, value, rank):
             if other == value or (isinstance(value, float) and np.isclose(other, value)):
                 continue
