@@ -127,6 +127,11 @@ class Options:
     commit: Commit | None = None
     report_bytes: int = MAX_BYTES
 
+    @property
+    def follows(self) -> bool:
+        """Whether more is asked of each model than its verdict, which then is not the cache's."""
+        return self.audit is not None or self.answers is not None
+
 
 class Interrupted(KeyboardInterrupt):
     """Somebody has stopped the run; ``report`` has what was verified until then."""
@@ -159,10 +164,10 @@ def run(
     layout = Layout(options.output)
     cache = _open_cache(manifest, options, threads, specs)
     audits = options.audit is not None
-    asks = audits or options.answers is not None
-    known = look_up(cache, specs, layout, keep_models=options.keep_models, verdicts=not asks)
+    verdicts = not options.follows
+    known = look_up(cache, specs, layout, keep_models=options.keep_models, verdicts=verdicts)
     journal = Journal(options.journal if audits else None)
-    if cache.records and not asks:
+    if cache.records and verdicts:
         say(known.lines(every=options.changed))
     models = _Models(specs, options, layout, cache, known, progress, journal)
     problems: tuple[Problem, ...] = ()
@@ -323,9 +328,7 @@ class _Models:
             source = folder / ANSWERS
             self.results[name] = keep_answers(self.results[name], source, self._options.answers)
         messages = outcome.messages if outcome.end == "done" else ()
-        if (
-            self._options.audit is None and self._options.answers is None
-        ):  # what has no diagnosis and no advice is no verdict to keep
+        if not self._options.follows:  # what has no diagnosis and no advice is no verdict to keep
             self._cache.ended(self._specs[name], self.results[name], messages, folder, repro)
         if not self._options.keep_models:
             remove_tree(folder)

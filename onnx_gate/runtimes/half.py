@@ -14,7 +14,7 @@ import onnxruntime as ort
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.half_graph import DTYPES, Watched, limits, rounded_model, with_ranges
-from onnx_gate.runtimes.onnxruntime import OnnxRuntime, OnnxRuntimeSession
+from onnx_gate.runtimes.onnxruntime import OnnxRuntime, OnnxRuntimeSession, session_options
 from onnx_gate.runtimes.onnxruntime_errors import load_problem, refusal
 from onnx_gate.runtimes.providers import CPU
 
@@ -98,10 +98,7 @@ class HalfRuntime:
             proto = onnx.load(str(model), load_external_data=False)
             rounded = rounded_model(proto, tuple(spec.options.get(FLOAT32, ())))
             asked = with_ranges(rounded)
-            options = ort.SessionOptions()
-            options.log_severity_level = 3
-            options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+            options = session_options(threads)
             # It folds the casts of weights; those that round are kept.
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
             options.add_session_config_entry(

@@ -133,7 +133,10 @@ def _bodies(node: NodeProto) -> Iterator[GraphProto]:
 
 
 def _infer(graph: GraphProto, types: dict[str, int], opsets: Mapping[str, int]) -> None:
-    """Add the element types that are known of a graph's values and of those in its bodies."""
+    """Add the element types that are known of a graph's values and of those in its bodies.
+
+    onnx's own inference ends at operators that are ONNX Runtime's own, as half-precision files have.
+    """
     for tensor in graph.initializer:
         types.setdefault(tensor.name, tensor.data_type)
     for value in (*graph.input, *graph.value_info, *graph.output):

@@ -56,11 +56,7 @@ class OnnxRuntime:
     def open(self, model: Path, spec: RuntimeSpec, threads: int) -> OnnxRuntimeSession:
         """Load ``model`` into a session; see ``Runtime.open``."""
         provider = provider_name(spec.provider)
-        options = ort.SessionOptions()
-        options.log_severity_level = 3
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options = session_options(threads)
         if spec.optimization is not None:
             options.graph_optimization_level = _LEVELS[spec.optimization]
         strict = spec.strict is not False
@@ -141,6 +137,15 @@ class OnnxRuntimeSession:
     def close(self) -> None:
         """Drop the session and its weights."""
         self._session = None
+
+
+def session_options(threads: int) -> ort.SessionOptions:
+    """Return options that say errors only, and share the machine with others."""
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options
 
 
 def provider_name(provider: str | None) -> str:
