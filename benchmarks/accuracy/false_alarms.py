@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,24 @@ MANIFEST = Path(__file__).resolve().parent / "correct" / "onnx-gate.yml"
 
 # Machine epsilon by the dtype of a model's inputs; one that takes integers computes in float32.
 EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
+
+# By operators of the exported graph: a model counts in each family of which it has one.
+FAMILIES = {
+    "convolutions": r"Conv(Transpose|Integer)?|DeformConv",
+    "matrix products": r"MatMul|Gemm|Einsum",
+    "attention": r"Softmax|LogSoftmax|Attention",
+    "norms": r"(Layer|Instance|Group|Batch|RMS|Lp|MeanVariance)Normalization|LRN",
+    "recurrent layers and loops": r"LSTM|GRU|RNN|Loop|Scan",
+    "reductions and sums along an axis": r"Reduce.*|CumSum|CumProd|Sum|Mean",
+    "pooling": r".*Pool.*",
+    "resizing and sampling": r"Resize|Upsample|GridSample|AffineGrid|RoiAlign",
+    "Fourier transforms": r"DFT|STFT",
+    "exponentials, logarithms, tails": r"Exp|Log|Erf|Gelu|Sigmoid|Tanh|Softplus|Elu|Selu|Mish|HardS.*",
+    "roots, powers, quotients": r"Sqrt|Pow|Div|Reciprocal|Mod",
+    "trigonometry": r"A?(Sin|Cos|Tan)h?",
+    "scattered sums": r"Scatter.*",
+    "decisions": r"ArgMax|ArgMin|TopK|Where|Clip|Relu|Greater.*|Less.*|Equal|Round|Floor|Ceil|Sign",
+}
 
 
 @dataclass(frozen=True)
@@ -69,6 +88,7 @@ def main() -> None:
     print_summary(report["models"], checks)
     if options.save:
         results.save(__file__, "summary", [summary(report["models"], checks)])
+        results.save(__file__, "families", list(families(report["models"], checks)))
 
 
 def dtypes(manifest: Path) -> dict[str, str]:
@@ -127,6 +147,29 @@ def summary(models: Sequence[dict[str, Any]], checks: Sequence[Judged]) -> dict[
             {c.model for c in checks if c.advice and c.verdict == "diverged"}
         ),
     }
+
+
+def families(
+    models: Sequence[dict[str, Any]], checks: Sequence[Judged]
+) -> Iterable[dict[str, object]]:
+    """Yield the shares of the limit that the models of each family use, the largest of each model."""
+    used: dict[str, float] = {}
+    moved: dict[str, int] = Counter()
+    for check in checks:
+        if not check.advice:
+            used[check.model] = max(used.get(check.model, 0.0), check.budget or 0.0)
+            moved[check.model] += check.basis != "floor" and check.basis != ""
+    for family, pattern in FAMILIES.items():
+        having = [
+            model["name"]
+            for model in models
+            if any(re.fullmatch(pattern, name) for name in (model["export"] or {})["operators"])
+        ]
+        yield {
+            "family": family,
+            "beyond the floor": sum(moved[name] > 0 for name in having),
+            **spread([used.get(name) for name in having]),
+        }
 
 
 def spread(values: Iterable[float | None]) -> dict[str, float]:

@@ -19,6 +19,7 @@ from onnx_gate.verify.judge.judge import judge
 from onnx_gate.verify.judge.judgement import Rules
 from onnx_gate.verify.reference.oracle import moved
 from onnx_gate.verify.reference.perturb import MovedRounding
+from onnx_gate.verify.reference.rounding import alike
 from tests.support.exact import Exact
 
 RUNS = 16
@@ -514,3 +515,13 @@ def test_what_is_a_little_off_is_refused(name: str) -> None:
     own, rules = right(x).numpy(), Rules(Tolerance(auto=10.0))
     assert judge(right(x.double()).float().numpy(), own, rules, Known(right, x)).holds
     assert not judge(wrong(x).numpy(), own, rules, Known(right, x)).holds
+
+
+@pytest.mark.parametrize(("channels", "moved"), [(1, 0.0), (4, 3e-7), (40, 3e-7)])
+def test_terms_of_constant_channels_round_in_one_direction(channels: int, moved: float) -> None:
+    torch.manual_seed(0)
+    values = torch.randn(3, channels, 1)
+    rows = values + moved * torch.randn(3, channels, 1024)
+    assert alike(rows.reshape(3, -1)).all()
+    assert not alike(torch.randn(3, channels * 1024)).any()
+    assert not alike((rows + 0.01 * torch.randn_like(rows)).reshape(3, -1)).any()

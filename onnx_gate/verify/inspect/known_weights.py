@@ -19,6 +19,8 @@ from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array
 
 Mask = NDArray[np.bool_]
+# The scale, the mean and the bias of a batch norm, by channel, in float64.
+_Terms = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 
 # Folding is w * (g / sqrt(v + e)), and for a bias a sum of three terms: four roundings, each of them
 # in another order on the other side.
@@ -33,8 +35,8 @@ _SEED = 20_261_122
 
 
 @dataclass(frozen=True)
-class _Norm:
-    """What folding a batch norm into the layer before it multiplies by, and adds; in float64."""
+class _Norms:
+    """What folding batch norms into the layers before them multiplies by, and adds; [norms, channels]."""
 
     scale: NDArray[np.float64]
     mean: NDArray[np.float64]
@@ -75,7 +77,8 @@ class KnownWeights:
         }
         self._rows: dict[tuple[str, int], tuple[NDArray[np.uint64], list[str]]] = {}
         self._elements: dict[str, NDArray[np.unsignedinteger]] = {}
-        self._norms: list[_Norm] | None = None
+        self._norms: dict[int, _Norms] | None = None
+        self._of_norms: set[str] | None = None
 
     def named(self, name: str) -> str | None:
         """Return the parameter that a weight of the file is called after, if there is one."""
@@ -148,11 +151,19 @@ class KnownWeights:
         distance, parameter = best or (None, None)
         return UnknownWeight(name=name, parameter=parameter, difference=distance)
 
-    def norms(self, array: Array) -> list[_Norm]:
-        """Return the batch norms with as many channels as one of the first two sizes of a weight."""
+    def norms(self, array: Array) -> list[tuple[int, _Norms]]:
+        """Return the batch norms with as many channels as one of the first two sizes, and its axis."""
         if self._norms is None:
-            self._norms = [n for _, part in state.parts(self._module) if (n := _norm_of(part))]
-        return [norm for norm in self._norms if norm.scale.size in array.shape[:2]]
+            found: dict[int, list[_Terms]] = {}
+            for _, part in state.parts(self._module):
+                if (norm := _norm_of(part)) is not None:
+                    found.setdefault(norm[0].size, []).append(norm)
+            self._norms = {
+                size: _Norms(*map(np.stack, zip(*norms, strict=True)))
+                for size, norms in found.items()
+            }
+        sizes = enumerate(array.shape[:2])
+        return [(axis, self._norms[size]) for axis, size in sizes if size in self._norms]
 
     def stock(self, scope: str) -> list[str]:
         """Return the parameters of a module of torch's own, which uses them as they are."""
@@ -201,17 +212,35 @@ class KnownWeights:
 
     def _folds(self, array: Array, own: str | None) -> Iterator[Mask]:
         """Yield which channels of a weight are some layer's with a norm folded into them."""
-        norms = self.norms(array)
-        names: list[str | None] = [own] if own is not None else []
-        if norms:
-            names += [n for n, t in self._tensors.items() if n != own and t.shape == array.shape]
-            names += [None] if array.ndim == 1 else []
-        for name in names:
-            expected = np.zeros_like(array) if name is None else self._of(name)
-            for norm in norms:
-                channels = _folded(array, expected, norm)
-                if channels is not None:
-                    yield channels
+        if array.dtype.kind in "iu":
+            return
+        for axis, norms in self.norms(array):
+            if array.ndim == 1:
+                # Most layers before a norm have no bias, and a norm is folded into no other norm.
+                yield from _folded_bias(array, np.zeros_like(array), norms)
+            for name in dict.fromkeys((*([own] if own else []), *self._layers(array))):
+                expected = self._of(name)
+                if expected is None or expected.shape != array.shape:
+                    continue
+                if array.ndim == 1:
+                    yield from _folded_bias(array, expected, norms)
+                else:
+                    yield from _folded(array, expected, norms, axis)
+
+    def _layers(self, array: Array) -> list[str]:
+        """Return the tensors of a weight's shape that are of no batch norm."""
+        if self._of_norms is None:
+            self._of_norms = {
+                f"{name}.{key}" if name else key
+                for name, part in state.parts(self._module)
+                if _norm_of(part) is not None
+                for key in ("weight", "bias", "running_mean", "running_var")
+            }
+        return [
+            name
+            for name, tensor in self._tensors.items()
+            if tensor.shape == array.shape and name not in self._of_norms
+        ]
 
     def _transposed(self, array: Array) -> str | None:
         """Return the matrix, or the whole tensor, that a weight has the bits of."""
@@ -312,7 +341,7 @@ class KnownWeights:
         return None
 
 
-def _norm_of(part: nn.Module) -> _Norm | None:
+def _norm_of(part: nn.Module) -> _Terms | None:
     """Return what folding a module into the layer before it does, ``None`` for all but batch norms."""
     with suppress(Exception):
         mean, var, weight, bias = (
@@ -323,7 +352,7 @@ def _norm_of(part: nn.Module) -> _Norm | None:
         )
         if mean is not None and var is not None:
             scale = 1 / np.sqrt(var + getattr(part, "eps", 0.0))
-            return _Norm(
+            return (
                 scale if weight is None else scale * weight,
                 mean,
                 np.zeros_like(scale) if bias is None else bias,
@@ -331,37 +360,30 @@ def _norm_of(part: nn.Module) -> _Norm | None:
     return None
 
 
-def _folded(array: Array, expected: Array | None, norm: _Norm) -> Mask | None:
-    """Return which channels of a weight are those of ``expected`` with a norm folded into them.
+def _folded_bias(array: Array, expected: Array, norms: _Norms) -> Iterator[Mask]:
+    """Yield for each norm which numbers are those of a bias with it folded in, where any is.
 
-    But for a few roundings; ``None`` where none is.
+    A sum of three terms, each as large as it is: what is lost is in units of these.
     """
-    if expected is None or expected.shape != array.shape or array.dtype.kind in "iu":
-        return None
     eps, least = _FOLDED * eps_of(array.dtype), float(ml_dtypes.finfo(array.dtype).tiny)
-    if array.ndim == 1:
-        if array.shape != norm.scale.shape:
-            return None
-        terms = np.stack(
-            [expected.astype(np.float64) * norm.scale, -norm.mean * norm.scale, norm.bias]
-        )
-        near = np.asarray(
-            np.abs(array - terms.sum(axis=0)) <= eps * np.abs(terms).sum(axis=0) + least
-        )
-        return near if near.any() else None
-    for axis in (0, 1):
-        if array.shape[axis] != norm.scale.size:
-            continue
-        a, b = (np.moveaxis(x, axis, 0).reshape(norm.scale.size, -1) for x in (array, expected))
-        # One number of each channel first: most norms are not this layer's.
-        for part in (np.s_[:, :1], np.s_[:, :]):
-            folded = b[part].astype(np.float64) * norm.scale[:, None]
-            fits = (np.abs(a[part] - folded) <= eps * np.abs(folded) + least).all(axis=1)
-            if not fits.any():
-                break
-        else:
-            return np.asarray(fits)
-    return None
+    terms = expected.astype(np.float64) * norms.scale, -norms.mean * norms.scale, norms.bias
+    size = sum(np.abs(term) for term in terms)
+    near = np.abs(array.astype(np.float64) - sum(terms)) <= eps * size + least
+    yield from near[near.any(axis=1)]
+
+
+def _folded(array: Array, expected: Array, norms: _Norms, axis: int) -> Iterator[Mask]:
+    """Yield for each norm which channels of a weight are ``expected``'s with it folded in, where any is."""
+    eps, least = _FOLDED * eps_of(array.dtype), float(ml_dtypes.finfo(array.dtype).tiny)
+    a, b = (np.moveaxis(x, axis, 0).reshape(x.shape[axis], -1) for x in (array, expected))
+    # One number of each channel first: most norms are not this layer's.
+    first = b[:, 0].astype(np.float64) * norms.scale
+    near = np.abs(a[:, 0] - first) <= eps * np.abs(first) + least
+    for scale in norms.scale[near.any(axis=1)]:
+        folded = b.astype(np.float64) * scale[:, None]
+        fits = (np.abs(a - folded) <= eps * np.abs(folded) + least).all(axis=1)
+        if fits.any():
+            yield np.asarray(fits)
 
 
 def _is_rounded(array: Array, expected: Array) -> bool:

@@ -47,8 +47,8 @@ _WHOLE, _PARTS = 256, 4
 # Vector lanes that add side by side: equal terms, which round in one direction each time, lose a
 # unit in as many (ONNX Runtime's InstanceNormalization of n equal numbers loses n / 64, measured).
 _LANES = 8
-# So many terms show whether they are equal.
-_LOOKED_AT = 16
+# So many terms, each with those that it is added next to, show whether they are equal.
+_LOOKED_AT, _BESIDE = 16, 4
 # Shorter sums of equal terms are within what the walk moves.
 _LONG = 64
 
@@ -73,15 +73,18 @@ def alike(rows: torch.Tensor) -> torch.Tensor:
 
     Those are equal terms, most of them or a few numbers again and again, and evenly spaced ones, as in
     a ramp: what each leaves behind stays or drifts slowly, as long as a sum stays within a power of
-    two. Adding zero rounds nothing.
+    two. Adding zero rounds nothing. However many numbers there are, as in channels that are constant
+    each: it is enough that those beside each other are equal.
     """
     if rows.shape[-1] < _LONG:
         return torch.zeros(rows.shape[0], dtype=torch.bool)
-    some = rows[:, :: rows.shape[-1] // _LOOKED_AT + 1].sort(dim=-1).values
+    begins = torch.arange(_LOOKED_AT) * (rows.shape[-1] // _LOOKED_AT)
+    places = (begins[:, None] + torch.arange(_BESIDE)).reshape(-1)
+    some = rows[:, places].sort(dim=-1).values
     gaps = some[:, 1:] - some[:, :-1]
-    # The operators before have moved each of them by a unit or two.
+    # The operators before have moved each of them by a few units of what they have added up.
     near = (gaps - gaps.median(dim=-1, keepdim=True).values).abs() <= (
-        8 * torch.finfo(rows.dtype).eps * some[:, 1:].abs()
+        8 * torch.finfo(rows.dtype).eps * some.abs().amax(dim=-1, keepdim=True)
     )
     nothing = (some[:, 1:] == 0) & (some[:, :-1] == 0)
     return (near & ~nothing).sum(-1) > 0.5 * (~nothing).sum(-1).clamp(min=1)
