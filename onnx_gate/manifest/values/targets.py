@@ -11,11 +11,15 @@ from pydantic import PlainValidator
 from onnx_gate.manifest.values.base import mistake, text_schema, words
 from onnx_gate.text import did_you_mean, quote
 
-TARGETS = ("onnxruntime",)
+# The packages of which is known what they load, and the oldest version.
+TARGETS = {
+    "onnxruntime": (1, 16),
+    "onnxruntime-web": (1, 17),
+    "openvino": (2024, 3),
+    "opencv": (4, 8),
+}
 _PATTERN = r"([A-Za-z0-9_-]+)(>=([0-9]+)\.([0-9]+)(\.[0-9]+)*)?"
 _SPELLED = re.compile(_PATTERN)
-# The oldest version that is known of.
-OLDEST = (1, 16)
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,7 @@ class Target:
     """A package, and the oldest version of it that has to load the file."""
 
     name: str
-    least: tuple[int, int] = OLDEST
+    least: tuple[int, int]
 
     def __str__(self) -> str:
         """Return it as the manifest spells it."""
@@ -38,9 +42,9 @@ def _read(value: Any) -> Target:
         raise mistake(f"nothing is known of what {quote(name)} loads{did_you_mean(name, TARGETS)}")
     if match is None:
         raise mistake(f"{quote(text)} is no package with a version; write onnxruntime>=1.17")
-    least = (int(match[3]), int(match[4])) if match[2] else OLDEST
-    if least < OLDEST:
-        oldest = ".".join(map(str, OLDEST))
+    least = (int(match[3]), int(match[4])) if match[2] else TARGETS[name]
+    if least < TARGETS[name]:
+        oldest = ".".join(map(str, TARGETS[name]))
         raise mistake(f"nothing is known of {text} before {oldest}; write {name}>={oldest}")
     return Target(name, least)
 

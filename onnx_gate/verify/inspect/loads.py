@@ -1,14 +1,16 @@
-"""Which versions of ONNX Runtime load a file, by tables out of what its packages say of themselves.
+"""Which versions of a package load a file, by tables out of what they say of themselves, or measured.
 
-A version refuses a file of a later IR or operator set, and a node for which it has no kernel on the CPU
-with these types. ``loads.json`` is written by ``tools/loads.py``.
+A version of ONNX Runtime refuses a file of a later IR or operator set, and a node for which it has no
+kernel on the CPU with these types. ``loads.json`` is written by ``tools/loads.py``. ONNX Runtime Web has
+the same kernels, and no arrays of some types for the ends of a graph; of OpenVINO and OpenCV the operators
+are known of which nothing loads: ``loads_elsewhere.json``, by ``tools/loads_elsewhere.py``.
 """
 
 from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,7 @@ from onnx_gate.graph.walk import inlined, nodes
 from onnx_gate.manifest.values.targets import Target
 from onnx_gate.verify.source_lines import at, finding_at, of_node
 
+_RUNTIME, _WEB = "onnxruntime", "onnxruntime-web"
 _OWN = ("", "ai.onnx")
 # Read as an initializer, and never run.
 _CONSTANT = "Constant"
@@ -81,6 +84,12 @@ def _table() -> dict[str, Any]:
 
 
 @functools.cache
+def _elsewhere() -> dict[str, list[dict[str, Any]]]:
+    data: dict[str, Any] = json.loads(Path(__file__).with_name("loads_elsewhere.json").read_text())
+    return data
+
+
+@functools.cache
 def _kernels(name: str) -> tuple[_Kernel, ...]:
     return tuple(
         _Kernel(first, last, {k: frozenset(v.split()) for k, v in types.items()}, since, until)
@@ -92,21 +101,21 @@ def inspect_loads(
     targets: Sequence[Target], model: onnx.ModelProto, root: Path | None
 ) -> Iterator[Finding]:
     """Yield for each target from which version on it loads the file; an error where that is too late."""
-    if not targets:
-        return
-    lacks = lacking(model)
-    releases = [release for release, _, _ in _releases()]
-    late = max((n for n, lack in enumerate(lacks) if lack is not None), default=-1)
     for target in targets:
+        lacks, known = lacking(model, target.name), releases(target.name)
+        late = max((n for n, lack in enumerate(lacks) if lack is not None), default=-1)
         lack = lacks[late] if late >= 0 else None
-        first = "" if late + 1 == len(releases) else ".".join(map(str, releases[late + 1]))
+        first = "" if late + 1 == len(known) else ".".join(map(str, known[late + 1]))
+        # Of some it is known which operators they have, and not which forms of them.
+        whole = target.name in (_RUNTIME, _WEB)
         since = (
-            f"no version up to {'.'.join(map(str, releases[-1]))} loads the file"
+            f"no version of {target.name} up to {'.'.join(map(str, known[-1]))} "
+            f"{'loads the file' if whole else 'has all of its operators'}"
             if not first
-            else f"loads from {target.name} {first} on"
+            else f"{'loads' if whole else 'has its operators'} from {target.name} {first} on"
         )
         data = {"target": str(target), "from": first}
-        asked = [n for n, release in enumerate(releases) if release >= target.least]
+        asked = [n for n, release in enumerate(known) if release >= target.least]
         if lack is None or not asked or asked[0] > late:
             yield codes.OG432.finding(f"{since}, as {target} asks", severity="note", data=data)
             continue
@@ -121,8 +130,48 @@ def inspect_loads(
         )
 
 
-def lacking(model: onnx.ModelProto) -> list[Lack | None]:
-    """Return for each release what it lacks first, ``None`` where it loads the file."""
+def releases(package: str) -> list[tuple[int, int]]:
+    """Return the releases of a package that are known, the oldest first."""
+    if package == _RUNTIME:
+        return [release for release, _, _ in _releases()]
+    return [_pair(each["version"]) for each in _elsewhere()[package]]
+
+
+def lacking(model: onnx.ModelProto, package: str = _RUNTIME) -> list[Lack | None]:
+    """Return for each release of a package what it lacks first, ``None`` where it loads the file."""
+    if package == _RUNTIME:
+        return _of_runtime(model)
+    if package == _WEB:
+        of_runtime = dict(zip(releases(_RUNTIME), _of_runtime(model), strict=True))
+        return [
+            of_runtime[_pair(each["version"])] or _end(model, each["ends"])
+            for each in _elsewhere()[package]
+        ]
+    whole = inlined(model)
+    return [_operator(whole, each["lacks"].split()) for each in _elsewhere()[package]]
+
+
+def _end(model: onnx.ModelProto, kinds: Collection[int]) -> Lack | None:
+    """Return the first input or output of a type that has no array in JavaScript."""
+    stored = {tensor.name for tensor in model.graph.initializer}
+    for value in (*model.graph.input, *model.graph.output):
+        kind = value.type.tensor_type.elem_type
+        if kind in kinds and value.name not in stored:
+            name = TensorProto.DataType.Name(kind).lower()
+            return Lack(f"an array of {name}, as {value.name} is,")
+    return None
+
+
+def _operator(model: onnx.ModelProto, lacks: Collection[str]) -> Lack | None:
+    """Return the first node whose operator loads in no form."""
+    for node, _ in nodes(model.graph):
+        name = f"{node.domain}:{node.op_type}" if node.domain not in _OWN else node.op_type
+        if name in lacks:
+            return Lack(name, node)
+    return None
+
+
+def _of_runtime(model: onnx.ModelProto) -> list[Lack | None]:
     plans = _Plans(inlined(model))
     opsets = plans.opsets
     found: list[Lack | None] = []
