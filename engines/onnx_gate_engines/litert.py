@@ -28,6 +28,8 @@ from onnx_gate_engines.converted import ConvertedSession, option
 
 _CONVERTER = "onnx2tf"
 _SIGNATURE = "serving_default"
+# What TensorFlow adds to the name of a value where it is a tensor.
+_TENSOR = re.compile(r"^serving_default_|:\d+$")
 # What it tries models of images with, and downloads where the working directory does not have it.
 _SAMPLES = "calibration_image_sample_data_20x128x128x3_float32.npy"
 _SAMPLES_OF = (20, 128, 128, 3)
@@ -114,7 +116,9 @@ class LiteRtSession(ConvertedSession[Any]):
                 model_content=content, num_threads=self._threads
             )
             interpreter.allocate_tensors()
-            return interpreter.get_signature_runner(_SIGNATURE)
+            if _SIGNATURE in interpreter.get_signature_list():
+                return interpreter.get_signature_runner(_SIGNATURE)
+            return _Unsigned(interpreter, self._spec, self.inputs, self.outputs)
         except (RuntimeError, ValueError) as error:
             raise lacking(self._spec, self._model, set(_FLEX.findall(str(error)))) or (
                 codes.OG303.error(f"{self._spec.label}: {_last_line(str(error))}")
@@ -183,6 +187,57 @@ class LiteRtSession(ConvertedSession[Any]):
         if plain != last:
             self._turned[name] = last
         return self._turned.setdefault(name, len(own) >= least)
+
+
+class _Unsigned:
+    """Runs a file without a signature, which some converters leave out, as one that has it.
+
+    Its inputs and outputs are known by the names of their tensors; a single one needs none. Raises
+    ``GateError`` (OG303) where they have others than in the ONNX file.
+    """
+
+    def __init__(
+        self,
+        interpreter: Any,
+        spec: RuntimeSpec,
+        inputs: Sequence[ValueInfo],
+        outputs: Sequence[ValueInfo],
+    ) -> None:
+        self._interpreter = interpreter
+        self._inputs = _by_name(interpreter.get_input_details(), inputs, spec)
+        self._outputs = _by_name(interpreter.get_output_details(), outputs, spec)
+
+    def get_input_details(self) -> dict[str, Any]:
+        """Return what is known of each input, by its name in the ONNX file."""
+        return self._inputs
+
+    def __call__(self, **given: Array) -> dict[str, Array]:
+        """Return the outputs by their names in the ONNX file."""
+        for name, array in given.items():
+            self._interpreter.set_tensor(self._inputs[name]["index"], array)
+        self._interpreter.invoke()
+        return {
+            name: self._interpreter.get_tensor(each["index"])
+            for name, each in self._outputs.items()
+        }
+
+
+def _by_name(
+    details: Sequence[Mapping[str, Any]], values: Sequence[ValueInfo], spec: RuntimeSpec
+) -> dict[str, Any]:
+    if len(details) == len(values) == 1:
+        return {values[0].name: details[0]}
+    named = {_letters(_TENSOR.sub("", each["name"])): each for each in details}
+    missing = [value.name for value in values if _letters(value.name) not in named]
+    if missing or len(named) != len(values):
+        raise codes.OG303.error(
+            f"{spec.label}: the converted file has no signature, and its tensors "
+            f"{', '.join(each['name'] for each in details)} do not say which is {missing[0]}"
+            if missing
+            else f"{spec.label}: the converted file has no signature, and {len(details)} values where "
+            f"the ONNX file has {len(values)}"
+        )
+    return {value.name: named[_letters(value.name)] for value in values}
 
 
 def _fits(own: tuple[int, ...], shape: tuple[Any, ...]) -> bool:

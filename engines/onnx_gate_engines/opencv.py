@@ -15,6 +15,7 @@ from onnx_gate.runtimes.base import Array, Refusal, contiguous, installed_versio
 from onnx_gate.runtimes.declared import (
     check_feeds,
     declared,
+    handed_over_otherwise,
     lacking,
     read_graph,
     refuse_empty,
@@ -24,6 +25,9 @@ from onnx_gate_engines.native import stderr_and_stdout
 
 # OpenCV 5 has several engines, and takes the older one by itself where the new one gives up.
 _ENGINES = {"new": "ENGINE_NEW", "classic": "ENGINE_CLASSIC"}
+
+# It gives float32 for these.
+_SHORT = ("float16", "bfloat16")
 
 _UNSUPPORTED = re.compile(r"Unsupported operations:\s*\n((?:\t\S+\n)+)")
 _HEAD = re.compile(r"^OpenCV\(\S+\) \S+ error: \(-?\d+:[^)]*\) ?")
@@ -67,6 +71,10 @@ class OpenCvSession:
         self._cv2, self._network = cv2, network
         self.inputs, self.outputs = declared(read_graph(model))
         self._names = [value.name for value in self.outputs]
+        short = [value for value in self.outputs if value.dtype in _SHORT]
+        self.findings = tuple(
+            handed_over_otherwise("opencv", short, dict.fromkeys(_SHORT, np.float32))
+        )
 
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
         """Run once; raises ``Refusal`` with OpenCV's own sentence, and where an array is empty."""
@@ -81,7 +89,10 @@ class OpenCvSession:
         for name, result in zip(self._names, results, strict=True):
             if result is None:
                 raise Refusal(f"the output {name} is empty, which OpenCV has no array for")
-        return [np.array(result) for result in results]
+        return [
+            np.array(result).astype(value.dtype if value.dtype in _SHORT else result.dtype)
+            for value, result in zip(self.outputs, results, strict=True)
+        ]
 
     def close(self) -> None:
         """Drop the network."""

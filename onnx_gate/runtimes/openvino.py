@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
@@ -18,6 +19,7 @@ from onnx_gate.runtimes.declared import check_feeds, declared, lacking, read_gra
 # On a CPU that has bfloat16, and on most GPUs, it computes in half precision unless told otherwise.
 _PRECISION = "INFERENCE_PRECISION_HINT"
 _FLOAT32 = "f32"
+_NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 
 _NO_RULE = re.compile(r"No conversion rule found for operations: (.+)")
 # Where in OpenVINO's source an exception passed, and the expression that was false.
@@ -70,15 +72,9 @@ class OpenVinoSession:
 
     def __init__(self, model: Path, openvino: Any, compiled: Any, precision: str) -> None:
         self._openvino, self._request = openvino, compiled.create_infer_request()
-        self.inputs, self.outputs = declared(read_graph(model))
-        self.findings: tuple[Finding, ...] = ()
-        if precision != _FLOAT32:
-            self.findings = (
-                codes.OG309.finding(
-                    f"openvino computes in {precision}, as the manifest asks: {_PRECISION}",
-                    data={"precision": precision},
-                ),
-            )
+        graph = read_graph(model)
+        self.inputs, self.outputs = declared(graph)
+        self.findings = tuple(_remarks(graph, precision))
 
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
         """Run once; raises ``Refusal`` with OpenVINO's own sentence."""
@@ -94,6 +90,21 @@ class OpenVinoSession:
     def close(self) -> None:
         """Drop the model."""
         self._request = None
+
+
+def _remarks(graph: onnx.GraphProto, precision: str) -> Iterator[Finding]:
+    if precision != _FLOAT32:
+        yield codes.OG309.finding(
+            f"openvino computes in {precision}, as the manifest asks: {_PRECISION}",
+            data={"precision": precision},
+        )
+    kinds = [tensor.data_type for tensor in graph.initializer]
+    kinds += [v.type.tensor_type.elem_type for v in (*graph.input, *graph.value_info)]
+    if onnx.TensorProto.DOUBLE in kinds:
+        yield codes.OG309.finding(
+            f"openvino computes float64 in {_NAMES.get(precision, precision)}",
+            data={"precision": precision},
+        )
 
 
 def _sentence(error: BaseException) -> str:

@@ -13,6 +13,7 @@ from onnx_gate.report.model import Report
 from onnx_gate.report.render import html, junit, sarif, terminal
 from onnx_gate.report.render.escape import code, fence, inline
 from onnx_gate.report.render.markdown import Page, View, render
+from onnx_gate.report.story import sentence
 from onnx_gate.text import plain
 from tests.support.profiles import tries
 from tests.support.report.everything import (
@@ -131,6 +132,35 @@ def test_keys_are_text_too(text: str) -> None:
 @given(st.text(max_size=40) | st.text(alphabet="|`<>[]()!-=#*_~@:/\\&; \n\t1a$\u0338", max_size=30))
 def test_any_text_changes_nothing(text: str) -> None:
     assert_nothing_but_text(all_replaced(f"x{text}"))
+
+
+@pytest.mark.parametrize("text", [SPITE, "a`b", *HOSTILE[::3]], ids=ids)
+@pytest.mark.parametrize("part", ["headroom", "precision"])
+def test_names_in_what_to_do_are_text(part: str, text: str) -> None:
+    def named(name: str) -> Report:
+        report = everything()
+        one = next(m for m in report.models if m.headroom and m.precision and m.diagnosis)
+        assert one.headroom is not None
+        assert one.precision is not None
+        assert one.diagnosis is not None
+        own = [p.model_copy(update={"output": name}) for p in one.precision.proposals]
+        changed = {
+            "error": None,
+            "verdict": "diverged",
+            "diagnosis": one.diagnosis.model_copy(update={"blame": "reduced precision"}),
+            "headroom": one.headroom.model_copy(update={"in_float32": (name,)}),
+            "precision": one.precision.model_copy(
+                update={"proposals": tuple(own), "suspect": None}
+            ),
+            **({"headroom": None} if part == "precision" else {}),
+        }
+        models = [m.model_copy(update=changed) if m is one else m for m in report.models]
+        return report.model_copy(update={"models": tuple(models)})
+
+    like = named("another")
+    asked = sentence.of_model(next(m for m in like.models if m.precision), "onnx-gate.yml")
+    assert "another" in asked.action + asked.remedy
+    assert_nothing_but_text(named(text), like=like)
 
 
 @pytest.mark.parametrize("text", BLANK, ids=ascii)

@@ -43,8 +43,20 @@ _BREAK = "\u200b"
 
 def inline(text: object, limit: int = _LIMIT) -> Markup:
     """Return a sentence as Markdown that renders as this text, on one line, linking nothing."""
+    return _text(plain(text, limit))
+
+
+def prose(text: object, limit: int = 2 * _LINE_LIMIT) -> Markup:
+    """Return a sentence in which what stands between backticks is code, whoever has set them."""
+    line = plain(text, limit)
+    parts = line.removesuffix(".").split("`")
+    told = Markup("").join(code(part) if n % 2 else _text(part) for n, part in enumerate(parts))
+    return told + Markup("." if line.endswith(".") else "")
+
+
+def _text(line: str) -> Markup:
     # Two dollars make a formula of what is between them, entities or not.
-    line = plain(text, limit).replace("$", "＄")
+    line = line.replace("$", "＄")
     line = _COMMIT.sub(rf"\g<0>{_BREAK}", _REFERENCES.sub(_BREAK, line))
     return Markup(_entities(line))
 
