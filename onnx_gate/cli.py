@@ -126,13 +126,25 @@ def run(
     traceback: Annotated[
         bool, typer.Option("--traceback", help="Show where the error of a model came from.")
     ] = False,
+    remedies: Annotated[
+        float,
+        typer.Option(
+            "--remedies",
+            min=0,
+            metavar="TIMES",
+            help="How many times the run's own time to spend on trying what mends red models; 0: none.",
+        ),
+    ] = 1.0,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Put the remedies that were seen to hold into your files.")
+    ] = False,
 ) -> None:
     """Verify every model of the manifest.
 
     Exit status: 0 every required model passed, 1 one diverged or could not be verified, 2 the call
     or the manifest is invalid, 130 interrupted; what was verified until then is in the report.
     """
-    from onnx_gate.gate.answers import finish_answers, open_answers
+    from onnx_gate.gate.answers import open_answers
     from onnx_gate.gate.deliver import verify_and_deliver
     from onnx_gate.gate.provenance import commit_of
     from onnx_gate.gate.run import Options
@@ -146,6 +158,10 @@ def run(
         refuse(
             "--against has its models from the report: leave --manifest, --answers, --attest and "
             "--changed out"
+        )
+    if fix and (not remedies or case or answers or against):
+        refuse(
+            "--fix puts in what was tried: leave --remedies 0, --case, --answers and --against out"
         )
     detail = detail_of(verbose, quiet)
     with refusing():
@@ -165,11 +181,15 @@ def run(
             traceback=traceback,
             answers=answers,
             against=carried,
+            remedies=remedies,
             commit=commit_of(loaded.workspace) if carried is None else carried.held.commit,
         )
         report = verify_and_deliver(loaded, options, tuple(format or ()), detail)
-        if answers is not None:
-            finish_answers(report, loaded, answers)
+        if fix:
+            from onnx_gate.gate.fix import fix as put_in
+
+            for line in put_in(report, loaded.workspace, output):
+                typer.echo(line)
         if attest is not None:
             from onnx_gate.attest.write import write_statements
             from onnx_gate.report.layout import Layout

@@ -13,14 +13,21 @@ class GateError(UserError):
     ``kind`` is an error kind of the report (``build``, ``export``, ``inspect``, ``runtime``,
     ``unverified``) and ``code`` an entry of the catalogue of findings. ``source`` is the user's file
     (relative to the manifest's folder) and line that it comes from, where the error that it is
-    raised from does not say.
+    raised from does not say. ``remedy`` is what to do about this one, empty where the catalogue says
+    as much.
     """
 
     def __init__(
-        self, kind: str, code: str, message: str, source: tuple[str, int] | None = None
+        self,
+        kind: str,
+        code: str,
+        message: str,
+        source: tuple[str, int] | None = None,
+        remedy: str = "",
     ) -> None:
-        super().__init__(message)
+        super().__init__(f"{message}: {remedy}" if remedy else message)
         self.kind = kind
         self.code = code
         self.message = message
         self.source = source
+        self.remedy = remedy

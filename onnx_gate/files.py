@@ -19,6 +19,7 @@ from pathlib import Path, PurePosixPath
 MAX_DEPTH = 64
 """Folders within folders that ``walk`` enters: one descriptor is open for each."""
 
+
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 

@@ -187,13 +187,19 @@ def listed(items: Iterable[object], most: int, noun: str = "") -> str:
     return ", ".join(shown[:most]) + more
 
 
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the one of some names that an unknown one is nearly, ``None`` where it is like none."""
+    folded = {each.lower(): each for each in known}
+    close = difflib.get_close_matches(name.lower()[:100], list(folded), n=1, cutoff=0.6)
+    return folded[close[0]] if close else None
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the end of a sentence about an unknown name: its likeness, or all that is known."""
     names = sorted(set(known))
-    folded = {each.lower(): each for each in names}
-    close = difflib.get_close_matches(name.lower()[:100], list(folded), n=1, cutoff=0.6)
-    if close:
-        return f"; did you mean {quote(folded[close[0]])}?"
+    close = nearest(name, names)
+    if close is not None:
+        return f"; did you mean {quote(close)}?"
     if not names:
         return "; none is defined"
     shown = ", ".join(quote(each) for each in names[:20])

@@ -85,6 +85,13 @@ def test_how_long_a_run_takes_makes_no_other_sample(clock: str) -> None:
     )
 
 
+def test_another_processor_makes_no_other_sample_and_another_sentence_does() -> None:
+    here = "[1/1] pass m 60 % of the tolerance used\nclosest: edges/zeros/batch=7 at -1.5\n"
+    there = "[1/1] pass m 8.1 % of the tolerance used\nclosest: typical/batch=1,seq=2/0 at 2.25\n"
+    assert alike(here) == alike(there)
+    assert alike(here) != alike(here.replace("closest", "worst"))
+
+
 @pytest.mark.slow
 def test_the_samples_of_the_readme_are_of_today(verify_manifest: Callable[..., Run]) -> None:
     shown = list(samples(README.read_text(encoding="utf-8")))

@@ -24,6 +24,7 @@ PAGES = (
     "docs/green.md",
     "docs/foreign.md",
     "docs/how-to/browser.md",
+    "docs/large-models.md",
     "docs/performance.md",
     "docs/runtimes.md",
     "docs/tolerances.md",
@@ -210,6 +211,18 @@ def false_alarms() -> str:
         )
     lines.append(["models with a warning from an advisory case", str(row["models with advice"])])
     return _markdown("|", lines, align="--:") + _source(table)
+
+
+def families() -> str:
+    """What share of the limit correct models use, by the operators that they have."""
+    table = _load("accuracy/false_alarms")["families"]
+    lines = [
+        [row["family"], str(row["of"]), str(row["beyond the floor"]), _spread(row)]
+        for row in table["rows"]
+        if row["of"]
+    ]
+    head = "models with|models|beyond the floor|largest share of the limit: median / p90 / largest"
+    return _markdown(head, lines, align="--:") + _source(table)
 
 
 def faults() -> str:
@@ -545,7 +558,47 @@ def _source(table: Table) -> str:
     )
 
 
+def blocks() -> str:
+    """What decoders take that are verified block by block, and what is seen of faults and architectures."""
+    tables = _load("scale/blocks")
+    parts = []
+    if "sizes" in tables:
+        lines = [
+            [
+                f"{row['parameters'] / 1e9:.2f} thousand million",
+                f"{row['bytes'] / 2**30:.1f} GiB",
+                f"{row['blocks']}",
+                f"{row['peak'] / 2**30:.2f} GiB",
+                f"{row['memory'] or 'none'}",
+                f"{row['seconds'] / 60:.1f}",
+                f"{row['verdict']}, {row['checks']}",
+            ]
+            for row in tables["sizes"]["rows"]
+        ]
+        head = "parameters|on disk|blocks|peak|limit|minutes|verdict, checks"
+        parts.append(_markdown(head, lines) + _source(tables["sizes"]))
+    if "faults" in tables:
+        rows = tables["faults"]["rows"]
+        found = sum(row["verdict"] == "diverged" for row in rows)
+        right = sum(row["right"] for row in rows)
+        kinds = ", ".join(dict.fromkeys(row["fault"] for row in rows))
+        parts.append(
+            f"Faults that the export of a small decoder alone has ({kinds}), in several layers: {found} "
+            f"of {len(rows)} found, {right} in the right block and in no other."
+            + _source(tables["faults"])
+        )
+    if "agreement" in tables:
+        lines = [
+            [row["name"], str(row["of blocks"]), row["blocks"], row["whole"]]
+            for row in tables["agreement"]["rows"]
+        ]
+        head = "small models with random weights|blocks|block by block|whole"
+        parts.append(_markdown(head, lines) + _source(tables["agreement"]))
+    return "\n\n".join(parts) or "Not measured yet."
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "blocks": blocks,
     "overhead": overhead,
     "self-test": self_test,
     "memory": memory,
@@ -554,6 +607,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "page": page,
     "leftovers": leftovers,
     "false-alarms": false_alarms,
+    "false-alarms-by-family": families,
     "faults": faults,
     "audit": audit,
     "blunt": blunt,

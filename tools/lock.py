@@ -19,7 +19,17 @@ ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "tools" / "locks"
 BUILDS = "hatchling"
 ONLY_VERIFYING = frozenset(
-    ("torch", "onnx", "onnx-ir", "onnxscript", "onnxruntime", "numpy", "ml_dtypes", "safetensors")
+    (
+        "torch",
+        "onnx",
+        "onnx-ir",
+        "onnxscript",
+        "onnxruntime",
+        "numpy",
+        "ml_dtypes",
+        "safetensors",
+        "libcst",
+    )
 )
 # torch, what its builds for CUDA bring along, and the compiler of those.
 NOT_LOCKED = ("torch", "triton", "cuda-", "nvidia-")

@@ -71,6 +71,7 @@ models:
     targets: ["onnxruntime>=1.17"]    # what has to load the file where it is deployed
     timeout: 10m
     memory: 8GiB
+    verify: whole                     # blocks: one layer in memory at a time
     seed: 0
     required: true                    # false: reported, never fails the check
     waivers:                          # a known divergence, with a reason and an end

@@ -422,7 +422,7 @@ def test_one_browser_serves_all_models_and_a_wrong_kernel_is_blamed(
     monkeypatch.setenv("CHROME_PATH", str(counted))
     monkeypatch.setenv(package.VARIABLE, str(with_wrong_gelu(tmp_path / "patched")))
 
-    finished = gate("run", "--no-cache", cwd=tmp_path)
+    finished = gate("run", "--no-cache", "--remedies", "0", cwd=tmp_path)
 
     assert finished.returncode == 1, finished.stdout + finished.stderr
     report = read_report(tmp_path / "onnx-gate-report" / "report.json")

@@ -135,17 +135,16 @@ def _result(spec: ModelSpec, stored: CacheLookup, repro: Path) -> ModelResult | 
     if entry.files:
         with suppress(OSError):
             put_repro(entry.files, repro)
-    diagnosis = entry.result.diagnosis
-    if diagnosis is not None and diagnosis.repro is not None:
-        kept = f"{REPRO}/{repro.name}/{Path(diagnosis.repro).name}"
-        there = kept if (repro / Path(diagnosis.repro).name).is_dir() else None
-        diagnosis = diagnosis.model_copy(update={"repro": there})
-    return entry.result.model_copy(
+
+    def kept(path: str) -> str | None:
+        name = Path(path).name
+        return f"{REPRO}/{repro.name}/{name}" if (repro / name).is_dir() else None
+
+    return entry.result.with_repros(kept).model_copy(
         update={
             "cached": True,
             "required": spec.required,
             "line": spec.line or None,
-            "diagnosis": diagnosis,
         }
     )
 

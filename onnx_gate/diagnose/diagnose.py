@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -11,6 +10,7 @@ import psutil
 from onnx_gate.deadline import Deadline, OutOfTime
 from onnx_gate.diagnose.blame.blame import find_blame
 from onnx_gate.diagnose.blame.result import BlameResult
+from onnx_gate.diagnose.further import further
 from onnx_gate.diagnose.half import of_half
 from onnx_gate.diagnose.hints.hints import explaining, possible
 from onnx_gate.diagnose.localize.localize import Located, has_own_kernels, localize
@@ -23,24 +23,28 @@ from onnx_gate.diagnose.reduced.precision import (
 )
 from onnx_gate.diagnose.reduced.saturation import saturated
 from onnx_gate.diagnose.repro.replay import replay_arguments
-from onnx_gate.diagnose.repro.write import make_repro
+from onnx_gate.diagnose.repro.write import make_repro, repro_path
 from onnx_gate.diagnose.single_out import single_out
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.tie_break import decide_on_node
+from onnx_gate.diagnose.whole import Cause, of_the_whole
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.manifest.spec import Against
 from onnx_gate.report.io import to_message
+from onnx_gate.report.layout import REPRO
 from onnx_gate.report.model import Check, ModelResult
+from onnx_gate.report.model.check import REACHED
 from onnx_gate.report.model.diagnosis import Diagnosis, Precision
 from onnx_gate.report.story.summary import failing
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.export.exported import Exported
 
-REPRO = Path("repro")
 # What is left of the time is for telling the result.
 _SHARE = 0.9
+# Where several runtimes diverge, what the first diagnosis may take of it.
+_FIRST_SHARE = 0.6
 _BLAME_SHARE = 0.4
 _LOCALIZE_SHARE = 0.8
 _LAYERS_SHARE = 0.5
@@ -58,20 +62,48 @@ def explain(
 ) -> dict[str, Any]:
     """Return ``{"diagnosis": ..., "findings": [...]}`` as JSON data, the diagnosis of the worst check.
 
-    The diagnosis is null where the check cannot be run again, and where nothing diverged. Of a file
+    The diagnosis is null where the check cannot be run again, and where nothing diverged. ``further``
+    has those of the other runtimes that diverge otherwise. Of a file
     that computes in fewer bits ``precision`` is there too, with what its layers cost. ``seconds`` is
     all the time there is.
     """
-    deadline = Deadline(_SHARE * seconds)
+    whole = Deadline(_SHARE * seconds)
+    several = len({check.runtime for check in failing(result)}) > 1
+    first = Deadline(whole.left * (_FIRST_SHARE if several else 1.0))
+    told = _explain_first(result, checker, exported, context, first)
+    if several and told["diagnosis"] is not None:
+        others = further(
+            result,
+            Diagnosis.model_validate(told["diagnosis"]),
+            lambda check: _subject(check, checker, exported, context),
+            diagnose,
+            whole,
+        )
+        for diagnosis, check in others:
+            also = _told(diagnosis, exported, check)
+            told["further"] = [*told.get("further", ()), also["diagnosis"]]
+            known = told["findings"]
+            told["findings"] = known + [each for each in also["findings"] if each not in known]
+    return told
+
+
+def _explain_first(
+    result: ModelResult,
+    checker: Checker,
+    exported: Exported,
+    context: Context,
+    deadline: Deadline,
+) -> dict[str, Any]:
+    """Return what explains the worst check."""
     left = Deadline(_HALF_SHARE * deadline.left)
     try:
-        told = of_half(
+        half = of_half(
             result, checker, lambda check: _subject(check, checker, exported, context), left
         )
     except OutOfTime:
-        told = None
-    if told is not None:
-        diagnosis, headroom, finding = told
+        half = None
+    if half is not None:
+        diagnosis, headroom, finding = half
         found = {"diagnosis": None, "findings": [to_message(finding)]}
         if diagnosis is not None:
             key = diagnosis.runtime, diagnosis.case, diagnosis.output
@@ -169,10 +201,12 @@ def worst(result: ModelResult, runtimes: Iterable[RuntimeSpec] = ()) -> Check | 
 
     Of an engine that runs the file as it is written, where one diverges: what is wrong in the file
     itself is wrong in every engine, and is no fault of the one that it makes the largest error in.
+    Of other engines it is one that diverges in ordinary cases, where one does.
     """
     bad = failing(result)
     others = {runtime.label for runtime in runtimes if not runtime.engine.plain}
-    bad = [check for check in bad if check.runtime not in others] or bad
+    plain = [check for check in bad if check.runtime not in others]
+    bad = plain or [c for c in bad if not c.edge and c.suite != REACHED] or bad
     return next((check for check in bad if check.metrics is not None), bad[0] if bad else None)
 
 
@@ -182,9 +216,10 @@ def diagnose(subject: Subject, deadline: Deadline) -> Diagnosis:
     located = _located(subject, blamed, deadline)
     blamed = decide_on_node(subject, blamed, located, deadline.left)
     node = located.node if located is not None else None
-    cause = ""
+    cause = Cause(blamed.cause)
     if blamed.blame in _IN_THE_FILE and deadline.left > 1:
-        cause = single_out(subject, located, deadline.left)
+        outside = of_the_whole(subject, located, deadline.left)
+        cause = outside or Cause(single_out(subject, located, deadline.left))
     notes = [
         _at_step(subject.check, subject.spec.against),
         blamed.note,
@@ -202,8 +237,7 @@ def diagnose(subject: Subject, deadline: Deadline) -> Diagnosis:
             seconds=left,
         )
         notes.append(repro.reason)
-        if repro.path is not None:
-            path = (REPRO / repro.path.relative_to(subject.repro)).as_posix()
+        path = repro_path(subject, repro)
     return Diagnosis(
         runtime=subject.check.runtime,
         case=subject.check.case,
@@ -214,8 +248,9 @@ def diagnose(subject: Subject, deadline: Deadline) -> Diagnosis:
         node=node,
         beside=located.beside if located is not None else None,
         fused_by=blamed.fused_by,
-        cause=cause,
-        source=located.source if located is not None else None,
+        cause=cause.told,
+        remedy=cause.remedy,
+        source=cause.source or (located.source if located is not None else None),
         nodes=located.nodes if located is not None else (),
         guilty=_place(located),
         repro=path,

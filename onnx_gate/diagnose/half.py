@@ -8,6 +8,7 @@ from typing import Any
 
 from onnx_gate.deadline import Deadline
 from onnx_gate.diagnose.localize.origins import Origins
+from onnx_gate.diagnose.repro.write import with_repro
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
@@ -74,6 +75,11 @@ class Half:
         self._checker, self._deadline = checker, deadline
         self._spec = next((r for r in checker.spec.runtimes if r.name == HALF), RuntimeSpec(HALF))
         self.label = self._spec.label
+
+    @property
+    def left(self) -> float:
+        """The seconds that are left."""
+        return self._deadline.left
 
     def trials(self, checks: Sequence[Check]) -> Iterator[_Trial]:
         """Yield what it takes to run these checks again."""
@@ -236,7 +242,8 @@ def _of_own(
     headroom = headroom.model_copy(
         update={"first": placed, "in_float32": nodes, "outputs": OUTPUTS in wide}
     )
-    return _told(check, headroom, subject)
+    diagnosis, headroom, finding = _told(check, headroom, subject)
+    return with_repro(subject, diagnosis, half.left), headroom, finding
 
 
 def _of_module(

@@ -265,7 +265,7 @@ def _weights(
     stored = {n: a for n, a in constants.items() if a.size >= _SMALL and a.dtype.kind == "f"}
     for name, value in stored.items():
         for key, own in state.items():
-            for right in (own, own.T) if own.ndim == 2 else (own,):
+            for right in _turned(own):
                 if right.shape == value.shape and not np.array_equal(right, value):
                     feed = {**feeds, name: right.astype(value.dtype)}
                     yield _Change(node, feed, weight=(value, right, key))
@@ -277,6 +277,20 @@ def _weights(
                 about = (weight, right, key) if wrong else (bias, beside, f"{key[:-6]}bias")
                 told = (constants[about[0]], *about[1:])
                 yield _Change(node, {**feeds, weight: right, bias: beside}, weight=told)
+    # A layer's weight and bias, where both became something else; told of the first.
+    fits = [
+        [(n, r, k) for k, own in state.items() for r in _turned(own) if r.shape == value.shape]
+        for n, value in stored.items()
+    ]
+    for together in itertools.product(*fits) if len(fits) > 1 else ():
+        if len({key.rpartition(".")[0] for _, _, key in together}) == 1:
+            feed = {**feeds, **{n: r.astype(stored[n].dtype) for n, r, _ in together}}
+            name, right, key = together[0]
+            yield _Change(node, feed, weight=(stored[name], right, key))
+
+
+def _turned(own: Array) -> tuple[Array, ...]:
+    return (own, own.T) if own.ndim == 2 else (own,)
 
 
 def _shown(value: Any) -> str:

@@ -61,12 +61,13 @@ class Code:
         *,
         kind: ErrorKind | None = None,
         source: tuple[str, int] | None = None,
+        remedy: str = "",
     ) -> GateError:
         """Return the exception that leaves a model without a verdict of its own."""
         chosen = kind or self.kinds[0]
         if chosen not in self.kinds:
             raise ValueError(f"{self.code} is never an error of kind {chosen}")
-        return GateError(chosen, self.code, message, source)
+        return GateError(chosen, self.code, message, source, remedy)
 
     def among(self, findings: Iterable[Finding]) -> Iterator[Finding]:
         """Yield the findings that have this code."""
@@ -182,9 +183,11 @@ OG417 = Code("OG417", ("error",))
 OG418 = Code("OG418", ("warning",))
 OG419 = Code("OG419", ("warning",))
 OG420 = Code("OG420", ("warning", "note"), about_file=True)
-OG430 = Code("OG430", ("note",))
+OG430 = Code("OG430", ("note", "warning"))
 OG431 = Code("OG431", kinds=("unverified",))
 OG432 = Code("OG432", ("error", "note"))
+OG433 = Code("OG433", ("note",))
+OG434 = Code("OG434", kinds=("unverified",))
 
 # Workers.
 OG501 = Code("OG501", kinds=("crashed",))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from onnx_gate.errors import UserError
 from onnx_gate.files import plain_files_only, remove_tree, sha256_of, size
+from onnx_gate.findings import codes
+from onnx_gate.gate.alone import alone_in
 from onnx_gate.manifest import Manifest, ManifestError
 from onnx_gate.manifest.load import load_bytes
 from onnx_gate.report.io import read_report, to_json, write_bytes, write_text
@@ -24,25 +26,56 @@ _AGAIN = "write it again: onnx-gate run --answers DIR"
 
 
 def keep_answers(result: ModelResult, source: Path, folder: Path) -> ModelResult:
-    """Move what a model's process has written to its place and return the result that says so."""
+    """Move what a model's process has written to its place and return the result that says so.
+
+    Where that cannot be done a finding says why (OG430).
+    """
     name = slug(result.name)
     target = folder / name
-    with suppress(OSError):
-        remove_tree(target)
-        if source.is_dir() and not source.is_symlink():
-            plain_files_only(source)
-            folder.mkdir(parents=True, exist_ok=True)
-            shutil.move(source, target)
-            made = Answers(folder=name, sha256=sha256_of(target / _INDEX), bytes=size(target))
-            return result.model_copy(update={"answers": made})
-    return result
-
-
-def finish_answers(report: Report, manifest: Manifest, folder: Path) -> None:
-    """Put the report and the manifest beside the answers; raises ``UserError``."""
     try:
-        write_bytes(folder / MANIFEST, manifest.path.read_bytes())
-        write_text(folder / REPORT, to_json(report))
+        remove_tree(target)
+        if not source.is_dir() or source.is_symlink():
+            return result
+        plain_files_only(source)
+        shutil.move(source, target)
+        made = Answers(folder=name, sha256=sha256_of(target / _INDEX), bytes=size(target))
+    except OSError as error:
+        with suppress(OSError):
+            remove_tree(target)
+        lost = codes.OG430.finding(
+            f"the answers of this model were not kept: {target}: {error.strerror or error}",
+            severity="warning",
+        )
+        return result.model_copy(update={"findings": (*result.findings, lost)})
+    return result.model_copy(update={"answers": made})
+
+
+@contextmanager
+def answers_in(folder: Path | None) -> Iterator[Callable[[Report, Manifest], None]]:
+    """Hold the folder of ``--answers``, made where it is not there; yield what finishes it.
+
+    That puts the report and the manifest beside the answers. Raises ``UserError`` where another run
+    is writing there, and where it cannot be written.
+    """
+    if folder is None:
+        yield lambda *_: None
+        return
+
+    def finish(report: Report, manifest: Manifest) -> None:
+        with _refusing(folder):
+            write_bytes(folder / MANIFEST, manifest.path.read_bytes())
+            write_text(folder / REPORT, to_json(report))
+
+    with _refusing(folder):
+        folder.mkdir(exist_ok=True)
+    with alone_in(folder, "--answers"):
+        yield finish
+
+
+@contextmanager
+def _refusing(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise UserError(f"--answers {folder}: {error.strerror or error}") from error
 

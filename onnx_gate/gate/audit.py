@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from onnx_gate.errors import UserError
 from onnx_gate.gate.deliver import verify_and_deliver
+from onnx_gate.gate.place import place
 from onnx_gate.gate.run import Options
 from onnx_gate.manifest import Manifest
 from onnx_gate.manifest.change import Change, written
-from onnx_gate.report.io import write_bytes
 from onnx_gate.report.model import Report
 
 
@@ -38,12 +36,5 @@ def _write(path: Path, before: bytes, report: Report) -> tuple[str, ...]:
             names.append(model.name)
     if not names:
         return ()
-    try:
-        if path.read_bytes() != before:
-            raise UserError(f"{path} has changed meanwhile; start again")
-        mode = path.stat().st_mode & 0o777
-        write_bytes(path, text.encode())
-        os.chmod(path, mode)
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror or error}") from error
+    place({}, {path: (before, text.encode())})
     return tuple(names)

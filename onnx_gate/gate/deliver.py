@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from rich.console import Console
 
 from onnx_gate.errors import UserError
+from onnx_gate.gate.alone import alone_in
+from onnx_gate.gate.answers import answers_in
 from onnx_gate.gate.history import history_of
 from onnx_gate.gate.progress import make_progress
 from onnx_gate.gate.provenance import manifest_info
@@ -47,14 +50,16 @@ def verify_and_deliver(
     for name in formats:
         find_format(name)
     view = _view(manifest.path, options)
-    if options.answers is not None and not options.answers.parent.is_dir():
-        raise UserError(f"--answers {options.answers}: no such folder as {options.answers.parent}")
-    try:
-        report = verify_manifest(manifest, options, detail, aside=_printed(formats) != "terminal")
-    except Interrupted as interrupted:
-        deliver(interrupted.report, options.output, view, formats, detail)
-        raise
-    deliver(report, options.output, view, formats, detail)
+    with answers_in(options.answers) as finish:
+        try:
+            report = verify_manifest(
+                manifest, options, detail, aside=_printed(formats) != "terminal"
+            )
+        except Interrupted as interrupted:
+            deliver(interrupted.report, options.output, view, formats, detail)
+            raise
+        deliver(report, options.output, view, formats, detail)
+        finish(report, manifest)
     return report
 
 
@@ -77,13 +82,6 @@ def verify_manifest(
     # Now, as it may be the very file that is written in the end.
     base = read_report(options.baseline) if options.baseline is not None else None
     past = (base, _readable(layout.report))
-    try:
-        _make_folder(options.output)
-        # A report of an earlier run must not be taken for this one's where this one is cut off.
-        for path in (layout.report, layout.summary):
-            path.unlink(missing_ok=True)
-    except OSError as error:
-        raise UserError(f"--output {options.output}: {error.strerror or error}") from error
     progress = make_progress(
         console,
         len(selected),
@@ -92,7 +90,7 @@ def verify_manifest(
         github_actions=on_github(),
         quiet=detail == terminal.QUIET,
     )
-    try:
+    with _own(layout), closing(progress):
         report = run(
             manifest,
             options,
@@ -100,9 +98,30 @@ def verify_manifest(
             progress,
             lambda lines: _say(console, lines),
         )
-    finally:
-        progress.close()
+        if options.remedies and not (options.follows or options.against or options.cases):
+            # The verdicts are settled: nobody waits for them until everything was tried.
+            from onnx_gate.gate.remedies import with_remedies
+
+            write_text(layout.report, to_json(report))
+            report = with_remedies(manifest, options, report, progress)
     return report if base is None else with_baseline(report, base, baseline_of(base))
+
+
+@contextmanager
+def _own(layout: Layout) -> Iterator[None]:
+    """Make the output folder and hold it against other runs; raises ``UserError``."""
+    try:
+        _make_folder(layout.output)
+    except OSError as error:
+        raise UserError(f"--output {layout.output}: {error.strerror or error}") from error
+    with alone_in(layout.output, "--output"):
+        try:
+            # A report of an earlier run must not be taken for this one's where this one is cut off.
+            for path in (layout.report, layout.summary):
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise UserError(f"--output {layout.output}: {error.strerror or error}") from error
+        yield
 
 
 def merge_reports(

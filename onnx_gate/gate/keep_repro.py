@@ -20,21 +20,25 @@ def keep_repro(result: ModelResult, folder: Path, target: Path) -> ModelResult:
     nothing under the name of a report, which could be taken for one of the gate's. The path in the
     result, ``repro/MODEL/CASE``, is relative to the folder that holds ``repro``.
     """
-    diagnosis = result.diagnosis
-    if diagnosis is None or diagnosis.repro is None:
+    if all(each.repro is None for each in result.diagnoses):
         return result
-    kept: str | None = None
-    parts = Path(diagnosis.repro).parts
-    known = len(parts) == 3 and parts[0] == REPRO and ".." not in parts
-    source, name = folder / REPRO / (parts[1] if known else "_"), parts[-1]
+    made = [Path(each.repro or "").parts for each in result.diagnoses]
+    known = [parts for parts in made if len(parts) == 3 and parts[0] == REPRO and ".." not in parts]
+    source = folder / REPRO / (known[0][1] if known else "_")
+    names: set[str] = set()
     with suppress(OSError):
         remove_tree(target)
         if source.is_dir() and not source.is_symlink():
             plain_files_only(source)
             for forged in source.rglob(REPORT):
                 remove_tree(forged)
-            if (source / name).is_dir() and size(source) <= MAX_BYTES:
+            there = {parts[-1] for parts in known if (source / parts[-1]).is_dir()}
+            if there and size(source) <= MAX_BYTES:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 os.replace(source, target)
-                kept = f"{REPRO}/{target.name}/{name}"
-    return result.model_copy(update={"diagnosis": diagnosis.model_copy(update={"repro": kept})})
+                names = there
+    return result.with_repros(
+        lambda repro: (
+            f"{REPRO}/{target.name}/{name}" if (name := Path(repro).name) in names else None
+        )
+    )

@@ -104,7 +104,8 @@ class Options:
     verified); with ``changed`` it is said why each model is verified. With ``traceback`` it is shown
     where the error of a model came from. ``launch`` says how the models' code is started, and
     ``sandbox`` what that keeps it from. ``commit`` is what is checked out (none: nobody has looked).
-    ``report_bytes`` is what the report may have: as much as whoever has to read it takes.
+    ``report_bytes`` is what the report may have: as much as whoever has to read it takes. ``remedies``
+    is how many times the run's own time is spent on trying what would make red models green (0: none).
     """
 
     output: Path
@@ -126,6 +127,7 @@ class Options:
     sandbox: Sandbox | None = None
     commit: Commit | None = None
     report_bytes: int = MAX_BYTES
+    remedies: float = 0.0
 
     @property
     def follows(self) -> bool:
@@ -158,7 +160,7 @@ def run(
     begin = time.monotonic()
     created = datetime.now(timezone.utc).replace(microsecond=0)
     specs = with_runtimes(select(manifest.models, options.models, options.shard), options.runtimes)
-    jobs, threads = _share_cores(options.jobs, len(specs))
+    jobs, threads = share_cores(options.jobs, len(specs))
     if options.launch.forked:
         threads = 1  # of a pool of threads, none comes along
     layout = Layout(options.output)
@@ -445,7 +447,7 @@ def _unverified(code: codes.Code, message: str) -> ModelError:
     return ModelError(kind=code.kinds[0], code=code.code, message=message)
 
 
-def _share_cores(jobs: int, models: int) -> tuple[int, int]:
+def share_cores(jobs: int, models: int) -> tuple[int, int]:
     """Return how many workers run side by side, and how many threads each has."""
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity is not None else os.cpu_count() or 1

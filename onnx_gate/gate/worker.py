@@ -26,6 +26,7 @@ from onnx_gate.report.model import ModelError, ModelResult
 from onnx_gate.runtimes import isolated
 from onnx_gate.runtimes.environment import environment
 from onnx_gate.text import last_lines, plain
+from onnx_gate.verify.blocks.wrong import Wrong
 from onnx_gate.verify.carry import carry
 from onnx_gate.verify.checkpoint_files import checkpoint_files
 from onnx_gate.verify.checks import Checker
@@ -57,7 +58,7 @@ def work(payload: tuple[ModelSpec, Context], emit: Callable[[dict[str, Any]], No
     try:
         begun = _carried if context.answers else _audited if context.audit is not None else None
         follow = None if begun is None else partial(begun, spec, context)
-        result = verify(spec, context, emit, _explain, start, follow)
+        result = verify(spec, context, emit, _explain, start, follow, _locate)
     except BaseException as error:
         if os.getpid() != pid:  # a fork that the model made has no result to give
             raise
@@ -136,6 +137,12 @@ def _explain(*arguments: Any) -> dict[str, Any]:
     from onnx_gate.diagnose.diagnose import explain
 
     return explain(*arguments)
+
+
+def _locate(wrong: Wrong, seconds: float) -> dict[str, Any]:
+    from onnx_gate.diagnose.blocks import locate
+
+    return locate(wrong, seconds)
 
 
 def _audited(

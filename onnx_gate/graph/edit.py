@@ -5,12 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 from onnx.helper import np_dtype_to_tensor_dtype
 
 from onnx_gate.graph.walk import bodies
 from onnx_gate.runtimes.base import Array
+from onnx_gate.runtimes.half_graph import TYPED
+
+_OTHER_FLOATS = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16, onnx.TensorProto.DOUBLE)
 
 
 def with_attribute(node: onnx.NodeProto, name: str, value: object) -> onnx.NodeProto:
@@ -105,3 +109,44 @@ def _change(
             new.CopyFrom(each)
             new.input[:] = [renamed.get(name, name) for name in each.input]
             new.output[:] = [renamed.get(name, name) for name in each.output]
+
+
+def in_float32(model: onnx.ModelProto) -> tuple[onnx.ModelProto, frozenset[int]]:
+    """Return a copy of a model in which all floating-point values are float32, and the types that were not.
+
+    Weights have to be in the model itself.
+    """
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    found: set[int] = set()
+    for graph in (copy.graph, *copy.functions):
+        _widen(graph, found)
+    return copy, frozenset(found)
+
+
+def _widen(graph: onnx.GraphProto | onnx.FunctionProto, found: set[int]) -> None:
+    values = list(graph.value_info)
+    if isinstance(graph, onnx.GraphProto):
+        values += [*graph.input, *graph.output]
+        for tensor in graph.initializer:
+            _widen_tensor(tensor, found)
+    for value in values:
+        if value.type.tensor_type.elem_type in _OTHER_FLOATS:
+            found.add(value.type.tensor_type.elem_type)
+            value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.name in TYPED and attribute.i in _OTHER_FLOATS:
+                found.add(attribute.i)
+                attribute.i = onnx.TensorProto.FLOAT
+            if attribute.HasField("t"):
+                _widen_tensor(attribute.t, found)
+        for body in bodies(node):
+            _widen(body, found)
+
+
+def _widen_tensor(tensor: onnx.TensorProto, found: set[int]) -> None:
+    if tensor.data_type in _OTHER_FLOATS:
+        found.add(tensor.data_type)
+        array = numpy_helper.to_array(tensor).astype(np.float32)
+        tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))

@@ -36,7 +36,7 @@ def open_ends(graph: Graph, nodes: Sequence[Node]) -> list[str]:
 
 def weight_bytes(graph: Graph, nodes: Sequence[Node]) -> int:
     """Return the bytes of the initializers that these nodes read."""
-    return sum(graph.constants.array(name).nbytes for name in _stored(graph, nodes))
+    return sum(graph.constants.array(name).nbytes for name in stored_by(graph, nodes))
 
 
 def cut(
@@ -45,19 +45,22 @@ def cut(
     nodes: Sequence[Node],
     inputs: Mapping[str, Array],
     outputs: Mapping[str, Array | None],
+    *,
+    in_place: bool = False,
 ) -> onnx.ModelProto:
     """Return a model of these nodes, with what the file says of them.
 
     ``inputs`` are the values of its open ends. ``outputs`` are declared as shape inference has
     them, else like the arrays, and not at all where there is none. Initializers are in the model,
-    wherever they lay.
+    wherever they lay; with ``in_place`` they stay there, and inputs may have any sizes.
     """
+    stored = graph.constants.tensor if in_place else graph.constants.embedded
     proto = helper.make_graph(
         [node.proto for node in nodes],
         source.graph.name or "graph",
-        [_typed(name, array, shaped=True) for name, array in inputs.items()],
+        [_typed(name, array, shaped=not in_place) for name, array in inputs.items()],
         [_typed(name, array, shaped=False) for name, array in outputs.items()],
-        [graph.constants.embedded(name) for name in _stored(graph, nodes)],
+        [stored(name) for name in stored_by(graph, nodes)],
     )
     proto.metadata_props.extend(source.graph.metadata_props)
     called = {(node.proto.domain, node.op_type) for node in nodes}
@@ -93,7 +96,8 @@ def _declare(model: onnx.ModelProto) -> None:
             value.type.CopyFrom(known[value.name])
 
 
-def _stored(graph: Graph, nodes: Sequence[Node]) -> list[str]:
+def stored_by(graph: Graph, nodes: Sequence[Node]) -> list[str]:
+    """Return the initializers that these nodes read."""
     read = (name for node in nodes for name in node.inputs)
     return [name for name in dict.fromkeys(read) if name in graph.constants]
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from onnx_gate.errors import UserError
+from onnx_gate.gate.place import place
 from onnx_gate.init import entry
 from onnx_gate.init.facts import Learned
-from onnx_gate.init.place import place
 from onnx_gate.init.repository import WORKFLOW, ignoring, root_of, workflow
 
 FOLDER = "onnx-gate"

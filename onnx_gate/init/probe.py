@@ -24,7 +24,7 @@ from onnx_gate.manifest.paths import is_program
 from onnx_gate.manifest.sizes import SIZES, roles
 from onnx_gate.runtimes.base import Array, first_line
 from onnx_gate.runtimes.torch_eager import Eager, seed_everything
-from onnx_gate.verify.build import load_object, load_program, raised
+from onnx_gate.verify.build import load_object, load_program, raised, remedy_of
 
 _LADDER = (1, 2, 3, 5, 7, 8, 16, 17, 32, 48, 64, 96, 100, 128, 160, 192, 224, 256, 288, 320, 400)
 _ENOUGH = 3
@@ -47,7 +47,8 @@ def _sentence(error: Exception, request: Request) -> str:
         return first_line(error)
     if isinstance(error, NoModel | _NothingFits):
         return f"{request.reference}: {error}"
-    return f"{request.reference}: it raised {raised(error, request.workspace)}"
+    told = f"{request.reference}: it raised {raised(error, request.workspace)}"
+    return "; ".join(part for part in (told, remedy_of(error)) if part)
 
 
 def _target(request: Request) -> Any:

@@ -21,6 +21,7 @@ from onnx_gate.errors import UserError
 from onnx_gate.manifest.load import load_bytes
 from onnx_gate.manifest.problems import ManifestError
 from onnx_gate.manifest.spec import ModelSpec
+from onnx_gate.manifest.values.exports import ExportSpec
 from onnx_gate.manifest.values.inputs import InputSpec
 from onnx_gate.manifest.values.runtimes import RuntimeSpec
 from onnx_gate.manifest.values.suites import DEFAULT_SUITES, EdgesSuite, RandomSuite, Suite
@@ -36,9 +37,10 @@ class Change:
     """``key`` is below the model.
 
     It is ``tolerance``, ``outputs.NAME`` (the tolerance of that output), ``runtimes.LABEL`` (that of
-    the runtime with this label), ``suites``, ``dims.NAME``, ``inputs.NAME.range`` or
-    ``waivers.NUMBER.ceiling``. ``value`` is plain data: what it is set to, or for ``suites`` the suite
-    that is tried besides.
+    the runtime with this label), ``engines.LABEL`` (one other key of that runtime), ``suites``,
+    ``dims.NAME``, ``inputs.NAME.range``, ``inputs.NAME.dtype``, ``export`` or
+    ``waivers.NUMBER.ceiling``. ``value`` is plain data: what it is set to, for ``suites`` the suite
+    that is tried besides, and for ``engines`` the key with its value.
     """
 
     key: str
@@ -64,14 +66,11 @@ def changed(spec: ModelSpec, change: Change) -> ModelSpec:
         outputs = {**(spec.outputs or {}), rest: _tolerance(change.value)}
         return replace(spec, outputs=outputs)
     if part == "runtimes":
-        tolerance = _tolerance(change.value)
-        return replace(
-            spec,
-            runtimes=tuple(
-                replace(each, tolerance=tolerance) if each.label == rest else each
-                for each in spec.runtimes
-            ),
-        )
+        return _with_engine(spec, rest, {"tolerance": _tolerance(change.value)})
+    if part == "engines":
+        return _with_engine(spec, rest, change.value)
+    if part == "export":
+        return replace(spec, export=ExportSpec(**change.value))
     if part == "waivers":
         waivers = list(spec.waivers)
         number = int(rest.removesuffix(".ceiling"))
@@ -88,7 +87,26 @@ def changed(spec: ModelSpec, change: Change) -> ModelSpec:
         low, high = change.value
         given = replace(spec.inputs[name], range=(low, high))
         return replace(spec, inputs={**spec.inputs, name: given})
+    if part == "inputs" and rest.endswith(".dtype"):
+        name = rest.removesuffix(".dtype")
+        given = replace(spec.inputs[name], dtype=change.value)
+        return replace(spec, inputs={**spec.inputs, name: given})
     raise ValueError(change.key)
+
+
+def _with_engine(spec: ModelSpec, label: str, keys: Mapping[str, Any]) -> ModelSpec:
+    runtimes = (replace(each, **keys) if each.label == label else each for each in spec.runtimes)
+    return replace(spec, runtimes=tuple(runtimes))
+
+
+def export_data(export: ExportSpec) -> dict[str, Any]:
+    """Return what an export says as the manifest has it."""
+    usual = ExportSpec()
+    return {
+        each.name: value
+        for each in fields(export)
+        if (value := getattr(export, each.name)) != getattr(usual, each.name)
+    }
 
 
 def tolerance_data(tolerance: Tolerance) -> dict[str, Any]:
@@ -185,8 +203,13 @@ def _with(text: str, spec: ModelSpec, change: Change) -> str:
         return _set(text, entry, part, change.value)
     if part == "outputs":
         return _with_output(text, entry, spec, rest, change.value)
+    if part == "export":
+        return _set(text, entry, part, change.value)
     if part == "runtimes":
-        return _with_runtime(text, entry, spec, rest, change.value)
+        return _with_runtime(text, entry, spec, rest, "tolerance", change.value)
+    if part == "engines":
+        ((key, value),) = change.value.items()
+        return _with_runtime(text, entry, spec, rest, key, value)
     if part == "waivers":
         number, _, key = rest.partition(".")
         return _set(text, _item(there, int(number)), key, change.value)
@@ -196,12 +219,15 @@ def _with(text: str, spec: ModelSpec, change: Change) -> str:
         if there is None:
             return _set(text, entry, part, {rest: change.value})
         return _set(text, there, rest, change.value)
-    name = rest.removesuffix(".range")
+    name, _, key = rest.rpartition(".")
     given = _child(there, name)
     if isinstance(given, yaml.ScalarNode):
-        whole = _input(spec.inputs[name], change.value)
-        return _replaced(text, given, whole)
-    return _set(text, given, "range", change.value)
+        own = spec.inputs[name]
+        if key == "range":
+            return _replaced(text, given, _input(own, change.value))
+        shape = ", ".join(map(str, own.shape))
+        return _replaced(text, given, flow(f"{change.value}[{shape}]"))
+    return _set(text, given, key, change.value)
 
 
 def _with_output(
@@ -221,21 +247,21 @@ def _with_output(
 
 
 def _with_runtime(
-    text: str, entry: yaml.MappingNode, spec: ModelSpec, label: str, value: object
+    text: str, entry: yaml.MappingNode, spec: ModelSpec, label: str, key: str, value: object
 ) -> str:
-    """Return the text with a tolerance for one runtime of the list."""
+    """Return the text with a key of one runtime of the list."""
     there = _child(entry, "runtimes")
     number = [each.label for each in spec.runtimes].index(label)
     if there is None:
         listed = [
-            {**_runtime_data(each), **({"tolerance": value} if each.label == label else {})}
+            {**_runtime_data(each), **({key: value} if each.label == label else {})}
             for each in spec.runtimes
         ]
         return _set(text, entry, "runtimes", listed)
     item = _item(there, number)
     if isinstance(item, yaml.ScalarNode):
-        return _replaced(text, item, flow({"name": item.value, "tolerance": value}))
-    return _set(text, item, "tolerance", value)
+        return _replaced(text, item, flow({"name": item.value, key: value}))
+    return _set(text, item, key, value)
 
 
 def _runtime_data(runtime: RuntimeSpec) -> dict[str, Any]:

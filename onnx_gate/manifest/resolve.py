@@ -149,6 +149,7 @@ class Resolver:
                 seed=0,
                 required=True,
                 waivers=(),
+                verify=None,
             ),
         )
 

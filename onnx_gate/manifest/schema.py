@@ -5,7 +5,7 @@ The descriptions are the reference documentation; the JSON Schema is generated f
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -145,7 +145,8 @@ class Settings(_Mapping):
     )
     targets: Maybe[Annotated[tuple[TargetChoice, ...], Field(min_length=1)]] = Field(
         default=None,
-        description="What has to load the file wherever it is deployed: `onnxruntime>=1.17`.",
+        description="What has to load the file wherever it is deployed: `onnxruntime>=1.17`, and so "
+        "`onnxruntime-web`, `openvino` and `opencv`.",
         json_schema_extra={"default": []},
     )
     timeout: Maybe[Duration] = Field(
@@ -174,6 +175,14 @@ class Settings(_Mapping):
         json_schema_extra={"default": []},
     )
 
+    verify: Maybe[Literal["whole", "blocks"]] = Field(
+        default=None,
+        description="`blocks`: block by block, with the memory that one block needs.",
+        json_schema_extra={
+            "$comment": "default: `blocks` where `weights` are too large for `memory`"
+        },
+    )
+
     @field_validator("suites")
     @classmethod
     def _unique(cls, value: Any) -> Any:
@@ -183,12 +192,12 @@ class Settings(_Mapping):
 
 
 _Inputs = dict[TensorName, Input]
-_ABSENT: Any = object()
+ABSENT: Any = object()
 
 
 def _needed(value: Any, key: str, info: ValidationInfo) -> bool:
     """Return whether a key is written; raise a mistake where it is not and has to be."""
-    if value is not _ABSENT:
+    if value is not ABSENT:
         return True
     # A reference that could not be read is a mistake of its own.
     if "reference" in info.data and info.data["reference"] is None:
@@ -229,7 +238,7 @@ class ModelEntry(Settings):
     model: Annotated[
         str | None, PlainValidator(_model, json_schema_input_type=Reference | Program)
     ] = Field(
-        default_factory=lambda: _ABSENT,
+        default_factory=lambda: ABSENT,
         validate_default=True,
         description="An `nn.Module`, a class, or a factory: `file.py:attribute` or "
         "`package.module:attribute`; or a TorchScript file (`torch.jit.save`).",
@@ -239,7 +248,7 @@ class ModelEntry(Settings):
         dict[TensorName, Input] | None,
         WrapValidator(_inputs, json_schema_input_type=_Inputs),
     ] = Field(
-        default_factory=lambda: _ABSENT,
+        default_factory=lambda: ABSENT,
         validate_default=True,
         description="The inputs of `forward`, by name: `dtype[shape]`, or a mapping. A dotted name "
         "(`batch.image`, `past.0.key`) is below a parameter that holds several. `{}` where it takes "

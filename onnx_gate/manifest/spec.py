@@ -28,6 +28,9 @@ DEFAULT_SIZES = (1, 2, 7)
 DEFAULT_AUTO = 10.0
 DEFAULT_TIMEOUT = 600.0
 
+# As one piece, or block by block.
+Way = Literal["whole", "blocks"]
+
 # What sentences call the side that a candidate is held against.
 Against = Literal["PyTorch", "the reference"]
 
@@ -49,6 +52,7 @@ class ModelSpec:
     ``steps`` is ``None`` where every case is one call.
     ``coverage`` is ``None`` where nothing is asked of what the cases show. ``targets`` have to load the
     file.
+    ``verify`` is ``None`` where it depends on the size of the weights.
     ``timeout`` is in seconds, ``memory`` in bytes, ``line`` is the line of the model's name in the
     manifest.
     """
@@ -80,6 +84,7 @@ class ModelSpec:
     seed: int = 0
     required: bool = True
     waivers: tuple[Waiver, ...] = ()
+    verify: Way | None = None
     line: int = 0
 
     @property

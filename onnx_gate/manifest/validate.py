@@ -10,14 +10,14 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from onnx_gate.manifest.problems import Keys, Mistake, describe, missing
-from onnx_gate.manifest.schema import ManifestFile
+from onnx_gate.manifest.schema import ABSENT, ManifestFile
 from onnx_gate.manifest.source import Source
 from onnx_gate.manifest.values.base import keys_of
 from onnx_gate.manifest.values.exports import BESIDE_OPTIONS, ExportOptions
 from onnx_gate.manifest.values.inputs import CacheEntry, InputSpec
 from onnx_gate.manifest.values.suites import BUILT_IN_KINDS
 from onnx_gate.pages import page
-from onnx_gate.text import did_you_mean, quote
+from onnx_gate.text import did_you_mean, nearest, quote
 
 MAX_MISTAKES = 100
 
@@ -52,6 +52,9 @@ class Checked:
     file: ManifestFile | None
     damaged: frozenset[Keys]
     mistakes: tuple[Mistake, ...]
+
+
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 
 def validate(source: Source) -> Checked:
@@ -94,7 +97,17 @@ def _echo(detail: ErrorDetails) -> bool:
 def _mistakes(
     details: list[ErrorDetails], source: Source, read_as: Mapping[int, type]
 ) -> list[Mistake]:
-    ordered = sorted(details, key=lambda detail: source.location(Mistake(detail["loc"], "")))
+    unknown = [each["loc"] for each in details if each["type"] in _UNKNOWN]
+
+    def mistyped(detail: ErrorDetails) -> bool:
+        """Whether a missing key is there, under a name that is nearly its own."""
+        beside = (loc[-1] for loc in unknown if loc[:-1] == detail["loc"][:-1])
+        wanted = [str(detail["loc"][-1])]
+        absent = detail["type"] == "missing" or detail["input"] is ABSENT
+        return absent and any(nearest(str(key), wanted) for key in beside)
+
+    told = [detail for detail in details if not mistyped(detail)]
+    ordered = sorted(told, key=lambda detail: source.location(Mistake(detail["loc"], "")))
     return [_mistake(detail, source, read_as) for detail in ordered[: MAX_MISTAKES + 1]]
 
 
@@ -104,7 +117,7 @@ def _mistake(detail: ErrorDetails, source: Source, read_as: Mapping[int, type]) 
     known = source.known(loc)
     if kind == "missing":
         return Mistake(known, missing(str(loc[-1])))
-    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
+    if kind in _UNKNOWN:
         entry = read_as.get(id(_at(source.data, loc[:-1])))
         return Mistake(loc, _unknown_key(loc, entry), at_key=True)
     return Mistake(known, sentence(detail), at_key=loc != known and loc[-1] == "[key]")

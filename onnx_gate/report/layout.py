@@ -12,6 +12,7 @@ SUMMARY = "report.md"
 LOGS = "logs"
 MODELS = "models"
 REPRO = "repro"
+REMEDIES = "remedies"
 STATEMENTS = "statements"
 _ENDINGS = {
     "html": "html",
@@ -61,6 +62,15 @@ class Layout:
     def repro(self, name: str) -> Path:
         """Return the folder of the reproductions of a model's divergence."""
         return self.output / REPRO / slug(name)
+
+    @property
+    def remedies(self) -> Path:
+        """The folder of what was tried against red verdicts."""
+        return self.output / REMEDIES
+
+    def remedy(self, name: str) -> Path:
+        """Return the folder that a model's remedies are tried in, and where a new file is left."""
+        return self.remedies / slug(name)
 
 
 def slug(name: str) -> str:

@@ -36,8 +36,8 @@ OUTPUTS = "graph outputs"
 
 # What runs graphs of its own, or holds other things than one tensor: nothing of it is rounded.
 _LEFT = ("If", "Loop", "Scan", "Sequence", "Optional", "SplitToSequence", "ConcatFromSequence")
-# Attributes that hold the dtype of a result, or of what is inside.
-_DTYPES = ("to", "dtype", "output_dtype", "stash_type")
+TYPED = ("to", "dtype", "output_dtype", "stash_type")
+"""Attributes that hold the type of a result, or of what is inside."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def _named(graph: Any) -> bool:
         if any(v.type.tensor_type.elem_type in DTYPES for v in (*graph.input, *graph.output)):
             return True
     return any(
-        (each.name in _DTYPES and each.i in DTYPES)
+        (each.name in TYPED and each.i in DTYPES)
         or (each.HasField("t") and each.t.data_type in DTYPES)
         or any(map(_named, _graphs(each)))
         for node in graph.node
@@ -156,7 +156,7 @@ def _made(node: NodeProto, types: Mapping[str, int], opsets: Mapping[str, int]) 
     for attribute in node.attribute:
         if attribute.HasField("t") and node.op_type.startswith("Constant"):
             return [attribute.t.data_type]
-        if attribute.name in _DTYPES[:3] and attribute.i:
+        if attribute.name in TYPED[:3] and attribute.i:
             return [attribute.i] * len(node.output)
     given = [types.get(name, 0) for name in node.input]
     bodies = list(_bodies(node))
@@ -326,7 +326,7 @@ class _Rewriter:
             for name in node.input
         ]
         for attribute in inner.attribute:
-            if attribute.name in _DTYPES and attribute.i in DTYPES:
+            if attribute.name in TYPED and attribute.i in DTYPES:
                 attribute.i = TensorProto.FLOAT
         made.append(inner)
         for index, name in enumerate(node.output):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import os
 import signal
 import sys
@@ -23,6 +24,8 @@ def main(name: str, parent: str) -> None:
     # What an engine prints goes to the model's log, and not between the answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    # Native code that crashes says nothing of itself.
+    faulthandler.enable()
     sessions: dict[int, Session] = {}
     while True:
         try:

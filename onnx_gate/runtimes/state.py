@@ -25,6 +25,21 @@ _CONTAINERS = (list, tuple, dict, set, frozenset, bytearray, deque)
 _KINDS = ("_parameters", "_buffers")
 _LAZY = (UninitializedParameter, UninitializedBuffer)
 _PLAIN = (type(None), bool, int, float, str)
+_ACTS_DIFFERENTLY = (
+    nn.modules.batchnorm._BatchNorm,
+    nn.modules.dropout._DropoutNd,
+    nn.MultiheadAttention,
+    nn.RReLU,
+)
+
+
+def in_training(module: nn.Module) -> list[str]:
+    """Return the names of the parts in training mode that compute something else in it."""
+    return [
+        name or type(part).__name__
+        for name, part in parts(module)
+        if isinstance(part, _ACTS_DIFFERENTLY) and part.training
+    ]
 
 
 def parts(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:

@@ -28,14 +28,6 @@ from onnx_gate.verify.reference.file import open_file
 from onnx_gate.verify.source_lines import at, is_own_file, of_error
 from onnx_gate.verify.taken import ON_CPU
 
-_ACTS_DIFFERENTLY = (
-    nn.modules.batchnorm._BatchNorm,
-    nn.modules.dropout._DropoutNd,
-    nn.MultiheadAttention,
-    nn.RReLU,
-)
-
-
 # What is installed under another name than it is imported by.
 _DISTRIBUTIONS = {
     "PIL": "pillow",
@@ -54,10 +46,13 @@ class Built:
     findings: tuple[Finding, ...]
 
 
-def build(spec: ModelSpec, workspace: Path) -> Built:
+def build(
+    spec: ModelSpec, workspace: Path, fill: Callable[[nn.Module], None] | None = None
+) -> Built:
     """Import, call, load the weights and put the module in ``eval()``.
 
-    Raises ``GateError`` of kind ``build``; what the user's own code raises is in its message.
+    ``fill`` is called with the module in the place of what gives it its weights. Raises ``GateError`` of
+    kind ``build``; what the user's own code raises is in its message.
     """
     if spec.reference is not None:
         return Built(open_file(spec, workspace), ())
@@ -72,10 +67,14 @@ def build(spec: ModelSpec, workspace: Path) -> Built:
     # Again, so that the weights do not depend on what else the file makes as it is imported.
     seed_everything(spec.seed)
     module, made_by_user = _instantiate(target, spec, workspace)
+    _uncompiled(module)
     findings = [_training(module, _is_own(target, workspace))] if made_by_user else []
-    if spec.weights is not None:
+    if fill is not None:
+        fill(module)
+    elif spec.weights is not None:
         load_weights(module, spec.weights, workspace)
-    _have_values(module, spec)
+    if fill is None:
+        _have_values(module, spec)
     _to_eval(module, spec, workspace)
     return Built(module, tuple(f for f in (*findings, _float64(module)) if f is not None))
 
@@ -120,6 +119,7 @@ def _to_eval(module: nn.Module, spec: ModelSpec, workspace: Path) -> None:
     except Exception as error:
         raise codes.OG204.error(
             f"models.{spec.name}.model: eval() raised {raised(error, workspace)}",
+            remedy=remedy_of(error),
         ) from error
 
 
@@ -142,6 +142,7 @@ def load_object(reference: str, workspace: Path, where: str) -> Any:
     except Exception as error:
         raise codes.OG204.error(
             f"{where}: importing {place} raised {raised(error, workspace)}",
+            remedy=remedy_of(error),
         ) from error
     value: Any = module
     for name in attribute.split("."):
@@ -150,7 +151,8 @@ def load_object(reference: str, workspace: Path, where: str) -> Any:
         except Exception as error:
             if not isinstance(error, AttributeError):
                 raise codes.OG204.error(
-                    f"{where}: {name!r} of {place} raised {raised(error, workspace)}"
+                    f"{where}: {name!r} of {place} raised {raised(error, workspace)}",
+                    remedy=remedy_of(error),
                 ) from error
             raise codes.OG204.error(
                 f"{where}: {place} has no attribute {attribute!r}{_instead(attribute, module)}"
@@ -196,6 +198,7 @@ def _instantiate(target: Any, spec: ModelSpec, workspace: Path) -> tuple[nn.Modu
     except Exception as error:
         raise codes.OG204.error(
             f"{where}: {spec.model} raised {raised(error, workspace)}",
+            remedy=remedy_of(error),
         ) from error
     if not isinstance(module, nn.Module):
         raise codes.OG204.error(
@@ -211,20 +214,36 @@ def _unwrapped(module: nn.Module) -> nn.Module:
     return module
 
 
+def _uncompiled(module: nn.Module) -> None:
+    """Have what is compiled with ``torch.compile`` run as it is written, from here on.
+
+    Compiling needs a C++ compiler and the better part of a minute, and answers what eager does.
+    """
+    if "torch._dynamo" in sys.modules and any(_is_compiled(*each) for each in state.parts(module)):
+        torch.compiler.set_stance("force_eager")
+
+
+def _is_compiled(name: str, part: nn.Module) -> bool:
+    # Of the class, not of the module: what is asked of that may be the user's to answer.
+    forward = getattr(type(part), "forward", None)
+    return name.rpartition(".")[2] == "_orig_mod" or hasattr(forward, "_torchdynamo_orig_callable")
+
+
 def raised(error: Exception, workspace: Path) -> str:
-    """Return an exception of the user's code, its line, and what helps against the usual ones."""
-    text = f"{type(error).__name__}: {first_line(error)}{at(of_error(error, workspace.resolve()))}"
+    """Return an exception of the user's code, and its line."""
+    line = of_error(error, workspace.resolve())
+    return f"{type(error).__name__}: {first_line(error)}{at(line)}"
+
+
+def remedy_of(error: Exception) -> str:
+    """Return what helps against an exception of the usual kinds, empty for any other."""
     if isinstance(error, ModuleNotFoundError) and error.name:
         name = error.name.partition(".")[0]
         package = _DISTRIBUTIONS.get(name, name)
-        text += f"; install {package}: list it in the file that the manifest's requirements name"
-    elif isinstance(error, FileNotFoundError) and error.filename:
-        text += (
-            "; a relative path starts where onnx-gate runs, so make it from Path(__file__).parent"
-        )
-    elif "cuda" in str(error).lower():
-        text += f"; {ON_CPU}"
-    return text
+        return f"install {package}: list it in the file that the manifest's requirements name"
+    if isinstance(error, FileNotFoundError) and error.filename:
+        return "a relative path starts where onnx-gate runs, so make it from Path(__file__).parent"
+    return ON_CPU if "cuda" in str(error).lower() else ""
 
 
 def _is_own(factory: Any, workspace: Path) -> bool:
@@ -237,11 +256,7 @@ def _is_own(factory: Any, workspace: Path) -> bool:
 
 
 def _training(module: nn.Module, own: bool) -> Finding | None:
-    live = [
-        name or type(part).__name__
-        for name, part in state.parts(module)
-        if isinstance(part, _ACTS_DIFFERENTLY) and part.training
-    ]
+    live = state.in_training(module)
     if not live:
         return None
     remedy = "Return model.eval(), or" if own else "Call eval() where you export it:"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,10 @@ _USUAL = ("state_dict", "model_state_dict", "model")
 # Levels of a checkpoint that are searched for a state dict that would fit.
 _DEPTH = 3
 _SHOWN = 5
+_OTHER_SIZES = (
+    "build the model with the checkpoint's sizes (args or kwargs in the manifest), or name the "
+    "checkpoint of this one"
+)
 _REFUSED = re.compile(r"GLOBAL ([\w.]+)")
 _TORCHSCRIPT = re.compile(r"TorchScript archive")
 
@@ -47,11 +51,26 @@ def load_weights(module: nn.Module, weights: WeightsSpec, workspace: Path) -> No
     Raises ``GateError`` (OG205) that names the missing, unexpected and misshapen keys, and the
     ``key`` or ``strip`` with which they would fit.
     """
-    shown = weights.file
     checkpoint = read_checkpoint(weights, workspace)
+    own = need_fit(module, checkpoint)
     stored = checkpoint.state
     try:
-        own = module.state_dict()
+        module.load_state_dict({k: v for k, v in stored.items() if k in own}, strict=False)
+    except Exception as error:
+        raise codes.OG205.error(
+            f"the weights in {weights.file} do not fit the model: {type(error).__name__}: "
+            f"{first_line(error)}",
+        ) from error
+
+
+def need_fit(module: nn.Module, checkpoint: Checkpoint) -> State:
+    """Return a module's state dict; raises ``GateError`` (OG205) where the checkpoint is of another.
+
+    Names and shapes only: neither needs values.
+    """
+    shown, stored = checkpoint.spec.file, checkpoint.state
+    try:
+        own: State = module.state_dict()
     except Exception as error:
         raise codes.OG204.error(
             f"the weights in {shown} cannot be loaded: state_dict() raised "
@@ -73,21 +92,22 @@ def load_weights(module: nn.Module, weights: WeightsSpec, workspace: Path) -> No
         *([f"another shape: {shorten(shapes)}"] if shapes else []),
     ]
     if problems:
+        only_shapes = shapes and not missing and not unexpected
         raise codes.OG205.error(
             f"the weights in {shown} do not fit the model: {'; '.join(problems)}"
             + _remedy(checkpoint, own.keys()),
+            remedy=_OTHER_SIZES if only_shapes else "",
         )
-    try:
-        module.load_state_dict({k: v for k, v in stored.items() if k in own}, strict=False)
-    except Exception as error:
-        raise codes.OG205.error(
-            f"the weights in {shown} do not fit the model: {type(error).__name__}: "
-            f"{first_line(error)}",
-        ) from error
+    return own
 
 
-def read_checkpoint(weights: WeightsSpec, workspace: Path) -> Checkpoint:
-    """Read a checkpoint and find the state dict in it; raises ``GateError`` (OG205)."""
+def read_checkpoint(
+    weights: WeightsSpec, workspace: Path, read: Callable[[Path, str], Any] | None = None
+) -> Checkpoint:
+    """Read a checkpoint and find the state dict in it; raises ``GateError`` (OG205).
+
+    ``read`` reads one file in another way, given what to call it.
+    """
     path = main_file(workspace / weights.file)
     if not is_inside(workspace, path):
         raise codes.OG205.error(
@@ -95,7 +115,8 @@ def read_checkpoint(weights: WeightsSpec, workspace: Path) -> Checkpoint:
         )
     content: Any = None
     for file in shards(path, weights.file, workspace):
-        part = _read(file, weights.file if file == path else f"{weights.file} ({file.name})")
+        shown = weights.file if file == path else f"{weights.file} ({file.name})"
+        part = (read or _read)(file, shown)
         content = {**content, **part} if isinstance(content, dict) and file != path else part
     found = content if weights.key is None else _under(content, weights.key, weights.file)
     if weights.key is None:

@@ -156,6 +156,8 @@ class Checker(Comparer[CaseReference]):
                 if check.steps is not None:
                     arrays = inputs_at(check.steps.at, self.spec, self.eager, case)
                     case = replace(case, arrays=arrays)
+                if "pytorch" in check.refused:  # and has no outputs to join
+                    return case, 0, runtime
                 names = self.eager.run(case.arrays).names
                 index = names.index(check.output) if check.output in names else 0
                 if order_of(names, self.graph_outputs, self.spec)[0][index] == index:

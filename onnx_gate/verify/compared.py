@@ -275,4 +275,4 @@ def advice(checks: Sequence[Check]) -> Iterator[Finding]:
             by_edge.setdefault(check.edge, []).append(check)
     for first, *others in by_edge.values():
         more = f" (and {len(others)} more like it)" if others else ""
-        yield codes.OG403.finding(f"{first.case}, output {first.output}: {first.reason}{more}")
+        yield codes.OG403.finding(f"{first.case}, {first.output}: {first.reason}{more}")

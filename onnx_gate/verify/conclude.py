@@ -55,7 +55,7 @@ def conclude(
         finding.severity == "error" and finding.code != codes.OG307.code for finding in every
     )
     unverified = list(_not_compared(spec, judged, every, tried))
-    every += [*unverified, *_remarks(spec, judged, tried)]
+    every += [*unverified, *_remarks(spec, _own(judged), tried)]
     if not any(check.verdict in COMPARED for check in judged):
         return "error", judged, tuple(every)
     if failed:
@@ -63,6 +63,11 @@ def conclude(
     if unverified or any(codes.OG307.among(every)):
         return "error", judged, tuple(every)
     return "pass", judged, tuple(every)
+
+
+def _own(checks: Sequence[Check]) -> list[Check]:
+    """Return the checks of the model's own outputs; those of values inside say nothing of these."""
+    return [check for check in checks if not check.block]
 
 
 def _not_compared(
@@ -75,7 +80,7 @@ def _not_compared(
     if not tried.selected:
         yield from _untested_suites(spec, counting, tried)
         yield from _untested_steps(spec, compared)
-    yield from _uncompared_outputs(spec, compared)
+    yield from _uncompared_outputs(spec, _own(compared))
     for name, experience in tried.outputs.items():
         if experience.accepted and not experience.refused:
             yield codes.OG402.finding(

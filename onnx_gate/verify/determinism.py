@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,11 +19,15 @@ from onnx_gate.numerics.precision import eps_of
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array, Outputs
 from onnx_gate.runtimes.torch_eager import Eager, to_array, to_tensor
+from onnx_gate.text import quote
 from onnx_gate.verify.judge.judgement import is_floating
 from onnx_gate.verify.judge.noise import FLOOR
+from onnx_gate.verify.reference.operator_mode import OperatorMode
+from onnx_gate.verify.source_lines import Line, at, of_frame
 
 # Below this many elements a tensor of the state is compared by value as well.
 _SMALL = 4096
+TRAINING = "let train(mode) pass its mode on, and leave train() out of forward"
 
 
 @dataclass(frozen=True)
@@ -104,40 +110,71 @@ def call_twice(eager: Eager, inputs: Mapping[str, Array]) -> tuple[Outputs, list
     return call.outputs, call.findings()
 
 
-def repeat(eager: Eager, inputs: Mapping[str, Array], call: Call) -> None:
-    """Call the module again; raises ``GateError`` (OG106) where the result is not the first."""
+def repeat(eager: Eager, inputs: Mapping[str, Array], call: Call, root: Path | None = None) -> None:
+    """Call the module again; raises ``GateError`` (OG106) where the result is not the first.
+
+    ``root`` is the folder of the user's code, whose lines can be named.
+    """
     difference = second_difference(eager, inputs, call)
-    if difference:
-        raise codes.OG106.error(difference)
+    if not difference:
+        return
+    changed = f"it changes its own state ({', '.join(call.changed[:3])})"
+    causes, remedy = ([changed], "") if call.changed else ([], "")
+    line = None
+    if call.drawn:
+        from_where = f"it draws random numbers from {' and '.join(call.drawn)}"
+        remedy = "draw outside of the model, and make the numbers an input"
+        if "torch" in call.drawn:
+            name, line = _first_drawn(eager, inputs, root)
+            from_where += f", with {name}{at(line)}" if name else ""
+            live = state.in_training(eager.module)
+            if live:
+                parts = ", ".join(map(quote, live[:3]))
+                from_where += f", in training mode ({parts}), though the gate called eval()"
+                remedy = TRAINING
+            elif "dropout" in name or "bernoulli" in name:
+                remedy = "pass training=self.training to F.dropout, or call a nn.Dropout"
+        causes.append(from_where)
+    raise codes.OG106.error(
+        f"the model disagrees with itself: called twice on equal inputs, {difference}; "
+        f"{' and '.join(causes) or 'it keeps state between calls, or reads the time or a file'}. "
+        "A graph computes the same thing at every call, so there is nothing to compare it with",
+        source=(line.file, line.line) if line is not None and line.own else None,
+        remedy=remedy,
+    )
 
 
 def second_difference(eager: Eager, inputs: Mapping[str, Array], call: Call) -> str:
-    """Call the module again; return how the result differs from ``call``'s and why, or ''."""
-    difference = disagreement(call.outputs, eager.run(inputs))
-    if difference:
-        causes = [
-            *(
-                [f"it changes its own state ({', '.join(call.changed[:3])})"]
-                if call.changed
-                else []
-            ),
-            *(
-                [f"it draws random numbers from {' and '.join(call.drawn)}{_usual(call.drawn)}"]
-                if call.drawn
-                else []
-            ),
-        ]
-        return (
-            f"the model disagrees with itself: called twice on equal inputs, {difference}; "
-            f"{' and '.join(causes) or 'it keeps state between calls, or reads the time or a file'}. "
-            "A graph computes the same thing at every call, so there is nothing to compare it with"
-        )
-    return ""
+    """Call the module again; return how the result differs from ``call``'s, or ''."""
+    return disagreement(call.outputs, eager.run(inputs))
 
 
-def _usual(drawn: Sequence[str]) -> str:
-    """Name the usual culprit: it draws in ``eval()`` as well, unless it is told."""
-    return " (F.dropout without training=self.training?)" if "torch" in drawn else ""
+class _Drawing(OperatorMode):
+    """Notes the first operator that draws from torch's generator, and the user's line of it."""
+
+    def __init__(self, root: Path | None) -> None:
+        super().__init__()
+        self._root = root
+        self.name = ""
+        self.line: Line | None = None
+
+    def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        if not self.name and torch.Tag.nondeterministic_seeded in func.tags:
+            self.name = name
+            self.line = of_frame(sys._getframe(), self._root) if self._root is not None else None
+        return func(*args, **kwargs)
+
+
+def _first_drawn(
+    eager: Eager, inputs: Mapping[str, Array], root: Path | None
+) -> tuple[str, Line | None]:
+    drawing = _Drawing(root)
+    try:
+        with drawing:
+            eager.run(inputs)
+    except Exception:  # what a module does under a mode is no reason to be silent about the rest
+        return "", None
+    return drawing.name, drawing.line
 
 
 def disagreement(first: Outputs, second: Outputs) -> str:

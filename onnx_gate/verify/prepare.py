@@ -26,7 +26,7 @@ from onnx_gate.verify.determinism import Call, call_once, call_twice, disagreeme
 from onnx_gate.verify.inputs.example import examples
 from onnx_gate.verify.inputs.sizes import Sizes, sizes_label
 from onnx_gate.verify.source_lines import at, of_error
-from onnx_gate.verify.taken import what_it_takes
+from onnx_gate.verify.taken import Taken, what_it_takes
 
 _CHANGED = codes.OG109.finding(
     "exporting changes the model: called again afterwards it answers differently. The gate "
@@ -68,7 +68,7 @@ def prepare(spec: ModelSpec, context: Context, module: torch.nn.Module) -> Prepa
             _initialise(eager, arrays, spec.seed)
             call = call_once(eager, arrays)
             if call.leaves_traces:
-                repeat(eager, arrays, call)
+                repeat(eager, arrays, call, context.workspace.resolve())
         except Refusal as refusal:
             first = first or (sizes, refusal, arrays)
             continue
@@ -79,7 +79,9 @@ def prepare(spec: ModelSpec, context: Context, module: torch.nn.Module) -> Prepa
         raise codes.OG402.error("no suite holds a case that the model could be exported with")
     sizes, refused, arrays = first
     taken = what_it_takes(eager, arrays, refused)
-    raise _refused(sizes, refused, taken, spec, context) from refused
+    error = _refused(sizes, refused, taken, spec, context)
+    # Where the manifest has an input wrong, the line that refuses it is not to blame.
+    raise error from None if taken is not None and taken.wrong else refused
 
 
 def _initialise(eager: Eager, arrays: Mapping[str, Array], seed: int) -> None:
@@ -97,19 +99,21 @@ def _initialise(eager: Eager, arrays: Mapping[str, Array], seed: int) -> None:
 
 
 def _refused(
-    sizes: Sizes, refusal: Refusal, taken: str, spec: ModelSpec, context: Context
+    sizes: Sizes, refusal: Refusal, taken: Taken | None, spec: ModelSpec, context: Context
 ) -> GateError:
     cause = refusal.__cause__
     line = of_error(cause, context.workspace.resolve()) if cause is not None else None
     where = f"at {sizes_label(sizes).replace(',', ', ')}: " if sizes else ""
-    if taken:
-        raised = f"forward raises on example inputs: {where}{refusal}{at(line)}"
-        return codes.OG105.error(f"{raised}; {taken}")
+    raised = f"forward raises on example inputs: {where}{refusal}{at(line)}"
+    if taken is not None:
+        wrong = f"; {taken.wrong}" if taken.wrong else ""
+        return codes.OG105.error(raised + wrong, remedy=taken.remedy)
     dims = ", ".join(f"{name}: [...]" for name in spec.dims if name not in spec.named_dims)
     certain = f"takes certain sizes only, name some (dims: {{{dims}}}); where it " if dims else ""
     return codes.OG105.error(
-        f"forward raises on example inputs: {where}{refusal}{at(line)}. Where it {certain}wants more "
-        "of its inputs than a range says, add a generator or files suite",
+        raised,
+        remedy=f"where it {certain}wants more of its inputs than a range says, add a generator or "
+        "files suite",
     )
 
 

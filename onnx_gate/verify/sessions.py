@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,20 +22,28 @@ from onnx_gate.verify.inputs.draw import numpy_dtype
 from onnx_gate.verify.stopwatch import Clock
 
 _ERROR = {"kind", "code", "message"}
+_WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 
 
 class Sessions(dict[str, Session]):
     """Sessions by label, open inside a ``with``.
 
     ``failures`` has the runtimes that cannot be judged, or not any more, with their errors; the
-    others go on. ``seconds`` is what each took, and ``findings`` what each says of itself.
+    others go on. ``seconds`` is what each took, and ``findings`` what each says of itself. ``weights`` is
+    the folder of the file's external data where that is not beside it, which ONNX Runtime alone heeds.
     """
 
     def __init__(
-        self, path: Path, runtimes: Iterable[RuntimeSpec], threads: int, clock: Clock
+        self,
+        path: Path,
+        runtimes: Iterable[RuntimeSpec],
+        threads: int,
+        clock: Clock,
+        weights: Path | None = None,
     ) -> None:
         super().__init__()
         self._path, self._runtimes, self._threads = path, tuple(runtimes), threads
+        self._options = {} if weights is None else {_WEIGHTS_FOLDER: str(weights)}
         self._clock = clock
         self.failures: dict[str, GateError] = {}
         self.seconds: dict[str, float] = {}
@@ -45,7 +54,13 @@ class Sessions(dict[str, Session]):
         with self._clock.of("sessions"):
             for spec in self._runtimes:
                 with self.timed(spec.label):
-                    session = open_session(self._path, spec, self._threads)
+                    options = {**spec.session_options, **self._options}
+                    placed = replace(spec, session_options=options)
+                    try:
+                        session = open_session(self._path, placed, self._threads)
+                    except GateError as error:  # by the manifest's label
+                        error.message = error.message.replace(placed.label, spec.label)
+                        raise
                 if spec.label not in self.failures:
                     self[spec.label] = session
         if self.failures and not self:

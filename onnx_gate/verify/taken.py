@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,34 +13,43 @@ from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager
 
 ON_CPU = (
-    "the gate calls PyTorch on the CPU: move tensors to the device of an input, "
-    "x.to(other.device), in place of .cuda()"
+    "move tensors to the device of an input, x.to(other.device), in place of .cuda(): the gate "
+    "calls PyTorch on the CPU"
 )
 # What is written instead of what was meant: NumPy's own dtypes, and indices of another width.
 _INSTEAD = {"float64": "float32", "float32": "float64", "int32": "int64", "int64": "float32"}
 
 
-def what_it_takes(eager: Eager, arrays: Mapping[str, Array], refusal: Refusal) -> str:
-    """Return which input is wrong and what to write for it, empty where no trial shows it."""
+@dataclass(frozen=True)
+class Taken:
+    """Which input the manifest has wrong, empty where none, and what to do about the refusal."""
+
+    wrong: str
+    remedy: str
+
+
+def what_it_takes(eager: Eager, arrays: Mapping[str, Array], refusal: Refusal) -> Taken | None:
+    """Return which input is wrong and what to write for it, ``None`` where no trial shows it."""
     if "cuda" in str(refusal).lower():
-        return ON_CPU
+        return Taken("", ON_CPU)
     try:
         return _range(eager, arrays) or _dtype(eager, arrays)
     except Exception:  # a class may override all that is asked of it; the refusal itself is said
-        return ""
+        return None
 
 
-def _dtype(eager: Eager, arrays: Mapping[str, Array]) -> str:
+def _dtype(eager: Eager, arrays: Mapping[str, Array]) -> Taken | None:
     for dtype, other in _INSTEAD.items():
         names = [name for name, array in arrays.items() if array.dtype == dtype]
         for chosen in (names, *([name] for name in names if len(names) > 1)):
             if chosen and _takes(eager, {**arrays, **{n: arrays[n].astype(other) for n in chosen}}):
                 shown = ", ".join(f"inputs.{name}" for name in chosen)
-                return f"{shown}: the manifest says {dtype}, and forward takes {other}; write that"
-    return ""
+                wrong = f"{shown}: the manifest says {dtype}, and forward takes {other}"
+                return Taken(wrong, f"write {other} in {shown}")
+    return None
 
 
-def _range(eager: Eager, arrays: Mapping[str, Array]) -> str:
+def _range(eager: Eager, arrays: Mapping[str, Array]) -> Taken | None:
     """Say which table has fewer rows than an input's range asks for."""
     beyond: list[tuple[str, int, Array]] = []
 
@@ -63,13 +73,12 @@ def _range(eager: Eager, arrays: Mapping[str, Array]) -> str:
         for hook in hooks:
             hook.remove()
     if not beyond:
-        return ""
+        return None
     path, rows, ids = beyond[0]
     names = [n for n, a in arrays.items() if a.dtype.kind in "iu" and a.max(initial=0) == ids.max()]
-    return (
-        f"inputs.{names[0] if names else next(iter(arrays))} reaches {ids.max()}, and the table "
-        f"{path} has rows 0 to {rows - 1}; write range: [0, {rows - 1}]"
-    )
+    name = f"inputs.{names[0] if names else next(iter(arrays))}"
+    wrong = f"{name} reaches {ids.max()}, and the table {path} has rows 0 to {rows - 1}"
+    return Taken(wrong, f"write range: [0, {rows - 1}] in {name}")
 
 
 def _takes(eager: Eager, arrays: Mapping[str, Array]) -> bool:

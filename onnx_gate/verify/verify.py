@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -20,12 +19,9 @@ from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import COMMAND, ModelSpec
 from onnx_gate.report.model import (
     Check,
-    ExportInfo,
     ModelError,
     ModelResult,
-    Stage,
     Verdict,
-    Weights,
 )
 from onnx_gate.report.model.decisions import Decisions
 from onnx_gate.report.model.diagnosis import Diagnosis, Precision
@@ -35,6 +31,8 @@ from onnx_gate.runtimes import state
 from onnx_gate.runtimes.half import HALF
 from onnx_gate.verify import left_out
 from onnx_gate.verify.baked import baked_size
+from onnx_gate.verify.blocks.verify import in_blocks, verify_blocks
+from onnx_gate.verify.blocks.wrong import Locate
 from onnx_gate.verify.build import build
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.conclude import Tried, conclude, undecided, unverified, waive
@@ -51,17 +49,16 @@ from onnx_gate.verify.left_out import leave_out
 from onnx_gate.verify.nonfinite import placed
 from onnx_gate.verify.prepare import Prepared, prepare
 from onnx_gate.verify.probing import may_probe, probed_as_data
+from onnx_gate.verify.progress import Emit, Progress
 from onnx_gate.verify.proposal import LEAST_DB, USUAL_DB, propose
 from onnx_gate.verify.reach.code import named_in_code
 from onnx_gate.verify.reference.file import with_file_inputs
 from onnx_gate.verify.source_lines import source_of
 from onnx_gate.verify.steps.walk import check_steps
-from onnx_gate.verify.stopwatch import Clock
 from onnx_gate.verify.versions import version_findings
 from onnx_gate.workers import tracebacks
 from onnx_gate.workers.forked import run_forked
 
-Emit = Callable[[dict[str, Any]], None]
 Explain = Callable[[ModelResult, Checker, Exported, Context, float], dict[str, Any]]
 Follow = Callable[[ModelResult, Checker, Exported, Emit], ModelResult]
 
@@ -81,42 +78,6 @@ DIAGNOSIS_SHARE = 0.6
 SMALL = 2**20
 
 
-class _Progress:
-    """The stages so far, and everything that is known when one of them fails."""
-
-    def __init__(self, emit: Emit) -> None:
-        self._emit = emit
-        self.stages: list[Stage] = []
-        self.findings: list[Finding] = []
-        self.export: ExportInfo | None = None
-        self.weights: Weights | None = None
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Announce a stage and take its time."""
-        self._emit({"kind": "stage", "name": name})
-        begin = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.took(name, time.perf_counter() - begin)
-
-    @contextmanager
-    def split(self, name: str, clock: Clock) -> Iterator[None]:
-        """Announce a stage and take the times of its parts, ``clock``'s and what is left."""
-        self._emit({"kind": "stage", "name": name})
-        try:
-            with clock.of("inputs"):
-                yield
-        finally:
-            for part, seconds in clock.seconds.items():
-                self.took(f"{name}: {part}", seconds, clock.times[part])
-
-    def took(self, name: str, seconds: float, times: int = 1) -> None:
-        """Note the seconds of a stage, and how often it was begun."""
-        self.stages.append(Stage(name=name, seconds=round(seconds, 4), times=times))
-
-
 def verify(
     spec: ModelSpec,
     context: Context,
@@ -124,19 +85,28 @@ def verify(
     explain: Explain | None = None,
     start: float | None = None,
     follow: Follow | None = None,
+    locate: Locate | None = None,
 ) -> ModelResult:
     """Build, export, inspect, run and compare one model.
 
     ``emit`` gets ``{"kind": "stage", "name": ...}`` as stages begin. ``explain`` is asked for a
     diagnosis of a model that diverges. ``start`` is the seconds that it took to get here. ``follow``
-    goes on with the cases and PyTorch's answers at hand, before advice and diagnosis.
+    goes on with the cases and PyTorch's answers at hand, before advice and diagnosis. ``locate`` finds the
+    first wrong node of a block, where the model is verified block by block.
     """
     began = time.monotonic()
-    progress = _Progress(emit)
+    progress = Progress(emit)
     if start is not None:
         progress.took("start", start)
     try:
         spec = with_file_inputs(spec, context.workspace)
+        if in_blocks(spec, context.workspace):
+            if follow is not None:
+                raise codes.OG434.error(
+                    f"models.{spec.name}: an audit, and answers for another machine, take the whole model; "
+                    "write verify: whole, and memory for it"
+                )
+            return _by_blocks(spec, replace(context, reuse=False), progress, locate)
         result, checker, exported = _verify(spec, context, progress)
     except GateError as error:
         if not context.reuse:
@@ -147,7 +117,7 @@ def verify(
         # Whatever is wrong shall be said of an export of now, with all that is known of it.
         delete_export(context.folder)
         lost = (start or 0.0) + time.monotonic() - began
-        return verify(spec, replace(context, reuse=False), emit, explain, lost, follow)
+        return verify(spec, replace(context, reuse=False), emit, explain, lost, follow, locate)
     if result.error is not None:
         print(f"{result.error.kind}: {result.error.message}", file=sys.stderr)
     own = (start or 0.0) + time.monotonic() - began
@@ -173,12 +143,25 @@ def verify(
     return result
 
 
+def _by_blocks(
+    spec: ModelSpec, context: Context, progress: Progress, locate: Locate | None
+) -> ModelResult:
+    """Verify a model with what one of its blocks needs; whole runs have more that is tried."""
+    walked = verify_blocks(spec, context, progress, locate)
+    tried = Tried(walked.experience, walked.without_any, bool(context.patterns))
+    findings = (*progress.findings, *walked.findings)
+    verdict, checks, findings = conclude(spec, walked.checks, findings, tried, context.today)
+    result = _result(spec, progress, verdict, checks, findings)
+    update = {"runtimes": walked.runtimes, "diagnosis": walked.diagnosis}
+    return _decided(spec, context, result.model_copy(update=update))
+
+
 def _explained(
     result: ModelResult,
     checker: Checker,
     exported: Exported,
     context: Context,
-    progress: _Progress,
+    progress: Progress,
     explain: Explain,
     seconds: float,
 ) -> ModelResult:
@@ -201,6 +184,7 @@ def _explained(
             "diagnosis": result.diagnosis
             if diagnosis is None
             else Diagnosis.model_validate(diagnosis),
+            "further": tuple(map(Diagnosis.model_validate, answer.get("further", ()))),
             "precision": result.precision
             if precision is None
             else Precision.model_validate(precision),
@@ -219,7 +203,7 @@ def _advised(
     context: Context,
     result: ModelResult,
     checker: Checker,
-    progress: _Progress,
+    progress: Progress,
     own: float,
 ) -> ModelResult:
     """Add what the advisory cases say; ``own`` is the seconds that the model itself took."""
@@ -259,7 +243,7 @@ def _probed(
     result: ModelResult,
     checker: Checker,
     exported: Exported,
-    progress: _Progress,
+    progress: Progress,
     own: float,
 ) -> ModelResult:
     """Add what operators answer where no input leads; ``own`` as above."""
@@ -320,7 +304,7 @@ def _limit(spec: ModelSpec) -> int:
 
 
 def _verify(
-    spec: ModelSpec, context: Context, progress: _Progress
+    spec: ModelSpec, context: Context, progress: Progress
 ) -> tuple[ModelResult, Checker, Exported]:
     with progress.stage("build"):
         built = build(spec, context.workspace)
@@ -454,19 +438,16 @@ def _precision(checker: Checker) -> Precision | None:
     )
 
 
-def _failed(
-    spec: ModelSpec, context: Context, progress: _Progress, error: GateError
-) -> ModelResult:
+def _failed(spec: ModelSpec, context: Context, progress: Progress, error: GateError) -> ModelResult:
     source = source_of(error, context.workspace.resolve())
-    failure = ModelError.model_validate(
-        {"kind": error.kind, "code": error.code, "message": error.message, "source": source}
-    )
+    said = {"kind": error.kind, "code": error.code, "message": error.message}
+    failure = ModelError.model_validate(said | {"remedy": error.remedy, "source": source})
     return _result(spec, progress, "error", (), tuple(progress.findings), failure)
 
 
 def _result(
     spec: ModelSpec,
-    progress: _Progress,
+    progress: Progress,
     verdict: Verdict,
     checks: tuple[Check, ...],
     findings: tuple[Finding, ...],

@@ -93,7 +93,8 @@ def test_a_model_that_disagrees_with_itself(tmp_path: Path, module: nn.Module) -
     calls = getattr(module, "calls", None)
     found = find_blame(subject)
     assert found.blame == "model"
-    assert "called twice" in found.evidence[-1].outcome
+    assert "called twice" in found.evidence[-1].experiment
+    assert "differs by" in found.evidence[-1].outcome
     assert calls == getattr(module, "calls", None)
     assert all(torch.equal(state[k], v) for k, v in module.state_dict().items())
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -14,16 +12,9 @@ import pytest
 from onnx_gate.report.io import read_report
 from onnx_gate.report.model import ModelResult
 from onnx_gate.report.story.side_by_side import cell, runtimes
-from tests.support.gate import ROOT, gate, run_few
+from tests.support.engines import ENGINES, FAULTY, lacking
+from tests.support.gate import gate, run_few
 
-FAULTY = ROOT / "tests" / "support" / "faulty_engines"
-ENGINES = {
-    "openvino": "openvino",
-    "opencv": "cv2",
-    "mnn": "MNN",
-    "ncnn": "ncnn",
-    "litert": "ai_edge_litert",
-}
 MODELS = """
 import torch
 from torch import nn
@@ -36,15 +27,6 @@ def sloped():
 ENTRY = 'model: "models.py:sloped", inputs: {input: "float32[2, 8]"}, '
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-
-
-def lacking(name: str) -> str:
-    """Return what an engine needs here, nothing where it is there."""
-    if find_spec(ENGINES[name]) is None:
-        return f"{name} is not installed: pip install 'onnx-gate[{name}]'"
-    if name == "litert" and shutil.which("onnx2tf") is None:
-        return "onnx2tf, which converts for litert, is not on the PATH"
-    return ""
 
 
 @pytest.fixture

@@ -111,7 +111,20 @@ def test_it_is_red_at_the_node_that_leaves_the_range(
     assert model.diagnosis.node is not None
     assert model.diagnosis.blame == "reduced precision"
     assert model.diagnosis.node.name == GRAPHS[name].at
+    assert model.headroom is not None
+    patterns = ", ".join(f"'^{node}$'" for node in model.headroom.in_float32)
+    assert f"nodes_to_exclude=[{patterns}]" in model.diagnosis.note
+    assert model.diagnosis.replay == ("--runtime", "half")
+    assert model.diagnosis.repro is not None
     assert "OG420" in {finding.code for finding in model.findings}
+
+
+def test_its_reproduction_shows_it(files: Path, results: dict[str, ModelResult]) -> None:
+    diagnosis = results["norm"].diagnosis
+    assert diagnosis is not None
+    folder = files / "found" / str(diagnosis.repro)
+    assert gate("replay", str(folder), *diagnosis.replay, cwd=files).returncode == 1
+    assert gate("replay", str(folder), cwd=files).returncode == 0  # in float32 it is right
 
 
 @pytest.mark.parametrize("name", GRAPHS)

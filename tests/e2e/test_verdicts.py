@@ -28,7 +28,7 @@ BAD = {
     "live_dropout": ("error", "unverified", "OG106", "random numbers from torch"),
     "guarded": ("diverged", None, "OG116", "sizes from 0 to 4"),
     "fixed": ("error", "unverified", "OG402", "refuses every size of 'batch'"),
-    "branching": ("error", "export", "OG203", "torch.where"),
+    "branching": ("error", "export", "OG203", "takes a branch"),
     "traced_branch": ("diverged", None, None, "error "),
     "raising": ("error", "build", "OG105", "no luck today"),
     "unknown_output": ("error", "unverified", "OG107", "object"),

@@ -142,7 +142,7 @@ def test_errors_name_the_cause_and_the_remedy(
     error = run_of("findings").model(name).error
     assert error is not None
     for word in words:
-        assert word in error.message
+        assert word in f"{error.message} {error.remedy}"
 
 
 @pytest.mark.slow

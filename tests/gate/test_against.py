@@ -17,8 +17,10 @@ import pytest
 from onnx import numpy_helper
 
 from onnx_gate.files import sha256_of
+from onnx_gate.gate.alone import alone_in
+from onnx_gate.gate.answers import keep_answers
 from onnx_gate.report.io import read_report
-from onnx_gate.report.model import Check, Report
+from onnx_gate.report.model import Check, ModelResult, Report
 from tests.support.gate import gate
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -233,3 +235,33 @@ def test_a_runtime_is_asked_for_by_its_label(answers: Path) -> None:
         status, said, _ = hold(answers, "--runtime", label)
         assert status == 2
         assert words in said
+
+
+def test_what_another_run_is_writing_is_not_written_over(tmp_path: Path) -> None:
+    (tmp_path / "onnx-gate.yml").write_text(
+        'version: 1\nmodels:\n  plain: {model: "nets.py:Plain", inputs: {x: "float32[2, 6]"}}\n'
+    )
+    (tmp_path / "nets.py").write_text(NETS)
+    (tmp_path / "answers").mkdir()
+    (tmp_path / "report").mkdir()
+    named = ["--answers", "answers", "--output", "report"]
+    for option in ("--answers", "--output"):
+        with alone_in(tmp_path / option.removeprefix("--").replace("output", "report"), option):
+            done = gate("run", *named, cwd=tmp_path)
+            assert done.returncode == 2, done.stdout + done.stderr
+            assert f"{option} " in done.stderr
+            assert "another run is writing there" in done.stderr
+    done = gate("run", *named, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_answers_that_could_not_be_kept_are_a_warning(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    result = ModelResult(name="plain", verdict="pass")
+    kept = keep_answers(result, source, tmp_path / "answers")  # the folder has no index
+    assert kept.answers is None
+    (finding,) = kept.findings
+    assert (finding.code, finding.severity) == ("OG430", "warning")
+    assert "No such file" in finding.message
+    assert not (tmp_path / "answers" / "plain").exists()

@@ -84,6 +84,38 @@ def test_the_text_means_what_was_tried(change: Change) -> None:
 
 
 @pytest.mark.parametrize(
+    ("entry", "change", "line"),
+    [
+        ("", Change("export", {"exporter": "dynamo"}), "    export: {exporter: dynamo}"),
+        (
+            "    export:\n      exporter: torchscript\n      opset: 17",
+            Change("export", {"exporter": "torchscript"}),
+            "    export: {exporter: torchscript}",
+        ),
+        (
+            "    runtimes: [onnxruntime, reference]",
+            Change("engines.onnxruntime", {"optimization": "basic"}),
+            "    runtimes: [{name: onnxruntime, optimization: basic}, reference]",
+        ),
+        (
+            "    runtimes:\n      - name: onnxruntime  # ours\n        provider: cpu",
+            Change("engines.onnxruntime:cpu", {"session_options": {"a.b": "1"}}),
+            '        session_options: {"a.b": "1"}',
+        ),
+        ("", Change("inputs.x.dtype", "float64"), '      x: "float64[batch, 3]"  # prices'),
+    ],
+)
+def test_a_remedy_is_one_line_that_means_what_was_tried(
+    entry: str, change: Change, line: str
+) -> None:
+    text = MANIFEST % entry
+    new = written(text, PATH, "first", [change])
+    assert line in new.splitlines()
+    before, after = meaning(text)["first"], meaning(new)["first"]
+    assert replace(after, line=0) == replace(changed(before, change), line=0)
+
+
+@pytest.mark.parametrize(
     "entry",
     [
         "    dims: &sizes {batch: [1]}",

@@ -28,6 +28,13 @@ GOLDEN: dict[str, tuple[str, list[str]]] = {
             "'exporter', 'file', 'opset', 'optimize', 'options'"
         ],
     ),
+    "a key that has to be there, mistyped": (
+        "version: 1\nmodels:\n  m:\n    modle: a.b:c\n    input: {}\n",
+        [
+            "4:5: models.m: unknown key 'modle'; did you mean 'model'?",
+            "5:5: models.m: unknown key 'input'; did you mean 'inputs'?",
+        ],
+    ),
     "wrong version": (
         TOP.replace("1", "2", 1),
         ["1:10: version: must be 1, found 2; this onnx-gate reads version 1"],

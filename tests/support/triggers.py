@@ -111,11 +111,13 @@ TRIGGERS: dict[str, tuple[tuple[str, str], ...]] = {
     "OG717": (("hints", "quantising"),),
 }
 
-# Codes of reports that were put together of several, and of audits: no run brings them about.
+# Codes of reports that were put together of several, of audits, and of blocks: no run brings them about.
 MERGED = {
     "OG430": "tests/gate/test_against.py",
     "OG431": "tests/gate/test_against.py",
     "OG432": "tests/verify/test_loads.py",
+    "OG433": "tests/verify/test_blocks.py",
+    "OG434": "tests/verify/test_blocks.py",
     "OG506": "tests/gate/test_merge.py",
     "OG603": "tests/audit/test_audit.py",
 }

@@ -162,6 +162,18 @@ def test_what_an_engine_raises_is_an_error_of_that_engine_alone(
 
 
 @pytest.mark.process
+def test_an_engine_that_crashes_leaves_its_stack_in_the_log(
+    with_faulty: None, several: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(GateError) as ended:
+        open_session(several, RuntimeSpec("crashing"), 1)
+    assert (ended.value.code, "SIGSEGV" in ended.value.message) == ("OG310", True)
+    log = capfd.readouterr().err
+    assert "Segmentation fault" in log
+    assert "faulty_engines.py" in log
+
+
+@pytest.mark.process
 def test_an_engine_that_hangs_leaves_half_of_the_time_to_the_others(
     with_faulty: None, several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

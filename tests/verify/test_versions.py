@@ -66,5 +66,5 @@ def test_a_failure_of_the_optimiser_says_how_to_do_without() -> None:
     spec = ModelSpec(name="m", model="m.py:M", inputs={"x": InputSpec("float32", ("batch",))})
     error = export_error(caught.value, spec)
     assert error.code == "OG207"
-    assert "export: {optimize: false}" in error.message
+    assert "export: {optimize: false}" in error.remedy
     assert "'NoneType' object has no attribute 'ndim'" in error.message

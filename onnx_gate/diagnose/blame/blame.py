@@ -20,6 +20,7 @@ from onnx_gate.diagnose.blame.captures import (
     run_captured,
 )
 from onnx_gate.diagnose.blame.chain import Chain
+from onnx_gate.diagnose.blame.dtype import of_dtype
 from onnx_gate.diagnose.blame.kernels import audit
 from onnx_gate.diagnose.blame.optimisers import find_culprit
 from onnx_gate.diagnose.blame.result import BlameResult
@@ -151,7 +152,8 @@ class _Search(Chain):
         if not runtime.engine.plain:
             default = self.bench.runtime(replace(PLAIN, optimization="all"), arrays)
             self.ask("optimised", f"{_ORT}, optimisations on", default)
-            return BlameResult("kernel", "optimised", note=f"{_ORT} runs the same graph rightly")
+            known = BlameResult("kernel", "optimised", note=f"{_ORT} runs the same graph rightly")
+            return of_dtype(self, final) or known
         if runtime.processor != "cpu":
             cpu = replace(runtime, provider=None, provider_options={})
             answer = self.bench.runtime(cpu, arrays)

@@ -36,7 +36,7 @@ class Chain:
 
     def __init__(self, subject: Subject, seconds: float) -> None:
         self.subject = subject
-        self.against = subject.spec.against
+        self.against: str = subject.spec.against
         self.bench = Bench(subject, seconds)
         self.agreement = Agreement(self.bench, subject.arrays, Answer())
         self.evidence: list[Evidence] = []

@@ -16,9 +16,6 @@ from onnx_gate.runtimes.open import open_session
 
 LEVELS = OPTIMIZATIONS[1:]
 
-# ONNX Runtime's session option that takes names of optimisers, joined with semicolons.
-SWITCH_OFF = "optimization.disable_specified_optimizers"
-
 # The log names a group of rewrite rules as one; the rules can be switched off one by one.
 RULES = (
     "Pad_Fusion",
@@ -94,7 +91,7 @@ def find_culprit(
 
     def without(names: Sequence[str]) -> bool:
         shown = " and ".join(names)
-        healthy = ask("without an optimiser", f"{level} without {shown}", switched_off(base, names))
+        healthy = ask("without an optimiser", f"{level} without {shown}", base.without(names))
         if healthy.agrees:
             healed[shown] = healthy
         return healthy.agrees is True
@@ -109,13 +106,6 @@ def find_culprit(
     if name:
         evidence.append(healed[name])
     return Culprit(level, name or None, tuple(evidence))
-
-
-def switched_off(spec: RuntimeSpec, names: Sequence[str]) -> RuntimeSpec:
-    """Return ``spec`` with the named optimisers switched off, beside those that it switches off."""
-    already = spec.session_options.get(SWITCH_OFF, "")
-    joined = ";".join([*([already] if already else []), *names])
-    return replace(spec, session_options={**spec.session_options, SWITCH_OFF: joined})
 
 
 def fewest_without(

@@ -16,6 +16,7 @@ class BlameResult:
     ``program_agrees`` and ``plain_agrees`` say whether torch.export's program, and ONNX Runtime
     with optimisations off, agree with PyTorch; ``None`` where that is not known.
     ``evaluator_agrees`` says the same of ONNX's reference evaluator. ``pictures`` are of the check.
+    ``cause`` is what an experiment singled out.
     """
 
     blame: Blame
@@ -23,6 +24,7 @@ class BlameResult:
     evidence: tuple[Evidence, ...] = ()
     fused_by: str | None = None
     note: str = ""
+    cause: str = ""
     program_agrees: bool | None = None
     plain_agrees: bool | None = None
     evaluator_agrees: bool | None = None

@@ -33,7 +33,8 @@ from onnx_gate.diagnose.subject import Subject
 from onnx_gate.graph.extract import between, cut, open_ends, weight_bytes
 from onnx_gate.graph.graph import Node, as_it_is, read_graph
 from onnx_gate.graph.walk import inlined
-from onnx_gate.report.model.diagnosis import GraphNode
+from onnx_gate.report.layout import REPRO
+from onnx_gate.report.model.diagnosis import Diagnosis, GraphNode
 from onnx_gate.runtimes.base import Array, contiguous, first_line
 
 MAX_BYTES = 64 * 2**20
@@ -83,6 +84,24 @@ def make_repro(
         return writer.write(node, inputs or {}, expected or {}, plain_agrees)
     except Exception as error:
         return Repro(None, reason=f"no reproduction: {type(error).__name__}: {first_line(error)}")
+
+
+def with_repro(subject: Subject, diagnosis: Diagnosis, seconds: float) -> Diagnosis:
+    """Return a diagnosis with a reproduction of the whole graph, and with how to replay it."""
+    made = make_repro(subject, None, None, None, seconds=seconds)
+    kept = {
+        "repro": repro_path(subject, made),
+        "replay": replay_arguments(subject.runtime),
+        "note": "; ".join(note for note in (diagnosis.note, made.reason) if note),
+    }
+    return diagnosis.model_copy(update=kept)
+
+
+def repro_path(subject: Subject, made: Repro) -> str | None:
+    """Return where a reproduction is in the model's folder, as the report has it."""
+    if made.path is None:
+        return None
+    return (Path(REPRO) / made.path.relative_to(subject.repro)).as_posix()
 
 
 class _Writer:
@@ -244,9 +263,10 @@ class _Writer:
         return worst if worst.error > least else None
 
     def _place(self, folder: Path) -> Path:
-        final = (
-            self._subject.repro / _safe(self._subject.spec.name) / _safe(self._subject.check.case)
-        )
+        check, folder_of = self._subject.check, self._subject.repro / _safe(self._subject.spec.name)
+        final = folder_of / _safe(check.case)
+        if final.exists():  # another runtime's
+            final = folder_of / _safe(f"{check.case} {check.runtime}")
         if self._subject.repro not in final.parents:
             raise ValueError(f"{final} is outside of {self._subject.repro}")
         final.parent.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal, get_args
 
@@ -28,6 +28,9 @@ from onnx_gate.text import did_you_mean, quote
 Optimization = Literal["off", "basic", "extended", "all"]
 OPTIMIZATIONS: tuple[Optimization, ...] = get_args(Optimization)
 """ONNX Runtime's levels, each with all that those before it do."""
+
+SWITCH_OFF = "optimization.disable_specified_optimizers"
+"""ONNX Runtime's session option that takes names of optimisers, joined with semicolons."""
 
 _LABEL = re.compile(r"([^:\[\]]+)((?::[^:\[\]]+)*)(?:\[([^\[\]]*)\])?")
 
@@ -165,6 +168,12 @@ class RuntimeSpec:
     def plain(self) -> RuntimeSpec | None:
         """Return it running the file as it is written; ``None`` where that cannot be told apart."""
         return replace(self, optimization="off") if self.engine.plain else None
+
+    def without(self, names: Iterable[str]) -> RuntimeSpec:
+        """Return it with the named optimisers switched off, beside those that it switches off."""
+        already = self.session_options.get(SWITCH_OFF, "")
+        joined = ";".join([*([already] if already else []), *names])
+        return replace(self, session_options={**self.session_options, SWITCH_OFF: joined})
 
     @property
     def label(self) -> str:

@@ -177,6 +177,8 @@ class Check(_Frozen):
     ``refusal`` is what the runtime's refusal says as values: an input's size, or the node that gave
     up. ``edge`` is the kind of edge that the case is at, empty where it is at none. ``form`` is
     what of the output's form is not PyTorch's. ``steps`` is what the calls after the first came to.
+    ``block`` is the part of a model, verified block by block, that the value goes into or comes out of;
+    empty for the model's own outputs.
     """
 
     runtime: str
@@ -200,6 +202,7 @@ class Check(_Frozen):
     resolution: Resolution | None = None
     refusal: dict[str, Any] = {}
     edge: str = ""
+    block: str = ""
     form: Form | None = None
     steps: Steps | None = None
     base: CheckBase | None = None

@@ -34,6 +34,7 @@ Experiment = Literal[
     "fresh export",
     "file",
     "float64",
+    "float32",
     "layers",
     "ranges",
 ]
@@ -199,8 +200,8 @@ class Diagnosis(_Frozen):
     ``beside`` is the node next to which the graph lacks ``node``. ``repro`` is a folder relative to
     the report's, ``replay`` are the arguments that replay it in its runtime. ``against`` is what
     sentences call the side that is right. ``cause`` is what an experiment singled out, a sentence
-    without its point; ``hints`` are codes of findings that explain it. ``note`` says what could not
-    be found out.
+    without its point, and ``remedy`` what to do about just that; ``hints`` are codes of findings that
+    explain it. ``note`` says what could not be found out.
     """
 
     runtime: str
@@ -213,6 +214,7 @@ class Diagnosis(_Frozen):
     beside: GraphNode | None = None
     fused_by: str | None = None
     cause: str = ""
+    remedy: str = ""
     source: Source | None = None
     nodes: tuple[NodeError, ...] = ()
     guilty: int | None = None

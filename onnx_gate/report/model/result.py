@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -14,6 +15,7 @@ from onnx_gate.report.model.decisions import Decisions
 from onnx_gate.report.model.diagnosis import Diagnosis, Precision, Source
 from onnx_gate.report.model.headroom import Headroom
 from onnx_gate.report.model.number import Number
+from onnx_gate.report.model.remedy import Remedies
 
 Verdict = Literal["pass", "diverged", "error"]
 
@@ -26,12 +28,14 @@ class ModelError(_Frozen):
     """Why a model has no verdict of its own.
 
     ``log`` is the path of the worker's output, ``source`` the line of the user's that it comes from,
-    null where none of theirs is known to be at fault.
+    null where none of theirs is known to be at fault. ``remedy`` is what to do about this very one,
+    empty where the code's page says it.
     """
 
     kind: ErrorKind
     code: str = Field(pattern=r"^OG\d{3}$")
     message: str
+    remedy: str = ""
     source: Source | None = None
     log: str | None = None
     tail: tuple[str, ...] = ()
@@ -128,11 +132,13 @@ class ModelResult(_Frozen):
     against, null where that is a PyTorch model. ``seconds`` is the life of its worker and
     ``peak_memory`` the most bytes that the worker and its descendants were seen to use together
     (each process's resident memory); of a cached result they are those of the run that made it.
+    ``further`` are diagnoses of other runtimes, which diverge otherwise than ``diagnosis`` says.
     ``precision`` is null where the file computes in as many bits as the model, ``headroom`` where none
     of its results is of 16 bits. ``decisions`` is null
     where the model's operators were not watched. ``audit`` is what
     faults its gate would have caught, null where nobody asked. ``answers`` are what another machine
-    can hold its runtimes against, null where they were not written down.
+    can hold its runtimes against, null where they were not written down. ``remedies`` are what was tried
+    to make it green, null where nothing was.
     """
 
     name: str
@@ -151,12 +157,31 @@ class ModelResult(_Frozen):
     runtimes: tuple[RuntimeResult, ...] = ()
     base: Verdict | None = None
     diagnosis: Diagnosis | None = None
+    further: tuple[Diagnosis, ...] = ()
     precision: Precision | None = None
     headroom: Headroom | None = None
     decisions: Decisions | None = None
     audit: Audit | None = None
     weights: Weights | None = None
     answers: Answers | None = None
+    remedies: Remedies | None = None
+
+    @property
+    def diagnoses(self) -> tuple[Diagnosis, ...]:
+        """All diagnoses, that of the model first."""
+        return (*((self.diagnosis,) if self.diagnosis is not None else ()), *self.further)
+
+    def with_repros(self, kept: Callable[[str], str | None]) -> ModelResult:
+        """Return the same result whose reproductions are where ``kept`` says, if anywhere."""
+
+        def moved(each: Diagnosis) -> Diagnosis:
+            repro = None if each.repro is None else kept(each.repro)
+            return each.model_copy(update={"repro": repro})
+
+        update: dict[str, Any] = {"further": tuple(map(moved, self.further))}
+        if self.diagnosis is not None:
+            update["diagnosis"] = moved(self.diagnosis)
+        return self.model_copy(update=update)
 
     @property
     def against(self) -> Against:

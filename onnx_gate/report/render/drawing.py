@@ -116,5 +116,8 @@ def decades(low: float, high: float) -> Markup:
     for value in values:
         y = y_of(value, low, high)
         label = "0" if value == low else "∞" if value == high else _power(value)
-        body += path("grid", [(LEFT, y), (WIDTH - 8, y)]) + text_at(LEFT - 5, y + 4, label, "end")
+        body += path("grid", [(LEFT, y), (WIDTH - 8, y)])
+        # The two ends are always named; of what lies too close to them only the line is drawn.
+        if value in (low, high) or min(y_of(low, low, high) - y, y - y_of(high, low, high)) > 12:
+            body += text_at(LEFT - 5, y + 4, label, "end")
     return body

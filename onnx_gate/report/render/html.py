@@ -117,8 +117,6 @@ def _facts(run: RunStory, story: Story) -> Iterator[tuple[str, Markup]]:
     if run.compared:
         lines = [story.since, *map(str, story.outputs[:_OPEN])]
         yield "Against the base", Markup("<br>").join(lines)
-    else:
-        yield "Against the base", Markup("no base was given to compare with")
 
 
 def _details(sections: Sequence[Section], compared: bool) -> Iterator[Markup]:
@@ -162,9 +160,9 @@ def _sentence(shown: Sentence) -> Markup:
     named = [] if shown.subject is None else [Markup("<b>{}</b>").format(plain(shown.subject, 60))]
     because = [Markup(" ").join(reason)] if reason else []
     text = Markup(": ").join([*named, escape(shown.what), *because])
-    if shown.place:
+    if shown.place and f"({shown.place})" not in shown.why:
         text += Markup(", <code>{}</code>").format(str(shown.place))
-    return Markup("{}. {}").format(text, _prose(shown.action))
+    return Markup("{}. {}").format(text, shown.told if shown.remedy else _prose(shown.action))
 
 
 def _prose(text: str) -> Markup:

@@ -17,7 +17,7 @@ from onnx_gate import __version__
 from onnx_gate.report.model import ModelResult, Report
 from onnx_gate.report.render import shorten
 from onnx_gate.report.render.charts import mermaid
-from onnx_gate.report.render.escape import code, fence, inline
+from onnx_gate.report.render.escape import code, fence, inline, prose
 from onnx_gate.report.render.links import Links, link
 from onnx_gate.report.story import audited, precision, summary, times
 from onnx_gate.report.story.sentence import Sentence
@@ -140,11 +140,10 @@ class Page:
             shown_findings=_SHOWN_FINDINGS,
             shown_layers=precision.SHOWN_LAYERS,
             links=self._links,
-            commands=[Markup(line) for line in (story.download, story.replay, story.again) if line],
+            commands=[
+                Markup(line) for line in (story.download, *story.replays, story.again) if line
+            ],
             runtimes=len({each.check.runtime for each in story.failing}) > 1,
-            chart=Markup(mermaid(story.why.levels, len(story.why.diagnosis.nodes)))
-            if story.why is not None
-            else "",
         )
         return Markup(text)
 
@@ -159,7 +158,11 @@ class Page:
         )
         if shown.place:
             text += Markup(", ") + self._links.place(shown.place)
-        return Markup("{}. {}").format(text, Markup(shown.action)).rstrip()
+        return (
+            Markup("{}. {}")
+            .format(text, inline(shown.told) if shown.remedy else prose(shown.action))
+            .rstrip()
+        )
 
     def _context(self) -> Markup:
         opsets, versions, shard = map(inline, self._run.context)
@@ -231,6 +234,7 @@ def _environment() -> Environment:
         autoescape=False,
     )
     environment.filters |= {
+        "chart": lambda why: Markup(mermaid(why.levels, len(why.diagnosis.nodes))),
         "code": code,
         "fence": fence,
         "inline": inline,

@@ -6,7 +6,7 @@ Each says in words what it shows.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from markupsafe import Markup
 
@@ -39,6 +39,8 @@ from onnx_gate.text import format_int, number, plain
 
 _LEAST, _MOST = -9.0, 9.0
 _BARS = 12
+_WIDE, _PART = 48, 20  # characters of the label of a bar, and of a part of it
+_MATTERS = 0.1
 _DOTS = 60
 _LABEL = 40
 _EDGES = ("1e-3", "0.01", "0.1", "1", "10", "100", "1e3", "1e4")
@@ -48,6 +50,7 @@ _CHECKS = 5000
 _STEPS = 2000
 # Where the largest difference is a smaller part of the values, it is drawn and not the values.
 _VISIBLE = 0.02
+_THIN = 0.005  # about two pixels of a picture
 _FAR = 1e9  # times the tolerance: no picture shows more
 
 
@@ -92,9 +95,9 @@ def graph(diagnosis: Diagnosis) -> Picture | None:
         right = x > WIDTH * 0.55
         body += Markup('<circle class="bad" cx="{}" cy="{}" r="5"/>').format(short(x), short(y))
         label = f"first wrong: {plain(nodes[wrong].op_type, 24)}"
-        body += text_at(
-            x + (-9 if right else 9), max(y - 8, 12), label, "end" if right else "start"
-        )
+        # Above the plot, where no curve is.
+        body += path("tick", [(x, 15), (x, y - 5)]) if y > 22 else Markup("")
+        body += text_at(x, 11, label, "end" if right else "start")
         text += f"; the first wrong one is {_error_at(nodes[wrong])}, number {wrong + 1}"
     return Picture("The error along the graph", f"{text}.", body)
 
@@ -112,14 +115,23 @@ def pairs(pictures: Pictures, reference: str = "PyTorch") -> Picture | None:
     span = max(values) - min(values)
     far = max(abs(e - a) for e, a in shown)
     outside = sum(not abs(e - a) <= _limit(pictures, e) for e, a in shown)
-    text = f"{len(shown)} elements, {reference} across"
-    band = f"{outside} of them are outside the tolerance, which is the green band"
+    looked_at = sum(pictures.histogram)
+    sampled = f"{len(shown)} of {format_int(looked_at)} elements, evenly spread ones and the worst"
+    text = (
+        f"{sampled if len(shown) < looked_at else f'All {len(shown)} elements'}: {reference} across"
+    )
+    thin = max(_limit(pictures, v) for v in values) < _THIN * span
+    what = "thinner than the green line" if thin else "the green band"
+    band = f"{outside} of them are outside the tolerance, which is {what}"
     if far >= _VISIBLE * span or not pictures.allowed > 0:
         body = _values(pictures, shown, min(values), span or abs(values[0]) or 1.0, reference)
-        text = f"{text} and ONNX upwards; {band} around the diagonal"
+        text = f"{text} and ONNX upwards; {band} on the diagonal"
     else:
         body = _differences(pictures, shown, reference)
-        text = f"{text} and the difference upwards, in units of the tolerance; {band}"
+        text = (
+            f"{text} and the difference upwards, in units of the tolerance; {outside} of them are "
+        )
+        text += "outside the tolerance, which is the green band"
     return Picture(f"{reference} against ONNX", f"{text}.", body)
 
 
@@ -193,7 +205,9 @@ def histogram(pictures: Pictures) -> Picture | None:
     body += path("limit", [(limit, 8), (limit, floor)])
     body += text_at(limit - 5, 14, "within", "end") + text_at(limit + 5, 14, "outside", "start")
     body += text_at(WIDTH / 2, HEIGHT - 4, "times the tolerance", "middle")
-    text = f"Elements by their error in units of the tolerance: {', '.join(parts)}."
+    text = (
+        f"Elements by their error in units of the tolerance, both logarithmic: {', '.join(parts)}."
+    )
     return Picture("The errors in units of the tolerance", text, body)
 
 
@@ -203,10 +217,11 @@ def by_case(model: ModelResult) -> Picture | None:
     outputs = {check.output for check in checks}
 
     def label(check: Check) -> str:
-        parts = [check.case, *([check.output] if len(outputs) > 1 else [])]
-        return " · ".join(
-            [*parts, *([check.runtime] if check.runtime != checks[0].runtime else [])]
-        )
+        parts = [check.output] if len(outputs) > 1 else []
+        parts += [check.runtime] if check.runtime != checks[0].runtime else []
+        rest = "".join(f" · {plain(part, _PART)}" for part in parts)
+        # What tells two rows apart is not cut off.
+        return plain(check.case, max(_WIDE - len(rest), _PART)) + rest
 
     rows = [(label(check), check) for check in checks]
     rows.sort(key=lambda row: -_share(row[1]))
@@ -234,13 +249,34 @@ def by_step(model: ModelResult) -> Picture | None:
 
 
 def by_size(model: ModelResult) -> Picture | None:
-    """Return the share of the tolerance that was used at each size of each dimension."""
-    worst: dict[tuple[str, int], Check] = {}
+    """Return the share of the tolerance used at each size of the dimension that decides it, if any does."""
+    by_name: dict[str, dict[int, list[Check]]] = {}
     for check in _counting(model):
-        for size in check.sizes.items():
-            worst[size] = max(worst.get(size, check), check, key=_share)
-    rows = [(f"{name}={format_int(n)}", worst[name, n]) for name, n in sorted(worst)]
-    return _bars("The error by size, in units of the tolerance", rows)
+        for name, size in check.sizes.items():
+            by_name.setdefault(name, {}).setdefault(size, []).append(check)
+    decides = max(by_name, key=lambda name: (_explained(by_name[name]), name), default="")
+    if not decides or _explained(by_name[decides]) < _MATTERS:
+        return None
+    worst = {size: max(checks, key=_share) for size, checks in by_name[decides].items()}
+    ranked = sorted(worst, key=lambda size: -_share(worst[size]))
+    # With the best of them, which shows what the others are worse than.
+    shown = sorted({*ranked[: _BARS - 1], ranked[-1]})
+    rows = [(f"{decides}={format_int(size)}", worst[size]) for size in shown]
+    return _bars(
+        f"The error by {plain(decides, _PART)}, in units of the tolerance", rows, len(worst)
+    )
+
+
+def _explained(groups: Mapping[int, Sequence[Check]]) -> float:
+    """Return how much of the spread of errors the groups account for: the adjusted R² of their means."""
+    values = [[max(_log(_share(check)), -3.0) for check in group] for group in groups.values()]
+    count = sum(map(len, values))
+    if not 1 < len(values) < count:
+        return 0.0
+    mean = math.fsum(map(math.fsum, values)) / count
+    total = math.fsum((v - mean) ** 2 for group in values for v in group)
+    rest = math.fsum((v - math.fsum(g) / len(g)) ** 2 for g in values for v in g)
+    return 1 - (rest / (count - len(values))) / (total / (count - 1)) if total > 0 else 0.0
 
 
 def error_map(pictures: Pictures) -> Picture | None:
@@ -268,13 +304,13 @@ def error_map(pictures: Pictures) -> Picture | None:
         body += rect(kind, x, y - 10, 11, 11) + text_at(x + 16, y, label, "start")
         x += 76
     text = (
-        f"The last two axes ({size}) where the worst element is: {outside} of {len(rows) * width} "
-        "tiles have an error outside the tolerance; the darker, the larger."
+        f"The last two axes ({size}) where the worst element is, in units of the tolerance: {outside} "
+        f"of {len(rows) * width} tiles have an error outside the tolerance; the darker, the larger."
     )
     return Picture("Where in the output", text, body, height=y + 6)
 
 
-def _bars(title: str, rows: Sequence[tuple[str, Check]]) -> Picture | None:
+def _bars(title: str, rows: Sequence[tuple[str, Check]], of: int = 0) -> Picture | None:
     if len(rows) < 2:
         return None
     shown, room = rows[:_BARS], WIDTH - 78
@@ -289,8 +325,10 @@ def _bars(title: str, rows: Sequence[tuple[str, Check]]) -> Picture | None:
         body += text_at(max(8 + length, limit) + 6, y + 26, summary.used(check), "start")
         body += path("tick", [(limit, y + 14), (limit, y + 30)])
     label, worst = max(rows, key=lambda row: _share(row[1]))
-    more = f" The first {len(shown)} of {len(rows)} are shown." if len(rows) > len(shown) else ""
-    text = f"The mark on each bar is the tolerance; the worst is {plain(label, _LABEL)}"
+    of = of or len(rows)
+    more = f" {len(shown)} of {of} are shown." if of > len(shown) else ""
+    text = "Logarithmic, and the mark on each bar is the tolerance; the worst is "
+    text += plain(label, _WIDE)
     return Picture(title, f"{text}: {summary.used(worst)}.{more}", body, height=height)
 
 

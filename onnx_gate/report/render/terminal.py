@@ -28,6 +28,7 @@ _LIMIT = 500
 _SENTENCE = 1200
 _BLOCK = 4000
 _LINES = 40
+_PATCH_LINES = 40
 _STYLES = {"pass": "green", "diverged": "red", "error": "magenta"}
 
 
@@ -188,9 +189,12 @@ def _notes(run: RunStory, detail: int) -> list[Text]:
         _put_error(text, each, run)
         if each.why is not None and whole:
             _put_why(text, each.why)
+            for other in each.further:
+                _put_why(text, other, f"on {other.diagnosis.runtime}, otherwise: ")
         for remark in each.remarks[:_LINES]:
             if remark.matters or detail == VERBOSE:
                 text.append(f"\n    {_remark(remark)}", style="")
+        _put_remedies(text, each, whole=whole)
         if run.compared:
             text.append(f"\n    {each.since}")
             for change in each.outputs[:_LINES]:
@@ -210,14 +214,21 @@ def _put_error(text: Text, story: Story, run: RunStory) -> None:
         text.append(f"\n    log: {printed(log, _LIMIT)}", style="dim")
 
 
-def _put_why(text: Text, why: Why) -> None:
+def _put_why(text: Text, why: Why, where: str = "") -> None:
     blamed, *rest = why.lines
-    text.append(f"\n    {printed(blamed, _LIMIT)}", style="bold")
+    text.append(f"\n    {printed(where + blamed, _LIMIT)}", style="bold")
     for line in rest:
         text.append(f"\n      {printed(line, _LIMIT)}")
     chart = sparkline(why.levels)
     if chart:
         text.append(f"\n    error along the graph: {chart}", style="dim")
+
+
+def _put_remedies(text: Text, story: Story, *, whole: bool) -> None:
+    for remedy in story.remedies:
+        text.append(f"\n    {printed(remedy.sentence, _LIMIT)}", style="green")
+        for line in remedy.patch.splitlines()[:_PATCH_LINES] if whole else ():
+            text.append(f"\n      {printed(line, _LIMIT, whole=0)}", style="dim")
 
 
 def _remark(remark: Remark) -> str:
@@ -240,7 +251,7 @@ def _commands(story: Story, run: RunStory) -> list[Text]:
     again = story.again if story.fails and run.manifest else ""
     return [
         Text(f"    {label}: {printed(command, whole=0)}", "dim", no_wrap=True, overflow="ignore")
-        for label, command in (("replay", story.replay), ("again", again))
+        for label, command in (*(("replay", replay) for replay in story.replays), ("again", again))
         if command
     ]
 

@@ -34,9 +34,9 @@ def check_command(manifest: str) -> str:
     return " ".join(["onnx-gate check", *_manifest(manifest)])
 
 
-def replay_command(diagnosis: Diagnosis | None, view: View) -> str:
+def replay_command(diagnosis: Diagnosis, view: View) -> str:
     """Return the command that replays a reproduction, in its runtime; empty where there is none."""
-    if diagnosis is None or not diagnosis.repro:
+    if not diagnosis.repro:
         return ""
     file = inside(diagnosis.repro)
     if file is None or "`" in file or "<!--" in file:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from onnx_gate.report.model.diagnosis import Blame, Diagnosis, Evidence, NodeError
+from onnx_gate.report.model.diagnosis import Blame, Diagnosis, Evidence, Experiment, NodeError
 from onnx_gate.report.story.locations import Place
 from onnx_gate.text import format_int, plain
 
@@ -34,6 +34,19 @@ MEANINGS: Mapping[Blame, str] = {
     "undecided": "the experiments do not agree on one culprit.",
 }
 
+# What a blame means where that experiment has decided it.
+_MEANINGS_BY: Mapping[tuple[Blame, Experiment | None], str] = {
+    (
+        "kernel",
+        "same error",
+    ): "{engine} makes something else of the file than it says, which is not "
+    "what {against} computes either.",
+    (
+        "reduced precision",
+        "float32",
+    ): "{engine} rounds otherwise than {against} does, and the graph is right.",
+}
+
 _AROUND = 2
 _BARS = 40
 _LEAST = -9.0
@@ -53,7 +66,9 @@ def meaning(diagnosis: Diagnosis) -> str:
     """Return what the blame means."""
     if diagnosis.blame == "undecided" and not diagnosis.evidence:
         return "no experiment was made."
-    return worded(MEANINGS[diagnosis.blame], diagnosis)
+    decided = deciding(diagnosis)
+    by = decided.kind if decided is not None else None
+    return worded(_MEANINGS_BY.get((diagnosis.blame, by), MEANINGS[diagnosis.blame]), diagnosis)
 
 
 def worded(text: str, diagnosis: Diagnosis) -> str:

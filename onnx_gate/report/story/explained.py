@@ -32,9 +32,11 @@ def explain(story: Story, run: RunStory, check: Check | None = None) -> list[str
     elif check is None:
         lines.append(story.outcome)
     lines += [*(story.why.lines if story.why is not None else ()), *story.precision]
+    for each in story.further:
+        lines += [f"on {each.diagnosis.runtime}, otherwise: {each.lines[0]}", *each.lines[1:]]
     if run.compared and check is None:
         lines += [story.since, *map(str, story.outputs[:_LINES])]
-    lines += [f"replay: {story.replay}"] if story.replay else []
+    lines += [f"replay: {replay}" for replay in story.replays]
     lines += [f"again: {again}"]
     if model.error is not None:
         log = model.error.log

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 from onnx_gate.report.model.headroom import Headroom
 from onnx_gate.report.model.result import ModelResult
 from onnx_gate.report.story.precision import layer_name
@@ -23,7 +26,7 @@ def sentence(model: ModelResult) -> str:
         f"{number(most.largest)} of {_end(headroom)} ({layer_name(most)})"
     )
     if small.small:
-        line += f", {100 * small.small:.2g} % of {layer_name(small)} below the least normal number"
+        line += f", {100 * small.small:.3g} % of {layer_name(small)} below the least normal number"
     return line
 
 
@@ -37,7 +40,7 @@ def beyond(headroom: Headroom, *, line: bool = True) -> str:
     if first.largest > headroom.limit:
         text = f"{layer_name(first)} reaches {number(first.largest)}, and {dtype} ends at {_end(headroom)}"
     else:
-        text = f"{100 * first.small:.2g} % of {layer_name(first)} is below the least normal {dtype}"
+        text = f"{100 * first.small:.3g} % of {layer_name(first)} is below the least normal {dtype}"
     return (
         f"{text}, on both sides: what computes it in float32 differs" if headroom.shared else text
     )
@@ -49,11 +52,19 @@ def remedy(headroom: Headroom) -> str:
         return "compute it in float32 in the module, or scale it down before"
     if not headroom.in_float32:
         return "no nodes in float32 make it right: scale the values, or keep the model in float32"
-    names = ", ".join(f"'{plain(name, _NAME)}'" for name in headroom.in_float32[:_NODES])
-    more = len(headroom.in_float32) - _NODES
-    listed = f"[{names}{f', and {format_int(more)} more' if more > 0 else ''}]"
+    names = headroom.in_float32
+    patterns = [f"^{re.escape(name)}$" for name in names]
     io = ", keep_io_types=True" if headroom.outputs else ""
-    return f"right, as tried, with node_block_list={listed}{io}"
+    return (
+        f"right, as tried, with node_block_list={_listed(names)}{io}; in AutoCast "
+        f"nodes_to_exclude={_listed(patterns)}{io}"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(f"'{plain(name, _NAME)}'" for name in names[:_NODES])
+    more = len(names) - _NODES
+    return f"[{shown}{f', and {format_int(more)} more' if more > 0 else ''}]"
 
 
 def _end(headroom: Headroom) -> str:

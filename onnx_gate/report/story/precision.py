@@ -104,7 +104,7 @@ def reason_and_action(precision: Precision) -> tuple[str, str]:
 
 def saturation(layer: Saturated) -> str:
     """Return ``12 % of body (QuantizeLinear q1)``."""
-    return f"{100 * layer.share:.2g} % of {layer_name(layer)}"
+    return f"{100 * layer.share:.3g} % of {layer_name(layer)}"
 
 
 def layer_name(layer: LayerCost | Saturated | ValueRange) -> str:
@@ -125,5 +125,5 @@ def _flow(proposal: Proposal) -> str:
 
 
 def _key(name: str) -> str:
-    shown = plain(name, _NAME)
+    shown = plain(name, _NAME).replace("`", "'")  # it is shown between backticks
     return shown if shown.replace("_", "a").isalnum() else f'"{shown}"'

@@ -65,11 +65,12 @@ _ACTIONS: Mapping[Blame, str] = {
 
 @dataclass(frozen=True)
 class Sentence:
-    """The parts of a sentence; ``subject``, ``code`` and ``file`` are a stranger's text as it came.
+    """The parts of a sentence; all but ``what`` and ``action`` may be a stranger's text as it came.
 
     ``subject`` is a model's name, null for the run as a whole. ``code`` is a line of the user's
     that begins the reason ``why``. ``file`` is what the report names where that is no path of the
-    repository. ``action`` is a sentence of its own, in Markdown of the gate's.
+    repository. What to do is a sentence of its own: ``action`` in Markdown of the gate's, or where
+    this very failure has one, ``remedy``.
     """
 
     subject: str | None
@@ -79,6 +80,7 @@ class Sentence:
     where: Location | None = None
     file: str = ""
     action: str = ""
+    remedy: str = ""
 
     @property
     def place(self) -> Place:
@@ -91,8 +93,15 @@ class Sentence:
         ).strip()
         subject = plain(self.subject or "", _NAME)
         text = ": ".join(part for part in (subject, self.what, reason) if part)
-        text += f", {self.place}" if self.place else ""
-        return f"{text.rstrip('.')}. {self.action}".rstrip()
+        # What an exception says has its line already.
+        text += f", {self.place}" if self.place and f"({self.place})" not in text else ""
+        return f"{text.rstrip('.')}. {self.told or self.action}".rstrip()
+
+    @property
+    def told(self) -> str:
+        """The remedy as a sentence, empty where there is none."""
+        text = plain(self.remedy, _TEXT).rstrip(".")
+        return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
 def of_report(report: Report, manifest: str | None = None) -> Sentence:
@@ -117,23 +126,36 @@ def of_model(model: ModelResult, manifest: str, check: Check | None = None) -> S
         where = where if where is None or where.line else None
         ends = _ENDS[model.error.kind] + _but_nonfinite(model)
         file = _file(model) if where is None else ""
-        return Sentence(name, ends, "", message, where, file, _remedy(model.error.code))
+        action = _remedy(model.error.code)
+        return Sentence(name, ends, "", message, where, file, action, model.error.remedy)
     if model.verdict == "pass":
-        what = f"ONNX computes what {model.against} computes{_but_waived([model])}"
+        by_blocks = ", block by block" if any(codes.OG433.among(model.findings)) else ""
+        what = f"ONNX computes what {model.against} computes{by_blocks}{_but_waived([model])}"
         what += _but_nonfinite(model)
         return Sentence(name, what, action=_sharpness([model]))
     check = check or next(iter(summary.failing(model)), None)
     what = _difference(check, model.against) if check is not None else "a finding fails it"
     room = model.headroom
     if room is not None and room.first is not None and _blames(model, "reduced precision"):
-        why, action = headroom.beyond(room, line=where is None), headroom.remedy(room)
-        return Sentence(name, what, "", why, where, "", f"{action[:1].upper()}{action[1:]}.")
+        why = headroom.beyond(room, line=where is None)
+        return Sentence(name, what, "", why, where, remedy=headroom.remedy(room))
     if model.precision is not None and _blames(model, "reduced precision"):
         why, action = precision.reason_and_action(model.precision)
         return Sentence(name, what, "", why, where, "", action)
     finding = _cause(model)
     code, why, action = _reason(model.diagnosis, finding)
-    return Sentence(name, what, code, why, where, _file(model) if where is None else "", action)
+    file = _file(model) if where is None else ""
+    return Sentence(name, what, code, why, where, file, action, _own_remedy(model, finding))
+
+
+def _own_remedy(model: ModelResult, finding: Finding | None) -> str:
+    """Return what to do about this very divergence, as where a function of the user's wrote the file."""
+    if model.diagnosis is not None and model.diagnosis.remedy:
+        return model.diagnosis.remedy
+    if finding is not None or model.export is None or not _blames(model, "exporter"):
+        return ""
+    function = model.export.exporter
+    return f"put it right in {function}, which writes the file" if ":" in function else ""
 
 
 def _file(model: ModelResult) -> str:
@@ -231,7 +253,8 @@ def measured(check: Check) -> str:
 def _cause(model: ModelResult) -> Finding | None:
     """Return the finding that explains the divergence best: an error, or one of the hints."""
     hints = model.diagnosis.hints if model.diagnosis is not None else ()
-    errors = [f for f in model.findings if f.severity == "error"]
+    # That another runtime could not be judged is no reason why this one diverges.
+    errors = [f for f in model.findings if f.severity == "error" and f.code != codes.OG307.code]
     hinted = [f for f in model.findings if f.code in hints and f.code in CATALOGUE]
     return next(iter(errors + hinted), None)
 
@@ -242,7 +265,8 @@ def _blames(model: ModelResult, blame: Blame) -> bool:
 
 def _reason(diagnosis: Diagnosis | None, finding: Finding | None) -> tuple[str, str, str]:
     """Return the line that a reason begins with, the reason, and what to do."""
-    if diagnosis is not None and diagnosis.cause and getattr(finding, "severity", "note") == "note":
+    noted = finding is None or finding.severity == "note"
+    if diagnosis is not None and diagnosis.cause and (noted or diagnosis.remedy):
         remedy = _remedy(finding.code) if finding is not None else ""
         action = remedy or diagnosed.worded(_ACTIONS[diagnosis.blame], diagnosis)
         return "", plain(diagnosis.cause, _TEXT), action

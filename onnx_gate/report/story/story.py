@@ -17,6 +17,7 @@ from onnx_gate.report.story import (
     headroom,
     locations,
     precision,
+    remedied,
     sentence,
     side_by_side,
     summary,
@@ -24,6 +25,7 @@ from onnx_gate.report.story import (
     versus,
 )
 from onnx_gate.report.story.locations import Location, Place
+from onnx_gate.report.story.remedied import TriedRemedy
 from onnx_gate.report.story.sentence import Sentence
 from onnx_gate.report.story.side_by_side import Cell
 from onnx_gate.report.story.times import Times
@@ -66,7 +68,8 @@ class Remark:
 class Why:
     """A diagnosis in words: whom it blames and what that means, what decided, and where.
 
-    ``around`` are the faulty node and its neighbours, ``levels`` the error along the graph.
+    ``around`` are the faulty node and its neighbours, ``levels`` the error along the graph. ``replay``
+    is the command that shows it, empty where there is none.
     """
 
     diagnosis: Diagnosis
@@ -77,6 +80,7 @@ class Why:
     around: tuple[tuple[NodeError, bool], ...]
     levels: tuple[float, ...]
     lines: tuple[str, ...]
+    replay: str = ""
 
 
 @dataclass(frozen=True)
@@ -87,9 +91,10 @@ class Story:
     ``place`` is the one to look at. ``failing`` are the checks that fail it, the worst first, and
     ``worst`` is the first of them, or else the one that is closest to failing. ``change`` is how it
     stands against the baseline in a word, ``since`` in a sentence, and ``outputs`` what moved.
-    ``download``, ``replay`` and ``again`` are commands, empty where there is none. ``line`` is all of
-    it in a line, ``outcome`` how it failed in a few words. ``on`` are its cells in the columns of
-    the run's runtimes.
+    ``download`` and ``again`` are commands, empty where there is none. ``line`` is all of
+    it in a line, ``outcome`` how it failed in a few words. ``further`` is why other runtimes diverge
+    otherwise than ``why`` says. ``on`` are its cells in the columns of
+    the run's runtimes. ``remedies`` are what was tried to make it green.
     """
 
     model: ModelResult
@@ -110,19 +115,30 @@ class Story:
     outputs: tuple[OutputChange, ...]
     fixed: bool
     download: str
-    replay: str
     again: str
     why: Why | None
+    further: tuple[Why, ...]
     remarks: tuple[Remark, ...]
     coverage: str
     precision: tuple[str, ...]
     layers: tuple[tuple[LayerCost, Place], ...]
     audit: tuple[str, ...]
+    remedies: tuple[TriedRemedy, ...]
 
     @property
     def fails(self) -> bool:
         """Whether it is anything but a pass."""
         return self.model.verdict != "pass"
+
+    @property
+    def whys(self) -> tuple[Why, ...]:
+        """Why it diverges, and why other runtimes do otherwise."""
+        return (*((self.why,) if self.why is not None else ()), *self.further)
+
+    @property
+    def replays(self) -> tuple[str, ...]:
+        """The commands that replay its reproductions."""
+        return tuple(each.replay for each in self.whys if each.replay)
 
 
 @dataclass(frozen=True)
@@ -206,7 +222,7 @@ def tell_model(
     about = sentence.of_model(model, manifest)
     source, entry = locations.of_model(model, manifest), locations.of_entry(model, manifest)
     check = worst.check if worst is not None else None
-    replay = command.replay_command(model.diagnosis, view)
+    whys = tuple(_why(each, manifest, view) for each in model.diagnoses)
     layers = model.precision.layers if model.precision is not None else ()
     return Story(
         model=model,
@@ -226,10 +242,10 @@ def tell_model(
         since=versus.change_sentence(model),
         outputs=tuple(versus.output_changes(model)),
         fixed=versus.newly_passes(model),
-        download=command.download_command(view.run_id) if replay else "",
-        replay=replay,
+        download=command.download_command(view.run_id) if any(w.replay for w in whys) else "",
         again=command.run_command(manifest, model, [each.check for each in failing], view),
-        why=_why(model.diagnosis, manifest) if model.diagnosis is not None else None,
+        why=whys[0] if whys else None,
+        further=whys[1:],
         remarks=tuple(_remark(finding, manifest) for finding in _each_once(model.findings)),
         coverage=coverage.describe(model),
         precision=(
@@ -238,6 +254,7 @@ def tell_model(
         ),
         layers=tuple((each, locations.place_of(each.source, manifest)) for each in layers),
         audit=tuple(audited.lines(model.audit, model.against)) if model.audit is not None else (),
+        remedies=tuple(remedied.tried(model)),
     )
 
 
@@ -280,7 +297,7 @@ def _remark(finding: Finding, manifest: str) -> Remark:
     return Remark(finding, locations.place_of(finding, manifest), matters)
 
 
-def _why(diagnosis: Diagnosis, manifest: str) -> Why:
+def _why(diagnosis: Diagnosis, manifest: str, view: View) -> Why:
     place = locations.place_of(diagnosis.source, manifest)
     return Why(
         diagnosis=diagnosis,
@@ -291,6 +308,7 @@ def _why(diagnosis: Diagnosis, manifest: str) -> Why:
         around=tuple(diagnosed.around(diagnosis)),
         levels=tuple(diagnosed.levels(diagnosis.nodes)),
         lines=tuple(diagnosed.lines(diagnosis, place)),
+        replay=command.replay_command(diagnosis, view),
     )
 
 

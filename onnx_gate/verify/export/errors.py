@@ -70,6 +70,15 @@ _OPTIMISER = re.compile(r"/onnxscript/(optimizer|rewriter)/")
 
 
 @dataclass(frozen=True)
+class _Said:
+    """What an exception is in the gate's words, what to do, and the line where it is not its source."""
+
+    message: str
+    remedy: str = ""
+    line: Line | None = None
+
+
+@dataclass(frozen=True)
 class _Failure:
     """An exception of an exporter, and what its traceback holds.
 
@@ -103,22 +112,25 @@ def export_error(error: BaseException, spec: ModelSpec, stacks: Stacks | None = 
         return codes.OG210.error(full)
     root = workspace_of(spec.model)
     sources = (of_error(each, root) for each in reversed(chain))
+    stacks_of = (node.meta.get("stack_trace") or "" for node in _translated(chain))
+    translated = (of_stack(text, root) for text in stacks_of)
     failure = _Failure(
         text="\n".join(without_escapes(str(each)) for each in chain),
         last=chain[-1],
         chain=chain,
-        source=_translated(chain, root)
-        or next((each for each in sources if each is not None), None),
+        source=next((line for line in (*translated, *sources) if line is not None), None),
         spec=spec,
         root=root,
         stacks=stacks or {},
     )
     for code, recognise, lines in _RECOGNISERS:
         said = recognise(failure)
-        message, line = (said, failure.source) if isinstance(said, str) else said
-        if message:
+        if said is not None:
             own_words = f"\n{_essential(failure.last, lines)}" if lines else ""
-            return code.error(message + own_words, kind="export", source=_place(line))
+            source = _place(said.line or failure.source)
+            return code.error(
+                said.message + own_words, kind="export", source=source, remedy=said.remedy
+            )
     return codes.OG207.error(
         f"the {failure.exporter} exporter failed{at(failure.source)}: "
         f"{_essential(failure.last, _LINES)}",
@@ -130,39 +142,40 @@ def _place(line: Line | None) -> tuple[str, int] | None:
     return (line.file, line.line) if line is not None and line.own else None
 
 
-def _promotion(failure: _Failure) -> str:
+def _promotion(failure: _Failure) -> _Said | None:
     operator = _NO_OVERLOAD.search(failure.text)
     if operator is None:
-        return ""
-    return (
+        return None
+    return _Said(
         f"torch {torch.__version__}'s exporter cannot promote the types of {operator[1]}"
-        f"{at(failure.source)}, where a Python float meets a tensor of integers: make it one of "
-        f"floats there, .to(torch.float32), or {_TRACED}"
+        f"{at(failure.source)}, where a Python float meets a tensor of integers",
+        f"make it one of floats there, .to(torch.float32), or {_TRACED}",
     )
 
 
-def _complex(failure: _Failure) -> str:
+def _complex(failure: _Failure) -> _Said | None:
     if _COMPLEX not in failure.text:
-        return ""
-    return (
+        return None
+    return _Said(
         f"{shown(failure.source, 'forward')} computes with complex numbers, of which ONNX has none "
-        f"and the exporter translates a few operators only, not {_untranslated(failure.text)}: write "
-        "it with real and imaginary parts, or leave it out of what is exported"
+        f"and the exporter translates a few operators only, not {_untranslated(failure.text)}",
+        "write it with real and imaginary parts, or leave it out of what is exported",
     )
 
 
-def _opset(failure: _Failure) -> str:
+def _opset(failure: _Failure) -> _Said | None:
     asked = _NO_OPSET.search(failure.text)
     if asked is None:
-        return ""
+        return None
     low, high = translations.opsets_of_torchscript()
-    return (
+    return _Said(
         f"the {failure.exporter} exporter writes opsets {low} to {high}, and {asked[1]} was asked "
-        "for: ask for one of these under export, or leave the opset out"
+        "for",
+        "ask for one of these under export, or leave the opset out",
     )
 
 
-def _sizes(failure: _Failure) -> tuple[str, Line | None]:
+def _sizes(failure: _Failure) -> _Said | None:
     graphs = [
         value
         for each in failure.chain
@@ -170,15 +183,16 @@ def _sizes(failure: _Failure) -> tuple[str, Line | None]:
         if isinstance(value, torch.fx.GraphModule)
     ]
     trace = Trace(graphs, failure.stacks, failure.root)
-    return constraint_message(failure.text, failure.spec, trace, failure.source)
+    message, line = constraint_message(failure.text, failure.spec, trace, failure.source)
+    return _Said(message, "", line) if message else None
 
 
-def _optimiser(failure: _Failure) -> str:
+def _optimiser(failure: _Failure) -> _Said | None:
     if not any(map(_in_optimiser, failure.chain)):
-        return ""
-    return (
-        "the graph was exported, and onnxscript's optimiser, which the exporter runs, fails on it: "
-        "leave it out, export: {optimize: false}"
+        return None
+    return _Said(
+        "the graph was exported, and onnxscript's optimiser, which the exporter runs, fails on it",
+        "leave it out, export: {optimize: false}",
     )
 
 
@@ -187,89 +201,98 @@ def _in_optimiser(error: BaseException) -> bool:
     return any(_OPTIMISER.search(frame.f_code.co_filename) for frame, _ in frames)
 
 
-def _custom(failure: _Failure) -> str:
+def _custom(failure: _Failure) -> _Said | None:
     fake = _NO_FAKE.search(failure.text)
     if fake is not None:
         name = fake[1] or fake[2]
-        return (
+        return _Said(
             f"the custom operator {name} has no fake implementation{at(failure.source)}, so nothing "
-            f"can trace it: register one with @torch.library.register_fake({name!r})"
+            "can trace it",
+            f"register one with @torch.library.register_fake({name!r})",
         )
     name = _untranslated(failure.text)
     if name is None or name.split("::")[0] in _TORCH_NAMESPACES:
-        return ""
+        return None
     if name.startswith("transformers::grouped_mm"):
-        return (
-            f"the experts' operator {name} has no translation to ONNX{at(failure.source)}: build "
-            'the model with transformers\' other one, experts_implementation="batched_mm"'
+        return _Said(
+            f"the experts' operator {name} has no translation to ONNX{at(failure.source)}",
+            'build the model with transformers\' other one, experts_implementation="batched_mm"',
         )
-    return (
-        f"the custom operator {name} has no translation to ONNX{at(failure.source)}: write it with "
-        "PyTorch's own operators, or export with a function of yours (export: {exporter: "
-        '"export.py:export"}) that passes custom_translation_table to torch.onnx.export'
+    return _Said(
+        f"the custom operator {name} has no translation to ONNX{at(failure.source)}",
+        "write it with PyTorch's own operators, or export with a function of yours (export: "
+        '{exporter: "export.py:export"}) that passes custom_translation_table to torch.onnx.export',
     )
 
 
-def _operator(failure: _Failure) -> str:
+def _operator(failure: _Failure) -> _Said | None:
     name = _untranslated(failure.text)
     if name is None:
-        return ""
+        return None
     added = _NO_SYMBOLIC.search(failure.text)
     head = f"the {failure.exporter} exporter has no translation of {name} to ONNX"
     if added is not None and added[3]:
-        return (
-            f"{head} at opset {added[2]}{at(failure.source)}: it has one from opset {added[3]} on, "
-            f"so ask for that, export: {{opset: {added[3]}}}"
+        return _Said(
+            f"{head} at opset {added[2]}{at(failure.source)}: it has one from opset {added[3]} on",
+            f"ask for that, export: {{opset: {added[3]}}}",
         )
     other = translations.elsewhere(name, failure.exporter)
     if other is not None:
-        return f"{head}{at(failure.source)}, and {other[0]} has: export: {{{other[1]}}}"
-    return (
-        f"{head} at any opset{at(failure.source)}: write it with other operators, or export with a "
-        "function of yours that passes custom_translation_table to torch.onnx.export"
+        return _Said(
+            f"{head}{at(failure.source)}, and {other[0]} has", f"write export: {{{other[1]}}}"
+        )
+    return _Said(
+        f"{head} at any opset{at(failure.source)}",
+        _parametrized(failure.chain)
+        or "write it with other operators, or export with a function of yours that passes "
+        "custom_translation_table to torch.onnx.export",
     )
 
 
-def _data(failure: _Failure) -> str:
+def _data(failure: _Failure) -> _Said | None:
     line = shown(failure.source, "forward")
     packed = torch.nn.utils.rnn.PackedSequence
     if any(isinstance(value, packed) for each in failure.chain for value in _locals(each)):
-        return (
+        return _Said(
             f"{line} packs sequences by their lengths, which are values of an input: a graph's "
-            "sizes cannot depend on values. Run the layer on the padded sequence and mask its output"
+            "sizes cannot depend on values",
+            "run the layer on the padded sequence and mask its output",
         )
     if not _DATA_DEPENDENT.search(failure.text):
-        return ""
+        return None
     head = f"{line} takes a branch, or makes a size, from the values of the inputs, which a graph cannot"
     if failure.source is not None and not (failure.source.inner or failure.source).own:
-        return (
-            f"{head}. It is a package's: see whether that has a switch for the export, or {_TRACED}, "
-            "which keeps the branch that the example takes; the checks say whether it holds"
+        return _Said(
+            f"{head}. It is a package's",
+            f"see whether that has a switch for the export, or {_TRACED}, which keeps the branch "
+            "that the example takes; the checks say whether it holds",
         )
-    return (
-        f"{head}: use torch.where where both sides can be computed, torch.cond where not, and "
-        "torch._check for what you know of a size"
+    return _Said(
+        head,
+        "use torch.where where both sides can be computed, torch.cond where not, and torch._check "
+        "for what you know of a size",
     )
 
 
-def _script(failure: _Failure) -> str:
+def _script(failure: _Failure) -> _Said | None:
     values = [value for each in failure.chain for value in _locals(each)]
     if "LinearPackedParams" in failure.text or "quantized::" in failure.text:
-        return (
+        return _Said(
             f"the {failure.exporter} exporter has no translation of torch.ao's quantised modules"
-            f"{at(failure.source)}: export the float model, quantise the file with "
-            "onnxruntime.quantization, and name it with onnx:"
+            f"{at(failure.source)}",
+            "export the float model, quantise the file with onnxruntime.quantization, and name it "
+            "with onnx:",
         )
     if any(isinstance(value, torch.jit.ScriptModule) for value in values):
-        return (
+        return _Said(
             f"a part of the model is TorchScript{at(failure.source)}, which the {failure.exporter} "
-            "exporter does not take inside another module: use the module that it was made from"
+            "exporter does not take inside another module",
+            "use the module that it was made from",
         )
-    return ""
+    return None
 
 
-# What an exception is, in the gate's words, and the line that they name where it is not its source.
-_Recognise = Callable[[_Failure], str | tuple[str, Line | None]]
+_Recognise = Callable[[_Failure], _Said | None]
 # In this order; the number says how many lines of the exporter's own words are worth adding.
 _RECOGNISERS: tuple[tuple[Code, _Recognise, int], ...] = (
     (codes.OG118, _opset, 0),
@@ -295,15 +318,26 @@ def _untranslated(text: str) -> str | None:
     return name if "::" in name else name.replace(".", "::", 1)
 
 
-def _translated(chain: tuple[BaseException, ...], root: Path | None) -> Line | None:
-    """Return the line of the node that the exporter was translating, where it was at that."""
+def _translated(chain: tuple[BaseException, ...]) -> Iterator[torch.fx.Node]:
+    """Yield the nodes that the exporter was translating, where it was at that."""
     for error in chain:
         for value in _locals(error):
             if isinstance(value, torch.fx.Node) and value.op == "call_function":
-                source = of_stack(value.meta.get("stack_trace") or "", root)
-                if source is not None:
-                    return source
-    return None
+                yield value
+
+
+def _parametrized(chain: tuple[BaseException, ...]) -> str:
+    """Return how to fix the weight that the operator computes anew at each call, or ''."""
+    for node in _translated(chain):
+        for path, _ in (node.meta.get("nn_module_stack") or {}).values():
+            owner, found, weight = str(path).partition(".parametrizations.")
+            if found:
+                owner = f"model.{owner}".removesuffix(".").replace("model.L['self'].", "model.")
+                return (
+                    "fix the weight before it is exported, torch.nn.utils.parametrize."
+                    f"remove_parametrizations({owner}, {weight.partition('.')[0]!r})"
+                )
+    return ""
 
 
 def _locals(error: BaseException) -> Iterator[Any]:

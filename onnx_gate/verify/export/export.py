@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,8 @@ from onnx_gate.verify.export.exported import (
 from onnx_gate.verify.export.scripts import as_script, converted, has_script, refused
 from onnx_gate.verify.export.specialising import Stacks, specialising
 from onnx_gate.verify.onnx_file import read_model
+
+Save = Callable[[torch.onnx.ONNXProgram, ModelSpec, Eager, Path], None]
 
 # Above this the weights go beside the graph, which halves the memory that a session takes to load.
 EXTERNAL_DATA_BYTES = 256 * 2**20
@@ -70,15 +72,24 @@ def _export(
     tensors = {name: to_tensor(array) for name, array in example.items()}
     with torch.no_grad():
         if exporter == "dynamo":
-            return _dynamo(spec, eager, tensors, path)
+            return by_dynamo(spec, eager, tensors, path)
         if exporter == "torchscript":
             return _torchscript(spec, eager, tensors, path)
         return _custom(spec, eager, tensors, path, workspace)
 
 
-def _dynamo(
-    spec: ModelSpec, eager: Eager, tensors: dict[str, torch.Tensor], path: Path
+def by_dynamo(
+    spec: ModelSpec,
+    eager: Eager,
+    tensors: dict[str, torch.Tensor],
+    path: Path,
+    translations: Mapping[Any, Any] | None = None,
+    save: Save | None = None,
 ) -> Exported:
+    """Export by way of torch.export, with translations of further operators; ``save`` writes the file.
+
+    Raises ``GateError`` of kind ``export``.
+    """
     if isinstance(eager.module, torch.jit.ScriptModule):
         return _script_by_dynamo(spec, eager, tensors, path)
     args, kwargs = eager.binding.for_export(tensors)
@@ -95,6 +106,7 @@ def _dynamo(
                 output_names=_output_names(spec, eager) if kept is None else None,
                 dynamic_shapes=_dynamic_shapes(eager, spec.inputs),
                 optimize=spec.export.optimize is not False,
+                custom_translation_table=dict(translations or {}),
             )
         assert program is not None
         outputs = _known_names(eager, kept)
@@ -107,7 +119,7 @@ def _dynamo(
             inputs = {str(value.name) for value in program.model.graph.inputs}
             for value, name in zip(program.model.graph.outputs, outputs, strict=True):
                 value.name = name_in_file(name, inputs)
-        _save(program, spec, eager, path)
+        (save or _save)(program, spec, eager, path)
     except Exception as error:
         if has_script(eager.module):
             return _script_by_dynamo(spec, eager, tensors, path)

@@ -37,9 +37,15 @@ def inspect_graph(
 
     Raises ``GateError`` of kind ``inspect`` where ``onnx.checker`` and the runtime reject the file.
     """
+    return [*check_file(exported, spec), *inspect_proto(spec, exported, reduced)]
+
+
+def inspect_proto(
+    spec: ModelSpec, exported: Exported, reduced: Reduced | None = None
+) -> list[Finding]:
+    """Return what can be seen in the graph alone, wherever its weights are."""
     root = workspace_of(spec.model)
     return [
-        *check_file(exported, spec),
         *_shapes(exported.path, exported.proto),
         *_opset(exported),
         *_inputs(spec, exported, reduced),

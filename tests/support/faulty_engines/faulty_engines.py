@@ -13,11 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 
 from onnx_gate.findings import codes
 from onnx_gate.manifest import RuntimeSpec
-from onnx_gate.runtimes.base import Session
+from onnx_gate.runtimes.base import Array, Session
 from onnx_gate.runtimes.open import find_runtime
 
 
@@ -69,6 +70,27 @@ class Coarse:
         return {}
 
 
+class Short:
+    """ONNX Runtime that has four bits less of what is of 16 bits."""
+
+    def open(self, model: Path, spec: RuntimeSpec, threads: int) -> Session:
+        session = find_runtime("onnxruntime").open(
+            model, replace(spec, name="onnxruntime", tolerance=None), threads
+        )
+        run = session.run
+        session.run = lambda feeds: [_shorter(x) for x in run(feeds)]  # type: ignore[method-assign]
+        return session
+
+    def environment(self) -> dict[str, Any]:
+        return {}
+
+
+def _shorter(array: Array) -> Array:
+    if array.dtype != np.float16:
+        return array
+    return (array.view(np.uint16) & 0xFFF0).view(np.float16)
+
+
 class Raising:
     """One that does not know what to do with a file, and says so in a way of its own."""
 
@@ -81,6 +103,16 @@ class Raising:
 
 class RaisingApart(Raising):
     isolated = True
+
+
+class Crashing(Fragile):
+    """One of a process of its own, which ends at whatever it is given."""
+
+    isolated = True
+
+    def open(self, model: Path, spec: RuntimeSpec, threads: int) -> Session:
+        ctypes.string_at(0)
+        raise AssertionError
 
 
 class Hanging:

@@ -71,6 +71,7 @@ def everything() -> Report:
         reason="shape",
         budget=1,
         edge="ones",
+        block="layers.0",
         form="shape",
         sizes={"batch": 2},
         refused=("runtime",),
@@ -87,6 +88,8 @@ def everything() -> Report:
             "evidence": ({"experiment": "tried", "outcome": "agrees", "agrees": True},),
             "node": node,
             "fused_by": "GeluFusion",
+            "cause": "swapped",
+            "remedy": "swap",
             "source": {"file": "models/a.py", "line": 3, "code": "x.softmax()"},
             "nodes": ({**node, "error": 1.0, "born": 0.5},),
             "repro": "repro/bert",
@@ -137,13 +140,19 @@ def everything() -> Report:
             seconds=4.5,
             peak_memory=3 << 29,
             diagnosis=diagnosis,
+            further=(diagnosis.model_copy(update={"runtime": "openvino"}),),
             # One: the columns of several are by name, of which other texts would make one.
             runtimes=(
                 RuntimeResult(
                     runtime="onnxruntime",
                     seconds=1.5,
                     error=ModelError(
-                        kind="runtime", code="OG302", message="x", log="b", tail=("y",)
+                        kind="runtime",
+                        code="OG302",
+                        message="x",
+                        remedy="z",
+                        log="b",
+                        tail=("y",),
                     ),
                 ),
             ),
@@ -170,6 +179,24 @@ def everything() -> Report:
                     }
                 ],
             },
+            remedies={
+                "held": [
+                    {
+                        "kind": "source",
+                        "changes": [{"key": "export", "value": {"exporter": "dynamo"}}],
+                        "rewrite": "where",
+                        "file": "a.onnx",
+                        "made": "remedies/bert/made.onnx",
+                        "edits": [{"file": "a.py", "line": 3, "old": ["x"], "new": ["y"]}],
+                        "patch": "--- a/a.py\n+++ b/a.py\n@@ -3 +3 @@\n-x\n+y\n",
+                        "files": {"a.py": "9f86d081"},
+                        "compared": 3,
+                    }
+                ],
+                "tried": 2,
+                "left": 1,
+                "seconds": 4.5,
+            },
             answers={"folder": "bert", "sha256": "0123", "bytes": 7},
             weights={"total": 2, "same": 1, "unknown": [{"name": "w", "parameter": "p"}]},
         ),
@@ -177,7 +204,12 @@ def everything() -> Report:
             name="gpt",
             verdict="error",
             error=ModelError(
-                kind="export", code="OG201", message="bad\nworse", log="a.log", tail=("x", "y")
+                kind="export",
+                code="OG201",
+                message="bad\nworse",
+                remedy="mend",
+                log="a.log",
+                tail=("x", "y"),
             ),
         ),
         # One stage in all: those of one name are one row.

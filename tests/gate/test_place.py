@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onnx_gate.errors import UserError
-from onnx_gate.init.place import place
+from onnx_gate.gate.place import place
 from onnx_gate.init.repository import ignoring, workflow
 
 

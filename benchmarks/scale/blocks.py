@@ -1,0 +1,220 @@
+"""Models larger than the machine: memory and time by size, the verdict beside a whole run's, and faults.
+
+    python benchmarks/scale/blocks.py --sizes 0.3 1 3 --save       # decoders with random weights
+    python benchmarks/scale/blocks.py --agreement --save           # the same verdict, blocks and whole
+    python benchmarks/scale/blocks.py --faults --save              # found, and in the right block?
+
+Weights are drawn in bfloat16, shard by shard, into ``--folder``, and deleted afterwards: 2 bytes for each
+parameter. Memory is what ``report.json`` has, the worker's resident memory at its peak.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from safetensors.torch import save_file
+
+from benchmarks.support import results
+from benchmarks.support.gate import run_gate
+
+MODELS = Path(__file__).parent / "blocks_models"
+# Width, layers, heads, hidden width and words, by parameters in thousand millions.
+SIZES: Mapping[str, tuple[int, int, int, int, int]] = {
+    "0.1": (768, 12, 12, 2048, 32000),
+    "0.3": (1024, 22, 16, 2816, 32000),
+    "1": (2048, 16, 16, 5632, 32000),
+    "3": (2560, 32, 20, 8192, 32000),
+    "7": (4096, 32, 32, 11008, 32000),
+}
+FAULTS = ("weight", "eps", "rotary", "mask", "last eps", "head")
+IDS = {"ids": {"dtype": "int64", "shape": ["batch", "seq"]}}
+
+
+def draw(folder: Path, width: int, layers: int, hidden: int, words: int) -> int:
+    """Write a sharded checkpoint of the decoder, a layer at a time; return its parameters."""
+    shapes = {"embed.weight": (words, width), "norm.weight": (width,)}
+    shards = {"rest": shapes}
+    for n in range(layers):
+        matrices = {
+            "qkv": (3 * width, width),
+            "out": (width, width),
+            "gate": (hidden, width),
+            "up": (hidden, width),
+            "down": (width, hidden),
+        }
+        shards[f"layer-{n:03}"] = {
+            **{f"layers.{n}.{name}.weight": shape for name, shape in matrices.items()},
+            **{f"layers.{n}.{name}.weight": (width,) for name in ("before", "between")},
+        }
+    generator = torch.Generator().manual_seed(0)
+    where, count = {}, 0
+    for shard, tensors in shards.items():
+        values = {}
+        for name, shape in tensors.items():
+            drawn = torch.randn(shape, generator=generator)
+            drawn = 1 + 0.1 * drawn if len(shape) == 1 else drawn * shape[-1] ** -0.5
+            values[name] = drawn.to(torch.bfloat16)
+            where[name], count = f"{shard}.safetensors", count + drawn.numel()
+        save_file(values, folder / f"{shard}.safetensors")
+    index = {"metadata": {}, "weight_map": where}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return count
+
+
+def manifest(folder: Path, models: Mapping[str, Mapping[str, Any]]) -> Path:
+    """Write a manifest into a folder that has the models."""
+    for file in MODELS.glob("*.py"):
+        shutil.copy(file, folder)
+    path = folder / "onnx-gate.yml"
+    path.write_text(yaml.safe_dump({"version": 1, "models": dict(models)}))
+    return path
+
+
+def words(count: int) -> dict[str, Any]:
+    return {"ids": {**IDS["ids"], "range": [0, count - 1]}}
+
+
+def of_size(name: str, folder: Path, memory: str | None) -> dict[str, object]:
+    """Verify a decoder of one size."""
+    width, layers, heads, hidden, vocabulary = SIZES[name]
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        place = Path(temporary)
+        count = draw(place, width, layers, hidden, vocabulary)
+        kwargs = {
+            "width": width,
+            "layers": layers,
+            "heads": heads,
+            "hidden": hidden,
+            "vocabulary": vocabulary,
+        }
+        entry = {
+            "model": "decoder.py:Decoder",
+            "kwargs": kwargs,
+            "weights": "model.safetensors.index.json",
+            "verify": "blocks",
+            "inputs": words(vocabulary),
+            "dims": {"batch": [1, 2], "seq": [2, 16]},
+            "timeout": "2h",
+            **({"memory": memory} if memory else {}),
+        }
+        report = run_gate(manifest(place, {"decoder": entry}), place / "report", "--jobs", "1")
+        on_disk = sum(file.stat().st_size for file in place.glob("*.safetensors"))
+    model = report["models"][0]
+    said = next((f["data"] for f in model["findings"] if f["code"] == "OG433"), {})
+    return {
+        "name": name,
+        "parameters": count,
+        "bytes": on_disk,
+        "memory": memory,
+        "verdict": model["verdict"],
+        "error": (model["error"] or {}).get("message"),
+        "blocks": said.get("blocks"),
+        "expected": said.get("peak"),
+        "peak": model["peak_memory"],
+        "seconds": model["seconds"],
+        "checks": len(model["checks"]),
+        "stages": {stage["name"]: stage["seconds"] for stage in model["stages"]},
+    }
+
+
+def with_faults(folder: Path) -> Iterator[dict[str, object]]:
+    """Verify a small decoder with each fault, in the first, a middle and the last layer."""
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        place = Path(temporary)
+        draw(place, 64, 4, 128, 199)
+        entries, expected = {}, {}
+        for fault in FAULTS:
+            for at in (0, 2, 3) if fault in FAULTS[:4] else (0,):
+                name = f"{fault} {at}".replace(" ", "-")
+                wrong = {"last eps": "norm", "head": "head"}.get(fault, f"layers.{at}")
+                expected[name] = fault, wrong
+                entries[name] = {
+                    "model": "decoder.py:Decoder",
+                    "kwargs": {"fault": fault, "at": at},
+                    "weights": "model.safetensors.index.json",
+                    "verify": "blocks",
+                    "inputs": words(199),
+                    "dims": {"batch": [1, 2], "seq": [2, 16]},
+                }
+        report = run_gate(manifest(place, entries), place / "report")
+    for model in report["models"]:
+        fault, wrong = expected[model["name"]]
+        blocks = [c["block"] for c in model["checks"] if c["verdict"] == "diverged" and c["block"]]
+        found = sorted(set(blocks))
+        diagnosis = model["diagnosis"] or {}
+        yield {
+            "name": model["name"],
+            "fault": fault,
+            "in": wrong,
+            "verdict": model["verdict"],
+            "found": found,
+            "right": found == [wrong],
+            "node": (diagnosis.get("node") or {}).get("op_type"),
+            "line": (diagnosis.get("source") or {}).get("line"),
+        }
+
+
+def agreement(folder: Path) -> Iterator[dict[str, object]]:
+    """Verify small models of several architectures, block by block and whole."""
+    from benchmarks.scale.blocks_models.small import ENTRIES, built
+
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        place, entries = Path(temporary), {}
+        for name, entry in ENTRIES.items():
+            torch.manual_seed(0)
+            save_file(built(name), place / f"{name}.safetensors")
+            for way in ("blocks", "whole"):
+                entries[f"{name}-{way}"] = {
+                    "model": f"small.py:{name}",
+                    "weights": f"{name}.safetensors",
+                    "verify": way,
+                    **entry,
+                }
+        report = run_gate(manifest(place, entries), place / "report")
+    models = {model["name"]: model for model in report["models"]}
+    for name in ENTRIES:
+        blocks, whole = models[f"{name}-blocks"], models[f"{name}-whole"]
+        yield {
+            "name": name,
+            "blocks": blocks["verdict"],
+            "whole": whole["verdict"],
+            "of blocks": len({check["block"] for check in blocks["checks"]} - {""}),
+            "seconds": [blocks["seconds"], whole["seconds"]],
+            "error": (blocks["error"] or {}).get("message"),
+        }
+
+
+def main() -> None:
+    """Run what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--sizes", nargs="*", default=(), choices=tuple(SIZES))
+    parser.add_argument("--memory", help="what each of them may take: 1.6GiB")
+    parser.add_argument("--agreement", action="store_true")
+    parser.add_argument("--faults", action="store_true")
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
+    results.add_option(parser)
+    asked = parser.parse_args()
+    tables: dict[str, list[dict[str, object]]] = {}
+    if asked.sizes:
+        tables["sizes"] = [of_size(name, asked.folder, asked.memory) for name in asked.sizes]
+    if asked.agreement:
+        tables["agreement"] = list(agreement(asked.folder))
+    if asked.faults:
+        tables["faults"] = list(with_faults(asked.folder))
+    for name, rows in tables.items():
+        for row in rows:
+            print(json.dumps(row))
+        if asked.save:
+            results.save(__file__, name, results.merged(__file__, name, rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""A remedy before it is tried: plain data, which a worker applies to a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from onnx_gate.manifest.change import Change
+from onnx_gate.report.model.remedy import RemedyKind
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What a remedy changes.
+
+    ``changes`` are of the model's entry. ``texts`` has whole new texts of source files by their paths,
+    relative to the manifest's folder, and ``rewrite`` the pattern that they come from. ``fresh``: the
+    committed ONNX file is exported anew.
+    """
+
+    kind: RemedyKind
+    changes: tuple[Change, ...] = ()
+    texts: Mapping[str, str] = field(default_factory=dict)
+    rewrite: str = ""
+    fresh: bool = False
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """What is tried for one model, in this order, for so many ``seconds``."""
+
+    candidates: tuple[Candidate, ...]
+    seconds: float

@@ -1,0 +1,121 @@
+"""Remedies in the manifest, from the verdict alone: the likely ones first, each one change; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, get_args
+
+from onnx_gate.manifest import COMMAND, ModelSpec
+from onnx_gate.manifest.change import Change, export_data
+from onnx_gate.manifest.values.runtimes import Optimization
+from onnx_gate.remedy.candidate import Candidate
+from onnx_gate.report.model import ModelResult
+
+_EXPORTERS = ("dynamo", "torchscript")
+# The oldest that the dynamo exporter writes, and newer ones that brought operators with them.
+_OPSETS = (18, 20, 23)
+# What an input may have been meant to be, where forward refuses what the manifest says.
+_DTYPES = {
+    "bool": ("float32", "int64"),
+    "float16": ("float32",),
+    "bfloat16": ("float32",),
+    "float32": ("int64", "bool"),
+    "float64": ("float32", "int64"),
+    "int8": ("int64",),
+    "uint8": ("int64", "float32"),
+    "int32": ("int64", "float32"),
+    "int64": ("float32", "int32", "bool"),
+}
+_HIGHEST = 999
+# Nothing that can be changed here helps these: no PyTorch to be right, or none that agrees with itself.
+_HOPELESS = ("model", "ill-conditioned")
+
+
+def settings(spec: ModelSpec, result: ModelResult) -> Iterator[Candidate]:
+    """Yield what to try for a model that is red, each candidate a change of its entry or its file."""
+    blame = result.diagnosis.blame if result.diagnosis is not None else None
+    kind = result.error.kind if result.error is not None else None
+    if blame in _HOPELESS or kind in ("unverified", "timeout", "memory"):
+        return
+    if kind == "build":
+        yield from _inputs(spec)
+        return
+    if blame == "optimiser":
+        yield from _optimiser(spec, result)
+    if spec.model is None:
+        return
+    if spec.onnx is not None:
+        yield Candidate("fresh export", fresh=True)
+        return
+    if blame != "optimiser":
+        yield from _exports(spec, unread=kind is not None)
+
+
+def _exports(spec: ModelSpec, *, unread: bool) -> Iterator[Candidate]:
+    """Yield other ways to the file; ``unread``: none was made yet, or none that could be run."""
+    own = export_data(spec.export)
+    kept = {key: own[key] for key in ("example",) if key in own}
+    others = [each for each in _EXPORTERS if each != spec.export.exporter]
+    if spec.export.command is not None or spec.export.exporter not in _EXPORTERS:
+        others = list(_EXPORTERS)
+    tried: list[dict[str, Any]] = [
+        {**{k: v for k, v in own.items() if k != key}, "exporter": spec.export.exporter}
+        for key in own
+        if key not in ("exporter", "options", COMMAND, "file")
+    ]
+    tried += [
+        {**own, "options": {k: v for k, v in spec.export.options.items() if k != key}}
+        for key in spec.export.options
+    ]
+    tried += [{**kept, "exporter": each} for each in others]
+    if spec.export.exporter in _EXPORTERS and spec.export.command is None:
+        if spec.export.exporter == "dynamo" and spec.export.optimize is not False:
+            tried.append({**own, "optimize": False})
+        if unread:
+            tried += [{**own, "opset": each} for each in _OPSETS if each != spec.export.opset]
+    for each in tried:
+        value = {key: given for key, given in each.items() if given != {}}
+        yield Candidate("export", (Change("export", value),))
+
+
+def _optimiser(spec: ModelSpec, result: ModelResult) -> Iterator[Candidate]:
+    """Yield the session without the one fusion, and then with lower levels."""
+    diagnosis = result.diagnosis
+    runtime = next((r for r in spec.runtimes if diagnosis and r.label == diagnosis.runtime), None)
+    if diagnosis is None or runtime is None:
+        return
+    key = f"engines.{runtime.label}"
+    if diagnosis.fused_by:
+        given = dict(runtime.without(diagnosis.fused_by.split(" and ")).session_options)
+        yield Candidate("runtime", (Change(key, {"session_options": given}),))
+    levels: tuple[Optimization, ...] = get_args(Optimization)
+    place = levels.index(runtime.optimization or levels[-1])
+    for level in reversed(levels[:place]):
+        yield Candidate("runtime", (Change(key, {"optimization": level}),))
+
+
+def _inputs(spec: ModelSpec) -> Iterator[Candidate]:
+    """Yield other types and values for one input of a model whose forward takes nothing as it is."""
+    for name, given in spec.inputs.items():
+        for dtype in _DTYPES.get(given.dtype, ()):
+            change = Change(f"inputs.{name}.dtype", dtype)
+            whole = dtype.startswith(("int", "uint"))
+            if whole == given.has_range:
+                yield Candidate("inputs", (change,))
+            elif whole:
+                for high in _highs(_HIGHEST):
+                    values = Change(f"inputs.{name}.range", [0, high])
+                    yield Candidate("inputs", (change, values))
+        if given.range is not None and given.dtype.startswith(("int", "uint")):
+            low, high = map(int, given.range)
+            for other in _highs(high // 2):
+                if low < other:
+                    values = Change(f"inputs.{name}.range", [low, other])
+                    yield Candidate("inputs", (values,))
+
+
+def _highs(high: int) -> Iterator[int]:
+    """Yield ends of ranges, the widest first, each half the one before."""
+    while high >= 1:
+        yield high
+        high //= 2

@@ -1,0 +1,158 @@
+"""A module without values exported as a graph whose weights lie in the checkpoint, with its borders."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+import torch
+from onnx import helper
+from onnxscript import opset18 as op
+from torch._subclasses.fake_tensor import FakeTensor
+
+from onnx_gate.findings import codes
+from onnx_gate.graph.module_path import props_of
+from onnx_gate.manifest import ModelSpec
+from onnx_gate.runtimes.base import Array
+from onnx_gate.runtimes.torch_eager import Eager, seed_everything, to_tensor
+from onnx_gate.verify.blocks.skeleton import Skeleton
+from onnx_gate.verify.blocks.staged import Call, Leaves, Staged, Unfit, call_names
+from onnx_gate.verify.export.export import by_dynamo
+from onnx_gate.verify.export.exported import Exported
+
+_PLACE = re.compile(r"onnx_gate\.border\.default\]\(args = \(%\w+, (\d+)\.(in|out)\.(\d+)\)")
+_FX_NODE = "pkg.torch.onnx.fx_node"
+# What a stored weight is called that is converted before it is read.
+_STORED = ".stored"
+
+
+@torch.library.custom_op("onnx_gate::border", mutates_args=())
+def _border(value: torch.Tensor, place: str) -> torch.Tensor:
+    """Stand in a graph where a tensor enters or leaves a block."""
+    return value.clone()
+
+
+@_border.register_fake
+def _(value: torch.Tensor, place: str) -> torch.Tensor:
+    return torch.empty_like(value)
+
+
+def _identity(value: Any, place: str) -> Any:
+    return op.Identity(value)
+
+
+@dataclass(frozen=True)
+class Divided:
+    """A graph and the calls of blocks in it, in their order.
+
+    ``parameters`` are the module's by the names of the initializers that hold them.
+    """
+
+    exported: Exported
+    calls: tuple[Call, ...]
+    parameters: Mapping[str, str]
+
+
+def export_divided(
+    spec: ModelSpec,
+    skeleton: Skeleton,
+    staged: Staged,
+    eager: Eager,
+    example: Mapping[str, Array],
+    folder: Path,
+) -> Divided:
+    """Export a module without reading a weight, and without optimisations of the graph.
+
+    Raises ``GateError`` of kind ``export``, and OG434 where blocks exchange more than tensors.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    seed_everything(spec.seed)
+    spec = replace(spec, export=replace(spec.export, optimize=False))
+    tensors = {name: to_tensor(array) for name, array in example.items()}
+    paths: list[str] = []
+    unfit: list[Unfit] = []
+    parameters: dict[str, str] = {}
+
+    def marked(
+        path: str, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        number = len(paths)
+        paths.append(path)
+        try:
+            args, kwargs = _marked(Leaves.of((args, kwargs), path), f"{number}.in")
+            return _marked(Leaves.of(original(*args, **kwargs), path), f"{number}.out")
+        except Unfit as reason:
+            unfit.append(reason)
+            raise ValueError(str(reason)) from reason
+
+    def save(program: torch.onnx.ONNXProgram, _: ModelSpec, __: Eager, path: Path) -> None:
+        widened = {}
+        for name, value in program.model.graph.initializers.items():
+            raw = getattr(value.const_value, "raw", None)
+            if isinstance(raw, FakeTensor):
+                weight = skeleton.parameters[name]
+                value.const_value = weight.stored.external(name, skeleton.weights.folder)
+                parameters[name] = name
+                if weight.stored.dtype != weight.dtype:
+                    widened[name] = raw.dtype
+        proto = ir.serde.serialize_model(program.model)
+        parameters.update(_converted(proto, widened))
+        onnx.save_model(proto, str(path))
+
+    translations = {torch.ops.onnx_gate.border.default: _identity}
+    # Another attempt of the exporter's begins anew.
+    hook = skeleton.module.register_forward_pre_hook(lambda *_: paths.clear())
+    try:
+        with torch.no_grad(), skeleton.faked(), staged.handled(marked):
+            exported = by_dynamo(
+                spec, eager, tensors, folder / "model.onnx", translations=translations, save=save
+            )
+    except Exception:
+        if unfit:
+            raise codes.OG434.error(str(unfit[0])) from unfit[0]
+        raise
+    finally:
+        hook.remove()
+    exported = replace(exported, order=eager.binding.order)
+    return Divided(exported, _calls(exported.proto, paths), parameters)
+
+
+def _marked(leaves: Leaves, place: str) -> Any:
+    border = torch.ops.onnx_gate.border.default
+    return leaves.value([border(t, f"{place}.{i}") for i, t in leaves.at.items()])
+
+
+def _converted(proto: onnx.ModelProto, dtypes: Mapping[str, torch.dtype]) -> dict[str, str]:
+    """Read stored weights in the module's dtypes; return parameters by the stored ones' new names."""
+    types = {name: ir.tensor_adapters.from_torch_dtype(dtype) for name, dtype in dtypes.items()}
+    for tensor in proto.graph.initializer:
+        if tensor.name in types:
+            tensor.name += _STORED
+    nodes = [
+        helper.make_node("Cast", [name + _STORED], [name], name + _STORED, to=int(kind))
+        for name, kind in types.items()
+    ]
+    nodes += proto.graph.node
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+    return {name + _STORED: name for name in dtypes}
+
+
+def _calls(proto: onnx.ModelProto, paths: Sequence[str]) -> tuple[Call, ...]:
+    inputs: list[dict[int, str]] = [{} for _ in paths]
+    outputs: list[dict[int, str]] = [{} for _ in paths]
+    for node in proto.graph.node:
+        place = _PLACE.search(props_of(node).get(_FX_NODE, ""))
+        if place is not None and node.op_type == "Identity":
+            side = inputs if place[2] == "in" else outputs
+            side[int(place[1])][int(place[3])] = node.output[0]
+    named = zip(paths, call_names(paths), inputs, outputs, strict=True)
+    return tuple(
+        Call(path, name, dict(sorted(i.items())), dict(sorted(o.items())))
+        for path, name, i, o in named
+    )

@@ -1,0 +1,121 @@
+"""A graph cut at its borders: each piece a file of its own that reads its weights in the checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+from onnx import helper
+
+from onnx_gate.graph.extract import between, cut, open_ends, stored_by
+from onnx_gate.graph.graph import Node, read_graph
+from onnx_gate.runtimes.base import Array
+from onnx_gate.verify.blocks.export import Divided
+from onnx_gate.verify.blocks.skeleton import Weight
+
+_COPY = ".copy"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The nodes between some values of the graph and ``outputs``.
+
+    ``needs`` are the values that it is fed with, ``parameters`` those of the module that it reads.
+    """
+
+    nodes: tuple[Node, ...]
+    needs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    parameters: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of the way through a model: from one border to the next.
+
+    ``number`` is how many calls of blocks lie before it. ``inside``: it is the block of that number;
+    otherwise what leads from the blocks before to its inputs, and after the last block to the outputs.
+    ``places`` are those of the piece's outputs in what PyTorch has there, ``names`` what they are called.
+    """
+
+    number: int
+    inside: bool
+    name: str
+    piece: Piece
+    places: tuple[int, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the piece's outputs are called in checks; those of the model have names of their own."""
+        side, several = "" if self.inside else ":in", len(self.places) > 1
+        return tuple(f"{self.name}{side}{f'[{i}]' if several else ''}" for i in self.places)
+
+
+class Pieces:
+    """All pieces of a divided graph."""
+
+    def __init__(self, divided: Divided) -> None:
+        self._proto, self._divided = divided.exported.proto, divided
+        self._graph = read_graph(self._proto, divided.exported.path)
+        calls = divided.calls
+        borders = {v for c in calls for v in (*c.inputs.values(), *c.outputs.values())}
+        known = set(self._graph.inputs)
+        stages = []
+        for number, call in enumerate(calls):
+            for inside, values in ((False, call.inputs), (True, call.outputs)):
+                stop = borders - set(values.values()) if inside else known
+                piece = self._piece(tuple(values.values()), {*stop, *self._graph.inputs})
+                stages.append(Stage(number, inside, call.name, piece, tuple(values)))
+            known |= set(call.outputs.values())
+        outputs = self._graph.outputs
+        last = self._piece(outputs, known)
+        stages.append(Stage(len(calls), False, "", last, tuple(range(len(outputs)))))
+        self.stages = tuple(stages)
+        self.outputs = outputs
+
+    @property
+    def held(self) -> frozenset[str]:
+        """The parameters that are read outside of blocks."""
+        return frozenset(n for s in self.stages if not s.inside for n in s.piece.parameters)
+
+    def _piece(self, outputs: Sequence[str], stop: Collection[str]) -> Piece:
+        nodes = tuple(between(self._graph, outputs, stop))
+        made = {name for node in nodes for name in node.outputs}
+        needs = [*open_ends(self._graph, nodes), *(name for name in outputs if name not in made)]
+        own = self._divided.parameters
+        read = frozenset(own[n] for n in stored_by(self._graph, nodes) if n in own)
+        return Piece(nodes, tuple(dict.fromkeys(needs)), tuple(outputs), read)
+
+    def write(self, piece: Piece, feeds: Mapping[str, Array], path: Path) -> None:
+        """Write a piece that takes arrays like ``feeds``, of any sizes.
+
+        An output that is an input, too, gets a name of its own.
+        """
+        onnx.save_model(self._model(piece, feeds), str(path))
+
+    def write_whole(
+        self, piece: Piece, feeds: Mapping[str, Array], path: Path, weights: Mapping[str, Weight]
+    ) -> onnx.ModelProto:
+        """Write a piece with its weights in it; return it."""
+        model = self._model(piece, feeds)
+        for tensor in model.graph.initializer:
+            if tensor.data_location == onnx.TensorProto.EXTERNAL:
+                stored = weights[self._divided.parameters[tensor.name]].stored
+                del tensor.external_data[:]
+                tensor.ClearField("data_location")
+                tensor.raw_data = stored.raw().tobytes()
+        onnx.save_model(model, str(path))
+        return model
+
+    def _model(self, piece: Piece, feeds: Mapping[str, Array]) -> onnx.ModelProto:
+        outputs = tuple(n + _COPY if n in piece.needs else n for n in piece.outputs)
+        inputs = {name: feeds[name] for name in piece.needs}
+        model = cut(
+            self._proto, self._graph, piece.nodes, inputs, dict.fromkeys(outputs), in_place=True
+        )
+        for name, copy in zip(piece.outputs, outputs, strict=True):
+            if copy != name:
+                model.graph.node.append(helper.make_node("Identity", [name], [copy]))
+        return model

@@ -1,0 +1,147 @@
+"""Weights where they lie in ``.safetensors`` files: found by their headers, read one at a time.
+
+The format: eight bytes with the length of a JSON header, the header with each tensor's dtype, shape
+and place behind it, then the values (https://huggingface.co/docs/safetensors).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from onnx_gate.findings import codes
+from onnx_gate.manifest import WeightsSpec
+from onnx_gate.verify.checkpoint import Checkpoint, read_checkpoint
+
+# The format's own limit on its header.
+_LONGEST_HEADER = 100_000_000
+_BEGIN = 8
+
+_DTYPES: Mapping[str, tuple[torch.dtype, ir.DataType]] = {
+    "F64": (torch.float64, ir.DataType.DOUBLE),
+    "F32": (torch.float32, ir.DataType.FLOAT),
+    "F16": (torch.float16, ir.DataType.FLOAT16),
+    "BF16": (torch.bfloat16, ir.DataType.BFLOAT16),
+    "I64": (torch.int64, ir.DataType.INT64),
+    "I32": (torch.int32, ir.DataType.INT32),
+    "I16": (torch.int16, ir.DataType.INT16),
+    "I8": (torch.int8, ir.DataType.INT8),
+    "U8": (torch.uint8, ir.DataType.UINT8),
+    "BOOL": (torch.bool, ir.DataType.BOOL),
+}
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One tensor of a file: ``offset`` and ``nbytes`` are in bytes."""
+
+    file: Path
+    offset: int
+    nbytes: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    onnx_type: ir.DataType
+
+    def load(self, dtype: torch.dtype) -> torch.Tensor:
+        """Return the values in ``dtype``: mapped from the file where they are in it already.
+
+        A run that watches operators sees none of this.
+        """
+        with _disable_current_modes():
+            if not math.prod(self.shape):
+                return torch.empty(self.shape, dtype=dtype)
+            raw = self.raw()
+            aligned = raw if self.offset % self.dtype.itemsize == 0 else np.array(raw)
+            return torch.from_numpy(aligned).view(self.dtype).reshape(self.shape).to(dtype)
+
+    def raw(self) -> np.memmap[Any, np.dtype[np.uint8]]:
+        """Return the bytes, mapped; what is written to is copied, and the file stays as it is."""
+        return np.memmap(self.file, np.uint8, "c", self.offset, (self.nbytes,))
+
+    def external(self, name: str, folder: Path) -> ir.ExternalTensor:
+        """Return it as an initializer of a file in ``folder``, which has no values of its own."""
+        return ir.ExternalTensor(
+            str(self.file.relative_to(folder)),
+            self.offset,
+            self.nbytes,
+            self.onnx_type,
+            shape=ir.Shape(self.shape),
+            name=name,
+            base_dir=folder,
+        )
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The tensors of a checkpoint by the names of the state dict; ``folder`` has all files."""
+
+    checkpoint: Checkpoint
+    folder: Path
+    tensors: Mapping[str, Stored]
+
+
+def find_stored(weights: WeightsSpec, workspace: Path) -> Weights:
+    """Find every tensor of a checkpoint without reading one.
+
+    Raises ``GateError``: OG205 where it cannot be read, OG434 where it is not in ``.safetensors``.
+    """
+    found: dict[int, Stored] = {}
+
+    def header(path: Path, shown: str) -> dict[str, torch.Tensor]:
+        if path.suffix != ".safetensors":
+            raise codes.OG434.error(
+                f"{shown} is no .safetensors file, in which tensors can be read one at a time; write it "
+                "with safetensors.torch.save_file(model.state_dict(), path)"
+            )
+        tensors = {}
+        for name, stored in _entries(path, shown):
+            tensors[name] = torch.empty(stored.shape, dtype=stored.dtype, device="meta")
+            found[id(tensors[name])] = stored
+        return tensors
+
+    checkpoint = read_checkpoint(weights, workspace, header)
+    named = {name: found[id(tensor)] for name, tensor in checkpoint.state.items()}
+    files = {stored.file for stored in named.values()}
+    folder = min((file.parent for file in files), key=lambda each: len(each.parts))
+    if not all(file.is_relative_to(folder) for file in files):
+        raise codes.OG434.error(f"the shards of {weights.file} are not below one folder: move them")
+    return Weights(checkpoint, folder, named)
+
+
+def _entries(path: Path, shown: str) -> Iterator[tuple[str, Stored]]:
+    """Yield the tensors of one file; raises ``GateError`` (OG205) for a damaged header."""
+    path = path.resolve()
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(_BEGIN), "little")
+            if length > _LONGEST_HEADER:
+                raise ValueError("its header is too long")
+            header: dict[str, Any] = json.loads(file.read(length))
+        begin, size = _BEGIN + length, path.stat().st_size
+        for name, entry in header.items():
+            if name != "__metadata__":
+                yield name, _entry(path, entry, begin, size)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise codes.OG205.error(
+            f"the weights in {shown} cannot be read: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _entry(path: Path, entry: Mapping[str, Any], begin: int, size: int) -> Stored:
+    first, last = entry["data_offsets"]
+    shape = tuple(int(each) for each in entry["shape"])
+    if entry["dtype"] not in _DTYPES:
+        raise ValueError(f"its dtype {entry['dtype']} has no counterpart in both torch and ONNX")
+    dtype, onnx_type = _DTYPES[entry["dtype"]]
+    if not 0 <= first <= last <= size - begin or last - first != math.prod(shape) * dtype.itemsize:
+        raise ValueError("a tensor does not lie inside of the file")
+    return Stored(path, begin + first, last - first, shape, dtype, onnx_type)

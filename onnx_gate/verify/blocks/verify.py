@@ -1,0 +1,193 @@
+"""A model that need not fit the machine, from its entry to the checks of its blocks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from onnx_gate.errors import GateError
+from onnx_gate.findings import codes
+from onnx_gate.findings.finding import Finding
+from onnx_gate.manifest import ModelSpec
+from onnx_gate.verify.blocks.export import export_divided
+from onnx_gate.verify.blocks.partition import blocks_of
+from onnx_gate.verify.blocks.skeleton import Skeleton, build_skeleton
+from onnx_gate.verify.blocks.staged import Staged, Unfit
+from onnx_gate.verify.blocks.stored import find_stored
+from onnx_gate.verify.blocks.walk import Walk, Walked, give_back
+from onnx_gate.verify.blocks.wrong import Locate
+from onnx_gate.verify.context import Context
+from onnx_gate.verify.determinism import disagreement
+from onnx_gate.verify.inputs.cases import cases
+from onnx_gate.verify.inspect.inspect import inspect_proto, join_inputs
+from onnx_gate.verify.left_out import leave_out
+from onnx_gate.verify.prepare import prepare
+from onnx_gate.verify.progress import Progress
+from onnx_gate.verify.stopwatch import Clock
+from onnx_gate.workers.admission import WEIGHTS_TIMES
+from onnx_gate.workers.limits import default_memory_limit, gibibytes
+
+# A block's parameters lie in PyTorch and in a session: as they are stored, widened, and packed for its
+# kernels.
+_TIMES = 4
+# What judging, sessions and values took beside that: 80 to 140 MiB in decoders of 0.1 and 0.9 thousand
+# million parameters (benchmarks/scale/blocks.py).
+_BESIDE = 160 << 20
+_FLOAT32 = 4
+
+
+def in_blocks(spec: ModelSpec, workspace: Path) -> bool:
+    """Return whether a model is verified block by block: it says so, or is too large for its memory."""
+    if spec.verify is not None:
+        return spec.verify == "blocks"
+    if _unable(spec) or spec.weights is None:
+        return False
+    try:
+        tensors = find_stored(spec.weights, workspace).tensors
+    except GateError:
+        return False
+    whole = WEIGHTS_TIMES * sum(_FLOAT32 * math.prod(each.shape) for each in tensors.values())
+    return whole > _limit(spec)
+
+
+def _limit(spec: ModelSpec) -> int:
+    return spec.memory or default_memory_limit()
+
+
+def _unable(spec: ModelSpec) -> str:
+    """Return what of an entry cannot be done block by block, and what to do, or ''."""
+    if spec.reference is not None or spec.onnx is not None:
+        return "a committed file has no borders of blocks yet; let the gate export the model, without onnx"
+    if spec.weights is None:
+        return "name the .safetensors file under weights, and build the model without them"
+    if spec.export.exporter != "dynamo":
+        return f"the exporter {spec.export.exporter} needs the weights; leave it out, which means dynamo"
+    if spec.steps is not None:
+        return (
+            "steps hand caches on, which no block can; remove steps, or verify the model as a whole"
+        )
+    other = next((r.label for r in spec.runtimes if not r.engine.plain), None)
+    if other is not None:
+        return (
+            f"{other} does not read weights where they lie; name onnxruntime alone under runtimes"
+        )
+    return ""
+
+
+@dataclass(frozen=True)
+class Need:
+    """What it takes, in bytes: ``largest`` are the parameters of the stage called ``block``.
+
+    ``held`` are those that are read outside of blocks, ``now`` is the process before the first stage.
+    """
+
+    block: str
+    largest: int
+    held: int
+    now: int
+
+    @classmethod
+    def of(cls, walk: Walk, skeleton: Skeleton) -> Need:
+        """Measure it, before any weight is read."""
+        sizes = {s.name: skeleton.nbytes(walk.parameters(s)) for s in walk.pieces.stages}
+        block = max(sizes, key=lambda name: sizes[name])
+        held = skeleton.nbytes(tuple(walk.pieces.held))
+        return cls(block, sizes[block], held, psutil.Process().memory_info().rss)
+
+    @property
+    def peak(self) -> int:
+        """The resident memory that is expected at most, where little flows between operators."""
+        return self.now + _TIMES * (self.largest + self.held) + _BESIDE
+
+
+@dataclass
+class Verified(Walked):
+    """What has come of all stages."""
+
+    without_any: tuple[str, ...] = ()
+
+
+def verify_blocks(
+    spec: ModelSpec, context: Context, progress: Progress, locate: Locate | None = None
+) -> Verified:
+    """Verify a model block by block; ``locate`` looks for the first wrong node.
+
+    Raises ``GateError``: OG434 where it cannot be done so, OG503 where even that takes more memory than
+    there is, and what building, exporting and running raise.
+    """
+    unable = _unable(spec)
+    if unable:
+        raise codes.OG434.error(f"models.{spec.name} cannot be verified block by block: {unable}")
+    try:
+        return _verify(spec, context, progress, locate)
+    except Unfit as reason:
+        raise codes.OG434.error(str(reason)) from reason
+
+
+def _verify(
+    spec: ModelSpec, context: Context, progress: Progress, locate: Locate | None
+) -> Verified:
+    with progress.stage("build"):
+        skeleton = build_skeleton(spec, context.workspace)
+        progress.findings += skeleton.findings
+        paths = blocks_of(skeleton)
+        staged = Staged(skeleton.module, paths)
+        below = {path: skeleton.named_below(path) for path in paths}
+        inside = {name for names in below.values() for name in names}
+        outside = tuple(name for name in skeleton.parameters if name not in inside)
+        with (
+            skeleton.loaded(outside),
+            staged.streamed(lambda path: skeleton.loaded(below[path])),
+        ):
+            prepared = prepare(spec, context, skeleton.module)
+        progress.findings += prepared.findings
+    with progress.stage("export"):
+        divided = export_divided(
+            spec, skeleton, staged, prepared.eager, prepared.example, context.folder
+        )
+        exported = divided.exported
+        progress.export = exported.info()
+    with progress.stage("inspect"):
+        progress.findings += inspect_proto(spec, exported)
+    prepared = leave_out(prepared, exported)
+    clock = Clock()
+    limit = _limit(spec)
+    walk = Walk(spec, context, skeleton, staged, prepared.eager, divided, clock, limit, locate)
+    give_back()
+    need = Need.of(walk, skeleton)
+    progress.findings.append(_told(need, len(divided.calls)))
+    print(progress.findings[-1].message, flush=True)
+    if need.peak > limit:
+        raise codes.OG503.error(
+            f"block by block it takes about {gibibytes(need.peak)}, and there are {gibibytes(limit)}; "
+            f"{need.block or 'the rest'} alone has {gibibytes(need.largest)} of parameters"
+        )
+    chosen = cases(spec, dict(prepared.sizes), context.workspace, context.patterns)
+    with progress.split("verify", clock):
+        with walk.whole():
+            first = prepared.eager.run(prepared.example)
+        walked = walk.run(tuple(chosen), join_inputs(spec, exported))
+        with walk.whole():
+            difference = disagreement(first, prepared.eager.run(prepared.example))
+    if difference:
+        raise codes.OG106.error(f"the model disagrees with itself: called again, {difference}")
+    return Verified(
+        walked.checks,
+        walked.findings,
+        walked.runtimes,
+        walked.experience,
+        walked.diagnosis,
+        chosen.without_any,
+    )
+
+
+def _told(need: Need, blocks: int) -> Finding:
+    return codes.OG433.finding(
+        f"verified block by block: {blocks} blocks, of which {need.block or 'the rest'} is the largest "
+        f"({gibibytes(need.largest)} of parameters); expected to take {gibibytes(need.peak)} of memory, "
+        "and more where large values flow between operators",
+        data={"blocks": blocks, "largest": need.block, "peak": need.peak},
+    )

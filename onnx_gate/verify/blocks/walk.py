@@ -1,0 +1,397 @@
+"""All cases led through a model block by block: PyTorch's values handed on, and the candidate's own."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+
+import psutil
+
+from onnx_gate.errors import GateError
+from onnx_gate.findings import codes
+from onnx_gate.findings.codes import code_of
+from onnx_gate.findings.finding import Finding
+from onnx_gate.manifest import ModelSpec, RuntimeSpec, Tolerance
+from onnx_gate.manifest.spec import DEFAULT_AUTO
+from onnx_gate.report.model import Check, RuntimeResult
+from onnx_gate.report.model.diagnosis import Diagnosis
+from onnx_gate.runtimes.base import Array, Outputs, Refusal
+from onnx_gate.runtimes.tensors import to_array
+from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.asked import Module
+from onnx_gate.verify.blocks.export import Divided
+from onnx_gate.verify.blocks.parts import PARAMETER, Between, Block
+from onnx_gate.verify.blocks.pieces import Pieces, Stage
+from onnx_gate.verify.blocks.skeleton import Skeleton
+from onnx_gate.verify.blocks.staged import Leaves, Staged
+from onnx_gate.verify.blocks.wrong import Locate, Wrong
+from onnx_gate.verify.compared import Asked, Comparer
+from onnx_gate.verify.context import Context
+from onnx_gate.verify.experience import Experience
+from onnx_gate.verify.export.exported import Exported
+from onnx_gate.verify.inputs.cases import Case
+from onnx_gate.verify.judge.where import selection
+from onnx_gate.verify.reference.float64 import Float64Reference
+from onnx_gate.verify.reference.oracle import CaseReference
+from onnx_gate.verify.sessions import Sessions, failure_findings, without_optimisations
+from onnx_gate.verify.stopwatch import Clock
+from onnx_gate.workers.forked import run_forked
+
+# Behind the id of the case whose values the runtimes carry on themselves.
+CARRIED = "carried"
+# The search for a node has so many seconds, and so many bytes for values.
+_SECONDS = 60.0
+_VALUES = 256 << 20
+_COPIES = 2.5
+# Stands before the graph's names of values that PyTorch's side of a stage is not given.
+_GRAPH = "graph "
+
+
+@dataclass
+class _Line:
+    """One case on its way. ``known`` are PyTorch's values at the borders, by the graph's names.
+
+    ``own`` are those that a runtime has carried on itself, by its label; one that refuses them is in
+    ``refused``. ``answers`` are what blocks have returned, ``given`` is what the next is called with, and
+    ``outputs`` what the module returns in the end.
+    """
+
+    case: Case
+    known: dict[str, Array]
+    own: dict[str, dict[str, Array]]
+    refused: dict[str, Refusal] = field(default_factory=dict)
+    answers: list[Leaves] = field(default_factory=list)
+    given: Leaves | None = None
+    outputs: Outputs | None = None
+    over: bool = False
+
+
+@dataclass
+class Walked:
+    """What has come of a way through a model, in the order of its stages."""
+
+    checks: list[Check] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    runtimes: tuple[RuntimeResult, ...] = ()
+    experience: dict[str, Experience] = field(default_factory=dict)
+    diagnosis: Diagnosis | None = None
+
+
+class Walk:
+    """The way through a model."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        context: Context,
+        skeleton: Skeleton,
+        staged: Staged,
+        eager: Eager,
+        divided: Divided,
+        clock: Clock,
+        limit: int,
+        locate: Locate | None = None,
+    ) -> None:
+        self._limit, self._locate = limit, locate
+        self._spec, self._context, self._skeleton = spec, context, skeleton
+        self._staged, self._eager, self._divided, self._clock = staged, eager, divided, clock
+        self.pieces = Pieces(divided)
+        self._file = context.folder / "blocks" / "piece.onnx"
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._results = {
+            r.label: RuntimeResult(runtime=r.label, seconds=0.0) for r in spec.runtimes
+        }
+        self._last_use = {
+            name: place for place, s in enumerate(self.pieces.stages) for name in s.piece.needs
+        }
+
+    def parameters(self, stage: Stage) -> tuple[str, ...]:
+        """Return the parameters that a stage needs beside those that are held throughout."""
+        own = set(stage.piece.parameters)
+        if stage.inside:
+            own |= set(self._skeleton.named_below(self._divided.calls[stage.number].path))
+        return tuple(sorted(own - self.pieces.held))
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Let the module be called as a whole inside of a ``with``, each block with its parameters."""
+        needed: dict[str, set[str]] = {}
+        for stage in self.pieces.stages[:-1]:
+            path = self._divided.calls[stage.number].path
+            needed.setdefault(path, set()).update(self.parameters(stage))
+        with (
+            self._skeleton.loaded(self.pieces.held),
+            self._staged.streamed(lambda path: self._skeleton.loaded(needed[path])),
+        ):
+            yield
+
+    def run(self, cases: Sequence[Case], graph_inputs: Mapping[str, str]) -> Walked:
+        """Take all cases from stage to stage; raises ``GateError`` as runtimes do.
+
+        One of them, at no edge where there is such a one, is carried on by the runtimes themselves, too.
+        """
+        walked = Walked()
+        lines = [self._line(case, graph_inputs) for case in cases]
+        carried = next((line for line in lines if not line.case.is_edge), lines[0])
+        carried.own = {r.label: dict(carried.known) for r in self._spec.runtimes}
+        with self._skeleton.loaded(self.pieces.held):
+            for place, stage in enumerate(self.pieces.stages):
+                with self._skeleton.loaded(self.parameters(stage)):
+                    self._stage(stage, [line for line in lines if not line.over], walked)
+                self._forget(lines, place)
+        if carried.outputs is None:
+            raise codes.OG402.error(
+                f"no case was carried through all blocks: PyTorch refuses {carried.case.id}"
+            )
+        with self.whole():
+            self._end(carried, walked)
+        outputs = carried.outputs
+        walked.experience = {n: walked.experience[n] for n in outputs.names}
+        walked.runtimes = tuple(self._results.values())
+        walked.findings += failure_findings(walked.runtimes)
+        return walked
+
+    def _line(self, case: Case, graph_inputs: Mapping[str, str]) -> _Line:
+        return _Line(case, {graph: case.arrays[name] for name, graph in graph_inputs.items()}, {})
+
+    def _forget(self, lines: Iterable[_Line], place: int) -> None:
+        """Drop the values that no later stage is fed with, and give their memory back."""
+        for line in lines:
+            for values in (line.known, *line.own.values()):
+                for name in [n for n in values if self._last_use.get(n, -1) <= place]:
+                    if name not in self.pieces.outputs:
+                        del values[name]
+        give_back()
+
+    def _stage(self, stage: Stage, lines: Sequence[_Line], walked: Walked) -> None:
+        """Judge one stage on PyTorch's values, and carry the runtimes' own through it."""
+        if not lines or not stage.piece.outputs:
+            for line in lines:  # what nobody in the graph reads is answered for, and not compared
+                self._ask(stage, line, walked)
+            return
+        feeds = {name: lines[0].known[name] for name in stage.piece.needs}
+        self.pieces.write(stage.piece, feeds, self._file)
+        comparer = self._comparer(self._judging(stage), walked.experience)
+        checks: list[Check] = []
+        first: tuple[Case, Asked[CaseReference]] | None = None
+        with self._sessions(stage, self._spec.runtimes) as sessions:
+            for line in lines:
+                case, asked = self._ask(stage, line, walked)
+                first = first or (case, asked)
+                for label in sessions:
+                    found = self._judged(comparer, stage, line, case, asked, label, sessions)
+                    made = list(found)
+                    self._look_into(stage, case, asked, made, walked)
+                    checks += made
+                    self._carry(stage, line, label, sessions)
+        for label, seconds in sessions.seconds.items():
+            self._took(label, seconds, sessions)
+        walked.findings += sessions.findings
+        plain = without_optimisations(self._spec.runtimes)
+        if plain is not None and first is not None and first[1].reference is not None:
+            give_back()
+            with self._sessions(stage, (plain,)) as sessions:
+                checks += self._judged(comparer, stage, None, *first, plain.label, sessions)
+        walked.checks += comparer.settled(checks)
+        walked.findings += comparer.findings
+
+    def _judged(
+        self,
+        comparer: Comparer[CaseReference],
+        stage: Stage,
+        line: _Line | None,
+        case: Case,
+        asked: Asked[CaseReference],
+        label: str,
+        sessions: Sessions,
+    ) -> Iterator[Check]:
+        """Ask a runtime, and judge what PyTorch has, too; of what it has not the runtime's value is kept.
+
+        While it is exported a model may make a mask that it leaves out otherwise, or one of another form:
+        what it does is seen in the block that it is for.
+        """
+        graph = {_GRAPH + name: name for name in stage.piece.needs}
+        answers, refused = sessions.ask(label, case.arrays, graph)
+        other = set()
+        if answers is not None and asked.reference is not None and stage.name:
+            said = asked.reference.outputs
+            known = dict(zip(said.names, said.arrays, strict=True))
+            for name, value, answer in zip(stage.names, stage.piece.outputs, answers, strict=True):
+                if not stage.inside and (name not in known or not _alike(known[name], answer)):
+                    other.add(name)
+                    if line is not None:
+                        line.known[value] = answer
+            every = zip(stage.names, answers, strict=True)
+            answers = [answer for name, answer in every if name in known]
+        for check in comparer.one(case, label, asked, (answers, refused), other):
+            yield check.model_copy(update={"block": stage.name})
+
+    def _ask(self, stage: Stage, line: _Line, walked: Walked) -> tuple[Case, Asked[CaseReference]]:
+        """Return PyTorch's side of a stage, and keep what later stages need of it.
+
+        What the graph is fed with is in the case's arrays, too.
+        """
+        calls = [call.path for call in self._divided.calls]
+        fed = {_GRAPH + name: line.known[name] for name in stage.piece.needs}
+        names = dict(zip(stage.places, stage.names, strict=True))
+        part: Block | Between
+        if stage.inside:
+            assert line.given is not None
+            path = calls[stage.number]
+            part = Block(self._staged.blocks[path], line.given, path, names)
+            given = [to_array(tensor) for tensor in line.given.tensors]
+        else:
+            part = Between(self._eager, self._staged, line.answers, calls, names)
+            given = [line.case.arrays[name] for name in self._eager.binding.order]
+        inputs = {f"{PARAMETER}.{index}": array for index, array in enumerate(given)}
+        case = replace(line.case, arrays={**line.case.arrays, **inputs, **fed}, expected={})
+        self._last = eager = Eager(part, tuple(inputs))
+        asked = Module(self._judging(stage), eager, self._clock, walked.experience).ask(case)
+        if asked.reference is None:
+            line.over = True
+            return case, asked
+        said = asked.reference.outputs
+        if not stage.name:
+            line.outputs = said
+            return case, asked
+        by_name = dict(zip(said.names, said.arrays, strict=True))
+        for name, value in zip(stage.names, stage.piece.outputs, strict=True):
+            if name in by_name:
+                line.known[value] = by_name[name]
+        if isinstance(part, Block):
+            assert part.said is not None
+            line.answers.append(part.said)
+        else:
+            line.given = part.given
+        return case, asked
+
+    def _look_into(
+        self,
+        stage: Stage,
+        case: Case,
+        asked: Asked[CaseReference],
+        checks: Sequence[Check],
+        walked: Walked,
+    ) -> None:
+        """Find the first wrong node of the first check that diverges, where there is room for it."""
+        bad = next((c for c in checks if c.verdict == "diverged" and not c.advice), None)
+        if bad is None or walked.diagnosis is not None or self._locate is None:
+            return
+        reference = asked.reference
+        names = reference.outputs.names if reference is not None else ()
+        exported = None
+        taken = psutil.Process().memory_info().rss + self._skeleton.nbytes(stage.piece.parameters)
+        # A fork has what this process has, and PyTorch's values and the graph's beside them.
+        room = _COPIES * taken < self._limit
+        if room and bad.output in names and len(names) == len(stage.piece.outputs):
+            path = self._file.with_name("wrong.onnx")
+            feeds = {name: case.arrays[_GRAPH + name] for name in stage.piece.needs}
+            parameters = self._skeleton.parameters
+            proto = self.pieces.write_whole(stage.piece, feeds, path, parameters)
+            exported = Exported(path, "dynamo", proto)
+        part = stage.name or "what follows the last block"
+        wrong = Wrong(
+            place=part if stage.inside or not stage.name else f"what leads to {part}",
+            spec=self._judging(stage),
+            eager=self._last,
+            exported=exported,
+            graph_inputs={_GRAPH + name: name for name in stage.piece.needs},
+            arrays=case.arrays,
+            output=names.index(bad.output) if bad.output in names else 0,
+            runtime=next(r for r in self._spec.runtimes if r.label == bad.runtime),
+            check=bad,
+            workspace=self._context.workspace,
+            folder=self._file.with_name("diagnose"),
+            memory=_VALUES,
+        )
+        locate = self._locate
+        data, trouble = run_forked(lambda: locate(wrong, _SECONDS), 2 * _SECONDS)
+        if not trouble:
+            walked.diagnosis = Diagnosis.model_validate(data)
+
+    def _judging(self, stage: Stage) -> ModelSpec:
+        """Return the model's entry as it is for a stage: its own limits say nothing of values inside."""
+        if not stage.name:
+            return self._spec
+        auto = self._spec.tolerance.auto
+        tolerance = Tolerance(auto=DEFAULT_AUTO if auto is None else auto)
+        runtimes = tuple(replace(each, tolerance=None) for each in self._spec.runtimes)
+        return replace(self._spec, outputs=None, where={}, tolerance=tolerance, runtimes=runtimes)
+
+    def _comparer(
+        self, spec: ModelSpec, experience: dict[str, Experience]
+    ) -> Comparer[CaseReference]:
+        return Comparer(
+            spec=spec,
+            graph_outputs=self.pieces.outputs,
+            workspace=self._context.workspace,
+            threads=self._context.threads,
+            clock=self._clock,
+            experience=experience,
+        )
+
+    @contextmanager
+    def _sessions(self, stage: Stage, runtimes: Sequence[RuntimeSpec]) -> Iterator[Sessions]:
+        """Open the stage's file, whose weights are where the checkpoint is."""
+        threads, weights = self._context.threads, self._skeleton.weights.folder
+        try:
+            with Sessions(self._file, runtimes, threads, self._clock, weights) as sessions:
+                yield sessions
+        except GateError as error:
+            where = stage.name or "the end"
+            raise code_of(error.code).error(f"{where}: {error.message}") from error
+
+    def _carry(self, stage: Stage, line: _Line, label: str, sessions: Sessions) -> None:
+        """Take a runtime's own values through a stage."""
+        own = line.own.get(label)
+        if own is None or label in line.refused:
+            return
+        answers, refused = sessions.ask(label, own, {name: name for name in stage.piece.needs})
+        if refused is not None:
+            line.refused[label] = refused
+        elif answers is not None:
+            own |= zip(stage.piece.outputs, answers, strict=False)
+
+    def _took(self, label: str, seconds: float, sessions: Sessions) -> None:
+        result = self._results[label]
+        error = result.error or next(
+            (r.error for r in sessions.results() if r.runtime == label), None
+        )
+        total = round(result.seconds + seconds, 4)
+        self._results[label] = result.model_copy(update={"seconds": total, "error": error})
+
+    def _end(self, line: _Line, walked: Walked) -> None:
+        """Judge what the runtimes have come to by themselves, by the manifest's own tolerance."""
+        spec, case, outputs = self._spec, line.case, line.outputs
+        assert outputs is not None
+        float64 = Float64Reference(self._eager)
+        reference = CaseReference(self._eager, float64, case.arrays, outputs, self._clock)
+        selected = tuple(
+            selection(spec, name, array.shape, case.arrays, case.sizes, case.id)
+            for name, array in zip(outputs.names, outputs.arrays, strict=True)
+        )
+        experience = {name: Experience() for name in outputs.names}
+        comparer = self._comparer(spec, experience)
+        case = replace(case, id=f"{case.id}/{CARRIED}", expected={})
+        checks: list[Check] = []
+        for label, own in line.own.items():
+            refused = line.refused.get(label)
+            answers = (
+                None if refused else [own[name] for name in self.pieces.outputs if name in own]
+            )
+            asked = Asked(reference, selected=selected)
+            checks += comparer.one(case, label, asked, (answers, refused))
+        walked.checks += comparer.settled(checks)
+        walked.findings += comparer.findings
+
+
+def _alike(one: Array, other: Array) -> bool:
+    return one.dtype == other.dtype and one.shape == other.shape
+
+
+def give_back() -> None:
+    """Return freed memory to the system, where the allocator keeps it for itself (glibc)."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)

@@ -1,0 +1,50 @@
+"""The stages of verifying one model, announced and timed, and what is known when one of them fails."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from onnx_gate.findings.finding import Finding
+from onnx_gate.report.model import ExportInfo, Stage, Weights
+from onnx_gate.verify.stopwatch import Clock
+
+Emit = Callable[[dict[str, Any]], None]
+
+
+class Progress:
+    """The stages so far, and everything that is known when one of them fails."""
+
+    def __init__(self, emit: Emit) -> None:
+        self._emit = emit
+        self.stages: list[Stage] = []
+        self.findings: list[Finding] = []
+        self.export: ExportInfo | None = None
+        self.weights: Weights | None = None
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Announce a stage and take its time."""
+        self._emit({"kind": "stage", "name": name})
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.took(name, time.perf_counter() - begin)
+
+    @contextmanager
+    def split(self, name: str, clock: Clock) -> Iterator[None]:
+        """Announce a stage and take the times of its parts, ``clock``'s and what is left."""
+        self._emit({"kind": "stage", "name": name})
+        try:
+            with clock.of("inputs"):
+                yield
+        finally:
+            for part, seconds in clock.seconds.items():
+                self.took(f"{name}: {part}", seconds, clock.times[part])
+
+    def took(self, name: str, seconds: float, times: int = 1) -> None:
+        """Note the seconds of a stage, and how often it was begun."""
+        self.stages.append(Stage(name=name, seconds=round(seconds, 4), times=times))

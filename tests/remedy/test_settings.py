@@ -1,0 +1,143 @@
+"""Remedies in the manifest: red, tried, held, put in, green."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onnx_gate.manifest.load import load_bytes
+from onnx_gate.report.io import read_report
+from onnx_gate.report.model import Report
+from tests.support.gate import ROOT, gate
+
+BROKEN = ROOT / "examples" / "broken"
+MODELS = '''
+import torch
+from torch import nn
+
+class Table(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(40, 4)
+    def forward(self, ids):
+        return self.table(ids)
+
+class Loop(nn.Module):
+    """No exporter keeps a loop that is as long as an input."""
+    def forward(self, x):
+        for _ in range(x.shape[0]):
+            x = x * 1.5
+        return x
+
+class Counter(nn.Module):
+    """It disagrees with itself: nothing is right that a remedy could keep."""
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+    def forward(self, x):
+        self.calls += 1
+        return x * self.calls
+'''
+MANIFEST = """\
+version: 1
+models:
+  floats: {model: "models.py:Table", inputs: {ids: "float32[batch]"}}
+  values: {model: "models.py:Table", inputs: {ids: {dtype: int64, shape: [batch], range: [0, 99]}}}
+  loop: {model: "models.py:Loop", inputs: {x: "float32[batch, 3]"}}
+  counter: {model: "models.py:Counter", inputs: {x: "float32[batch, 3]"}}
+"""
+
+
+def run(folder: Path, manifest: Path, *arguments: str) -> Report:
+    output = folder / "output"
+    done = gate(
+        *("run", "--manifest", str(manifest), "--output", str(output), *arguments), cwd=folder
+    )
+    assert (output / "report.json").exists(), done.stdout + done.stderr
+    return read_report(output / "report.json")
+
+
+def of(names: str) -> list[str]:
+    return [word for name in names.split() for word in ("--model", name)]
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """Three examples of the broken ones: exported wrongly, stale, and fused wrongly."""
+    folder = tmp_path_factory.mktemp("broken")
+    names = of("tanh-gelu stale-weights fused-gelu")
+    return run(folder, BROKEN / "onnx-gate.yml", *names, "--remedies", "20")
+
+
+PATCHES = {
+    "tanh-gelu": """\
+-    export: {exporter: "models/tanh_gelu.py:export"}
++    export: {exporter: dynamo}
+""",
+    "fused-gelu": """\
++    runtimes: [{name: onnxruntime, session_options: \
+{"optimization.disable_specified_optimizers": GeluFusionL1}}]
+""",
+}
+
+
+@pytest.mark.parametrize("name", list(PATCHES))
+def test_a_setting_that_holds_is_a_patch_of_the_manifest(broken: Report, name: str) -> None:
+    model = next(model for model in broken.models if model.name == name)
+    assert model.verdict == "diverged"
+    assert model.remedies is not None
+    (remedy,) = model.remedies.held
+    changed = [line for line in remedy.patch.splitlines()[2:] if line[0] in "+-"]
+    assert "".join(f"{line}\n" for line in changed) == PATCHES[name]
+    # And it is what the remedy says: the same text, where its lines are put in.
+    text = (BROKEN / "onnx-gate.yml").read_text().splitlines()
+    (edit,) = remedy.edits
+    assert tuple(text[edit.line - 1 :][: len(edit.old)]) == edit.old
+    text[edit.line - 1 : edit.line - 1 + len(edit.old)] = edit.new
+    load_bytes("\n".join(text).encode(), BROKEN / "onnx-gate.yml", on_disk=True)
+
+
+def test_a_stale_file_is_exported_anew_and_left_beside_the_report(broken: Report) -> None:
+    model = next(model for model in broken.models if model.name == "stale-weights")
+    assert model.remedies is not None
+    (remedy,) = model.remedies.held
+    assert (remedy.kind, remedy.file) == ("fresh export", "artifacts/stale_weights.onnx")
+    assert remedy.made == "remedies/stale-weights/made.onnx"
+
+
+def test_inputs_that_forward_refuses_are_put_right_and_what_nothing_mends_is_left(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "models.py").write_text(MODELS)
+    manifest = tmp_path / "onnx-gate.yml"
+    manifest.write_text(MANIFEST)
+    report = run(tmp_path, manifest, "--remedies", "20")
+    models = {model.name: model for model in report.models}
+    assert all(model.verdict != "pass" for model in models.values())
+
+    floats, values = (models[name].remedies for name in ("floats", "values"))
+    assert floats is not None
+    assert values is not None
+    assert [c.key for c in floats.held[0].changes] == ["inputs.ids.dtype", "inputs.ids.range"]
+    assert [c.value for c in values.held[0].changes] == [[0, 24]]  # of 49, the table refuses some
+
+    loop = models["loop"].remedies
+    assert loop is not None
+    assert loop.tried
+    assert not loop.held
+    assert models["counter"].remedies is None
+    # What the trials wrote is gone, and nothing of the user's has changed.
+    assert not list((tmp_path / "output" / "remedies").iterdir())
+    assert manifest.read_text() == MANIFEST
+
+    text = MANIFEST
+    for name in ("floats", "values"):
+        held = models[name].remedies
+        assert held is not None
+        for edit in held.held[0].edits:
+            assert len(edit.old) == len(edit.new) == 1
+            text = text.replace(edit.old[0], edit.new[0])
+    manifest.write_text(text)
+    after = run(tmp_path, manifest, *of("floats values"))
+    assert [model.verdict for model in after.models] == ["pass", "pass"]

@@ -1,0 +1,280 @@
+"""Models verified block by block: the same verdict, faults in their blocks, and what cannot be done so."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from onnx_gate.diagnose.blocks import locate
+from onnx_gate.errors import GateError
+from onnx_gate.manifest.load import load
+from onnx_gate.manifest.spec import ModelSpec
+from onnx_gate.report.model import ModelResult
+from onnx_gate.verify.blocks.partition import blocks_of
+from onnx_gate.verify.blocks.skeleton import build_skeleton
+from onnx_gate.verify.blocks.stored import find_stored
+from onnx_gate.verify.blocks.verify import in_blocks
+from onnx_gate.verify.build import build
+from onnx_gate.verify.context import Context
+from onnx_gate.verify.verify import verify
+
+MODEL = '''
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Layer(nn.Module):
+    def __init__(self, width, fault=""):
+        super().__init__()
+        self.fault = fault
+        self.norm = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x, places, mask=None):
+        exporting = torch.compiler.is_exporting()
+        eps = 1e-2 if self.fault == "eps" and exporting else 1e-5
+        y = F.layer_norm(x, x.shape[-1:], self.norm.weight, self.norm.bias, eps) + places
+        q, k, v = self.qkv(y).chunk(3, -1)
+        if self.fault == "weight" and exporting:
+            k = k + 0.1 * y[..., 3:4] * F.one_hot(torch.tensor(5), k.shape[-1])
+        scores = q @ k.transpose(1, 2) / 4
+        scores = scores if mask is None else scores + mask
+        return x + self.out(scores.softmax(-1) @ v)
+
+
+class Decoder(nn.Module):
+    """The mask is there in exports alone, as in transformers; the head reads the embedding's weight."""
+
+    def __init__(self, fault="", at=0, state=False, order=False):
+        super().__init__()
+        self.fault, self.state, self.order = fault, state, order
+        self.embed = nn.Embedding(50, 16)
+        self.layers = nn.ModuleList(Layer(16, fault if n == at else "") for n in range(3))
+        self.register_buffer("places", torch.linspace(-1, 1, 16), persistent=False)
+
+    def forward(self, ids):
+        x, places = self.embed(ids), self.places
+        if self.fault == "places" and torch.compiler.is_exporting():
+            places = places * 1.01
+        mask = None
+        if torch.compiler.is_exporting():
+            mask = torch.zeros(ids.shape[1], ids.shape[1])
+        layers = self.layers
+        if self.order and not torch.compiler.is_exporting():
+            layers = reversed(layers)
+        for layer in layers:
+            x = layer(x, Held(places) if self.state else places, mask)
+        return F.linear(x, self.embed.weight)
+
+
+class Held:
+    def __init__(self, value):
+        self.value = value
+
+    def __radd__(self, other):
+        return other + self.value
+
+
+def loaded():
+    model = Decoder()
+    model.embed._parameters["weight"] = nn.Parameter(torch.zeros(50, 16))
+    return model
+'''
+
+
+def project(
+    folder: Path,
+    *,
+    model: str = "Decoder",
+    dtype: torch.dtype = torch.bfloat16,
+    more: str = "",
+    **kwargs: object,
+) -> ModelSpec:
+    """Write a model whose checkpoint is in two shards, and its manifest; return its entry."""
+    (folder / "model.py").write_text(MODEL)
+    manifest = folder / "onnx-gate.yml"
+    manifest.write_text(
+        f"""
+version: 1
+models:
+  decoder:
+    model: model.py:{model}
+    kwargs: {json.dumps(kwargs)}
+    weights: model.safetensors.index.json
+    verify: blocks
+    inputs: {{ids: {{dtype: int64, shape: [batch, seq], range: [0, 49]}}}}
+    dims: {{batch: [1, 2], seq: [2, 5]}}
+    {more}
+"""
+    )
+    names: dict[str, object] = {}
+    exec(MODEL, names)
+    torch.manual_seed(0)
+    state = names["Decoder"]().state_dict()  # type: ignore[operator]
+    shards = {"a.safetensors": {}, "b.safetensors": {}}
+    for name, tensor in state.items():
+        shards["a.safetensors" if "layers.1" in name else "b.safetensors"][name] = tensor.to(dtype)
+    for file, tensors in shards.items():
+        save_file(tensors, folder / file)
+    index = {name: file for file, tensors in shards.items() for name in tensors}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
+    return load(manifest).models[0]
+
+
+def verified(folder: Path, spec: ModelSpec) -> ModelResult:
+    return verify(spec, Context(folder, folder / "out"), lambda _: None, locate=locate)
+
+
+def codes_of(result: ModelResult) -> set[str]:
+    return {finding.code for finding in result.findings}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_every_block_is_compared_and_one_case_carried_through(
+    tmp_path: Path, dtype: torch.dtype
+) -> None:
+    result = verified(tmp_path, project(tmp_path, dtype=dtype))
+    assert result.verdict == "pass", result.error
+    assert "OG433" in codes_of(result)
+    # The mask that the export alone has goes into each layer, and is not compared.
+    inside = {check.output for check in result.checks if check.block}
+    outs = {"embed", *(f"layers.{n}" for n in range(3))}
+    ins = {"embed:in", *(f"layers.{n}:in[{place}]" for n in range(3) for place in (0, 1))}
+    assert inside == outs | ins
+    own = [check for check in result.checks if not check.block]
+    carried = [check for check in own if check.case.endswith("/carried")]
+    assert len(carried) == 1
+    assert len(own) > 3
+    assert all(check.compared for check in own)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "at", "block", "line"),
+    [("eps", 1, "layers.1", "eps)"), ("weight", 2, "layers.2", "k = k + 0.1")],
+)
+def test_a_fault_is_found_in_its_block_and_at_its_line(
+    tmp_path: Path, fault: str, at: int, block: str, line: str
+) -> None:
+    result = verified(tmp_path, project(tmp_path, fault=fault, at=at))
+    assert result.verdict == "diverged"
+    assert {c.block for c in result.checks if c.verdict == "diverged" and c.block} == {block}
+    # The fault reaches the end on the way that a runtime's own values go.
+    (end,) = (check for check in result.checks if check.case.endswith("/carried"))
+    assert end.verdict == "diverged"
+    assert result.diagnosis is not None
+    assert result.diagnosis.source is not None
+    assert line in result.diagnosis.source.code
+
+
+@pytest.mark.slow
+def test_what_lies_between_blocks_is_compared_too(tmp_path: Path) -> None:
+    result = verified(tmp_path, project(tmp_path, fault="places"))
+    wrong = {check.output for check in result.checks if check.verdict == "diverged" and check.block}
+    assert wrong == {f"layers.{n}:in[1]" for n in range(3)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kwargs", "words"),
+    [
+        ({"state": True}, "takes or returns a Held"),
+        ({"order": True}, "forward calls the block layers.2 where the export came to layers.0"),
+    ],
+)
+def test_what_cannot_be_taken_apart_is_an_error(
+    tmp_path: Path, kwargs: dict[str, Any], words: str
+) -> None:
+    result = verified(tmp_path, project(tmp_path, **kwargs))
+    assert result.error is not None
+    assert result.error.code == "OG434"
+    assert words in result.error.message
+
+
+@pytest.mark.slow
+def test_what_does_not_fit_is_said_before_it_begins(tmp_path: Path) -> None:
+    result = verified(tmp_path, project(tmp_path, more="memory: 100MiB"))
+    assert result.error is not None
+    assert result.error.code == "OG503"
+    assert not result.checks
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("weights: model.safetensors.index.json", "name the .safetensors file under weights"),
+        ("verify: blocks", "steps hand caches on"),
+        ("dims:", "the exporter torchscript needs the weights"),
+    ],
+)
+def test_an_entry_that_blocks_cannot_do_says_what_to_write(
+    tmp_path: Path, change: str, words: str
+) -> None:
+    project(tmp_path)
+    path = tmp_path / "onnx-gate.yml"
+    more = {
+        "verify: blocks": "verify: blocks\n    steps: {count: 2, feed: {ids: argmax(output)}}",
+        "dims:": "export: {exporter: torchscript}\n    dims:",
+    }.get(change, "")
+    path.write_text(path.read_text().replace(change, more))
+    result = verified(tmp_path, load(path).models[0])
+    assert result.error is not None
+    assert result.error.code == "OG434"
+    assert words in result.error.message
+
+
+def test_a_factory_that_loads_weights_is_told_to_leave_them_out(tmp_path: Path) -> None:
+    spec = project(tmp_path, model="loaded")
+    with pytest.raises(GateError, match="past register_parameter") as caught:
+        build_skeleton(spec, tmp_path)
+    assert caught.value.code == "OG434"
+
+
+def test_blocks_are_the_layers_and_parameters_are_the_checkpoints(tmp_path: Path) -> None:
+    spec = project(tmp_path)
+    skeleton = build_skeleton(spec, tmp_path)
+    assert blocks_of(skeleton) == ("embed", "layers.0", "layers.1", "layers.2")
+    whole = build(spec, tmp_path).module.state_dict()
+    weight = skeleton.module.get_submodule("layers.1").get_submodule("qkv")._parameters["weight"]
+    assert weight is not None
+    assert weight.isnan().all()
+    assert weight.untyped_storage().nbytes() == 4
+    with skeleton.loaded(skeleton.named_below("layers.1")):
+        for name, tensor in skeleton.module.get_submodule("layers.1").state_dict().items():
+            assert torch.equal(tensor, whole[f"layers.1.{name}"])
+    assert torch.equal(skeleton.module.get_buffer("places"), torch.linspace(-1, 1, 16))
+
+
+def test_it_goes_by_blocks_by_itself_where_memory_is_too_small(tmp_path: Path) -> None:
+    spec = project(tmp_path)
+    assert in_blocks(spec, tmp_path)
+    for memory, expected in ((20 << 10, True), (64 << 30, False)):
+        assert in_blocks(replace(spec, verify=None, memory=memory), tmp_path) is expected
+    assert not in_blocks(replace(spec, verify="whole", memory=20 << 10), tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["short", "long header", "overlong tensor"])
+def test_a_damaged_checkpoint_is_an_error(tmp_path: Path, damage: str) -> None:
+    spec = project(tmp_path)
+    assert spec.weights is not None
+    path = tmp_path / "b.safetensors"
+    content = path.read_bytes()
+    if damage == "short":
+        content = content[:-1]
+    elif damage == "long header":
+        content = (1 << 40).to_bytes(8, "little") + content[8:]
+    else:
+        content = content.replace(b'"shape":[50,16]', b'"shape":[50,17]')
+    path.write_bytes(content)
+    with pytest.raises(GateError) as caught:
+        find_stored(spec.weights, tmp_path)
+    assert caught.value.code == "OG205"
