@@ -197,6 +197,21 @@ ScoreOption = Annotated[
         help="Fail where less than this share of the faults is caught, such as 0.9.",
     ),
 ]
+RangeArgument = Annotated[
+    str, typer.Argument(metavar="FIRST..LAST", help="The releases to look among: 1.20..1.32.")
+]
+PackageOption = Annotated[
+    str, typer.Option("--package", metavar="NAME", help="The package, as the index has it.")
+]
+FindLinksOption = Annotated[
+    Paths,
+    typer.Option(
+        "--find-links", metavar="DIR", help="A folder of wheels to look in, too (repeatable)."
+    ),
+]
+NoIndexOption = Annotated[
+    bool, typer.Option("--no-index", help="Look for packages in no index, in such folders only.")
+]
 ReportArgument = Annotated[Path, typer.Argument(metavar="REPORT", help="A report.json.")]
 ReportsArgument = Annotated[
     list[Path],

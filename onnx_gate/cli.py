@@ -22,17 +22,21 @@ from onnx_gate.arguments import (
     CaseOption,
     CodeArgument,
     DurationsOption,
+    FindLinksOption,
     FormatsOption,
     GivenOption,
     JobsOption,
     ManifestOption,
     ModelOption,
+    NoIndexOption,
     OptimizationOption,
     OptionalNumber,
     OptionalPath,
     OptionalText,
     OutputOption,
+    PackageOption,
     Paths,
+    RangeArgument,
     RecordOption,
     ReportArgument,
     ReportsArgument,
@@ -522,6 +526,42 @@ def attest_verify(
     if not found:
         typer.echo(f"{file}: what was verified")
     raise typer.Exit(FAILED if found else PASSED)
+
+
+@app.command()
+def bisect(
+    releases: RangeArgument,
+    package: PackageOption,
+    manifest: ManifestOption = None,
+    model: ModelOption = None,
+    against: Annotated[
+        OptionalPath,
+        typer.Option(
+            "--against", metavar="DIR", help="Of an engine: the answers of run --answers to hold."
+        ),
+    ] = None,
+    find_links: FindLinksOption = None,
+    no_index: NoIndexOption = False,
+) -> None:
+    """Say with which release of a package a model's verdict changed.
+
+    Each release that is tried is installed into an environment of its own, which is kept. Of an
+    engine, files and PyTorch's answers are held fast; of any other package, the module. Exit status: 0
+    a release was found, 1 both ends have the same verdict, 2 the call or the manifest is invalid.
+    """
+    from onnx_gate.since.bisect import Asked
+    from onnx_gate.since.bisect import bisect as search
+    from onnx_gate.since.environments import installer
+    from onnx_gate.since.releases import parse_range
+
+    if against is not None and manifest is not None:
+        refuse("--against has its models from the answers: leave --manifest out")
+    with refusing():
+        asked = Asked(package, parse_range(releases), tuple(model or ()), against)
+        packages = installer(find_links or (), no_index=no_index)
+        loaded = load_manifest(manifest) if against is None else None
+        found = search(asked, loaded, packages, typer.echo)
+    raise typer.Exit(PASSED if found else FAILED)
 
 
 @app.command()

@@ -12,13 +12,15 @@ class Engine:
 
     ``provider`` is the one that runs where none is named. ``plain``: it runs a file node by node as
     it is written where its optimizations are off. ``open_shapes``: it takes inputs whose shapes the
-    file leaves open, and weights that are inputs.
+    file leaves open, and weights that are inputs. ``packages`` are what it is installed as, by their
+    canonical names.
     """
 
     keys: tuple[str, ...] | None = None
     provider: str = ""
     plain: bool = False
     open_shapes: bool = False
+    packages: tuple[str, ...] = ()
 
     def takes(self, key: str) -> bool:
         """Return whether it reads a key of its entries."""
@@ -28,14 +30,20 @@ class Engine:
 _OF_SESSIONS = ("provider", "optimization", "provider_options", "session_options")
 
 ENGINES: Mapping[str, Engine] = {
-    "onnxruntime": Engine((*_OF_SESSIONS, "strict"), "cpu", plain=True, open_shapes=True),
+    "onnxruntime": Engine(
+        (*_OF_SESSIONS, "strict"),
+        "cpu",
+        plain=True,
+        open_shapes=True,
+        packages=("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino"),
+    ),
     "half": Engine(("options",)),
     "reference": Engine(()),
-    "openvino": Engine(("device", "options")),
-    "opencv": Engine(("options",)),
-    "litert": Engine(("options",)),
-    "mnn": Engine(("options",)),
-    "ncnn": Engine(("options",)),
+    "openvino": Engine(("device", "options"), packages=("openvino",)),
+    "opencv": Engine(("options",), packages=("opencv-python-headless", "opencv-python")),
+    "litert": Engine(("options",), packages=("ai-edge-litert",)),
+    "mnn": Engine(("options",), packages=("mnn",)),
+    "ncnn": Engine(("options",), packages=("ncnn",)),
     "web": Engine((*_OF_SESSIONS, "options", "strict"), "webgpu"),
 }
 _PLUGIN = Engine()
@@ -44,6 +52,11 @@ _PLUGIN = Engine()
 def engine(name: str) -> Engine:
     """Return what is known of an engine, of another package's nothing."""
     return ENGINES.get(name, _PLUGIN)
+
+
+def engine_of_package(package: str) -> str | None:
+    """Return the engine that a package brings, ``None`` where it brings none."""
+    return next((name for name, each in ENGINES.items() if package in each.packages), None)
 
 
 def unheeded(name: str, given: Iterable[str]) -> tuple[str, ...]:
