@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,7 +31,7 @@ from onnx_gate.github.run_context import read_context, run_of
 from onnx_gate.manifest import ManifestError
 from onnx_gate.manifest.load import load
 from onnx_gate.report.io import read_report, write_text
-from onnx_gate.report.layout import MODELS, REPORT
+from onnx_gate.report.layout import MODELS, REMEDIES, REPORT
 from onnx_gate.report.model import Problem, Report, Sandbox, Shard
 from onnx_gate.sandbox.close import closed, credentials, opened, private_paths
 from onnx_gate.sandbox.git_folders import Survey, survey
@@ -66,9 +66,15 @@ class _Stopped(Exception):
         self.tail = tail
 
 
-def verify(inputs: Inputs, environ: Mapping[str, str], workspace: Path) -> tuple[Report, int]:
+def verify(
+    inputs: Inputs,
+    environ: Mapping[str, str],
+    workspace: Path,
+    settled: Callable[[Report], None],
+) -> tuple[Report, int]:
     """Verify the manifest's models; return the report and the exit status.
 
+    Where remedies are tried, ``settled`` has the report before that.
     Raises ``UserError`` where the folder for the report cannot be used.
     """
     output = make_output(inputs)
@@ -88,7 +94,7 @@ def verify(inputs: Inputs, environ: Mapping[str, str], workspace: Path) -> tuple
         )
     try:
         with _run_folders() as folders:
-            return _verify(inputs, environ, workspace, surveyed, output, folders)
+            return _verify(inputs, environ, workspace, surveyed, output, folders, settled)
     except _Stopped as stop:
         log.fail(str(stop))
         problem = Problem(message=str(stop), tail=stop.tail)
@@ -116,6 +122,7 @@ def _verify(
     surveyed: Survey,
     output: Path,
     folders: RunFolders,
+    settled: Callable[[Report], None],
 ) -> tuple[Report, int]:
     policy, level = _policy(inputs, environ, workspace, surveyed, output, folders)
     log.command(_level_line(level))
@@ -158,7 +165,13 @@ def _verify(
         status = _run_gate(job, environ, inputs.directory, folders)
         # Before what is closed to the models is given back.
         level = _without_survivors(level, "what the models started", policy.uid)
-    return _result(output, level, status)
+        report, status = _result(output, level, status)
+        if not inputs.remedies or report.problems or report.verdict == "pass":
+            return report, status
+        settled(report)
+        _run_gate(job.model_copy(update={"remedies": True}), environ, inputs.directory, folders)
+        level = _without_survivors(level, "what the models started", policy.uid)
+    return _with_remedies(report.model_copy(update={"sandbox": level}), output), status
 
 
 def _require(inputs: Inputs, level: Sandbox) -> None:
@@ -190,14 +203,15 @@ def _policy(
     output: Path,
     folders: RunFolders,
 ) -> tuple[Policy, Sandbox]:
-    models = output / MODELS
-    models.mkdir(exist_ok=True)
+    written = [output / MODELS, *([output / REMEDIES] if inputs.remedies else ())]
+    for folder in written:
+        folder.mkdir(exist_ok=True)
     devices = (*DEVICES, *sorted(glob.glob("/dev/nvidia*")))
     policy = Policy(
         environment=allowed_environment.for_models(environ, folders.home, folders.temporary),
         listable=(str(workspace),),
         readable=(*runtime_paths(), *surveyed.rest, str(folders.site)),
-        writable=(str(folders.home), str(folders.temporary), str(folders.private), str(models)),
+        writable=tuple(map(str, (folders.home, folders.temporary, folders.private, *written))),
         devices=devices,
     )
     if inputs.sandbox == "off":
@@ -319,6 +333,19 @@ def _result(output: Path, level: Sandbox, status: int) -> tuple[Report, int]:
     if status != expected:
         raise _Stopped(f"the gate ended with status {status} instead of {expected}", level)
     return report.model_copy(update={"sandbox": level}), status
+
+
+def _with_remedies(report: Report, output: Path) -> Report:
+    """Return a report with nothing but the remedies of that which is in the output by now."""
+    with suppress(OSError):
+        (output / REMEDIES).rmdir()  # of which nothing was left
+    try:
+        tried = {model.name: model.remedies for model in read_report(output / REPORT).models}
+    except UserError as error:
+        log.warn(f"what was tried as remedies is not known: {error}")
+        return report
+    models = (m.model_copy(update={"remedies": tried.get(m.name)}) for m in report.models)
+    return report.model_copy(update={"models": tuple(models)})
 
 
 def _shard(text: str) -> Shard | None:

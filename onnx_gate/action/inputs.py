@@ -41,6 +41,7 @@ class Inputs:
     audit: bool = False
     audit_min_score: float | None = None
     attest: bool = False
+    remedies: bool = True
     sandbox: SandboxChoice = "auto"
     protect_manifest: Protect = "warn"
     allow_untrusted_checkout: bool = False
@@ -117,6 +118,7 @@ def read_inputs(environ: Mapping[str, str]) -> Inputs:
         audit=one_of("audit", Switch, "false") == "true",
         audit_min_score=share("audit-min-score"),
         attest=one_of("attest", Switch, "false") == "true",
+        remedies=one_of("remedies", Switch, "true") == "true",
         allow_untrusted_checkout=one_of("allow-untrusted-checkout", Switch, "false") == "true",
         **values,  # type: ignore[arg-type]
     )

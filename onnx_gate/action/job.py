@@ -16,7 +16,8 @@ class Job(BaseModel):
     ``owner``, ``policy`` (as JSON) and ``private`` are those of ``workers.launch.Launch``, and so is
     what ``services`` has, which is null without a sandbox. ``audit``: faults are seeded into models
     that pass, and ``min_score`` is the share of them that has to be caught, null for any.
-    ``keep_models``: exported files stay in the output. ``image``
+    ``keep_models``: exported files stay in the output. ``remedies``: the models are verified, the
+    report is there, and what would mend the red ones is tried. ``image``
     has the versions that the image came with, ``run`` the workflow run that this is part of.
     """
 
@@ -30,6 +31,7 @@ class Job(BaseModel):
     audit: bool = False
     min_score: float | None = None
     keep_models: bool = False
+    remedies: bool = False
     prefix: tuple[str, ...] = ()
     python: str | None = None
     environment: Mapping[str, str] = {}

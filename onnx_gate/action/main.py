@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,6 +28,7 @@ from onnx_gate.github.step_outputs import append_outputs, outputs_of
 from onnx_gate.report.model import Problem, Report
 
 if TYPE_CHECKING:
+    from onnx_gate.action.publish import Publication
     from onnx_gate.github.client import Client
 
 PASSED, FAILED, INVALID, CANCELLED = 0, 1, 2, 130
@@ -81,13 +82,23 @@ def _act(inputs: Inputs, environ: Mapping[str, str]) -> int:
     client = _client(inputs, context, trouble) if work.asks_github else None
     context = with_pull_request(context, client)
     target = _target(context, client, trouble) if work.asks_github else None
-    report, status = _report(work.source, inputs, environ, context, client)
+
+    def publication() -> Publication:
+        from onnx_gate.action.publish import Publication
+
+        return Publication(inputs, context, environ, client, target, work.annotated)
+
+    def settled(report: Report) -> None:
+        from onnx_gate.action.publish import comment_early
+
+        comment_early(report, publication())
+
+    report, status = _report(work.source, inputs, environ, context, client, settled)
     if report is None:
         return status
-    from onnx_gate.action.publish import Publication, deliver
+    from onnx_gate.action.publish import deliver
 
-    publication = Publication(inputs, context, environ, client, target, work.annotated)
-    report = deliver(report, publication, trouble, store_it=True)
+    report = deliver(report, publication(), trouble, store_it=True)
     return max(status, _STATUS[report.verdict])
 
 
@@ -97,8 +108,12 @@ def _report(
     environ: Mapping[str, str],
     context: RunContext,
     client: Client | None,
+    settled: Callable[[Report], None],
 ) -> tuple[Report | None, int]:
-    """Return the report, none where a plan was made, and the status that it has to end with."""
+    """Return the report, none where a plan was made, and the status that it has to end with.
+
+    ``settled`` is told of verdicts on which more than they is being found out.
+    """
     # Imported late: a mode pays for what it uses, and publishing has to start quickly.
     if source == "none":
         from onnx_gate.action.plan import plan
@@ -113,7 +128,7 @@ def _report(
             )
         from onnx_gate.action.container import verify
 
-        return verify(inputs, environ, _workspace(environ))
+        return verify(inputs, environ, _workspace(environ), settled)
     from onnx_gate.action.finished import downloaded, joined, local
 
     if source == "shards":

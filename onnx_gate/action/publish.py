@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from onnx_gate.github.fit import COMMENT_LIMIT, comment_text, summary_text
 from onnx_gate.github.header import Header, path_named
 from onnx_gate.github.run_context import PullRequest, RunContext
 from onnx_gate.github.step_outputs import append_outputs, outputs_of
+from onnx_gate.github.suggestions import suggestions_of, sync_suggestions
 from onnx_gate.guard import loosened
 from onnx_gate.manifest import Manifest, ManifestError
 from onnx_gate.manifest.find import NAMES, path_in_repository
@@ -42,6 +44,7 @@ from onnx_gate.text import counted, quote
 _SHORT_SHA = 7
 _BOT = "dependabot[bot]"
 _LEAST_ROOM = 2_000
+_TRYING = "what would mend the red models is being tried; this comment will be brought up to date"
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,19 @@ class Publication:
         """Return a path of the inputs as one from the workspace's top, where later steps start."""
         whole = os.path.normpath(self.inputs.directory / path)
         return Path(os.path.relpath(whole, self.workspace)).as_posix()
+
+    def header(self, report: Report) -> Header:
+        """What identifies the comments of this gate."""
+        context = self.context
+        return Header(
+            id=self.inputs.comment_id,
+            run=context.run_id,
+            attempt=context.run_attempt,
+            sha=context.sha,
+            verdict=report.verdict,
+            workflow=path_named(context.verified_by),
+            manifest=path_named(self.manifest_path),
+        )
 
     @property
     def view(self) -> View:
@@ -102,6 +118,17 @@ def deliver(
             store(report, publication)
     publish(report, publication, trouble)
     return report
+
+
+def comment_early(report: Report, publication: Publication) -> None:
+    """Comment on verdicts that are settled, while remedies are tried; what fails is said later."""
+    if publication.client is None or publication.target is None:
+        return
+    with log.survived("the comment could not be written", []), suppress(GitHubError):
+        report, _ = complete(report, publication)
+        notes = (*report.notes, _TRYING)
+        report = report.model_copy(update={"notes": notes})
+        _comment(report, publication, publication.client, publication.target)
 
 
 def complete(report: Report, publication: Publication) -> tuple[Report, list[str]]:
@@ -144,6 +171,8 @@ def publish(report: Report, publication: Publication, trouble: list[str]) -> Non
         with log.survived("the comment could not be written", trouble):
             try:
                 url = _comment(report, publication, publication.client, publication.target)
+                if url:
+                    _suggest(report, publication, publication.client, publication.target)
             except GitHubError as error:
                 lacking = _lacking(error, "pull-requests: write", publication)
                 trouble.append(f"the comment could not be written: {lacking}")
@@ -255,15 +284,7 @@ def _compared(report: Report, publication: Publication) -> Report:
 def _comment(report: Report, publication: Publication, client: Client, target: PullRequest) -> str:
     """Bring the sticky comment up to date; return its address, empty where there is none."""
     context, inputs = publication.context, publication.inputs
-    header = Header(
-        id=inputs.comment_id,
-        run=context.run_id,
-        attempt=context.run_attempt,
-        sha=context.sha,
-        verdict=report.verdict,
-        workflow=path_named(context.verified_by),
-        manifest=path_named(publication.manifest_path),
-    )
+    header = publication.header(report)
     wrong = report.verdict != "pass" or bool(report.changes)
     room = COMMENT_LIMIT - len(header.line()) - 1
     while True:
@@ -281,6 +302,22 @@ def _comment(report: Report, publication: Publication, client: Client, target: P
     if result.message:
         log.say([result.message])
     return result.url or ""
+
+
+def _suggest(report: Report, publication: Publication, client: Client, target: PullRequest) -> None:
+    """Bring the suggestions at the lines of the diff up to date; raises ``GitHubError``.
+
+    A report of another run is whatever that run's author has made of it: none of its lines is
+    suggested in this token's name.
+    """
+    if publication.context.workflow_run is not None:
+        return
+    folder = publication.manifest_path.rpartition("/")[0]
+    remedies = suggestions_of(report, folder)
+    header, repository = publication.header(report), publication.context.repository
+    count = sync_suggestions(client, repository, target, header, remedies)
+    if count:
+        log.say([f"{counted(count, 'line')} of remedies suggested in the diff"])
 
 
 def _lacking(error: GitHubError, permission: str, publication: Publication) -> str:

@@ -16,13 +16,13 @@ from onnx_gate.action.job import Job
 from onnx_gate.action.log import say
 from onnx_gate.action.problems import failed_report, of_manifest
 from onnx_gate.errors import UserError
-from onnx_gate.gate.deliver import deliver, verify_manifest
+from onnx_gate.gate.deliver import deliver, try_remedies, verify_manifest
 from onnx_gate.gate.run import Options
 from onnx_gate.gate.shards import parse_shard
 from onnx_gate.manifest import ManifestError
 from onnx_gate.manifest.load import load
 from onnx_gate.pages import page
-from onnx_gate.report.io import UNTRUSTED_BYTES, to_json, write_text
+from onnx_gate.report.io import UNTRUSTED_BYTES, read_report, to_json, write_text
 from onnx_gate.report.layout import REPORT
 from onnx_gate.report.model import Problem, Report
 from onnx_gate.sandbox.policy import Policy
@@ -65,8 +65,12 @@ def main(arguments: Sequence[str]) -> int:
             audit=AuditRequest(min_score=job.min_score) if job.audit else None,
             journal=Path(job.cache) if job.cache is not None else output,
             report_bytes=UNTRUSTED_BYTES,
+            remedies=1.0 if job.remedies else 0.0,
         )
-        report = _completed(verify_manifest(manifest, options), job)
+        if job.remedies:
+            report = try_remedies(manifest, options, read_report(output / REPORT))
+        else:
+            report = _completed(verify_manifest(manifest, options), job)
         deliver(report, output)
     except ManifestError as error:
         return _refuse(job, of_manifest(error))

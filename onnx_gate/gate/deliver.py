@@ -15,7 +15,7 @@ from onnx_gate.errors import UserError
 from onnx_gate.gate.alone import alone_in
 from onnx_gate.gate.answers import answers_in
 from onnx_gate.gate.history import history_of
-from onnx_gate.gate.progress import make_progress
+from onnx_gate.gate.progress import Progress, make_progress
 from onnx_gate.gate.provenance import manifest_info
 from onnx_gate.gate.run import Interrupted, Options, run
 from onnx_gate.gate.select import check_cases, select, with_runtimes
@@ -82,14 +82,7 @@ def verify_manifest(
     # Now, as it may be the very file that is written in the end.
     base = read_report(options.baseline) if options.baseline is not None else None
     past = (base, _readable(layout.report))
-    progress = make_progress(
-        console,
-        len(selected),
-        # FORCE_COLOR makes a terminal of everything, but a pipe has no cursor to move.
-        ci=bool(os.environ.get("CI")) or not console.file.isatty(),
-        github_actions=on_github(),
-        quiet=detail == terminal.QUIET,
-    )
+    progress = _progress(console, len(selected), detail)
     with _own(layout), closing(progress):
         report = run(
             manifest,
@@ -105,6 +98,28 @@ def verify_manifest(
             write_text(layout.report, to_json(report))
             report = with_remedies(manifest, options, report, progress)
     return report if base is None else with_baseline(report, base, baseline_of(base))
+
+
+def try_remedies(manifest: Manifest, options: Options, report: Report) -> Report:
+    """Return a report of ``options.output`` with what was tried for its red models, and what held.
+
+    Raises ``UserError`` where another run is writing there.
+    """
+    from onnx_gate.gate.remedies import with_remedies
+
+    with alone_in(options.output, "--output"), closing(_progress(make_console(), 0, 0)) as progress:
+        return with_remedies(manifest, options, report, progress)
+
+
+def _progress(console: Console, count: int, detail: int) -> Progress:
+    return make_progress(
+        console,
+        count,
+        # FORCE_COLOR makes a terminal of everything, but a pipe has no cursor to move.
+        ci=bool(os.environ.get("CI")) or not console.file.isatty(),
+        github_actions=on_github(),
+        quiet=detail == terminal.QUIET,
+    )
 
 
 @contextmanager

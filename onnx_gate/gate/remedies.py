@@ -245,14 +245,18 @@ def source_file(workspace: Path, name: str) -> Path:
 
 
 def line_edits(name: str, before: str, after: str) -> list[LineEdit]:
-    """Return what differs between two texts of a file, in order."""
+    """Return what differs between two texts of a file, in order; what is put in, with a line beside."""
     old, new = before.split("\n"), after.split("\n")
     matcher = difflib.SequenceMatcher(a=old, b=new, autojunk=False)
-    return [
-        LineEdit(file=name, line=i + 1, old=tuple(old[i:j]), new=tuple(new[k:m]))
-        for tag, i, j, k, m in matcher.get_opcodes()
-        if tag != "equal"
-    ]
+    edits = []
+    for tag, i, j, k, m in matcher.get_opcodes():
+        if tag == "insert" and i < len(old):
+            j, m = j + 1, m + 1
+        elif tag == "insert":
+            i, k = i - 1, k - 1
+        if tag != "equal":
+            edits.append(LineEdit(file=name, line=i + 1, old=tuple(old[i:j]), new=tuple(new[k:m])))
+    return edits
 
 
 def patch(name: str, before: str, after: str) -> str:

@@ -8,12 +8,13 @@ the lowest id is the one that stays, because every writer can tell which one tha
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from onnx_gate.github.api_errors import GitHubError
-from onnx_gate.github.client import ACTIONS_LOGIN, Client
+from onnx_gate.github.client import Client
 from onnx_gate.github.comment_policy import CommentPolicy
 from onnx_gate.github.header import Header, parse
+from onnx_gate.github.own import NEEDS, OwnComment, author_of, delete_comment, normal, own_comments
 from onnx_gate.github.run_context import is_repository, is_sha
 
 __all__ = ["Action", "CommentResult", "Header", "parse", "sync_comment"]
@@ -21,7 +22,6 @@ __all__ = ["Action", "CommentResult", "Header", "parse", "sync_comment"]
 Action = Literal["created", "updated", "unchanged", "deleted", "superseded", "none"]
 
 _ROUNDS = 3
-_NEEDS = "pull_requests=write"
 _PASSING = ("rate", "server", "unreachable")
 
 
@@ -32,16 +32,6 @@ class CommentResult:
     action: Action
     url: str | None
     message: str
-
-
-@dataclass(frozen=True)
-class _Comment:
-    id: int
-    login: str
-    bot: bool
-    body: str
-    url: str | None
-    header: Header
 
 
 def sync_comment(
@@ -148,23 +138,11 @@ class _Sync:
             return CommentResult("deleted", None, "nothing is wrong any more: comment deleted")
         return CommentResult("none", None, "nothing is wrong and no comment stands")
 
-    def own(self) -> list[_Comment]:
+    def own(self) -> list[OwnComment]:
         """Return the comments of this gate by this token's user, the lowest id first."""
-        candidates = []
-        for page in self.client.pages(f"{self._issue}/comments", needs=_NEEDS):
-            for item in page if isinstance(page, list) else ():
-                comment = _read(item)
-                if comment is not None and comment.header.is_of(self.header):
-                    candidates.append(comment)
-        if not candidates:
-            return []
-        author = self.author or self.client.login()
-        if author is None and any(c.bot and c.login != ACTIONS_LOGIN for c in candidates):
-            author = self.client.viewer()
-        author = (author or ACTIONS_LOGIN).lower()
-        return sorted((c for c in candidates if c.login == author), key=lambda c: c.id)
+        return own_comments(self.client, f"{self._issue}/comments", self.header, self.author)
 
-    def newer(self, own: list[_Comment]) -> _Comment | None:
+    def newer(self, own: list[OwnComment]) -> OwnComment | None:
         """Return the newest of the comments if it is newer than what is to be written.
 
         A header is text, and whoever gets this token to write may have made it up: one of a run
@@ -191,23 +169,23 @@ class _Sync:
                 self.known[header.order] = error.kind == "permission"
         return self.known[header.order]
 
-    def stands(self, comment: _Comment) -> bool:
+    def stands(self, comment: OwnComment) -> bool:
         """Return whether a comment has the content that is to be written."""
-        if _normal(comment.body) == _normal(self.text):
+        if normal(comment.body) == normal(self.text):
             return True
         return self.written and comment.header.order == self.header.order
 
-    def write(self, standing: _Comment | None) -> None:
+    def write(self, standing: OwnComment | None) -> None:
         """Write into a comment, or a new one; ``written`` says whether GitHub confirmed it."""
         self.written = False
         try:
             if standing is not None:
                 path = f"/repos/{self.repository}/issues/comments/{standing.id}"
-                self.client.write("PATCH", path, {"body": self.text}, _NEEDS, once=True)
+                self.client.write("PATCH", path, {"body": self.text}, NEEDS, once=True)
             else:
                 path = f"{self._issue}/comments"
-                answer = self.client.write("POST", path, {"body": self.text}, _NEEDS, once=True)
-                self.author = _login(answer)[0] or self.author
+                answer = self.client.write("POST", path, {"body": self.text}, NEEDS, once=True)
+                self.author = author_of(answer)[0] or self.author
             self.written = True
         except GitHubError as error:
             if error.kind in _PASSING:
@@ -220,17 +198,12 @@ class _Sync:
             self.error = error
         self.rounds += 1
 
-    def delete(self, comments: list[_Comment]) -> None:
-        """Delete comments; that somebody else was faster is as good."""
+    def delete(self, comments: list[OwnComment]) -> None:
+        """Delete comments of this gate."""
         for comment in comments:
-            path = f"/repos/{self.repository}/issues/comments/{comment.id}"
-            try:
-                self.client.write("DELETE", path, needs=_NEEDS)
-            except GitHubError as error:
-                if error.kind != "missing":
-                    raise
+            delete_comment(self.client, f"/repos/{self.repository}/issues/comments/{comment.id}")
 
-    def give_way(self, own: list[_Comment]) -> CommentResult:
+    def give_way(self, own: list[OwnComment]) -> CommentResult:
         """Leave the comment to a newer run, and nothing of this one beside it."""
         if own[0].header.order == self.header.order:
             # The newer run is about to write into this one, the lowest; it goes only if not.
@@ -243,7 +216,7 @@ class _Sync:
         text = f"superseded: run {newer.header.run}, attempt {newer.header.attempt}, is newer"
         return CommentResult("superseded", newer.url, text)
 
-    def give_up(self, action: Action, own: list[_Comment]) -> CommentResult:
+    def give_up(self, action: Action, own: list[OwnComment]) -> CommentResult:
         """End after the last round, with what stands then."""
         if self.error is not None and not self.written:
             raise self.error
@@ -276,27 +249,3 @@ class _Sync:
 def _done(action: Action, url: str | None) -> CommentResult:
     text = "the comment is as it should be" if action == "unchanged" else f"comment {action}"
     return CommentResult(action, url, text)
-
-
-def _read(item: Any) -> _Comment | None:
-    body = item.get("body") if isinstance(item, dict) else None
-    header = parse(body)
-    if header is None or type(item.get("id")) is not int:
-        return None
-    url = item.get("html_url")
-    login, bot = _login(item)
-    return _Comment(
-        item["id"], login, bot, str(body), url if isinstance(url, str) else None, header
-    )
-
-
-def _login(item: Any) -> tuple[str, bool]:
-    user = item.get("user") if isinstance(item, dict) else None
-    login = user.get("login") if isinstance(user, dict) else None
-    if not isinstance(user, dict) or not isinstance(login, str):
-        return "", False
-    return login.lower(), user.get("type") == "Bot"
-
-
-def _normal(body: str) -> str:
-    return body.replace("\r\n", "\n").strip()

@@ -21,8 +21,8 @@ class _Frozen(BaseModel):
 class LineEdit(_Frozen):
     """Lines of a text file that are others with the remedy.
 
-    ``file`` is relative to the manifest's folder. ``line`` is the first of ``old``, from 1; where
-    ``old`` is empty, ``new`` goes before it. Lines are what newlines part.
+    ``file`` is relative to the manifest's folder. ``line`` is the first of ``old``, from 1; what is
+    put in has a line beside it in both. Lines are what newlines part.
     """
 
     file: str

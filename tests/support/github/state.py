@@ -25,6 +25,15 @@ class Comment:
 
 
 @dataclass
+class ReviewComment(Comment):
+    """Lines ``start`` to ``line`` of the head's ``path``; ``line`` is null where it is outdated."""
+
+    path: str
+    start: int | None
+    line: int | None
+
+
+@dataclass
 class Pull:
     number: int
     head_sha: str
@@ -76,6 +85,8 @@ class State:
         self.repository = repository
         self.lock = threading.RLock()
         self.comments: list[Comment] = []
+        self.reviews: list[ReviewComment] = []
+        self.patches: dict[str, str] = {}
         self.pulls: list[Pull] = []
         self.runs: list[Run] = []
         self.artifacts: list[Artifact] = []
@@ -119,6 +130,52 @@ class State:
                 self.comments.remove(comment)
                 return Reply(204)
         return refuse(404, "Not Found")
+
+    def list_files(self) -> Reply:
+        return Reply(
+            200,
+            items=[
+                {"filename": path, "status": "modified", "patch": patch}
+                for path, patch in self.patches.items()
+            ],
+        )
+
+    def list_reviews(self) -> Reply:
+        return Reply(200, items=[self._review(each) for each in self.reviews])
+
+    def create_review(self, number: int, author: str, body: Mapping[str, Any]) -> Reply:
+        heads = [pull.head_sha for pull in self.pulls if pull.number == number]
+        start = body.get("start_line", body["line"])
+        # GitHub refuses what no hunk shows.
+        if body["commit_id"] not in heads or not self._shows(body["path"], start, body["line"]):
+            return refuse(422, "Validation Failed")
+        comment = ReviewComment(
+            *(self.next_id(), number, author, body["body"]),
+            *(body["path"], body.get("start_line"), body["line"]),
+        )
+        self.reviews.append(comment)
+        return Reply(201, self._review(comment))
+
+    def delete_review(self, comment_id: int) -> Reply:
+        self.reviews = [each for each in self.reviews if each.id != comment_id]
+        return Reply(204)
+
+    def _shows(self, path: str, first: int, last: int) -> bool:
+        """Return whether one hunk of a file's diff has both lines on the head's side."""
+        hunks: list[list[int]] = []
+        number = 0
+        for line in self.patches.get(path, "").splitlines():
+            if line.startswith("@@"):
+                number = int(line.split("+")[1].split(" ")[0].split(",")[0])
+                hunks.append([])
+            elif not line.startswith("-"):
+                hunks[-1].append(number)
+                number += 1
+        return any(first in hunk and last in hunk for hunk in hunks)
+
+    def _review(self, comment: ReviewComment) -> dict[str, Any]:
+        own = {"path": comment.path, "start_line": comment.start, "line": comment.line}
+        return {"id": comment.id, "body": comment.body, "user": user(comment.author), **own}
 
     def pull(self, number: int) -> Reply:
         for pull in self.pulls:
