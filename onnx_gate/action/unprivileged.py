@@ -25,6 +25,7 @@ from onnx_gate.pages import page
 from onnx_gate.report.io import UNTRUSTED_BYTES, read_report, to_json, write_text
 from onnx_gate.report.layout import REPORT
 from onnx_gate.report.model import Problem, Report
+from onnx_gate.report.story.remedied import tried
 from onnx_gate.sandbox.policy import Policy
 from onnx_gate.verify.context import AuditRequest
 from onnx_gate.workers.launch import Launch, ServiceLaunch
@@ -69,9 +70,11 @@ def main(arguments: Sequence[str]) -> int:
         )
         if job.remedies:
             report = try_remedies(manifest, options, read_report(output / REPORT))
+            write_text(output / REPORT, to_json(report))
+            say(f"{m.name}: {told.sentence}" for m in report.models for told in tried(m))
         else:
             report = _completed(verify_manifest(manifest, options), job)
-        deliver(report, output)
+            deliver(report, output)
     except ManifestError as error:
         return _refuse(job, of_manifest(error))
     except UserError as error:
