@@ -14,7 +14,8 @@ class GateError(UserError):
     ``unverified``) and ``code`` an entry of the catalogue of findings. ``source`` is the user's file
     (relative to the manifest's folder) and line that it comes from, where the error that it is
     raised from does not say. ``remedy`` is what to do about this one, empty where the catalogue says
-    as much.
+    as much. ``changes`` are keys below the model's entry in the manifest with what they have to be,
+    where that was found by trying, and ``line`` is that of the manifest which they are about.
     """
 
     def __init__(
@@ -24,6 +25,8 @@ class GateError(UserError):
         message: str,
         source: tuple[str, int] | None = None,
         remedy: str = "",
+        changes: tuple[tuple[str, object], ...] = (),
+        line: int | None = None,
     ) -> None:
         super().__init__(f"{message}: {remedy}" if remedy else message)
         self.kind = kind
@@ -31,3 +34,10 @@ class GateError(UserError):
         self.message = message
         self.source = source
         self.remedy = remedy
+        self.changes = changes
+        self.line = line
+
+
+def unwritten(place: object, error: OSError, instead: str) -> UserError:
+    """Return what to raise where a file or folder cannot be written, with what to do ``instead``."""
+    return UserError(f"{place}: cannot be written: {error.strerror or error}; {instead}")

@@ -17,7 +17,7 @@ from onnx_gate.attest.statement import (
     Statement,
     Waived,
 )
-from onnx_gate.errors import UserError
+from onnx_gate.errors import unwritten
 from onnx_gate.files import sha256_of
 from onnx_gate.manifest import Manifest, ModelSpec
 from onnx_gate.report.io import write_text
@@ -46,7 +46,7 @@ def write_statements(report: Report, manifest: Manifest, report_file: Path, fold
                 text = json.dumps(each, indent=1, ensure_ascii=False)
                 write_text(folder / f"{slug(model.name)}.{name}.json", f"{text}\n")
     except OSError as error:
-        raise UserError(f"--attest {folder}: {error.strerror or error}") from error
+        raise unwritten(f"--attest {folder}", error, "name a folder that can be") from error
 
 
 def statement_of(

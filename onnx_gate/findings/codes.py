@@ -62,12 +62,14 @@ class Code:
         kind: ErrorKind | None = None,
         source: tuple[str, int] | None = None,
         remedy: str = "",
+        changes: tuple[tuple[str, object], ...] = (),
+        line: int | None = None,
     ) -> GateError:
         """Return the exception that leaves a model without a verdict of its own."""
         chosen = kind or self.kinds[0]
         if chosen not in self.kinds:
             raise ValueError(f"{self.code} is never an error of kind {chosen}")
-        return GateError(chosen, self.code, message, source, remedy)
+        return GateError(chosen, self.code, message, source, remedy, changes, line)
 
     def among(self, findings: Iterable[Finding]) -> Iterator[Finding]:
         """Yield the findings that have this code."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from onnx_gate.errors import UserError
+from onnx_gate.errors import UserError, unwritten
 from onnx_gate.files import plain_files_only, remove_tree, sha256_of, size
 from onnx_gate.findings import codes
 from onnx_gate.gate.alone import alone_in
@@ -77,7 +77,7 @@ def _refusing(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(f"--answers {folder}: {error.strerror or error}") from error
+        raise unwritten(f"--answers {folder}", error, "name a folder that can be") from error
 
 
 @dataclass(frozen=True)

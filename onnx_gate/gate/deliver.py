@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from onnx_gate.errors import UserError
+from onnx_gate.errors import UserError, unwritten
 from onnx_gate.gate.alone import alone_in
 from onnx_gate.gate.answers import answers_in
 from onnx_gate.gate.history import history_of
@@ -34,6 +34,7 @@ from onnx_gate.text import fenced
 
 _IGNORE_ALL = "# Written by onnx-gate: what a run leaves is not for the repository.\n*\n"
 # What a run leaves in any case, or shows and does not keep.
+_ELSEWHERE = "name a folder that can be written, with --output DIR"
 _ALWAYS = {"json", "markdown", "terminal"}
 
 
@@ -128,14 +129,14 @@ def _own(layout: Layout) -> Iterator[None]:
     try:
         _make_folder(layout.output)
     except OSError as error:
-        raise UserError(f"--output {layout.output}: {error.strerror or error}") from error
+        raise unwritten(f"--output {layout.output}", error, _ELSEWHERE) from error
     with alone_in(layout.output, "--output"):
         try:
             # A report of an earlier run must not be taken for this one's where this one is cut off.
             for path in (layout.report, layout.summary):
                 path.unlink(missing_ok=True)
         except OSError as error:
-            raise UserError(f"--output {layout.output}: {error.strerror or error}") from error
+            raise unwritten(f"--output {layout.output}", error, _ELSEWHERE) from error
         yield
 
 
@@ -178,7 +179,7 @@ def deliver(
         for name in texts.keys() - _ALWAYS:
             write_text(layout.rendering(name), texts[name])
     except OSError as error:
-        raise UserError(f"--output {output}: {error.strerror or error}") from error
+        raise unwritten(f"--output {output}", error, _ELSEWHERE) from error
     if printed == "terminal":
         _show(console, report, view, detail)
     else:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from onnx_gate.errors import UserError
+from onnx_gate.errors import UserError, unwritten
 
 
 def place(new: Mapping[Path, bytes], changed: Mapping[Path, tuple[bytes, bytes]]) -> None:
@@ -47,7 +47,9 @@ def place(new: Mapping[Path, bytes], changed: Mapping[Path, tuple[bytes, bytes]]
         if isinstance(error, FileExistsError):
             raise UserError(f"{error.filename2 or error.filename} is there already") from error
         if isinstance(error, OSError):
-            raise UserError(f"{error.filename}: {error.strerror or error}") from error
+            # The file that is written first is one beside it, which nobody has heard of.
+            instead = "check the permissions of the file and of its folder"
+            raise unwritten(path, error, instead) from error
         raise
     finally:
         for _, temporary in staged:

@@ -28,8 +28,8 @@ class Lookup:
         self._files = files
 
     def line(self, path: Keys) -> int:
-        """The line of a key."""
-        return self._source.keys[path].line
+        """The line of a key, or of what it stands in."""
+        return self._source.keys[self._source.known(path)].line
 
     def names(self, section: str) -> Iterable[str]:
         """The names that a section defines, those of broken definitions too."""

@@ -138,6 +138,7 @@ class Resolver:
             steps=model.steps,
             tolerance=tolerance or Tolerance(auto=DEFAULT_AUTO),
             line=self._at.line(here),
+            lines={n: self._at.line((*here, "inputs", self._at.of_input(here, n))) for n in inputs},
             **settings.plain(
                 args=(),
                 kwargs={},

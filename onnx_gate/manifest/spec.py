@@ -54,7 +54,7 @@ class ModelSpec:
     file.
     ``verify`` is ``None`` where it depends on the size of the weights.
     ``timeout`` is in seconds, ``memory`` in bytes, ``line`` is the line of the model's name in the
-    manifest.
+    manifest, and ``lines`` has those of its inputs.
     """
 
     name: str
@@ -86,6 +86,7 @@ class ModelSpec:
     waivers: tuple[Waiver, ...] = ()
     verify: Way | None = None
     line: int = 0
+    lines: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def against(self) -> Against:

@@ -37,8 +37,12 @@ def settings(spec: ModelSpec, result: ModelResult) -> Iterator[Candidate]:
     kind = result.error.kind if result.error is not None else None
     if blame in _HOPELESS or kind in ("unverified", "timeout", "memory"):
         return
-    if kind == "build":
-        yield from _inputs(spec)
+    if result.error is not None and kind == "build":
+        found = tuple(Change(each.key, each.value) for each in result.error.changes)
+        if found:
+            yield Candidate("inputs", found)
+        else:
+            yield from _inputs(spec)
         return
     if blame == "optimiser":
         yield from _optimiser(spec, result)

@@ -107,7 +107,11 @@ def _refused(
     raised = f"forward raises on example inputs: {where}{refusal}{at(line)}"
     if taken is not None:
         wrong = f"; {taken.wrong}" if taken.wrong else ""
-        return codes.OG105.error(raised + wrong, remedy=taken.remedy)
+        about = [key.removeprefix("inputs.").rpartition(".")[0] for key, _ in taken.changes[:1]]
+        entry = next((spec.lines[name] for name in about if name in spec.lines), None)
+        return codes.OG105.error(
+            raised + wrong, remedy=taken.remedy, changes=taken.changes, line=entry
+        )
     dims = ", ".join(f"{name}: [...]" for name in spec.dims if name not in spec.named_dims)
     certain = f"takes certain sizes only, name some (dims: {{{dims}}}); where it " if dims else ""
     return codes.OG105.error(

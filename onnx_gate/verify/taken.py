@@ -22,10 +22,14 @@ _INSTEAD = {"float64": "float32", "float32": "float64", "int32": "int64", "int64
 
 @dataclass(frozen=True)
 class Taken:
-    """Which input the manifest has wrong, empty where none, and what to do about the refusal."""
+    """Which input the manifest has wrong, empty where none, and what to do about the refusal.
+
+    ``changes`` are keys below the model's entry in the manifest, with what they have to be.
+    """
 
     wrong: str
     remedy: str
+    changes: tuple[tuple[str, object], ...] = ()
 
 
 def what_it_takes(eager: Eager, arrays: Mapping[str, Array], refusal: Refusal) -> Taken | None:
@@ -45,7 +49,8 @@ def _dtype(eager: Eager, arrays: Mapping[str, Array]) -> Taken | None:
             if chosen and _takes(eager, {**arrays, **{n: arrays[n].astype(other) for n in chosen}}):
                 shown = ", ".join(f"inputs.{name}" for name in chosen)
                 wrong = f"{shown}: the manifest says {dtype}, and forward takes {other}"
-                return Taken(wrong, f"write {other} in {shown}")
+                changes = tuple((f"inputs.{name}.dtype", other) for name in chosen)
+                return Taken(wrong, f"write {other} in {shown}", changes)
     return None
 
 
@@ -76,9 +81,13 @@ def _range(eager: Eager, arrays: Mapping[str, Array]) -> Taken | None:
         return None
     path, rows, ids = beyond[0]
     names = [n for n, a in arrays.items() if a.dtype.kind in "iu" and a.max(initial=0) == ids.max()]
-    name = f"inputs.{names[0] if names else next(iter(arrays))}"
+    if not names:  # computed from an input, and no manifest says by how much
+        wrong = f"the table {path} has rows 0 to {rows - 1}, and is asked for row {ids.max()}"
+        return Taken(wrong, "give the inputs ranges that stay inside of the table")
+    name = f"inputs.{names[0]}"
     wrong = f"{name} reaches {ids.max()}, and the table {path} has rows 0 to {rows - 1}"
-    return Taken(wrong, f"write range: [0, {rows - 1}] in {name}")
+    highest = [0, rows - 1]
+    return Taken(wrong, f"write range: {highest} in {name}", ((f"{name}.range", highest),))
 
 
 def _takes(eager: Eager, arrays: Mapping[str, Array]) -> bool:

@@ -440,8 +440,16 @@ def _precision(checker: Checker) -> Precision | None:
 
 def _failed(spec: ModelSpec, context: Context, progress: Progress, error: GateError) -> ModelResult:
     source = source_of(error, context.workspace.resolve())
-    said = {"kind": error.kind, "code": error.code, "message": error.message}
-    failure = ModelError.model_validate(said | {"remedy": error.remedy, "source": source})
+    said: dict[str, object] = {
+        "kind": error.kind,
+        "code": error.code,
+        "message": error.message,
+        "remedy": error.remedy,
+        "line": error.line,
+        "source": source,
+        "changes": [{"key": key, "value": value} for key, value in error.changes],
+    }
+    failure = ModelError.model_validate(said)
     return _result(spec, progress, "error", (), tuple(progress.findings), failure)
 
 

@@ -9,6 +9,7 @@ import pytest
 from onnx_gate.manifest.load import load_bytes
 from onnx_gate.report.io import read_report
 from onnx_gate.report.model import Report
+from onnx_gate.report.story.story import tell
 from tests.support.gate import ROOT, gate
 
 BROKEN = ROOT / "examples" / "broken"
@@ -22,6 +23,13 @@ class Table(nn.Module):
         self.table = nn.Embedding(40, 4)
     def forward(self, ids):
         return self.table(ids)
+
+class Sum(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.other = nn.Linear(4, 2), nn.Linear(4, 2)
+    def forward(self, a, b):
+        return self.one(a) + self.other(b)
 
 class Loop(nn.Module):
     """No exporter keeps a loop that is as long as an input."""
@@ -43,7 +51,11 @@ MANIFEST = """\
 version: 1
 models:
   floats: {model: "models.py:Table", inputs: {ids: "float32[batch]"}}
-  values: {model: "models.py:Table", inputs: {ids: {dtype: int64, shape: [batch], range: [0, 99]}}}
+  values:
+    model: models.py:Table
+    inputs:
+      ids: {dtype: int64, shape: [batch], range: [0, 99]}
+  double: {model: "models.py:Sum", inputs: {a: "float32[n, 4]", b: "float64[n, 4]"}}
   loop: {model: "models.py:Loop", inputs: {x: "float32[batch, 3]"}}
   counter: {model: "models.py:Counter", inputs: {x: "float32[batch, 3]"}}
 """
@@ -120,7 +132,13 @@ def test_inputs_that_forward_refuses_are_put_right_and_what_nothing_mends_is_lef
     assert floats is not None
     assert values is not None
     assert [c.key for c in floats.held[0].changes] == ["inputs.ids.dtype", "inputs.ids.range"]
-    assert [c.value for c in values.held[0].changes] == [[0, 24]]  # of 49, the table refuses some
+    assert [c.value for c in values.held[0].changes] == [[0, 39]]
+    # What forward was seen to take is tried first, and alone; and that input's line is named.
+    double = models["double"].remedies
+    assert double is not None
+    assert [(c.key, c.value) for c in double.held[0].changes] == [("inputs.b.dtype", "float32")]
+    assert (values.tried, double.tried) == (1, 1)
+    assert str(tell(report).models[1].place).endswith("onnx-gate.yml:7")
 
     loop = models["loop"].remedies
     assert loop is not None
@@ -132,12 +150,12 @@ def test_inputs_that_forward_refuses_are_put_right_and_what_nothing_mends_is_lef
     assert manifest.read_text() == MANIFEST
 
     text = MANIFEST
-    for name in ("floats", "values"):
+    for name in ("floats", "values", "double"):
         held = models[name].remedies
         assert held is not None
         for edit in held.held[0].edits:
             assert len(edit.old) == len(edit.new) == 1
             text = text.replace(edit.old[0], edit.new[0])
     manifest.write_text(text)
-    after = run(tmp_path, manifest, *of("floats values"))
-    assert [model.verdict for model in after.models] == ["pass", "pass"]
+    after = run(tmp_path, manifest, *of("floats values double"))
+    assert [model.verdict for model in after.models] == ["pass", "pass", "pass"]

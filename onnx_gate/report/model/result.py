@@ -15,7 +15,7 @@ from onnx_gate.report.model.decisions import Decisions
 from onnx_gate.report.model.diagnosis import Diagnosis, Precision, Source
 from onnx_gate.report.model.headroom import Headroom
 from onnx_gate.report.model.number import Number
-from onnx_gate.report.model.remedy import Remedies
+from onnx_gate.report.model.remedy import Remedies, SettingChange
 
 Verdict = Literal["pass", "diverged", "error"]
 
@@ -29,13 +29,16 @@ class ModelError(_Frozen):
 
     ``log`` is the path of the worker's output, ``source`` the line of the user's that it comes from,
     null where none of theirs is known to be at fault. ``remedy`` is what to do about this very one,
-    empty where the code's page says it.
+    empty where the code's page says it. ``changes`` of the manifest were seen to get over it, and
+    ``line`` is that of the manifest which it is about, null where it is about all of the entry.
     """
 
     kind: ErrorKind
     code: str = Field(pattern=r"^OG\d{3}$")
     message: str
     remedy: str = ""
+    changes: tuple[SettingChange, ...] = ()
+    line: int | None = None
     source: Source | None = None
     log: str | None = None
     tail: tuple[str, ...] = ()

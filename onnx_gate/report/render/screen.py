@@ -14,7 +14,7 @@ from typing import IO
 
 from rich.console import Console
 
-from onnx_gate.errors import UserError
+from onnx_gate.errors import unwritten
 from onnx_gate.report.io import find_format, write_text
 from onnx_gate.report.model import Report
 from onnx_gate.report.render import terminal
@@ -59,7 +59,7 @@ def put(report: Report, format: str, view: View, file: Path | None) -> None:
     try:
         write_text(file, text)
     except OSError as error:
-        raise UserError(f"{file}: {error.strerror or error}") from error
+        raise unwritten(file, error, "name another file with --output") from error
 
 
 def put_text(text: str, format: str) -> None:

@@ -93,9 +93,13 @@ def of_file(manifest: str) -> Location | None:
 
 
 def of_entry(model: ModelResult | Change, manifest: str) -> Location | None:
-    """Return the line of the manifest that a model or a change is about."""
+    """Return the line of the manifest that a model's error, or else a model or a change is about."""
     file = of_file(manifest)
-    return None if file is None else Location(file.file, _natural(model.line))
+    if file is None:
+        return None
+    error = model.error if isinstance(model, ModelResult) else None
+    line = error.line if error is not None and error.line is not None else model.line
+    return Location(file.file, _natural(line))
 
 
 def of_problem(problem: Problem, manifest: str) -> Location | None:

@@ -208,6 +208,8 @@ def everything() -> Report:
                 code="OG201",
                 message="bad\nworse",
                 remedy="mend",
+                changes=({"key": "inputs.ids.dtype", "value": "int64"},),
+                line=9,
                 log="a.log",
                 tail=("x", "y"),
             ),
