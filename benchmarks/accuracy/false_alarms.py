@@ -26,6 +26,7 @@ from benchmarks.support.torchvision import on_path
 MANIFEST = Path(__file__).resolve().parent / "correct" / "onnx-gate.yml"
 
 # Machine epsilon by the dtype of a model's inputs; one that takes integers computes in float32.
+TINY = 1e-30
 EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 
 # By operators of the exported graph: a model counts in each family of which it has one.
@@ -66,7 +67,7 @@ class Judged:
     budget: float | None
     quotient: float | None
     scaled: float | None
-    scaled_torch: float | None
+    rounding: float | None
 
 
 def main() -> None:
@@ -108,7 +109,10 @@ def judged(models: Iterable[dict[str, Any]], dtype: dict[str, str]) -> Iterable[
         epsilon = EPSILON[dtype[model["name"]]]
         for check in model["checks"]:
             metrics = check["metrics"] or {}
-            scaled, torch = number(metrics.get("scaled")), number(metrics.get("scaled_torch"))
+            scaled, torch = number(metrics.get("scaled")), number(metrics.get("rounding"))
+            # In the output's own unit, of the element that decided.
+            if torch is not None and check["worst"] is not None:
+                torch /= max(abs(number(check["worst"]["expected"]) or 0.0), TINY)
             quotient = None
             if scaled is not None and torch is not None:
                 quotient = scaled / max(torch, epsilon)
@@ -246,7 +250,7 @@ def describe(check: Judged) -> str:
     for label, value in (
         (f"budget by {check.basis}" if check.basis else "budget", check.budget),
         ("E(c)", check.scaled),
-        ("E(t)", check.scaled_torch),
+        ("E(t)", check.rounding),
         ("quotient", check.quotient),
     ):
         parts += [f"{label} {value:.3g}"] if value is not None else []

@@ -113,9 +113,10 @@ def rows(report: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _units(check: dict[str, Any]) -> float | None:
-    """Return the error in units of PyTorch's own; ``None`` where float64 was not asked."""
-    metrics = check["metrics"] or {}
-    own, torch = number(metrics.get("scaled")), number(metrics.get("scaled_torch"))
+    """Return the error in units of PyTorch's own rounding; ``None`` where that was not asked."""
+    torch = number((check["metrics"] or {}).get("rounding"))
+    deviation = check["deviation"] or {}
+    own = number(deviation.get("value")) if deviation.get("measure") == "error" else None
     return own / torch if own is not None and torch else None
 
 

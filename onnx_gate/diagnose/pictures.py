@@ -23,7 +23,9 @@ def pictures_of(actual: Array | None, expected: Array | None, check: Check) -> P
     if kind_of(actual) != "f" or kind_of(expected) != "f":
         return None
     scale = rms(expected) or 1.0
-    limit = float(check.deviation.allowed) if check.deviation is not None else 0.0
+    limit = 0.0
+    if check.deviation is not None and check.deviation.measure == "error" and check.worst:
+        limit = check.deviation.allowed / (scale + abs(check.worst.expected))
     limit = limit if 0 < limit < np.inf else allowance(expected)
     step = -(-expected.size // _LOOKED_AT)
     shares = _shares(actual.reshape(-1)[::step], expected.reshape(-1)[::step], scale * limit, limit)

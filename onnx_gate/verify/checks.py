@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import glob
 import itertools
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -70,6 +71,7 @@ class Checker(Comparer[CaseReference]):
             checks: list[Check] = []
             first: tuple[Case, Asked[CaseReference] | None] | None = None
             for case in itertools.chain(chosen, self._reached()):
+                began = time.perf_counter()
                 asked = self._module.ask(case)
                 if asked.reference is not None and case.kind != REACHED:
                     self.explorer.learn(case)
@@ -77,7 +79,9 @@ class Checker(Comparer[CaseReference]):
                     self.answered.append((case, asked))
                 if first is None:
                     first = case, asked if asked.nbytes <= KEPT_BYTES else None
-                checks += self._case(case, asked, sessions)
+                made = [*self._case(case, asked, sessions)]
+                own = (time.perf_counter() - began) / max(len(made), 1)
+                checks += [check.model_copy(update={"seconds": own}) for check in made]
         self.runtimes = sessions.results()
         self.ranges = ranges_of(sessions.values())
         self.findings += [*sessions.findings, *failure_findings(self.runtimes)]

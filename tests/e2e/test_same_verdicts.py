@@ -117,7 +117,7 @@ def told(model: dict[str, Any]) -> dict[str, Any]:
             check["verdict"],
             *(check.get(key) for key in ("budget", "compared", "open", "causes", "resolution")),
             (check.get("deviation") or {}).get("allowed"),
-            metrics.get("scaled_torch"),
+            metrics.get("rounding"),
         )
     return {"verdict": model["verdict"], "checks": checks}
 

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from onnx_gate.pages import BASE
 from onnx_gate.report.model import Report
 from onnx_gate.report.render import html
 from onnx_gate.report.story.sentence import of_model, of_report
@@ -162,7 +163,7 @@ def test_every_picture_has_words_and_every_id_is_its_own() -> None:
 @pytest.mark.parametrize("make", [drawn, passing, invalid, loosened, several_runtimes])
 def test_the_page_loads_and_runs_nothing(make: object) -> None:
     assert callable(make)
-    page = html.render(make())
+    page = html.render(make()).replace(f'<a href="{BASE}/findings/', "")
     assert not re.search(r"<script|<link|<img|<iframe|\bon\w+=|https?://|url\(", page)
 
 

@@ -12,6 +12,7 @@ from onnx_gate.diagnose.bench import FORWARD, Answer, Bench
 from onnx_gate.diagnose.values import output_error
 from onnx_gate.manifest import Tolerance
 from onnx_gate.manifest.spec import DEFAULT_AUTO
+from onnx_gate.numerics.compare import compare
 from onnx_gate.numerics.precision import eps_of
 from onnx_gate.runtimes.base import Array, Outputs, first_line
 from onnx_gate.text import number
@@ -122,7 +123,7 @@ class Agreement:
         error = self._error(a, e)
         if is_floating(e.dtype) and (error <= SAME_SHARE * total or error >= SIMILAR_SHARE * total):
             same = error < SIMILAR_SHARE * total
-            return Measured(same, error, f"{_verb(same)} {_size(error)}" if error else "equal")
+            return Measured(same, error, f"{_verb(same)} {_size(a, e)}" if error else "equal")
         return self.compare(actual)
 
     def near(self, one: Answer, other: Answer) -> Measured:
@@ -140,7 +141,8 @@ class Agreement:
         if self.expected.array is not None:
             off = min(self._error(second, self.expected.array), 1.0)
         same = error <= max(SAME_SHARE * off, _floor(second))
-        return Measured(same, error, f"{_verb(same)} {_size(error)}" if error else "equal")
+        text = f"{_verb(same)} {_size(first, second)}" if error else "equal"
+        return Measured(same, error, text)
 
     def trivial(self, error: float | None) -> bool:
         """Return whether an error is within the floor of every comparison: a few units of rounding."""
@@ -158,15 +160,14 @@ class Agreement:
         error = self._error(actual, expected)
         if error == 0.0:
             return Measured(True, 0.0, "equal")
-        text = f"{_verb(judged.holds)} {_size(error)}"
+        size = _size(actual, expected)
+        text = f"{_verb(judged.holds)} {size}"
         if judged.holds and judged.reason:
             text = judged.reason
         elif judged.holds and not self.trivial(error):
-            text = f"differs by {_size(error)}, which rounding explains"
-        elif math.isinf(error) or not is_floating(expected.dtype):
-            text = f"differs: {judged.reason}" if judged.reason else text
-        elif not judged.holds and judged.reason:
-            text += f"; {judged.reason}"
+            text = f"differs by {size}, which rounding explains"
+        elif judged.reason:
+            text = f"differs: {judged.reason}"
         return Measured(judged.holds, error, text, judged.systematic)
 
     def _judged(self, array: Array) -> Array:
@@ -189,8 +190,12 @@ def _verb(agrees: bool) -> str:
     return "agrees to" if agrees else "differs by"
 
 
-def _size(error: float) -> str:
-    return f"{number(error)} of the output's scale"
+def _size(one: Array, other: Array) -> str:
+    """Return the largest difference, in the output's own unit."""
+    if one.shape != other.shape:
+        return number(math.inf)
+    found = compare(one, other)
+    return number(math.inf if found.nonfinite else found.max_abs)
 
 
 def _floor(array: Array) -> float:

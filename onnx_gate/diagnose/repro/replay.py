@@ -69,9 +69,15 @@ class Replayed:
         verdict = "agrees" if self.agrees else "differs"
         where = f" at {list(self.index)}" if self.index else ""
         values = f": {_shown(self.expected)} was expected, {_shown(self.actual)} came out"
-        return f"{name}: {verdict}, largest error {self.error:.2g} of the scale" + (
-            f"{where}{values}" if self.error else ""
-        )
+        if not self.error:
+            return f"{name}: {verdict}, without an error"
+        return f"{name}: {verdict}{self._off()}{where}{values}"
+
+    def _off(self) -> str:
+        """Return the difference in the output's own unit, where it is a number."""
+        if self.expected is None or not math.isfinite(self.error):
+            return ""
+        return f", error {abs(float(self.actual) - float(self.expected)):.2g}"
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ class Waiver:
     ceiling: Annotated[
         Maybe[NotNegative],
         Field(
-            description="The largest error that it forgives, in the unit of the report's column "
-            "Error: relative to each element and to what is usual of its kind; of `cosine`, `top1` "
+            description="The largest error that it forgives, relative to each element and to what "
+            "is usual of its kind (`metrics.scaled` in `report.json`); of `cosine`, `top1` "
             "and `topk` what is lacking to 1, of `snr_db` the noise over the signal.",
             json_schema_extra={"$comment": "default: any"},
         ),

@@ -33,7 +33,7 @@ class Metrics(_Frozen):
     ``max_abs``, ``max_rel`` and ``rms`` are over the pairs in which both sides are finite;
     ``max_rel`` leaves out the elements where PyTorch's value is zero. ``scaled`` is the largest
     difference of an element over its own size and what is usual in its channel or row, null where
-    the check holds. ``scaled_torch`` is by how much rounding moves the element that decided, in the
+    the check holds. ``rounding`` is by how much rounding moves the element that decided, in the
     unit of the deviation, null where that was not asked. ``criteria`` holds the value of each
     criterion that the tolerance names.
     """
@@ -47,7 +47,7 @@ class Metrics(_Frozen):
     exceeding: int = 0
     nonfinite: int = 0
     scaled: Number | None = None
-    scaled_torch: Number | None = None
+    rounding: Number | None = None
     criteria: dict[str, Number] = {}
 
 
@@ -58,8 +58,8 @@ Limit = Literal["auto", "atol", "mismatch", "cosine", "snr_db", "top1", "topk", 
 class Deviation(_Frozen):
     """The criterion that decided a check: what was measured, and the limit in the same unit.
 
-    ``error`` is |ONNX - PyTorch| of the element that has used most of its limit, over the larger of
-    the two; of ``atol`` and ``rtol`` over |PyTorch| and the output's scale. ``constant factor`` is the
+    ``error`` is |ONNX - PyTorch| of the element that has used most of its limit, in the output's own
+    unit. ``constant factor`` is the
     part of ONNX - PyTorch that is proportional to the output, ``one sign`` its mean in units of what
     rounding does to each element. ``unit`` says
     how ``value`` reads: the larger the worse (``error``), a share that is 1 where both sides are
@@ -178,7 +178,8 @@ class Check(_Frozen):
     up. ``edge`` is the kind of edge that the case is at, empty where it is at none. ``form`` is
     what of the output's form is not PyTorch's. ``steps`` is what the calls after the first came to.
     ``block`` is the part of a model, verified block by block, that the value goes into or comes out of;
-    empty for the model's own outputs.
+    empty for the model's own outputs. ``seconds`` is its part of what asking, running and comparing
+    its case took, null where nobody timed it.
     """
 
     runtime: str
@@ -203,6 +204,7 @@ class Check(_Frozen):
     refusal: dict[str, Any] = {}
     edge: str = ""
     block: str = ""
+    seconds: float | None = None
     form: Form | None = None
     steps: Steps | None = None
     base: CheckBase | None = None

@@ -16,6 +16,7 @@ from onnx_gate.report.model import Report, Verdict
 from onnx_gate.report.render import plots
 from onnx_gate.report.render.drawing import Picture
 from onnx_gate.report.story import audited, decided, precision, summary, times
+from onnx_gate.report.story.issues import rule_page
 from onnx_gate.report.story.sentence import Sentence
 from onnx_gate.report.story.story import Row, RunStory, Story, row, tell
 from onnx_gate.text import counted, format_int, number, plain, visible
@@ -85,7 +86,7 @@ def _facts(run: RunStory, story: Story) -> Iterator[tuple[str, Markup]]:
     """Yield what people ask of a failure: which input, which element, how far off, where, since when."""
     model, why = story.model, story.why
     if model.error is not None:
-        yield "Error", Markup("{}, {}").format(model.error.kind, model.error.code)
+        yield "Error", Markup("{}, {}").format(model.error.kind, _linked(model.error.code))
     for shown in story.failing[:1]:
         check = shown.check
         sizes = [f"{plain(n, 30)}={format_int(size)}" for n, size in check.sizes.items()]
@@ -97,9 +98,9 @@ def _facts(run: RunStory, story: Story) -> Iterator[tuple[str, Markup]]:
             values = _code(element), model.against, shown.expected, shown.actual
             yield "Element", said.format(*values)
         if check.deviation is not None:
-            own = check.metrics.scaled_torch if check.metrics is not None else None
+            own = check.metrics.rounding if check.metrics is not None else None
             known = (
-                f", {shown.used} of the tolerance" if math.isfinite(check.budget or 0) else "",
+                f", {shown.share}" if math.isfinite(check.budget or 0) else "",
                 f"; {model.against}'s own rounding is {number(own)}" if own else "",
             )
             off = Markup("<b>{}</b> where {} is allowed{}{}")
@@ -178,6 +179,11 @@ def _code(text: object) -> Markup:
     return Markup("<code>{}</code>").format(plain(text, 120) or "(empty)")
 
 
+def _linked(code: str) -> Markup:
+    """Return a finding's code, linked to the page about it."""
+    return Markup('<a href="{}"><b>{}</b></a>').format(rule_page(code), plain(code))
+
+
 def _block(lines: str | Sequence[str]) -> str:
     """Return the last 60 lines of a text, each cut, with what cannot be seen replaced."""
     split = lines[-_BLOCK:].splitlines() if isinstance(lines, str) else lines
@@ -201,6 +207,7 @@ def _environment() -> Environment:
         "number": number,
         "plain": plain,
         "code": _code,
+        "linked": _linked,
         "mebibytes": summary.mebibytes,
         "format_int": format_int,
         "counted": counted,

@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from onnx_gate.report.model import Baseline
 from onnx_gate.report.render.escape import code, inline
+from onnx_gate.report.story.issues import rule_page
 from onnx_gate.report.story.locations import Location, Place
 from onnx_gate.report.story.view import View
 
@@ -81,6 +82,13 @@ class Links:
     def report(self) -> Markup:
         """Return the words ``full report``, linked to it, or else to the run, where possible."""
         return link(Markup("full report"), self._view.report_url or self._view.run_url)
+
+
+def finding_link(name: str, html: bool = False) -> Markup:
+    """Return a finding's code, linked to the page about it; ``html`` as in a summary."""
+    if html:
+        return Markup('<a href="{}">{}</a>').format(rule_page(name), inline(name))
+    return link(inline(name), rule_page(name))
 
 
 def link(label: Markup, address: str | None) -> Markup:

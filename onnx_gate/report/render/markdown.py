@@ -18,7 +18,7 @@ from onnx_gate.report.model import ModelResult, Report
 from onnx_gate.report.render import shorten
 from onnx_gate.report.render.charts import mermaid
 from onnx_gate.report.render.escape import code, fence, inline, prose
-from onnx_gate.report.render.links import Links, link
+from onnx_gate.report.render.links import Links, finding_link, link
 from onnx_gate.report.story import audited, precision, summary, times
 from onnx_gate.report.story.sentence import Sentence
 from onnx_gate.report.story.story import Story, tell
@@ -202,9 +202,10 @@ def _finalize(value: Any) -> Any:
     return inline(value)
 
 
-def _codes(model: ModelResult) -> str:
+def _codes(model: ModelResult) -> Markup:
     codes = dict.fromkeys(finding.code for finding in model.findings[:_CODES])
-    return " ".join([*(["cached"] if model.cached else []), *codes])
+    told = [*([Markup("cached")] if model.cached else []), *map(finding_link, codes)]
+    return Markup(" ").join(told)
 
 
 def _tail(lines: Sequence[str]) -> str:
@@ -240,6 +241,8 @@ def _environment() -> Environment:
         "inline": inline,
         "tail": _tail,
         "codes": _codes,
+        "linked": finding_link,
+        "anchored": lambda name: finding_link(name, html=True),
         "counted": _trusted(counted),
         "duration": _trusted(times.duration),
         "number": _trusted(number),

@@ -14,7 +14,7 @@ _COLUMNS = (
     "Model",
     "Verdict",
     "Checks",
-    "Closest case",
+    "Worst case",
     "Error",
     "Allowed",
     "Of tolerance",

@@ -76,7 +76,7 @@ def _models(run: RunStory) -> Fitting:
         Column("Model"),
         Column("Verdict"),
         Column("Checks", numeric=True, spare=1),
-        Column("Closest case"),
+        Column("Worst case"),
         Column("Error", numeric=True),
         Column("Allowed", numeric=True),
         Column("Of tolerance", numeric=True),

@@ -15,6 +15,8 @@ _HEADLINE_NAME = 60
 _SHOWN_OTHERS = 5
 _READ_OTHERS = 1000
 
+# Times its tolerance, from which a share says nothing.
+_FAR = 1e6
 # The measures that are errors.
 ERRORS = ("error", "constant factor", "one sign")
 
@@ -57,11 +59,17 @@ def within_rounding(check: Check) -> bool:
 
 
 def used(check: Check | None) -> str:
-    """Return the share of its tolerance that a check used, or why there is none, for people."""
+    """Return the share of its tolerance that a check used, or why there is none, for people.
+
+    Beyond a million there is hardly anything allowed, as where PyTorch answers 0: then how far off
+    it is says more.
+    """
     if check is None:
         return ""
     if check.verdict == "diverged" and check.deviation is None:
         return check.form or ("refused" if check.refused else percent(check.budget))
+    if check.deviation is not None and _far(check.budget) and check.deviation.measure == "error":
+        return f"off by {number(check.deviation.value)}"
     if within_rounding(check) or check.budget == 0:
         return "rounding" if check.budget else "equal"
     return percent(check.budget)
@@ -159,6 +167,8 @@ def percent(share: float | None) -> str:
         return "?"
     if math.isinf(share):
         return "∞"
+    if _far(share):
+        return f"over ×{group_digits(_FAR)}"
     if share >= 10:
         return f"×{group_digits(share)}"
     if 0 < share < 0.01:
@@ -336,7 +346,13 @@ def used_sentence(check: Check) -> str:
     share = used(check)
     if share == "equal":
         return "all equal"
-    return "within rounding" if share == "rounding" else f"{share} of the tolerance used"
+    if share == "rounding":
+        return "within rounding"
+    return share if share.startswith("off") else f"{share} of the tolerance used"
+
+
+def _far(budget: float | None) -> bool:
+    return budget is not None and _FAR < budget < math.inf
 
 
 def _budget(check: Check) -> float:

@@ -161,11 +161,9 @@ def _close(
     elif worst > 1.0:
         worst = 1.0  # rounding of the quotient: no element exceeds
     if index < 0:
-        return Criterion("error", 0.0, rtol, worst, key="atol")
+        return Criterion("error", 0.0, atol, worst, key="atol")
     wanted, got = float(expected.reshape(-1)[index]), float(actual.reshape(-1)[index])
-    scale = abs(wanted) + comparison.expected_rms or 1.0
-    allowed = (atol + rtol * abs(wanted)) / scale
-    off = abs(got - wanted) / scale
+    allowed, off = atol + rtol * abs(wanted), abs(got - wanted)
     if worst > 1.0:
         off = max(off, math.nextafter(allowed, math.inf))
     return Criterion("error", off, allowed, worst, index, key="atol")

@@ -92,7 +92,7 @@ def _hold_against(
             opened = automatic.open if opened is None else opened | automatic.open
             causes = (*causes, "rounding")
         described |= {"basis": automatic.basis, "allowed": automatic.allowed}
-        criteria.append(_criterion(automatic, answer, candidate, rules))
+        criteria.append(_criterion(automatic, rules))
     criteria += fixed_criteria(
         candidate, answer, comparison, rules.tolerance, rules.metric, rules.threads
     )
@@ -110,7 +110,7 @@ def _hold_against(
     return judged, automatic
 
 
-def _criterion(automatic: AutoResult, expected: Array, candidate: Array, rules: Rules) -> Criterion:
+def _criterion(automatic: AutoResult, rules: Rules) -> Criterion:
     systematic = automatic.systematic
     if systematic is not None:
         return Criterion(
@@ -121,17 +121,8 @@ def _criterion(automatic: AutoResult, expected: Array, candidate: Array, rules: 
             automatic.index,
             f"{systematic.sentence(rules.against)}, which rounding is not",
         )
-    size = 1.0
-    if automatic.index >= 0:
-        both = value_at(expected, automatic.index), value_at(candidate, automatic.index)
-        size = max(map(abs, both)) or 1.0
-    return Criterion(
-        "error",
-        automatic.budget * automatic.allowed / size,
-        automatic.allowed / size,
-        automatic.budget,
-        automatic.index,
-    )
+    error = automatic.budget * automatic.allowed
+    return Criterion("error", error, automatic.allowed, automatic.budget, automatic.index)
 
 
 def _nearest(candidate: Array, noise: Noise, others: Sequence[OtherAnswer]) -> _Nearest:

@@ -97,7 +97,7 @@ def by_criteria(
     moved = 0.0
     reason = "" if holds else "; ".join(c.describe() for c in criteria if not c.holds)
     if automatic is not None and decisive is criteria[0] and decisive.name == "error" and not holds:
-        moved = decisive.allowed / automatic.allowed * automatic.moved
+        moved = automatic.moved
     if moved:
         reason += f" ({rules.against}'s own rounding moves this element by {number(moved)})"
     return Judgement(
@@ -139,9 +139,9 @@ def metrics_of(
         exceeding=comparison.exceeding,
         nonfinite=comparison.nonfinite,
         scaled=scaled,
-        scaled_torch=None
+        rounding=None
         if error is None or automatic is None or automatic.basis == "floor"
-        else error.allowed / automatic.allowed * automatic.moved,
+        else automatic.moved,
         criteria={c.name: c.value for c in criteria if c.name not in ERRORS},
     )
 

@@ -16,7 +16,7 @@ from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.numerics.compare import compare
-from onnx_gate.numerics.scaled import scale_error
+from onnx_gate.numerics.scaled import rms, scale_error
 from onnx_gate.report.model import Check
 from onnx_gate.runtimes.base import Array, Outputs, Refusal
 from onnx_gate.runtimes.torch_eager import Eager
@@ -133,7 +133,9 @@ class Walk:
         expected = reference.outputs.arrays[index]
         judged = selected.of if selected is not None else np.asarray
         metrics = check.metrics if check is not None else None
-        rounding = metrics.scaled_torch if metrics is not None else None
+        rounding = metrics.rounding if metrics is not None else None
+        if rounding is not None and check is not None and check.worst is not None:
+            rounding /= abs(check.worst.expected) + rms(judged(expected)) or 1.0
         if self._measure and rounding is None and check is not None and "auto" in check.tolerance:
             wide = reference.output(index).float64()
             rounding = None if wide is None else scale_error(judged(expected), judged(wide))

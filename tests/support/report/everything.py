@@ -32,6 +32,7 @@ from onnx_gate.report.model import (
 )
 from onnx_gate.report.model.audit import Audit, ManifestChange, Mutant, Share, Site, Unseen
 from onnx_gate.report.model.diagnosis import Diagnosis, Precision
+from onnx_gate.report.model.remedy import SettingChange
 from tests.support.report.reports import check
 from tests.support.report.scenes import model, whole
 
@@ -46,6 +47,7 @@ def everything() -> Report:
         "edges/zeros",
         "diverged",
         budget=41.0,
+        seconds=0.25,
         metrics=metrics,
         reason="too far",
         base=CheckBase(verdict="pass", error=1e-3),
@@ -151,6 +153,7 @@ def everything() -> Report:
                         code="OG302",
                         message="x",
                         remedy="z",
+                        line=9,
                         log="b",
                         tail=("y",),
                     ),
@@ -208,8 +211,7 @@ def everything() -> Report:
                 code="OG201",
                 message="bad\nworse",
                 remedy="mend",
-                changes=({"key": "inputs.ids.dtype", "value": "int64"},),
-                line=9,
+                changes=(SettingChange(key="inputs.ids.dtype", value="int64"),),
                 log="a.log",
                 tail=("x", "y"),
             ),

@@ -139,7 +139,7 @@ def diverged() -> Report:
         evidence=(
             Evidence(
                 experiment="ONNX Runtime without optimisations against PyTorch",
-                outcome="differs by 1.0e-03 of the output's scale",
+                outcome="differs by 1.0e-03",
                 agrees=False,
                 error=1e-3,
             ),
