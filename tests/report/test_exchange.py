@@ -158,7 +158,7 @@ def test_a_thousand_failures_are_explained_a_hundred_times() -> None:
     texts = [f.text for f in _suites(whole(model("m", *apart, verdict="diverged"))).iter("failure")]
     assert len(texts) == 1000
     assert sum("again: " in text for text in texts) == 100
-    assert texts[-1] == "apart (200 % of the tolerance)"
+    assert texts[-1] == "apart (200 % of the tolerance used)"
 
 
 def test_times_add_up_to_what_the_models_took() -> None:
@@ -166,6 +166,9 @@ def test_times_add_up_to_what_the_models_took() -> None:
     for suite, seconds in (("bert", 123.5), ("whisper", 600.0), ("gpt", 0.0)):
         cases = root.findall(f"testsuite[@name='{suite}']/testcase")
         assert sum(float(case.get("time")) for case in cases) == pytest.approx(seconds)
+    slow, quick = (check(f"x/{n}", seconds=n / 4) for n in (2, 1))
+    cases = _suites(whole(model("m", slow, quick, seconds=1.0))).findall(".//testcase")
+    assert [float(case.get("time")) for case in cases] == pytest.approx([0.625, 0.375])
 
 
 def test_what_is_waived_or_not_required_is_skipped_and_suppressed() -> None:
