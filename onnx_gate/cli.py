@@ -565,6 +565,36 @@ def bisect(
 
 
 @app.command()
+def since(
+    base: Annotated[
+        Path, typer.Option("--base", metavar="FILE", help="Requirements, or a lock, as they were.")
+    ],
+    head: Annotated[Path, typer.Option("--head", metavar="FILE", help="The same as it is now.")],
+    manifest: ManifestOption = None,
+    model: ModelOption = None,
+    output: OutputOption = DEFAULT_OUTPUT,
+    find_links: FindLinksOption = None,
+    no_index: NoIndexOption = False,
+) -> None:
+    """Verify with other packages, and say which of them changed which answer.
+
+    PyTorch, the export and the engines are asked one by one, all else held fast. The report has it,
+    too. Exit status as for run, of the models with the packages of --head.
+    """
+    from onnx_gate.report.story.since import lines
+    from onnx_gate.since.environments import installer
+    from onnx_gate.since.since import since as ask
+
+    loaded = load_manifest(manifest)
+    with refusing():
+        packages = installer(find_links or (), no_index=no_index)
+        report = ask(base, head, loaded, tuple(model or ()), output, packages, typer.echo)
+    for line in lines(report.since):
+        typer.echo(line)
+    raise typer.Exit(PASSED if report.verdict == "pass" else FAILED)
+
+
+@app.command()
 def explain(code: CodeArgument = None) -> None:
     """Say what a finding means, why it matters and how to mend it."""
     from onnx_gate.findings import CATALOGUE, explanation

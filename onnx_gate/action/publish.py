@@ -285,7 +285,8 @@ def _comment(report: Report, publication: Publication, client: Client, target: P
     """Bring the sticky comment up to date; return its address, empty where there is none."""
     context, inputs = publication.context, publication.inputs
     header = publication.header(report)
-    wrong = report.verdict != "pass" or bool(report.changes)
+    bumped = report.since is not None and bool(report.since.packages)
+    wrong = report.verdict != "pass" or bool(report.changes) or bumped
     room = COMMENT_LIMIT - len(header.line()) - 1
     while True:
         body = comment_text(report, publication.view, room)

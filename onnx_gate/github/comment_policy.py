@@ -5,4 +5,4 @@ from __future__ import annotations
 from typing import Literal
 
 CommentPolicy = Literal["changes", "always", "on-failure", "never"]
-"""``changes``: where something is wrong, or a comment stands already."""
+"""``changes``: where something is wrong, packages are others, or a comment stands already."""

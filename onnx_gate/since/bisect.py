@@ -17,7 +17,7 @@ from onnx_gate.gate.select import select
 from onnx_gate.manifest import Manifest
 from onnx_gate.manifest.engines import engine_of_package
 from onnx_gate.report.model import ModelResult
-from onnx_gate.since.environments import CannotInstall, Installer, installed
+from onnx_gate.since.environments import CannotInstall, Installer
 from onnx_gate.since.releases import Range, releases
 from onnx_gate.since.verified import told, verify
 from onnx_gate.text import counted, listed, quote
@@ -64,8 +64,11 @@ def bisect(asked: Asked, manifest: Manifest | None, packages: Installer, say: Sa
     with _verifying(asked, manifest, say) as (options, names):
 
         def of(version: Version) -> Mapping[str, ModelResult]:
-            pins, along = _pins(asked.package, version, packages)
-            found = verify(packages.environment(pins).command, options, names)
+            own = canonicalize_name(asked.package)
+            environment = packages.with_releases({own: str(version)})
+            found = verify(environment.command, options, names)
+            others = [f"{each} {v}" for each, v in environment.pins.items() if each != own]
+            along = f" (with it {listed(others, 5, 'packages')})" if others else ""
             say(f"{asked.package} {version}{along}")
             for name in names:
                 say(f"  {name}: {told(found[name])}")
@@ -149,23 +152,6 @@ def _ends(versions: list[Version], runs: Runs, say: Say) -> tuple[Version, Versi
 def _skip(versions: list[Version], version: Version, error: CannotInstall, say: Say) -> None:
     versions.remove(version)
     say(f"skipped: {version} cannot be installed: {error}")
-
-
-def _pins(package: str, version: Version, packages: Installer) -> tuple[dict[str, str], str]:
-    """Return what to install for a release, and what comes along with it.
-
-    All else is held fast where the release can live with it.
-    """
-    here, name = installed(), canonicalize_name(package)
-    held = {each: release for each, release in here.items() if each != name}
-    asked = f"{package}=={version}"
-    try:
-        resolved = packages.resolve(asked, held=held)
-    except CannotInstall:
-        resolved = packages.resolve(asked, held={})
-    pins = {each: v for each, v in resolved.items() if here.get(each) != Version(v).public}
-    others = [f"{each} {release}" for each, release in pins.items() if each != name]
-    return pins, f" (with it {listed(others, 5, 'packages')})" if others else ""
 
 
 @contextmanager

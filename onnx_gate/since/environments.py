@@ -88,13 +88,40 @@ class Installer:
             write_text(constraints, pinned)
             options += ["--constraint", str(constraints)]
         if self.uv is not None:
-            bare = ("--no-header", "--no-annotate", "--quiet", "--python", sys.executable)
-            compiled = [self.uv, "pip", "compile", "-", *bare]
+            compiled = [self.uv, "pip", "compile", "-", *_BARE]
             return pins_of(self._run(compiled, *options, given="\n".join(asked)))
+        return self._reported(*asked, *options)
+
+    def _reported(self, *arguments: str) -> dict[str, str]:
+        """Return what pip would install."""
         dry = ("--dry-run", "--ignore-installed", "--quiet", "--report", "-")
-        report = json.loads(self._run([*_PIP, "install", *dry, *asked], *options))
+        report = json.loads(self._run([*_PIP, "install", *dry], *arguments))
         packages = [each["metadata"] for each in report["install"]]
         return {canonicalize_name(each["name"]): each["version"] for each in packages}
+
+    def compile(self, file: Path) -> dict[str, str]:
+        """Return what a file of requirements comes to; raises ``CannotInstall``."""
+        if self.uv is not None:
+            return pins_of(self._run([self.uv, "pip", "compile", str(file)], *_BARE))
+        return self._reported("--requirement", str(file))
+
+    def with_releases(self, wanted: Pins) -> Environment:
+        """Return the environment that has these releases, and what they need, and is else this one.
+
+        All else is held fast where they can live with it. Raises ``CannotInstall``.
+        """
+        here = installed()
+        differ = {n: v for n, v in wanted.items() if here.get(n) != Version(v).public}
+        if not differ:
+            return self.environment({})
+        asked = [f"{name}=={version}" for name, version in differ.items()]
+        held = {**here, **wanted}
+        try:
+            found = self.resolve(*asked, held={n: v for n, v in held.items() if n not in differ})
+        except CannotInstall:
+            found = self.resolve(*asked, held={})
+        pins = {n: v for n, v in found.items() if here.get(n) != Version(v).public}
+        return self.environment(pins)
 
     def environment(self, pins: Pins) -> Environment:
         """Return the environment that differs in ``pins`` from this one, made if it is not there.
@@ -157,6 +184,7 @@ class Installer:
         return done.stdout
 
 
+_BARE = ("--no-header", "--no-annotate", "--quiet", "--python", sys.executable)
 _PIP = [sys.executable, "-I", "-m", "pip", "--disable-pip-version-check", "--no-input"]
 
 

@@ -105,6 +105,8 @@ def test_every_text_field_is_attacked() -> None:
         "by",
         "why",
         "never",
+        "link",
+        "before",
     }
     assert fixed_names() == words
 

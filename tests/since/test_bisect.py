@@ -46,7 +46,7 @@ def export(module, example, path):
 def project(tmp_path: Path) -> Path:
     (tmp_path / "onnx-gate.yml").write_text(MANIFEST)
     (tmp_path / "nets.py").write_text(NETS)
-    for version, operator in (("1.0", "Sigmoid"), ("1.2", "HardSigmoid"), ("1.3", "HardSigmoid")):
+    for version, operator in (("1.0", "Sigmoid"), ("1.2", "HardSigmoid")):
         wheel(tmp_path / "wheels", "writer", version, WRITER.format(operator))
     wheel(tmp_path / "wheels", "writer", "1.1", "", tag="cp27-none-any")
     return tmp_path
@@ -65,24 +65,24 @@ def bisect(project: Path, *arguments: str, package: str = "writer") -> tuple[int
     installer((), no_index=True).uv is None, reason="pip does not say what it leaves out"
 )
 def test_the_release_is_named_with_what_it_changed(project: Path) -> None:
-    status, said = bisect(project, "1.0..1.3")
+    status, said = bisect(project, "1.0..1.2")
     assert status == 0, said
-    assert "writer: 3 releases from 1.0 to 1.3" in said
+    assert "writer: 2 releases from 1.0 to 1.2" in said
     assert "skipped: writer==1.1 has no wheels" in said
-    assert "1 run beyond the two ends" in said
+    assert "0 runs beyond the two ends" in said
     *_, verdict, before, after = said.splitlines()
     assert verdict == "net: writer 1.2 is the first bad version"
     assert before.startswith("  1.0: pass, ")
     assert after.startswith("  1.2: diverged, ")
     assert "of the tolerance used (output" in after
-    assert len(list((project / "cache" / "onnx-gate" / "environments").iterdir())) == 3
+    assert len(list((project / "cache" / "onnx-gate" / "environments").iterdir())) == 2
 
 
 @pytest.mark.parametrize(
     ("package", "arguments", "says"),
     [
         ("writer", ["2.0..3.0"], "no release from 2.0 to 3.0 for this Python"),
-        ("writer", ["1.3..1.3"], "only 1.3 from 1.3 to 1.3"),
+        ("writer", ["1.2..1.2"], "only 1.2 from 1.2 to 1.2"),
         ("wirter", ["1.0..1.3"], "wirter was not found"),
         ("writer", ["1.0..1.3", "--model", "nett"], "did you mean 'net'?"),
         ("writer", ["1.0..1.3", "--against", "here"], "'writer' is none: leave it out"),

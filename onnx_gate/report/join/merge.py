@@ -28,6 +28,7 @@ from onnx_gate.report.model import (
     Sandbox,
     Shard,
 )
+from onnx_gate.report.model.since import Since
 from onnx_gate.text import format_int, listed, quote
 
 _VERSIONS = ("python", "torch", "onnx", "onnxruntime")
@@ -155,7 +156,21 @@ def merge(
         seconds=max((each.seconds for each in latest if each.seconds is not None), default=None),
         created=min((each.created for each in latest if each.created is not None), default=None),
         commit=commits[0] if len(commits) == 1 else None,
+        since=_since(latest),
     )
+
+
+def _since(reports: Sequence[Report]) -> Since | None:
+    """Unite what packages made of the shards' models, where all of them are of the same packages."""
+    found = [each.since for each in reports if each.since is not None]
+    if (
+        len(found) < len(reports)
+        or len({(s.base_file, s.head_file, s.packages) for s in found}) != 1
+    ):
+        return None
+    answers = tuple(answer for each in found for answer in each.answers)
+    runs = sum(each.runs for each in found)
+    return found[0].model_copy(update={"answers": answers, "runs": runs})
 
 
 def is_of(report: Report, run: Run) -> bool:

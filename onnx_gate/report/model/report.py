@@ -8,6 +8,7 @@ from pydantic import AwareDatetime, BaseModel, Field, PrivateAttr
 
 from onnx_gate.findings.finding import FROZEN
 from onnx_gate.report.model.result import ModelResult, Verdict
+from onnx_gate.report.model.since import Since
 
 MAX_SHARDS = 256
 """GitHub runs no more jobs of one matrix."""
@@ -137,6 +138,7 @@ class Report(_Frozen):
     what the run took on the wall's clock, of merged shards the longest one, and ``created`` when it
     began. ``commit`` is what was checked out, where the command line was called in a repository.
     ``held`` is whose answers of PyTorch the runtimes were held against, null where it ran here.
+    ``since`` is what other releases of packages made of the answers, null where nobody has asked.
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
@@ -156,6 +158,7 @@ class Report(_Frozen):
     created: AwareDatetime | None = None
     commit: Commit | None = None
     held: Held | None = None
+    since: Since | None = None
 
     @property
     def sha(self) -> str:

@@ -272,6 +272,7 @@ def _about(run: RunStory) -> list[Text]:
         lines.append(("red", f"problem: {line}"))
         lines += [("dim", f"| {each}") for each in problem.tail[-_LINES:]]
     lines += [("yellow", f"the manifest asks less: {line}") for _, line, _ in run.changes]
+    lines += [("", line) for line in run.packages]
     lines += [("dim", f"note: {note}") for note in run.report.notes]
     lines += [("yellow", run.sandbox)] if run.exposed else []
     texts = [words(printed(line, _LIMIT), style=style) for style, line in lines]

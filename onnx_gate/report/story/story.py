@@ -20,6 +20,7 @@ from onnx_gate.report.story import (
     remedied,
     sentence,
     side_by_side,
+    since,
     summary,
     times,
     versus,
@@ -147,7 +148,8 @@ class RunStory:
 
     ``ordered`` has the failing ones first, the worst of them at the beginning. ``against`` is how the
     run stands against the baseline, ``compared`` whether there is one. ``runtimes`` are the columns of
-    a table, where any model has several. ``seconds`` are lines on where the time went.
+    a table, where any model has several. ``seconds`` are lines on where the time went, ``packages`` on
+    what other releases of packages made of the answers.
     """
 
     report: Report
@@ -169,6 +171,7 @@ class RunStory:
     context: tuple[str, str, str]
     times: Times
     seconds: tuple[str, ...]
+    packages: tuple[str, ...]
     again: str
 
 
@@ -207,6 +210,7 @@ def tell(report: Report, view: View | None = None) -> RunStory:
         context=(summary.opsets(report), summary.versions(report), summary.shard(report)),
         times=times.times(report),
         seconds=tuple(times.lines(report)),
+        packages=since.lines(report.since),
         again=_again(failing, report, manifest),
     )
 

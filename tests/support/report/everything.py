@@ -33,6 +33,7 @@ from onnx_gate.report.model import (
 from onnx_gate.report.model.audit import Audit, ManifestChange, Mutant, Share, Site, Unseen
 from onnx_gate.report.model.diagnosis import Diagnosis, Precision
 from onnx_gate.report.model.remedy import SettingChange
+from onnx_gate.report.model.since import LinkAnswer, Package, Since
 from tests.support.report.reports import check
 from tests.support.report.scenes import model, whole
 
@@ -248,6 +249,38 @@ def everything() -> Report:
         run=Run(id=17, attempt=1, sha="4f1c2e9"),
         commit=Commit(sha="4f1c2e9"),
         held=Held(sha256="0123", verdict="pass", environment={"torch": "2.13.0"}),
+        since=Since(
+            base_file="base.txt",
+            head_file="head.txt",
+            packages=(
+                Package(name="onnxscript", old="0.7.1", new="0.7.2"),
+                Package(name="numpy", new="2.3"),
+            ),
+            answers=(
+                LinkAnswer(
+                    model="bert",
+                    link="pytorch",
+                    before="pass",
+                    verdict="pass",
+                    share=0.1,
+                    share_before=0.1,
+                ),
+                LinkAnswer(
+                    model="bert",
+                    link="export",
+                    before="pass",
+                    verdict="diverged",
+                    share=41.0,
+                    share_before=0.7,
+                    output="y",
+                    case="edges/large",
+                    reason="too far",
+                    packages=("numpy", "onnxscript"),
+                    sure=False,
+                ),
+            ),
+            runs=7,
+        ),
         notes=("a note", "another"),
         seconds=9.5,
     )

@@ -1,0 +1,67 @@
+"""The releases that a file of requirements, or a lock, names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from onnx_gate.errors import UserError
+from onnx_gate.report.model.since import Package
+from onnx_gate.since.environments import CannotInstall, Installer, installed, pins_of
+
+# uv.lock, poetry.lock and pylock.toml are written by programs, with these two lines first.
+_LOCKED = re.compile(r'^\[\[packages?\]\]\s*\nname = "([^"]+)"\nversion = "([^"]+)"', re.M)
+_COMMENT = re.compile(r"(^|\s)#.*$|\\$", re.M)
+_HASH = re.compile(r"--hash=\S+")
+_NOT_OURS = ("onnx-gate", "onnx-gate-engines")
+
+
+def read_pins(path: Path, packages: Installer) -> dict[str, str]:
+    """Return the releases by names of packages; what a file leaves open the installer decides.
+
+    Raises ``UserError`` where it cannot be read, or comes to nothing.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise UserError(f"{path}: {reason}; name a file of requirements, or a lock") from error
+    locked = "\n".join(f"{name}=={version}" for name, version in _LOCKED.findall(text))
+    bare = [line for line in _HASH.sub("", _COMMENT.sub("", text)).splitlines() if line.strip()]
+    if locked:
+        found = pins_of(locked)
+    elif all("==" in line and not line.startswith("-") for line in bare):
+        found = pins_of("\n".join(line.strip() for line in bare))
+    else:
+        try:
+            found = packages.compile(path)
+        except CannotInstall as error:
+            raise UserError(f"{path}: what it asks for cannot be told: {error}") from error
+    if not found:
+        raise UserError(f"{path} names no release of any package")
+    return {name: version for name, version in found.items() if name not in _NOT_OURS}
+
+
+def changed(base: dict[str, str], head: dict[str, str]) -> tuple[Package, ...]:
+    """Return the packages of which base and head name two releases, by name."""
+    names = sorted(n for n in base.keys() | head.keys() if base.get(n) != head.get(n))
+    return tuple(Package(name=n, old=base.get(n), new=head.get(n)) for n in names)
+
+
+def needed(path: Path, pins: dict[str, str]) -> dict[str, str]:
+    """Return the releases that environments have to have: all of requirements.
+
+    Of locks and constraints, which name more than is used, what is installed here.
+    """
+    if path.suffix in (".txt", ".in") and not path.name.startswith("constraints"):
+        return pins
+    here = installed()
+    return {name: version for name, version in pins.items() if name in here}
+
+
+def wanted(
+    base: dict[str, str], packages: tuple[Package, ...], swapped: frozenset[str]
+) -> dict[str, str]:
+    """Return the releases of an environment: the base's, and of ``swapped`` packages the head's."""
+    theirs = {each.name: each.new if each.name in swapped else each.old for each in packages}
+    return {name: v for name, v in {**base, **theirs}.items() if v is not None}

@@ -1,0 +1,119 @@
+"""A lock with two other packages: the one that changed the export is named, in the report too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onnx_gate.report.io import read_report
+from onnx_gate.report.model.since import Package
+from tests.support.gate import gate
+from tests.support.wheels import wheel
+
+pytestmark = [pytest.mark.slow, pytest.mark.process]
+
+MANIFEST = """
+version: 1
+suites: {one: {random: normal, count: 1}}
+defaults: {suites: [one]}
+models: {net: {model: "nets.py:Net", inputs: {x: "float32[2, 6]"}, export: {exporter: "writer:export"}}}
+"""
+NETS = """
+import torch
+import layers
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return (x * layers.FACTOR).sigmoid()
+"""
+# Writes by hand what the module says, as exporters do: which operator is what its releases differ in.
+WRITER = """
+import layers, onnx
+from onnx import helper
+
+def export(module, example, path):
+    value = lambda name: helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 6])
+    factor = helper.make_tensor("factor", onnx.TensorProto.FLOAT, [], [layers.FACTOR])
+    nodes = [helper.make_node("Mul", ["x", "factor"], ["z"]), helper.make_node("{}", ["z"], ["y"])]
+    graph = helper.make_graph(nodes, "net", [value("x")], [value("y")], [factor])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+"""
+LOCK = """version = 4
+
+[[package]]
+name = "layers"
+version = "{layers}"
+
+[[package]]
+name = "writer"
+version = "{writer}"
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "onnx-gate.yml").write_text(MANIFEST)
+    (tmp_path / "nets.py").write_text(NETS)
+    for version, factor in (("1.0", 1.0), ("2.0", 1.5)):
+        wheel(tmp_path / "wheels", "layers", version, f"FACTOR = {factor}\n")
+    for version, operator in (("1.0", "Sigmoid"), ("2.0", "HardSigmoid")):
+        wheel(tmp_path / "wheels", "writer", version, WRITER.format(operator), ["layers>=1.0"])
+    return tmp_path
+
+
+def since(project: Path, base: str, head: str) -> tuple[int, str]:
+    done = gate(
+        *("since", "--base", base, "--head", head, "--find-links", "wheels", "--no-index"),
+        cwd=project,
+        variables={"XDG_CACHE_HOME": str(project / "cache")},
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_each_package_is_named_with_what_it_changed(project: Path) -> None:
+    (project / "uv.lock").write_text(LOCK.format(layers="1.0", writer="1.0"))
+    (project / "head.txt").write_text("layers==2.0  # as asked\nwriter==2.0\n")
+    status, said = since(project, "uv.lock", "head.txt")
+    assert status == 1, said
+    *_, what, much, where = said.splitlines()
+    # The file follows the module, so that only who wrote it wrongly has changed the export.
+    assert what == (
+        "layers 1.0 to 2.0 changed PyTorch's answers of net; "
+        "writer 1.0 to 2.0 changed the export of net; the engines answer as before"
+    )
+    assert much.startswith("by how much: net: pass to diverged, ×")
+    assert where == "models: net (1 of 1)"
+    report = read_report(project / "onnx-gate-report" / "report.json")
+    assert report.verdict == "diverged"
+    assert report.since is not None
+    assert report.since.packages[0] == Package(name="layers", old="1.0", new="2.0")
+    verdicts = {each.link: (each.before, each.verdict) for each in report.since.answers}
+    assert verdicts == {
+        "pytorch": ("pass", "diverged"),
+        "export": ("pass", "diverged"),
+        "engine": ("pass", "pass"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "says"),
+    [
+        (
+            "gone.txt",
+            "head.txt",
+            "gone.txt: No such file or directory; name a file of requirements",
+        ),
+        ("empty.txt", "head.txt", "empty.txt names no release of any package"),
+        ("base.txt", "head.txt", "layers==3.0"),
+    ],
+)
+def test_files_that_come_to_nothing_are_refused(
+    project: Path, base: str, head: str, says: str
+) -> None:
+    (project / "empty.txt").write_text("# nothing\n")
+    (project / "base.txt").write_text("layers==1.0\nwriter==1.0\n")
+    (project / "head.txt").write_text("layers==3.0\nwriter==1.0\n")
+    status, said = since(project, base, head)
+    assert (status, said.count("Traceback")) == (2, 0), said
+    assert says in " ".join(said.split())
