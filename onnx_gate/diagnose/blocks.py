@@ -23,7 +23,10 @@ def locate(wrong: Wrong, seconds: float) -> dict[str, Any]:
         else _located(wrong, seconds)
     )
     node = located.node
-    first = f", first at {node.op_type} in {node.module or check.block}" if node is not None else ""
+    first = ""
+    if node is not None:
+        inside = node.module or check.block
+        first = f", first at {node.op_type}" + (f" in {inside}" if inside else "")
     return to_message(
         Diagnosis(
             runtime=check.runtime,

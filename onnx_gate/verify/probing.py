@@ -29,6 +29,7 @@ from onnx_gate.verify.sessions import rounded
 _MOST_BYTES = 2**28
 # Up to a thousand times what is drawn; what lies beyond that is no value of anybody's.
 _DOUBLINGS = 11
+_REAL = "Real data or a generator that leads there makes it count"
 _HALVES = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 
 
@@ -37,7 +38,7 @@ def may_probe(checker: Checker, exported: Exported) -> bool:
     explorer = checker.explorer
     plain = checker.spec.reference is None and not checker.patterns
     watched = bool(explorer.bases) and not explorer.watcher.lost
-    return plain and watched and bool(to_compare(explorer.watcher))
+    return plain and watched and bool(to_compare(explorer.watcher, explorer.doubted))
 
 
 def probed_as_data(checker: Checker, exported: Exported, workspace: Path) -> dict[str, Any]:
@@ -74,19 +75,22 @@ def compared_at_operators(checker: Checker, path: Path) -> list[Probe]:
     order = order_of(names, checker.graph_outputs, checker.spec)[0]
     steered = Steered(model, path, feeds)
     ranged = {name for name, each in checker.spec.inputs.items() if each.range is not None}
-    found = probe(explorer.watcher, arrays, explorer.tried, steered, order, ranged, nearness)
+    tried, doubted = explorer.tried, explorer.doubted
+    found = probe(explorer.watcher, arrays, tried, steered, order, ranged, nearness, doubted)
     return list(found)
 
 
 def _finding(checker: Checker, each: Probe, workspace: Path) -> Finding:
     seen = checker.explorer.watcher.seen[each.site].sides
-    reached = "where inputs leave it open" if each.side in seen else "which no input reached"
+    reached, remedy = "which no input reached", _remedy
+    if each.side in seen:  # no range keeps inputs from what they have reached
+        reached, remedy = "where inputs leave it open", lambda *_: _REAL
     decision = described(each.site, (each.side,), workspace)
     source = decision.source
     return codes.OG419.finding(
         f"{decided.where(decision)}: {decision.operator} {decided.beyond(decision)}, {reached}: with "
         f"such values put in, the file answers {number(each.actual)} where PyTorch answers "
-        f"{number(each.expected)}. {_remedy(checker, each)}",
+        f"{number(each.expected)}. {remedy(checker, each)}",
         file=None if source is None else source.file,
         line=None if source is None else source.line,
     )
@@ -110,7 +114,7 @@ def _remedy(checker: Checker, each: Probe) -> str:
                 for size in (1, 2**doubling)
             )
             return f"`range` {rules_out} rules it out; {counts} makes it count"
-    return "Real data or a generator that leads there makes it count"
+    return _REAL
 
 
 def _scaled(array: Array, largest: float) -> Array:

@@ -23,6 +23,7 @@ from onnx_gate.report.model import (
     ModelResult,
     Verdict,
 )
+from onnx_gate.report.model.check import REACHED
 from onnx_gate.report.model.decisions import Decisions
 from onnx_gate.report.model.diagnosis import Diagnosis, Precision
 from onnx_gate.report.model.headroom import Headroom
@@ -131,6 +132,9 @@ def verify(
         return _decided(spec, context, result)
     if not context.patterns and not spec.suites:
         result = _advised(spec, context, result, checker, progress, own)
+    checker.explorer.opened = any(
+        check.suite == REACHED and "rounding" in check.causes for check in result.checks
+    )
     if result.verdict == "pass" and may_probe(checker, exported):
         result = _probed(context, result, checker, exported, progress, own)
     result = _decided(spec, context, result)

@@ -6,9 +6,11 @@ from typing import get_args
 
 import pytest
 
+from onnx_gate.findings.finding import Finding
 from onnx_gate.report.model import Report
-from onnx_gate.report.model.diagnosis import Blame, Diagnosis
+from onnx_gate.report.model.diagnosis import Blame, Diagnosis, Source
 from onnx_gate.report.render import html, junit, markdown, sarif, terminal
+from onnx_gate.report.story import sentence
 from tests.support.report.reports import check
 from tests.support.report.scenes import model, whole
 
@@ -44,3 +46,28 @@ def test_a_kernel_is_that_of_the_engine_that_diverged() -> None:
         text = render(blamed("kernel", file=False, runtime="mnn[precision=low]"))
         assert "ONNX Runtime" not in text, render.__module__
         assert "mnn" in text, render.__module__
+
+
+@pytest.mark.parametrize(("seq", "leads"), [(7, False), (12, True)])
+def test_a_condition_on_sizes_is_the_reason_at_these_sizes_alone(seq: int, leads: bool) -> None:
+    bad = check(f"typical/seq={seq}/0", "diverged", budget=41.0, sizes={"seq": seq})
+    diagnosis = Diagnosis(
+        runtime="onnxruntime",
+        case=bad.case,
+        output="logits",
+        blame="undecided",
+        cause="layers.0 computes something else",
+        source=Source(file="models/net.py", line=3, code="return x"),
+    )
+    finding = Finding(
+        code="OG116",
+        severity="error",
+        message="the graph has no trace of the other branch",
+        file="models/net.py",
+        line=15,
+        data={"broken": [{"seq": 12}], "named": [{"seq": 12}], "code": "if n > 8:"},
+    )
+    failed = model("net", bad, verdict="diverged", diagnosis=diagnosis, findings=(finding,))
+    said = str(sentence.of_model(failed, "onnx-gate.yml"))
+    assert ("was decided during the export, models/net.py:15" in said) == leads
+    assert ("layers.0 computes something else, models/net.py:3" in said) != leads

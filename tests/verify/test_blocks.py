@@ -70,6 +70,8 @@ class Decoder(nn.Module):
         layers = self.layers
         if self.order and not torch.compiler.is_exporting():
             layers = reversed(layers)
+        if self.fault == "skip" and torch.compiler.is_exporting():
+            layers = layers[:2]
         for layer in layers:
             x = layer(x, Held(places) if self.state else places, mask)
         return F.linear(x, self.embed.weight)
@@ -188,6 +190,7 @@ def test_what_lies_between_blocks_is_compared_too(tmp_path: Path) -> None:
     ("kwargs", "words"),
     [
         ({"state": True}, "takes or returns a Held"),
+        ({"fault": "skip"}, "forward calls the block layers.2, which it did not while"),
         ({"order": True}, "forward calls the block layers.2 where the export came to layers.0"),
     ],
 )

@@ -185,6 +185,12 @@ class Halves(Base):
         whole = y.sign() * (y.abs() + 0.5).floor() if self.wrong else y.round()
         return whole + 0.1 * x
 
+class Tails(Base):
+    """Has a limit that inputs pass where rounding leaves open by how much."""
+    def forward(self, x):
+        share = torch.sigmoid((x * 0.6).sum(1))
+        return share.clamp(min=1e-6 if self.wrong else 1e-8).log()
+
 class Rooted(Base):
     """Has an eps that nothing comes near to."""
     def forward(self, x):
@@ -209,6 +215,8 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ModelResul
         "halves-wrong": f'{entry}, export: {{exporter: "models.py:wrong"}}'.replace(
             "Norm", "Halves"
         ),
+        "tails": f'{entry}, export: {{exporter: "models.py:right"}}'.replace("Norm", "Tails"),
+        "tails-wrong": f'{entry}, export: {{exporter: "models.py:wrong"}}'.replace("Norm", "Tails"),
         "rooted-wrong": f'{entry}, export: {{exporter: "models.py:wrong"}}'.replace(
             "Norm", "Rooted"
         ),
@@ -227,7 +235,7 @@ def test_what_no_input_reaches_is_compared_at_its_operator(
     assert describe(guarded["right"]).endswith(
         "1 of 3 decisions seen both ways, 2 compared at their operators"
     )
-    for name in ("right", "rooted", "ranged", "halves"):
+    for name in ("right", "rooted", "ranged", "halves", "tails"):
         assert "OG419" not in {finding.code for finding in guarded[name].findings}
     table = guarded["long"].decisions
     assert table is not None
@@ -246,6 +254,9 @@ def test_what_no_input_reaches_is_compared_at_its_operator(
     assert {f.message.partition(": ")[2].partition(",")[0] for f in halves} == {
         "round at a half above an even number",
     }
+    tails = [f.message for f in guarded["tails-wrong"].findings if f.code == "OG419"]
+    assert any("clamp below 1e-08, where inputs leave it open" in each for each in tails)
+    assert not any("rules it out" in each for each in tails)
     assert [f.code for f in guarded["rooted-wrong"].findings if "within 1e-06" in f.message] == [
         "OG419"
     ]

@@ -199,6 +199,34 @@ def test_a_decision_of_rounding_may_go_either_way_and_no_other() -> None:
     assert not verdict(reference, wrong).holds
 
 
+class Counted(nn.Module):
+    """One whole number that rounding decides, and others that it moves."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.exp(x) * 3
+        return torch.cat([torch.floor(y[:, :1]) * 100, y[:, 1:]], 1)
+
+
+@pytest.mark.parametrize(("units", "open_"), [(5, True), (200, False)])
+def test_a_decision_is_open_where_as_much_as_is_granted_makes_it_otherwise(
+    units: int, open_: bool
+) -> None:
+    x = np.log(np.float32([[5, 2, 7.5]]) / 3) * np.float32(1 + units * 6e-8)
+    reference = reference_of(Counted(), x=x)
+    own = reference.outputs.arrays[0]
+    assert own[0, 0] == 500
+    assert all(run[0][0, 0] == 500 for run in reference.rounding(16))
+    other = own.copy()
+    other[0, 0] = 400
+    judged = verdict(reference, other)
+    assert judged.holds == open_
+    assert judged.open == open_
+    # What rounding does not decide is let off by none of it.
+    moved = max(abs(run[0][0, 2] - own[0, 2]) for run in reference.rounding(16))
+    other[0, 2] += 10 * moved + 30 * np.spacing(own[0, 2])
+    assert not verdict(reference, other).holds
+
+
 class Epsilon(nn.Module):
     """Computes another function in float64."""
 

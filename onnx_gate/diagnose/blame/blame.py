@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 
@@ -31,10 +32,12 @@ from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.report.model.diagnosis import Evidence, Experiment, Pictures
 from onnx_gate.runtimes.base import first_line
 from onnx_gate.runtimes.file_module import PLAIN
+from onnx_gate.verify.judge.systematic import Measure
 
 SECONDS = 60.0
 
 _ORT = "ONNX Runtime"
+_LEANS = get_args(Measure)
 _PLAIN = f"{_ORT}, optimisations off"
 # A divergence that is this much smaller when it is looked at again is another one.
 _AGAIN_SHARE = 0.5
@@ -82,6 +85,12 @@ class _Search(Chain):
             return BlameResult(
                 "undecided",
                 note=f"run again, {runtime.label} agrees: it does not repeat its answer",
+            )
+        deviation = self.subject.check.deviation
+        if measured.agrees and deviation is not None and deviation.measure in _LEANS:
+            return BlameResult(
+                "undecided",
+                note="every case alone is within rounding: it is all of them together that lean one way",
             )
         if measured.agrees and self.agreement.trivial(measured.error):
             return BlameResult(

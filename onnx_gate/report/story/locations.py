@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from onnx_gate.findings.finding import Finding
 from onnx_gate.report.model import Change, ModelResult, Problem
 from onnx_gate.report.model.diagnosis import Source
+from onnx_gate.report.story.summary import causes
 from onnx_gate.text import plain
 
 _PATH_LIMIT = 500
@@ -77,7 +78,7 @@ def place_of_problem(problem: Problem, manifest: str) -> Place:
 
 def of_model(model: ModelResult, manifest: str) -> Location | None:
     """Return the line that the model's error names, else a finding of one, else its diagnosis."""
-    sources: list[Finding | Source] = [f for f in model.findings if f.severity == "error"]
+    sources: list[Finding | Source] = [*causes(model)]
     if model.error is not None and model.error.source is not None:
         sources.insert(0, model.error.source)
     if model.diagnosis is not None and model.diagnosis.source is not None:

@@ -142,7 +142,7 @@ def of_model(model: ModelResult, manifest: str, check: Check | None = None) -> S
     if model.precision is not None and _blames(model, "reduced precision"):
         why, action = precision.reason_and_action(model.precision)
         return Sentence(name, what, "", why, where, "", action)
-    finding = _cause(model)
+    finding = _cause(model, check)
     code, why, action = _reason(model.diagnosis, finding)
     file = _file(model) if where is None else ""
     return Sentence(name, what, code, why, where, file, action, _own_remedy(model, finding))
@@ -250,11 +250,11 @@ def measured(check: Check) -> str:
     return f"{plain(check.deviation.measure, 40)} {value}, allowed {allowed}"
 
 
-def _cause(model: ModelResult) -> Finding | None:
+def _cause(model: ModelResult, check: Check | None) -> Finding | None:
     """Return the finding that explains the divergence best: an error, or one of the hints."""
     hints = model.diagnosis.hints if model.diagnosis is not None else ()
     # That another runtime could not be judged is no reason why this one diverges.
-    errors = [f for f in model.findings if f.severity == "error" and f.code != codes.OG307.code]
+    errors = [f for f in summary.causes(model, check) if f.code != codes.OG307.code]
     hinted = [f for f in model.findings if f.code in hints and f.code in CATALOGUE]
     return next(iter(errors + hinted), None)
 

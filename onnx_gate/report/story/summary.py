@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
+from onnx_gate.findings.finding import Finding
 from onnx_gate.report.model import Change, Check, Deviation, ModelResult, Problem, Report
 from onnx_gate.report.model.check import REACHED
 from onnx_gate.text import counted, format_int, group_digits, number, plain
@@ -36,6 +37,26 @@ def failing(model: ModelResult) -> list[Check]:
         return bad
     key = about.runtime, about.case, about.output
     return sorted(bad, key=lambda c: (c.runtime, c.case, c.output) != key)
+
+
+def causes(model: ModelResult, check: Check | None = None) -> list[Finding]:
+    """Return the errors among a model's findings that can be why ``check`` diverges, its worst if none.
+
+    One about some sizes is no reason at others.
+    """
+    check = check or next(iter(failing(model)), None)
+    return [
+        finding
+        for finding in model.findings
+        if finding.severity == "error" and (check is None or _at(finding, check))
+    ]
+
+
+def _at(finding: Finding, check: Check) -> bool:
+    broken = finding.data.get("broken")
+    if not isinstance(broken, (list, tuple)) or not broken:
+        return True
+    return any(isinstance(each, Mapping) and each.items() <= check.sizes.items() for each in broken)
 
 
 def closest(checks: Iterable[Check]) -> Check | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 import psutil
@@ -25,7 +25,7 @@ from onnx_gate.verify.blocks.export import Divided
 from onnx_gate.verify.blocks.parts import PARAMETER, Between, Block
 from onnx_gate.verify.blocks.pieces import Pieces, Stage
 from onnx_gate.verify.blocks.skeleton import Skeleton
-from onnx_gate.verify.blocks.staged import Leaves, Staged
+from onnx_gate.verify.blocks.staged import Leaves, Staged, Unfit
 from onnx_gate.verify.blocks.wrong import Locate, Wrong
 from onnx_gate.verify.compared import Asked, Comparer
 from onnx_gate.verify.context import Context
@@ -121,10 +121,16 @@ class Walk:
         for stage in self.pieces.stages[:-1]:
             path = self._divided.calls[stage.number].path
             needed.setdefault(path, set()).update(self.parameters(stage))
-        with (
-            self._skeleton.loaded(self.pieces.held),
-            self._staged.streamed(lambda path: self._skeleton.loaded(needed[path])),
-        ):
+
+        def loaded(path: str) -> AbstractContextManager[None]:
+            if path not in needed:
+                raise Unfit(
+                    f"forward calls the block {path}, which it did not while it was exported: the graph "
+                    "has no such block; verify the model as a whole, which shows what that changes"
+                )
+            return self._skeleton.loaded(needed[path])
+
+        with self._skeleton.loaded(self.pieces.held), self._staged.streamed(loaded):
             yield
 
     def run(self, cases: Sequence[Case], graph_inputs: Mapping[str, str]) -> Walked:

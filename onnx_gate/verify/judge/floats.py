@@ -49,12 +49,17 @@ def judge_floats(
     plain, automatic = _hold_against(candidate, expected, rules, reference)
     if plain.holds:
         return plain
-    others = [o for o in reference.variants() if o.array.shape == expected.shape]
+    automatically = rules.tolerance.auto is not None
+    others = [
+        other
+        for other in reference.variants()
+        if other.array.shape == expected.shape and (automatically or other.cause != "rounding")
+    ]
     if not others:
         return plain
     terms = Terms.of(rules.tolerance.auto or DEFAULT_AUTO, expected.dtype, rules.threads)
     noise = automatic.noise if automatic is not None else Noise(expected, terms, reference)
-    if rules.tolerance.auto is not None:
+    if automatically:
         noise.all()
     nearest = _nearest(candidate, noise, others)
     if not nearest.open.any():
@@ -131,17 +136,20 @@ def _nearest(candidate: Array, noise: Noise, others: Sequence[OtherAnswer]) -> _
     best, whole = expected.copy(), slice(None)
     limits, moves = noise.limits(whole).reshape(expected.shape), noise.moves(whole)
     off = distance(candidate, expected)
+    beyond = off > limits
     opened = np.zeros(expected.shape, np.bool_)
     causes: list[OpenCause] = []
     for other in others:
-        own = noise.of(other.array, other.moved)
+        decided = other.cause == "rounding"
+        own = noise.like(other.array) if decided else noise.of(other.array, other.moved)
         apart = distance(other.array, expected)
         moved = apart > limits + own.limits(whole).reshape(expected.shape)
+        moved &= beyond if decided else True
         if moved.any():
             opened |= moved
             causes.append(other.cause)
         near = distance(candidate, other.array)
-        closer = near < off
+        closer = (near < off) & moved if decided else near < off
         off = np.where(closer, near, off)
         best[closer] = other.array[closer]
         moves[closer.reshape(-1)] = own.moves(closer.reshape(-1))

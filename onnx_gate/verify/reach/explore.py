@@ -47,6 +47,7 @@ class Explorer:
 
     ``numbers`` are those that its export names of sizes. ``bases`` are cases of its own to start from.
     ``accounted``: every weight of the file is the module's, so that rows of tables were compared.
+    ``opened``: rounding has left elements open in cases that were reached.
     """
 
     spec: ModelSpec
@@ -56,6 +57,7 @@ class Explorer:
     made: dict[str, Case] = field(default_factory=dict)
     tried: int = 0
     accounted: bool = False
+    opened: bool = False
     _before: frozenset[Site] | None = None
 
     def account(
@@ -72,6 +74,13 @@ class Explorer:
                 *((site, side) for site, side in self.watcher.open() if site.is_table),
             }
         return account(seen, before, workspace.resolve(), compared)
+
+    @property
+    def doubted(self) -> frozenset[Site]:
+        """The decisions that may have been shown in open elements alone, which were not compared."""
+        if not self.opened or self._before is None:
+            return frozenset()
+        return both_ways(self.watcher.seen) - self._before
 
     def learn(self, case: Case) -> None:
         """Take note of a case that counts and that the module answers."""

@@ -70,13 +70,15 @@ def probe(
     order: Sequence[int],
     ranged: Collection[str] = (),
     nearness: Nearness = EXACT,
+    doubted: Collection[Site] = (),
 ) -> Iterator[Probe]:
     """Yield the sides that were compared, of those that no case of so many has shown.
 
+    And of those of ``doubted`` decisions, which were shown where nothing may have been compared.
     ``order`` is where the module's outputs are among the graph's. Of inputs that are ``ranged``
     nothing beyond is asked: nobody will feed it. Raises ``Refusal``.
     """
-    left = to_compare(watcher)
+    left = to_compare(watcher, doubted)
     cost = measure(watcher.eager, arrays)
     left = left[: int(SHARE * cost.run(cases) / (_PASSES * cost.forward()))]
     module = Module(watcher, arrays)
@@ -96,10 +98,12 @@ def probe(
                 yield found
 
 
-def to_compare(watcher: Watcher) -> list[tuple[Site, str]]:
+def to_compare(watcher: Watcher, doubted: Collection[Site] = ()) -> list[tuple[Site, str]]:
     """Return the sides that are to be compared at their operators, those that are counted first."""
     left = [(s, side) for s, seen in watcher.seen.items() for side in _left(s, seen)]
-    return sorted(left, key=lambda each: each[0].kind not in COUNTED)
+    left.sort(key=lambda each: each[0].kind not in COUNTED)
+    again = [s for s in watcher.seen if s in doubted and s.kind in COUNTED and s.kind != "rows"]
+    return left + [(s, side) for s in again if watcher.seen[s].moves for side in s.sides]
 
 
 def _left(site: Site, seen: Seen) -> Sequence[str]:

@@ -30,9 +30,10 @@ def _moves() -> torch.Tensor:
 
 
 class Noise:
-    """Moves tensors in place, by amplitudes in units in the last place."""
+    """Moves tensors in place, by amplitudes in units in the last place, and ``times`` that."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, times: float = 1.0) -> None:
+        self._times = times
         self._places, self._sides = Random(2 * seed), Random(seed // 2 * 2 + 1)
         self._side = 1 - seed % 2 * 2
 
@@ -49,6 +50,7 @@ class Noise:
             place = places.getrandbits(18)
             row, place = moves[place & 1], place >> 1
             drawn = row[place : place + min(_WINDOW, count - begin)]
+            drawn = drawn if self._times == 1.0 else drawn * self._times
             yield drawn.double() if like.dtype == torch.float64 else drawn
 
     def scale(

@@ -52,12 +52,12 @@ class MovedRounding(OperatorMode):
 
     By how much is said by the operator's ``Model``; one that has none is rounded once. Recurrent
     layers that are one kernel are run step by step, custom operators by their Python, and what is
-    made of other operators as these.
+    made of other operators as these. ``times`` moves everything by as many times as much.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, times: float = 1.0) -> None:
         super().__init__()
-        self._noise = Noise(seed)
+        self._noise = Noise(seed, times)
         self.has_moved = False
 
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:

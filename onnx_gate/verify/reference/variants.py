@@ -16,8 +16,12 @@ order of equals            topk, unstable sort, kthvalue, median and mode take t
                            last, of equal values
 =========================  ====================================================================
 
-Rounding, the fourth cause, is in ``perturb``. A variant costs some forward passes, and none is made
-unless a check would otherwise diverge.
+Rounding, the fourth cause, is in ``perturb``, and what it does to most elements is told by some runs.
+One behind a decision (a floor, the cut of an angle) it moves by a jump or not at all: what one run of
+sixteen would make otherwise is as it was in all sixteen one time in three. A candidate may be K times as
+wrong as PyTorch, so a decision is open where K times its rounding makes it otherwise.
+
+A variant costs some forward passes, and none is made unless a check would otherwise diverge.
 """
 
 from __future__ import annotations
@@ -52,6 +56,21 @@ _SOFTMAX = frozenset({"_softmax", "_safe_softmax", "softmax"})
 _FAST_PATH = frozenset({"_transformer_encoder_layer_fwd", "_native_multi_head_attention"})
 # Runs of a variant with moved rounding: another answer has a noise of its own.
 _RUNS = 8
+# Runs in which everything is moved this many times as much: K of the judge's default.
+_WIDE_RUNS, _WIDE = 6, 10.0
+# Operators whose result jumps: a comparison, a choice, a step, or the cut of an angle.
+_JUMPS = frozenset(
+    {
+        *("floor", "ceil", "round", "trunc", "frac", "sign", "sgn", "signbit", "heaviside"),
+        *("floor_divide", "remainder", "fmod", "atan2", "angle", "searchsorted", "bucketize"),
+        *("gt", "ge", "lt", "le", "eq", "ne", "argmax", "argmin", "max", "min", "sort", "topk"),
+        *("kthvalue", "median", "nanmedian", "mode", "argsort", "nonzero", "_local_scalar_dense"),
+        *("quantize_per_tensor", "quantize_per_channel", "grid_sampler_2d", "grid_sampler_3d"),
+        "fake_quantize_per_tensor_affine_cachemask",
+        "fake_quantize_per_channel_affine_cachemask",
+        "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
+    }
+)
 _EQUALS = frozenset({"sort", "topk", "kthvalue", "median", "nanmedian", "mode"})
 
 
@@ -82,6 +101,19 @@ class FastPath(_Watch):
         """Look at the name only."""
         self.decided |= name in _FAST_PATH
         return func(*args, **kwargs)
+
+
+class Jumps(_Watch):
+    """Sees whether floating-point numbers decide anything: a jump, or a conversion to whole numbers."""
+
+    def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Look at the name, what it is given and what becomes of it."""
+        result = func(*args, **kwargs)
+        if args and isinstance(args[0], torch.Tensor) and args[0].is_floating_point():
+            whole = isinstance(result, torch.Tensor) and not result.is_floating_point()
+            self.decided |= name in _JUMPS or bool(kwargs.get("rounding_mode"))
+            self.decided |= name in ("_to_copy", "to") and whole
+        return result
 
 
 class MaskedAttention(_Watch):
@@ -201,6 +233,12 @@ def variants(eager: Eager, inputs: Mapping[str, Array]) -> Iterator[Variant]:
     for first in (True, False):
         order = partial(OrderOfEquals, first=first)
         yield from _variant("order of equals", eager, inputs, order)
+    jumps = Jumps()
+    decided = _run(eager, inputs, jumps) is not None and jumps.decided
+    for seed in range(_WIDE_RUNS) if decided else ():
+        arrays = _run(eager, inputs, MovedRounding(seed, _WIDE))
+        if arrays is not None:
+            yield Variant("rounding", arrays)
 
 
 def _variant(
@@ -216,7 +254,7 @@ def _variant(
 
 
 def _run(
-    eager: Eager, inputs: Mapping[str, Array], mode: _Watch | None, seed: int | None = None
+    eager: Eager, inputs: Mapping[str, Array], mode: OperatorMode | None, seed: int | None = None
 ) -> tuple[Array, ...] | None:
     """Run the module under a mode, and with its rounding moved by ``seed``."""
     try:
