@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import libcst as cst
@@ -18,6 +18,7 @@ from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 
 # A file that is longer holds more than models, and takes longer to read than they do to verify.
 _MOST_CHARACTERS = 400_000
+_MARK = "\ufeff"
 # Candidates of one file, at most: each is a trial.
 _MOST = 12
 
@@ -62,7 +63,8 @@ def rewrites(text: str, lines: Collection[int] = (), target: str = "") -> Iterat
                 if made is not None:
                     found.append((elsewhere, made))
     found.sort(key=lambda each: each[0])
-    yield from [made for _, made in found[:_MOST]]
+    mark = _MARK if text.startswith(_MARK) else ""  # which the parser leaves out
+    yield from [replace(made, text=mark + made.text) for _, made in found[:_MOST]]
 
 
 @functools.lru_cache(maxsize=16)  # several models of a manifest are often in one file

@@ -100,13 +100,15 @@ BODIES = st.lists(
 )
 
 
-@given(BODIES, st.booleans())
-def test_a_rewritten_file_parses_and_differs_only_there(bodies: list[str], windows: bool) -> None:
-    text = text_of("\n".join(bodies))
+@given(BODIES, st.booleans(), st.booleans())
+def test_a_rewritten_file_parses_and_differs_only_there(
+    bodies: list[str], windows: bool, marked: bool
+) -> None:
+    text = "\ufeff" * marked + text_of("\n".join(bodies))
     text = text.replace("\n", "\r\n") if windows else text
     before = text.split("\n")
     for each in rewrites(text):
-        ast.parse(each.text)
+        ast.parse(each.text.encode())
         after = each.text.split("\n")
         assert windows == ("\r\n" in each.text)
         assert all(line.endswith("\r") for line in after[:-1]) == windows

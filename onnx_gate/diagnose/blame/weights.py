@@ -53,6 +53,8 @@ def told_of_weight(stored: Array, right: Array, name: str, module: nn.Module) ->
             return (
                 f"the norm {path} is folded with eps={eps:.3g} in the file, and has {norm.eps:.3g}"
             )
+    if right.dtype == np.float64 and np.array_equal(stored, right.astype(np.float32)):
+        return f"the weight {name} is rounded to float32 in the file"
     for how, made in _ways(right):
         if _same(stored, made):
             return f"the weight {name} is {how} in the file"
@@ -60,7 +62,7 @@ def told_of_weight(stored: Array, right: Array, name: str, module: nn.Module) ->
         if other != name and any(_same(stored, turned) for turned in (array, array.T)):
             return f"the file has {other} where {name} belongs"
     ratio = _ratio(stored, right)
-    if ratio is not None:
+    if ratio is not None and f"{ratio:.6g}" != "1":
         return f"the weight {name} is {ratio:.6g} times the module's in the file"
     count = int((~np.isclose(stored, right, rtol=_SAME, atol=1e-7)).sum())
     if count == stored.size:
