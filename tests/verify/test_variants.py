@@ -211,7 +211,7 @@ class Counted(nn.Module):
 def test_a_decision_is_open_where_as_much_as_is_granted_makes_it_otherwise(
     units: int, open_: bool
 ) -> None:
-    x = np.log(np.float32([[5, 2, 7.5]]) / 3) * np.float32(1 + units * 6e-8)
+    x = np.log(np.array([[5, 2, 7.5]], np.float32) / 3) * np.float32(1 + units * 6e-8)
     reference = reference_of(Counted(), x=x)
     own = reference.outputs.arrays[0]
     assert own[0, 0] == 500
