@@ -17,6 +17,13 @@ from onnx_gate.verify.judge.judgement import is_floating
 
 # What is left to the worst check where no two draws of equal sizes say more.
 LEAST_DB, USUAL_DB = 1.0, 3.0
+# What a file keeps that is merely in fewer bits, in dB; less is something wrong, and no tolerance is meant
+# for it. Rounding a normal distribution to b bits over four standard deviations a side leaves 6.02 b - 7.3
+# dB, 41 in int8; the noises of a hundred such layers add up in power, 10 log10 of 100, to 21. At 20 the
+# noise is a tenth of the signal. Half precision, of 11 bits wherever the value is, keeps more than that,
+# and four bits have 17 in the first layer: they are told apart from what is broken by half of it.
+_FLOOR_DB, _FEW_BITS_FLOOR_DB = 20.0, 8.5
+_FEW_BITS = ("int4", "uint4", "int2", "uint2")
 # An output with more classes than this is no classifier's.
 _CLASSES = 1 << 20
 _CLASSIFIER = ("logit", "prob", "score", "class")
@@ -64,16 +71,22 @@ def top1_of(name: str, candidate: Array, expected: Array) -> tuple[int, int]:
     return round(share * rows), rows
 
 
-def propose(measured: Iterable[Measured], least: float = LEAST_DB) -> tuple[Proposal, ...]:
-    """Return a tolerance for each output that has a signal and a noise, ``least`` dB from the worst."""
+def propose(
+    measured: Iterable[Measured], least: float = LEAST_DB, dtype: str = ""
+) -> tuple[Proposal, ...]:
+    """Return a tolerance for each output that has a signal and a noise, ``least`` dB from the worst.
+
+    That of an output is empty that has lost more than ``dtype`` explains.
+    """
     by_output: dict[str, list[Measured]] = {}
     for each in measured:
         if math.isfinite(each.snr_db) and not math.isnan(each.cosine):
             by_output.setdefault(each.output, []).append(each)
-    return tuple(_of_output(name, checks, least) for name, checks in by_output.items())
+    floor = _FEW_BITS_FLOOR_DB if dtype in _FEW_BITS else _FLOOR_DB
+    return tuple(_of_output(name, checks, least, floor) for name, checks in by_output.items())
 
 
-def _of_output(name: str, checks: Sequence[Measured], least: float) -> Proposal:
+def _of_output(name: str, checks: Sequence[Measured], least: float, floor: float) -> Proposal:
     worst = min(checks, key=lambda each: each.snr_db)
     cosine = min(each.cosine for each in checks)
     apart = [abs(a.snr_db - b.snr_db) for a, b in _pairs(checks)]
@@ -94,7 +107,9 @@ def _of_output(name: str, checks: Sequence[Measured], least: float) -> Proposal:
         top1=agreement,
         margin_db=margin,
         draws=len(apart),
-        tolerance=tolerance | ({} if top1 is None else {"top1": top1}),
+        tolerance={}
+        if worst.snr_db < floor
+        else tolerance | ({} if top1 is None else {"top1": top1}),
     )
 
 

@@ -38,6 +38,7 @@ from onnx_gate.verify.build import build
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.conclude import Tried, conclude, undecided, unverified, waive
 from onnx_gate.verify.context import HUNG, Context, Reduced
+from onnx_gate.verify.determinism import repeat
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.export.reuse import delete_export, load_export, save_export_metadata
 from onnx_gate.verify.exporting import export_prepared
@@ -385,6 +386,8 @@ def _is_small(spec: ModelSpec, module: torch.nn.Module) -> bool:
 
 def _must_agree(prepared: Prepared, when: str) -> None:
     difference = prepared.agrees_still()
+    if difference and prepared.call.drawn:
+        repeat(prepared.eager, prepared.example, prepared.call)
     if difference:
         raise codes.OG106.error(
             f"the model disagrees with itself: {when}, {difference}; it keeps state between calls, "
@@ -438,6 +441,7 @@ def _precision(checker: Checker) -> Precision | None:
             (m for m in checker.measured if m.runtime != HALF or not beyond),
             # Each of its results is rounded once more in one runtime than in another.
             USUAL_DB if reduced.is_half else LEAST_DB,
+            reduced.dtype,
         ),
     )
 

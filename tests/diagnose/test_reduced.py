@@ -186,8 +186,18 @@ def test_a_proposal_without_draws_or_agreement() -> None:
     assert proposal.tolerance == {"cosine": 0.98, "snr_db": 27.0}
 
 
+def test_nothing_is_proposed_for_what_fewer_bits_do_not_explain() -> None:
+    """Whatever a file has lost, 18.5 dB was what it should meet."""
+    poor = propose([measured(19.5, 0.99)])
+    assert poor[0].tolerance == {}
+    made = Precision(how="static", dtype="int8", proposals=poor)
+    assert "no tolerance is proposed for logits: 19.5 dB" in "\n".join(words.lines(made))
+    assert words.reason_and_action(made)[1].startswith("Leave its costliest layers in float32")
+    assert propose([measured(19.5, 0.99)], dtype="int4")[0].tolerance
+
+
 def test_two_outputs_have_a_tolerance_each() -> None:
-    checks = [measured(30.0, 0.9995), Measured("ort", "a", "a.b", {}, False, 0.9, 10.0)]
+    checks = [measured(30.0, 0.9995), Measured("ort", "a", "a.b", {}, False, 0.9, 24.0)]
     text = words.yaml(propose(checks))
     assert text.startswith("outputs: {logits: {cosine: ")
     assert '"a.b": {cosine: ' in text

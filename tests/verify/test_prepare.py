@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.manifest.load import load
+from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.build import build
 from onnx_gate.verify.context import Context
+from onnx_gate.verify.determinism import call_once, repeat
 from onnx_gate.verify.prepare import Prepared, prepare, restore_after_export
 
 MODELS = """
@@ -101,3 +105,22 @@ def test_a_model_that_the_export_has_changed_is_built_again(tmp_path: Path) -> N
     assert fresh.agrees_still() == ""
     answer = torch.from_numpy(fresh.eager.run(prepared.example).arrays[0])
     assert torch.equal(answer, torch.from_numpy(prepared.example["x"]) * 2)
+
+
+class Coin(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.randint(0, 2, (1,))
+
+
+def tossed(seed: int) -> list[int]:
+    torch.manual_seed(seed)
+    return [int(torch.randint(0, 2, (1,))) for _ in range(3)]
+
+
+def test_what_is_drawn_may_come_out_alike_twice_and_is_still_told_of() -> None:
+    seed = next(s for s in range(100) if (t := tossed(s))[0] == t[1] != t[2])
+    eager, inputs = Eager(Coin(), ("x",), None, {}), {"x": np.ones(1, np.float32)}
+    torch.manual_seed(seed)
+    call = call_once(eager, inputs)
+    with pytest.raises(GateError, match="it draws random numbers from torch, with randint"):
+        repeat(eager, inputs, call)

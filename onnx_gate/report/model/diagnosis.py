@@ -115,7 +115,8 @@ class Proposal(_Frozen):
     """A tolerance that one output meets, from what was measured of it.
 
     ``cosine`` and ``snr_db`` are the worst of ``checks``, of which ``case`` is the one; ``top1`` is
-    null where the output is none of a classifier's. ``tolerance`` can be pasted into the manifest.
+    null where the output is none of a classifier's. ``tolerance`` can be pasted into the manifest,
+    and is empty where the output has lost more than fewer bits explain.
     It leaves ``margin_db`` to the worst: by as much as two draws of equal sizes were apart,
     ``draws`` such pairs in number.
     """

@@ -250,6 +250,7 @@ def _environment() -> Environment:
         "value": lambda text: Markup("<code>{}</code>").format(Markup(text)) if text else "",
         **audited.FILTERS,
         "precision_kind": precision.kind_line,
+        "precision_offers": precision.offered,
         "precision_yaml": precision.yaml,
         "precision_reason": precision.reason,
         "layer_name": precision.layer_name,

@@ -45,7 +45,7 @@ def lines(precision: Precision) -> list[str]:
             f"{plain(precision.dtype, 20)} explains, put that right first"
         )
     elif precision.proposals:
-        shown.append(yaml(precision.proposals))
+        shown += [yaml(precision.proposals)] if offered(precision.proposals) else []
         shown += [reason(each) for each in precision.proposals[:_OUTPUTS]]
     costs = [
         f"{layer_name(each)} {decibels(each.snr_db)}" for each in precision.layers[:SHOWN_LAYERS]
@@ -62,12 +62,22 @@ def yaml(proposals: Sequence[Proposal]) -> str:
     """Return the tolerance as the manifest has it: the model's, or each output's own."""
     if len(proposals) == 1:
         return f"tolerance: {_flow(proposals[0])}"
-    own = [f"{_key(each.output)}: {_flow(each)}" for each in proposals]
+    own = [f"{_key(each.output)}: {_flow(each)}" for each in offered(proposals)]
     return f"outputs: {{{', '.join(own)}}}"
 
 
+def offered(proposals: Sequence[Proposal]) -> list[Proposal]:
+    """Return the proposals that propose something."""
+    return [each for each in proposals if each.tolerance]
+
+
 def reason(proposal: Proposal) -> str:
-    """Return what a proposal rests on."""
+    """Return what a proposal rests on, or why there is none."""
+    if not proposal.tolerance:
+        return (
+            f"no tolerance is proposed for {plain(proposal.output, _NAME)}: "
+            f"{decibels(proposal.snr_db)} ({plain(proposal.case, _NAME)}) is more than fewer bits lose"
+        )
     agreeing = (
         f", the largest element at the same place in {100 * proposal.top1:.3g} % of rows"
         if proposal.top1 is not None
@@ -91,7 +101,12 @@ def reason_and_action(precision: Precision) -> tuple[str, str]:
     dtype = plain(precision.dtype, 20)
     if suspect is None:
         costliest = f", most of it in {layer_name(precision.layers[0])}" if precision.layers else ""
-        action = f"Paste `{yaml(precision.proposals)}`." if precision.proposals else ""
+        if offered(precision.proposals):
+            action = f"Paste `{yaml(precision.proposals)}`."
+        elif precision.proposals:
+            action = "Leave its costliest layers in float32, or find other scales for them."
+        else:
+            action = ""
         return f"the file computes in {dtype}{costliest}", action
     off = (
         f"is {suspect.gain:.3g} times what it should be"
