@@ -23,7 +23,7 @@ from onnx_gate.findings.codes import OG116
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import InputSpec, ModelSpec, RuntimeSpec
 from onnx_gate.report.model import Check, Worst
-from onnx_gate.report.model.diagnosis import Diagnosis, GraphNode, Source
+from onnx_gate.report.model.diagnosis import Blame, Diagnosis, GraphNode, Source
 from onnx_gate.runtimes.base import Refusal
 from onnx_gate.runtimes.onnxruntime import OnnxRuntime
 from onnx_gate.verify.export.constraints import Trace, constraint_message
@@ -355,6 +355,27 @@ def test_the_worst_element_and_the_attributes_are_in_the_hint(
     assert found[0].code == code
     assert words in found[0].message
     assert (found[0].severity, found[0].file, found[0].line) == ("note", "m.py", 3)
+
+
+@pytest.mark.parametrize(
+    ("blame", "kept", "named"),
+    [("exporter", False, True), ("exporter", True, False), ("stale artifact", False, False)],
+)
+def test_a_constant_that_the_exporter_dropped_is_the_reason_at_its_line(
+    blame: Blame, kept: bool, named: bool
+) -> None:
+    diagnosis = DIAGNOSIS.model_copy(
+        update={
+            "blame": blame,
+            "node": GraphNode(name="n", op_type="Sqrt", output="y"),
+            "source": Source(file="m.py", line=3, code="return (x**2 + 1e-9).sqrt()"),
+        }
+    )
+    worst = Worst(index=(0,), expected=3.16e-5, actual=0.0)
+    constants: dict[str, Any] = {"k": np.float32(1e-9)} if kept else {}
+    proto = model([node("Sqrt", "x")], **constants)
+    found = hints(diagnosis, proto, CHECK.model_copy(update={"worst": worst}))
+    assert any(each.code == "OG124" for each in found) == named
 
 
 @pytest.mark.parametrize("operator", sorted(OPERATOR_RULES))

@@ -196,6 +196,11 @@ def tiny_constant(facts: DivergenceFacts) -> Hint:
     )
 
 
+def dropped(facts: DivergenceFacts) -> Hint:
+    """What the exporter wrote otherwise is the line of which it has left out a constant."""
+    return tiny_constant(facts) if facts.diagnosis.blame == "exporter" else None
+
+
 def converted(facts: DivergenceFacts) -> Hint:
     """The file was converted from another opset, and the operator changed in between."""
     if facts.proto.producer_name != "pytorch" or not 0 < facts.opset < _TRANSLATED_AT:
@@ -225,5 +230,5 @@ def undecided(facts: DivergenceFacts) -> Hint:
 # The first that speaks has the last word: what it sees explains the divergence.
 DECISIVE_RULES: tuple[Rule, ...] = (
     *(refused, another_form, stale, fused, undecided),
-    *(masked, log_of_sigmoid, overflow, domain, not_a_number),
+    *(masked, log_of_sigmoid, overflow, domain, dropped, not_a_number),
 )
