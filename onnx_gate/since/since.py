@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ Swapped = frozenset[str]
 """The packages that are the head's; all others are the base's."""
 
 BASE: Swapped = frozenset()
+_PATH = re.compile(r"\S*/\S*")
 LINKS: tuple[Link, ...] = ("pytorch", "export", "engine")
 
 
@@ -182,18 +184,26 @@ def _answers(runs: Runs) -> list[LinkAnswer]:
             answer = _answer(link, before, after)
             if answer.changed:
                 order = [each.name for each in runs.packages]
-                names, sure = attribute(order, answer, partial(_verdict, link, spec, runs))
+                ends = _state(before), _state(after)
+                names, sure = attribute(order, ends, partial(_asked, link, spec, runs))
                 answer = answer.model_copy(update={"packages": names, "sure": sure})
             answers.append(answer)
     return answers
 
 
-def _verdict(link: Link, spec: ModelSpec, runs: Runs, swapped: Swapped) -> str:
+def _asked(link: Link, spec: ModelSpec, runs: Runs, swapped: Swapped) -> str:
     try:
         result = ask(link, spec, swapped, runs)
     except CannotInstall:
         return "cannot be installed"
-    return "cannot be asked" if result is None else result.verdict
+    return "cannot be asked" if result is None else _state(result)
+
+
+def _state(result: ModelResult) -> str:
+    """Return the verdict, and of an error which one: but for paths, which every environment has."""
+    if result.error is None:
+        return result.verdict
+    return f"{result.error.code} {_PATH.sub('', first_line(result.error.message))}"
 
 
 def _answer(link: Link, before: ModelResult, after: ModelResult) -> LinkAnswer:
@@ -213,21 +223,21 @@ def _answer(link: Link, before: ModelResult, after: ModelResult) -> LinkAnswer:
 
 
 def attribute(
-    order: Sequence[str], answer: LinkAnswer, verdict: Callable[[Swapped], str]
+    order: Sequence[str], ends: tuple[str, str], state: Callable[[Swapped], str]
 ) -> tuple[tuple[str, ...], bool]:
     """Return the packages that changed an answer, and whether they were seen to, without others.
 
     The packages become the head's one after the other: after the first ones of them the answer is
-    the base's, after one more it is not. That one is then tried alone.
+    the base's, after one more it is not. That one is then tried alone. ``ends`` are base's and head's.
     """
     low, high = 0, len(order)
     while high - low > 1:
         middle = (low + high) // 2
-        if verdict(frozenset(order[:middle])) == answer.before:
+        if state(frozenset(order[:middle])) == ends[0]:
             low = middle
         else:
             high = middle
     found, together = order[high - 1], tuple(order[:high])
-    if verdict(frozenset({found})) == answer.verdict:
+    if state(frozenset({found})) == ends[1]:
         return (found,), True
-    return together, verdict(frozenset(together)) == answer.verdict
+    return together, state(frozenset(together)) == ends[1]

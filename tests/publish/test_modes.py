@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from onnx_gate.github.header import parse
 from onnx_gate.manifest.load import load
 from onnx_gate.report.io import read_report, to_json, write_text
 from onnx_gate.report.model import Counts, ManifestInfo, ModelResult, Report, Run, Shard
+from onnx_gate.report.model.since import LinkAnswer, Package, Since
 from tests.support.gate import ROOT
 from tests.support.github.server import BASE, HEAD, REPOSITORY, TOKEN, GitHub
 from tests.support.report.reports import report
@@ -167,6 +169,21 @@ def test_a_lost_model_is_a_row_and_an_annotation(workspace: Path, github: GitHub
     assert any("resnet could not be verified" in c.properties for c in done.commands)
     [comment] = github.comments
     assert "could not be verified" in comment.body.splitlines()[1]
+
+
+def test_other_packages_are_said_where_all_is_well(workspace: Path, github: GitHub) -> None:
+    (workspace / "onnx-gate.yml").unlink()
+    packages = (Package(name="onnxscript", old="0.7.1", new="0.7.2"),)
+    for number, name in enumerate("ab", 1):
+        answer = LinkAnswer(model=name, link="export", before="pass", verdict="pass", share=0.1)
+        since = Since(base_file="x", head_file="y", packages=packages, answers=(answer,))
+        well = part(number, 2, passing(name, 2 + number))
+        put(workspace, f"shard-{number}", well.model_copy(update={"since": since}))
+    assert step(workspace, github, {"mode": "report"}).status == 0
+    [comment] = github.comments
+    body = unescape(comment.body)
+    assert "- onnxscript 0.7.1 to 0.7.2: the export answers as before" in body
+    assert "- models: none of 2" in body
 
 
 @pytest.mark.parametrize("lost", ["one", "all"])

@@ -18,6 +18,7 @@ from onnx_gate.since.since import Swapped, attribute
 from tests.support.report.everything import everything
 
 ORDER = tuple("abcdefg")
+ENDS = "pass", "diverged"
 CHANGED = LinkAnswer(
     model="net", link="export", before="pass", verdict="diverged", share=41.0, share_before=0.5
 )
@@ -27,11 +28,11 @@ CHANGED = LinkAnswer(
 def test_the_one_that_changed_it_is_found(guilty: str) -> None:
     asked: list[Swapped] = []
 
-    def verdict(swapped: Swapped) -> str:
+    def state(swapped: Swapped) -> str:
         asked.append(swapped)
         return "diverged" if guilty in swapped else "pass"
 
-    assert attribute(ORDER, CHANGED, verdict) == ((guilty,), True)
+    assert attribute(ORDER, ENDS, state) == ((guilty,), True)
     assert len(asked) <= 4  # log2 of seven, and alone
 
 
@@ -39,17 +40,17 @@ def test_the_one_that_changed_it_is_found(guilty: str) -> None:
 def test_two_that_only_change_it_together_are_named_with_those_before(
     pair: tuple[str, str],
 ) -> None:
-    def verdict(swapped: Swapped) -> str:
+    def state(swapped: Swapped) -> str:
         return "diverged" if swapped >= set(pair) else "pass"
 
-    names, sure = attribute(ORDER, CHANGED, verdict)
+    names, sure = attribute(ORDER, ENDS, state)
     assert sure
     assert set(pair) <= set(names)
     assert names == ORDER[: ORDER.index(pair[1]) + 1]
 
 
 def test_what_fails_otherwise_on_the_way_is_not_sure() -> None:
-    names, sure = attribute("ab", CHANGED, lambda swapped: "error" if len(swapped) == 1 else "pass")
+    names, sure = attribute("ab", ENDS, lambda swapped: "error" if len(swapped) == 1 else "pass")
     assert not sure
     assert names == ("a",)
 
