@@ -358,22 +358,27 @@ def test_the_worst_element_and_the_attributes_are_in_the_hint(
 
 
 @pytest.mark.parametrize(
-    ("blame", "kept", "named"),
-    [("exporter", False, True), ("exporter", True, False), ("stale artifact", False, False)],
+    ("blame", "operator", "kept", "named"),
+    [
+        ("exporter", "Sqrt", False, True),
+        ("exporter", "Mul", False, False),  # what is wrong at the line is another operator
+        ("exporter", "Sqrt", True, False),
+        ("stale artifact", "Sqrt", False, False),
+    ],
 )
 def test_a_constant_that_the_exporter_dropped_is_the_reason_at_its_line(
-    blame: Blame, kept: bool, named: bool
+    blame: Blame, operator: str, kept: bool, named: bool
 ) -> None:
     diagnosis = DIAGNOSIS.model_copy(
         update={
             "blame": blame,
-            "node": GraphNode(name="n", op_type="Sqrt", output="y"),
-            "source": Source(file="m.py", line=3, code="return (x**2 + 1e-9).sqrt()"),
+            "node": GraphNode(name="n", op_type=operator, output="y"),
+            "source": Source(file="m.py", line=3, code="return (x**2 + 1e-9).sqrt() * k"),
         }
     )
     worst = Worst(index=(0,), expected=3.16e-5, actual=0.0)
     constants: dict[str, Any] = {"k": np.float32(1e-9)} if kept else {}
-    proto = model([node("Sqrt", "x")], **constants)
+    proto = model([node(operator, "x")], **constants)
     found = hints(diagnosis, proto, CHECK.model_copy(update={"worst": worst}))
     assert any(each.code == "OG124" for each in found) == named
 

@@ -197,8 +197,9 @@ def tiny_constant(facts: DivergenceFacts) -> Hint:
 
 
 def dropped(facts: DivergenceFacts) -> Hint:
-    """What the exporter wrote otherwise is the line of which it has left out a constant."""
-    return tiny_constant(facts) if facts.diagnosis.blame == "exporter" else None
+    """The exporter has left out a constant that kept what a root or a quotient reads from zero."""
+    guarded = facts.diagnosis.blame == "exporter" and facts.op in _PARTIAL
+    return tiny_constant(facts) if guarded else None
 
 
 def converted(facts: DivergenceFacts) -> Hint:
