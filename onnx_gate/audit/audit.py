@@ -58,13 +58,13 @@ def audit(
     more where more faults than usual are seeded.
     """
     original = share_weights(exported.path, folder)
-    bench = Bench(checker, checker.answered or ())
+    bench = Bench(checker, checker.tally.answered)
     twin = bench.learn(folder / ORIGINAL)
     if not twin.survived:
         why = twin.refused or (twin.caught.reason if twin.caught is not None else "")
         return Audit(seed=request.seed, note=f"the unchanged graph does not pass twice: {why}")
     inputs = _inputs(checker)
-    graph = FlatGraph(original, folder, inputs, _sizes(original, inputs, checker.spec.dims))
+    graph = FlatGraph(original, folder, inputs, _sizes(original, inputs, checker.setting.spec.dims))
     every = candidates(graph, CATALOGUE, request.seed)
     desk = _Desk(graph, bench, folder, exported, request, _digest(folder, bench), emit)
     mutants: list[Mutant] = []
@@ -234,7 +234,9 @@ class _Desk:
             unseen = Unseen(
                 why="inputs",
                 case=caught.case if caught else largest,
-                runtime=caught.runtime if caught else self.bench.checker.spec.runtimes[0].label,
+                runtime=caught.runtime
+                if caught
+                else self.bench.checker.setting.spec.runtimes[0].label,
                 output=caught.output if caught else "output",
             )
             return {"unseen": unseen, "moved": moved, "answers": trial.digest}
@@ -249,7 +251,11 @@ class _Desk:
         else:
             node = self.graph.nodes[candidate.site.index].proto
             stored = self._lines.get(node.output[0])
-            line = own_source(of_node(stored, self.bench.checker.workspace)) if stored else None
+            line = (
+                own_source(of_node(stored, self.bench.checker.setting.workspace))
+                if stored
+                else None
+            )
             site = Site(
                 name=node.name or node.output[0],
                 op_type=node.op_type,
@@ -281,8 +287,8 @@ class _Desk:
 
 def _inputs(checker: Checker) -> list[GraphInput]:
     return [
-        GraphInput(graph, name, checker.spec.inputs[name])
-        for name, graph in checker.graph_inputs.items()
+        GraphInput(graph, name, checker.setting.spec.inputs[name])
+        for name, graph in checker.setting.graph_inputs.items()
     ]
 
 
@@ -302,10 +308,10 @@ def _sizes(
 def _digest(folder: Path, bench: Bench) -> str:
     """Return what tells this model, its cases and its judge from any other."""
     digest = hashlib.sha256()
-    spec = bench.checker.spec
+    spec = bench.checker.setting.spec
     versions = (onnx_gate.__version__, ort.__version__, onnx.__version__)
     judged = (spec.tolerance, spec.outputs, spec.where, spec.runtimes, spec.waivers, spec.steps)
-    digest.update(repr((versions, judged, bench.checker.threads)).encode())
+    digest.update(repr((versions, judged, bench.checker.setting.threads)).encode())
     for path in sorted(folder.iterdir()):
         with open(path, "rb") as file:
             for block in iter(lambda: file.read(1 << 20), b""):

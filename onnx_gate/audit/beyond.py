@@ -27,7 +27,6 @@ from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.inputs.draw import is_drawable
 from onnx_gate.verify.inspect.weights import account
 from onnx_gate.verify.probing import compared_at_operators
-from onnx_gate.verify.stopwatch import Clock
 
 # So many cases of the manifest's say whether a place was reached.
 _LOOKED_AT = 20
@@ -40,35 +39,20 @@ SUITES: Mapping[str, Suite] = {
 }
 
 
-def anew(checker: Checker, path: Path) -> Checker:
-    """Return a checker of another file that has seen nothing yet."""
-    return replace(
-        checker,
-        path=path,
-        measured=[],
-        findings=[],
-        clock=Clock(),
-        experience={},
-        without_any=(),
-        runtimes=(),
-        answered=[],
-        kept={},
-    )
-
-
 def beyond(checker: Checker, path: Path) -> Bench | None:
     """Return a bench of inputs that the manifest does not try, ``None`` where none can be drawn."""
-    spec = checker.spec
+    spec = checker.setting.spec
     if not all(is_drawable(each) for each in spec.inputs.values()):
         return None
     dims = {name: tuple(sorted({*sizes, *DEFAULT_SIZES})) for name, sizes in spec.dims.items()}
-    other = anew(checker, path)
-    other = replace(other, spec=replace(spec, suites=SUITES, dims=dims), patterns=())
+    more = replace(spec, suites=SUITES, dims=dims)
+    setting = replace(checker.setting, spec=more, path=path, patterns=(), keeps=True)
+    other = Checker(setting)
     try:
         other.run()
     except GateError:
         return None
-    return Bench(other, other.answered or ())
+    return Bench(other, other.tally.answered)
 
 
 def shown_by_operators(checker: Checker, path: Path) -> bool:
@@ -81,11 +65,11 @@ def shown_by_operators(checker: Checker, path: Path) -> bool:
 
 def wrong_weights(edit: Edit, checker: Checker) -> str:
     """Return in what way constants that a fault has changed are not the module's, "" where they are."""
-    if checker.spec.reference is not None:
+    if checker.setting.spec.reference is not None:
         return ""
     tensors = [numpy_helper.from_array(a, n.removesuffix(CHANGED)) for n, a in edit.tensors.items()]
     model = helper.make_model(helper.make_graph([], "changed", [], [], tensors))
-    _, wrong = account(model, Path(), checker.eager.module)
+    _, wrong = account(model, Path(), checker.setting.eager.module)
     return wrong[0].message if wrong else ""
 
 
@@ -98,7 +82,7 @@ def is_reached(
     """
     if is_large(faulty.parent):
         return None
-    names = bench.checker.graph_inputs
+    names = bench.checker.setting.graph_inputs
     cases = [case.arrays for case, _ in bench.answered[:_LOOKED_AT]]
     feeds = [{graph: arrays[name] for name, graph in names.items()} for arrays in cases]
     if edit.feed is not None:

@@ -72,7 +72,7 @@ class Effects:
         if self._evaluator is None:
             self._evaluator = Evaluator(self._path, wide=True)
         other = Evaluator(faulty, wide=True) if edit.in_graph else self._evaluator
-        names = self.bench.checker.graph_inputs
+        names = self.bench.checker.setting.graph_inputs
         for case, asked in self.bench.answered:
             if asked.reference is None:
                 continue

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from onnx_gate.audit.beyond import anew
 from onnx_gate.audit.edit import Edit
 from onnx_gate.audit.explain import forgiven, outside, unseen
 from onnx_gate.audit.separate import (
@@ -40,11 +39,9 @@ from onnx_gate.manifest.change import Change, changed, suite_of, tolerance_data
 from onnx_gate.manifest.spec import DEFAULT_AUTO
 from onnx_gate.report.model import Check
 from onnx_gate.report.model.audit import Unseen
-from onnx_gate.verify.compared import Asked
+from onnx_gate.verify.checks import Checker, ModuleTally
 from onnx_gate.verify.conclude import waive, waived_error, waiver_of
 from onnx_gate.verify.context import today
-from onnx_gate.verify.inputs.cases import Case
-from onnx_gate.verify.reference.oracle import CaseReference
 
 
 def wider(spec: ModelSpec) -> Iterator[Change]:
@@ -113,7 +110,7 @@ class Proposals:
 
     @property
     def _spec(self) -> ModelSpec:
-        return self._bench.checker.spec
+        return self._bench.checker.setting.spec
 
     def _sharpen(self) -> None:
         """Try the tolerances that lie between the original and the survivors."""
@@ -219,27 +216,28 @@ class Proposals:
 
     def _with(self, spec: ModelSpec, change: Change) -> Bench | None:
         """Return a bench of what the change adds; ``None`` where the original does not pass it."""
-        checker = replace(anew(self._bench.checker, self._path), spec=spec)
+        setting = replace(self._bench.checker.setting, spec=spec, path=self._path, keeps=True)
         if change.judges:
-            known = self._bench.checker.experience
-            bench = Bench(replace(checker, experience=known), self._bench.answered)
+            known = ModuleTally(experience=self._bench.checker.tally.experience)
+            bench = Bench(Checker(setting, known), self._bench.answered)
             passes = bench.learn(self._path).survived
-            wrong = any(finding.severity == "error" for finding in bench.checker.findings)
+            wrong = any(finding.severity == "error" for finding in bench.checker.tally.findings)
             return bench if passes and not wrong else None
         if change.adds and self._spec.suites:
             # Else the default suites become named ones, of which more is asked.
             before = self._spec.suites
             added = {name: suite for name, suite in spec.suites.items() if name not in before}
-            checker = replace(checker, spec=replace(spec, suites=added))
+            setting = replace(setting, spec=replace(spec, suites=added))
         try:
-            checks = checker.run()
+            tally = Checker(setting).run()
         except GateError:
             return None
-        if any(c.verdict == "diverged" and not c.advice for c in waive(spec, checks, today())[0]):
+        if any(
+            c.verdict == "diverged" and not c.advice for c in waive(spec, tally.checks, today())[0]
+        ):
             return None
-        answered: list[tuple[Case, Asked[CaseReference]]] = checker.answered or []
-        bench = Bench(replace(checker, spec=spec), answered)
-        return bench if any(asked.reference is not None for _, asked in answered) else None
+        bench = Bench(Checker(replace(setting, spec=spec), tally), tally.answered)
+        return bench if any(asked.reference is not None for _, asked in tally.answered) else None
 
     def _why(self, survivor: str, moved: float | None) -> Unseen | None:
         """Return why a survivor is still one, with the changes that were taken when it was tried."""
@@ -248,7 +246,7 @@ class Proposals:
         seen = self._seen.get(survivor)
         if seen is None:
             return Unseen(why="time")
-        spec = seen.bench.checker.spec
+        spec = seen.bench.checker.setting.spec
         for number in range(len(spec.waivers)):
             mine, own = (_waived(spec, number, each) for each in (seen.trial, seen.original))
             if _error(mine) > _error(own):
@@ -268,9 +266,9 @@ class Proposals:
 
     def _fails(self, bench: Bench, survivor: str, why: Unseen) -> bool:
         """Return whether a survivor is caught by a tolerance that is not proposed."""
-        spec = changed(bench.checker.spec, Change(why.key, why.tolerance))
+        spec = changed(bench.checker.setting.spec, Change(why.key, why.tolerance))
         path, edit = self._faulty(survivor)
-        sharper = Bench(replace(bench.checker, spec=spec), bench.answered)
+        sharper = Bench(bench.checker.of(spec), bench.answered)
         return not sharper.trial(path, edit.feed).survived
 
     def _outside(self, bench: Bench, survivor: str) -> Check | None:

@@ -125,10 +125,10 @@ class Bench:
         settled = self.checker.settled
         settled(())
         for runtime, answered in self._plan():
-            label, clock = runtime.label, self.checker.clock
+            label, clock = runtime.label, self.checker.tally.clock
             opened = runtime if self._packed or not is_large(path.parent) else _unpacked(runtime)
             try:
-                with Sessions(path, (opened,), self.checker.threads, clock) as sessions:
+                with Sessions(path, (opened,), self.checker.setting.threads, clock) as sessions:
                     watched = Watched(sessions.pop(opened.label), feed)
                     sessions[label] = watched
                     if keep is None:
@@ -147,7 +147,11 @@ class Bench:
                             apart = _distance(watched.answers, self.original.get(key))
                             moved[case.id] = max(moved.get(case.id, 0.0), apart)
                         judged += checks
-                        wrong = None if self.checker.by_steps else _wrong(self._counting(checks))
+                        wrong = (
+                            None
+                            if self.checker.setting.by_steps
+                            else _wrong(self._counting(checks))
+                        )
                         if wrong is not None:
                             return _ended(wrong, digest.hexdigest(), moved)
                     if keep is not None:
@@ -161,12 +165,12 @@ class Bench:
         return Trial(None, "", digest.hexdigest(), moved, counting)
 
     def _counting(self, checks: Sequence[Check]) -> tuple[Check, ...]:
-        waived = waive(self.checker.spec, tuple(checks), today())[0]
+        waived = waive(self.checker.setting.spec, tuple(checks), today())[0]
         return tuple(check for check in waived if not check.advice)
 
     def _plan(self) -> list[tuple[RuntimeSpec, list[tuple[Case, Asked[CaseReference]]]]]:
         """Every runtime with all cases, and the first case without optimisations, as in a run."""
-        runtimes = self.checker.spec.runtimes
+        runtimes = self.checker.setting.spec.runtimes
         plan = [(runtime, self.answered) for runtime in runtimes]
         plain = without_optimisations(runtimes)
         return [*plan, *([(plain, self.answered[:1])] if plain is not None else [])]

@@ -114,7 +114,7 @@ def _explain_first(
         answer = _explain_precision(result, result.precision, checker, exported, context, deadline)
         if answer is not None:
             return answer
-    check = worst(result, checker.spec.runtimes)
+    check = worst(result, checker.setting.spec.runtimes)
     subject = _subject(check, checker, exported, context)
     if check is None or subject is None:
         return {"diagnosis": None, "findings": []}
@@ -173,12 +173,12 @@ def _subject(
     if check is None or again is None:
         return None
     case, output, runtime = again
-    noise, known = checker.kept.get((check.runtime, check.case, check.output), (None, None))
+    noise, known = checker.tally.kept.get((check.runtime, check.case, check.output), (None, None))
     subject = Subject(
-        spec=checker.spec,
-        eager=checker.eager,
+        spec=checker.setting.spec,
+        eager=checker.setting.eager,
         exported=exported,
-        graph_inputs=checker.graph_inputs,
+        graph_inputs=checker.setting.graph_inputs,
         arrays=case.arrays,
         output=output,
         runtime=runtime,
@@ -190,7 +190,7 @@ def _subject(
         memory=_memory(checker),
         noise=noise,
         known=known,
-        reduced=checker.reduced,
+        reduced=checker.setting.reduced,
     )
     subject.folder.mkdir(parents=True, exist_ok=True)
     return subject
@@ -292,5 +292,5 @@ def _located(subject: Subject, blamed: BlameResult, deadline: Deadline) -> Locat
 
 
 def _memory(checker: Checker) -> int:
-    limit = checker.spec.memory or psutil.virtual_memory().available
+    limit = checker.setting.spec.memory or psutil.virtual_memory().available
     return int(min(_MOST_MEMORY, max(_LEAST_MEMORY, _MEMORY_SHARE * limit)))

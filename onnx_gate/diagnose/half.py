@@ -73,7 +73,9 @@ class Half:
 
     def __init__(self, checker: Checker, deadline: Deadline) -> None:
         self._checker, self._deadline = checker, deadline
-        self._spec = next((r for r in checker.spec.runtimes if r.name == HALF), RuntimeSpec(HALF))
+        self._spec = next(
+            (r for r in checker.setting.spec.runtimes if r.name == HALF), RuntimeSpec(HALF)
+        )
         self.label = self._spec.label
 
     @property
@@ -93,7 +95,7 @@ class Half:
         self._deadline.check()
         spec = replace(self._spec, options={**self._spec.options, FLOAT32: tuple(wide)})
         checker = self._checker
-        with Sessions(checker.path, (spec,), 1, checker.clock) as sessions:
+        with Sessions(checker.setting.path, (spec,), 1, checker.tally.clock) as sessions:
             sessions[self.label] = session = sessions.pop(spec.label)
             checks = checker.recheck(trial.case, trial.asked, sessions)
             assert isinstance(session, HalfSession)

@@ -36,9 +36,8 @@ from onnx_gate.verify.asked import Module
 from onnx_gate.verify.build import build
 from onnx_gate.verify.carried import CarriedCase, packed, unpacked
 from onnx_gate.verify.checks import Checker
-from onnx_gate.verify.compared import Answers, Asked, Comparer
+from onnx_gate.verify.compared import Answers, Asked, Comparer, Setting, Tally
 from onnx_gate.verify.context import Context
-from onnx_gate.verify.experience import Experience
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.inputs.cases import Case, cases
 from onnx_gate.verify.prepare import prepare
@@ -188,7 +187,7 @@ def _answering(cases_: Path, folder: Path) -> Callable[..., ModelResult]:
         folder.mkdir()
         every = []
         for number, (case, _asked) in enumerate(_got(cases_)):
-            answer, refused = _answer(checker.eager, case)
+            answer, refused = _answer(checker.setting.eager, case)
             arrays = dict(enumerate(answer or ()))
             about = replace(case, arrays={str(n): array for n, array in arrays.items()})
             every.append(_put(about, folder, number, refused))
@@ -218,15 +217,9 @@ def _unchanged(spec: ModelSpec, context: Context, trial: Path) -> dict[str, Any]
         waivers=(),
     )
     eager = Eager.of(build(spec, context.workspace).module, spec)
-    experience: dict[str, Experience] = {}
-    comparer: Comparer[Any] = Comparer(
-        spec=spec,
-        graph_outputs=(),
-        workspace=context.workspace,
-        threads=1,
-        experience=experience,
-    )
-    module = Module(spec, eager, comparer.clock, experience)
+    tally: Tally[Any] = Tally()
+    setting = Setting(spec=spec, graph_outputs=(), workspace=context.workspace, threads=1)
+    module = Module(spec, eager, tally.clock, tally.experience)
     checks: list[Check] = []
     label = spec.runtimes[0].label
     for (case, _), (answer, refused) in zip(
@@ -236,11 +229,10 @@ def _unchanged(spec: ModelSpec, context: Context, trial: Path) -> dict[str, Any]
         said: Answers = (
             (None, refused.refusal) if refused.refusal else (list(answer.arrays.values()), None)
         )
-        if asked.reference is not None:
-            names = asked.reference.outputs.names
-            comparer.graph_outputs = names
+        names = asked.reference.outputs.names if asked.reference is not None else ()
+        comparer = Comparer(replace(setting, graph_outputs=names), tally)
         checks += comparer.one(case, label, asked, said)
-    settled = comparer.settled(checks)
+    settled = Comparer(setting, tally).settled(checks)
     if any(check.verdict == "diverged" and not check.advice for check in settled):
         return {"compared": 0}
     return {"compared": sum(check.verdict == "pass" for check in settled)}

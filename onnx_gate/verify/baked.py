@@ -32,7 +32,7 @@ def baked_size(
     At the line whose condition torch.export took for granted, where ``findings`` has one. Of
     ``checks``, those that are waived are none that diverge.
     """
-    spec, example = checker.spec, checker.example
+    spec, example = checker.setting.spec, checker.setting.example
     if not example or any(codes.OG102.among(findings)):
         return
     agreeing, elsewhere = suspected(checks, example)
@@ -82,12 +82,12 @@ def _follows_sizes(checker: Checker, agreeing: Sequence[Check], apart: Sequence[
     one, other = checker.again(agreeing[0]), checker.again(apart[0])
     if one is None or other is None:
         return False
-    there, here = _at(apart[0], checker.example), checker.example
-    larger = resized(one[0], checker.spec, there)
+    there, here = _at(apart[0], checker.setting.example), checker.setting.example
+    larger = resized(one[0], checker.setting.spec, there)
     for case in (larger, _no_larger(larger, one[0])):
         if not any(check.verdict == "diverged" for check in checker.try_again(case)):
             return False
-    moved = checker.try_again(resized(other[0], checker.spec, here))
+    moved = checker.try_again(resized(other[0], checker.setting.spec, here))
     return bool(moved) and all(check.verdict == "pass" for check in moved)
 
 

@@ -44,7 +44,7 @@ def carry(checker: Checker, exported: Exported, folder: Path, deadline: Deadline
     cases: list[CarriedCase] = []
     left_out: list[str] = []
     left = MAX_BYTES
-    answered = checker.answered or []
+    answered = checker.tally.answered or []
     while answered:
         case, asked = answered.pop(0)  # with its runs it is many times as large
         if not deadline.passed():
@@ -57,16 +57,16 @@ def carry(checker: Checker, exported: Exported, folder: Path, deadline: Deadline
                 continue
         left_out.append(case.id)
     index = CarriedModel(
-        model=checker.spec.name,
+        model=checker.setting.spec.name,
         file=f"model/{exported.path.name}",
         files=files,
-        inputs=dict(checker.graph_inputs),
-        outputs=checker.graph_outputs,
-        reduced=checker.reduced,
+        inputs=dict(checker.setting.graph_inputs),
+        outputs=checker.setting.graph_outputs,
+        reduced=checker.setting.reduced,
         cases=tuple(cases),
         left_out=tuple(left_out),
-        whole=not (left_out or checker.patterns),
-        stepped=checker.spec.steps is not None,
+        whole=not (left_out or checker.setting.patterns),
+        stepped=checker.setting.spec.steps is not None,
     )
     write_text(folder / INDEX, index.model_dump_json(by_alias=True) + "\n")
     if not left_out:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import fnmatch
 import glob
 import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from onnx_gate.deadline import Deadline
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
-from onnx_gate.manifest import RuntimeSpec
+from onnx_gate.manifest import ModelSpec, RuntimeSpec
 from onnx_gate.report.io import to_message
 from onnx_gate.report.model import Check, RuntimeResult
 from onnx_gate.report.model.check import REACHED
@@ -24,11 +25,11 @@ from onnx_gate.runtimes.base import Array, Refusal, first_line
 from onnx_gate.runtimes.half import Range
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.asked import Module
-from onnx_gate.verify.compared import STORED, Answers, Asked, Comparer, advice
+from onnx_gate.verify.compared import STORED, Answers, Asked, Comparer, Setting, Tally, advice
 from onnx_gate.verify.experience import KEPT_BYTES
 from onnx_gate.verify.half import ranges_of
 from onnx_gate.verify.inputs.cases import Case, Cases, cases, selected
-from onnx_gate.verify.pairing import order_of
+from onnx_gate.verify.pairing import RuleBook, order_of
 from onnx_gate.verify.reach.explore import Explorer
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.sessions import Sessions, failure_findings, without_optimisations
@@ -37,37 +38,63 @@ from onnx_gate.verify.steps.walk import Walk, inputs_at, is_stepped, refused_at
 from onnx_gate.workers import tracebacks
 
 
-@dataclass(kw_only=True)
-class Checker(Comparer[CaseReference]):
-    """Runs one exported model against its module.
-
-    ``without_any`` are the suites that have made no case, ``runtimes`` what became of each.
-    ``answered`` keeps every case with what
-    PyTorch says of it, where there is a list for them.
-    """
+@dataclass(frozen=True, kw_only=True)
+class ModuleSetting(Setting):
+    """What a module and its file are compared by. ``keeps``: every case stays, with what is said of it."""
 
     eager: Eager
     path: Path
     graph_inputs: Mapping[str, str]
     example: Mapping[str, int]
     patterns: tuple[str, ...]
+    numbers: Sequence[int] = ()
+    keeps: bool = False
+
+
+@dataclass(kw_only=True)
+class ModuleTally(Tally[CaseReference]):
+    """What the cases of a module have come to: ``checks`` when all are done.
+
+    ``without_any`` are the suites that have made no case, ``runtimes`` what became of each,
+    ``answered`` the cases that are kept with what PyTorch says of them.
+    """
+
+    checks: tuple[Check, ...] = ()
     without_any: tuple[str, ...] = ()
     runtimes: tuple[RuntimeResult, ...] = ()
-    answered: list[tuple[Case, Asked[CaseReference]]] | None = None
-    numbers: Sequence[int] = ()
+    ranges: tuple[Range, ...] = ()
+    answered: list[tuple[Case, Asked[CaseReference]]] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._module = Module(self.spec, self.eager, self.clock, self.experience)
+
+class Checker(Comparer[CaseReference]):
+    """Runs one exported model against its module."""
+
+    setting: ModuleSetting
+    tally: ModuleTally
+
+    def __init__(self, setting: ModuleSetting, tally: ModuleTally | None = None) -> None:
+        tally = tally if tally is not None else ModuleTally()
+        super().__init__(setting, tally)
+        self._module = Module(setting.spec, setting.eager, tally.clock, tally.experience)
         self._walked: set[str] = set()
-        self.explorer = Explorer(self.spec, self._module.watcher, self.numbers)
-        self.ranges: tuple[Range, ...] = ()
+        self.explorer = Explorer(setting.spec, self._module.watcher, setting.numbers)
 
-    def run(self) -> tuple[Check, ...]:
+    def alone(self) -> Checker:
+        """Return the same with one thread, as a fork has to be."""
+        other = copy.copy(self)
+        other.setting = replace(self.setting, threads=1)
+        other._rules = RuleBook(self.setting.spec, self.setting.workspace, 1)
+        return other
+
+    def of(self, spec: ModelSpec) -> Checker:
+        """Return one by another entry of the manifest, with what this has seen."""
+        return Checker(replace(self.setting, spec=spec), self.tally)
+
+    def run(self) -> ModuleTally:
         """Try every case of the model's suites; raises ``GateError`` as suites and runtimes do."""
-        chosen = self._cases(self.patterns)
-        plain = without_optimisations(self.spec.runtimes)
-        with self._sessions(self.spec.runtimes) as sessions:
+        chosen = self._cases(self.setting.patterns)
+        plain = without_optimisations(self.setting.spec.runtimes)
+        with self._sessions(self.setting.spec.runtimes) as sessions:
             checks: list[Check] = []
             first: tuple[Case, Asked[CaseReference] | None] | None = None
             for case in itertools.chain(chosen, self._reached()):
@@ -75,21 +102,22 @@ class Checker(Comparer[CaseReference]):
                 asked = self._module.ask(case)
                 if asked.reference is not None and case.kind != REACHED:
                     self.explorer.learn(case)
-                if self.answered is not None:
-                    self.answered.append((case, asked))
+                if self.setting.keeps:
+                    self.tally.answered.append((case, asked))
                 if first is None:
                     first = case, asked if asked.nbytes <= KEPT_BYTES else None
                 made = [*self._case(case, asked, sessions)]
                 own = (time.perf_counter() - began) / max(len(made), 1)
                 checks += [check.model_copy(update={"seconds": own}) for check in made]
-        self.runtimes = sessions.results()
-        self.ranges = ranges_of(sessions.values())
-        self.findings += [*sessions.findings, *failure_findings(self.runtimes)]
-        self.without_any = chosen.without_any
-        self.findings += _not_tried(chosen.edges_without_any)
+        self.tally.runtimes = sessions.results()
+        self.tally.ranges = ranges_of(sessions.values())
+        self.tally.findings += [*sessions.findings, *failure_findings(self.tally.runtimes)]
+        self.tally.without_any = chosen.without_any
+        self.tally.findings += _not_tried(chosen.edges_without_any)
         if plain is not None and first is not None:
             checks += self._once_without(plain, *first)
-        return self.settled(checks)
+        self.tally.checks = self.settled(checks)
+        return self.tally
 
     def _reached(self) -> Iterator[Case]:
         """Yield the cases that show what those before have not, of them what is asked for.
@@ -97,8 +125,10 @@ class Checker(Comparer[CaseReference]):
         Where only some cases are tried, all others are shown to the module first: what is reached
         does not depend on what is looked at.
         """
-        if self.patterns:
-            if not any(fnmatch.fnmatchcase(REACHED, p.split("/")[0]) for p in self.patterns):
+        if self.setting.patterns:
+            if not any(
+                fnmatch.fnmatchcase(REACHED, p.split("/")[0]) for p in self.setting.patterns
+            ):
                 return
             self.explorer.forget()
             for case in self._cases(()):
@@ -112,18 +142,18 @@ class Checker(Comparer[CaseReference]):
             except Exception as error:
                 # What is looked for beyond the model's own cases costs none of their verdicts.
                 tracebacks.write(error)
-                self.findings.append(
+                self.tally.findings.append(
                     codes.OG406.finding(f"no further inputs were looked for: {first_line(error)}")
                 )
                 return
             if further is None:
                 return
-            if selected(further.id, self.patterns):
+            if selected(further.id, self.setting.patterns):
                 yield further
 
     def ordinary(self) -> Iterator[Case]:
         """Yield the cases that suites have drawn: at no edge, and none that was looked for."""
-        return (case for case in self._cases(self.patterns) if not case.is_edge)
+        return (case for case in self._cases(self.setting.patterns) if not case.is_edge)
 
     def ask(self, case: Case) -> Asked[CaseReference]:
         """Return what PyTorch says of a case."""
@@ -150,21 +180,24 @@ class Checker(Comparer[CaseReference]):
         The case has PyTorch's inputs of the step that the check's numbers are of. ``None``
         where it cannot be told any more, as for values that a suite draws anew.
         """
-        plain = without_optimisations(self.spec.runtimes)
-        runtimes = (*self.spec.runtimes, *([plain] if plain is not None else ()))
+        plain = without_optimisations(self.setting.spec.runtimes)
+        runtimes = (*self.setting.spec.runtimes, *([plain] if plain is not None else ()))
         runtime = next((spec for spec in runtimes if spec.label == check.runtime), None)
         made = self.explorer.made.get(check.case)
         known = self._cases((glob.escape(check.case),)) if made is None else (made,)
         for case in known:
             if case.id == check.case and runtime is not None:
                 if check.steps is not None:
-                    arrays = inputs_at(check.steps.at, self.spec, self.eager, case)
+                    arrays = inputs_at(check.steps.at, self.setting.spec, self.setting.eager, case)
                     case = replace(case, arrays=arrays)
                 if "pytorch" in check.refused:  # and has no outputs to join
                     return case, 0, runtime
-                names = self.eager.run(case.arrays).names
+                names = self.setting.eager.run(case.arrays).names
                 index = names.index(check.output) if check.output in names else 0
-                if order_of(names, self.graph_outputs, self.spec)[0][index] == index:
+                if (
+                    order_of(names, self.setting.graph_outputs, self.setting.spec)[0][index]
+                    == index
+                ):
                     return case, index, runtime
         return None
 
@@ -174,11 +207,10 @@ class Checker(Comparer[CaseReference]):
         No case is begun once the time is over. Returns ``{"checks": [...], "findings": [...]}`` as
         JSON data.
         """
-        self._rules.threads = self.threads
         checks: list[Check] = []
         left_out = []
         with self._sessions(self._first_that_runs()) as sessions:
-            for case in self._cases(self.patterns, advice=True):
+            for case in self._cases(self.setting.patterns, advice=True):
                 if deadline.passed():
                     left_out.append(case.id)
                 else:
@@ -197,14 +229,15 @@ class Checker(Comparer[CaseReference]):
         }
 
     def _cases(self, patterns: tuple[str, ...], *, advice: bool = False) -> Cases:
-        return cases(self.spec, self.example, self.workspace, patterns, advice=advice)
+        setting = self.setting
+        return cases(setting.spec, setting.example, setting.workspace, patterns, advice=advice)
 
     def _sessions(self, runtimes: Sequence[RuntimeSpec]) -> Sessions:
-        return Sessions(self.path, runtimes, self.threads, self.clock)
+        return Sessions(self.setting.path, runtimes, self.setting.threads, self.tally.clock)
 
     def _first_that_runs(self) -> tuple[RuntimeSpec, ...]:
-        failed = {each.runtime for each in self.runtimes if each.error is not None}
-        return tuple(r for r in self.spec.runtimes if r.label not in failed)[:1]
+        failed = {each.runtime for each in self.tally.runtimes if each.error is not None}
+        return tuple(r for r in self.setting.spec.runtimes if r.label not in failed)[:1]
 
     def _once_without(
         self, plain: RuntimeSpec, case: Case, asked: Asked[CaseReference] | None
@@ -215,7 +248,7 @@ class Checker(Comparer[CaseReference]):
             with self._sessions((plain,)) as sessions:
                 return list(self._case(replace(case, expected={}), asked, sessions))
         except GateError as error:
-            self.findings.append(
+            self.tally.findings.append(
                 codes.OG304.finding(f"not run with optimisations off: {error.message}")
             )
             return []
@@ -225,13 +258,15 @@ class Checker(Comparer[CaseReference]):
             yield from self._stored(case, asked, asked.reference)
         if (
             asked.reference is not None
-            and self.spec.steps is not None
+            and self.setting.spec.steps is not None
             and is_stepped(case, self._walked)
         ):
             yield from self._stepped(case, asked, asked.reference, sessions)
             return
         for label in sessions:
-            answered = sessions.ask(label, case.arrays, self.graph_inputs, self.half)
+            answered = sessions.ask(
+                label, case.arrays, self.setting.graph_inputs, self.setting.half
+            )
             yield from self.one(case, label, asked, answered)
 
     def _stepped(
@@ -243,7 +278,7 @@ class Checker(Comparer[CaseReference]):
     ) -> Iterator[Check]:
         """Yield the checks of a case whose outputs come back, the steps of each output in one."""
         walk = Walk(
-            feedback_of(self.spec, reference.outputs.names),
+            feedback_of(self.setting.spec, reference.outputs.names),
             case.arrays,
             case.sizes,
             sessions,
@@ -252,7 +287,7 @@ class Checker(Comparer[CaseReference]):
         self._walked.add(case.id)
         while True:
             for label, feeds in walk.feeds.items():
-                answered = sessions.ask(label, feeds, self.graph_inputs, self.half)
+                answered = sessions.ask(label, feeds, self.setting.graph_inputs, self.setting.half)
                 checks = tuple(self.one(case, label, asked, answered, walk.settled(label)))
                 answers = self._in_order(reference, answered)
                 walk.take(label, checks, reference, answers, asked.selected)
@@ -261,8 +296,12 @@ class Checker(Comparer[CaseReference]):
             case = replace(case, arrays=walk.trajectory.arrays, sizes=walk.trajectory.sizes)
             asked = self._module.ask(case, walk.trajectory)
             if asked.reference is None:
-                self.findings += refused_at(
-                    walk.trajectory, case.id, asked.refusal, self.spec.against, self.findings
+                self.tally.findings += refused_at(
+                    walk.trajectory,
+                    case.id,
+                    asked.refusal,
+                    self.setting.spec.against,
+                    self.tally.findings,
                 )
                 break
             reference = asked.reference
@@ -273,7 +312,9 @@ class Checker(Comparer[CaseReference]):
         names, answers = reference.outputs.names, answered[0]
         if answers is None or len(names) != len(answers):
             return None
-        return [answers[n] for n in order_of(names, self.graph_outputs, self.spec)[0]]
+        return [
+            answers[n] for n in order_of(names, self.setting.graph_outputs, self.setting.spec)[0]
+        ]
 
     def _stored(
         self, case: Case, asked: Asked[CaseReference], reference: CaseReference

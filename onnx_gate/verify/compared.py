@@ -58,32 +58,15 @@ class Asked(Generic[_R]):
         return sum(a.nbytes for a in self.reference.outputs.arrays) if self.reference else 0
 
 
-@dataclass(kw_only=True)
-class Comparer(Generic[_R]):
-    """Judges what runtimes answer; ``findings`` grows as it does.
-
-    ``experience`` is what each output was over the cases. ``reduced``: the file computes in fewer
-    bits, and ``measured`` is what that costs in the checks that count. ``kept`` is what PyTorch said
-    of checks that diverged.
-    """
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What answers are compared by. ``reduced``: the file computes in fewer bits."""
 
     spec: ModelSpec
     graph_outputs: tuple[str, ...]
     workspace: Path
     threads: int
     reduced: Reduced | None = None
-    measured: list[Measured] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    clock: Clock = field(default_factory=Clock)
-    experience: dict[str, Experience] = field(default_factory=dict)
-    kept: dict[tuple[str, str, str], tuple[Noise | None, _R]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._rules = RuleBook(self.spec, self.workspace, self.threads)
-        self._leaning = Leaning()
-        # Of the cases that nobody chose, whether they go beyond the values of those that somebody did.
-        self._unchosen: dict[str, bool] = {}
-        self._largest: dict[str, float] = {}
 
     @property
     def half(self) -> str | None:
@@ -95,11 +78,40 @@ class Comparer(Generic[_R]):
         """Whether some checks are decided by the others: the file computes with integers."""
         return self.reduced is not None and not self.reduced.is_half
 
+
+@dataclass(kw_only=True)
+class Tally(Generic[_R]):
+    """What comparing has come to so far.
+
+    ``experience`` is what each output was over the cases, ``measured`` what fewer bits cost in the
+    checks that count, ``kept`` what PyTorch said of checks that diverged. ``unchosen`` are the cases
+    that nobody chose, and whether they go beyond the values of those that somebody did, which are
+    ``largest`` for each input.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    clock: Clock = field(default_factory=Clock)
+    experience: dict[str, Experience] = field(default_factory=dict)
+    measured: list[Measured] = field(default_factory=list)
+    kept: dict[tuple[str, str, str], tuple[Noise | None, _R]] = field(default_factory=dict)
+    leaning: Leaning = field(default_factory=Leaning)
+    unchosen: dict[str, bool] = field(default_factory=dict)
+    largest: dict[str, float] = field(default_factory=dict)
+
+
+class Comparer(Generic[_R]):
+    """Judges what runtimes answer, by a setting, into a tally."""
+
+    def __init__(self, setting: Setting, tally: Tally[_R] | None = None) -> None:
+        self.setting = setting
+        self.tally = tally if tally is not None else Tally()
+        self._rules = RuleBook(setting.spec, setting.workspace, setting.threads)
+
     def settled(self, checks: Sequence[Check]) -> tuple[Check, ...]:
         """Return all checks of all cases as they are when each has been seen; the next begin anew."""
-        leaning, self._leaning = self._leaning, Leaning()
-        judged = leaning.refused(checks, self.spec.against)
-        return self._within_steps(judged) if self.by_steps else judged
+        leaning, self.tally.leaning = self.tally.leaning, Leaning()
+        judged = leaning.refused(checks, self.setting.spec.against)
+        return self._within_steps(judged) if self.setting.by_steps else judged
 
     def _within_steps(self, checks: Sequence[Check]) -> tuple[Check, ...]:
         """Let cases that nobody chose be advice where a file with integers is off by its own steps.
@@ -111,25 +123,25 @@ class Comparer(Generic[_R]):
         """
         usual: dict[tuple[str, str], float] = {}
         for check in checks:
-            chosen = check.case not in self._unchosen
+            chosen = check.case not in self.tally.unchosen
             if check.metrics is not None and chosen and check.verdict == "pass":
                 key = check.runtime, check.output
                 usual[key] = max(usual.get(key, 0.0), check.metrics.max_abs)
         judged = [
             check.model_copy(update={"advice": True})
             if check.verdict == "diverged"
-            and check.case in self._unchosen
+            and check.case in self.tally.unchosen
             and check.metrics is not None
             and not check.metrics.nonfinite
             and (
-                self._unchosen[check.case]
+                self.tally.unchosen[check.case]
                 or check.metrics.max_abs
                 <= DEFAULT_AUTO * usual.get((check.runtime, check.output), 0.0)
             )
             else check
             for check in checks
         ]
-        self.findings += advice([check for check in judged if check.advice])
+        self.tally.findings += advice([check for check in judged if check.advice])
         return tuple(judged)
 
     def one(
@@ -145,7 +157,7 @@ class Comparer(Generic[_R]):
         if answers is None and refused is None:
             return  # it has failed, which is said once and for all
         if asked.reference is None or answers is None:
-            yield one_sided(case, label, self.spec.against, asked.refusal, refused)
+            yield one_sided(case, label, self.setting.spec.against, asked.refusal, refused)
         else:
             yield from self._compare(case, label, asked, asked.reference, answers, settled)
 
@@ -162,12 +174,12 @@ class Comparer(Generic[_R]):
         names = reference.outputs.names
         if len(answers) != len(names):
             listed = ", ".join(names)
-            reason = f"{len(answers)} outputs where {self.spec.against} has {len(names)} ({listed})"
+            reason = f"{len(answers)} outputs where {self.setting.spec.against} has {len(names)} ({listed})"
             yield bare_check(case, label, "*", "diverged", reason, form="number")
             return
-        order, finding = order_of(names, self.graph_outputs, self.spec)
+        order, finding = order_of(names, self.setting.graph_outputs, self.setting.spec)
         if finding is not None:
-            self.findings.append(finding)
+            self.tally.findings.append(finding)
         for index, position in enumerate(order):
             if names[index] not in settled:
                 yield self._judge(case, label, asked, reference, index, answers[position])
@@ -182,32 +194,32 @@ class Comparer(Generic[_R]):
         candidate: Array,
     ) -> Check:
         name, expected = reference.outputs.names[index], reference.outputs.arrays[index]
-        if candidate.dtype.name == self.half and expected.dtype in (np.float32, np.float64):
+        if candidate.dtype.name == self.setting.half and expected.dtype in (np.float32, np.float64):
             candidate = candidate.astype(expected.dtype)
         rules = self._rules.of(name, candidate.dtype, label)
         outside, resolution = 0, None
         selected, answers = asked.selected[index], reference.output(index)
         try:
-            with self.clock.of("compare"):
+            with self.tally.clock.of("compare"):
                 if selected is None:
                     judged = judge(candidate, expected, rules, answers)
                 else:
                     judged = judge_selected(candidate, expected, rules, answers, selected)
                     outside, expected = selected.outside(expected), selected.of(expected)
                 if judged.holds and not case.advice and not judged.open:
-                    self.experience[name].try_judge(case.id, expected, rules, judged)
+                    self.tally.experience[name].try_judge(case.id, expected, rules, judged)
                     if rules.resolves and not case.edge:
-                        resolution = self.experience[name].resolution(expected, rules, judged)
+                        resolution = self.tally.experience[name].resolution(expected, rules, judged)
         except (ValueError, TypeError) as error:
             raise codes.OG405.error(
                 f"{case.id}: the tolerance of {name} cannot be applied: {first_line(error)}",
             ) from error
         if not case.advice and label != STORED and not reference.stepped:
             # The steps of a case are no cases: each carries the differences of those before it.
-            self._leaning.take(label, name, case.id, judged.lean)
+            self.tally.leaning.take(label, name, case.id, judged.lean)
         place = label, case.id, name
-        if not judged.holds and not case.advice and len(self.kept) < _KEPT:
-            self.kept.setdefault(place, (judged.noise, reference))
+        if not judged.holds and not case.advice and len(self.tally.kept) < _KEPT:
+            self.tally.kept.setdefault(place, (judged.noise, reference))
         if asked.slow:
             judged = replace(
                 judged,
@@ -218,14 +230,16 @@ class Comparer(Generic[_R]):
         check = judged_check(case, label, name, judged, advice=case.advice)
         unchosen = (case.is_edge and not case.named) or case.kind == REACHED
         if unchosen:
-            self._unchosen[case.id] = any(
-                size > self._largest.get(each, 0.0) for each, size in _largest(case).items()
+            self.tally.unchosen[case.id] = any(
+                size > self.tally.largest.get(each, 0.0) for each, size in _largest(case).items()
             )
-        elif self.reduced is not None:
+        elif self.setting.reduced is not None:
             for each, size in _largest(case).items():
-                self._largest[each] = max(size, self._largest.get(each, 0.0))
+                self.tally.largest[each] = max(size, self.tally.largest.get(each, 0.0))
         # What a file with integers costs is measured where its scales were taken from.
-        measured = self.reduced is not None and (self.reduced.is_half or not unchosen)
+        measured = self.setting.reduced is not None and (
+            self.setting.reduced.is_half or not unchosen
+        )
         if measured and check.metrics is not None and label != STORED:
             actual = candidate if selected is None else selected.of(candidate)
             self._measure(case, check, actual, expected)
@@ -236,7 +250,7 @@ class Comparer(Generic[_R]):
         if check.advice or metrics is None or metrics.cosine is None or metrics.snr_db is None:
             return
         agreeing, rows = top1_of(check.output, candidate, expected)
-        self.measured.append(
+        self.tally.measured.append(
             Measured(
                 runtime=check.runtime,
                 case=case.id,

@@ -25,7 +25,7 @@ from onnx_gate.verify.carried import (
     CarriedModel,
     unpacked,
 )
-from onnx_gate.verify.compared import Asked, Comparer, learn
+from onnx_gate.verify.compared import Asked, Comparer, Setting, learn
 from onnx_gate.verify.conclude import Tried, conclude, unverified
 from onnx_gate.verify.context import Context, Given
 from onnx_gate.verify.inputs.cases import Case, selected
@@ -106,16 +106,17 @@ def _held(spec: ModelSpec, index: CarriedModel, given: Given, context: Context) 
         spec = replace(spec, inputs={n: InputSpec(dtype, ()) for n, dtype in about.inputs.items()})
     # What needs the module, or several calls, was the other run's to decide.
     spec = replace(spec, coverage=None, steps=None)
-    comparer: Comparer[CarriedAnswers] = Comparer(
+    setting = Setting(
         spec=spec,
         graph_outputs=index.outputs,
         workspace=context.workspace,
         threads=context.threads,
         reduced=index.reduced,
     )
+    comparer: Comparer[CarriedAnswers] = Comparer(setting)
     checks: list[Check] = []
     with Sessions(
-        given.folder / index.file, spec.runtimes, context.threads, comparer.clock
+        given.folder / index.file, spec.runtimes, context.threads, comparer.tally.clock
     ) as sessions:
         for about in index.cases:
             if selected(about.id, context.patterns):
@@ -125,12 +126,12 @@ def _held(spec: ModelSpec, index: CarriedModel, given: Given, context: Context) 
     settled = comparer.settled(checks)
     findings = [
         *_left_out(index),
-        *comparer.findings,
+        *comparer.tally.findings,
         *sessions.findings,
         *failure_findings(runtimes),
     ]
     part = bool(context.patterns) or not index.whole
-    tried = Tried(comparer.experience, selected=part)
+    tried = Tried(comparer.tally.experience, selected=part)
     verdict, judged, every = conclude(spec, settled, findings, tried, context.today)
     return ModelResult(
         name=spec.name,
@@ -151,10 +152,10 @@ def _case(
     index: CarriedModel,
 ) -> list[Check]:
     if asked.reference is not None:
-        learn(comparer.experience, asked.reference.outputs, asked.selected)
+        learn(comparer.tally.experience, asked.reference.outputs, asked.selected)
     checks: list[Check] = []
     for label in sessions:
-        answered = sessions.ask(label, case.arrays, index.inputs, comparer.half)
+        answered = sessions.ask(label, case.arrays, index.inputs, comparer.setting.half)
         checks += comparer.one(case, label, asked, answered)
     return checks
 

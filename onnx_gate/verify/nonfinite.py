@@ -72,6 +72,6 @@ def _site(checker: Checker, checks: Sequence[Check], output: str) -> Site | None
         again = checker.again(check)
         if again is not None:
             watch = _First(checker.explorer.watcher)
-            checker.eager.run(again[0].arrays, mode=watch)
+            checker.setting.eager.run(again[0].arrays, mode=watch)
             return watch.first
     return None

@@ -36,7 +36,7 @@ _HALVES = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 def may_probe(checker: Checker, exported: Exported) -> bool:
     """Return whether there is something to compare, and inputs to begin with."""
     explorer = checker.explorer
-    plain = checker.spec.reference is None and not checker.patterns
+    plain = checker.setting.spec.reference is None and not checker.setting.patterns
     watched = bool(explorer.bases) and not explorer.watcher.lost
     return plain and watched and bool(to_compare(explorer.watcher, explorer.doubted))
 
@@ -65,16 +65,16 @@ def compared_at_operators(checker: Checker, path: Path) -> list[Probe]:
     """Return the sides that no input reached and that were compared; raises ``Refusal``."""
     explorer, arrays = checker.explorer, checker.explorer.base.arrays
     model = onnx.load(str(path), load_external_data=False)
-    feeds = {graph: arrays[name] for name, graph in checker.graph_inputs.items()}
-    nearness = EXACT if checker.reduced is None else INTEGER
-    if checker.half is not None:
+    feeds = {graph: arrays[name] for name, graph in checker.setting.graph_inputs.items()}
+    nearness = EXACT if checker.setting.reduced is None else INTEGER
+    if checker.setting.half is not None:
         elements = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
         halves = {n for n, kind in elements.items() if kind in _HALVES}
-        feeds, nearness = rounded(feeds, halves, checker.half), HALF
-    names = checker.eager.run(arrays).names
-    order = order_of(names, checker.graph_outputs, checker.spec)[0]
+        feeds, nearness = rounded(feeds, halves, checker.setting.half), HALF
+    names = checker.setting.eager.run(arrays).names
+    order = order_of(names, checker.setting.graph_outputs, checker.setting.spec)[0]
     steered = Steered(model, path, feeds)
-    ranged = {name for name, each in checker.spec.inputs.items() if each.range is not None}
+    ranged = {name for name, each in checker.setting.spec.inputs.items() if each.range is not None}
     tried, doubted = explorer.tried, explorer.doubted
     found = probe(explorer.watcher, arrays, tried, steered, order, ranged, nearness, doubted)
     return list(found)
@@ -99,13 +99,15 @@ def _finding(checker: Checker, each: Probe, workspace: Path) -> Finding:
 def _remedy(checker: Checker, each: Probe) -> str:
     """Return the ranges that rule a side out and that make it count, where larger inputs lead there."""
     watcher, start = checker.explorer.watcher, checker.explorer.base.arrays
-    free = [n for n, s in checker.spec.inputs.items() if s.range is None and s.dtype in FLOATS]
+    free = [
+        n for n, s in checker.setting.spec.inputs.items() if s.range is None and s.dtype in FLOATS
+    ]
     ends = {n: max(map(abs, watcher.hulls[n])) for n in free if n in watcher.hulls}
     for doubling in range(1, _DOUBLINGS):
         larger = {n: _scaled(start[n], 2**doubling * end) for n, end in ends.items()}
         watch = Watch(watcher)
         with suppress(Refusal):
-            checker.eager.run({**start, **larger}, mode=watch)
+            checker.setting.eager.run({**start, **larger}, mode=watch)
         if each.site in watch.seen and each.side in watch.seen[each.site].sides:
             rules_out, counts = (
                 ", ".join(

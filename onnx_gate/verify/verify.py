@@ -35,7 +35,7 @@ from onnx_gate.verify.baked import baked_size
 from onnx_gate.verify.blocks.verify import in_blocks, verify_blocks
 from onnx_gate.verify.blocks.wrong import Locate
 from onnx_gate.verify.build import build
-from onnx_gate.verify.checks import Checker
+from onnx_gate.verify.checks import Checker, ModuleSetting
 from onnx_gate.verify.conclude import Tried, conclude, undecided, unverified, waive
 from onnx_gate.verify.context import HUNG, Context, Reduced
 from onnx_gate.verify.determinism import repeat
@@ -126,7 +126,7 @@ def verify(
     if follow is not None:
         with progress.stage("audit" if context.audit is not None else "answers"):
             result = follow(result, checker, exported, emit)
-        checker.answered = None  # as large as all inputs and outputs together
+        checker.tally.answered.clear()  # as large as all inputs and outputs together
         result = result.model_copy(update={"stages": tuple(progress.stages)})
     if not _room_for_a_fork(spec):
         result = _undiagnosed(result, _too_large(spec)) if explain is not None else result
@@ -175,9 +175,8 @@ def _explained(
     Whatever happens in it, a verdict is made no better; a layer with a wrong scale makes it worse.
     """
     with progress.stage("diagnose" if result.verdict == "diverged" else "layers"):
-        checker.threads = 1
         answer, trouble = run_forked(
-            lambda: explain(result, checker, exported, context, seconds), seconds
+            lambda: explain(result, checker.alone(), exported, context, seconds), seconds
         )
     if trouble:
         result = _undiagnosed(result, f"what looks for the cause gave none: {trouble}")
@@ -222,8 +221,9 @@ def _advised(
     seconds = max(LEAST_ADVICE_SECONDS, min(ADVICE_SHARE * own, ADVICE_SECONDS, spec.timeout / 4))
     with progress.stage("advice"):
         # Every case is tried in a fork: a zero-size dimension can abort inside ONNX Runtime.
-        checker.threads = 1
-        advice, trouble = run_forked(lambda: checker.advice_as_data(Deadline(seconds / 2)), seconds)
+        advice, trouble = run_forked(
+            lambda: checker.alone().advice_as_data(Deadline(seconds / 2)), seconds
+        )
     checks = tuple(Check.model_validate(check) for check in advice.get("checks", ()))
     findings = tuple(Finding.model_validate(finding) for finding in advice.get("findings", ()))
     if trouble:
@@ -253,10 +253,11 @@ def _probed(
 ) -> ModelResult:
     """Add what operators answer where no input leads; ``own`` as above."""
     with progress.stage("operators"):
-        checker.threads = 1
         seconds = max(LEAST_ADVICE_SECONDS, ADVICE_SHARE * own)
         # In a fork: what nobody meant for them may end a runtime's process.
-        data, _ = run_forked(lambda: probed_as_data(checker, exported, context.workspace), seconds)
+        data, _ = run_forked(
+            lambda: probed_as_data(checker.alone(), exported, context.workspace), seconds
+        )
     told = (Finding.model_validate(finding) for finding in data.get("findings", ()))
     update: dict[str, Any] = {
         "findings": (*result.findings, *told),
@@ -351,23 +352,25 @@ def _verify(
         progress.findings.append(_note(reduced))
     checker = _checker(spec, context, prepared, exported, reduced)
     checker.explorer.accounted = progress.weights is not None and progress.weights.all_known
-    with progress.split("verify", checker.clock):
-        checks = checker.run()
-        with checker.clock.of("pytorch"):
+    with progress.split("verify", checker.tally.clock):
+        tally = checker.run()
+        with tally.clock.of("pytorch"):
             _must_agree(prepared, "called again on equal inputs after other calls")
-        waived, _ = waive(spec, checks, context.today)
+        waived, _ = waive(spec, tally.checks, context.today)
         progress.findings += baked_size(checker, waived, progress.findings)
-    progress.findings += (*checker.findings, *left_out.findings(prepared.eager))
+    progress.findings += (*tally.findings, *left_out.findings(prepared.eager))
     decisions = checker.explorer.account(context.workspace)
-    tried = Tried(checker.experience, checker.without_any, bool(context.patterns))
-    verdict, checks, findings = conclude(spec, checks, progress.findings, tried, context.today)
+    tried = Tried(tally.experience, tally.without_any, bool(context.patterns))
+    verdict, checks, findings = conclude(
+        spec, tally.checks, progress.findings, tried, context.today
+    )
     findings = tuple(placed(checker, checks, findings, context.workspace))
     result = _result(spec, progress, verdict, checks, findings)
     more = {
         "precision": _precision(checker),
-        "runtimes": checker.runtimes,
+        "runtimes": tally.runtimes,
         "decisions": decisions,
-        "headroom": headroom(checker.ranges),
+        "headroom": headroom(tally.ranges),
     }
     return result.model_copy(update=more), checker, exported
 
@@ -402,7 +405,7 @@ def _checker(
     exported: Exported,
     reduced: Reduced | None,
 ) -> Checker:
-    return Checker(
+    setting = ModuleSetting(
         spec=spec,
         eager=prepared.eager,
         path=exported.path,
@@ -413,11 +416,12 @@ def _checker(
         patterns=context.patterns,
         threads=context.threads,
         reduced=reduced,
-        answered=[] if context.audit is not None or context.answers else None,
+        keeps=context.audit is not None or context.answers,
         numbers=exported.numbers
         if exported.exporter == "dynamo"
         else named_in_code(prepared.eager.module),
     )
+    return Checker(setting)
 
 
 def _note(reduced: Reduced) -> Finding:
@@ -428,17 +432,17 @@ def _note(reduced: Reduced) -> Finding:
 
 
 def _precision(checker: Checker) -> Precision | None:
-    reduced = checker.reduced
+    reduced = checker.setting.reduced
     if reduced is None:
         return None
-    beyond = first_beyond(checker.ranges) is not None
+    beyond = first_beyond(checker.tally.ranges) is not None
     return Precision(
         how=reduced.how,
         dtype=reduced.dtype,
         operators=dict(sorted(reduced.operators.items())),
         # No tolerance is meant for values that leave the range.
         proposals=propose(
-            (m for m in checker.measured if m.runtime != HALF or not beyond),
+            (m for m in checker.tally.measured if m.runtime != HALF or not beyond),
             # Each of its results is rounded once more in one runtime than in another.
             USUAL_DB if reduced.is_half else LEAST_DB,
             reduced.dtype,

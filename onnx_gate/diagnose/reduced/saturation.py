@@ -59,7 +59,7 @@ def saturated(checker: Checker, subject: Subject, seconds: float) -> tuple[Satur
     for case in checker.ordinary():
         if deadline.passed():
             break
-        feeds = {graph: case.arrays[name] for name, graph in checker.graph_inputs.items()}
+        feeds = {graph: case.arrays[name] for name, graph in checker.setting.graph_inputs.items()}
         try:
             shares = np.array([float(each) for each in session.run(feeds)[-len(found) :]])
         except Refusal:

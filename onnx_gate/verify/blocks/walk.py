@@ -27,7 +27,7 @@ from onnx_gate.verify.blocks.pieces import Pieces, Stage
 from onnx_gate.verify.blocks.skeleton import Skeleton
 from onnx_gate.verify.blocks.staged import Leaves, Staged, Unfit
 from onnx_gate.verify.blocks.wrong import Locate, Wrong
-from onnx_gate.verify.compared import Asked, Comparer
+from onnx_gate.verify.compared import Asked, Comparer, Setting, Tally
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.experience import Experience
 from onnx_gate.verify.export.exported import Exported
@@ -201,7 +201,7 @@ class Walk:
             with self._sessions(stage, (plain,)) as sessions:
                 checks += self._judged(comparer, stage, None, *first, plain.label, sessions)
         walked.checks += comparer.settled(checks)
-        walked.findings += comparer.findings
+        walked.findings += comparer.tally.findings
 
     def _judged(
         self,
@@ -329,14 +329,13 @@ class Walk:
     def _comparer(
         self, spec: ModelSpec, experience: dict[str, Experience]
     ) -> Comparer[CaseReference]:
-        return Comparer(
+        setting = Setting(
             spec=spec,
             graph_outputs=self.pieces.outputs,
             workspace=self._context.workspace,
             threads=self._context.threads,
-            clock=self._clock,
-            experience=experience,
         )
+        return Comparer(setting, Tally(clock=self._clock, experience=experience))
 
     @contextmanager
     def _sessions(self, stage: Stage, runtimes: Sequence[RuntimeSpec]) -> Iterator[Sessions]:
@@ -390,7 +389,7 @@ class Walk:
             asked = Asked(reference, selected=selected)
             checks += comparer.one(case, label, asked, (answers, refused))
         walked.checks += comparer.settled(checks)
-        walked.findings += comparer.findings
+        walked.findings += comparer.tally.findings
 
 
 def _alike(one: Array, other: Array) -> bool:
