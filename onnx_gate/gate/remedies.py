@@ -250,10 +250,10 @@ def line_edits(name: str, before: str, after: str) -> list[LineEdit]:
     matcher = difflib.SequenceMatcher(a=old, b=new, autojunk=False)
     edits = []
     for tag, i, j, k, m in matcher.get_opcodes():
-        if tag == "insert" and i < len(old):
-            j, m = j + 1, m + 1
-        elif tag == "insert":
+        if tag == "insert" and i:
             i, k = i - 1, k - 1
+        elif tag == "insert":
+            j, m = j + 1, m + 1
         if tag != "equal":
             edits.append(LineEdit(file=name, line=i + 1, old=tuple(old[i:j]), new=tuple(new[k:m])))
     return edits

@@ -142,13 +142,15 @@ def test_nothing_ends_the_fence(new: list[str]) -> None:
     assert all(marks not in line for line in lines)
 
 
-@given(st.lists(st.sampled_from("abc")), st.lists(st.sampled_from("abc")))
+@given(*[st.lists(st.sampled_from("abc")).map(lambda lines: [*lines, ""])] * 2)
 def test_edits_have_lines_to_stand_at(before: list[str], after: list[str]) -> None:
     old, new = "\n".join(before), "\n".join(after)
     lines = old.split("\n")
     for edit in reversed(line_edits("f", old, new)):
         first = edit.line - 1
         assert edit.old
+        # What comes after the last newline is no line.
+        assert old == "" or first < len(old.splitlines())
         assert tuple(lines[first : first + len(edit.old)]) == edit.old
         lines[first : first + len(edit.old)] = edit.new
     assert "\n".join(lines) == new
