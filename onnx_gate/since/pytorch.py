@@ -11,7 +11,7 @@ from onnx_gate.manifest import ModelSpec
 from onnx_gate.manifest.nesting import name_in_file
 from onnx_gate.report.model import Check, ModelError, ModelResult
 from onnx_gate.verify.carried import CarriedAnswers, unpacked
-from onnx_gate.verify.compared import Answers, Asked, Comparer, learn
+from onnx_gate.verify.compared import Answers, Asked, Comparer, Setting, learn
 from onnx_gate.verify.held import read_index
 from onnx_gate.verify.inputs.cases import Case
 
@@ -36,12 +36,13 @@ def _checks(spec: ModelSpec, workspace: Path, base: Against, head: Against) -> t
     index = read_index(ours)
     others = {each.id: each for each in read_index(theirs).cases}
     names = next((tuple(each.outputs) for each in index.cases if each.outputs), ())
-    comparer: Comparer[CarriedAnswers] = Comparer(
+    setting = Setting(
         spec=replace(spec, coverage=None, steps=None),
         graph_outputs=tuple(name_in_file(name, spec.inputs) for name in names),
         workspace=workspace,
         threads=1,
     )
+    comparer: Comparer[CarriedAnswers] = Comparer(setting)
     checks: list[Check] = []
     for about in index.cases:
         if about.id not in others:
@@ -52,7 +53,7 @@ def _checks(spec: ModelSpec, workspace: Path, base: Against, head: Against) -> t
         if not _same(case, other_case):
             continue  # made from what the module names, which is another one
         if asked.reference is not None:
-            learn(comparer.experience, asked.reference.outputs, asked.selected)
+            learn(comparer.tally.experience, asked.reference.outputs, asked.selected)
         if asked.reference is not None or answered.reference is not None:
             checks += comparer.one(case, LABEL, asked, _answer(answered))
     return comparer.settled(checks)
