@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from onnx_gate.findings.finding import Finding
-from onnx_gate.report.model import Report
+from onnx_gate.report.model import ExportInfo, Report
 from onnx_gate.report.model.diagnosis import Blame, Diagnosis, Source
 from onnx_gate.report.render import html, junit, markdown, sarif, terminal
 from onnx_gate.report.story import sentence
@@ -71,3 +71,16 @@ def test_a_condition_on_sizes_is_the_reason_at_these_sizes_alone(seq: int, leads
     said = str(sentence.of_model(failed, "onnx-gate.yml"))
     assert ("was decided during the export, models/net.py:15" in said) == leads
     assert ("layers.0 computes something else, models/net.py:3" in said) != leads
+
+
+@pytest.mark.parametrize(("code", "put"), [("OG417", True), ("OG102", False)])
+def test_a_wrong_weight_is_put_right_by_who_wrote_the_file(code: str, put: bool) -> None:
+    bad = check("typical/0", "diverged", budget=41.0)
+    wrong = Finding(code=code, severity="error", message="k.weight holds the values of q.weight")
+    diagnosis = Diagnosis(runtime="onnxruntime", case=bad.case, output="logits", blame="exporter")
+    made = ExportInfo(exporter="export.py:write", opset=20, bytes=1, nodes=1)
+    net = model(
+        *("net", bad), verdict="diverged", diagnosis=diagnosis, findings=(wrong,), export=made
+    )
+    said = sentence.of_model(net, "onnx-gate.yml")
+    assert (said.remedy == "put it right in export.py:write, which writes the file") is put

@@ -312,7 +312,7 @@ class _Search(Chain):
                 return BlameResult("kernel", "node", note=f"the kernel of {name} is wrong")
         differing = ", ".join(f"{s.op_type} {s.name}" for s in audited.suspects)
         outcome = f"{audited.checked} of {audited.nodes} nodes could be compared" + (
-            f"; they differ at {differing}, which is not what is wrong"
+            f"; they differ at {differing}, and with the evaluator's value there it is as wrong"
             if differing
             else " and agree"
         )

@@ -152,7 +152,9 @@ def _own_remedy(model: ModelResult, finding: Finding | None) -> str:
     """Return what to do about this very divergence, as where a function of the user's wrote the file."""
     if model.diagnosis is not None and model.diagnosis.remedy:
         return model.diagnosis.remedy
-    if finding is not None or model.export is None or not _blames(model, "exporter"):
+    # Of a wrong weight it is known where it came from: from who wrote it.
+    other = finding is not None and finding.code != codes.OG417.code
+    if other or model.export is None or not _blames(model, "exporter"):
         return ""
     function = model.export.exporter
     return f"put it right in {function}, which writes the file" if ":" in function else ""
@@ -265,7 +267,8 @@ def _blames(model: ModelResult, blame: Blame) -> bool:
 
 def _reason(diagnosis: Diagnosis | None, finding: Finding | None) -> tuple[str, str, str]:
     """Return the line that a reason begins with, the reason, and what to do."""
-    noted = finding is None or finding.severity == "note"
+    # That a weight is wrong says less than which one it is.
+    noted = finding is None or finding.severity == "note" or finding.code == codes.OG417.code
     if diagnosis is not None and diagnosis.cause and (noted or diagnosis.remedy):
         remedy = _remedy(finding.code) if finding is not None else ""
         action = remedy or diagnosed.worded(_ACTIONS[diagnosis.blame], diagnosis)
