@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class UserError(Exception):
     """Something that the user did, in the manifest, the model or the call."""
@@ -16,6 +18,8 @@ class GateError(UserError):
     raised from does not say. ``remedy`` is what to do about this one, empty where the catalogue says
     as much. ``changes`` are keys below the model's entry in the manifest with what they have to be,
     where that was found by trying, and ``line`` is that of the manifest which they are about.
+    ``data`` holds as values what the message says: ``operator`` and ``dtypes`` that an engine
+    has no kernel for, and the ``engine`` and its ``provider``.
     """
 
     def __init__(
@@ -36,6 +40,7 @@ class GateError(UserError):
         self.remedy = remedy
         self.changes = changes
         self.line = line
+        self.data: dict[str, Any] = {}
 
 
 def unwritten(place: object, error: OSError, instead: str) -> UserError:

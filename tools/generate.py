@@ -9,7 +9,7 @@ from pathlib import Path
 from onnx_gate.findings import CATALOGUE, Explanation
 from onnx_gate.manifest import jsonschema
 from onnx_gate.report.io import schema_text
-from tools import benchmark_tables, manifest_page, reference_pages
+from tools import benchmark_tables, faults_page, manifest_page, reference_pages
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXTS = "onnx_gate/findings/texts"
@@ -126,6 +126,7 @@ def generated() -> dict[Path, str]:
             for entry in CATALOGUE.values()
         },
         ROOT / "docs" / "manifest.md": manifest_page.render(),
+        ROOT / "docs" / "known-faults.md": faults_page.render(),
         ROOT / "docs" / "cli.md": reference_pages.cli(),
         ROOT / "docs" / "api.md": reference_pages.api(),
         **benchmark_tables.pages(),

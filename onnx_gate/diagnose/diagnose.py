@@ -13,6 +13,7 @@ from onnx_gate.diagnose.blame.result import BlameResult
 from onnx_gate.diagnose.further import further
 from onnx_gate.diagnose.half import of_half
 from onnx_gate.diagnose.hints.hints import explaining, possible
+from onnx_gate.diagnose.known import known_fault
 from onnx_gate.diagnose.localize.localize import Located, has_own_kernels, localize
 from onnx_gate.diagnose.reduced.precision import (
     clearest,
@@ -80,7 +81,7 @@ def explain(
             whole,
         )
         for diagnosis, check in others:
-            also = _told(diagnosis, exported, check)
+            also = _told(diagnosis, exported, check, checker)
             told["further"] = [*told.get("further", ()), also["diagnosis"]]
             known = told["findings"]
             told["findings"] = known + [each for each in also["findings"] if each not in known]
@@ -108,7 +109,7 @@ def _explain_first(
         if diagnosis is not None:
             key = diagnosis.runtime, diagnosis.case, diagnosis.output
             about = next(c for c in result.checks if (c.runtime, c.case, c.output) == key)
-            found = _told(diagnosis, exported, about, (finding,))
+            found = _told(diagnosis, exported, about, checker, (finding,))
         return found | {"headroom": to_message(headroom)}
     if result.precision is not None:
         answer = _explain_precision(result, result.precision, checker, exported, context, deadline)
@@ -119,7 +120,7 @@ def _explain_first(
     if check is None or subject is None:
         return {"diagnosis": None, "findings": []}
     diagnosis = diagnose(subject, deadline)
-    return _told(diagnosis, exported, check)
+    return _told(diagnosis, exported, check, checker)
 
 
 def _explain_precision(
@@ -148,19 +149,24 @@ def _explain_precision(
     diagnosis = of_layers(subject, precision, deadline.left)
     if diagnosis is None:
         diagnosis = diagnose(subject, deadline)
-    return told | _told(diagnosis, exported, check, findings)
+    return told | _told(diagnosis, exported, check, checker, findings)
 
 
 def _told(
-    diagnosis: Diagnosis, exported: Exported, check: Check, known: Sequence[Finding] = ()
+    diagnosis: Diagnosis,
+    exported: Exported,
+    check: Check,
+    checker: Checker,
+    known: Sequence[Finding] = (),
 ) -> dict[str, Any]:
-    """Say what explains the divergence, and where no number does, what is possible."""
+    """Say what explains the divergence, and where neither a number nor the book does, what is possible."""
+    fault = known_fault(diagnosis, exported, check, checker.spec.runtimes)
     leading = (*known, *explaining(diagnosis, exported.proto, check))
     codes = tuple(dict.fromkeys(finding.code for finding in leading))
-    others = () if leading else possible(diagnosis, exported.proto, check)
+    others = () if leading or fault is not None else possible(diagnosis, exported.proto, check)
     findings = (*leading, *others)
     return {
-        "diagnosis": to_message(diagnosis.model_copy(update={"hints": codes})),
+        "diagnosis": to_message(diagnosis.model_copy(update={"hints": codes, "known": fault})),
         "findings": [to_message(finding) for finding in findings],
     }
 

@@ -20,7 +20,7 @@ from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array, ValueInfo, contiguous
-from onnx_gate.runtimes.onnxruntime_errors import load_problem, refusal
+from onnx_gate.runtimes.onnxruntime_errors import lacking_kernel, load_problem, refusal
 from onnx_gate.runtimes.providers import CPU, NVIDIA, elsewhere, settings, shortened
 
 # What providers keep from one run to the next, which is no part of the report.
@@ -224,7 +224,9 @@ def _load_error(error: Exception, model: Path, label: str, provider: str) -> Gat
             f"back to the CPU: {refusal(error)}",
         )
     code, text = load_problem(error, model, ort.__version__, provider)
-    return code.error(f"{label}: {text}")
+    refused = code.error(f"{label}: {text}")
+    refused.data |= lacking_kernel(error, model)
+    return refused
 
 
 def _info(value: Any) -> ValueInfo:

@@ -126,6 +126,14 @@ def load_problem(
     return codes.OG303, f"the model does not load: {_cut(_one_line(_CHECK.sub('', text)))}"
 
 
+def lacking_kernel(error: BaseException, model: Path) -> dict[str, Any]:
+    """Return the ``operator`` and the ``dtypes`` of its inputs that a kernel is missing for, if one is."""
+    found = _NO_KERNEL.search(str(error))
+    if found is None:
+        return {}
+    return {"operator": found[1], "dtypes": _dtypes(model, found[3], found[1])}
+
+
 def _no_kernel(model: Path, provider: str, name: str, op_type: str, operator: str) -> str:
     dtypes = _dtypes(model, name, op_type)
     kind = f" in {' and '.join(dtypes)}" if dtypes else ""

@@ -430,7 +430,8 @@ def unverified(checks: tuple[Check, ...], findings: tuple[Finding, ...]) -> Mode
     failed = next(codes.OG307.among(findings), None)
     if failed is not None:
         kind, code = failed.data["kind"], failed.data["code"]
-        return ModelError(kind=kind, code=code, message=failed.data["message"])
+        said = {"message": failed.data["message"], "known": failed.data.get("known")}
+        return ModelError.model_validate({"kind": kind, "code": code, **said})
     messages = [finding.message for finding in codes.OG402.among(findings)]
     why = (
         checks[0].reason

@@ -14,6 +14,7 @@ from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.findings.codes import code_of
 from onnx_gate.findings.finding import Finding
+from onnx_gate.known import of_error
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.report.model import ModelError, RuntimeResult
 from onnx_gate.runtimes.base import Array, Refusal, Session
@@ -21,7 +22,7 @@ from onnx_gate.runtimes.open import open_session
 from onnx_gate.verify.inputs.draw import numpy_dtype
 from onnx_gate.verify.stopwatch import Clock
 
-_ERROR = {"kind", "code", "message"}
+_ERROR = {"kind", "code", "message", "known"}
 _WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 
 
@@ -60,13 +61,16 @@ class Sessions(dict[str, Session]):
                         session = open_session(self._path, placed, self._threads)
                     except GateError as error:  # by the manifest's label
                         error.message = error.message.replace(placed.label, spec.label)
+                        error.data |= {"engine": spec.name, "provider": placed_on(spec)}
                         raise
                 if spec.label not in self.failures:
                     self[spec.label] = session
         if self.failures and not self:
             first = next(iter(self.failures.values()))
             messages = "; ".join(error.message for error in self.failures.values())
-            raise code_of(first.code).error(messages)
+            failed = code_of(first.code).error(messages)
+            failed.data |= first.data
+            raise failed from first
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -114,6 +118,12 @@ class Sessions(dict[str, Session]):
         )
 
 
+def placed_on(spec: RuntimeSpec) -> str:
+    """Return the provider or device that an engine computes on, empty for the CPU."""
+    place = (spec.provider or spec.device or "").removesuffix("ExecutionProvider").lower()
+    return "" if place == "cpu" else place
+
+
 def failure_findings(runtimes: Iterable[RuntimeResult]) -> Iterator[Finding]:
     """Yield a finding for each runtime that could not be judged beside others that were."""
     for each in runtimes:
@@ -121,7 +131,10 @@ def failure_findings(runtimes: Iterable[RuntimeResult]) -> Iterator[Finding]:
             error = each.error
             yield codes.OG307.finding(
                 f"{error.code}: {error.message}",
-                data={"runtime": each.runtime, **error.model_dump(include=_ERROR)},
+                data={
+                    "runtime": each.runtime,
+                    **error.model_dump(include=_ERROR, exclude_none=True),
+                },
             )
 
 
@@ -129,7 +142,12 @@ def _as_error(error: GateError | None) -> ModelError | None:
     if error is None:
         return None
     return ModelError.model_validate(
-        {"kind": error.kind, "code": error.code, "message": error.message}
+        {
+            "kind": error.kind,
+            "code": error.code,
+            "message": error.message,
+            "known": of_error(error),
+        }
     )
 
 

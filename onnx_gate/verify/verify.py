@@ -16,6 +16,7 @@ from onnx_gate.deadline import Deadline
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
+from onnx_gate.known import of_error
 from onnx_gate.manifest import COMMAND, ModelSpec
 from onnx_gate.report.model import (
     Check,
@@ -460,6 +461,7 @@ def _failed(spec: ModelSpec, context: Context, progress: Progress, error: GateEr
         "line": error.line,
         "source": source,
         "changes": [{"key": key, "value": value} for key, value in error.changes],
+        "known": of_error(error, spec.export.exporter),
     }
     failure = ModelError.model_validate(said)
     return _result(spec, progress, "error", (), tuple(progress.findings), failure)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from onnx_gate.findings.finding import FROZEN
+from onnx_gate.known import Known
 from onnx_gate.manifest.spec import Against
 from onnx_gate.report.model.number import Number
 
@@ -202,7 +203,8 @@ class Diagnosis(_Frozen):
     the report's, ``replay`` are the arguments that replay it in its runtime. ``against`` is what
     sentences call the side that is right. ``cause`` is what an experiment singled out, a sentence
     without its point, and ``remedy`` what to do about just that; ``hints`` are codes of findings that
-    explain it. ``note`` says what could not be found out.
+    explain it. ``note`` says what could not be found out. ``known`` is the public fault that it is,
+    null where the book of known faults has none that fits.
     """
 
     runtime: str
@@ -223,4 +225,5 @@ class Diagnosis(_Frozen):
     replay: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
     note: str = ""
+    known: Known | None = None
     pictures: Pictures | None = None

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from onnx_gate.findings.finding import FROZEN, ErrorKind, Finding
+from onnx_gate.known import Known
 from onnx_gate.manifest.spec import Against
 from onnx_gate.report.model.audit import Audit
 from onnx_gate.report.model.check import Check
@@ -31,6 +32,7 @@ class ModelError(_Frozen):
     null where none of theirs is known to be at fault. ``remedy`` is what to do about this very one,
     empty where the code's page says it. ``changes`` of the manifest were seen to get over it, and
     ``line`` is that of the manifest which it is about, null where it is about all of the entry.
+    ``known`` is the public fault that it is, as in a diagnosis.
     """
 
     kind: ErrorKind
@@ -42,6 +44,7 @@ class ModelError(_Frozen):
     source: Source | None = None
     log: str | None = None
     tail: tuple[str, ...] = ()
+    known: Known | None = None
 
 
 class Stage(_Frozen):

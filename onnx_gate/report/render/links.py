@@ -1,7 +1,7 @@
 """The links of Markdown: a report names no address.
 
 Every link begins with one of the view's, and what a report adds to it is a checked path,
-percent-encoded.
+percent-encoded; a public thread is linked where the book of known faults has it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from markupsafe import Markup
 from onnx_gate.report.model import Baseline
 from onnx_gate.report.render.escape import code, inline
 from onnx_gate.report.story.issues import rule_page
+from onnx_gate.report.story.knowing import KnownFault
 from onnx_gate.report.story.locations import Location, Place
 from onnx_gate.report.story.view import View
 
@@ -27,6 +28,10 @@ class Links:
 
     def __init__(self, view: View) -> None:
         self._view = view
+
+    def thread(self, fault: KnownFault) -> Markup:
+        """Return a public thread, linked where this program's own book has its address."""
+        return link(code(fault.address, 200), fault.address if fault.trusted else None)
 
     def commit(self) -> Markup | None:
         """Return the commit, linked, or ``None`` where there is none."""

@@ -191,6 +191,8 @@ def _notes(run: RunStory, detail: int) -> list[Text]:
             _put_why(text, each.why)
             for other in each.further:
                 _put_why(text, other, f"on {other.diagnosis.runtime}, otherwise: ")
+        for fault in each.known:
+            text.append(f"\n    {printed(fault, _LIMIT)}", style="bold")
         for remark in each.remarks[:_LINES]:
             if remark.matters or detail == VERBOSE:
                 text.append(f"\n    {_remark(remark)}", style="")

@@ -25,6 +25,7 @@ from onnx_gate.report.story import (
     times,
     versus,
 )
+from onnx_gate.report.story.knowing import KnownFault, known_faults
 from onnx_gate.report.story.locations import Location, Place
 from onnx_gate.report.story.remedied import TriedRemedy
 from onnx_gate.report.story.sentence import Sentence
@@ -95,7 +96,8 @@ class Story:
     ``download`` and ``again`` are commands, empty where there is none. ``line`` is all of
     it in a line, ``outcome`` how it failed in a few words. ``further`` is why other runtimes diverge
     otherwise than ``why`` says. ``on`` are its cells in the columns of
-    the run's runtimes. ``remedies`` are what was tried to make it green.
+    the run's runtimes. ``remedies`` are what was tried to make it green, ``known`` the public faults that
+    it fails of.
     """
 
     model: ModelResult
@@ -125,6 +127,7 @@ class Story:
     layers: tuple[tuple[LayerCost, Place], ...]
     audit: tuple[str, ...]
     remedies: tuple[TriedRemedy, ...]
+    known: tuple[KnownFault, ...]
 
     @property
     def fails(self) -> bool:
@@ -259,6 +262,7 @@ def tell_model(
         layers=tuple((each, locations.place_of(each.source, manifest)) for each in layers),
         audit=tuple(audited.lines(model.audit, model.against)) if model.audit is not None else (),
         remedies=tuple(remedied.tried(model)),
+        known=tuple(known_faults(model)),
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from onnx_gate.findings.finding import Finding
+from onnx_gate.known import Known
 from onnx_gate.report.model import (
     Baseline,
     Change,
@@ -81,6 +82,13 @@ def everything() -> Report:
         causes=("rounding",),
         refusal={"node": "n"},
     )
+    known = {
+        "title": "wrong",
+        "link": "c",
+        "package": "torch",
+        "fixed": "2.14",
+        "workaround": "cast",
+    }
     node = {"name": "n", "op_type": "Softmax", "output": "softmax", "module": "blocks.3.attn"}
     diagnosis = Diagnosis.model_validate(
         {
@@ -99,6 +107,7 @@ def everything() -> Report:
             "replay": ("--runtime", "openvino", "--device", "CPU"),
             "hints": ("OG102",),
             "note": "no float64",
+            "known": known,
             "pictures": {
                 "scale": 1.0,
                 "allowed": 1e-6,
@@ -157,6 +166,7 @@ def everything() -> Report:
                         line=9,
                         log="b",
                         tail=("y",),
+                        known=Known.model_validate(known),
                     ),
                 ),
             ),
@@ -215,6 +225,7 @@ def everything() -> Report:
                 changes=(SettingChange(key="inputs.ids.dtype", value="int64"),),
                 log="a.log",
                 tail=("x", "y"),
+                known=Known.model_validate(known),
             ),
         ),
         # One stage in all: those of one name are one row.

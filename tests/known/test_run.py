@@ -1,0 +1,84 @@
+"""A run names the fault that its red models fail of, and nothing where somebody else is at fault."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.gate import gate, run_few
+
+pytestmark = pytest.mark.process
+
+MODELS = """\
+import torch
+from torch import nn
+
+class Masked(nn.Module):
+    def forward(self, x, mask):
+        return (1.0 - mask) * x
+
+class Reduced(nn.Module):
+    def __init__(self, how):
+        super().__init__()
+        self.how = how
+    def forward(self, x):
+        index = torch.zeros_like(x, dtype=torch.int64)
+        return torch.scatter_reduce(x, 0, index, x, self.how) + 1.0
+
+class Floored(nn.Module):
+    def forward(self, x):
+        return (x - 50) // 7
+
+def mean():
+    return Reduced("mean")
+
+def total():
+    return Reduced("sum")
+
+def wrong(model, inputs, path):
+    model.how = "amax"
+    torch.onnx.export(model, inputs, path, dynamo=False, opset_version=18)
+    model.how = "sum"
+"""
+X = 'inputs: {x: "float32[3, 4]"}'
+MASK = "{dtype: int64, shape: [3, 4], range: [0, 1]}"
+WHOLE = "inputs: {x: {dtype: int64, shape: [8], range: [0, 99]}}"
+ENTRIES = {
+    "masked": f'model: "models.py:Masked", inputs: {{x: "float32[3, 4]", mask: {MASK}}}',
+    "mean": f'model: "models.py:mean", {X}',
+    "wrong": f'model: "models.py:total", {X}, export: {{exporter: "models.py:wrong"}}',
+    "floored": f'model: "models.py:Floored", {WHOLE}, export: {{exporter: torchscript}}',
+}
+
+
+def test_a_red_model_is_linked_and_is_filed(tmp_path: Path) -> None:
+    found = run_few(tmp_path, MODELS, ENTRIES)
+    links = {
+        name: "/".join(known.link.split("/")[4:])
+        for name, model in found.items()
+        for known in (
+            model.error.known if model.error else None,
+            model.diagnosis.known if model.diagnosis else None,
+        )
+        if known is not None
+    }
+    assert {name: model.verdict for name, model in found.items()} == {
+        "masked": "error",
+        "mean": "diverged",
+        "wrong": "diverged",
+        "floored": "diverged",
+    }
+    assert links == {
+        "masked": "pytorch/issues/194381",
+        "mean": "onnxscript/pull/582",
+        "floored": "pytorch/issues/44692",
+    }
+    shown = gate("report", "onnx-gate-report/report.json", cwd=tmp_path).stdout
+    assert "known: a Python number less a tensor of integers is not promoted" in shown
+    issue = gate("report", "onnx-gate-report", "--issue", "--model", "mean", cwd=tmp_path)
+    assert issue.returncode == 0, issue.stderr
+    assert "https://github.com/microsoft/onnxscript/issues." in issue.stdout
+    assert "aten.scatter_reduce.two" in issue.stdout
+    refused = gate("report", "onnx-gate-report", "--model", "mean", cwd=tmp_path)
+    assert refused.returncode == 2
