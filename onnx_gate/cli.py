@@ -353,15 +353,30 @@ def report(
     output: Annotated[
         OptionalPath, typer.Option("--output", "-o", help="Write to this file, print nothing.")
     ] = None,
+    issue: Annotated[
+        bool, typer.Option("--issue", help="What upstream needs of each red model, as Markdown.")
+    ] = False,
+    model: ModelOption = None,
 ) -> None:
-    """Render a report in one of the formats."""
-    from onnx_gate.report.io import read_report
+    """Render a report in one of the formats.
+
+    With --issue it runs the reproductions that lie beside the report, made smaller.
+    """
+    from onnx_gate.report.io import read_report, write_text
     from onnx_gate.report.join.merge import find_report
     from onnx_gate.report.render.screen import put
     from onnx_gate.report.story.view import View
 
     with refusing():
         file = find_report(path)
+        if model and not issue:
+            refuse("--model names the models of --issue")
+        if issue:
+            from onnx_gate.diagnose.repro.issue import issues
+
+            text = "\n".join(issues(read_report(file), file.parent, tuple(model or ())))
+            write_text(output, text) if output is not None else typer.echo(text)
+            return
         put(read_report(file), format, View(output=str(file.parent)), output)
 
 
