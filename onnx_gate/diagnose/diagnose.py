@@ -160,7 +160,7 @@ def _told(
     known: Sequence[Finding] = (),
 ) -> dict[str, Any]:
     """Say what explains the divergence, and where neither a number nor the book does, what is possible."""
-    fault = known_fault(diagnosis, exported, check, checker.spec.runtimes)
+    fault = known_fault(diagnosis, exported, check, checker.setting.spec.runtimes)
     leading = (*known, *explaining(diagnosis, exported.proto, check))
     codes = tuple(dict.fromkeys(finding.code for finding in leading))
     others = () if leading or fault is not None else possible(diagnosis, exported.proto, check)
