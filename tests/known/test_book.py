@@ -52,7 +52,7 @@ def test_an_entry_shows_or_is_mended(proof: Proof) -> None:
     assert shown is None or facts_as(shown, proof.exporter).message not in ("", proof.told.message)
     assert find(replace(proof.told, versions=versions())) is None
     assert not SpecifierSet(fault.affected).contains(versions()[fault.package], prereleases=True)
-    old = MappingProxyType({fault.package: proof.at})
+    old = MappingProxyType({str(fault.package): proof.at})
     found = find(replace(proof.told, versions=old))
     assert found is not None
     assert found.link == fault.link

@@ -188,7 +188,7 @@ _TORCHSCRIPT = (
         "pytorch/issues/96449",
         "1.13.1",
         "affine_grid_generator",
-        lambda a: F.affine_grid(a, (1, 1, 3, 3), align_corners=False),
+        lambda a: F.affine_grid(a, [1, 1, 3, 3], align_corners=False),
         torch.rand(1, 2, 3),
     ),
     _ts_old(

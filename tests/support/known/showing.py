@@ -64,7 +64,8 @@ def export(
             )
             return program.model_proto
         made = io.BytesIO()
-        torch.onnx.export(module, inputs, made, dynamo=False, opset_version=opset, **options)
+        target: Any = made
+        torch.onnx.export(module, inputs, target, dynamo=False, opset_version=opset, **options)
     return onnx.load_from_string(made.getvalue())
 
 
