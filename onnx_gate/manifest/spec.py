@@ -86,7 +86,7 @@ class ModelSpec:
     waivers: tuple[Waiver, ...] = ()
     verify: Way | None = None
     line: int = 0
-    lines: Mapping[str, int] = field(default_factory=dict)
+    lines: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     @property
     def against(self) -> Against:
