@@ -28,6 +28,8 @@ Swapped = frozenset[str]
 """The packages that are the head's; all others are the base's."""
 
 BASE: Swapped = frozenset()
+# The kinds of error with which a run says that this link is where it ended.
+_ENDS: Mapping[Link, tuple[str, ...]] = {"pytorch": ("build",), "export": ("export", "inspect")}
 _PATH = re.compile(r"\S*/\S*")
 LINKS: tuple[Link, ...] = ("pytorch", "export", "engine")
 
@@ -114,27 +116,24 @@ def ask(link: Link, spec: ModelSpec, swapped: Swapped, runs: Runs) -> ModelResul
     """Return what a link of a model answers with some packages swapped, all else the base's.
 
     PyTorch is held against the base's PyTorch; a file of these packages against PyTorch with the
-    same, on the base's engines; and the base's file on engines of these packages. Null where it
-    cannot be asked.
+    same, on the base's engines; and the base's file (or else the head's) on engines of these
+    packages. Null where it cannot be asked.
     """
     name = spec.name
-    result = runs.answers(swapped)[0][name] if link != "engine" else None
     if link == "engine":
-        return runs.held(BASE, swapped)[name] if runs.has_answers(name, BASE) else None
-    assert result is not None
-    if link == "pytorch":
-        if not runs.has_answers(name, swapped):
-            built = result.error is None or result.error.kind != "build"
-            return None if built else result
-        before, after = runs.answers(BASE)[1], runs.answers(swapped)[1]
-        if before is None or after is None or not runs.has_answers(name, BASE):
-            return ModelResult(name=name, verdict="pass")
-        return compare(spec, runs.manifest.path.resolve().parent, before, after)
+        made = next((each for each in (BASE, runs.head) if runs.has_answers(name, each)), None)
+        return runs.held(made, swapped)[name] if made is not None else None
     if not runs.has_answers(name, swapped):
-        built = result.error is None or result.error.kind != "build"
-        return result if built else None
-    same = runs.digest(name, swapped) == runs.digest(name, BASE)
-    return runs.held(BASE if same else swapped, BASE)[name]
+        result = runs.answers(swapped)[0][name]
+        ended = result.error.kind if result.error is not None else None
+        return result if ended in _ENDS[link] else None
+    if link == "export":
+        same = runs.digest(name, swapped) == runs.digest(name, BASE)
+        return runs.held(BASE if same else swapped, BASE)[name]
+    before, after = runs.answers(BASE)[1], runs.answers(swapped)[1]
+    if before is None or after is None or not runs.has_answers(name, BASE):
+        return ModelResult(name=name, verdict="pass")
+    return compare(spec, runs.manifest.path.resolve().parent, before, after)
 
 
 def since(
