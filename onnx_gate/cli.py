@@ -591,9 +591,10 @@ def since(
     find_links: FindLinksOption = None,
     no_index: NoIndexOption = False,
 ) -> None:
-    """Verify with other packages, and say which of them changed which answer.
+    """Say which package of a changed lock changed which answer.
 
-    PyTorch, the export and the engines are asked one by one, all else held fast. The report has it,
+    Verifies with the head's packages. PyTorch, the export and the engines are then asked one by one, all
+    else held fast. The report has it,
     too. Exit status as for run, of the models with the packages of --head.
     """
     from onnx_gate.report.story.since import lines
