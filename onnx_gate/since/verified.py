@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from onnx_gate.errors import UserError
+from onnx_gate.findings import codes
 from onnx_gate.report.io import read_report
 from onnx_gate.report.layout import REPORT
 from onnx_gate.report.model import ModelError, ModelResult
@@ -69,5 +70,6 @@ def verdicts(results: Mapping[str, ModelResult]) -> dict[str, str]:
 
 def _not_started(name: str, said: Sequence[str]) -> ModelResult:
     last = plain(said[-1], 300) if said else "it left no report"
-    error = ModelError(kind="runtime", code="OG302", message=f"the gate does not run here: {last}")
+    message = f"the gate does not run here: {last}"
+    error = ModelError(kind="runtime", code=codes.OG302.code, message=message)
     return ModelResult(name=name, verdict="error", error=error)
