@@ -564,7 +564,7 @@ def bisect(
     engine, files and PyTorch's answers are held fast; of any other package, the module. Exit status: 0
     a release was found, 1 both ends have the same verdict, 2 the call or the manifest is invalid.
     """
-    from onnx_gate.since.bisect import Asked
+    from onnx_gate.since.bisect import Query
     from onnx_gate.since.bisect import bisect as search
     from onnx_gate.since.environments import installer
     from onnx_gate.since.releases import parse_range
@@ -572,7 +572,7 @@ def bisect(
     if against is not None and manifest is not None:
         refuse("--against has its models from the answers: leave --manifest out")
     with refusing():
-        asked = Asked(package, parse_range(releases), tuple(model or ()), against)
+        asked = Query(package, parse_range(releases), tuple(model or ()), against)
         packages = installer(find_links or (), no_index=no_index)
         loaded = load_manifest(manifest) if against is None else None
         found = search(asked, loaded, packages, typer.echo)

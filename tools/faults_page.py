@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnx_gate.known import Fault, faults
+from onnx_gate.known import PublicFault, faults
 
 _NAMES = {
     "torch": "PyTorch",
@@ -63,7 +63,7 @@ def render() -> str:
     return "\n".join(parts)
 
 
-def _row(fault: Fault) -> str:
+def _row(fault: PublicFault) -> str:
     thread = "/".join(fault.link.split("/")[3:5]) + "#" + fault.link.rpartition("/")[2]
     fixed = f", right in {fault.fixed}" if fault.fixed else ""
     cells = (

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 
-from onnx_gate.workers.process import Row, process_table, set_subreaper
+from onnx_gate.workers.process import ProcessRow, process_table, set_subreaper
 
 _SECONDS = 10.0
 _PAUSE = 0.01
@@ -48,7 +48,7 @@ def _alone() -> bool:
     return 1 in (os.getpid(), os.getppid())
 
 
-def _alive(table: Mapping[int, Row], uid: int | None) -> list[int]:
+def _alive(table: Mapping[int, ProcessRow], uid: int | None) -> list[int]:
     children: dict[int, list[int]] = {}
     for row in table.values():
         children.setdefault(row.ppid, []).append(row.pid)

@@ -23,8 +23,8 @@ from onnx_gate.audit.effect import Effects
 from onnx_gate.audit.files import ORIGINAL, share_weights, write_faulty
 from onnx_gate.audit.graph import FlatGraph, GraphInput
 from onnx_gate.audit.propose import Proposals
-from onnx_gate.audit.sample import Candidate, candidates, wilson
-from onnx_gate.audit.trial import Bench, Trial
+from onnx_gate.audit.sample import SampledFault, candidates, wilson
+from onnx_gate.audit.trial import Trial, TrialBench
 from onnx_gate.deadline import Deadline
 from onnx_gate.graph.walk import all_nodes
 from onnx_gate.report.io import to_message
@@ -58,7 +58,7 @@ def audit(
     more where more faults than usual are seeded.
     """
     original = share_weights(exported.path, folder)
-    bench = Bench(checker, checker.tally.answered)
+    bench = TrialBench(checker, checker.tally.answered)
     twin = bench.learn(folder / ORIGINAL)
     if not twin.survived:
         why = twin.refused or (twin.caught.reason if twin.caught is not None else "")
@@ -109,7 +109,7 @@ class _Desk:
     """Everything that one fault needs to become a mutant of which the fate is known."""
 
     graph: FlatGraph
-    bench: Bench
+    bench: TrialBench
     folder: Path
     exported: Exported
     request: AuditRequest
@@ -123,12 +123,12 @@ class _Desk:
         self._passes = False
         self._lines = {name: n for n in all_nodes(self.exported.proto) for name in n.output}
 
-    def key(self, candidate: Candidate, *of: str) -> str:
+    def key(self, candidate: SampledFault, *of: str) -> str:
         """What the fate of a fault depends on."""
         parts = (self.model, candidate.id, self.request.seed, *of)
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
-    def mutant(self, candidate: Candidate) -> tuple[Mutant, bool]:
+    def mutant(self, candidate: SampledFault) -> tuple[Mutant, bool]:
         """Return what becomes of a fault, and whether an earlier call has found that out."""
         earlier = self._known(candidate)
         if earlier is not None:
@@ -143,7 +143,7 @@ class _Desk:
         about = about.model_copy(update={"answers": trial.digest})
         return self._judged(about, candidate, edit, faulty, trial), False
 
-    def proposed(self, made: Audit, every: Mapping[str, Candidate], deadline: Deadline) -> Audit:
+    def proposed(self, made: Audit, every: Mapping[str, SampledFault], deadline: Deadline) -> Audit:
         """Return the audit with what catches each survivor, or why nothing does."""
         keys = {m.id: self.key(every[m.id], _CHANGES) for m in made.fate("survived")}
         survivors = [m for m in made.fate("survived") if keys[m.id] not in self.request.known]
@@ -190,7 +190,7 @@ class _Desk:
         return write_faulty(self.graph.model, edit, self.folder)
 
     def _judged(
-        self, about: Mutant, candidate: Candidate, edit: Edit, faulty: Path, trial: Trial
+        self, about: Mutant, candidate: SampledFault, edit: Edit, faulty: Path, trial: Trial
     ) -> Mutant:
         if trial.refused:
             return about.model_copy(update={"fate": "refused", "reason": trial.refused})
@@ -222,7 +222,7 @@ class _Desk:
     def _shown_beyond(self, edit: Edit, faulty: Path, *, exact: bool) -> dict[str, Any]:
         """Return what shows a fault that no case of the manifest's does, nothing where nothing does."""
         if self._beyond is None:
-            bench = beyond(self.bench.checker, self._original) or Bench(self.bench.checker, ())
+            bench = beyond(self.bench.checker, self._original) or TrialBench(self.bench.checker, ())
             self._passes = bench.learn(self._original).survived
             self._beyond = Effects(bench, self._original)
         trial = self._beyond.bench.trial(faulty, edit.feed)
@@ -244,7 +244,7 @@ class _Desk:
             return {"unseen": Unseen(why="operator"), "answers": edit.words}
         return {}
 
-    def _about(self, candidate: Candidate, edit: Edit) -> Mutant:
+    def _about(self, candidate: SampledFault, edit: Edit) -> Mutant:
         fault = candidate.fault
         if not fault.operators:
             site = Site(name=self.graph.fed[candidate.site.index].declared)
@@ -274,7 +274,7 @@ class _Desk:
             fate="survived",
         )
 
-    def _known(self, candidate: Candidate) -> Mutant | None:
+    def _known(self, candidate: SampledFault) -> Mutant | None:
         stored = self.request.known.get(self.key(candidate))
         if stored is None:
             return None
@@ -305,7 +305,7 @@ def _sizes(
     }
 
 
-def _digest(folder: Path, bench: Bench) -> str:
+def _digest(folder: Path, bench: TrialBench) -> str:
     """Return what tells this model, its cases and its judge from any other."""
     digest = hashlib.sha256()
     spec = bench.checker.setting.spec

@@ -18,7 +18,7 @@ from onnx import helper, numpy_helper
 from onnx_gate.audit.edit import CHANGED, Edit
 from onnx_gate.audit.files import is_large
 from onnx_gate.audit.graph import FlatGraph
-from onnx_gate.audit.trial import Bench
+from onnx_gate.audit.trial import TrialBench
 from onnx_gate.errors import GateError
 from onnx_gate.graph.session import PlainSession
 from onnx_gate.manifest import BUILT_IN_SUITES, DEFAULT_SIZES, RandomSuite, Suite
@@ -39,7 +39,7 @@ SUITES: Mapping[str, Suite] = {
 }
 
 
-def beyond(checker: Checker, path: Path) -> Bench | None:
+def beyond(checker: Checker, path: Path) -> TrialBench | None:
     """Return a bench of inputs that the manifest does not try, ``None`` where none can be drawn."""
     spec = checker.setting.spec
     if not all(is_drawable(each) for each in spec.inputs.values()):
@@ -52,7 +52,7 @@ def beyond(checker: Checker, path: Path) -> Bench | None:
         other.run()
     except GateError:
         return None
-    return Bench(other, other.tally.answered)
+    return TrialBench(other, other.tally.answered)
 
 
 def shown_by_operators(checker: Checker, path: Path) -> bool:
@@ -74,7 +74,7 @@ def wrong_weights(edit: Edit, checker: Checker) -> str:
 
 
 def is_reached(
-    bench: Bench, graph: FlatGraph, edit: Edit, original: Path, faulty: Path
+    bench: TrialBench, graph: FlatGraph, edit: Edit, original: Path, faulty: Path
 ) -> bool | None:
     """Return whether some case of the manifest's changes what the place of a fault makes.
 

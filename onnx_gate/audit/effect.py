@@ -16,7 +16,7 @@ import numpy as np
 
 from onnx_gate.audit.edit import Edit
 from onnx_gate.audit.files import is_large
-from onnx_gate.audit.trial import Bench, Trial
+from onnx_gate.audit.trial import Trial, TrialBench
 from onnx_gate.numerics.precision import eps_of
 from onnx_gate.numerics.scaled import scale_error
 from onnx_gate.runtimes.base import Array
@@ -40,7 +40,7 @@ _SECONDS = 10.0
 class Effects:
     """Says of survivors whether they do anything; what the original computes is kept."""
 
-    def __init__(self, bench: Bench, original: Path) -> None:
+    def __init__(self, bench: TrialBench, original: Path) -> None:
         self.bench, self._path = bench, original
         self._large = is_large(original.parent)
         self._evaluator: Evaluator | None = None

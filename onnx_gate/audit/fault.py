@@ -22,7 +22,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True)
-class Site:
+class FaultSite:
     """``index`` is a node's in topological order, or an input's for a fault of inputs.
 
     ``operand`` is what of it is wrong, ``size`` how much.
@@ -33,7 +33,7 @@ class Site:
     size: float
 
 
-Edits = Callable[[FlatGraph, Site, np.random.Generator], Edit]
+Edits = Callable[[FlatGraph, FaultSite, np.random.Generator], Edit]
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Fault:
     sizes: tuple[float, ...] = (1.0,)
     rounds: bool = False
 
-    def sites(self, graph: FlatGraph) -> Iterator[Site]:
+    def sites(self, graph: FlatGraph) -> Iterator[FaultSite]:
         """Yield every place of a graph at which this can happen, in each of its sizes."""
         if self.operators:
             indices = [i for i, n in enumerate(graph.nodes) if n.op_type in self.operators]
@@ -66,9 +66,9 @@ class Fault:
         for index in indices:
             for operand in self.operands(graph, index):
                 for size in self.sizes:
-                    yield Site(index, operand, size)
+                    yield FaultSite(index, operand, size)
 
-    def seed(self, graph: FlatGraph, site: Site, seed: int) -> Edit:
+    def seed(self, graph: FlatGraph, site: FaultSite, seed: int) -> Edit:
         """Return the change; of equal arguments it is the same on every machine."""
         key = (seed, site.index, site.operand, *self.name.encode())
         return self.edit(graph, site, np.random.default_rng(key))
@@ -79,7 +79,7 @@ def whole(graph: FlatGraph, index: int) -> Iterable[int]:
     return (0,)
 
 
-def replaced(graph: FlatGraph, site: Site, array: Array, words: str) -> Edit:
+def replaced(graph: FlatGraph, site: FaultSite, array: Array, words: str) -> Edit:
     """Return the change of one operand of a node to another constant."""
     node = graph.nodes[site.index].proto
     old = graph.array(node.input[site.operand])
@@ -98,7 +98,7 @@ def _bits(array: Array) -> Array:
     return array.reshape(-1).view(f"u{array.dtype.itemsize}")
 
 
-def in_place(site: Site, node: onnx.NodeProto, words: str) -> Edit:
+def in_place(site: FaultSite, node: onnx.NodeProto, words: str) -> Edit:
     """Return the change of one node to another."""
     return Edit(words, nodes={site.index: (node,)})
 
@@ -108,7 +108,7 @@ def exchanged_attribute(
 ) -> Edits:
     """Return an edit that exchanges the value of an attribute for another."""
 
-    def edit(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+    def edit(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
         node = graph.nodes[site.index].proto
         old = attribute(node, name, default)
         new = values[old] if old in values else values[None]

@@ -24,7 +24,7 @@ from onnx_gate.audit.separate import (
     separating,
     usual,
 )
-from onnx_gate.audit.trial import Bench, Trial
+from onnx_gate.audit.trial import Trial, TrialBench
 from onnx_gate.deadline import Deadline
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import (
@@ -35,7 +35,7 @@ from onnx_gate.manifest import (
     ModelSpec,
     RandomSuite,
 )
-from onnx_gate.manifest.change import Change, changed, suite_of, tolerance_data
+from onnx_gate.manifest.change import KeyChange, changed, suite_of, tolerance_data
 from onnx_gate.manifest.spec import DEFAULT_AUTO
 from onnx_gate.report.model import Check
 from onnx_gate.report.model.audit import Unseen
@@ -44,24 +44,24 @@ from onnx_gate.verify.conclude import waive, waived_error, waiver_of
 from onnx_gate.verify.context import today
 
 
-def wider(spec: ModelSpec) -> Iterator[Change]:
+def wider(spec: ModelSpec) -> Iterator[KeyChange]:
     """Yield the changes that try what is tried where a manifest names nothing; pure."""
     for name, sizes in spec.dims.items():
         if not set(DEFAULT_SIZES) <= set(sizes):
-            yield Change(f"dims.{name}", sorted({*sizes, *DEFAULT_SIZES}))
+            yield KeyChange(f"dims.{name}", sorted({*sizes, *DEFAULT_SIZES}))
     typical, edges = BUILT_IN_SUITES["typical"], BUILT_IN_SUITES["edges"]
     assert isinstance(typical, RandomSuite)
     assert isinstance(edges, EdgesSuite)
     suites = ({"random": typical.random, "count": typical.count}, {"edges": list(edges.edges)})
     known = (spec.suites or DEFAULT_SUITES).values()
-    yield from (Change("suites", each) for each in suites if suite_of(each) not in known)
+    yield from (KeyChange("suites", each) for each in suites if suite_of(each) not in known)
 
 
 @dataclass(frozen=True)
 class _Seen:
     """What the checks of a survivor were beside the original's, on the bench of the time."""
 
-    bench: Bench
+    bench: TrialBench
     original: Trial
     trial: Trial
 
@@ -76,13 +76,13 @@ class Proposals:
 
     def __init__(
         self,
-        bench: Bench,
+        bench: TrialBench,
         original: Path,
         faulty: Callable[[str], tuple[Path, Edit]],
         deadline: Deadline,
     ) -> None:
         self._bench, self._path, self._faulty, self._deadline = bench, original, faulty, deadline
-        self.taken: list[Change] = []
+        self.taken: list[KeyChange] = []
         self.tried = self.untried = 0
         self.caught: dict[str, int] = {}
         self._left: list[str] = []
@@ -105,7 +105,7 @@ class Proposals:
         spec = self._spec
         if spec.tolerance.indices != "exact" and self._has_indices():
             exact = {**tolerance_data(spec.tolerance), "indices": "exact"}
-            self._try(Change("tolerance", exact))
+            self._try(KeyChange("tolerance", exact))
         return {each: why for each in self._left if (why := self._why(each, survivors[each]))}
 
     @property
@@ -117,7 +117,7 @@ class Proposals:
         for key in [scope.key for scope in self._scopes()]:
             for scope in self._scoped(key):
                 if scope.tolerance.auto is None or scope.tolerance.auto > DEFAULT_AUTO:
-                    self._try(Change(key, tolerance_data(usual(scope.tolerance))))
+                    self._try(KeyChange(key, tolerance_data(usual(scope.tolerance))))
             while self._sharper(key):
                 pass
         self._forgive_less()
@@ -127,7 +127,7 @@ class Proposals:
         for scope in self._scoped(key):
             checks = [trial.checks for trial in self._visible_trials()]
             for sharper in separating(scope, self._unchanged.checks, checks) if checks else ():
-                if self._try(Change(key, tolerance_data(sharper))):
+                if self._try(KeyChange(key, tolerance_data(sharper))):
                     return True
         return False
 
@@ -144,7 +144,7 @@ class Proposals:
             widest = below(min(worse), 2) if worse else 0.0
             if widest > least or (least and max(errors) > least):
                 ceiling = widest if widest > least else at_least(least)
-                self._try(Change(f"waivers.{number}.ceiling", ceiling))
+                self._try(KeyChange(f"waivers.{number}.ceiling", ceiling))
 
     def _scopes(self) -> list[Scope]:
         return list(scopes(self._spec, self._outputs()))
@@ -184,7 +184,7 @@ class Proposals:
             self._seen[survivor] = _Seen(self._bench, self._unchanged, self._trials[survivor])
         return self._trials.get(survivor)
 
-    def _try(self, change: Change) -> bool:
+    def _try(self, change: KeyChange) -> bool:
         """Take a change where the original passes with it and a survivor does not; return whether."""
         spec = changed(self._spec, change)
         survivors = [each for each in self._left if each in self._visible or not change.judges]
@@ -209,17 +209,17 @@ class Proposals:
         self.caught |= dict.fromkeys(now, len(self.taken))
         self.taken.append(change)
         every = {case.id: (case, a) for case, a in self._bench.answered + bench.answered}
-        self._bench = Bench(bench.checker, list(every.values()))
+        self._bench = TrialBench(bench.checker, list(every.values()))
         self._left = [each for each in self._left if each not in now]
         self._original, self._trials = None, {}
         return True
 
-    def _with(self, spec: ModelSpec, change: Change) -> Bench | None:
+    def _with(self, spec: ModelSpec, change: KeyChange) -> TrialBench | None:
         """Return a bench of what the change adds; ``None`` where the original does not pass it."""
         setting = replace(self._bench.checker.setting, spec=spec, path=self._path, keeps=True)
         if change.judges:
             known = ModuleTally(experience=self._bench.checker.tally.experience)
-            bench = Bench(Checker(setting, known), self._bench.answered)
+            bench = TrialBench(Checker(setting, known), self._bench.answered)
             passes = bench.learn(self._path).survived
             wrong = any(finding.severity == "error" for finding in bench.checker.tally.findings)
             return bench if passes and not wrong else None
@@ -236,7 +236,7 @@ class Proposals:
             c.verdict == "diverged" and not c.advice for c in waive(spec, tally.checks, today())[0]
         ):
             return None
-        bench = Bench(Checker(replace(setting, spec=spec), tally), tally.answered)
+        bench = TrialBench(Checker(replace(setting, spec=spec), tally), tally.answered)
         return bench if any(asked.reference is not None for _, asked in tally.answered) else None
 
     def _why(self, survivor: str, moved: float | None) -> Unseen | None:
@@ -264,20 +264,20 @@ class Proposals:
         fails = self._fails(seen.bench, survivor, why)
         return why if fails else why.model_copy(update={"why": "granted"})
 
-    def _fails(self, bench: Bench, survivor: str, why: Unseen) -> bool:
+    def _fails(self, bench: TrialBench, survivor: str, why: Unseen) -> bool:
         """Return whether a survivor is caught by a tolerance that is not proposed."""
-        spec = changed(bench.checker.setting.spec, Change(why.key, why.tolerance))
+        spec = changed(bench.checker.setting.spec, KeyChange(why.key, why.tolerance))
         path, edit = self._faulty(survivor)
-        sharper = Bench(bench.checker.of(spec), bench.answered)
+        sharper = TrialBench(bench.checker.of(spec), bench.answered)
         return not sharper.trial(path, edit.feed).survived
 
-    def _outside(self, bench: Bench, survivor: str) -> Check | None:
+    def _outside(self, bench: TrialBench, survivor: str) -> Check | None:
         """Return the check that a survivor would fail if no mask of the manifest's left it out."""
         everywhere = []
         for case, asked in bench.answered:
             nothing = tuple(None for _ in asked.selected)
             everywhere.append((case, replace(asked, selected=nothing)))
-        unmasked = Bench(bench.checker, everywhere)
+        unmasked = TrialBench(bench.checker, everywhere)
         path, edit = self._faulty(survivor)
         caught = unmasked.trial(path, edit.feed).caught
         return caught if caught is not None and unmasked.learn(self._path).survived else None

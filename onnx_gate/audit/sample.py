@@ -15,7 +15,7 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from onnx_gate.audit.fault import KINDS, Fault, Site
+from onnx_gate.audit.fault import KINDS, Fault, FaultSite
 from onnx_gate.audit.graph import FlatGraph
 
 Depth = Literal["first", "middle", "last"]
@@ -26,11 +26,11 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Candidate:
+class SampledFault:
     """A fault at a site."""
 
     fault: Fault
-    site: Site
+    site: FaultSite
     depth: Depth
 
     @property
@@ -39,15 +39,15 @@ class Candidate:
         return f"{self.fault.name}@{self.site.index}.{self.site.operand}x{self.site.size:g}"
 
 
-def candidates(graph: FlatGraph, faults: Iterable[Fault], seed: int) -> list[Candidate]:
+def candidates(graph: FlatGraph, faults: Iterable[Fault], seed: int) -> list[SampledFault]:
     """Return every fault at every site, those that stand for the others first."""
-    by_kind: dict[str, list[list[Candidate]]] = {kind: [] for kind in KINDS}
+    by_kind: dict[str, list[list[SampledFault]]] = {kind: [] for kind in KINDS}
     for fault in faults:
         random = np.random.default_rng((seed, *fault.name.encode()))
-        by_depth: dict[Depth, list[Candidate]] = {depth: [] for depth in _DEPTHS}
+        by_depth: dict[Depth, list[SampledFault]] = {depth: [] for depth in _DEPTHS}
         for site in fault.sites(graph):
             depth = _depth(graph, fault, site)
-            by_depth[depth].append(Candidate(fault, site, depth))
+            by_depth[depth].append(SampledFault(fault, site, depth))
         shuffled = [_shuffled(each, random) for each in by_depth.values()]
         by_kind[fault.kind].append(list(_in_turn(_shuffled(shuffled, random))))
     random = np.random.default_rng(seed)
@@ -64,7 +64,7 @@ def wilson(caught: int, of: int) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def _depth(graph: FlatGraph, fault: Fault, site: Site) -> Depth:
+def _depth(graph: FlatGraph, fault: Fault, site: FaultSite) -> Depth:
     if not fault.operators or not graph.nodes:
         return "first"
     return _DEPTHS[site.index * len(_DEPTHS) // len(graph.nodes)]

@@ -58,7 +58,7 @@ class Trial:
         return self.caught is None and not self.refused
 
 
-class Watched:
+class FaultySession:
     """A session whose inputs pass through a fault, and whose answers are kept until the next."""
 
     def __init__(self, session: Session, feed: Feed | None) -> None:
@@ -88,7 +88,7 @@ class Watched:
         self._session.close()
 
 
-class Bench:
+class TrialBench:
     """The cases of a model, PyTorch's answers, and the original's, for any number of trials.
 
     Sessions have the options of a run, with one exception. ONNX Runtime copies the weights of
@@ -129,7 +129,7 @@ class Bench:
             opened = runtime if self._packed or not is_large(path.parent) else _unpacked(runtime)
             try:
                 with Sessions(path, (opened,), self.checker.setting.threads, clock) as sessions:
-                    watched = Watched(sessions.pop(opened.label), feed)
+                    watched = FaultySession(sessions.pop(opened.label), feed)
                     sessions[label] = watched
                     if keep is None:
                         watched.limit(max(_LEAST_SECONDS, _TIMES * self._slowest))

@@ -21,7 +21,7 @@ from onnx_gate.cache.key import Key, key_changes, key_of
 from onnx_gate.cache.path_names import State, find_names
 from onnx_gate.cache.record import installed
 from onnx_gate.cache.store import Store, Unusable
-from onnx_gate.cache.watch import Watch
+from onnx_gate.cache.watch import FolderWatch
 from onnx_gate.errors import UserError
 from onnx_gate.files import remove_tree, walk
 from onnx_gate.manifest import ModelSpec
@@ -124,7 +124,7 @@ class StoredCache(Cache):
         self._cases = cases
         self._today = today
         self._began = time.time_ns() - _TICK_NS
-        self._watch: Watch | None = None
+        self._watch: FolderWatch | None = None
         self._blind = True
         self._overlaps: dict[str, set[str]] = {}
         self._known: dict[str, frozenset[str]] = {}
@@ -168,12 +168,12 @@ class StoredCache(Cache):
     def watch(self) -> None:
         """Watch the repository from now on; models run."""
         names = self._state.names
-        self._watch = Watch(names.root, names.own)
+        self._watch = FolderWatch(names.root, names.own)
         self._blind = not self._watch.complete
         if self._blind:
             self.notes.append(
                 "cache: nothing is remembered of this run, as the files that models open cannot be "
-                f"watched here (on Linux only, and up to {Watch.MOST_FOLDERS} folders)"
+                f"watched here (on Linux only, and up to {FolderWatch.MOST_FOLDERS} folders)"
             )
 
     def started(self, name: str) -> None:

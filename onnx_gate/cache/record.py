@@ -38,7 +38,7 @@ VOLATILE = (
 """Beginnings of the names of variables that change with every job and say nothing of a model."""
 
 
-class Recorder:
+class AccessRecorder:
     """Everything that this process has looked at since ``start``; cannot be stopped again."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ _EVENT = struct.Struct("iIII")
 _SKIPPED = frozenset({".git", "__pycache__", "node_modules", ".mypy_cache", ".ruff_cache"})
 
 
-class Watch:
+class FolderWatch:
     """Watches every folder below ``root`` from now on, but for those of ``apart``.
 
     ``complete`` is false where it cannot: on other systems, and where there are too many folders.

@@ -10,7 +10,7 @@ import numpy as np
 
 from onnx_gate.deadline import Deadline
 from onnx_gate.diagnose.subject import Subject
-from onnx_gate.diagnose.values import Store, agree, distance, kind_of, output_error
+from onnx_gate.diagnose.values import ArrayStore, agree, distance, kind_of, output_error
 from onnx_gate.graph.graph import Graph, read_graph
 from onnx_gate.graph.run_graph import run_until
 from onnx_gate.graph.run_node import Runner
@@ -36,7 +36,7 @@ class Divergence:
     expected: Array
     error: float
     of_dtype: bool
-    store: Store
+    store: ArrayStore
     deadline: Deadline
 
     def error_of(self, value: Value) -> float:
@@ -68,7 +68,7 @@ class Divergence:
         return ("torchscript", "dynamo") if traced else ("dynamo", "torchscript")
 
 
-def find_divergence(subject: Subject, store: Store, deadline: Deadline) -> Divergence:
+def find_divergence(subject: Subject, store: ArrayStore, deadline: Deadline) -> Divergence:
     """Run the graph and take the output that diverged, or another that does where this one agrees.
 
     A runtime that refuses to run a model refuses all outputs, over one node behind one. Raises

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from onnx_gate.deadline import Deadline
 from onnx_gate.diagnose.bench import Bench
-from onnx_gate.diagnose.blame.agreement import Agreement, Measured
+from onnx_gate.diagnose.blame.agreement import Agreement, LinkComparison
 from onnx_gate.diagnose.blame.chain import Chain
 from onnx_gate.diagnose.blame.dtype import of_dtype
 from onnx_gate.diagnose.blame.result import BlameResult
@@ -116,7 +116,7 @@ def _beside(subject: Subject, compared: Sequence[Evidence], deadline: Deadline) 
     )
 
 
-def _evidence(subject: Subject, label: str, measured: Measured, of: str = "") -> Evidence:
+def _evidence(subject: Subject, label: str, measured: LinkComparison, of: str = "") -> Evidence:
     return Evidence(
         kind="same error",
         experiment=f"{of or subject.check.runtime} against {label}, on the same file",

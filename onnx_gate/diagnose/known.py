@@ -10,7 +10,7 @@ from onnx.helper import get_attribute_value
 
 from onnx_gate.diagnose.hints.facts import DivergenceFacts
 from onnx_gate.graph.module_path import props_of
-from onnx_gate.known import Facts, Known, find
+from onnx_gate.known import Failure, Known, find
 from onnx_gate.known.book import versions
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.report.model import Check
@@ -34,14 +34,14 @@ def known_fault(
 
 def facts_of(
     diagnosis: Diagnosis, exported: Exported, check: Check, runtime: RuntimeSpec | None
-) -> Facts:
+) -> Failure:
     """Return the facts of a diagnosed check: of the node that it blames, and of whom."""
     facts = DivergenceFacts(diagnosis, exported.proto, check)
     refused, refusal = bool(check.refused), check.refusal
     operator = facts.op or str(refusal.get("op_type", ""))
     gave_up = facts.find(str(refusal.get("node", "")), operator, "") if not facts.op else None
     node = gave_up or facts.node
-    return Facts(
+    return Failure(
         stage="run" if refused else "diverged",
         versions=versions(),
         message=check.reason if refused else "",

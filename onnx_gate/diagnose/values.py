@@ -99,7 +99,7 @@ def is_distinctive(array: Value) -> bool:
     return len(np.unique(some)) >= min(2, array.size)
 
 
-class Store:
+class ArrayStore:
     """Keeps arrays in memory up to a number of bytes, and behind that in files."""
 
     def __init__(self, folder: Path, memory: int) -> None:

@@ -8,7 +8,7 @@ from onnx_gate.gate.deliver import verify_and_deliver
 from onnx_gate.gate.place import place
 from onnx_gate.gate.run import Options
 from onnx_gate.manifest import Manifest
-from onnx_gate.manifest.change import Change, written
+from onnx_gate.manifest.change import KeyChange, written
 from onnx_gate.report.model import Report
 
 
@@ -31,7 +31,7 @@ def _write(path: Path, before: bytes, report: Report) -> tuple[str, ...]:
     text, names = before.decode(), []
     for model in report.models:
         if model.audit is not None and model.audit.changes:
-            changes = [Change(each.key, each.value) for each in model.audit.changes]
+            changes = [KeyChange(each.key, each.value) for each in model.audit.changes]
             text = written(text, path, model.name, changes)
             names.append(model.name)
     if not names:

@@ -15,7 +15,7 @@ from onnx_gate.errors import UserError, unwritten
 from onnx_gate.gate.alone import alone_in
 from onnx_gate.gate.answers import answers_in
 from onnx_gate.gate.history import history_of
-from onnx_gate.gate.progress import Progress, make_progress
+from onnx_gate.gate.progress import ProgressDisplay, make_progress
 from onnx_gate.gate.provenance import manifest_info
 from onnx_gate.gate.run import Interrupted, Options, run
 from onnx_gate.gate.select import check_cases, select, with_runtimes
@@ -112,7 +112,7 @@ def try_remedies(manifest: Manifest, options: Options, report: Report) -> Report
         return with_remedies(manifest, options, report, progress)
 
 
-def _progress(console: Console, count: int, detail: int) -> Progress:
+def _progress(console: Console, count: int, detail: int) -> ProgressDisplay:
     return make_progress(
         console,
         count,

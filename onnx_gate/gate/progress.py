@@ -25,7 +25,7 @@ _WIDTH = max(map(len, _STYLES))
 _SHOWN_STAGES = 5
 
 
-class Progress(Protocol):
+class ProgressDisplay(Protocol):
     """A display of a run; every text given to it may be hostile."""
 
     def started(self, name: str) -> None:
@@ -48,7 +48,7 @@ def make_progress(
     ci: bool,
     github_actions: bool = False,
     quiet: bool = False,
-) -> Progress:
+) -> ProgressDisplay:
     """The display that suits ``console``: live on a terminal, plain in CI or a pipe.
 
     ``total`` is the number of models; ``github_actions`` says whether the log is read by a

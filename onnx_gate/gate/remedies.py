@@ -18,7 +18,7 @@ from onnx_gate.errors import UserError
 from onnx_gate.files import remove_tree, sha256_of
 from onnx_gate.findings import codes
 from onnx_gate.gate import services
-from onnx_gate.gate.progress import Progress
+from onnx_gate.gate.progress import ProgressDisplay
 from onnx_gate.gate.run import PRELOAD, Options, share_cores
 from onnx_gate.gate.select import select, with_runtimes
 from onnx_gate.manifest import Manifest, ModelSpec
@@ -51,7 +51,7 @@ _CONTEXT_LINES = 3
 
 
 def with_remedies(
-    manifest: Manifest, options: Options, report: Report, progress: Progress
+    manifest: Manifest, options: Options, report: Report, progress: ProgressDisplay
 ) -> Report:
     """Return the report with what was tried for its red models, and what held.
 
@@ -77,7 +77,7 @@ class _Phase:
     manifest: Manifest
     options: Options
     report: Report
-    progress: Progress
+    progress: ProgressDisplay
     read: dict[str, str] = field(default_factory=dict)  # the texts that candidates were made of
 
     def run(self) -> Report:

@@ -23,7 +23,7 @@ from onnx_gate.gate.answers import Against, keep_answers
 from onnx_gate.gate.history import History, history_of_models
 from onnx_gate.gate.journal import Journal
 from onnx_gate.gate.keep_repro import keep_repro
-from onnx_gate.gate.progress import Progress
+from onnx_gate.gate.progress import ProgressDisplay
 from onnx_gate.gate.provenance import manifest_info
 from onnx_gate.gate.select import select, with_runtimes
 from onnx_gate.manifest import Manifest, ModelSpec
@@ -147,7 +147,7 @@ def run(
     manifest: Manifest,
     options: Options,
     history: History,
-    progress: Progress,
+    progress: ProgressDisplay,
     say: Callable[[Sequence[str]], None] = lambda _: None,
 ) -> Report:
     """Verify the models that ``options`` select and return the report.
@@ -246,7 +246,7 @@ class _Models:
         layout: Layout,
         cache: Cache,
         known: CachedResults,
-        progress: Progress,
+        progress: ProgressDisplay,
         journal: Journal,
     ) -> None:
         self.results: dict[str, ModelResult] = dict(known.results)

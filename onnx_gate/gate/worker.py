@@ -15,7 +15,7 @@ import onnx
 import torch
 
 import onnx_gate
-from onnx_gate.cache.record import Recorder
+from onnx_gate.cache.record import AccessRecorder
 from onnx_gate.deadline import Deadline
 from onnx_gate.findings import codes
 from onnx_gate.graph.constants import external_files
@@ -46,7 +46,7 @@ def work(payload: tuple[ModelSpec, Context], emit: Callable[[dict[str, Any]], No
     spec, context = payload
     if context.confinement is not None:
         context.confinement.enter()
-    recorder = Recorder() if context.record else None
+    recorder = AccessRecorder() if context.record else None
     if recorder is not None:
         recorder.start()
     torch.set_num_threads(context.threads)

@@ -18,7 +18,7 @@ from onnx_gate.gate.deliver import verify_and_deliver
 from onnx_gate.gate.run import Options
 from onnx_gate.init import describe, entry
 from onnx_gate.init.facts import Guess, Learned
-from onnx_gate.init.learn import Call, learn, of_one_kind, stored
+from onnx_gate.init.learn import RecordedCall, learn, of_one_kind, stored
 from onnx_gate.init.planned import OUTPUT, Files
 from onnx_gate.init.record import record
 from onnx_gate.init.request import Identity, Request
@@ -66,7 +66,7 @@ def init(options: InitOptions, say: Callable[[str], None]) -> bool:
         reference, manifest.parent, kwargs=dict(options.arguments), given=dict(options.inputs)
     )
     with tempfile.TemporaryDirectory(prefix="onnx-gate-init-") as folder:
-        calls: tuple[Call, ...] = ()
+        calls: tuple[RecordedCall, ...] = ()
         if options.command is not None:
             identity = _ask(replace(request, identify=True), Identity)
             say(f"recording the calls of {identity.qualname} in: {options.command}")

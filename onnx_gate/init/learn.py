@@ -29,7 +29,7 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Call:
+class RecordedCall:
     """One recorded call of ``forward``, by parameter.
 
     ``constants`` are plain arguments, ``others`` the types of those that are neither. ``file`` has
@@ -46,13 +46,13 @@ class Call:
     config: Mapping[str, Any] | None = None
 
 
-def of_one_kind(calls: Sequence[Call]) -> tuple[Call, ...]:
+def of_one_kind(calls: Sequence[RecordedCall]) -> tuple[RecordedCall, ...]:
     """Return the calls with the tensors that most have: a decoder's steps without its prompts."""
     kinds = Counter(tuple(call.tensors) for call in calls)
     return tuple(c for c in calls if tuple(c.tensors) == kinds.most_common(1)[0][0])
 
 
-def learn(request: Request, calls: Sequence[Call]) -> Request:
+def learn(request: Request, calls: Sequence[RecordedCall]) -> Request:
     """Return a request to try what the calls of one kind had in common.
 
     Raises ``UserError`` where they have nothing that a manifest can say.
@@ -103,20 +103,20 @@ def learn(request: Request, calls: Sequence[Call]) -> Request:
     )
 
 
-def stored(calls: Sequence[Call]) -> list[Path]:
+def stored(calls: Sequence[RecordedCall]) -> list[Path]:
     """Return the files of the calls that are kept: the first, and the last of the others."""
     files = list(dict.fromkeys(call.file for call in calls if call.file is not None))
     return [*files[:1], *files[1:][-1:]]
 
 
-def _dtype(name: str, calls: Sequence[Call]) -> str:
+def _dtype(name: str, calls: Sequence[RecordedCall]) -> str:
     dtype = next(call.tensors[name].dtype for call in calls if name in call.tensors)
     if dtype not in DTYPES:
         raise UserError(f"{name} is of dtype {dtype}, which no input of a manifest has")
     return dtype
 
 
-def _seen(name: str, calls: Sequence[Call]) -> str:
+def _seen(name: str, calls: Sequence[RecordedCall]) -> str:
     tensors = [call.tensors[name] for call in calls if name in call.tensors]
     lows = [each.low for each in tensors if each.low is not None]
     highs = [each.high for each in tensors if each.high is not None]
@@ -128,13 +128,13 @@ def _listed(texts: Iterator[str] | Sequence[str], most: int = 4) -> str:
     return listed(dict.fromkeys(texts), most)
 
 
-def _others(calls: Sequence[Call]) -> Iterator[Note]:
+def _others(calls: Sequence[RecordedCall]) -> Iterator[Note]:
     kinds = {name: kind for call in calls for name, kind in call.others.items()}
     for name, kind in kinds.items():
         yield Note("unknown", f"{name} was a {kind}, which is left out: see inputs in the manifest")
 
 
-def _constants(calls: Sequence[Call]) -> dict[str, Any]:
+def _constants(calls: Sequence[RecordedCall]) -> dict[str, Any]:
     """Arguments that are no tensors and were the same in every call."""
     first = calls[0].constants
     return {k: v for k, v in first.items() if all(call.constants.get(k) == v for call in calls)}

@@ -86,7 +86,7 @@ def learn(request: Request) -> Learned:
         target, request.reference, request.args, request.kwargs, request.config
     ):
         module = made.module.eval()
-        trial = _Trial(module, facts_of(module), dict(request.call))
+        trial = _CountedCalls(module, facts_of(module), dict(request.call))
         try:
             if request.recorded is None:
                 attempt = trial.first(attempts(trial.facts, request.given))
@@ -103,7 +103,7 @@ def _widened(facts: Facts, attempt: Attempt) -> Attempt:
     return replace(attempt, guesses=guesses)
 
 
-class _Trial:
+class _CountedCalls:
     """Calls of one module, counted."""
 
     def __init__(self, module: nn.Module, facts: Facts, call: dict[str, Any]) -> None:
@@ -185,7 +185,9 @@ def _constants(facts: Facts) -> dict[str, Any]:
     return {"use_cache": False} if "use_cache" in names and facts.config.get("use_cache") else {}
 
 
-def _described(made: Construction, trial: _Trial, attempt: Attempt, request: Request) -> Learned:
+def _described(
+    made: Construction, trial: _CountedCalls, attempt: Attempt, request: Request
+) -> Learned:
     notes = [*request.notes, *made.notes]
     if "use_cache" in trial.call and "use_cache" not in request.call:
         notes.append(
@@ -221,7 +223,7 @@ def _packages(module: nn.Module) -> tuple[str, ...]:
     )
 
 
-def _unknown(trial: _Trial, attempt: Attempt) -> list[Note]:
+def _unknown(trial: _CountedCalls, attempt: Attempt) -> list[Note]:
     notes = []
     for name, guess in attempt.guesses.items():
         if guess.dtype.startswith("float") and guess.range is None:
@@ -242,7 +244,7 @@ def _unknown(trial: _Trial, attempt: Attempt) -> list[Note]:
 
 
 def _vary(
-    trial: _Trial,
+    trial: _CountedCalls,
     attempt: Attempt,
     seen: Mapping[str, tuple[int, ...]],
     given: Mapping[str, Guess],
@@ -278,7 +280,7 @@ def _vary(
     return attempt, dims, notes
 
 
-def _separated(trial: _Trial, attempt: Attempt, given: Mapping[str, Guess]) -> Attempt:
+def _separated(trial: _CountedCalls, attempt: Attempt, given: Mapping[str, Guess]) -> Attempt:
     """Give an input a size of its own where it need not have another's, and nobody said so."""
     for key, guess in attempt.guesses.items():
         if key in given:
@@ -317,7 +319,7 @@ def _specs(attempt: Attempt) -> dict[str, InputSpec]:
     return {name: InputSpec(g.dtype, g.shape) for name, g in attempt.guesses.items()}
 
 
-def _accepted(trial: _Trial, attempt: Attempt, name: str, defaults: set[int]) -> list[int]:
+def _accepted(trial: _CountedCalls, attempt: Attempt, name: str, defaults: set[int]) -> list[int]:
     """The sizes that the module takes: the gate's own, or else some around the first."""
     base = attempt.sizes[name]
     taken = [s for s in sorted(defaults) if s == base or trial.takes(attempt, {name: s})]
@@ -333,7 +335,7 @@ def _accepted(trial: _Trial, attempt: Attempt, name: str, defaults: set[int]) ->
 
 
 def _shows(
-    trial: _Trial,
+    trial: _CountedCalls,
     attempt: Attempt,
     name: str,
     accepted: list[int],

@@ -13,14 +13,14 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from onnx_gate.errors import UserError
-from onnx_gate.init.learn import Call
+from onnx_gate.init.learn import RecordedCall
 from onnx_gate.init.request import Identity
 
 _HOOK = Path(__file__).parent / "hook"
-_CALL = TypeAdapter(Call)
+_CALL = TypeAdapter(RecordedCall)
 
 
-def record(command: str, identity: Identity, folder: Path) -> tuple[Call, ...]:
+def record(command: str, identity: Identity, folder: Path) -> tuple[RecordedCall, ...]:
     """Run ``command`` in a process of its own and return the calls of the class that it makes.
 
     What it stores lies in ``folder``, which the caller removes. Raises ``UserError`` where the
@@ -57,7 +57,7 @@ def _rows(file: Path) -> Iterator[dict[str, Any]]:
         yield json.loads(line)
 
 
-def _call(row: dict[str, Any]) -> Call:
+def _call(row: dict[str, Any]) -> RecordedCall:
     try:
         return _CALL.validate_python(row)
     except ValidationError as error:

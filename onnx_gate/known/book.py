@@ -10,7 +10,7 @@ from types import MappingProxyType
 import yaml
 
 from onnx_gate.errors import GateError
-from onnx_gate.known.fault import Facts, Fault, Known, fits
+from onnx_gate.known.fault import Failure, Known, PublicFault, fits
 from onnx_gate.text import without_escapes
 
 # Distributions that bring a package along, the usual one first.
@@ -29,10 +29,10 @@ _DISTRIBUTIONS = {
 
 
 @functools.cache
-def faults() -> tuple[Fault, ...]:
+def faults() -> tuple[PublicFault, ...]:
     """Return all entries; raises ``ValidationError`` where one says too little to be right."""
     text = resources.files("onnx_gate.known").joinpath("faults.yml").read_text(encoding="utf-8")
-    return tuple(Fault.model_validate(entry) for entry in yaml.safe_load(text))
+    return tuple(PublicFault.model_validate(entry) for entry in yaml.safe_load(text))
 
 
 @functools.cache
@@ -47,7 +47,7 @@ def versions() -> Mapping[str, str]:
     )
 
 
-def find(facts: Facts, entries: Sequence[Fault] | None = None) -> Known | None:
+def find(facts: Failure, entries: Sequence[PublicFault] | None = None) -> Known | None:
     """Return the first fault that fits, ``None`` where none does."""
     among = faults() if entries is None else entries
     return next((fault.known for fault in among if fits(fault, facts)), None)
@@ -61,7 +61,7 @@ def of_error(error: GateError, exporter: str = "") -> Known | None:
         return None
     data = error.data
     return find(
-        Facts(
+        Failure(
             stage="export" if stage == "export" else "load",
             versions=versions(),
             message=message_of(error),

@@ -29,7 +29,7 @@ class Known(BaseModel):
     workaround: str = ""
 
 
-class Fault(Known):
+class PublicFault(Known):
     """A known fault with its fingerprint: what is given has to fit, all of it.
 
     ``affected`` are versions of ``package`` (PEP 440). ``stage`` says what fails: the ``export``,
@@ -60,7 +60,7 @@ class Fault(Known):
     nonfinite: bool | None = None
 
     @model_validator(mode="after")
-    def _is_precise(self) -> Fault:
+    def _is_precise(self) -> PublicFault:
         """Refuse an entry that the mere presence of an operator would fit."""
         SpecifierSet(self.affected)
         re.compile(self.error), re.compile(self.source)
@@ -83,7 +83,7 @@ class Fault(Known):
 
 
 @dataclass(frozen=True)
-class Facts:
+class Failure:
     """What has failed, as far as it is known; ``versions`` are those installed, by package."""
 
     stage: Stage
@@ -101,7 +101,7 @@ class Facts:
     nonfinite: bool = False
 
 
-def fits(fault: Fault, facts: Facts) -> bool:
+def fits(fault: PublicFault, facts: Failure) -> bool:
     """Return whether all that an entry says is so."""
     version = facts.versions.get(fault.package)
     if version is None or fault.stage != facts.stage:

@@ -1,7 +1,7 @@
 """The manifest: what the user wrote, checked and resolved; nothing here imports torch."""
 
 from onnx_gate.manifest.load import load
-from onnx_gate.manifest.problems import ManifestError, Problem
+from onnx_gate.manifest.problems import ManifestError, ManifestProblem
 from onnx_gate.manifest.spec import DEFAULT_SIZES, Manifest, ModelSpec
 from onnx_gate.manifest.values.coverage import CoverageSpec
 from onnx_gate.manifest.values.exports import COMMAND, ExportSpec
@@ -43,10 +43,10 @@ __all__ = [
     "InputSpec",
     "Manifest",
     "ManifestError",
+    "ManifestProblem",
     "ModelSpec",
     "Optimization",
     "PluginSuite",
-    "Problem",
     "RandomSuite",
     "RuntimeSpec",
     "StepsSpec",

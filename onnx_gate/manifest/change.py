@@ -33,7 +33,7 @@ _WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 
 
 @dataclass(frozen=True)
-class Change:
+class KeyChange:
     """``key`` is below the model.
 
     It is ``tolerance``, ``outputs.NAME`` (the tolerance of that output), ``runtimes.LABEL`` (that of
@@ -57,7 +57,7 @@ class Change:
         return self.key.partition(".")[0] in ("tolerance", "outputs", "runtimes", "waivers")
 
 
-def changed(spec: ModelSpec, change: Change) -> ModelSpec:
+def changed(spec: ModelSpec, change: KeyChange) -> ModelSpec:
     """Return what the manifest means with the change; raises ``ValueError`` for an unknown one."""
     part, _, rest = change.key.partition(".")
     if part == "tolerance":
@@ -139,7 +139,7 @@ def suite_of(value: Mapping[str, Any]) -> Suite:
     return EdgesSuite(tuple(value["edges"]))
 
 
-def written(text: str, path: Path, model: str, changes: Sequence[Change]) -> str:
+def written(text: str, path: Path, model: str, changes: Sequence[KeyChange]) -> str:
     """Return the text of a manifest with changes made to a model.
 
     Comments, order, the ends of lines and a mark of the byte order stay.
@@ -192,7 +192,7 @@ def _without_lines(specs: Iterable[ModelSpec]) -> list[ModelSpec]:
     return [replace(spec, line=0) for spec in specs]
 
 
-def _with(text: str, spec: ModelSpec, change: Change) -> str:
+def _with(text: str, spec: ModelSpec, change: KeyChange) -> str:
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     entry = _child(_child(root, "models"), spec.name)
     part, _, rest = change.key.partition(".")

@@ -8,14 +8,20 @@ from pathlib import Path
 
 from onnx_gate.manifest import source as yaml_source
 from onnx_gate.manifest.lookup import Lookup
-from onnx_gate.manifest.problems import Location, ManifestError, Mistake, Problem, dotted
+from onnx_gate.manifest.problems import (
+    ManifestError,
+    ManifestProblem,
+    Mistake,
+    TextPosition,
+    dotted,
+)
 from onnx_gate.manifest.resolve import Resolver
 from onnx_gate.manifest.spec import Manifest
 from onnx_gate.manifest.validate import MAX_MISTAKES, validate
 from onnx_gate.pages import page
 
 MAX_BYTES = 2**20
-_START = Location(1, 1)
+_START = TextPosition(1, 1)
 
 
 def load(path: Path, *, files: bool = False) -> Manifest:
@@ -44,7 +50,9 @@ def load_bytes(
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = content[: error.start]
-        location = Location(before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1)
+        location = TextPosition(
+            before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1
+        )
         raise _error(path, location, "this is not UTF-8 text; save the file as UTF-8") from None
     try:
         source = yaml_source.read(text)
@@ -78,14 +86,18 @@ def _read(path: Path) -> bytes:
         raise _error(path, _START, f"cannot be read: {what}; check its permissions") from None
 
 
-def _error(path: Path, location: Location, message: str) -> ManifestError:
-    return ManifestError([Problem(str(path), location.line, location.column, "", message)])
+def _error(path: Path, location: TextPosition, message: str) -> ManifestError:
+    return ManifestError([ManifestProblem(str(path), location.line, location.column, "", message)])
 
 
-def _problems(path: Path, mistakes: Iterable[tuple[Location, Mistake]]) -> list[Problem]:
+def _problems(
+    path: Path, mistakes: Iterable[tuple[TextPosition, Mistake]]
+) -> list[ManifestProblem]:
     unique = sorted(
         {
-            Problem(str(path), location.line, location.column, dotted(each.blamed), each.message)
+            ManifestProblem(
+                str(path), location.line, location.column, dotted(each.blamed), each.message
+            )
             for location, each in mistakes
         },
         key=lambda problem: (problem.line, problem.column, problem.path, problem.message),
@@ -94,5 +106,5 @@ def _problems(path: Path, mistakes: Iterable[tuple[Location, Mistake]]) -> list[
     if len(unique) > len(shown):
         last = shown[-1]
         more = f"only the first {MAX_MISTAKES} problems are shown; mend these first"
-        shown.append(Problem(last.file, last.line, last.column, "", more))
+        shown.append(ManifestProblem(last.file, last.line, last.column, "", more))
     return shown

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from onnx_gate.manifest import nesting, paths
 from onnx_gate.manifest.problems import Keys, Mistake
-from onnx_gate.manifest.source import Source
+from onnx_gate.manifest.source import ManifestSource
 from onnx_gate.manifest.validate import MAX_MISTAKES, Checked
 from onnx_gate.text import did_you_mean
 
@@ -19,7 +19,7 @@ class Lookup:
     """
 
     def __init__(
-        self, checked: Checked, source: Source, workspace: Path | None, *, files: bool
+        self, checked: Checked, source: ManifestSource, workspace: Path | None, *, files: bool
     ) -> None:
         self.mistakes: list[Mistake] = []
         self.workspace = workspace

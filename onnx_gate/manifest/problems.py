@@ -14,7 +14,7 @@ Keys = tuple[Key, ...]
 
 
 @dataclass(frozen=True, order=True)
-class Location:
+class TextPosition:
     """A position in the manifest; the first line and the first column are 1."""
 
     line: int
@@ -22,7 +22,7 @@ class Location:
 
 
 @dataclass(frozen=True)
-class Problem:
+class ManifestProblem:
     """One mistake; ``path`` is dotted and empty where the mistake is the file's."""
 
     file: str
@@ -56,7 +56,7 @@ class Mistake:
 class ManifestError(UserError):
     """A manifest that cannot be used, with every problem found, in the file's order."""
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    def __init__(self, problems: Iterable[ManifestProblem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(map(str, self.problems)))
 

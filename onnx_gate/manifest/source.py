@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from onnx_gate.manifest.problems import Keys, Location, Mistake
+from onnx_gate.manifest.problems import Keys, Mistake, TextPosition
 from onnx_gate.pages import page
 from onnx_gate.text import quote
 
@@ -41,14 +41,14 @@ _STRUCTURE_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 class Unreadable(Exception):
     """Text from which no data can be had: where, and why."""
 
-    def __init__(self, location: Location, message: str) -> None:
+    def __init__(self, location: TextPosition, message: str) -> None:
         super().__init__(message)
         self.location = location
         self.message = message
 
 
 @dataclass
-class Source:
+class ManifestSource:
     """Plain data, and for each path in it the locations of the key and of the value.
 
     ``old_booleans`` has the paths of the unquoted words that are booleans in YAML 1.1 and text in
@@ -56,10 +56,10 @@ class Source:
     """
 
     data: Any = None
-    keys: dict[Keys, Location] = field(default_factory=dict)
-    values: dict[Keys, Location] = field(default_factory=dict)
+    keys: dict[Keys, TextPosition] = field(default_factory=dict)
+    values: dict[Keys, TextPosition] = field(default_factory=dict)
     old_booleans: dict[Keys, bool] = field(default_factory=dict)
-    mistakes: list[tuple[Location, Mistake]] = field(default_factory=list)
+    mistakes: list[tuple[TextPosition, Mistake]] = field(default_factory=list)
 
     def known(self, path: Keys) -> Keys:
         """The longest part of a path that stands in the text."""
@@ -67,7 +67,7 @@ class Source:
             path = path[:-1]
         return path
 
-    def location(self, mistake: Mistake) -> Location:
+    def location(self, mistake: Mistake) -> TextPosition:
         """Where a mistake stands."""
         path = self.known(mistake.path)
         return self.keys.get(path, self.values[path]) if mistake.at_key else self.values[path]
@@ -75,7 +75,7 @@ class Source:
 
 @dataclass
 class _Node:
-    location: Location
+    location: TextPosition
     plain: bool = False
     text: str | None = None
     items: list[_Node] | None = None
@@ -83,7 +83,7 @@ class _Node:
     own_location: bool = True  # False: a block mapping or nothing, better shown at its key
 
 
-def read(text: str) -> Source:
+def read(text: str) -> ManifestSource:
     """The data of one YAML document.
 
     Raises ``Unreadable`` where the text is not YAML, is empty, or is larger than the limits; lesser
@@ -94,35 +94,35 @@ def read(text: str) -> Source:
         line = text.count("\n", 0, bad.start()) + 1
         column = bad.start() - text.rfind("\n", 0, bad.start())
         raise Unreadable(
-            Location(line, column),
+            TextPosition(line, column),
             f"the character U+{ord(bad.group()):04X} is not allowed in YAML; remove it",
         )
-    source = Source()
+    source = ManifestSource()
     try:
         root = _Composer(yaml.parse(text, Loader=_LOADER), source).document()
     except yaml.MarkedYAMLError as error:
         raise _unreadable(error, text) from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:
-        raise Unreadable(Location(1, 1), f"this is not YAML: {quote(error, 200)}") from None
+        raise Unreadable(TextPosition(1, 1), f"this is not YAML: {quote(error, 200)}") from None
     _Builder(source).build(root, (), 0)
     return source
 
 
-def _location(mark: Any) -> Location:
-    return Location(mark.line + 1, mark.column + 1)
+def _location(mark: Any) -> TextPosition:
+    return TextPosition(mark.line + 1, mark.column + 1)
 
 
 def _unreadable(error: yaml.MarkedYAMLError, text: str) -> Unreadable:
     mark = error.problem_mark or error.context_mark
     if mark is None:
-        return Unreadable(Location(1, 1), f"this is not YAML: {error.problem}")
+        return Unreadable(TextPosition(1, 1), f"this is not YAML: {error.problem}")
     lines = text.splitlines() or [""]
     if mark.line >= len(lines):
         begin = error.context_mark
         if begin is not None and begin.line < len(lines):
             location = _location(begin)
         else:
-            location = Location(len(lines), max(1, len(lines[-1])))
+            location = TextPosition(len(lines), max(1, len(lines[-1])))
         what = "the file ends while something is open; close the bracket or the quote"
         return Unreadable(location, f"this is not YAML: {what}")
     line = lines[mark.line]
@@ -143,7 +143,7 @@ def _unreadable(error: yaml.MarkedYAMLError, text: str) -> Unreadable:
 class _Composer:
     """Nodes from the parser's events; PyYAML's own composer has no limit on depth."""
 
-    def __init__(self, events: Iterator[Any], source: Source) -> None:
+    def __init__(self, events: Iterator[Any], source: ManifestSource) -> None:
         self._events = events
         self._source = source
         self._anchors: dict[str, _Node | None] = {}
@@ -162,7 +162,9 @@ class _Composer:
             elif not isinstance(event, yaml.DocumentEndEvent):
                 root = self._node(event, 0)
         if root is None:
-            raise Unreadable(Location(1, 1), f"the file is empty; write one: {page('manifest.md')}")
+            raise Unreadable(
+                TextPosition(1, 1), f"the file is empty; write one: {page('manifest.md')}"
+            )
         return root
 
     def _node(self, event: Any, depth: int) -> _Node:
@@ -182,7 +184,7 @@ class _Composer:
             self._anchors[event.anchor] = node
         return node
 
-    def _alias(self, anchor: str, location: Location) -> _Node:
+    def _alias(self, anchor: str, location: TextPosition) -> _Node:
         if anchor not in self._anchors:
             raise Unreadable(
                 location,
@@ -194,13 +196,13 @@ class _Composer:
             raise Unreadable(location, f"the anchor &{anchor} contains itself; write it out")
         return node
 
-    def _scalar(self, event: Any, location: Location) -> _Node:
+    def _scalar(self, event: Any, location: TextPosition) -> _Node:
         self._check_tag(event.tag, location, _TEXT_TAGS)
         plain = event.style in (None, "") and event.implicit[0] and event.tag is None
         empty = plain and not event.value
         return _Node(location, plain=plain, text=event.value, own_location=not empty)
 
-    def _collection(self, event: Any, location: Location, depth: int) -> _Node:
+    def _collection(self, event: Any, location: TextPosition, depth: int) -> _Node:
         children: list[_Node] = []
         for child in self._events:
             if isinstance(child, yaml.SequenceEndEvent | yaml.MappingEndEvent):
@@ -211,7 +213,7 @@ class _Composer:
         pairs = list(zip(children[::2], children[1::2], strict=True))
         return _Node(location, pairs=pairs, own_location=bool(event.flow_style))
 
-    def _check_tag(self, tag: str | None, location: Location, allowed: tuple[str, ...]) -> None:
+    def _check_tag(self, tag: str | None, location: TextPosition, allowed: tuple[str, ...]) -> None:
         if tag is not None and tag not in allowed:
             shown = quote(tag.replace("tag:yaml.org,2002:", "!!"))
             message = f"the tag {shown} is not allowed; write plain values"
@@ -221,10 +223,10 @@ class _Composer:
 class _Builder:
     """Plain data from nodes, with aliases expanded as far as the limits allow."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ManifestSource) -> None:
         self._source = source
         self._count = 0
-        self._reported: set[tuple[Location, str]] = set()
+        self._reported: set[tuple[TextPosition, str]] = set()
 
     def build(self, node: _Node, path: Keys, depth: int) -> None:
         self._source.data = self._value(node, path, depth)
@@ -316,7 +318,7 @@ class _Builder:
                 f"more than {MAX_NODES} values once the aliases are expanded; split the manifest",
             )
 
-    def _mistake(self, location: Location, path: Keys, message: str) -> None:
+    def _mistake(self, location: TextPosition, path: Keys, message: str) -> None:
         if (location, message) not in self._reported:  # an alias brings the same mistake again
             self._reported.add((location, message))
             self._source.mistakes.append((location, Mistake(path, message)))

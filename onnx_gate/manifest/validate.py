@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 
 from onnx_gate.manifest.problems import Keys, Mistake, describe, missing
 from onnx_gate.manifest.schema import ABSENT, ManifestFile
-from onnx_gate.manifest.source import Source
+from onnx_gate.manifest.source import ManifestSource
 from onnx_gate.manifest.values.base import keys_of
 from onnx_gate.manifest.values.exports import BESIDE_OPTIONS, ExportOptions
 from onnx_gate.manifest.values.inputs import CacheEntry, InputSpec
@@ -57,7 +57,7 @@ class Checked:
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 
-def validate(source: Source) -> Checked:
+def validate(source: ManifestSource) -> Checked:
     """The manifest as written, and every mistake in it.
 
     What is wrong is cut out and the rest read again, so that mistakes of meaning in the rest are
@@ -95,7 +95,7 @@ def _echo(detail: ErrorDetails) -> bool:
 
 
 def _mistakes(
-    details: list[ErrorDetails], source: Source, read_as: Mapping[int, type]
+    details: list[ErrorDetails], source: ManifestSource, read_as: Mapping[int, type]
 ) -> list[Mistake]:
     unknown = [each["loc"] for each in details if each["type"] in _UNKNOWN]
 
@@ -111,7 +111,7 @@ def _mistakes(
     return [_mistake(detail, source, read_as) for detail in ordered[: MAX_MISTAKES + 1]]
 
 
-def _mistake(detail: ErrorDetails, source: Source, read_as: Mapping[int, type]) -> Mistake:
+def _mistake(detail: ErrorDetails, source: ManifestSource, read_as: Mapping[int, type]) -> Mistake:
     loc = detail["loc"]
     kind = detail["type"]
     known = source.known(loc)
@@ -178,7 +178,7 @@ def _remedy(expected: str, value: Any) -> str:
     return ""
 
 
-def _old_booleans(source: Source) -> list[Mistake]:
+def _old_booleans(source: ManifestSource) -> list[Mistake]:
     """Words whose meaning depends on the version of YAML, where nothing else decides it."""
     return [
         Mistake(
@@ -199,7 +199,7 @@ def _is_free(path: Keys) -> bool:
     return len(setting) > 1 and setting[0] in ("args", "kwargs", "call")
 
 
-def _cut(source: Source, detail: ErrorDetails) -> Keys:
+def _cut(source: ManifestSource, detail: ErrorDetails) -> Keys:
     """The smallest part to leave out: a whole entry of a mapping, as a list would renumber."""
     loc = detail["loc"]
     path = source.known(loc[:-1] if detail["type"] == "missing" else loc)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from onnx_gate.manifest.change import Change
+from onnx_gate.manifest.change import KeyChange
 from onnx_gate.report.model.remedy import RemedyKind
 
 
@@ -19,7 +19,7 @@ class Candidate:
     """
 
     kind: RemedyKind
-    changes: tuple[Change, ...] = ()
+    changes: tuple[KeyChange, ...] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
     rewrite: str = ""
     fresh: bool = False

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, get_args
 
 from onnx_gate.manifest import COMMAND, ModelSpec
-from onnx_gate.manifest.change import Change, export_data
+from onnx_gate.manifest.change import KeyChange, export_data
 from onnx_gate.manifest.values.runtimes import Optimization
 from onnx_gate.remedy.candidate import Candidate
 from onnx_gate.report.model import ModelResult
@@ -38,7 +38,7 @@ def settings(spec: ModelSpec, result: ModelResult) -> Iterator[Candidate]:
     if blame in _HOPELESS or kind in ("unverified", "timeout", "memory"):
         return
     if result.error is not None and kind == "build":
-        found = tuple(Change(each.key, each.value) for each in result.error.changes)
+        found = tuple(KeyChange(each.key, each.value) for each in result.error.changes)
         if found:
             yield Candidate("inputs", found)
         else:
@@ -79,7 +79,7 @@ def _exports(spec: ModelSpec, *, unread: bool) -> Iterator[Candidate]:
             tried += [{**own, "opset": each} for each in _OPSETS if each != spec.export.opset]
     for each in tried:
         value = {key: given for key, given in each.items() if given != {}}
-        yield Candidate("export", (Change("export", value),))
+        yield Candidate("export", (KeyChange("export", value),))
 
 
 def _optimiser(spec: ModelSpec, result: ModelResult) -> Iterator[Candidate]:
@@ -91,30 +91,30 @@ def _optimiser(spec: ModelSpec, result: ModelResult) -> Iterator[Candidate]:
     key = f"engines.{runtime.label}"
     if diagnosis.fused_by:
         given = dict(runtime.without(diagnosis.fused_by.split(" and ")).session_options)
-        yield Candidate("runtime", (Change(key, {"session_options": given}),))
+        yield Candidate("runtime", (KeyChange(key, {"session_options": given}),))
     levels: tuple[Optimization, ...] = get_args(Optimization)
     place = levels.index(runtime.optimization or levels[-1])
     for level in reversed(levels[:place]):
-        yield Candidate("runtime", (Change(key, {"optimization": level}),))
+        yield Candidate("runtime", (KeyChange(key, {"optimization": level}),))
 
 
 def _inputs(spec: ModelSpec) -> Iterator[Candidate]:
     """Yield other types and values for one input of a model whose forward takes nothing as it is."""
     for name, given in spec.inputs.items():
         for dtype in _DTYPES.get(given.dtype, ()):
-            change = Change(f"inputs.{name}.dtype", dtype)
+            change = KeyChange(f"inputs.{name}.dtype", dtype)
             whole = dtype.startswith(("int", "uint"))
             if whole == given.has_range:
                 yield Candidate("inputs", (change,))
             elif whole:
                 for high in _highs(_HIGHEST):
-                    values = Change(f"inputs.{name}.range", [0, high])
+                    values = KeyChange(f"inputs.{name}.range", [0, high])
                     yield Candidate("inputs", (change, values))
         if given.range is not None and given.dtype.startswith(("int", "uint")):
             low, high = map(int, given.range)
             for other in _highs(high // 2):
                 if low < other:
-                    values = Change(f"inputs.{name}.range", [low, other])
+                    values = KeyChange(f"inputs.{name}.range", [low, other])
                     yield Candidate("inputs", (values,))
 
 

@@ -32,7 +32,7 @@ from onnx_gate.report.model.check import REACHED
 from onnx_gate.runtimes import isolated
 from onnx_gate.runtimes.base import Refusal
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.asked import Module
+from onnx_gate.verify.asked import AskedModule
 from onnx_gate.verify.build import build
 from onnx_gate.verify.carried import CarriedCase, packed, unpacked
 from onnx_gate.verify.checks import Checker
@@ -155,7 +155,7 @@ def _draw(spec: ModelSpec, context: Context) -> dict[str, Any]:
     """
     spec = with_file_inputs(spec, context.workspace)
     prepared = prepare(spec, context, build(spec, context.workspace).module)
-    module = Module(spec, prepared.eager, Clock(), {})
+    module = AskedModule(spec, prepared.eager, Clock(), {})
     explorer = Explorer(spec, module.watcher)
     folder = context.folder / _CASES
     folder.mkdir()
@@ -219,7 +219,7 @@ def _unchanged(spec: ModelSpec, context: Context, trial: Path) -> dict[str, Any]
     eager = Eager.of(build(spec, context.workspace).module, spec)
     tally: Tally[Any] = Tally()
     setting = Setting(spec=spec, graph_outputs=(), workspace=context.workspace, threads=1)
-    module = Module(spec, eager, tally.clock, tally.experience)
+    module = AskedModule(spec, eager, tally.clock, tally.experience)
     checks: list[Check] = []
     label = spec.runtimes[0].label
     for (case, _), (answer, refused) in zip(

@@ -18,7 +18,7 @@ from onnx_gate.manifest import Manifest
 from onnx_gate.manifest.engines import engine_of_package
 from onnx_gate.report.model import ModelResult
 from onnx_gate.since.environments import CannotInstall, Installer
-from onnx_gate.since.releases import Range, releases
+from onnx_gate.since.releases import ReleaseRange, releases
 from onnx_gate.since.verified import told, verify
 from onnx_gate.text import counted, listed, quote
 
@@ -26,20 +26,20 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Asked:
+class Query:
     """What of a package is held against which models: ``models`` are globs (none: all).
 
     ``against`` is a folder of ``run --answers``, null where it is written first.
     """
 
     package: str
-    range: Range
+    range: ReleaseRange
     models: tuple[str, ...]
     against: Path | None = None
 
 
 @dataclass
-class Runs:
+class ReleaseRuns:
     """Verifies one release at a time, and no release twice; ``count`` is how often it did."""
 
     of: Callable[[Version], Mapping[str, ModelResult]]
@@ -52,7 +52,7 @@ class Runs:
         return self.done[version]
 
 
-def bisect(asked: Asked, manifest: Manifest | None, packages: Installer, say: Say) -> bool:
+def bisect(asked: Query, manifest: Manifest | None, packages: Installer, say: Say) -> bool:
     """Say of each model which release changed its verdict; return whether one did.
 
     ``manifest`` is null where ``asked`` names the answers of another run. Raises ``UserError``.
@@ -74,7 +74,7 @@ def bisect(asked: Asked, manifest: Manifest | None, packages: Installer, say: Sa
                 say(f"  {name}: {told(found[name])}")
             return found
 
-        runs = Runs(of)
+        runs = ReleaseRuns(of)
         low, high = _ends(versions, runs, say)
         said = []
         for name in names:
@@ -93,7 +93,7 @@ def _said(
     versions: list[Version],
     low: Version,
     high: Version,
-    runs: Runs,
+    runs: ReleaseRuns,
     say: Say,
 ) -> tuple[bool, list[str]]:
     """Return whether a model's verdict changed, and the lines that say when."""
@@ -111,7 +111,7 @@ def _said(
 
 
 def search(
-    versions: list[Version], low: Version, high: Version, name: str, runs: Runs, say: Say
+    versions: list[Version], low: Version, high: Version, name: str, runs: ReleaseRuns, say: Say
 ) -> tuple[Version, Version]:
     """Return the neighbours between which a model's verdict changes; what cannot be had is skipped.
 
@@ -135,7 +135,7 @@ def search(
     return low, high
 
 
-def _ends(versions: list[Version], runs: Runs, say: Say) -> tuple[Version, Version]:
+def _ends(versions: list[Version], runs: ReleaseRuns, say: Say) -> tuple[Version, Version]:
     """Return the first and the last release that can be installed, both verified."""
     while len(versions) > 1:
         for end in (versions[0], versions[-1]):
@@ -156,7 +156,7 @@ def _skip(versions: list[Version], version: Version, error: CannotInstall, say: 
 
 @contextmanager
 def _verifying(
-    asked: Asked, manifest: Manifest | None, say: Say
+    asked: Query, manifest: Manifest | None, say: Say
 ) -> Iterator[tuple[list[str], Sequence[str]]]:
     """Yield the options of each run, and the models: of an engine, files are held fast."""
     engine = engine_of_package(canonicalize_name(asked.package))

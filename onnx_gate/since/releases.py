@@ -18,7 +18,7 @@ _SKIPPED = re.compile(r"(\S+ ha(?:s|ve) no wheels.*?\))(?:,| and )", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Range:
+class ReleaseRange:
     """The releases from ``low`` to ``high``, both included, and of ``high`` what is below it.
 
     Of 1.20 to 1.32, 1.32.1 is one.
@@ -35,13 +35,13 @@ class Range:
         return ",".join((*ends, *(f"!={each}" for each in without)))
 
 
-def parse_range(text: str) -> Range:
+def parse_range(text: str) -> ReleaseRange:
     """Return what ``1.20..1.32`` means; raises ``UserError``."""
     low, dots, high = text.partition("..")
     try:
         if not dots:
             raise InvalidVersion
-        found = Range(Version(low), Version(high))
+        found = ReleaseRange(Version(low), Version(high))
     except InvalidVersion:
         raise UserError(
             f"{quote(text)} is no range of releases; write the first and the last one: 1.20..1.32"
@@ -51,7 +51,7 @@ def parse_range(text: str) -> Range:
     return found
 
 
-def releases(package: str, asked: Range, installer: Installer) -> tuple[list[Version], str]:
+def releases(package: str, asked: ReleaseRange, installer: Installer) -> tuple[list[Version], str]:
     """Return the releases that there are, the oldest first, and what is said of those left out.
 
     Raises ``UserError`` where there are fewer than two, or where no index answers.

@@ -35,7 +35,7 @@ LINKS: tuple[Link, ...] = ("pytorch", "export", "engine")
 
 
 @dataclass
-class Runs:
+class LinkRuns:
     """The runs of the gate that links are asked with, each made once.
 
     ``base`` are the base's releases, ``packages`` those that differ. ``folder`` takes what is
@@ -112,7 +112,7 @@ class Runs:
         return f"the head's {listed(sorted(swapped), 3, 'packages')}"
 
 
-def ask(link: Link, spec: ModelSpec, swapped: Swapped, runs: Runs) -> ModelResult | None:
+def ask(link: Link, spec: ModelSpec, swapped: Swapped, runs: LinkRuns) -> ModelResult | None:
     """Return what a link of a model answers with some packages swapped, all else the base's.
 
     PyTorch is held against the base's PyTorch; a file of these packages against PyTorch with the
@@ -154,7 +154,7 @@ def since(
     pins = needed(base, pins)
     specs = select(manifest.models, models)
     with tempfile.TemporaryDirectory(prefix="onnx-gate-since-") as folder:
-        runs = Runs(manifest, specs, pins, differ, packages, Path(folder), output, say)
+        runs = LinkRuns(manifest, specs, pins, differ, packages, Path(folder), output, say)
         try:
             runs.answers(runs.head)
             answers = () if not differ else tuple(_answers(runs))
@@ -173,7 +173,7 @@ def since(
     return report
 
 
-def _answers(runs: Runs) -> list[LinkAnswer]:
+def _answers(runs: LinkRuns) -> list[LinkAnswer]:
     answers = []
     for spec in runs.specs:
         for link in LINKS:
@@ -190,7 +190,7 @@ def _answers(runs: Runs) -> list[LinkAnswer]:
     return answers
 
 
-def _asked(link: Link, spec: ModelSpec, runs: Runs, swapped: Swapped) -> str:
+def _asked(link: Link, spec: ModelSpec, runs: LinkRuns, swapped: Swapped) -> str:
     try:
         result = ask(link, spec, swapped, runs)
     except CannotInstall:

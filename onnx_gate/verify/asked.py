@@ -19,7 +19,7 @@ from onnx_gate.verify.stopwatch import Clock
 from onnx_gate.workers import tracebacks
 
 
-class Module:
+class AskedModule:
     """The module as the side that is asked first; ``experience`` grows with each of its answers."""
 
     def __init__(

@@ -24,7 +24,7 @@ from onnx_gate.report.model.check import REACHED
 from onnx_gate.runtimes.base import Array, Refusal, first_line
 from onnx_gate.runtimes.half import Range
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.asked import Module
+from onnx_gate.verify.asked import AskedModule
 from onnx_gate.verify.compared import STORED, Answers, Asked, Comparer, Setting, Tally, advice
 from onnx_gate.verify.experience import KEPT_BYTES
 from onnx_gate.verify.half import ranges_of
@@ -34,7 +34,7 @@ from onnx_gate.verify.reach.explore import Explorer
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.sessions import Sessions, failure_findings, without_optimisations
 from onnx_gate.verify.steps.feedback import feedback_of
-from onnx_gate.verify.steps.walk import Walk, inputs_at, is_stepped, refused_at
+from onnx_gate.verify.steps.walk import StepWalk, inputs_at, is_stepped, refused_at
 from onnx_gate.workers import tracebacks
 
 
@@ -75,7 +75,7 @@ class Checker(Comparer[CaseReference]):
     def __init__(self, setting: ModuleSetting, tally: ModuleTally | None = None) -> None:
         tally = tally if tally is not None else ModuleTally()
         super().__init__(setting, tally)
-        self._module = Module(setting.spec, setting.eager, tally.clock, tally.experience)
+        self._module = AskedModule(setting.spec, setting.eager, tally.clock, tally.experience)
         self._walked: set[str] = set()
         self.explorer = Explorer(setting.spec, self._module.watcher, setting.numbers)
 
@@ -277,7 +277,7 @@ class Checker(Comparer[CaseReference]):
         sessions: Sessions,
     ) -> Iterator[Check]:
         """Yield the checks of a case whose outputs come back, the steps of each output in one."""
-        walk = Walk(
+        walk = StepWalk(
             feedback_of(self.setting.spec, reference.outputs.names),
             case.arrays,
             case.sizes,

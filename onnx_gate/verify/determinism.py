@@ -70,7 +70,7 @@ class _State:
 
 
 @dataclass(frozen=True)
-class Call:
+class CallOutcome:
     """The outputs of one call, and what it changed: weights, its inputs, generators, attributes."""
 
     outputs: Outputs
@@ -89,12 +89,12 @@ class Call:
         return list(_findings(self.changed, self.mutated, self.drawn))
 
 
-def call_once(eager: Eager, inputs: Mapping[str, Array]) -> Call:
+def call_once(eager: Eager, inputs: Mapping[str, Array]) -> CallOutcome:
     """Call the module once on copies of ``inputs``; raises ``Refusal`` where ``forward`` raises."""
     before, generators = _state(eager.module), _generators()
     attributes = state.attributes(eager.module)
     outputs, mutated = _call(eager, inputs)
-    return Call(
+    return CallOutcome(
         outputs,
         tuple(_state(eager.module).changed_since(before)),
         tuple(mutated),
@@ -114,7 +114,9 @@ def call_twice(eager: Eager, inputs: Mapping[str, Array]) -> tuple[Outputs, list
     return call.outputs, call.findings()
 
 
-def repeat(eager: Eager, inputs: Mapping[str, Array], call: Call, root: Path | None = None) -> None:
+def repeat(
+    eager: Eager, inputs: Mapping[str, Array], call: CallOutcome, root: Path | None = None
+) -> None:
     """Call the module again; raises ``GateError`` (OG106) where the result is not the first.
 
     ``root`` is the folder of the user's code, whose lines can be named.
@@ -152,7 +154,7 @@ def repeat(eager: Eager, inputs: Mapping[str, Array], call: Call, root: Path | N
     )
 
 
-def second_difference(eager: Eager, inputs: Mapping[str, Array], call: Call) -> str:
+def second_difference(eager: Eager, inputs: Mapping[str, Array], call: CallOutcome) -> str:
     """Call the module again; return how the result differs from ``call``'s, or ''."""
     return disagreement(call.outputs, eager.run(inputs))
 

@@ -15,7 +15,7 @@ from onnx_gate.report.model import Check
 from onnx_gate.runtimes.base import Refusal
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.reach.rules import Rule
-from onnx_gate.verify.reach.watch import Site, Watch
+from onnx_gate.verify.reach.watch import DecisionSite, Watch
 from onnx_gate.verify.reference.operator_mode import tensors_of
 from onnx_gate.verify.source_lines import own_source, place_of
 
@@ -24,7 +24,7 @@ _MASKING = ("masked_fill", "where", "index_fill", "index_put", "triu", "tril")
 
 
 class _First(Watch):
-    first: Site | None = None
+    first: DecisionSite | None = None
 
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run an operator, and keep the first that makes a number none."""
@@ -63,7 +63,7 @@ def placed(
         )
 
 
-def _site(checker: Checker, checks: Sequence[Check], output: str) -> Site | None:
+def _site(checker: Checker, checks: Sequence[Check], output: str) -> DecisionSite | None:
     for check in checks:
         metrics = check.metrics
         lost = metrics is not None and metrics.elements - check.compared - check.open

@@ -22,7 +22,7 @@ from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager, seed_everything
 from onnx_gate.verify.build import build
 from onnx_gate.verify.context import Context
-from onnx_gate.verify.determinism import Call, call_once, call_twice, disagreement, repeat
+from onnx_gate.verify.determinism import CallOutcome, call_once, call_twice, disagreement, repeat
 from onnx_gate.verify.inputs.example import examples
 from onnx_gate.verify.inputs.sizes import Sizes, sizes_label
 from onnx_gate.verify.source_lines import at, of_error
@@ -44,7 +44,7 @@ class Prepared:
     eager: Eager
     example: Mapping[str, Array]
     sizes: Sizes
-    call: Call
+    call: CallOutcome
     findings: tuple[Finding, ...]
 
     def agrees_still(self) -> str:

@@ -360,7 +360,7 @@ class _Server:
         """Kill descendants that have lost their parent and are in no living worker's session."""
         process.kill_until_none(self._orphaned)
 
-    def _orphaned(self, table: Mapping[int, process.Row]) -> list[process.Row]:
+    def _orphaned(self, table: Mapping[int, process.ProcessRow]) -> list[process.ProcessRow]:
         me = os.getpid()
         orphans = [
             row.pid

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from onnx_gate.workers.process import Row
+from onnx_gate.workers.process import ProcessRow
 from onnx_gate.workers.running import Running
 from onnx_gate.workers.task import End
 
@@ -100,7 +100,7 @@ def _reclaimable(stat: Path) -> int:
     return 0
 
 
-def exceeded(worker: Running, family: Sequence[Row], now: float) -> tuple[End, str] | None:
+def exceeded(worker: Running, family: Sequence[ProcessRow], now: float) -> tuple[End, str] | None:
     """Return the end of a worker that has taken more than it may, and a sentence about it."""
     task = worker.task
     if len(family) > MAX_PROCESSES:

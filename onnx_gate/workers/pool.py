@@ -373,7 +373,7 @@ class _Pool:
         spent = time.thread_time() - spent
         self._next_watch = time.monotonic() + max(TICK, spent / _WATCH_SHARE)
 
-    def _note_crowds(self, families: Mapping[int, Sequence[process.Row]]) -> None:
+    def _note_crowds(self, families: Mapping[int, Sequence[process.ProcessRow]]) -> None:
         """Remember who was kept waiting by another's many processes: that is no fault of its own."""
         crowds = {
             pid

@@ -27,7 +27,7 @@ _PR_GET_CHILD_SUBREAPER = 37
 
 
 @dataclass(frozen=True)
-class Row:
+class ProcessRow:
     """One process: ``state`` is the kernel's letter (R, S, D, T, t, Z), ``rss`` is in bytes.
 
     ``seconds`` are those of a processor, its own and those of the children that it has waited for.
@@ -41,7 +41,7 @@ class Row:
     seconds: float
 
 
-def process_table() -> dict[int, Row]:
+def process_table() -> dict[int, ProcessRow]:
     """Every process that is visible now, by pid."""
     if sys.platform != "linux":
         return _psutil_table()
@@ -54,7 +54,7 @@ def process_table() -> dict[int, Row]:
             with open(f"/proc/{name}/stat", "rb") as file:
                 # The command's name may hold blanks and brackets: the fields follow the last one.
                 fields = file.read().rpartition(b")")[2].split()
-            table[int(name)] = Row(
+            table[int(name)] = ProcessRow(
                 pid=int(name),
                 ppid=int(fields[1]),
                 sid=int(fields[3]),
@@ -67,13 +67,13 @@ def process_table() -> dict[int, Row]:
     return table
 
 
-def _psutil_table() -> dict[int, Row]:
+def _psutil_table() -> dict[int, ProcessRow]:
     letters = {psutil.STATUS_STOPPED: "T", psutil.STATUS_ZOMBIE: "Z"}
     table = {}
     for process in psutil.process_iter(["ppid", "status", "memory_info", "cpu_times"]):
         memory = process.info["memory_info"]
         with suppress(OSError):
-            table[process.pid] = Row(
+            table[process.pid] = ProcessRow(
                 pid=process.pid,
                 ppid=process.info["ppid"] or 0,
                 sid=os.getsid(process.pid),
@@ -84,13 +84,15 @@ def _psutil_table() -> dict[int, Row]:
     return table
 
 
-def families(table: Mapping[int, Row], roots: Collection[int]) -> dict[int, list[Row]]:
+def families(
+    table: Mapping[int, ProcessRow], roots: Collection[int]
+) -> dict[int, list[ProcessRow]]:
     """The family of each worker in ``roots``, the worker itself included."""
     owners: dict[int, int | None] = {root: root for root in roots}
-    members: dict[int, list[Row]] = {root: [] for root in roots}
+    members: dict[int, list[ProcessRow]] = {root: [] for root in roots}
     for row in table.values():
         trail: list[int] = []
-        at: Row | None = row
+        at: ProcessRow | None = row
         owner: int | None = None
         while at is not None:
             if at.pid in owners:
@@ -110,7 +112,7 @@ def families(table: Mapping[int, Row], roots: Collection[int]) -> dict[int, list
     return members
 
 
-def children_elsewhere() -> list[Row]:
+def children_elsewhere() -> list[ProcessRow]:
     """This process's children in other sessions: every worker and all it leaves behind are."""
     me, session = os.getpid(), os.getsid(0)
     return [row for row in process_table().values() if row.ppid == me and row.sid != session]
@@ -152,7 +154,7 @@ def kill_family(root: int) -> None:
     kill_until_none(lambda table: families(table, {root})[root])
 
 
-def kill_until_none(select: Callable[[Mapping[int, Row]], Iterable[Row]]) -> None:
+def kill_until_none(select: Callable[[Mapping[int, ProcessRow]], Iterable[ProcessRow]]) -> None:
     """SIGKILL to every process that ``select`` picks from the table, until it picks no new one.
 
     Those that fork while the table is read leave children that it does not show. Whoever has been

@@ -12,7 +12,7 @@ import pytest
 
 from onnx_gate.audit.catalogue import CATALOGUE
 from onnx_gate.audit.edit import Edit, applied
-from onnx_gate.audit.fault import KINDS, Fault, Site
+from onnx_gate.audit.fault import KINDS, Fault, FaultSite
 from onnx_gate.audit.files import ORIGINAL, share_weights, write_faulty
 from onnx_gate.audit.graph import FlatGraph, GraphInput
 from onnx_gate.audit.sample import candidates, wilson
@@ -55,7 +55,7 @@ def same(left: list[Array], right: list[Array]) -> bool:
     return all(np.array_equal(a, b, equal_nan=True) for a, b in zip(left, right, strict=True))
 
 
-def edits(fault: Fault, graph: FlatGraph) -> Iterator[tuple[Site, Edit]]:
+def edits(fault: Fault, graph: FlatGraph) -> Iterator[tuple[FaultSite, Edit]]:
     for site in fault.sites(graph):
         yield site, fault.seed(graph, site, 0)
 

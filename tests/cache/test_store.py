@@ -23,7 +23,7 @@ from onnx_gate.cache.git_index import tracked
 from onnx_gate.cache.path_names import PathNames, State
 from onnx_gate.cache.record import installed
 from onnx_gate.cache.store import PER_MODEL, Store
-from onnx_gate.cache.watch import Watch
+from onnx_gate.cache.watch import FolderWatch
 from tests.support.profiles import tries
 from tests.support.store_writer import entry_of, writer
 
@@ -190,7 +190,7 @@ def test_the_kernel_says_what_other_programs_open(tmp_path: Path) -> None:
     def cat(*files: str) -> None:
         subprocess.run(["cat", *(str(tmp_path / name) for name in files)], check=True)
 
-    watch = Watch(str(tmp_path), (str(tmp_path / "apart"),))
+    watch = FolderWatch(str(tmp_path), (str(tmp_path / "apart"),))
     assert watch.complete is (sys.platform == "linux")
     cat("seen/a")
     watch.start("early")

@@ -17,7 +17,7 @@ from onnx_gate.diagnose.localize.localize import localize
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.trace.record_module import record_module
 from onnx_gate.diagnose.trace.trace import Trace
-from onnx_gate.diagnose.values import Store
+from onnx_gate.diagnose.values import ArrayStore
 from onnx_gate.runtimes.torch_eager import Eager, to_tensor
 from tests.support.diverging import make, normal
 
@@ -175,7 +175,7 @@ class Branching(nn.Module):
 def test_the_operators_in_a_branch_of_cond_are_recorded(tmp_path: Path) -> None:
     trace, eager, x = Trace(), Eager(Branching().eval(), ("x",)), normal(4, WIDTH)
     eager.run({"x": x})
-    (output,) = record_module(eager, {"x": x}, trace, Store(tmp_path, 2**20), tmp_path)
+    (output,) = record_module(eager, {"x": x}, trace, ArrayStore(tmp_path, 2**20), tmp_path)
     assert output is not None
     made = trace[output]
     for operator in ("addmm", "mul", "sin", "addmm"):

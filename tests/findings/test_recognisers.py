@@ -26,7 +26,7 @@ from onnx_gate.report.model import Check, Worst
 from onnx_gate.report.model.diagnosis import Blame, Diagnosis, GraphNode, Source
 from onnx_gate.runtimes.base import Refusal
 from onnx_gate.runtimes.onnxruntime import OnnxRuntime
-from onnx_gate.verify.export.constraints import Trace, constraint_message
+from onnx_gate.verify.export.constraints import FailedTrace, constraint_message
 from onnx_gate.verify.export.errors import export_error
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.export.specialising import specialising
@@ -39,7 +39,7 @@ SPEC = ModelSpec(
     model="m.py:m",
     inputs={"x": InputSpec("float32", ("batch", "seq", 8)), "y": InputSpec("int64", ("other",))},
 )
-NOTHING = Trace([], {}, None)
+NOTHING = FailedTrace([], {}, None)
 LINE = Line("m.py", 3, "return x + self.p", own=True)
 FLOAT, DOUBLE, INT = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT64
 
@@ -112,7 +112,7 @@ def test_what_no_operator_ties_to_a_size_has_its_line(module: nn.Module, code: s
     shapes = {"x": {0: torch.export.Dim.DYNAMIC}}
     with specialising() as stacks, pytest.raises(torch._dynamo.exc.UserError) as caught:
         torch.export.export(module, (torch.rand(2, 3, 8),), dynamic_shapes=shapes)
-    trace = Trace([], stacks, Path(__file__).parent)
+    trace = FailedTrace([], stacks, Path(__file__).parent)
     message, _ = constraint_message(str(caught.value), SPEC, trace, None)
     assert "(test_recognisers.py:" in message
     line = trace.cause("x", 0)[1]

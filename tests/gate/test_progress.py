@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from onnx_gate.gate.progress import LiveProgress, PlainProgress, Progress, make_progress
+from onnx_gate.gate.progress import LiveProgress, PlainProgress, ProgressDisplay, make_progress
 
 HOSTILE = [
     "::error file=x::forged",
@@ -60,7 +60,7 @@ def obeyed(text: str) -> list[str]:
     ],
 )
 def test_the_display_suits_the_console(
-    console: Console, ci: bool, github: bool, kind: type[Progress]
+    console: Console, ci: bool, github: bool, kind: type[ProgressDisplay]
 ) -> None:
     progress = make_progress(console, 1, ci=ci, github_actions=github)
     progress.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from onnx_gate.errors import UserError
-from onnx_gate.init.learn import Call, Tensor, learn, stored
+from onnx_gate.init.learn import RecordedCall, Tensor, learn, stored
 from onnx_gate.init.request import Request
 
 REQUEST = Request("m.py:M", Path())
@@ -21,7 +21,7 @@ def ids(*shape: int, low: int = 3, high: int = 80) -> Tensor:
     return Tensor("int64", shape, low, high)
 
 
-def shapes(*calls: Call) -> dict[str, tuple[int | str, ...]]:
+def shapes(*calls: RecordedCall) -> dict[str, tuple[int | str, ...]]:
     recorded = learn(REQUEST, calls).recorded
     assert recorded is not None
     return {name: guess.shape for name, guess in recorded.guesses.items()}
@@ -29,7 +29,7 @@ def shapes(*calls: Call) -> dict[str, tuple[int | str, ...]]:
 
 def test_sizes_that_vary_together_have_one_name() -> None:
     calls = [
-        Call(
+        RecordedCall(
             {"ids": ids(b, s), "mask": ids(b, s), "x": floats(b, s, 8), "past": floats(b, 4, s + 1)}
         )
         for b, s in ((1, 5), (3, 9), (2, 12))
@@ -52,13 +52,13 @@ def test_sizes_that_vary_together_have_one_name() -> None:
     ],
 )
 def test_one_size_follows_from_another(sizes: tuple[tuple[int, int], ...], relation: str) -> None:
-    calls = [Call({"x": ids(2, a), "other": ids(2, b)}) for a, b in sizes]
+    calls = [RecordedCall({"x": ids(2, a), "other": ids(2, b)}) for a, b in sizes]
     assert shapes(*calls)["other"] == ("batch", relation)
 
 
 def test_what_never_varied_stays_but_for_what_is_tried() -> None:
-    assert shapes(Call({"image": floats(4, 3, 32, 32)})) == {"image": ("batch", 3, 32, 32)}
-    varied = learn(REQUEST, [Call({"x": floats(n, 3)}) for n in (4, 2)]).varied
+    assert shapes(RecordedCall({"image": floats(4, 3, 32, 32)})) == {"image": ("batch", 3, 32, 32)}
+    varied = learn(REQUEST, [RecordedCall({"x": floats(n, 3)}) for n in (4, 2)]).varied
     assert varied == {"batch": (2, 4)}
 
 
@@ -75,14 +75,16 @@ def test_what_never_varied_stays_but_for_what_is_tried() -> None:
     ],
 )
 def test_ranges_are_rounded_to_what_was_meant(tensor: Tensor, bounds: object) -> None:
-    recorded = learn(REQUEST, [Call({"x": tensor})]).recorded
+    recorded = learn(REQUEST, [RecordedCall({"x": tensor})]).recorded
     assert recorded is not None
     assert recorded.guesses["x"].range == bounds
 
 
 def test_arguments_that_are_no_tensors_are_kept_where_they_are_the_same() -> None:
     calls = [
-        Call({"x": floats(n)}, {"scale": 0.5, "step": n}, {"state": "Thing"}, args=(7,), kwargs={})
+        RecordedCall(
+            {"x": floats(n)}, {"scale": 0.5, "step": n}, {"state": "Thing"}, args=(7,), kwargs={}
+        )
         for n in (1, 2)
     ]
     request = learn(REQUEST, calls)
@@ -92,7 +94,7 @@ def test_arguments_that_are_no_tensors_are_kept_where_they_are_the_same() -> Non
 
 def test_two_calls_are_kept() -> None:
     files = [Path(name) for name in ("first", "other", "larger")]
-    calls = [Call({"x": floats(2)}, file=file) for file in (*files, None)]
+    calls = [RecordedCall({"x": floats(2)}, file=file) for file in (*files, None)]
     assert stored(calls) == [files[0], files[2]]
 
 
@@ -100,20 +102,20 @@ def test_two_calls_are_kept() -> None:
     ("calls", "words"),
     [
         ([], "was not called"),
-        ([Call({})], "no call of m.py:M had a tensor"),
-        ([Call({"x": floats(2)}), Call({"x": floats(2, 3)})], "record them apart"),
-        ([Call({"x": Tensor("complex64", (2,))})], "no input of a manifest has"),
+        ([RecordedCall({})], "no call of m.py:M had a tensor"),
+        ([RecordedCall({"x": floats(2)}), RecordedCall({"x": floats(2, 3)})], "record them apart"),
+        ([RecordedCall({"x": Tensor("complex64", (2,))})], "no input of a manifest has"),
     ],
 )
-def test_what_no_manifest_can_say(calls: list[Call], words: str) -> None:
+def test_what_no_manifest_can_say(calls: list[RecordedCall], words: str) -> None:
     with pytest.raises(UserError, match=words):
         learn(REQUEST, calls)
 
 
 def test_a_decoders_steps_are_not_mixed_with_its_prompts() -> None:
-    prompt = Call({"ids": ids(2, 5)}, file=Path("prompt"))
+    prompt = RecordedCall({"ids": ids(2, 5)}, file=Path("prompt"))
     steps = [
-        Call(
+        RecordedCall(
             {"ids": ids(2, 1), "past.0.key": floats(2, 4, n, 8), "past.0.value": floats(2, 4, n, 8)}
         )
         for n in (5, 6, 7)

@@ -9,7 +9,7 @@ import pytest
 from packaging.specifiers import SpecifierSet
 from pydantic import ValidationError
 
-from onnx_gate.known import Facts, Fault, find, of_error
+from onnx_gate.known import Failure, PublicFault, find, of_error
 from onnx_gate.known.book import faults, versions
 from tests.support.known.proofs import PROOFS, Proof
 from tests.support.known.showing import facts_as
@@ -19,7 +19,7 @@ BOOK = {
 }
 
 
-def _fault(proof: Proof) -> Fault:
+def _fault(proof: Proof) -> PublicFault:
     found = [f for (link, _), f in BOOK.items() if link.endswith(proof.thread) and f.stage]
     exact = [f for f in found if f.exporter == proof.exporter]
     (fault,) = exact or found
@@ -37,7 +37,7 @@ def test_an_entry_shows_or_is_mended(proof: Proof) -> None:
         found = find(facts_as(shown, proof.exporter))
         assert found is not None
         assert found.link == fault.link
-        if not isinstance(shown, Facts):
+        if not isinstance(shown, Failure):
             assert of_error(shown, proof.exporter) == fault.known
         return
     if fault.provider:  # of a device that is not here
@@ -79,9 +79,11 @@ def test_an_operator_alone_is_no_fingerprint() -> None:
         "operator": ["Relu"],
     }
     with pytest.raises(ValidationError, match="says too little"):
-        Fault.model_validate(said)
-    fault = Fault.model_validate({**said, "nonfinite": True})
-    facts = Facts("diverged", {"openvino": "2"}, engine="openvino", blame="kernel", operator="Relu")
+        PublicFault.model_validate(said)
+    fault = PublicFault.model_validate({**said, "nonfinite": True})
+    facts = Failure(
+        "diverged", {"openvino": "2"}, engine="openvino", blame="kernel", operator="Relu"
+    )
     assert find(facts, [fault]) is None
     assert find(replace(facts, nonfinite=True), [fault]) == fault.known
     assert find(replace(facts, nonfinite=True, blame="exporter"), [fault]) is None

@@ -9,13 +9,13 @@ import pytest
 
 from onnx_gate.errors import UserError
 from onnx_gate.manifest import ModelSpec
-from onnx_gate.manifest.change import Change, changed, tolerance_data, written
+from onnx_gate.manifest.change import KeyChange, changed, tolerance_data, written
 from onnx_gate.manifest.load import load_bytes
 
-TIGHT = Change("tolerance", {"auto": 10.0})
-DRAWN = Change("suites", {"random": "normal", "count": 3})
-SIZES = Change("dims.batch", [1, 2, 7])
-RANGE = Change("inputs.x.range", [-8.0, 8.0])
+TIGHT = KeyChange("tolerance", {"auto": 10.0})
+DRAWN = KeyChange("suites", {"random": "normal", "count": 3})
+SIZES = KeyChange("dims.batch", [1, 2, 7])
+RANGE = KeyChange("inputs.x.range", [-8.0, 8.0])
 EVERY = (TIGHT, DRAWN, SIZES, RANGE)
 PATH = Path("onnx-gate.yml")
 
@@ -71,7 +71,7 @@ def test_changes_keep_every_comment(entry: str) -> None:
 
 
 @pytest.mark.parametrize("change", EVERY, ids=lambda change: change.key)
-def test_the_text_means_what_was_tried(change: Change) -> None:
+def test_the_text_means_what_was_tried(change: KeyChange) -> None:
     text = MANIFEST % "    suites: [mine]"
     before = meaning(text)["first"]
     after = meaning(written(text, PATH, "first", [change]))["first"]
@@ -86,27 +86,27 @@ def test_the_text_means_what_was_tried(change: Change) -> None:
 @pytest.mark.parametrize(
     ("entry", "change", "line"),
     [
-        ("", Change("export", {"exporter": "dynamo"}), "    export: {exporter: dynamo}"),
+        ("", KeyChange("export", {"exporter": "dynamo"}), "    export: {exporter: dynamo}"),
         (
             "    export:\n      exporter: torchscript\n      opset: 17",
-            Change("export", {"exporter": "torchscript"}),
+            KeyChange("export", {"exporter": "torchscript"}),
             "    export: {exporter: torchscript}",
         ),
         (
             "    runtimes: [onnxruntime, reference]",
-            Change("engines.onnxruntime", {"optimization": "basic"}),
+            KeyChange("engines.onnxruntime", {"optimization": "basic"}),
             "    runtimes: [{name: onnxruntime, optimization: basic}, reference]",
         ),
         (
             "    runtimes:\n      - name: onnxruntime  # ours\n        provider: cpu",
-            Change("engines.onnxruntime:cpu", {"session_options": {"a.b": "1"}}),
+            KeyChange("engines.onnxruntime:cpu", {"session_options": {"a.b": "1"}}),
             '        session_options: {"a.b": "1"}',
         ),
-        ("", Change("inputs.x.dtype", "float64"), '      x: "float64[batch, 3]"  # prices'),
+        ("", KeyChange("inputs.x.dtype", "float64"), '      x: "float64[batch, 3]"  # prices'),
     ],
 )
 def test_a_remedy_is_one_line_that_means_what_was_tried(
-    entry: str, change: Change, line: str
+    entry: str, change: KeyChange, line: str
 ) -> None:
     text = MANIFEST % entry
     new = written(text, PATH, "first", [change])
@@ -133,28 +133,28 @@ def test_what_cannot_be_written_is_refused_with_what_to_write(entry: str) -> Non
 @pytest.mark.parametrize(
     "change",
     [
-        Change("model", "os:system"),
-        Change("tolerance", 3),
-        Change("tolerance", {"atoll": 3}),
-        Change("tolerance", {}),
-        Change("outputs.a", {"auto": -1}),
-        Change("runtimes.nobody", {"auto": 4}),
-        Change("waivers.7.ceiling", 1),
-        Change("suites", {"files": "/etc/*"}),
-        Change("dims.batch", ["x"]),
-        Change("inputs.nobody.range", [0, 1]),
+        KeyChange("model", "os:system"),
+        KeyChange("tolerance", 3),
+        KeyChange("tolerance", {"atoll": 3}),
+        KeyChange("tolerance", {}),
+        KeyChange("outputs.a", {"auto": -1}),
+        KeyChange("runtimes.nobody", {"auto": 4}),
+        KeyChange("waivers.7.ceiling", 1),
+        KeyChange("suites", {"files": "/etc/*"}),
+        KeyChange("dims.batch", ["x"]),
+        KeyChange("inputs.nobody.range", [0, 1]),
     ],
     ids=str,
 )
-def test_a_change_of_another_kind_is_refused(change: Change) -> None:
+def test_a_change_of_another_kind_is_refused(change: KeyChange) -> None:
     """What a worker reports comes from a model's process: nothing else gets into the manifest."""
     with pytest.raises(UserError):
         written(MANIFEST % "    suites: [mine]", PATH, "first", [change])
 
 
-OUTPUT = Change("outputs.b", {"auto": 4.0})
-RUNTIME = Change("runtimes.openvino", {"atol": 0.01})
-CEILING = Change("waivers.1.ceiling", 0.25)
+OUTPUT = KeyChange("outputs.b", {"auto": 4.0})
+RUNTIME = KeyChange("runtimes.openvino", {"atol": 0.01})
+CEILING = KeyChange("waivers.1.ceiling", 0.25)
 WAIVERS = """\
     waivers:
       - {check: "edges/*", until: 2099-01-01, reason: first}
@@ -184,7 +184,7 @@ WAIVERS = """\
         (CEILING, WAIVERS, "reason: second\n        ceiling: 0.25"),
     ],
 )
-def test_a_tolerance_of_one_output_or_runtime(change: Change, entry: str, line: str) -> None:
+def test_a_tolerance_of_one_output_or_runtime(change: KeyChange, entry: str, line: str) -> None:
     text = MANIFEST % entry
     before = meaning(text)
     after = written(text, PATH, "first", [change])
@@ -210,7 +210,7 @@ def test_the_ends_of_lines_stay(mark: str) -> None:
 def test_what_the_defaults_say_of_runtimes_is_written_into_the_entry() -> None:
     defaults = "defaults:\n  runtimes: [onnxruntime, {name: openvino, device: CPU}]\nmodels:"
     text = (MANIFEST % "").replace("models:", defaults, 1)
-    change = Change("runtimes.openvino:CPU", {"auto": 4.0})
+    change = KeyChange("runtimes.openvino:CPU", {"auto": 4.0})
     after = written(text, PATH, "first", [change])
     assert (
         "runtimes: [{name: onnxruntime}, {name: openvino, device: CPU, tolerance: {auto: 4}}]"
@@ -223,7 +223,7 @@ def test_a_tolerance_keeps_what_it_does_not_change() -> None:
     """A sharper tolerance is no looser one: what is asked of indices stays."""
     text = MANIFEST % "    tolerance: {cosine: 0.9, indices: exact, topk: {k: 5, agreement: 0.9}}"
     spec = meaning(text)["first"]
-    change = Change("tolerance", {**tolerance_data(spec.tolerance), "cosine": 0.99})
+    change = KeyChange("tolerance", {**tolerance_data(spec.tolerance), "cosine": 0.99})
     assert meaning(written(text, PATH, "first", [change]))["first"].tolerance == replace(
         spec.tolerance, cosine=0.99
     )
@@ -233,5 +233,5 @@ def test_names_that_look_like_yaml_are_quoted() -> None:
     text = (
         MANIFEST.replace("x: float32[batch, 3]", '"on": {dtype: float32, shape: [batch, 3]}') % ""
     )
-    new = written(text, PATH, "first", [Change("inputs.on.range", [0, 1])])
+    new = written(text, PATH, "first", [KeyChange("inputs.on.range", [0, 1])])
     assert meaning(new)["first"].inputs["on"].range == (0.0, 1.0)

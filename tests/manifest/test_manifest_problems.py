@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from onnx_gate.manifest import ManifestError, Problem, load, lookup, validate
+from onnx_gate.manifest import ManifestError, ManifestProblem, load, lookup, validate
 from onnx_gate.pages import page
 
 Complaints = Callable[[str | bytes], list[str]]
@@ -29,7 +29,9 @@ def test_a_problem_names_the_file(workspace: Path) -> None:
 
 
 def test_a_problem_reads_like_a_compilers() -> None:
-    problem = Problem("onnx-gate.yml", 12, 7, "models.resnet18.tolerance", "unknown key 'atoll'")
+    problem = ManifestProblem(
+        "onnx-gate.yml", 12, 7, "models.resnet18.tolerance", "unknown key 'atoll'"
+    )
     assert str(problem) == "onnx-gate.yml:12:7: models.resnet18.tolerance: unknown key 'atoll'"
 
 

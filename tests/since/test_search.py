@@ -9,7 +9,7 @@ from packaging.version import Version
 
 from onnx_gate.errors import UserError
 from onnx_gate.report.model import ModelResult
-from onnx_gate.since.bisect import Runs, search
+from onnx_gate.since.bisect import ReleaseRuns, search
 from onnx_gate.since.environments import CannotInstall, pins_of
 from onnx_gate.since.releases import parse_range
 
@@ -18,14 +18,14 @@ def versions(count: int) -> list[Version]:
     return [Version(f"1.{minor}") for minor in range(count)]
 
 
-def runs(bad_from: int, broken: tuple[int, ...] = (), *, mended: bool = False) -> Runs:
+def runs(bad_from: int, broken: tuple[int, ...] = (), *, mended: bool = False) -> ReleaseRuns:
     def of(version: Version) -> dict[str, ModelResult]:
         if version.minor in broken:
             raise CannotInstall("no wheel")
         bad = (version.minor >= bad_from) != mended
         return {"net": ModelResult(name="net", verdict="diverged" if bad else "pass")}
 
-    return Runs(of)
+    return ReleaseRuns(of)
 
 
 @pytest.mark.parametrize("count", [2, 3, 7, 12, 25])

@@ -28,7 +28,7 @@ from onnx_gate.manifest import (
     RandomSuite,
 )
 from onnx_gate.verify.inputs.cases import cases, matches
-from onnx_gate.verify.inputs.draw import FLOATS, Source, draw, exp, numpy_dtype
+from onnx_gate.verify.inputs.draw import FLOATS, Stream, draw, exp, numpy_dtype
 from onnx_gate.verify.inputs.example import example_sizes, examples
 from onnx_gate.verify.inputs.sizes import combinations, concrete
 from onnx_gate.verify.inputs.suites.base import SuiteContext
@@ -56,17 +56,17 @@ def digest(array: np.ndarray) -> str:
     ],
 )
 def test_draws_are_the_same_everywhere(spec: InputSpec, law: str, expected: str) -> None:
-    assert digest(draw(spec, (5, 7), Source("golden", law), law)) == expected
+    assert digest(draw(spec, (5, 7), Stream("golden", law), law)) == expected
 
 
 def test_a_draw_depends_on_every_part_of_its_key() -> None:
     spec = InputSpec("float32", (64,))
     keys = [("a", "b"), ("ab", ""), ("a", "b", ""), ("b", "a"), (0, "b")]
-    assert len({digest(draw(spec, (64,), Source(*key))) for key in keys}) == len(keys)
+    assert len({digest(draw(spec, (64,), Stream(*key))) for key in keys}) == len(keys)
 
 
 def test_normal_numbers_have_the_moments_of_a_normal_distribution() -> None:
-    values = Source("moments").normal(200_000)
+    values = Stream("moments").normal(200_000)
     assert abs(values.mean()) < 0.01
     assert abs(values.std() - 1) < 0.01
     assert abs((values**3).mean()) < 0.03
@@ -106,7 +106,7 @@ def inside(array: np.ndarray, spec: InputSpec, *, special: bool = False) -> bool
 @given(input_specs(), st.sampled_from(["normal", "uniform", "lognormal"]), st.integers(0, 9))
 def test_draws_have_dtype_shape_and_range(spec: InputSpec, law: str, seed: int) -> None:
     shape = concrete(spec, {"batch": 4, "seq": 0})
-    array = draw(spec, shape, Source(seed), law)
+    array = draw(spec, shape, Stream(seed), law)
     assert array.shape == shape
     assert array.dtype == numpy_dtype(spec.dtype)
     assert inside(array, spec)
@@ -162,7 +162,7 @@ def test_every_kind_of_edge_makes_what_it_says() -> None:
 
 def test_masks_hold_both_values_in_every_row() -> None:
     spec = InputSpec("bool", (200, 2))
-    mask = draw(spec, (200, 2), Source(1))
+    mask = draw(spec, (200, 2), Stream(1))
     assert (mask.any(1) & ~mask.all(1)).all()
 
 
@@ -340,7 +340,7 @@ def test_what_is_no_mask_along_a_sequence_is_drawn_at_random() -> None:
     for draft in drawn:
         key = (0, "s", draft.parts[0], draft.parts[1])
         for name, spec in inputs.items():
-            plain = draw(spec, concrete(spec, draft.sizes), Source(*key, name))
+            plain = draw(spec, concrete(spec, draft.sizes), Stream(*key, name))
             assert np.array_equal(draft.arrays[name], plain)
 
 

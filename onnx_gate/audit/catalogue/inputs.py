@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from onnx_gate.audit.edit import Edit
-from onnx_gate.audit.fault import Fault, Site
+from onnx_gate.audit.fault import Fault, FaultSite
 from onnx_gate.audit.graph import FlatGraph, GraphInput
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inputs.draw import FLOATS, is_mask
@@ -70,11 +70,11 @@ def _caches(graph: FlatGraph, index: int) -> Iterable[int]:
 
 
 def _fed(
-    words: str, change: Callable[[Array, Site, GraphInput], Array]
-) -> Callable[[FlatGraph, Site, np.random.Generator], Edit]:
+    words: str, change: Callable[[Array, FaultSite, GraphInput], Array]
+) -> Callable[[FlatGraph, FaultSite, np.random.Generator], Edit]:
     """Return an edit that changes one input's array."""
 
-    def edit(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+    def edit(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
         each = graph.fed[site.index]
 
         def feed(arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -89,11 +89,11 @@ def _fed(
     return edit
 
 
-def _reversed(array: Array, site: Site, each: GraphInput) -> Array:
+def _reversed(array: Array, site: FaultSite, each: GraphInput) -> Array:
     return np.flip(array, site.operand)
 
 
-def _unscaled(array: Array, site: Site, each: GraphInput) -> Array:
+def _unscaled(array: Array, site: FaultSite, each: GraphInput) -> Array:
     """Return the pixels as they were before they were scaled, or normalised."""
     if site.size > 1:
         return array * site.size
@@ -101,7 +101,7 @@ def _unscaled(array: Array, site: Site, each: GraphInput) -> Array:
     return raw
 
 
-def _moved(array: Array, site: Site, each: GraphInput) -> Array:
+def _moved(array: Array, site: FaultSite, each: GraphInput) -> Array:
     """Return an image whose pixels are taken a share of a pixel further on, as a resize does."""
     axes = [a for a in range(array.ndim) if a != site.operand][-2:]
     moved = array.astype(np.float64)
@@ -112,22 +112,22 @@ def _moved(array: Array, site: Site, each: GraphInput) -> Array:
     return moved
 
 
-def _next_token(array: Array, site: Site, each: GraphInput) -> Array:
+def _next_token(array: Array, site: FaultSite, each: GraphInput) -> Array:
     low, high = each.spec.range or (0, 1)
     shifted: Array = (array - int(low) + int(site.size)) % int(high - low + 1) + int(low)
     return shifted
 
 
-def _ones(array: Array, site: Site, each: GraphInput) -> Array:
+def _ones(array: Array, site: FaultSite, each: GraphInput) -> Array:
     hides = "pad" in each.declared.lower()
     return np.full_like(array, 0 if hides else 1)
 
 
-def _rolled(array: Array, site: Site, each: GraphInput) -> Array:
+def _rolled(array: Array, site: FaultSite, each: GraphInput) -> Array:
     return np.roll(array, 1, site.operand)
 
 
-def _other_side(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+def _other_side(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
     """Move the padding of every row to its other end, with all that is beside it."""
     mask = graph.fed[site.index]
     shape = mask.spec.shape

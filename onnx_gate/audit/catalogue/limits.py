@@ -9,7 +9,7 @@ from onnx import helper
 
 from onnx_gate.audit.catalogue.wiring import stored_rows
 from onnx_gate.audit.edit import Edit
-from onnx_gate.audit.fault import Fault, Site, in_place, replaced, whole
+from onnx_gate.audit.fault import Fault, FaultSite, in_place, replaced, whole
 from onnx_gate.audit.graph import FlatGraph
 
 _EQUAL_TOO = {
@@ -20,7 +20,7 @@ _EQUAL_TOO = {
 }
 
 
-def _other_at_equals(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+def _other_at_equals(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
     old = graph.nodes[site.index].proto
     new = helper.make_node(_EQUAL_TOO[old.op_type], list(old.input), list(old.output), old.name)
     return in_place(site, new, f"it is {new.op_type}, which is another where both are equal")
@@ -34,14 +34,14 @@ def _limits(graph: FlatGraph, index: int) -> Iterator[int]:
                 yield operand
 
 
-def _limit_off(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+def _limit_off(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
     array = graph.array(graph.nodes[site.index].proto.input[site.operand])
     old = array.reshape(-1)[0]
     new = old + 1 if array.dtype.kind in "iu" else old + site.size * max(abs(float(old)), 1.0)
     return replaced(graph, site, np.full_like(array, new), f"its limit is {new:g}, not {old:g}")
 
 
-def _halves_away(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+def _halves_away(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
     old = graph.nodes[site.index].proto
     x, half, (y,) = old.input[0], f"{old.output[0]}__half", old.output
     names = [f"{y}__{part}" for part in ("size", "up", "floor", "sign")]
@@ -57,7 +57,7 @@ def _halves_away(graph: FlatGraph, site: Site, random: np.random.Generator) -> E
     return Edit(words, nodes={site.index: nodes}, tensors={half: np.asarray(0.5, np.float32)})
 
 
-def _next_row(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+def _next_row(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
     array = graph.array(graph.nodes[site.index].proto.input[0]).copy()
     row = int(random.integers(len(array) - 1)) if len(array) > 1 else 0
     array[row : row + 2] = array[row : row + 2][::-1].copy()

@@ -12,7 +12,15 @@ import onnx
 from onnx import helper
 
 from onnx_gate.audit.edit import Edit
-from onnx_gate.audit.fault import Edits, Fault, Site, exchanged_attribute, in_place, replaced, whole
+from onnx_gate.audit.fault import (
+    Edits,
+    Fault,
+    FaultSite,
+    exchanged_attribute,
+    in_place,
+    replaced,
+    whole,
+)
 from onnx_gate.audit.graph import FlatGraph
 from onnx_gate.graph.edit import with_attribute
 from onnx_gate.graph.walk import attribute
@@ -28,7 +36,7 @@ _NORMS = (
 _EPSILONS = (1e-13, 2e-3)
 
 
-def _epsilon(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+def _epsilon(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
     node = graph.nodes[site.index].proto
     words = f"its epsilon is {site.size:g} times what it was"
     if node.op_type == "Add":
@@ -59,14 +67,14 @@ def _matrix(graph: FlatGraph, index: int) -> Iterable[int]:
     return (0,) if _rank(graph, index) > 1 else ()
 
 
-def _axis(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+def _axis(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
     node, rank = graph.nodes[site.index].proto, _rank(graph, site.index)
     old = attribute(node, "axis", 0 if node.op_type.startswith("Arg") else -1) % rank
     new = old - 1 if old else 1
     return in_place(site, with_attribute(node, "axis", new), f"its axis is {new} instead of {old}")
 
 
-def _slope(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+def _slope(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
     node = graph.nodes[site.index].proto
     old = attribute(node, "alpha", 1.0 if node.op_type == "Elu" else 0.01)
     new = old * site.size
@@ -82,7 +90,7 @@ def _finite_bounds(graph: FlatGraph, index: int) -> Iterator[int]:
                 yield operand
 
 
-def _bound(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+def _bound(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
     array = graph.array(graph.nodes[site.index].proto.input[site.operand]).astype(np.float64)
     old = float(array.reshape(-1)[0])
     new = old + (site.size if site.operand == 2 else -site.size)
@@ -98,7 +106,7 @@ def _scalars(graph: FlatGraph, index: int) -> Iterator[int]:
             yield operand
 
 
-def _scale(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+def _scale(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
     array = graph.array(graph.nodes[site.index].proto.input[site.operand]).astype(np.float64)
     words = f"the number that it scales by is {site.size:.3g} times what it was"
     return replaced(graph, site, array * site.size, words)
@@ -107,7 +115,7 @@ def _scale(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
 def _become(op_type: str, words: str, **attributes: Any) -> Edits:
     """Return an edit that makes another operator of a node, with these attributes alone."""
 
-    def edit(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+    def edit(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
         old = graph.nodes[site.index].proto
         new = helper.make_node(op_type, list(old.input), list(old.output), old.name, **attributes)
         return in_place(site, new, words)
@@ -115,7 +123,7 @@ def _become(op_type: str, words: str, **attributes: Any) -> Edits:
     return edit
 
 
-def _largest(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+def _largest(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
     node = onnx.NodeProto()
     node.CopyFrom(graph.nodes[site.index].proto)
     node.op_type = "ReduceMax"
@@ -130,7 +138,7 @@ def _constant_axes(graph: FlatGraph, index: int) -> Iterable[int]:
     return [1 for name in stored if rank and np.all(graph.array(name) % rank > 0)]
 
 
-def _axes_before(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+def _axes_before(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
     array = graph.array(graph.nodes[site.index].proto.input[1])
     old, new = (sorted((array % _rank(graph, site.index) - n).tolist()) for n in (0, 1))
     return replaced(graph, site, np.asarray(new), f"its axes are {new}, not {old}")
@@ -145,7 +153,7 @@ def _swapped_axes(graph: FlatGraph, index: int) -> Iterator[int]:
         yield from (i for i, (a, b) in enumerate(pairwise(perm)) if a > b)
 
 
-def _leave_axes(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+def _leave_axes(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
     node = graph.nodes[site.index].proto
     perm = list(attribute(node, "perm"))
     i = site.operand

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from onnx_gate.audit.edit import Edit
-from onnx_gate.audit.fault import Fault, Site, exchanged_attribute, whole
+from onnx_gate.audit.fault import Fault, FaultSite, exchanged_attribute, whole
 from onnx_gate.audit.graph import FlatGraph
 from onnx_gate.graph.edit import with_input
 from onnx_gate.graph.walk import attribute
@@ -23,7 +23,7 @@ def _stored_gates(graph: FlatGraph, index: int) -> Iterable[int]:
     return (0,) if all(map(graph.is_float, names)) else ()
 
 
-def _reorder(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+def _reorder(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
     node = graph.nodes[site.index].proto
     order, tensors = _TORCH_ORDER[node.op_type], {}
     for operand in _GATED:
@@ -54,7 +54,7 @@ def _given_states(graph: FlatGraph, index: int) -> Iterator[int]:
             yield operand
 
 
-def _forget(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+def _forget(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
     node = with_input(graph.nodes[site.index].proto, site.operand, "")
     return Edit("a state that it begins with is ignored", nodes={site.index: (node,)})
 

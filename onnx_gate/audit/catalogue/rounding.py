@@ -9,7 +9,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from onnx_gate.audit.edit import Edit
-from onnx_gate.audit.fault import Edits, Fault, Site
+from onnx_gate.audit.fault import Edits, Fault, FaultSite
 from onnx_gate.audit.graph import FlatGraph
 
 _HALF = "https://github.com/microsoft/onnxruntime/issues/20346"
@@ -24,7 +24,7 @@ def _floats(graph: FlatGraph, index: int) -> Iterable[int]:
 
 
 def _narrowed(name: str, dtype: int) -> Edits:
-    def edit(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+    def edit(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
         old = graph.nodes[site.index].proto
         wide, narrow = f"{old.output[0]}__wide", f"{old.output[0]}__narrow"
         new = onnx.NodeProto()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from onnx_gate.audit.edit import Edit
-from onnx_gate.audit.fault import Fault, Site, exchanged_attribute, in_place
+from onnx_gate.audit.fault import Fault, FaultSite, exchanged_attribute, in_place
 from onnx_gate.audit.graph import FlatGraph
 from onnx_gate.graph.edit import with_attribute, without_attributes
 from onnx_gate.graph.walk import attribute
@@ -33,7 +33,7 @@ def _padded(graph: FlatGraph, index: int) -> Iterable[int]:
     return [axis for axis in range(len(pads) // 2) if pads[axis] > 0]
 
 
-def _shift_pads(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+def _shift_pads(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
     node = graph.nodes[site.index].proto
     pads = list(attribute(node, "pads"))
     half = len(pads) // 2
@@ -42,7 +42,7 @@ def _shift_pads(graph: FlatGraph, site: Site, random: np.random.Generator) -> Ed
     return in_place(site, with_attribute(node, "pads", pads), f"its pads are {pads}")
 
 
-def _include_pad(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+def _include_pad(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
     node = graph.nodes[site.index].proto
     new = 1 - attribute(node, "count_include_pad", 0)
     words = f"it counts {'its' if new else 'no'} padding"
@@ -63,7 +63,7 @@ def _single(graph: FlatGraph, index: int) -> Iterable[int]:
     return (0,) if plain and not attribute(node, "ceil_mode", 0) else ()
 
 
-def _average(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+def _average(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
     node = without_attributes(graph.nodes[site.index].proto, "storage_order", "dilations")
     node.op_type = "AveragePool"
     return in_place(site, node, "it takes the mean, not the largest")

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from onnx_gate.audit.edit import Edit
-from onnx_gate.audit.fault import Fault, Site, replaced
+from onnx_gate.audit.fault import Fault, FaultSite, replaced
 from onnx_gate.audit.graph import FlatGraph
 from onnx_gate.graph.edit import with_input
 from onnx_gate.runtimes.base import Array
@@ -76,10 +76,10 @@ def _next_alike(graph: FlatGraph, index: int, operand: int) -> tuple[int, int] |
 
 def _changed(
     words: str, change: Callable[[Array, float, np.random.Generator], Array]
-) -> Callable[[FlatGraph, Site, np.random.Generator], Edit]:
+) -> Callable[[FlatGraph, FaultSite, np.random.Generator], Edit]:
     """Return an edit that changes a constant; what becomes of it in between may be wider."""
 
-    def edit(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+    def edit(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
         array = graph.array(graph.nodes[site.index].proto.input[site.operand])
         with np.errstate(all="ignore"):
             new = change(array, site.size, random)
@@ -138,7 +138,7 @@ def _without_channel(array: Array, size: float, random: np.random.Generator) -> 
     return copy
 
 
-def _exchange(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+def _exchange(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
     other = _next_alike(graph, site.index, site.operand)
     assert other is not None
     first, second = graph.nodes[site.index].proto, graph.nodes[other[0]].proto
@@ -158,7 +158,7 @@ def _statistics(graph: FlatGraph, index: int) -> Iterable[int]:
     return (4,) if len(node.input) > 4 and graph.is_float(node.input[4]) else ()
 
 
-def _exchange_statistics(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+def _exchange_statistics(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
     node = graph.nodes[site.index].proto
     new = with_input(with_input(node, 3, node.input[4]), 4, node.input[3])
     return Edit("mean and variance are exchanged", nodes={site.index: (new,)})

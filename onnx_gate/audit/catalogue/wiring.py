@@ -9,7 +9,7 @@ import onnx
 from onnx import helper
 
 from onnx_gate.audit.edit import Edit
-from onnx_gate.audit.fault import Fault, Site, in_place, replaced
+from onnx_gate.audit.fault import Fault, FaultSite, in_place, replaced
 from onnx_gate.audit.graph import FlatGraph
 from onnx_gate.graph.edit import with_input
 from onnx_gate.graph.walk import attribute
@@ -27,7 +27,7 @@ def _index_constant(graph: FlatGraph, index: int) -> Iterable[int]:
     return (1,) if stored else ()
 
 
-def _next_index(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+def _next_index(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
     node = graph.nodes[site.index].proto
     array = graph.array(node.input[1])
     dims = graph.dims(node.input[0])
@@ -48,7 +48,7 @@ def stored_rows(graph: FlatGraph, index: int) -> Iterable[int]:
     return (0,) if graph.is_float(name) and dims is not None and len(dims) == 2 else ()
 
 
-def _rolled(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+def _rolled(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
     array = graph.array(graph.nodes[site.index].proto.input[0])
     words = "the rows of its table are one off"
     return replaced(graph, site, np.roll(array, 1, axis=0), words)
@@ -63,7 +63,7 @@ def _slice_ends(graph: FlatGraph, index: int) -> Iterator[int]:
                 yield operand
 
 
-def _slice_off(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+def _slice_off(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
     node = graph.nodes[site.index].proto
     old = graph.array(node.input[site.operand])
     end = "begins" if site.operand == 1 else "ends"
@@ -71,7 +71,7 @@ def _slice_off(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edi
     return replaced(graph, site, new, f"it {end} at {_shown(new)}, not {_shown(old)}")
 
 
-def _triangle(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+def _triangle(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
     node = graph.nodes[site.index].proto
     diagonal = node.input[1] if len(node.input) > 1 else ""
     old = int(graph.array(diagonal).reshape(-1)[0]) if diagonal else 0
@@ -97,7 +97,7 @@ def _residual(graph: FlatGraph, index: int) -> Iterator[int]:
         yield from (0, 1)
 
 
-def _drop(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+def _drop(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
     node = graph.nodes[site.index].proto
     kept = node.input[1 - site.operand]
     new = helper.make_node("Identity", [kept], list(node.output), node.name)
@@ -118,7 +118,7 @@ def _unordered(graph: FlatGraph, index: int) -> Iterable[int]:
     return (0,) if square and (node.op_type != "Concat" or len(node.input) == 2) else ()
 
 
-def _exchange(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+def _exchange(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
     node = graph.nodes[site.index].proto
     a, b = (1, 2) if node.op_type == "Where" else (0, 1)
     new = with_input(with_input(node, a, node.input[b]), b, node.input[a])
@@ -135,7 +135,7 @@ def _fill(graph: FlatGraph, index: int) -> Iterator[int]:
             yield operand
 
 
-def _unmask(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+def _unmask(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
     """Fill with zero where scores are added to, and take the scores themselves otherwise."""
     node = graph.nodes[site.index].proto
     other = node.input[3 - site.operand]
@@ -163,7 +163,7 @@ def _part(node: onnx.NodeProto, dims: tuple[int | str, ...]) -> tuple[int | str,
     return dims[attribute(node, "start", 0) : len(dims) if end is None else end]
 
 
-def _bake(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+def _bake(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
     node = graph.nodes[site.index].proto
     part = _part(node, graph.dims(node.input[0]) or ())
     values = [graph.sizes[d] if isinstance(d, str) else d for d in part]
@@ -194,7 +194,7 @@ def _alike(graph: FlatGraph, first: str, second: str) -> bool:
     return len(graph.dims(first) or ()) == len(graph.dims(second) or ())
 
 
-def _swap_outputs(graph: FlatGraph, site: Site, random: np.random.Generator) -> Edit:
+def _swap_outputs(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
     first, second = graph.outputs[site.operand], graph.outputs[site.operand + 1]
     renamed = {first: f"{first}__first", second: f"{second}__second"}
     ends = (

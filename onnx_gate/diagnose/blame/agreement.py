@@ -31,7 +31,7 @@ SIMILAR_SHARE = 0.5
 
 
 @dataclass(frozen=True)
-class Measured:
+class LinkComparison:
     """Two links compared. ``agrees`` is ``None`` where the experiment could not be made.
 
     ``error`` is relative to the output's scale, ``None`` where there are no two arrays.
@@ -92,26 +92,28 @@ class Agreement:
         self._noise = bench.subject.noise if own else None
         self._case = _Apart(bench, arrays, expected, bench.subject.known if own else None)
 
-    def compare(self, actual: Answer) -> Measured:
+    def compare(self, actual: Answer) -> LinkComparison:
         """Compare an answer with PyTorch's."""
         expected = self.expected
         if actual.failed or expected.failed:
-            return Measured(None, None, f"could not be run: {actual.failed or expected.failed}")
+            return LinkComparison(
+                None, None, f"could not be run: {actual.failed or expected.failed}"
+            )
         if actual.refused and expected.refused:
-            return Measured(True, None, f"both refuse: {actual.refused}")
+            return LinkComparison(True, None, f"both refuse: {actual.refused}")
         if actual.refused:
-            return Measured(False, None, f"it refuses: {actual.refused}")
+            return LinkComparison(False, None, f"it refuses: {actual.refused}")
         if expected.refused:
-            return Measured(
+            return LinkComparison(
                 False, None, f"it answers where {self._against} refuses: {expected.refused}"
             )
         if actual.count != expected.count or actual.array is None or expected.array is None:
-            return Measured(
+            return LinkComparison(
                 False, None, f"{actual.count} outputs where {self._against} has {expected.count}"
             )
         return self._judge(self._judged(actual.array), expected.array)
 
-    def compare_roughly(self, actual: Answer, total: float | None) -> Measured:
+    def compare_roughly(self, actual: Answer, total: float | None) -> LinkComparison:
         """Compare an answer with PyTorch's; float64 is asked only where the case's error does not tell.
 
         ``total`` is the error of the case: as large a one is a difference, a small part of it none.
@@ -123,18 +125,18 @@ class Agreement:
         error = self._error(a, e)
         if is_floating(e.dtype) and (error <= SAME_SHARE * total or error >= SIMILAR_SHARE * total):
             same = error < SIMILAR_SHARE * total
-            return Measured(same, error, f"{_verb(same)} {_size(a, e)}" if error else "equal")
+            return LinkComparison(same, error, f"{_verb(same)} {_size(a, e)}" if error else "equal")
         return self.compare(actual)
 
-    def near(self, one: Answer, other: Answer) -> Measured:
+    def near(self, one: Answer, other: Answer) -> LinkComparison:
         """Return whether two answers are the same, measured by how far they are from PyTorch's."""
         if one.failed or other.failed:
-            return Measured(None, None, f"could not be run: {one.failed or other.failed}")
+            return LinkComparison(None, None, f"could not be run: {one.failed or other.failed}")
         if one.refused or other.refused:
             both = bool(one.refused and other.refused)
-            return Measured(both, None, "both refuse" if both else "one of them refuses")
+            return LinkComparison(both, None, "both refuse" if both else "one of them refuses")
         if one.array is None or other.array is None:
-            return Measured(False, None, "they have not the same outputs")
+            return LinkComparison(False, None, "they have not the same outputs")
         first, second = self._judged(one.array), self._judged(other.array)
         error = self._error(first, second)
         off = 1.0
@@ -142,24 +144,24 @@ class Agreement:
             off = min(self._error(second, self.expected.array), 1.0)
         same = error <= max(SAME_SHARE * off, _floor(second))
         text = f"{_verb(same)} {_size(first, second)}" if error else "equal"
-        return Measured(same, error, text)
+        return LinkComparison(same, error, text)
 
     def trivial(self, error: float | None) -> bool:
         """Return whether an error is within the floor of every comparison: a few units of rounding."""
         return error is not None and error <= _floor(self._array())
 
-    def _judge(self, actual: Array, expected: Array) -> Measured:
+    def _judge(self, actual: Array, expected: Array) -> LinkComparison:
         rules = Rules(Tolerance(auto=DEFAULT_AUTO), against=self._against)
         answers = self._case.output(self._bench.subject.output)
         try:
             judged = judge(actual, expected, rules, answers)
         except (ValueError, TypeError) as problem:
-            return Measured(None, None, f"could not be compared: {first_line(problem)}")
+            return LinkComparison(None, None, f"could not be compared: {first_line(problem)}")
         if actual.shape != expected.shape or actual.dtype != expected.dtype:
-            return Measured(False, math.inf, judged.reason)
+            return LinkComparison(False, math.inf, judged.reason)
         error = self._error(actual, expected)
         if error == 0.0:
-            return Measured(True, 0.0, "equal")
+            return LinkComparison(True, 0.0, "equal")
         size = _size(actual, expected)
         text = f"{_verb(judged.holds)} {size}"
         if judged.holds and judged.reason:
@@ -168,7 +170,7 @@ class Agreement:
             text = f"differs by {size}, which rounding explains"
         elif judged.reason:
             text = f"differs: {judged.reason}"
-        return Measured(judged.holds, error, text, judged.systematic)
+        return LinkComparison(judged.holds, error, text, judged.systematic)
 
     def _judged(self, array: Array) -> Array:
         """Return an array with PyTorch's elements where the manifest does not judge the output."""

@@ -13,7 +13,7 @@ from typing import get_args
 import numpy as np
 
 from onnx_gate.diagnose.bench import Answer
-from onnx_gate.diagnose.blame.agreement import Agreement, Measured
+from onnx_gate.diagnose.blame.agreement import Agreement, LinkComparison
 from onnx_gate.diagnose.blame.captures import (
     export_again,
     rebuilt,
@@ -45,9 +45,9 @@ _AGAIN_SHARE = 0.5
 
 def find_blame(subject: Subject, seconds: float = SECONDS) -> BlameResult:
     """Run the chain's experiments for ``seconds`` at most; never raises."""
-    search: _Search | None = None
+    search: _BlameSearch | None = None
     try:
-        search = _Search(subject, seconds)
+        search = _BlameSearch(subject, seconds)
         result = search.follow()
     except Exception as error:
         reason = f"{type(error).__name__}: {first_line(error)}"
@@ -64,7 +64,7 @@ def find_blame(subject: Subject, seconds: float = SECONDS) -> BlameResult:
     ).marked()
 
 
-class _Search(Chain):
+class _BlameSearch(Chain):
     program_agrees: bool | None = None
     plain_agrees: bool | None = None
     evaluator_agrees: bool | None = None
@@ -298,7 +298,7 @@ class _Search(Chain):
         )
         if audited is None:
             self.record(
-                "all nodes", experiment, Measured(None, None, f"could not be run: {trouble}")
+                "all nodes", experiment, LinkComparison(None, None, f"could not be run: {trouble}")
             )
             return None
         for suspect in audited.suspects:
@@ -318,7 +318,7 @@ class _Search(Chain):
         )
         if audited.refused:
             outcome += f"; it does not run {', '.join(audited.refused)}"
-        self.record("all nodes", experiment, Measured(not differing, None, outcome))
+        self.record("all nodes", experiment, LinkComparison(not differing, None, outcome))
         return BlameResult("exporter", "all nodes") if audited.checked > audited.nodes / 2 else None
 
     def _on_the_example(self) -> None:
@@ -329,7 +329,7 @@ class _Search(Chain):
         arrays, expected = example
         other = any(a.shape != self.subject.arrays[n].shape for n, a in arrays.items())
         sizes = ", ".join(f"{n} {list(a.shape)}" for n, a in arrays.items())
-        measured: Measured = Agreement(self.bench, arrays, expected).compare_roughly(
+        measured: LinkComparison = Agreement(self.bench, arrays, expected).compare_roughly(
             self.bench.runtime(PLAIN, arrays), self.total
         )
         where = f" ({sizes})" if other else ""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from onnx_gate.diagnose.bench import Answer, Bench
-from onnx_gate.diagnose.blame.agreement import SAME_SHARE, Agreement, Measured
+from onnx_gate.diagnose.blame.agreement import SAME_SHARE, Agreement, LinkComparison
 from onnx_gate.diagnose.blame.captures import traced
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.report.model.diagnosis import Evidence, Experiment
@@ -43,13 +43,13 @@ class Chain:
         self.total: float | None = None
         self.explained = False
 
-    def ask(self, kind: Experiment, experiment: str, answer: Answer) -> Measured:
+    def ask(self, kind: Experiment, experiment: str, answer: Answer) -> LinkComparison:
         """Hold an answer against PyTorch's, weigh the difference and keep it as evidence."""
         return self.record(
             kind, f"{experiment}, against {self.against}", self.against_torch(answer)
         )
 
-    def against_torch(self, answer: Answer) -> Measured:
+    def against_torch(self, answer: Answer) -> LinkComparison:
         """Hold an answer against PyTorch's and weigh the difference."""
         return self.weigh(self.agreement.compare(answer))
 
@@ -85,7 +85,7 @@ class Chain:
             other = "other inputs"
         return Tracing(bakes=bakes)
 
-    def weigh(self, measured: Measured) -> Measured:
+    def weigh(self, measured: LinkComparison) -> LinkComparison:
         """Take a difference for agreement that is only a small part of the divergence.
 
         Where rounding explains the divergence, and only the tolerance does not forgive it, a link
@@ -106,7 +106,7 @@ class Chain:
             )
         return measured
 
-    def record(self, kind: Experiment, experiment: str, measured: Measured) -> Measured:
+    def record(self, kind: Experiment, experiment: str, measured: LinkComparison) -> LinkComparison:
         """Keep an experiment as evidence."""
         self.evidence.append(
             Evidence(

@@ -48,7 +48,7 @@ class Suspect:
 
 
 @dataclass(frozen=True)
-class Audit:
+class ComparedKernels:
     """The nodes that were compared, of how many, the types that would not run, and suspects."""
 
     checked: int
@@ -57,7 +57,7 @@ class Audit:
     suspects: tuple[Suspect, ...]
 
 
-def audit(bench: Bench) -> tuple[Audit | None, str]:
+def audit(bench: Bench) -> tuple[ComparedKernels | None, str]:
     """Compare the nodes of the graph one by one.
 
     Returns ``None`` and a sentence where that is not possible.
@@ -79,7 +79,7 @@ class _Audit:
         self.refused: list[str] = []
         self.checked = 0
 
-    def run(self) -> Audit:
+    def run(self) -> ComparedKernels:
         """Compare, and try the worst."""
         nodes = [node for node in self.graph.nodes if node.op_type != "Constant"]
         differing = sorted(self._differing(nodes), key=lambda item: -item[1])
@@ -88,7 +88,7 @@ class _Audit:
             for node, error, values in differing[:TRIED]
         ]
         kinds = tuple(sorted(set(self.refused)))
-        return Audit(self.checked, len(nodes), kinds, tuple(suspects))
+        return ComparedKernels(self.checked, len(nodes), kinds, tuple(suspects))
 
     def _differing(
         self, nodes: Sequence[Node]

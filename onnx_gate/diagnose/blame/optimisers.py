@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from onnx_gate.diagnose.bench import RUN, Answer, Bench
-from onnx_gate.diagnose.blame.agreement import Measured
+from onnx_gate.diagnose.blame.agreement import LinkComparison
 from onnx_gate.manifest import OPTIMIZATIONS, Optimization, RuntimeSpec
 from onnx_gate.report.model.diagnosis import Evidence, Experiment
 from onnx_gate.runtimes.open import open_session
@@ -61,7 +61,7 @@ class Culprit:
 
 
 def find_culprit(
-    bench: Bench, runtime: RuntimeSpec, compare: Callable[[Answer], Measured]
+    bench: Bench, runtime: RuntimeSpec, compare: Callable[[Answer], LinkComparison]
 ) -> Culprit:
     """Find which optimisation makes ``runtime`` differ from PyTorch.
 

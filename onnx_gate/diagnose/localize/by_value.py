@@ -13,7 +13,7 @@ import dataclasses
 from onnx_gate.diagnose.divergence import Divergence
 from onnx_gate.diagnose.localize.exact import explained_by_rounding
 from onnx_gate.diagnose.localize.faulty import FaultyNode, SearchResult, without_value
-from onnx_gate.diagnose.localize.matching import Scope
+from onnx_gate.diagnose.localize.matching import SearchScope
 from onnx_gate.diagnose.localize.missing import missing_operator
 from onnx_gate.diagnose.localize.search import PLUMBING, Search
 from onnx_gate.diagnose.trace.record_export import add_fresh_export
@@ -65,8 +65,8 @@ def search_by_value(divergence: Divergence) -> SearchResult:
     )
 
 
-def _scope(divergence: Divergence, trace: Trace) -> Scope:
-    return Scope(
+def _scope(divergence: Divergence, trace: Trace) -> SearchScope:
+    return SearchScope(
         divergence.runner,
         divergence.feeds,
         {divergence.output: divergence.expected},

@@ -17,7 +17,7 @@ from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.trace.record_export import add_graph, run_all, silence_exporters
 from onnx_gate.diagnose.trace.record_module import OperatorRecorder
 from onnx_gate.diagnose.trace.trace import Call, Input, Trace, TracedValue
-from onnx_gate.diagnose.values import Store, agree
+from onnx_gate.diagnose.values import ArrayStore, agree
 from onnx_gate.graph.graph import read_graph
 from onnx_gate.graph.run_node import Runner
 
@@ -33,7 +33,7 @@ class _Deep(OperatorRecorder):
             return apart(*args, **kwargs)
 
 
-def decompose(traced: TracedValue, trace: Trace, store: Store) -> bool:
+def decompose(traced: TracedValue, trace: Trace, store: ArrayStore) -> bool:
     """Add what an operator computes on its way to ``trace``; return whether there is anything."""
     call = traced.call
     if call is None:
@@ -77,7 +77,9 @@ class _Alone(nn.Module):
         return tuple(x for x in pytree.tree_leaves(result) if isinstance(x, torch.Tensor))
 
 
-def lower(traced: TracedValue, exporter: str, subject: Subject, trace: Trace, store: Store) -> bool:
+def lower(
+    traced: TracedValue, exporter: str, subject: Subject, trace: Trace, store: ArrayStore
+) -> bool:
     """Export an operator alone and add its nodes' values; return whether the result is right."""
     call = traced.call
     if call is None:

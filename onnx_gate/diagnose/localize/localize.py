@@ -22,7 +22,7 @@ from onnx_gate.diagnose.localize.subgraph import search_body
 from onnx_gate.diagnose.localize.tapped import first_wrong
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.trace.trace import Trace, TracedValue
-from onnx_gate.diagnose.values import Store
+from onnx_gate.diagnose.values import ArrayStore
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.report.model.diagnosis import GraphNode, NodeError, Source
 from onnx_gate.runtimes.base import Array, Refusal
@@ -59,7 +59,7 @@ def localize(subject: Subject, seconds: float = 120.0) -> Located:
     """
     if subject.output >= len(subject.exported.proto.graph.output):
         return Located(note="the graph has fewer outputs than the model")
-    store = Store(subject.folder / "values", subject.memory)
+    store = ArrayStore(subject.folder / "values", subject.memory)
     try:
         divergence = find_divergence(subject, store, Deadline(seconds))
         located = _located(divergence, _search(divergence))

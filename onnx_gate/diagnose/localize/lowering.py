@@ -11,7 +11,7 @@ import dataclasses
 from onnx_gate.diagnose.divergence import Divergence
 from onnx_gate.diagnose.localize.expand import decompose, lower
 from onnx_gate.diagnose.localize.faulty import FaultyNode, SearchResult, without_value
-from onnx_gate.diagnose.localize.matching import Scope
+from onnx_gate.diagnose.localize.matching import SearchScope
 from onnx_gate.diagnose.localize.search import PLUMBING, Search
 from onnx_gate.diagnose.trace.trace import Trace, TracedValue
 from onnx_gate.graph.graph import Node
@@ -63,7 +63,7 @@ def _among(
 
 def _search(divergence: Divergence, result: SearchResult, faulty: FaultyNode) -> Search:
     search = Search(
-        Scope(
+        SearchScope(
             divergence.runner,
             result.values,
             {faulty.value: faulty.traced.array},

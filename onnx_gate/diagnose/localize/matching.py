@@ -15,7 +15,7 @@ import numpy as np
 from onnx_gate.deadline import Deadline
 from onnx_gate.diagnose.localize.faulty import FaultyNode
 from onnx_gate.diagnose.trace.trace import Trace, TracedValue
-from onnx_gate.diagnose.values import Store, agree, distance
+from onnx_gate.diagnose.values import ArrayStore, agree, distance
 from onnx_gate.graph.graph import Node
 from onnx_gate.graph.run_node import Runner
 from onnx_gate.graph.session import Value
@@ -29,7 +29,7 @@ _PRODUCTS = {"gemm": ("addmm", "mm", "linear"), "matmul": ("mm", "bmm", "linear"
 
 
 @dataclass(frozen=True)
-class Scope:
+class SearchScope:
     """What a search looks through: a graph, or ``nodes`` of it.
 
     ``values`` are those that its nodes are fed, ``expected_outputs`` maps values to what they have
@@ -41,7 +41,7 @@ class Scope:
     values: Mapping[str, Value]
     expected_outputs: Mapping[str, Array | None]
     trace: Trace
-    store: Store
+    store: ArrayStore
     deadline: Deadline
     nodes: tuple[Node, ...] | None = None
     known: Mapping[str, TracedValue] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Matching:
     for a value all of PyTorch's that it equals, ``local_error`` how far it is from the nearest.
     """
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: SearchScope) -> None:
         self.scope = scope
         self.graph, self.trace = scope.runner.graph, scope.trace
         self.expected_outputs = scope.expected_outputs

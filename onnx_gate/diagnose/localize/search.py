@@ -44,7 +44,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from onnx_gate.diagnose.localize.faulty import FaultyNode
-from onnx_gate.diagnose.localize.matching import Matching, Scope, bare_name, in_dtype, indices
+from onnx_gate.diagnose.localize.matching import Matching, SearchScope, bare_name, in_dtype, indices
 from onnx_gate.diagnose.trace.trace import TracedValue
 from onnx_gate.diagnose.values import agree, is_distinctive, kind_of
 from onnx_gate.graph.graph import Graph, Node
@@ -91,7 +91,7 @@ _STEPS = 3
 class Search:
     """One search in one scope; ``matching`` is what it knows of the values."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: SearchScope) -> None:
         self.scope = scope
         self.matching = Matching(scope)
         self._graph, self._trace = scope.runner.graph, scope.trace

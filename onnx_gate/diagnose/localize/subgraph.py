@@ -8,7 +8,7 @@ import numpy as np
 
 from onnx_gate.diagnose.divergence import Divergence
 from onnx_gate.diagnose.localize.faulty import FaultyNode, SearchResult
-from onnx_gate.diagnose.localize.matching import Scope
+from onnx_gate.diagnose.localize.matching import SearchScope
 from onnx_gate.diagnose.localize.search import Search
 from onnx_gate.graph.graph import Graph
 from onnx_gate.runtimes.base import Array
@@ -45,7 +45,7 @@ def _search_body(
     else:
         return None
     search = Search(
-        Scope(
+        SearchScope(
             runner.inside(body),
             feeds,
             _expected_outputs(faulty, body),

@@ -31,7 +31,7 @@ from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.trace.record_file import record_file
 from onnx_gate.diagnose.trace.record_module import record_module
 from onnx_gate.diagnose.trace.trace import Trace
-from onnx_gate.diagnose.values import Store, kind_of
+from onnx_gate.diagnose.values import ArrayStore, kind_of
 from onnx_gate.graph.graph import Node, read_graph
 from onnx_gate.graph.run_graph import run_until
 from onnx_gate.graph.run_node import Runner
@@ -93,7 +93,7 @@ def weigh_layers(subject: Subject, reduced: Reduced, seconds: float) -> Weighed:
     Nothing where nothing could be joined within ``seconds``; raises ``Refusal`` where the module
     does not take the inputs.
     """
-    store = Store(subject.folder / "layers", subject.memory)
+    store = ArrayStore(subject.folder / "layers", subject.memory)
     deadline = Deadline(seconds)
     trace = Trace()
     try:
@@ -120,7 +120,7 @@ def weigh_layers(subject: Subject, reduced: Reduced, seconds: float) -> Weighed:
         store.clear()
 
 
-def _record(subject: Subject, trace: Trace, store: Store) -> None:
+def _record(subject: Subject, trace: Trace, store: ArrayStore) -> None:
     """Record what the module computes, or the file in its place."""
     module = subject.eager.module
     if isinstance(module, FileModule):

@@ -52,7 +52,7 @@ class Repro:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _Piece:
     """A candidate: nodes, what goes in, what should come out, and what that is."""
 
     nodes: Sequence[Node]
@@ -141,7 +141,7 @@ class _Writer:
         inputs: Mapping[str, Array],
         expected: Mapping[str, Array],
         plain_agrees: bool | None,
-    ) -> Iterator[_Part]:
+    ) -> Iterator[_Piece]:
         made = {n: a for n, a in expected.items() if n in self._graph.producer}
         if made and inputs:
             stop = {**self._feeds, **inputs}
@@ -163,11 +163,11 @@ class _Writer:
         values: Mapping[str, Array],
         outputs: Mapping[str, Array],
         what: str,
-    ) -> _Part:
+    ) -> _Piece:
         ends = open_ends(self._graph, nodes)
-        return _Part(nodes, {name: values[name] for name in ends if name in values}, outputs, what)
+        return _Piece(nodes, {name: values[name] for name in ends if name in values}, outputs, what)
 
-    def _fused(self) -> _Part | None:
+    def _fused(self) -> _Piece | None:
         """Look for the part that an optimiser changes."""
         subject = self._subject
         output = self._graph.outputs[subject.output]
@@ -191,11 +191,11 @@ class _Writer:
             return None
         indices, inputs, outputs = smallest
         nodes = [self._graph.nodes[index] for index in indices]
-        return _Part(
+        return _Piece(
             nodes, inputs, outputs, "what they make without optimisations, as PyTorch does"
         )
 
-    def _whole(self) -> _Part | None:
+    def _whole(self) -> _Piece | None:
         answer = self._bench.eager_answer(self._bench.eager, self._subject.arrays)
         if answer.array is None or self._subject.output >= len(self._graph.outputs):
             return None
@@ -217,7 +217,7 @@ class _Writer:
                 return subject.judged(expected, subject.arrays, answer), whose
         return expected, "PyTorch's"
 
-    def _try(self, part: _Part) -> Path | None:
+    def _try(self, part: _Piece) -> Path | None:
         """Write a part beside its place and move it there if it shows the divergence."""
         arrays = [*part.inputs.values(), *part.outputs.values()]
         size = weight_bytes(self._graph, part.nodes) + sum(a.nbytes for a in arrays)
@@ -251,7 +251,7 @@ class _Writer:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _shown(self, results: Sequence[Replayed], part: _Part) -> Replayed | None:
+    def _shown(self, results: Sequence[Replayed], part: _Piece) -> Replayed | None:
         """Return the worst result if it is the divergence and no other trouble."""
         refusing = bool(self._subject.check.refused)
         wrong = [r for r in results if not r.agrees and (refusing or not r.refused)]
@@ -275,7 +275,7 @@ class _Writer:
         os.replace(folder, final)
         return final
 
-    def _readme(self, part: _Part, worst: Replayed) -> str:
+    def _readme(self, part: _Piece, worst: Replayed) -> str:
         subject, runtime = self._subject, self._subject.runtime
         kinds = [node.op_type for node in part.nodes if node.op_type != "Constant"]
         shown = ", ".join(kinds[:8]) + (f" and {len(kinds) - 8} more" if len(kinds) > 8 else "")
@@ -312,7 +312,7 @@ Versions: {versions}
 """
 
 
-def _write(folder: Path, model: onnx.ModelProto, part: _Part) -> None:
+def _write(folder: Path, model: onnx.ModelProto, part: _Piece) -> None:
     onnx.save(model, str(folder / MODEL))
     data = folder / f"{DATA_SET}0"
     data.mkdir()

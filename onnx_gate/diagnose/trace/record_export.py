@@ -18,7 +18,7 @@ from onnx_gate.diagnose.divergence import Divergence
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.trace.record_program import join_program
 from onnx_gate.diagnose.trace.trace import Trace
-from onnx_gate.diagnose.values import Store, distance
+from onnx_gate.diagnose.values import ArrayStore, distance
 from onnx_gate.graph.graph import Graph, read_graph
 from onnx_gate.graph.module_path import module_of_fx
 from onnx_gate.graph.run_node import Runner
@@ -110,7 +110,7 @@ def add_graph(
 
 
 def run_all(
-    runner: Runner, feeds: Mapping[str, Array], store: Store
+    runner: Runner, feeds: Mapping[str, Array], store: ArrayStore
 ) -> tuple[dict[str, Value], dict[str, tuple[str, ...]]]:
     """Run a whole graph node by node; return every value and what each was made of."""
     values: dict[str, Value] = dict(feeds)

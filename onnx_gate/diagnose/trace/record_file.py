@@ -9,7 +9,7 @@ import onnx
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.trace.record_export import add_graph, run_all
 from onnx_gate.diagnose.trace.trace import INPUT, Trace
-from onnx_gate.diagnose.values import Store
+from onnx_gate.diagnose.values import ArrayStore
 from onnx_gate.graph.graph import read_graph
 from onnx_gate.graph.run_node import Runner
 from onnx_gate.report.model.diagnosis import Source
@@ -28,7 +28,7 @@ class _Lines:
         return None, own_source(of_node(node, self._workspace))
 
 
-def record_file(subject: Subject, module: FileModule, trace: Trace, store: Store) -> None:
+def record_file(subject: Subject, module: FileModule, trace: Trace, store: ArrayStore) -> None:
     """Run the file node by node on the case's inputs and add every value to ``trace``."""
     graph = read_graph(read_model(module.path, module.path.name), module.path)
     runner = Runner(graph, PLAIN, subject.folder, subject.threads)

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from onnx_gate.diagnose.trace.trace import INPUT, Call, Input, Trace
-from onnx_gate.diagnose.values import Store
+from onnx_gate.diagnose.values import ArrayStore
 from onnx_gate.errors import GateError
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import Eager, to_array, to_tensor
@@ -32,7 +32,7 @@ MOST = 20_000
 class OperatorRecorder(OperatorMode):
     """Adds what every operator returns to a trace."""
 
-    def __init__(self, trace: Trace, store: Store, workspace: Path | None) -> None:
+    def __init__(self, trace: Trace, store: ArrayStore, workspace: Path | None) -> None:
         super().__init__()
         self.modules: list[str] = []
         self._trace, self._store, self._workspace = trace, store, workspace
@@ -114,7 +114,7 @@ def _storage(tensor: torch.Tensor) -> int:
 
 
 def record_module(
-    eager: Eager, inputs: Mapping[str, Array], trace: Trace, store: Store, workspace: Path
+    eager: Eager, inputs: Mapping[str, Array], trace: Trace, store: ArrayStore, workspace: Path
 ) -> tuple[int | None, ...]:
     """Run the module once and add every value to ``trace``; return the numbers of its outputs.
 

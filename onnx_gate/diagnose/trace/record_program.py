@@ -15,7 +15,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.trace.trace import INPUT, Call, Input, Trace
-from onnx_gate.diagnose.values import Store
+from onnx_gate.diagnose.values import ArrayStore
 from onnx_gate.errors import GateError
 from onnx_gate.graph.module_path import module_of_fx
 from onnx_gate.runtimes.base import Array
@@ -30,7 +30,7 @@ class Recorder(fx.Interpreter):
         self,
         module: fx.GraphModule,
         trace: Trace,
-        store: Store,
+        store: ArrayStore,
         workspace: Path,
         inputs: Collection[str] = (),
     ) -> None:
@@ -121,7 +121,7 @@ def _is_branch(n: fx.Node) -> bool:
 
 
 def record_program(
-    subject: Subject, program: torch.export.ExportedProgram, trace: Trace, store: Store
+    subject: Subject, program: torch.export.ExportedProgram, trace: Trace, store: ArrayStore
 ) -> list[int | None] | None:
     """Run ``program`` once and add every value to ``trace``; return the numbers of its outputs.
 

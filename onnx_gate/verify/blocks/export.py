@@ -21,7 +21,7 @@ from onnx_gate.manifest import ModelSpec
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import Eager, seed_everything, to_tensor
 from onnx_gate.verify.blocks.skeleton import Skeleton
-from onnx_gate.verify.blocks.staged import Call, Leaves, Staged, Unfit, call_names
+from onnx_gate.verify.blocks.staged import BlockCall, Leaves, Staged, Unfit, call_names
 from onnx_gate.verify.export.export import by_dynamo
 from onnx_gate.verify.export.exported import Exported
 
@@ -54,7 +54,7 @@ class Divided:
     """
 
     exported: Exported
-    calls: tuple[Call, ...]
+    calls: tuple[BlockCall, ...]
     parameters: Mapping[str, str]
 
 
@@ -143,7 +143,7 @@ def _converted(proto: onnx.ModelProto, dtypes: Mapping[str, torch.dtype]) -> dic
     return {name + _STORED: name for name in dtypes}
 
 
-def _calls(proto: onnx.ModelProto, paths: Sequence[str]) -> tuple[Call, ...]:
+def _calls(proto: onnx.ModelProto, paths: Sequence[str]) -> tuple[BlockCall, ...]:
     inputs: list[dict[int, str]] = [{} for _ in paths]
     outputs: list[dict[int, str]] = [{} for _ in paths]
     for node in proto.graph.node:
@@ -153,6 +153,6 @@ def _calls(proto: onnx.ModelProto, paths: Sequence[str]) -> tuple[Call, ...]:
             side[int(place[1])][int(place[3])] = node.output[0]
     named = zip(paths, call_names(paths), inputs, outputs, strict=True)
     return tuple(
-        Call(path, name, dict(sorted(i.items())), dict(sorted(o.items())))
+        BlockCall(path, name, dict(sorted(i.items())), dict(sorted(o.items())))
         for path, name, i, o in named
     )

@@ -32,7 +32,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Stage:
+class BlockStage:
     """One step of the way through a model: from one border to the next.
 
     ``number`` is how many calls of blocks lie before it. ``inside``: it is the block of that number;
@@ -67,11 +67,11 @@ class Pieces:
             for inside, values in ((False, call.inputs), (True, call.outputs)):
                 stop = borders - set(values.values()) if inside else known
                 piece = self._piece(tuple(values.values()), {*stop, *self._graph.inputs})
-                stages.append(Stage(number, inside, call.name, piece, tuple(values)))
+                stages.append(BlockStage(number, inside, call.name, piece, tuple(values)))
             known |= set(call.outputs.values())
         outputs = self._graph.outputs
         last = self._piece(outputs, known)
-        stages.append(Stage(len(calls), False, "", last, tuple(range(len(outputs)))))
+        stages.append(BlockStage(len(calls), False, "", last, tuple(range(len(outputs)))))
         self.stages = tuple(stages)
         self.outputs = outputs
 

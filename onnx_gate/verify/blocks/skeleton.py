@@ -19,7 +19,7 @@ from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.runtimes import state
-from onnx_gate.verify.blocks.stored import Stored, Weights, find_stored
+from onnx_gate.verify.blocks.stored import Stored, StoredWeights, find_stored
 from onnx_gate.verify.build import build
 from onnx_gate.verify.checkpoint import need_fit, shorten
 
@@ -44,7 +44,9 @@ class Skeleton:
     Buffers have their values: modules compute them as they are made, and they are few.
     """
 
-    def __init__(self, module: nn.Module, weights: Weights, findings: tuple[Finding, ...]) -> None:
+    def __init__(
+        self, module: nn.Module, weights: StoredWeights, findings: tuple[Finding, ...]
+    ) -> None:
         self.module, self.weights, self.findings = module, weights, findings
         self._places: dict[int, list[tuple[nn.Module, str]]] = {}
         self.parameters: dict[str, Weight] = {}

@@ -158,7 +158,7 @@ class Staged:
 
 
 @dataclass(frozen=True)
-class Call:
+class BlockCall:
     """One call of a block in the exported program: the graph's values for its tensors, by their places.
 
     What the graph does not use is not among them. ``name`` is the path, with a number where the block is

@@ -81,7 +81,7 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Weights:
+class StoredWeights:
     """The tensors of a checkpoint by the names of the state dict; ``folder`` has all files."""
 
     checkpoint: Checkpoint
@@ -89,7 +89,7 @@ class Weights:
     tensors: Mapping[str, Stored]
 
 
-def find_stored(weights: WeightsSpec, workspace: Path) -> Weights:
+def find_stored(weights: WeightsSpec, workspace: Path) -> StoredWeights:
     """Find every tensor of a checkpoint without reading one.
 
     Raises ``GateError``: OG205 where it cannot be read, OG434 where it is not in ``.safetensors``.
@@ -114,7 +114,7 @@ def find_stored(weights: WeightsSpec, workspace: Path) -> Weights:
     folder = min((file.parent for file in files), key=lambda each: len(each.parts))
     if not all(file.is_relative_to(folder) for file in files):
         raise codes.OG434.error(f"the shards of {weights.file} are not below one folder: move them")
-    return Weights(checkpoint, folder, named)
+    return StoredWeights(checkpoint, folder, named)
 
 
 def _entries(path: Path, shown: str) -> Iterator[tuple[str, Stored]]:

@@ -17,7 +17,7 @@ from onnx_gate.verify.blocks.partition import blocks_of
 from onnx_gate.verify.blocks.skeleton import Skeleton, build_skeleton
 from onnx_gate.verify.blocks.staged import Staged, Unfit
 from onnx_gate.verify.blocks.stored import find_stored
-from onnx_gate.verify.blocks.walk import Walk, Walked, give_back
+from onnx_gate.verify.blocks.walk import BlockWalk, Walked, give_back
 from onnx_gate.verify.blocks.wrong import Locate
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.determinism import disagreement
@@ -90,7 +90,7 @@ class Need:
     now: int
 
     @classmethod
-    def of(cls, walk: Walk, skeleton: Skeleton) -> Need:
+    def of(cls, walk: BlockWalk, skeleton: Skeleton) -> Need:
         """Measure it, before any weight is read."""
         sizes = {s.name: skeleton.nbytes(walk.parameters(s)) for s in walk.pieces.stages}
         block = max(sizes, key=lambda name: sizes[name])
@@ -155,7 +155,7 @@ def _verify(
     prepared = leave_out(prepared, exported)
     clock = Clock()
     limit = _limit(spec)
-    walk = Walk(spec, context, skeleton, staged, prepared.eager, divided, clock, limit, locate)
+    walk = BlockWalk(spec, context, skeleton, staged, prepared.eager, divided, clock, limit, locate)
     give_back()
     need = Need.of(walk, skeleton)
     progress.findings.append(_told(need, len(divided.calls)))

@@ -20,10 +20,10 @@ from onnx_gate.report.model.diagnosis import Diagnosis
 from onnx_gate.runtimes.base import Array, Outputs, Refusal
 from onnx_gate.runtimes.tensors import to_array
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.asked import Module
+from onnx_gate.verify.asked import AskedModule
 from onnx_gate.verify.blocks.export import Divided
 from onnx_gate.verify.blocks.parts import PARAMETER, Between, Block
-from onnx_gate.verify.blocks.pieces import Pieces, Stage
+from onnx_gate.verify.blocks.pieces import BlockStage, Pieces
 from onnx_gate.verify.blocks.skeleton import Skeleton
 from onnx_gate.verify.blocks.staged import Leaves, Staged, Unfit
 from onnx_gate.verify.blocks.wrong import Locate, Wrong
@@ -79,7 +79,7 @@ class Walked:
     diagnosis: Diagnosis | None = None
 
 
-class Walk:
+class BlockWalk:
     """The way through a model."""
 
     def __init__(
@@ -107,7 +107,7 @@ class Walk:
             name: place for place, s in enumerate(self.pieces.stages) for name in s.piece.needs
         }
 
-    def parameters(self, stage: Stage) -> tuple[str, ...]:
+    def parameters(self, stage: BlockStage) -> tuple[str, ...]:
         """Return the parameters that a stage needs beside those that are held throughout."""
         own = set(stage.piece.parameters)
         if stage.inside:
@@ -171,7 +171,7 @@ class Walk:
                         del values[name]
         give_back()
 
-    def _stage(self, stage: Stage, lines: Sequence[_Line], walked: Walked) -> None:
+    def _stage(self, stage: BlockStage, lines: Sequence[_Line], walked: Walked) -> None:
         """Judge one stage on PyTorch's values, and carry the runtimes' own through it."""
         if not lines or not stage.piece.outputs:
             for line in lines:  # what nobody in the graph reads is answered for, and not compared
@@ -206,7 +206,7 @@ class Walk:
     def _judged(
         self,
         comparer: Comparer[CaseReference],
-        stage: Stage,
+        stage: BlockStage,
         line: _Line | None,
         case: Case,
         asked: Asked[CaseReference],
@@ -234,7 +234,9 @@ class Walk:
         for check in comparer.one(case, label, asked, (answers, refused), other):
             yield check.model_copy(update={"block": stage.name})
 
-    def _ask(self, stage: Stage, line: _Line, walked: Walked) -> tuple[Case, Asked[CaseReference]]:
+    def _ask(
+        self, stage: BlockStage, line: _Line, walked: Walked
+    ) -> tuple[Case, Asked[CaseReference]]:
         """Return PyTorch's side of a stage, and keep what later stages need of it.
 
         What the graph is fed with is in the case's arrays, too.
@@ -254,7 +256,7 @@ class Walk:
         inputs = {f"{PARAMETER}.{index}": array for index, array in enumerate(given)}
         case = replace(line.case, arrays={**line.case.arrays, **inputs, **fed}, expected={})
         self._last = eager = Eager(part, tuple(inputs))
-        asked = Module(self._judging(stage), eager, self._clock, walked.experience).ask(case)
+        asked = AskedModule(self._judging(stage), eager, self._clock, walked.experience).ask(case)
         if asked.reference is None:
             line.over = True
             return case, asked
@@ -275,7 +277,7 @@ class Walk:
 
     def _look_into(
         self,
-        stage: Stage,
+        stage: BlockStage,
         case: Case,
         asked: Asked[CaseReference],
         checks: Sequence[Check],
@@ -317,7 +319,7 @@ class Walk:
         if not trouble:
             walked.diagnosis = Diagnosis.model_validate(data)
 
-    def _judging(self, stage: Stage) -> ModelSpec:
+    def _judging(self, stage: BlockStage) -> ModelSpec:
         """Return the model's entry as it is for a stage: its own limits say nothing of values inside."""
         if not stage.name:
             return self._spec
@@ -338,7 +340,7 @@ class Walk:
         return Comparer(setting, Tally(clock=self._clock, experience=experience))
 
     @contextmanager
-    def _sessions(self, stage: Stage, runtimes: Sequence[RuntimeSpec]) -> Iterator[Sessions]:
+    def _sessions(self, stage: BlockStage, runtimes: Sequence[RuntimeSpec]) -> Iterator[Sessions]:
         """Open the stage's file, whose weights are where the checkpoint is."""
         threads, weights = self._context.threads, self._skeleton.weights.folder
         try:
@@ -348,7 +350,7 @@ class Walk:
             where = stage.name or "the end"
             raise code_of(error.code).error(f"{where}: {error.message}") from error
 
-    def _carry(self, stage: Stage, line: _Line, label: str, sessions: Sessions) -> None:
+    def _carry(self, stage: BlockStage, line: _Line, label: str, sessions: Sessions) -> None:
         """Take a runtime's own values through a stage."""
         own = line.own.get(label)
         if own is None or label in line.refused:

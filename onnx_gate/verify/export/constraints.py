@@ -28,7 +28,7 @@ _SHAPE_OF = re.compile(r"^L\['([^']+)'\]\.size\(\)\[(\d+)\]$")
 
 
 @dataclass(frozen=True)
-class Trace:
+class FailedTrace:
     """What is left of a trace that failed.
 
     ``graphs`` are what had been traced, ``stacks`` those that made numbers of sizes, by torch's
@@ -55,7 +55,7 @@ class Trace:
 
 
 def constraint_message(
-    text: str, spec: ModelSpec, trace: Trace, source: Line | None
+    text: str, spec: ModelSpec, trace: FailedTrace, source: Line | None
 ) -> tuple[str, Line | None]:
     """Return the sentences for an error about a dynamic dimension, or none, and the line they name.
 
@@ -86,7 +86,7 @@ def declared_fixed(name: str, axis: int, size: int, declared: InputSpec) -> str:
 
 
 def _static(
-    size: int, name: str, axis: int, spec: ModelSpec, trace: Trace
+    size: int, name: str, axis: int, spec: ModelSpec, trace: FailedTrace
 ) -> tuple[str, Line | None]:
     placeholder, name = name, _own_name(name, spec)
     declared = spec.inputs.get(name)
@@ -111,7 +111,7 @@ def _own_name(parameter: str, spec: ModelSpec) -> str:
 
 
 def _fixed(
-    text: str, spec: ModelSpec, trace: Trace, source: Line | None
+    text: str, spec: ModelSpec, trace: FailedTrace, source: Line | None
 ) -> Iterator[tuple[str, Line | None]]:
     """Speak of dimensions without a name of their own that became constants."""
     for which, size in _CONSTANT.findall(text):
@@ -136,7 +136,7 @@ def _fixed(
         )
 
 
-def _unrolled(trace: Trace, size: int) -> tuple[str, Line | None]:
+def _unrolled(trace: FailedTrace, size: int) -> tuple[str, Line | None]:
     """Return a recurrent operator that takes a tensor of a fixed ``size``, and its line.
 
     Up to torch 2.11 its length is a number already in what was traced, and inputs have no names.

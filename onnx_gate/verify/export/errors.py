@@ -17,7 +17,7 @@ from onnx_gate.findings.codes import Code
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.text import without_escapes
 from onnx_gate.verify.export import translations
-from onnx_gate.verify.export.constraints import Trace, constraint_message
+from onnx_gate.verify.export.constraints import FailedTrace, constraint_message
 from onnx_gate.verify.export.disk import disk_full
 from onnx_gate.verify.export.specialising import Stacks
 from onnx_gate.verify.source_lines import Line, at, of_error, of_stack, shown, workspace_of
@@ -182,7 +182,7 @@ def _sizes(failure: _Failure) -> _Said | None:
         for value in _locals(each)
         if isinstance(value, torch.fx.GraphModule)
     ]
-    trace = Trace(graphs, failure.stacks, failure.root)
+    trace = FailedTrace(graphs, failure.stacks, failure.root)
     message, line = constraint_message(failure.text, failure.spec, trace, failure.source)
     return _Said(message, "", line) if message else None
 

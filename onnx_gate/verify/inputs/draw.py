@@ -37,7 +37,7 @@ _EXP2 = (
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
-class Source:
+class Stream:
     """A stream of numbers that depends on nothing but its key."""
 
     def __init__(self, *key: object) -> None:
@@ -86,7 +86,7 @@ def numpy_dtype(name: str) -> np.dtype[np.generic]:
     return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
 
 
-def draw(spec: InputSpec, shape: tuple[int, ...], source: Source, law: str = "normal") -> Array:
+def draw(spec: InputSpec, shape: tuple[int, ...], source: Stream, law: str = "normal") -> Array:
     """Return an array of ``spec``'s dtype and of ``shape``, within ``spec``'s range.
 
     ``law`` is ``normal``, ``uniform`` or ``lognormal``, and means something for floating-point
@@ -149,7 +149,7 @@ def to_dtype(values: Float64, spec: InputSpec, shape: tuple[int, ...]) -> Array:
     return finite.reshape(shape).astype(dtype)
 
 
-def _draw_integers(spec: InputSpec, shape: tuple[int, ...], count: int, source: Source) -> Array:
+def _draw_integers(spec: InputSpec, shape: tuple[int, ...], count: int, source: Stream) -> Array:
     assert spec.range is not None
     low, high = int(spec.range[0]), int(spec.range[1])
     words = np.asarray(source.integers(count, low, high), dtype=np.uint64)

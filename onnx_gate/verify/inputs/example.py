@@ -12,7 +12,7 @@ from onnx_gate.manifest import FilesSuite, GeneratorSuite, ModelSpec
 from onnx_gate.manifest.sizes import roles
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inputs.cases import cases
-from onnx_gate.verify.inputs.draw import Source, draw, is_drawable
+from onnx_gate.verify.inputs.draw import Stream, draw, is_drawable
 from onnx_gate.verify.inputs.sizes import Sizes, at_sizes, concrete, larger
 
 # So many of a suite's own cases are tried where ``forward`` refuses every drawn one.
@@ -43,7 +43,7 @@ def examples(
 def example_at(spec: ModelSpec, sizes: Sizes) -> dict[str, Array]:
     """Return the values that are drawn for an example of these sizes."""
     return {
-        name: draw(at_sizes(each, sizes), concrete(each, sizes), Source(spec.seed, "example", name))
+        name: draw(at_sizes(each, sizes), concrete(each, sizes), Stream(spec.seed, "example", name))
         for name, each in spec.inputs.items()
     }
 

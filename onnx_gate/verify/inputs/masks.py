@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from onnx_gate.manifest import InputSpec
 from onnx_gate.runtimes.base import Array
-from onnx_gate.verify.inputs.draw import FLOATS, Source, draw, is_mask, numpy_dtype
+from onnx_gate.verify.inputs.draw import FLOATS, Stream, draw, is_mask, numpy_dtype
 from onnx_gate.verify.inputs.sizes import Sizes, at_sizes, concrete
 
 Way = Literal["behind", "bits", "none", "in front"]
@@ -33,13 +33,13 @@ def draw_inputs(
 ) -> dict[str, Array]:
     """Return an array for each input; ``number`` is the case's in its suite."""
     return {
-        name: draw_input(name, at_sizes(spec, sizes), sizes, Source(*key, name), law, number)
+        name: draw_input(name, at_sizes(spec, sizes), sizes, Stream(*key, name), law, number)
         for name, spec in inputs.items()
     }
 
 
 def draw_input(
-    name: str, spec: InputSpec, sizes: Sizes, source: Source, law: str, number: int
+    name: str, spec: InputSpec, sizes: Sizes, source: Stream, law: str, number: int
 ) -> Array:
     """Return an array for one input: a mask in the way whose turn it is, else random numbers."""
     shape = concrete(spec, sizes)
@@ -62,7 +62,7 @@ def masks_positions(name: str, spec: InputSpec) -> bool:
     return yes_or_no and len(spec.shape) > 1 and isinstance(spec.shape[-1], str)
 
 
-def _kept(shape: tuple[int, ...], source: Source, way: Way) -> npt.NDArray[np.bool_]:
+def _kept(shape: tuple[int, ...], source: Stream, way: Way) -> npt.NDArray[np.bool_]:
     """Return which positions are not padding: in every row but the first a random number of them.
 
     The first is whole where there is another row, as the longest of a batch is. No row is padding

@@ -12,7 +12,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from onnx_gate.runtimes.base import Array
-from onnx_gate.verify.judge.noise import SURE, Answers, Mask, Noise, Part, Terms, Used, distance
+from onnx_gate.verify.judge.noise import (
+    SURE,
+    Mask,
+    Noise,
+    OutputAnswers,
+    Part,
+    Terms,
+    Used,
+    distance,
+)
 from onnx_gate.verify.judge.systematic import Lean, Systematic, lean_of, most
 
 
@@ -42,7 +51,7 @@ class AutoResult:
         return self.budget <= 1.0
 
 
-def auto(candidate: Array, expected: Array, terms: Terms, answers: Answers) -> AutoResult:
+def auto(candidate: Array, expected: Array, terms: Terms, answers: OutputAnswers) -> AutoResult:
     """Judge one floating-point output against PyTorch's answer ``expected``, of the same shape."""
     noise = Noise(expected, terms, answers)
     used, lean = _judged(candidate, noise)
@@ -95,7 +104,7 @@ def _result(
 
 
 def _witnessed(
-    candidate: Array, noise: Noise, answers: Answers, used: Used, lean: Lean
+    candidate: Array, noise: Noise, answers: OutputAnswers, used: Used, lean: Lean
 ) -> tuple[Used, Lean] | None:
     """Return what is left of a difference where float64 says that the candidate is nearer to it."""
     r = answers.float64()

@@ -49,7 +49,7 @@ VISIBLE = 0.01
 _LOOKED_AT = 1 << 18
 
 
-class Answers(Protocol):
+class OutputAnswers(Protocol):
     """What PyTorch says of one output beyond its answer, computed when first asked for."""
 
     def float64(self) -> Array | None:
@@ -104,7 +104,7 @@ class Used:
 class Noise:
     """The noise of each element of ``expected``, and more of it as more runs are made."""
 
-    def __init__(self, expected: Array, terms: Terms, answers: Answers) -> None:
+    def __init__(self, expected: Array, terms: Terms, answers: OutputAnswers) -> None:
         self.expected, self.terms, self._answers = expected, terms, answers
         self.runs: list[Array] = []
         self._groups = list(GROUPS)

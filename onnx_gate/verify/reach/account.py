@@ -9,7 +9,7 @@ from typing import get_args
 
 from onnx_gate.report.model.decisions import Decision, Decisions, Side
 from onnx_gate.verify.reach.rules import COUNTED
-from onnx_gate.verify.reach.watch import Seen, Site
+from onnx_gate.verify.reach.watch import DecisionSite, Seen
 from onnx_gate.verify.source_lines import own_source, place_of
 
 # A report lists so many; with more of them it is the inputs as a whole that show nothing.
@@ -18,10 +18,10 @@ _SIDES: tuple[Side, ...] = get_args(Side)
 
 
 def account(
-    seen: Mapping[Site, Seen],
-    before: Collection[Site],
+    seen: Mapping[DecisionSite, Seen],
+    before: Collection[DecisionSite],
     workspace: Path | None,
-    compared: Collection[tuple[Site, str]] = (),
+    compared: Collection[tuple[DecisionSite, str]] = (),
 ) -> Decisions:
     """Count the decisions; ``before`` are those that were seen both ways by the suites alone.
 
@@ -39,19 +39,19 @@ def account(
     )
 
 
-def both_ways(seen: Mapping[Site, Seen]) -> frozenset[Site]:
+def both_ways(seen: Mapping[DecisionSite, Seen]) -> frozenset[DecisionSite]:
     """Return the decisions of which every side was seen."""
     return frozenset(site for site, each in seen.items() if not each.left(site))
 
 
-def _decision(site: Site, seen: Seen, workspace: Path | None) -> Decision:
+def _decision(site: DecisionSite, seen: Seen, workspace: Path | None) -> Decision:
     rows = site.kind == "rows"
     sides = () if rows else seen.left(site)
     return described(site, sides, workspace, seen.read if rows else None)
 
 
 def described(
-    site: Site, sides: Collection[str], workspace: Path | None, read: int | None = None
+    site: DecisionSite, sides: Collection[str], workspace: Path | None, read: int | None = None
 ) -> Decision:
     """Return what the report says of some sides of a decision."""
     line = place_of(site.file, site.line, workspace) if site.line else None

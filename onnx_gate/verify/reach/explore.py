@@ -24,7 +24,7 @@ from onnx_gate.verify.reach.domain import Domain, domains
 from onnx_gate.verify.reach.seek import follows, mutate, seek
 from onnx_gate.verify.reach.sizes import further_sizes, named_by_decisions
 from onnx_gate.verify.reach.values import WAYS, draw_values, enumerated
-from onnx_gate.verify.reach.watch import MOST_ROWS, Site, Watcher
+from onnx_gate.verify.reach.watch import MOST_ROWS, DecisionSite, Watcher
 
 # Looking for what was not seen may cost this share of what the run itself does.
 SHARE = 0.2
@@ -58,10 +58,10 @@ class Explorer:
     tried: int = 0
     accounted: bool = False
     opened: bool = False
-    _before: frozenset[Site] | None = None
+    _before: frozenset[DecisionSite] | None = None
 
     def account(
-        self, workspace: Path, compared: Collection[tuple[Site, str]] = ()
+        self, workspace: Path, compared: Collection[tuple[DecisionSite, str]] = ()
     ) -> Decisions | None:
         """Return what the model's decisions were shown, ``None`` where it cannot be watched."""
         if self.watcher.lost or not self.watcher.seen:
@@ -76,7 +76,7 @@ class Explorer:
         return account(seen, before, workspace.resolve(), compared)
 
     @property
-    def doubted(self) -> frozenset[Site]:
+    def doubted(self) -> frozenset[DecisionSite]:
         """The decisions that may have been shown in open elements alone, which were not compared."""
         if not self.opened or self._before is None:
             return frozenset()
@@ -211,7 +211,7 @@ class Explorer:
                 yield self._case(_parts(site, side), found, base.sizes)
 
     def _found(
-        self, site: Site, side: str, base: Case, known: Mapping[str, Domain], purse: _Purse
+        self, site: DecisionSite, side: str, base: Case, known: Mapping[str, Domain], purse: _Purse
     ) -> Mapping[str, Array] | None:
         if self.watcher.seen[site].follows and site.kind != "half":
             for number in range(2):
@@ -343,7 +343,7 @@ def _count(arrays: Mapping[str, Array]) -> int:
     return sum(array.size for array in arrays.values())
 
 
-def _parts(site: Site, side: str) -> tuple[str, ...]:
+def _parts(site: DecisionSite, side: str) -> tuple[str, ...]:
     limit = "" if site.limit is None else f"{site.limit:g}"
     name = ".".join(part for part in (site.operator, limit) if part)
     at = f"{site.line}" if site.line else ""

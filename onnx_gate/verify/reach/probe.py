@@ -20,8 +20,8 @@ from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.tensors import to_array
 from onnx_gate.verify.reach.cost import measure
 from onnx_gate.verify.reach.rules import COUNTED
-from onnx_gate.verify.reach.steered import Module, Place, Taken
-from onnx_gate.verify.reach.watch import Seen, Site, Watcher
+from onnx_gate.verify.reach.steered import DecisionTaken, Place, SteeredModule
+from onnx_gate.verify.reach.watch import DecisionSite, Seen, Watcher
 from onnx_gate.verify.reference.perturb import MovedRounding
 from onnx_gate.verify.reference.variants import MaskedAttention, OrderOfEquals
 
@@ -55,7 +55,7 @@ class Probe:
     and the file's at the worst element, and ``given`` is the value that was put in nearest to it.
     """
 
-    site: Site
+    site: DecisionSite
     side: str
     differs: bool = False
     expected: float = 0.0
@@ -70,7 +70,7 @@ def probe(
     order: Sequence[int],
     ranged: Collection[str] = (),
     nearness: Nearness = EXACT,
-    doubted: Collection[Site] = (),
+    doubted: Collection[DecisionSite] = (),
 ) -> Iterator[Probe]:
     """Yield the sides that were compared, of those that no case of so many has shown.
 
@@ -81,7 +81,7 @@ def probe(
     left = to_compare(watcher, doubted)
     cost = measure(watcher.eager, arrays)
     left = left[: int(SHARE * cost.run(cases) / (_PASSES * cost.forward()))]
-    module = Module(watcher, arrays)
+    module = SteeredModule(watcher, arrays)
     taken, before = module.look(frozenset(site for site, _ in left))
     exact = partial(_is_alike, share=EXACT.alike)
     alike = {s: partial(exact, t.operand) for s, t in taken.items() if t.operand.numel()}
@@ -98,7 +98,9 @@ def probe(
                 yield found
 
 
-def to_compare(watcher: Watcher, doubted: Collection[Site] = ()) -> list[tuple[Site, str]]:
+def to_compare(
+    watcher: Watcher, doubted: Collection[DecisionSite] = ()
+) -> list[tuple[DecisionSite, str]]:
     """Return the sides that are to be compared at their operators, those that are counted first."""
     left = [(s, side) for s, seen in watcher.seen.items() for side in _left(s, seen)]
     left.sort(key=lambda each: each[0].kind not in COUNTED)
@@ -106,7 +108,7 @@ def to_compare(watcher: Watcher, doubted: Collection[Site] = ()) -> list[tuple[S
     return left + [(s, side) for s in again if watcher.seen[s].moves for side in s.sides]
 
 
-def _left(site: Site, seen: Seen) -> Sequence[str]:
+def _left(site: DecisionSite, seen: Seen) -> Sequence[str]:
     if site.kind == "rows" or not seen.moves:
         return ()
     if site.kind == "half":
@@ -135,10 +137,10 @@ class _Bench:
 
     def __init__(
         self,
-        module: Module,
+        module: SteeredModule,
         steered: Steered,
-        site: Site,
-        taken: Taken,
+        site: DecisionSite,
+        taken: DecisionTaken,
         roots: list[Place],
         before: Sequence[Array],
         order: Sequence[int],
@@ -251,7 +253,7 @@ def _worst(
     return float(t.flat[index]), float(c.flat[index])
 
 
-def _moved(site: Site, taken: Taken, side: str) -> Iterator[torch.Tensor]:
+def _moved(site: DecisionSite, taken: DecisionTaken, side: str) -> Iterator[torch.Tensor]:
     """Yield the operand with some of its elements, and with all of them, on a side."""
     x = taken.operand
     number = torch.arange(x.numel()).reshape(x.shape)
@@ -260,7 +262,7 @@ def _moved(site: Site, taken: Taken, side: str) -> Iterator[torch.Tensor]:
 
 
 def _across(
-    site: Site, x: torch.Tensor, limit: Any, side: str, number: torch.Tensor
+    site: DecisionSite, x: torch.Tensor, limit: Any, side: str, number: torch.Tensor
 ) -> torch.Tensor:
     """Return an operand of which every element is on a side, at different distances."""
     if site.kind == "truth":

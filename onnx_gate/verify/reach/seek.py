@@ -12,10 +12,10 @@ import torch
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.tensors import to_array, to_tensor
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.inputs.draw import Source
+from onnx_gate.verify.inputs.draw import Stream
 from onnx_gate.verify.reach.domain import Domain
 from onnx_gate.verify.reach.values import draw_values
-from onnx_gate.verify.reach.watch import Operand, Site, Watch, Watcher
+from onnx_gate.verify.reach.watch import DecisionSite, Operand, Watch, Watcher
 from onnx_gate.verify.reference.operator_mode import OperatorMode
 
 # A step that would just reach the limit of a linear function goes so much further, and steps by the
@@ -27,7 +27,7 @@ STEPS = NEWTON + len(_SHARES)
 
 
 @dataclass(frozen=True)
-class Attempt:
+class GradientPass:
     """What one pass with gradients has shown: the inputs, and the operands of the decision sought."""
 
     watch: Watch
@@ -44,7 +44,7 @@ def follows(watcher: Watcher, inputs: Mapping[str, Array], known: Mapping[str, D
 
 def seek(
     watcher: Watcher,
-    site: Site,
+    site: DecisionSite,
     side: str,
     start: Mapping[str, Array],
     known: Mapping[str, Domain],
@@ -68,7 +68,7 @@ def seek(
 
 def mutate(
     watcher: Watcher,
-    site: Site,
+    site: DecisionSite,
     side: str,
     start: Mapping[str, Array],
     known: Mapping[str, Domain],
@@ -103,20 +103,20 @@ def _mutated(
         array = arrays[name]
         fixed = {name: domain.spec.__class__(domain.spec.dtype, array.shape, domain.spec.range)}
         fresh = draw_values(fixed, {name: domain}, {}, (*key, "fresh"))[name]
-        chosen = Source(*key, name).words(array.size) % np.uint64(4) == 0
+        chosen = Stream(*key, name).words(array.size) % np.uint64(4) == 0
         changed[name] = np.where(chosen.reshape(array.shape), fresh, array).astype(array.dtype)
     return changed
 
 
 def _try(
     eager: Eager, arrays: Mapping[str, Array], known: Mapping[str, Domain], watch: Watch
-) -> Attempt | None:
+) -> GradientPass | None:
     """Run the module with gradients to the inputs that may change, ``None`` where it refuses."""
     leaves = run_with_gradients(eager, arrays, known, watch)
     if leaves is None:
         return None
     operands = (o for each in watch.operands.values() for o in each)
-    return Attempt(watch, leaves, tuple(operands))
+    return GradientPass(watch, leaves, tuple(operands))
 
 
 def run_with_gradients(
@@ -149,7 +149,7 @@ def _with_gradients(mode: OperatorMode, enabled: bool) -> Iterator[None]:
 
 
 def _moved(
-    attempt: Attempt, site: Site, side: str, step: int, known: Mapping[str, Domain]
+    attempt: GradientPass, site: DecisionSite, side: str, step: int, known: Mapping[str, Domain]
 ) -> dict[str, Array] | None:
     """Return the inputs one step nearer to the other side; ``None`` where nothing leads there."""
     chosen = _nearest(attempt.operands, side)
@@ -193,7 +193,7 @@ def _rank(distance: float, side: str) -> float:
     return distance if side == "above" else -distance if side == "below" else -abs(distance)
 
 
-def _gradients(attempt: Attempt, operand: Operand, index: int) -> dict[str, torch.Tensor]:
+def _gradients(attempt: GradientPass, operand: Operand, index: int) -> dict[str, torch.Tensor]:
     """Return the gradient of one element's distance to each input that has one."""
     names = list(attempt.tensors)
     total: dict[str, torch.Tensor] = {}

@@ -10,13 +10,13 @@ from onnx_gate.manifest import ModelSpec
 from onnx_gate.manifest.sizes import roles
 from onnx_gate.verify.export.exported import LARGEST_SIZE
 from onnx_gate.verify.inputs.sizes import Sizes, tried_sizes
-from onnx_gate.verify.reach.watch import Seen, Site
+from onnx_gate.verify.reach.watch import DecisionSite, Seen
 
 # What is cut into parts or halved is so by these, alone and in products of two.
 DIVISORS = (3, 4, 5, 6, 8, 10, 12, 16)
 
 
-def named_by_decisions(seen: Mapping[Site, Seen]) -> Iterator[int]:
+def named_by_decisions(seen: Mapping[DecisionSite, Seen]) -> Iterator[int]:
     """Yield the limits of decisions about whole numbers of which one side was not seen."""
     for site, each in seen.items():
         if each.whole and site.limit is not None and each.left(site):

@@ -13,7 +13,7 @@ import torch.utils._pytree as pytree
 
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.tensors import to_array, to_tensor
-from onnx_gate.verify.reach.watch import Seen, Site, Watch, Watcher
+from onnx_gate.verify.reach.watch import DecisionSite, Seen, Watch, Watcher
 from onnx_gate.verify.reference.operator_mode import OperatorMode, tensors_of
 
 # The number of an operator's call, or the name of an input, and which of its results.
@@ -21,7 +21,7 @@ Place = tuple[int | str, int]
 
 
 @dataclass(frozen=True)
-class Taken:
+class DecisionTaken:
     """What a decision was about in its first call: the operand, and the limit where it has one."""
 
     operand: torch.Tensor
@@ -34,11 +34,11 @@ class Steer(Watch):
     def __init__(
         self,
         watcher: Watcher,
-        targets: frozenset[Site],
+        targets: frozenset[DecisionSite],
         put: Mapping[Place, torch.Tensor] | None = None,
     ) -> None:
         super().__init__(watcher, targets)
-        self.taken: dict[Site, Taken] = {}
+        self.taken: dict[DecisionSite, DecisionTaken] = {}
         self._put, self._calls = put or {}, 0
 
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -57,25 +57,25 @@ class Steer(Watch):
         return pytree.tree_unflatten(leaves, tree)
 
     def _add(
-        self, site: Site, seen: Seen, operand: torch.Tensor | None = None, limit: Any = None
+        self, site: DecisionSite, seen: Seen, operand: torch.Tensor | None = None, limit: Any = None
     ) -> None:
         if operand is not None and site in self._targets and site not in self.taken:
             kept = limit.detach().clone() if isinstance(limit, torch.Tensor) else limit
-            self.taken[site] = Taken(operand.detach().clone(), kept)
+            self.taken[site] = DecisionTaken(operand.detach().clone(), kept)
         super()._add(site, seen, operand, limit)
 
 
 class _Search(OperatorMode):
     """Finds the operators that make values which are ``alike`` of none that is, for several."""
 
-    def __init__(self, alike: Mapping[Site, Callable[[torch.Tensor], bool]]) -> None:
+    def __init__(self, alike: Mapping[DecisionSite, Callable[[torch.Tensor], bool]]) -> None:
         super().__init__()
-        self.roots: dict[Site, list[Place]] = {site: [] for site in alike}
+        self.roots: dict[DecisionSite, list[Place]] = {site: [] for site in alike}
         self._alike, self._calls = alike, 0
         # Of each tensor that depends on an input: what it is like, or made of something like it.
-        self._behind: dict[int, tuple[weakref.ref[torch.Tensor], frozenset[Site]]] = {}
+        self._behind: dict[int, tuple[weakref.ref[torch.Tensor], frozenset[DecisionSite]]] = {}
 
-    def know(self, tensor: torch.Tensor, behind: frozenset[Site], place: Place) -> None:
+    def know(self, tensor: torch.Tensor, behind: frozenset[DecisionSite], place: Place) -> None:
         """Look at a tensor that depends on an input."""
         for site, alike in self._alike.items():
             if site not in behind and alike(tensor):
@@ -93,27 +93,29 @@ class _Search(OperatorMode):
         ]
         result = func(*args, **kwargs)
         if known:
-            behind = frozenset[Site]().union(*known)
+            behind = frozenset[DecisionSite]().union(*known)
             for index, leaf in enumerate(pytree.tree_leaves(result)):
                 if isinstance(leaf, torch.Tensor):
                     self.know(leaf, behind, (number, index))
         return result
 
 
-class Module:
+class SteeredModule:
     """A module on one case, with values put in."""
 
     def __init__(self, watcher: Watcher, arrays: Mapping[str, Array]) -> None:
         self.watcher, self.arrays = watcher, arrays
 
-    def look(self, targets: frozenset[Site]) -> tuple[Mapping[Site, Taken], tuple[Array, ...]]:
+    def look(
+        self, targets: frozenset[DecisionSite]
+    ) -> tuple[Mapping[DecisionSite, DecisionTaken], tuple[Array, ...]]:
         """Return what decisions are about, and the outputs; raises ``Refusal``."""
         steer = Steer(self.watcher, targets)
         return steer.taken, self._run({}, steer)
 
     def roots(
-        self, alike: Mapping[Site, Callable[[torch.Tensor], bool]]
-    ) -> Mapping[Site, list[Place]]:
+        self, alike: Mapping[DecisionSite, Callable[[torch.Tensor], bool]]
+    ) -> Mapping[DecisionSite, list[Place]]:
         """Return where the values begin that decisions are about; raises ``Refusal``."""
         search = _Search(alike)
         tensors = {name: to_tensor(array) for name, array in self.arrays.items()}
@@ -124,7 +126,7 @@ class Module:
 
     def put(
         self,
-        site: Site,
+        site: DecisionSite,
         roots: list[Place],
         value: torch.Tensor,
         around: AbstractContextManager[Any] | None = None,

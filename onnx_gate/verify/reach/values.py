@@ -14,7 +14,7 @@ import numpy as np
 
 from onnx_gate.manifest import InputSpec
 from onnx_gate.runtimes.base import Array
-from onnx_gate.verify.inputs.draw import Float64, Source, draw, is_mask, numpy_dtype, to_dtype
+from onnx_gate.verify.inputs.draw import Float64, Stream, draw, is_mask, numpy_dtype, to_dtype
 from onnx_gate.verify.inputs.masks import draw_input, masks_positions
 from onnx_gate.verify.inputs.sizes import Sizes, at_sizes, concrete
 from onnx_gate.verify.reach.domain import Domain
@@ -38,7 +38,7 @@ def draw_values(
     """
     arrays: dict[str, Array] = {}
     for name, spec in inputs.items():
-        source, at = Source(*key, name), at_sizes(spec, sizes)
+        source, at = Stream(*key, name), at_sizes(spec, sizes)
         if name not in known or masks_positions(name, spec) or is_mask(spec):
             arrays[name] = draw_input(name, at, sizes, source, "normal", way or 0)
             continue
@@ -47,7 +47,7 @@ def draw_values(
         width = int(np.prod(shape[1:], dtype=np.int64))
         ways = np.arange(rows) if way is None else np.full(rows, way)
         # The same for inputs of one domain, so that one row is alike in all of them.
-        shared = Source(*key, "equal", known[name].low, known[name].high)
+        shared = Stream(*key, "equal", known[name].low, known[name].high)
         make = _floats if known[name].is_float else _integers
         values = make(known[name], rows, width, ways % len(WAYS), source, shared)
         arrays[name] = _cast(values, at, shape)
@@ -109,8 +109,8 @@ def _floats(
     rows: int,
     width: int,
     ways: np.ndarray[tuple[int], np.dtype[np.int64]],
-    source: Source,
-    shared: Source,
+    source: Stream,
+    shared: Stream,
 ) -> Float64:
     count = rows * width
     low, high = domain.low, domain.high
@@ -153,8 +153,8 @@ def _integers(
     rows: int,
     width: int,
     ways: np.ndarray[tuple[int], np.dtype[np.int64]],
-    source: Source,
-    shared: Source,
+    source: Stream,
+    shared: Stream,
 ) -> Float64:
     count = rows * width
     drawn = draw(domain.spec, (rows, width), source).astype(np.float64)
@@ -194,7 +194,7 @@ WAYS = (
 )
 
 
-def _picked(domain: Domain, rows: int, width: int, source: Source, other: Float64) -> Float64:
+def _picked(domain: Domain, rows: int, width: int, source: Stream, other: Float64) -> Float64:
     """Return constants of the module drawn at random, ``other`` where it has none."""
     if not domain.constants:
         return other

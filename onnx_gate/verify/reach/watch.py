@@ -32,7 +32,7 @@ _GATE = f"{Path(__file__).parents[2]}/"
 
 
 @dataclass(frozen=True)
-class Site:
+class DecisionSite:
     """One decision in the code: an operator's limit, the module that calls it, and the line.
 
     ``limit`` is its number where it is one. ``file`` is as Python knows it.
@@ -95,7 +95,7 @@ class Seen:
         """Whether the inputs' values may change it: a gradient, whole numbers or a truth."""
         return self.follows is not False or self.whole
 
-    def left(self, site: Site) -> tuple[str, ...]:
+    def left(self, site: DecisionSite) -> tuple[str, ...]:
         """Return the sides that were not seen."""
         if site.kind != "rows":
             return tuple(side for side in site.sides if side not in self.sides)
@@ -123,7 +123,7 @@ class Watcher:
 
     def __init__(self, eager: Eager) -> None:
         self.eager = eager
-        self.seen: dict[Site, Seen] = {}
+        self.seen: dict[DecisionSite, Seen] = {}
         self.constants: dict[float, None] = {}
         self.hulls: dict[str, tuple[float, float]] = {}
         self.lost = False
@@ -161,7 +161,7 @@ class Watcher:
             self.seen.setdefault(site, Seen()).add(seen)
         self.constants.update(watch.constants)
 
-    def open(self) -> list[tuple[Site, str]]:
+    def open(self) -> list[tuple[DecisionSite, str]]:
         """Return the sides that were not seen, in the order of the code's running."""
         return [(site, side) for site, seen in self.seen.items() for side in seen.left(site)]
 
@@ -174,12 +174,16 @@ class Watch(OperatorMode):
     """
 
     def __init__(
-        self, watcher: Watcher, targets: frozenset[Site] = frozenset(), *, follow: bool = False
+        self,
+        watcher: Watcher,
+        targets: frozenset[DecisionSite] = frozenset(),
+        *,
+        follow: bool = False,
     ) -> None:
         super().__init__()
-        self.seen: dict[Site, Seen] = {}
+        self.seen: dict[DecisionSite, Seen] = {}
         self.constants: dict[float, None] = {}
-        self.operands: dict[Site, list[Operand]] = {}
+        self.operands: dict[DecisionSite, list[Operand]] = {}
         self._watcher, self._targets, self._follow = watcher, targets, follow
 
     def __torch_dispatch__(  # type: ignore[no-untyped-def]
@@ -311,13 +315,13 @@ class Watch(OperatorMode):
             values = (float(v) for v in limit.detach().reshape(-1).tolist())
             self.constants.update(dict.fromkeys(v for v in values if math.isfinite(v)))
 
-    def _truth(self, site: Site, mask: torch.Tensor) -> None:
+    def _truth(self, site: DecisionSite, mask: torch.Tensor) -> None:
         known = self._watcher.seen.get(site)
         if known is None or known.left(site):
             sides = _sides(site, bool(mask.any()), not bool(mask.all()))
             self._add(site, Seen(sides, at=True), mask)
 
-    def _halves(self, site: Site, operand: torch.Tensor) -> None:
+    def _halves(self, site: DecisionSite, operand: torch.Tensor) -> None:
         known = self._watcher.seen.get(site)
         if known is None or known.left(site) or site in self._targets:
             whole = operand.detach().floor()
@@ -326,7 +330,7 @@ class Watch(OperatorMode):
             sides = _sides(site, bool((half & ~odd).any()), bool(odd.any()))
             self._add(site, Seen(sides, at=True), operand)
 
-    def _note(self, site: Site, value: bool) -> None:
+    def _note(self, site: DecisionSite, value: bool) -> None:
         self._add(site, Seen({site.sides[0 if value else 1]}, at=True))
 
     def _rows(
@@ -355,14 +359,14 @@ class Watch(OperatorMode):
             self._add(site, Seen(rows=rows, whole=True, at=True))
 
     def _add(
-        self, site: Site, seen: Seen, operand: torch.Tensor | None = None, limit: Any = None
+        self, site: DecisionSite, seen: Seen, operand: torch.Tensor | None = None, limit: Any = None
     ) -> None:
         """Remember what a decision about ``operand``, where it is about one, has shown."""
         self.seen.setdefault(site, Seen()).add(seen)
 
-    def _site(self, name: str, rule: Rule, limit: float | None, part: int) -> Site:
+    def _site(self, name: str, rule: Rule, limit: float | None, part: int) -> DecisionSite:
         module, file, line = self._place()
-        return Site(module, name.rstrip("_"), rule.kind, limit, file, line, part)
+        return DecisionSite(module, name.rstrip("_"), rule.kind, limit, file, line, part)
 
     def _place(self) -> tuple[str, str, int]:
         """Return the path of the running module, and the innermost line that is not torch's own."""
@@ -384,7 +388,7 @@ class Watch(OperatorMode):
         return module or "", file, line
 
 
-def _sides(site: Site, first: bool, second: bool, *, swap: bool = False) -> set[str]:
+def _sides(site: DecisionSite, first: bool, second: bool, *, swap: bool = False) -> set[str]:
     one, other = reversed(site.sides) if swap else site.sides
     return {side for side, was in ((one, first), (other, second)) if was}
 

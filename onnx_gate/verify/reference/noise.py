@@ -29,7 +29,7 @@ def _moves() -> torch.Tensor:
     return torch.stack([drawn, -drawn])
 
 
-class Noise:
+class Mover:
     """Moves tensors in place, by amplitudes in units in the last place, and ``times`` that."""
 
     def __init__(self, seed: int, times: float = 1.0) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from onnx_gate.verify.reference.noise import Noise, unit
+from onnx_gate.verify.reference.noise import Mover, unit
 from onnx_gate.verify.reference.rounding import RESULT, TERM, alike, in_lanes, walk
 
 NORMALISATIONS = frozenset(
@@ -16,7 +16,7 @@ NORMALISATIONS = frozenset(
 _LANES = 8
 
 
-def move_normalised(noise: Noise, name: str, given: Mapping[str, Any], result: Any) -> None:
+def move_normalised(noise: Mover, name: str, given: Mapping[str, Any], result: Any) -> None:
     """Move the mean and the standard deviation that a normalisation has used.
 
     Dividing by a standard deviation of nearly zero, as inputs that are all alike have, makes an

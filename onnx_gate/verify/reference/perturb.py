@@ -16,7 +16,7 @@ from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager, to_array, to_tensor
 from onnx_gate.verify.reference.exact import EXACT_ATEN
-from onnx_gate.verify.reference.noise import Exactness, Noise, few_bits, unit
+from onnx_gate.verify.reference.noise import Exactness, Mover, few_bits, unit
 from onnx_gate.verify.reference.normalisation import NORMALISATIONS, move_normalised
 from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to, tensors_of
 from onnx_gate.verify.reference.rounding import (
@@ -57,7 +57,7 @@ class MovedRounding(OperatorMode):
 
     def __init__(self, seed: int, times: float = 1.0) -> None:
         super().__init__()
-        self._noise = Noise(seed, times)
+        self._noise = Mover(seed, times)
         self.has_moved = False
 
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -368,7 +368,7 @@ def run_last_bits(eager: Eager, inputs: Mapping[str, Array], seed: int) -> tuple
 
     Stands for rounding where the operators cannot be watched: less than they lose in deep models.
     """
-    noise, kept = Noise(seed), []
+    noise, kept = Mover(seed), []
 
     def off(tensor: torch.Tensor) -> torch.Tensor:
         copy = tensor.clone()

@@ -29,7 +29,7 @@ from typing import Any
 
 import torch
 
-from onnx_gate.verify.reference.noise import Noise, few_bits
+from onnx_gate.verify.reference.noise import Mover, few_bits
 
 Given = Mapping[str, Any]
 
@@ -108,7 +108,7 @@ def equal_terms(
     )
 
 
-def carried(noise: Noise, given: Given, sums: torch.Tensor) -> torch.Tensor:
+def carried(noise: Mover, given: Given, sums: torch.Tensor) -> torch.Tensor:
     """Return what every partial sum of a cumulative one has lost, those before it included."""
     x, dim = given["self"], given["dim"]
     steps = noise.draw(sums).mul(_ADDITION * 3**0.5).mul_(sums.abs())

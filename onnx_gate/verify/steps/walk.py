@@ -40,7 +40,7 @@ class _Candidate:
     steps: dict[str, list[Step]] = field(default_factory=dict)
 
 
-class Walk:
+class StepWalk:
     """The steps of one case, of PyTorch (``trajectory``) and of every runtime beside it.
 
     With ``measure`` PyTorch's own rounding is found out at every step, whether a verdict needs it or

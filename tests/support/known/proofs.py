@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from onnx_gate.known import Facts
+from onnx_gate.known import Failure
 from tests.support.known.showing import (
     OPENVINO,
     OPTIMISED,
@@ -38,7 +38,7 @@ class Proof:
     thread: str
     show: Callable[[], Shown]
     exporter: str = ""
-    told: Facts | None = None
+    told: Failure | None = None
     at: str = ""
     needs: str = ""
 
@@ -56,7 +56,7 @@ def _ts(thread: str, function: Any, *inputs: torch.Tensor, **options: Any) -> Pr
 
 def _ts_old(thread: str, at: str, name: str, function: Any, *inputs: torch.Tensor) -> Proof:
     message = f"Exporting the operator 'aten::{name}' to ONNX opset version 14 is not supported"
-    told = Facts("export", {}, message, "torchscript")
+    told = Failure("export", {}, message, "torchscript")
     return Proof(thread, partial(exporting, function, *inputs), "torchscript", told, at)
 
 
@@ -86,12 +86,12 @@ def _load(thread: str, text: str, **options: Any) -> Proof:
 
 def _kernel_old(thread: str, at: str, operator: str, dtype: str, text: str) -> Proof:
     message = f"Could not find an implementation for {operator}(13) node with name 'n'"
-    told = Facts("load", {}, message, engine="onnxruntime", operator=operator, dtypes=(dtype,))
+    told = Failure("load", {}, message, engine="onnxruntime", operator=operator, dtypes=(dtype,))
     return _load(thread, text, told=told, at=at)
 
 
 def _load_old(thread: str, at: str, message: str, text: str) -> Proof:
-    return _load(thread, text, told=Facts("load", {}, message, engine="onnxruntime"), at=at)
+    return _load(thread, text, told=Failure("load", {}, message, engine="onnxruntime"), at=at)
 
 
 def _ort(
@@ -109,8 +109,8 @@ def _openvino(
     return Proof(thread, show, needs="openvino", **options)
 
 
-def _diverged(**facts: Any) -> Facts:
-    return Facts("diverged", {}, **facts)
+def _diverged(**facts: Any) -> Failure:
+    return Failure("diverged", {}, **facts)
 
 
 def _f(*values: float) -> Any:
@@ -266,7 +266,7 @@ _DYNAMO = (
         other=(torch.randn(1, 5, 4),),
         parts=[torch.nn.LSTM(4, 3, batch_first=True), torch.nn.LSTM(4, 3, batch_first=True)],
         dynamic_shapes=(({1: torch.export.Dim("t", min=2, max=64)},),),
-        told=Facts(
+        told=Failure(
             "run",
             {},
             "running Expand 'node_Expand_3': invalid expand shape",
@@ -293,7 +293,7 @@ _DYNAMO = (
         "pytorch/issues/194382",
         lambda: exporting(lambda a: torch.ops.aten.mul.Scalar(a, 2), INDEX, exporter="dynamo"),
         "dynamo",
-        Facts(
+        Failure(
             "export",
             {},
             "No ONNX function found for <OpOverload(op='aten.mul', overload='Scalar')>.",
@@ -305,7 +305,7 @@ _DYNAMO = (
         "onnxscript/issues/2617",
         lambda: exporting(lambda a: a & 1, torch.tensor([1, 2, 3]), exporter="dynamo"),
         "dynamo",
-        Facts("export", {}, "AttributeError: 'int' object has no attribute 'dtype'", "dynamo"),
+        Failure("export", {}, "AttributeError: 'int' object has no attribute 'dtype'", "dynamo"),
         "0.5.4",
     ),
     _wrong(
@@ -348,7 +348,7 @@ _DYNAMO = (
     Proof(
         "pytorch/issues/118733",
         lambda: loading(export(lambda c, a: torch.where(c, a, 0.0), X > 0.5, X)),
-        told=Facts(
+        told=Failure(
             "load",
             {},
             "Type Error: Type parameter (T) of Optype (Where) bound to different types",
@@ -459,7 +459,7 @@ _ONNXRUNTIME = (
         _Q,
         _Q["v"],
         "Attention",
-        told=Facts(
+        told=Failure(
             "run",
             {},
             "The implementation only supports past_key and present_key both null or both not null.",
@@ -663,7 +663,7 @@ _OPENVINO = (
             graph("(float[2,3] x, float[3] s) => (float[2,3] y) { y = LayerNormalization(x, s) }"),
             OPENVINO,
         ),
-        told=Facts(
+        told=Failure(
             "load",
             {},
             "OpenVINO does not support the following ONNX operations: LayerNormalization",

@@ -17,7 +17,7 @@ import torch
 
 from onnx_gate.diagnose.known import facts_of
 from onnx_gate.errors import GateError
-from onnx_gate.known import Facts
+from onnx_gate.known import Failure
 from onnx_gate.known.book import message_of, versions
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.report.model import Check
@@ -29,7 +29,7 @@ from onnx_gate.verify.sessions import Sessions
 from onnx_gate.verify.stopwatch import Clock
 from tests.support.report.reports import check
 
-Shown = Facts | GateError | None
+Shown = Failure | GateError | None
 Feeds = Mapping[str, Any]
 OPTIMISED = RuntimeSpec(name="onnxruntime")
 OPENVINO = RuntimeSpec(name="openvino")
@@ -153,13 +153,13 @@ def graph(text: str, opset: int = 17, ir: int = 8) -> str:
     return f'<ir_version: {ir}, opset_import: ["" : {opset}]> g {text}'
 
 
-def facts_as(shown: Shown, exporter: str) -> Facts:
+def facts_as(shown: Shown, exporter: str) -> Failure:
     """Return the facts that the book is asked with."""
-    if isinstance(shown, Facts):
+    if isinstance(shown, Failure):
         return shown
     assert isinstance(shown, GateError)
     data = shown.data
-    return Facts(
+    return Failure(
         stage="export" if shown.kind == "export" else "load",
         versions=versions(),
         message=message_of(shown),
@@ -195,7 +195,7 @@ def _facts(
     node: GraphNode | None,
     runtime: RuntimeSpec,
     exporter: str,
-) -> Facts:
+) -> Failure:
     diagnosis = Diagnosis.model_validate(
         {"runtime": runtime.label, "case": "c", "output": "y", "blame": blame, "node": node}
     )

@@ -12,7 +12,7 @@ import numpy as np
 from onnx_gate.manifest import EdgesSuite, InputSpec
 from onnx_gate.manifest.dimensions import is_computed
 from onnx_gate.runtimes.base import Array
-from onnx_gate.verify.inputs.draw import Float64, Source, numpy_dtype, to_dtype
+from onnx_gate.verify.inputs.draw import Float64, Stream, numpy_dtype, to_dtype
 from onnx_gate.verify.inputs.masks import draw_inputs
 from onnx_gate.verify.inputs.sizes import Sizes, at_sizes, concrete, sizes_label
 from onnx_gate.verify.inputs.suites.base import Draft, SuiteContext, is_float
@@ -23,7 +23,7 @@ _SWEEP = 8.0
 # Few significant bits, so that sums and products of them are exact in every dtype.
 _TIES = (-1.0, -0.5, 0.0, 0.5, 1.0)
 
-Maker = Callable[[InputSpec, tuple[int, ...], Source], Array]
+Maker = Callable[[InputSpec, tuple[int, ...], Stream], Array]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class EdgeCases:
                 name: drawn[name]
                 if name in drawn
                 else edge.makers[name](
-                    at_sizes(spec, sizes), concrete(spec, sizes), Source(*key, name)
+                    at_sizes(spec, sizes), concrete(spec, sizes), Stream(*key, name)
                 )
                 for name, spec in context.inputs.items()
             }
@@ -101,7 +101,7 @@ def _edges(kind: str, inputs: Mapping[str, InputSpec]) -> Iterator[_Edge]:
 
 
 def _constant(value: float | int | bool) -> Maker:
-    def make(spec: InputSpec, shape: tuple[int, ...], source: Source) -> Array:
+    def make(spec: InputSpec, shape: tuple[int, ...], source: Stream) -> Array:
         return np.full(shape, value, dtype=numpy_dtype(spec.dtype))
 
     return make
@@ -110,7 +110,7 @@ def _constant(value: float | int | bool) -> Maker:
 def _end(index: int) -> Maker:
     """Return one end of the range everywhere."""
 
-    def make(spec: InputSpec, shape: tuple[int, ...], source: Source) -> Array:
+    def make(spec: InputSpec, shape: tuple[int, ...], source: Stream) -> Array:
         assert spec.range is not None
         return np.full(shape, spec.range[index], dtype=numpy_dtype(spec.dtype))
 
@@ -118,14 +118,14 @@ def _end(index: int) -> Maker:
 
 
 def _scaled(factor: float) -> Maker:
-    def make(spec: InputSpec, shape: tuple[int, ...], source: Source) -> Array:
+    def make(spec: InputSpec, shape: tuple[int, ...], source: Stream) -> Array:
         values = _within_range(source.normal(_count(shape)) * factor, spec)
         return to_dtype(values, spec, shape)
 
     return make
 
 
-def _negative(spec: InputSpec, shape: tuple[int, ...], source: Source) -> Array:
+def _negative(spec: InputSpec, shape: tuple[int, ...], source: Stream) -> Array:
     values = -np.abs(source.normal(_count(shape)))
     if spec.range is not None:
         values = values * (-spec.range[0] / 4)
@@ -133,13 +133,13 @@ def _negative(spec: InputSpec, shape: tuple[int, ...], source: Source) -> Array:
     return to_dtype(values, spec, shape)
 
 
-def _subnormal(spec: InputSpec, shape: tuple[int, ...], source: Source) -> Array:
+def _subnormal(spec: InputSpec, shape: tuple[int, ...], source: Stream) -> Array:
     smallest = float(ml_dtypes.finfo(numpy_dtype(spec.dtype)).smallest_normal)
     values = (2 * source.uniform(_count(shape)) - 1) * smallest
     return to_dtype(_within_range(values, spec), spec, shape)
 
 
-def _ties(spec: InputSpec, shape: tuple[int, ...], source: Source) -> Array:
+def _ties(spec: InputSpec, shape: tuple[int, ...], source: Stream) -> Array:
     choices = [v for v in _TIES if spec.range is None or spec.range[0] <= v <= spec.range[1]]
     if len(choices) < 2 and spec.range is not None:
         low, high = spec.range
@@ -148,7 +148,7 @@ def _ties(spec: InputSpec, shape: tuple[int, ...], source: Source) -> Array:
     return to_dtype(np.asarray(choices, dtype=np.float64)[picks], spec, shape)
 
 
-def _sweep(spec: InputSpec, shape: tuple[int, ...], source: Source) -> Array:
+def _sweep(spec: InputSpec, shape: tuple[int, ...], source: Stream) -> Array:
     low, high = spec.range or (-_SWEEP, _SWEEP)
     count = _count(shape)
     steps = np.arange(count, dtype=np.float64) / max(count - 1, 1)
@@ -158,7 +158,7 @@ def _sweep(spec: InputSpec, shape: tuple[int, ...], source: Source) -> Array:
 def _sprinkled(values: tuple[float, ...]) -> Maker:
     """Return normal numbers in which one element of eight, and at least one, is special."""
 
-    def make(spec: InputSpec, shape: tuple[int, ...], source: Source) -> Array:
+    def make(spec: InputSpec, shape: tuple[int, ...], source: Stream) -> Array:
         count = _count(shape)
         array = source.normal(count)
         if count:
