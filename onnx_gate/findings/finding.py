@@ -12,17 +12,19 @@ ErrorKind = Literal[
 ]
 
 
-# What a later version has added is left unread: its reports are reports, too.
-FROZEN = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="strings", populate_by_name=True)
+class Frozen(BaseModel):
+    """What a report is made of: never changed, and read without what a later version has added."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", ser_json_inf_nan="strings", populate_by_name=True
+    )
 
 
-class Finding(BaseModel):
+class Finding(Frozen):
     """Something worth saying about a model, with the code that ``onnx-gate explain`` knows.
 
     ``data`` holds as values what the message says in words, where something else needs it.
     """
-
-    model_config = FROZEN
 
     code: str = Field(pattern=r"^OG\d{3}$")
     severity: Severity

@@ -17,10 +17,10 @@ from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from onnx_gate.findings import codes
-from onnx_gate.findings.finding import FROZEN
+from onnx_gate.findings.finding import Frozen
 from onnx_gate.report.model import OpenCause
 from onnx_gate.runtimes.base import Array, Outputs, Refusal, first_line
 from onnx_gate.verify.compared import Asked
@@ -44,18 +44,14 @@ _MOST_INFLATED = 1100
 _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
-class _Frozen(BaseModel):
-    model_config = FROZEN
-
-
-class CarriedOther(_Frozen):
+class CarriedOther(Frozen):
     """One of PyTorch's other answers: why there is one, and how many runs moved its rounding."""
 
     cause: OpenCause
     moved: int
 
 
-class CarriedIndex(_Frozen):
+class CarriedIndex(Frozen):
     """What an integer output points into, but for its arrays; ``moved`` is a number of runs."""
 
     axis: int | None
@@ -65,7 +61,7 @@ class CarriedIndex(_Frozen):
     moved: int
 
 
-class CarriedCase(_Frozen):
+class CarriedCase(Frozen):
     """One case: ``inputs`` and ``outputs`` are dtypes by name, ``file`` holds the arrays.
 
     ``selected`` are the masks that outputs are judged by. ``runs`` is how many runs had their rounding
@@ -90,7 +86,7 @@ class CarriedCase(_Frozen):
     searched: dict[str, CarriedIndex] = {}
 
 
-class CarriedModel(_Frozen):
+class CarriedModel(Frozen):
     """One model: its file with external data, and the cases that PyTorch was asked about.
 
     ``files`` are digests (SHA-256) of all files of the folder but this one. ``inputs`` maps the

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from onnx_gate.findings.finding import FROZEN
+from onnx_gate.findings.finding import Frozen
 from onnx_gate.report.model.number import Number
 
 MAX_MUTANTS = 20_000
@@ -27,11 +27,7 @@ Why = Literal[
 ]
 
 
-class _Frozen(BaseModel):
-    model_config = FROZEN
-
-
-class Site(_Frozen):
+class Site(Frozen):
     """Where a fault was seeded: a node of the graph, or an input (``op_type`` is empty then).
 
     ``file`` and ``line`` are the user's line that the node comes from, null where nothing says so;
@@ -46,7 +42,7 @@ class Site(_Frozen):
     code: str = ""
 
 
-class ManifestChange(_Frozen):
+class ManifestChange(Frozen):
     """A change of a model's entry in the manifest that was tried, and caught what had survived.
 
     ``key`` is below the model's name (``tolerance``, ``outputs.logits``, ``runtimes.openvino``,
@@ -61,7 +57,7 @@ class ManifestChange(_Frozen):
     catches: int = 0
 
 
-class Unseen(_Frozen):
+class Unseen(Frozen):
     """Why no change of the manifest that was tried catches a survivor.
 
     - ``rounding``: it moves the outputs by less than PyTorch's own rounding does.
@@ -95,7 +91,7 @@ class Unseen(_Frozen):
     subject: str = ""
 
 
-class Mutant(_Frozen):
+class Mutant(Frozen):
     """A fault that was seeded, and what became of it.
 
     ``caught``: a check of ``case`` and ``output`` on ``runtime`` diverged, or without a case: what is
@@ -129,7 +125,7 @@ class Mutant(_Frozen):
     unseen: Unseen | None = None
 
 
-class Share(_Frozen):
+class Share(Frozen):
     """How many of the faults that count were caught, with the interval of 95 % (Wilson's)."""
 
     name: str
@@ -139,7 +135,7 @@ class Share(_Frozen):
     high: float = 1.0
 
 
-class Audit(_Frozen):
+class Audit(Frozen):
     """What the gate of one model would have caught.
 
     ``sites`` is the number of faults that the graph has room for, of which ``mutants`` were tried.

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
-from pydantic import BaseModel
-
-from onnx_gate.findings.finding import FROZEN
+from onnx_gate.findings.finding import Frozen
 from onnx_gate.report.model.number import Number
 
 CheckVerdict = Literal["pass", "diverged", "waived", "refused"]
@@ -23,11 +21,7 @@ REACHED = "reached"
 """The suite of the cases that are made from what a model's own have not shown."""
 
 
-class _Frozen(BaseModel):
-    model_config = FROZEN
-
-
-class Metrics(_Frozen):
+class Metrics(Frozen):
     """How far the candidate is from PyTorch on one output.
 
     ``max_abs``, ``max_rel`` and ``rms`` are over the pairs in which both sides are finite;
@@ -55,7 +49,7 @@ class Metrics(_Frozen):
 Limit = Literal["auto", "atol", "mismatch", "cosine", "snr_db", "top1", "topk", "max_ulp", "max"]
 
 
-class Deviation(_Frozen):
+class Deviation(Frozen):
     """The criterion that decided a check: what was measured, and the limit in the same unit.
 
     ``error`` is |ONNX - PyTorch| of the element that has used most of its limit, in the output's own
@@ -81,7 +75,7 @@ class Deviation(_Frozen):
         return 10 ** (-self.value / 20) if self.unit == "dB" else self.value
 
 
-class Worst(_Frozen):
+class Worst(Frozen):
     """The element that decides: its index and both values (and float64's, where it was run)."""
 
     index: tuple[int, ...]
@@ -93,7 +87,7 @@ class Worst(_Frozen):
 Unseen = Literal["one channel negated", "the order reversed"]
 
 
-class Resolution(_Frozen):
+class Resolution(Frozen):
     """The smallest relative error that a check would have refused, wherever it is.
 
     Relative to an element itself or to what is usual in the slices that it lies in, whichever is
@@ -120,7 +114,7 @@ class Resolution(_Frozen):
         return max(each for each in (self.element, self.row, self.channel) if each is not None)
 
 
-class CheckBase(_Frozen):
+class CheckBase(Frozen):
     """The same check (runtime, suite, case and output) in the baseline.
 
     ``error`` is that of the deviation. ``max_abs`` is the baseline's largest difference. Both
@@ -133,7 +127,7 @@ class CheckBase(_Frozen):
     budget: Number | None = None
 
 
-class Tokens(_Frozen):
+class Tokens(Frozen):
     """The tokens chosen over the steps of a check: ``same`` of ``of`` are the same on both sides.
 
     ``differ_at`` is the first step, from 1, at which one is not.
@@ -144,7 +138,7 @@ class Tokens(_Frozen):
     differ_at: int | None = None
 
 
-class Steps(_Frozen):
+class Steps(Frozen):
     """A check of several calls in a row, whose outputs come back as inputs.
 
     ``count`` calls were asked for. ``at`` is the one, from 1, that the check's numbers are of: the
@@ -163,7 +157,7 @@ class Steps(_Frozen):
     tokens: Tokens | None = None
 
 
-class Check(_Frozen):
+class Check(Frozen):
     """One runtime × suite × case × output. ``budget`` is the share of the tolerance used.
 
     ``deviation`` is what decided, null where nothing was measured: another shape, or a refusal.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from onnx_gate.findings.finding import FROZEN
+from onnx_gate.findings.finding import Frozen
 from onnx_gate.report.model.diagnosis import Source
 
 Side = Literal[
@@ -14,14 +14,12 @@ Side = Literal[
 ]
 
 
-class Decision(BaseModel):
+class Decision(Frozen):
     """A decision of an operator of which a side was never shown.
 
     ``limit`` is the number that the operator compares with, or how many rows its table has, null
     where it is no number. ``never`` are the sides, ``read`` the rows of a table that were read.
     """
-
-    model_config = FROZEN
 
     module: str
     operator: str
@@ -31,15 +29,13 @@ class Decision(BaseModel):
     source: Source | None = None
 
 
-class Decisions(BaseModel):
+class Decisions(Frozen):
     """How many decisions were shown both ways.
 
     ``seen`` of ``of`` in all cases that count, ``before`` of them in the model's own suites alone.
     ``compared`` are others whose unseen sides were compared at their operators. ``never`` has what
     is left, the first hundred. What no input can change is no decision.
     """
-
-    model_config = FROZEN
 
     seen: int
     of: int

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from onnx_gate.findings.finding import FROZEN
+from onnx_gate.findings.finding import Frozen
 from onnx_gate.known import Known
 from onnx_gate.manifest.spec import Against
 from onnx_gate.report.model.number import Number
-
-
-class _Frozen(BaseModel):
-    model_config = FROZEN
-
 
 Experiment = Literal[
     "repeated",
@@ -41,7 +36,7 @@ Experiment = Literal[
 ]
 
 
-class Evidence(_Frozen):
+class Evidence(Frozen):
     """One experiment of a diagnosis: what was compared, and how it came out.
 
     ``kind`` says which links were compared; ``decisive`` marks the experiment that settled the
@@ -56,7 +51,7 @@ class Evidence(_Frozen):
     error: Number | None = None
 
 
-class GraphNode(_Frozen):
+class GraphNode(Frozen):
     """A node of the ONNX graph; ``output`` is the value that it is known by.
 
     ``module`` is the path of the module that it comes from (``blocks.3.attn``), null where
@@ -80,7 +75,7 @@ class NodeError(GraphNode):
     born: Number | None = None
 
 
-class Source(_Frozen):
+class Source(Frozen):
     """A line of the user's: ``file`` is relative to the manifest's folder."""
 
     file: str
@@ -112,7 +107,7 @@ class Saturated(GraphNode):
     source: Source | None = None
 
 
-class Proposal(_Frozen):
+class Proposal(Frozen):
     """A tolerance that one output meets, from what was measured of it.
 
     ``cosine`` and ``snr_db`` are the worst of ``checks``, of which ``case`` is the one; ``top1`` is
@@ -133,7 +128,7 @@ class Proposal(_Frozen):
     tolerance: dict[str, Number]
 
 
-class Precision(_Frozen):
+class Precision(Frozen):
     """How a file computes in fewer bits than the model that it was made from.
 
     ``how``: in integers with fixed scales (``static``) or with those of the values (``dynamic``),
@@ -173,7 +168,7 @@ MAP_SIZE = 32
 """Rows and columns of a map, at most."""
 
 
-class Pictures(_Frozen):
+class Pictures(Frozen):
     """What is drawn of a diverged output, bounded whatever its size.
 
     ``allowed`` is the error that is allowed, on ``scale``: a value v may be off by
@@ -194,7 +189,7 @@ class Pictures(_Frozen):
     map_of: tuple[int, ...] = Field(default=(), max_length=2)
 
 
-class Diagnosis(_Frozen):
+class Diagnosis(Frozen):
     """Why and where a model diverges, in the check that is named.
 
     ``node`` is the first one, in topological order, at which the error is born; ``nodes`` are the

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel
-
-from onnx_gate.findings.finding import FROZEN
+from onnx_gate.findings.finding import Frozen
 from onnx_gate.report.model.diagnosis import GraphNode, Source
 from onnx_gate.report.model.number import Number
 
@@ -21,7 +19,7 @@ class ValueRange(GraphNode):
     source: Source | None = None
 
 
-class Headroom(BaseModel):
+class Headroom(Frozen):
     """How much room the ``of`` 16-bit results of a file have below the dtype's largest number.
 
     ``values`` are those with the least room first. ``first`` is the first in the graph that overflows,
@@ -29,8 +27,6 @@ class Headroom(BaseModel):
     the nodes that, kept in float32, make the file right then, tried, with ``outputs`` the graph's
     outputs too. ``shared``: PyTorch itself leaves the range there.
     """
-
-    model_config = FROZEN
 
     dtype: str
     limit: Number

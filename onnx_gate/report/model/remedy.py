@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel
-
-from onnx_gate.findings.finding import FROZEN
+from onnx_gate.findings.finding import Frozen
 
 MAX_PATCH = 20_000
 """Characters of a remedy's patch, at most: what is longer is none that anybody reads."""
@@ -14,11 +12,7 @@ MAX_PATCH = 20_000
 RemedyKind = Literal["fresh export", "export", "runtime", "inputs", "source"]
 
 
-class _Frozen(BaseModel):
-    model_config = FROZEN
-
-
-class LineEdit(_Frozen):
+class LineEdit(Frozen):
     """Lines of a text file that are others with the remedy.
 
     ``file`` is relative to the manifest's folder. ``line`` is the first of ``old``, from 1; what is
@@ -31,14 +25,14 @@ class LineEdit(_Frozen):
     new: tuple[str, ...] = ()
 
 
-class SettingChange(_Frozen):
+class SettingChange(Frozen):
     """A key below the model's entry in the manifest, and what it is set to."""
 
     key: str
     value: Any
 
 
-class Remedy(_Frozen):
+class Remedy(Frozen):
     """A change that was made to a copy and verified as the model was: the copy is green.
 
     ``changes`` are of the manifest, ``rewrite`` is the pattern of a change of the source, and
@@ -61,7 +55,7 @@ class Remedy(_Frozen):
     compared: int | None = None
 
 
-class Remedies(_Frozen):
+class Remedies(Frozen):
     """What became of the remedies of one model, each on a copy and by the gate's own judge.
 
     ``held`` are in the order in which they are likely, ``tried`` counts them and those that did not

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeVar
 
-from pydantic import AwareDatetime, BaseModel, Field, PrivateAttr
+from pydantic import AwareDatetime, Field, PrivateAttr
 
-from onnx_gate.findings.finding import FROZEN
+from onnx_gate.findings.finding import Frozen
 from onnx_gate.report.model.result import ModelResult, Verdict
 from onnx_gate.report.model.since import Since
 
@@ -17,11 +17,7 @@ MAX_SHARDS = 256
 _R = TypeVar("_R", bound="Report")
 
 
-class _Frozen(BaseModel):
-    model_config = FROZEN
-
-
-class Counts(_Frozen):
+class Counts(Frozen):
     """Models by verdict."""
 
     passed: int = Field(default=0, alias="pass")
@@ -29,14 +25,14 @@ class Counts(_Frozen):
     error: int = 0
 
 
-class ManifestInfo(_Frozen):
+class ManifestInfo(Frozen):
     """Which manifest was verified: its ``path`` from the root of its repository."""
 
     path: str
     sha256: str
 
 
-class Problem(_Frozen):
+class Problem(Frozen):
     """A mistake in the manifest, or a word on why nothing could be verified.
 
     ``path`` is the dotted key; ``line`` and ``column`` start at 1 and are null where the mistake
@@ -51,7 +47,7 @@ class Problem(_Frozen):
     tail: tuple[str, ...] = ()
 
 
-class Change(_Frozen):
+class Change(Frozen):
     """One way in which a pull request asks less of a model than its base does.
 
     ``line`` is in the pull request's manifest, null where what it is about is gone.
@@ -63,7 +59,7 @@ class Change(_Frozen):
     line: int | None = None
 
 
-class Baseline(_Frozen):
+class Baseline(Frozen):
     """The run that the report is compared with: its commit, its workflow run's id, its verdict."""
 
     sha: str | None = None
@@ -71,7 +67,7 @@ class Baseline(_Frozen):
     verdict: Verdict | None = None
 
 
-class Shard(_Frozen):
+class Shard(Frozen):
     """Which part of a manifest's models a report covers: ``index`` of ``count``, from 1.
 
     ``members`` are the names of the models of a part that was planned by durations, null where all
@@ -85,7 +81,7 @@ class Shard(_Frozen):
     plan: str | None = None
 
 
-class Run(_Frozen):
+class Run(Frozen):
     """The workflow run that made a report, and the commit that its verdict is about."""
 
     id: int = Field(ge=0)
@@ -93,14 +89,14 @@ class Run(_Frozen):
     sha: str = Field(pattern=r"^[0-9A-Za-z]{0,64}$")
 
 
-class Commit(_Frozen):
+class Commit(Frozen):
     """The commit that was checked out, and when it was made."""
 
     sha: str = Field(pattern=r"^[0-9a-f]{7,64}$")
     time: AwareDatetime | None = None
 
 
-class Held(_Frozen):
+class Held(Frozen):
     """The report whose answers of PyTorch the runtimes were held against, on another machine or day.
 
     ``sha256`` is that of the file, ``environment`` what it says of where PyTorch has run.
@@ -113,7 +109,7 @@ class Held(_Frozen):
     environment: dict[str, Any] = {}
 
 
-class Sandbox(_Frozen):
+class Sandbox(Frozen):
     """What the models' code was kept from.
 
     ``level`` is ``full`` (own uid, Landlock and seccomp), ``partial`` (own uid, and not both of
@@ -128,7 +124,7 @@ class Sandbox(_Frozen):
     missing: tuple[str, ...] = ()
 
 
-class Report(_Frozen):
+class Report(Frozen):
     """The whole of ``report.json``.
 
     ``verdict`` is that of the required models: ``error`` where one could not be verified, else

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from onnx_gate.findings.finding import FROZEN, ErrorKind, Finding
+from onnx_gate.findings.finding import ErrorKind, Finding, Frozen
 from onnx_gate.known import Known
 from onnx_gate.manifest.spec import Against
 from onnx_gate.report.model.audit import Audit
@@ -21,11 +21,7 @@ from onnx_gate.report.model.remedy import Remedies, SettingChange
 Verdict = Literal["pass", "diverged", "error"]
 
 
-class _Frozen(BaseModel):
-    model_config = FROZEN
-
-
-class ModelError(_Frozen):
+class ModelError(Frozen):
     """Why a model has no verdict of its own.
 
     ``log`` is the path of the worker's output, ``source`` the line of the user's that it comes from,
@@ -47,7 +43,7 @@ class ModelError(_Frozen):
     known: Known | None = None
 
 
-class Stage(_Frozen):
+class Stage(Frozen):
     """Seconds spent in one station of the way from build to verdict, begun ``times`` times."""
 
     name: str
@@ -60,7 +56,7 @@ class Stage(_Frozen):
         return self.name.partition(":")[0]
 
 
-class ExportInfo(_Frozen):
+class ExportInfo(Frozen):
     """What was exported (or read): ``bytes`` includes external data.
 
     ``files`` are the SHA-256 of the file, which is the first, and of its external data, by their
@@ -75,7 +71,7 @@ class ExportInfo(_Frozen):
     files: dict[str, str] = {}
 
 
-class Answers(_Frozen):
+class Answers(Frozen):
     """What PyTorch said of a model, written down for machines that have none.
 
     ``folder`` is the model's, beside the report that was written with it, ``sha256`` that of its index,
@@ -87,7 +83,7 @@ class Answers(_Frozen):
     bytes: int
 
 
-class RuntimeResult(_Frozen):
+class RuntimeResult(Frozen):
     """What became of one runtime of a model.
 
     ``error`` says why it could not be judged, or not to the end; else its verdict is that of its
@@ -99,7 +95,7 @@ class RuntimeResult(_Frozen):
     error: ModelError | None = None
 
 
-class UnknownWeight(_Frozen):
+class UnknownWeight(Frozen):
     """A weight of the file that is no known function of the module's.
 
     ``parameter`` is the one that it is called after or nearest to, null where none has its shape,
@@ -111,7 +107,7 @@ class UnknownWeight(_Frozen):
     difference: Number | None = None
 
 
-class Weights(_Frozen):
+class Weights(Frozen):
     """What the ``total`` weights of the file are.
 
     The ``same`` as a parameter or buffer of the module, bit for bit; ``rearranged`` of rows of some;
@@ -130,7 +126,7 @@ class Weights(_Frozen):
         return self.total > 0 and not self.unknown
 
 
-class ModelResult(_Frozen):
+class ModelResult(Frozen):
     """Everything known about one model.
 
     ``line`` is that of its entry in the manifest; ``base`` is its verdict in the baseline, null

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel
-
-from onnx_gate.findings.finding import FROZEN
+from onnx_gate.findings.finding import Frozen
 from onnx_gate.report.model.number import Number
 from onnx_gate.report.model.result import Verdict
 
@@ -14,11 +12,7 @@ Link = Literal["pytorch", "export", "engine"]
 """What answers otherwise: the module in PyTorch, the file that is made of it, or what runs the file."""
 
 
-class _Frozen(BaseModel):
-    model_config = FROZEN
-
-
-class Package(_Frozen):
+class Package(Frozen):
     """A package of which base and head have two releases; null where one of them has none."""
 
     name: str
@@ -26,7 +20,7 @@ class Package(_Frozen):
     new: str | None = None
 
 
-class LinkAnswer(_Frozen):
+class LinkAnswer(Frozen):
     """One link of one model, asked in the environments of base and head, all else held fast.
 
     ``before`` and ``verdict`` are the base's and the head's: of PyTorch, held against the base's
@@ -54,7 +48,7 @@ class LinkAnswer(_Frozen):
         return self.before != self.verdict
 
 
-class Since(_Frozen):
+class Since(Frozen):
     """What became of the models' answers from the packages of ``base_file`` to those of ``head_file``.
 
     Both are files of requirements, as they were named. ``runs`` is how often the gate has run.
