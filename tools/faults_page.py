@@ -35,7 +35,7 @@ https://github.com/pytorch/pytorch/issues/194381; instead: convert the integers 
 It is `error.known` and `diagnosis.known` of `report.json`. A wrong link is worse than none: all that an
 entry says has to fit, the installed version, the operator with its attributes and the types of its inputs,
 whom the diagnosis blames, the words of the error, or the call that the exporter wrote into the node. That
-an operator is somewhere in the graph never is enough. What `fixed in` names is a release in which the fault
+an operator is somewhere in the graph never is enough. What `right in` names is a release in which the fault
 is known, or was seen, not to be.
 
 Each entry has a test that shows it with the installed versions, or that it is gone there and is not linked.

@@ -43,5 +43,5 @@ def known_faults(model: ModelResult) -> Iterator[KnownFault]:
 
 
 def _rest(known: Known) -> str:
-    fixed = f", fixed in {plain(known.package, 40)} {plain(known.fixed, 40)}" if known.fixed else ""
+    fixed = f", right in {plain(known.package, 40)} {plain(known.fixed, 40)}" if known.fixed else ""
     return f"{fixed}; instead: {plain(known.workaround, _TEXT)}" if known.workaround else fixed
