@@ -91,6 +91,9 @@ def test_a_pass_is_short_and_says_how_sharp_it_was() -> None:
     assert text.startswith("## ✅ ONNX gate: resnet18 agrees\n")
     assert "An error of 1.0e-06 of an element, row or channel would have been caught." in text
     assert len(render(passing(), VIEW).splitlines()) < 30
+    blunt = check("typical/0").model_copy(update={"resolution": Resolution(element=348.0)})
+    text = render(whole(model("resnet18", blunt)), VIEW)
+    assert "Of some element, row or channel an error of up to 348 times its size may pass." in text
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from onnx_gate.report.model.diagnosis import Blame, Diagnosis
 from onnx_gate.report.story import diagnosed, headroom, locations, precision, summary
 from onnx_gate.report.story.coverage import coverage, relative
 from onnx_gate.report.story.locations import Location, Place
-from onnx_gate.text import counted, format_int, plain
+from onnx_gate.text import counted, format_int, number, plain
 
 _NAME = 60
 _LINE = 120
@@ -224,9 +224,13 @@ def _sharpness(models: tuple[ModelResult, ...] | list[ModelResult]) -> str:
     worst = [each.worst for each in known if each is not None]
     if not worst or len(worst) < len(known) or math.inf in worst:
         return ""
-    return (
-        f"An error of {relative(max(worst))} of an element, row or channel would have been caught."
-    )
+    least = max(worst)
+    if least >= 1:
+        return (
+            f"Of some element, row or channel an error of up to {number(least)} times its size may "
+            "pass."
+        )
+    return f"An error of {relative(least)} of an element, row or channel would have been caught."
 
 
 def _difference(check: Check, reference: str) -> str:
