@@ -19,9 +19,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.timeout(900)]
 
 # model -> what its sentence says, from why over where to what to do
 TOLD = {
-    "float64": "inputs.x: the manifest says float64, and forward takes float32, onnx-gate.yml:5. "
+    "float64": "inputs.x: the manifest says float64, and forward takes float32, onnx-gate.yml:7. "
     "Write float32 in inputs.x.",
-    "vocabulary": "inputs.kinds reaches 5, and the table kinds has rows 0 to 2, onnx-gate.yml:8. "
+    "vocabulary": "inputs.kinds reaches 5, and the table kinds has rows 0 to 2, onnx-gate.yml:12. "
     "Write range: [0, 2] in inputs.kinds.",
     "cuda": "(models.py:26). Move tensors to the device of an input, x.to(other.device),",
     "width": "a.weight is (8, 16), the model has (8, 8), onnx-gate.yml:16. Build the model with the "
