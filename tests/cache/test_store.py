@@ -144,8 +144,8 @@ def test_a_folder_called_importlib_does_not_import(tmp_path: Path) -> None:
     script.parent.mkdir()
     script.write_text("import os; names = os.listdir(os.path.dirname(__file__))")
     code = (
-        "import json, runpy, sys; from onnx_gate.cache.record import Recorder; "
-        "recorder = Recorder(); recorder.start(); runpy.run_path(sys.argv[1]); "
+        "import json, runpy, sys; from onnx_gate.cache.record import AccessRecorder; "
+        "recorder = AccessRecorder(); recorder.start(); runpy.run_path(sys.argv[1]); "
         "print(json.dumps(recorder.message('/')))"
     )
     command = [sys.executable, "-c", code, str(script)]
