@@ -231,6 +231,23 @@ def test_what_is_written_is_what_is_read(context: str, escape: object, text: str
     assert " ".join(read.split()) == " ".join(expected.split())
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0.039 of shape [2, 4] at logits[0, 3] on x86_64 (AVX2).",
+        'aten::add has "mean" of 12 (of 0.1).',
+        "onnx-gate run --model resnet18: a -> b",
+    ],
+)
+def test_a_sentence_is_written_as_it_is_read(text: str) -> None:
+    assert inline(text) == text
+
+
+@pytest.mark.parametrize("text", ["1. a", "12) a", "[x] a", "a [b](c)", "a [1](c)", "a [^1]", "7."])
+def test_what_would_be_markup_is_not(text: str) -> None:
+    assert "&#" in inline(text)
+
+
 @settings(max_examples=tries(200))
 @given(st.text(max_size=200) | st.text(alphabet="`~a\n\r\u2028\u1fef|<-!>", max_size=80))
 def test_a_block_holds_all_of_its_text_and_nothing_else(text: str) -> None:

@@ -20,11 +20,15 @@ _TICKS = 16
 _LINE_LIMIT = 500
 _BLOCK_LIMIT = 4000
 
-# Within a word or a number these are no markup, and are left as they are, for whoever reads the text
-# as it was written; a point after www begins a link, and at the beginning all of them may be a list.
+# Where they stand so, these are no markup, and are left as they are, for whoever reads the text as it
+# was written. A number at the beginning may be a list's; a bracket only holds an index or a shape after
+# a word, so that no link, box or definition begins with it; a point after www begins a link.
 _PUNCTUATION = re.compile(
-    r"(?P<harmless>(?<=\w)(?<!www)\.(?=\w)|(?<=[^\W_])[-+=/,](?=[^\W_])|(?<=[^\W_])_(?=[^\W_])"
-    r"|(?<=\w):(?=\d+\b)(?!\d+:)|(?<= )-(?=\d)|(?<=.)[(']|(?<=\D)\)|(?<=\d)\)(?=\S))"
+    r"(?P<list>^\d{1,9})[.)](?=\s|$)"
+    r"|(?P<harmless>(?<=\w) ?\[\d[\d, ]*\](?![\[(:])"
+    r"|(?<=\w)(?<!www)\.(?=[\w\s]|$)|(?<=\))\.(?=\s|$)|(?<=[^\W_])[-+=/,](?=[^\W_])"
+    r"|(?<=[^\W_])_(?=[^\W_])|(?<=[\w:]):(?=[\s:])|(?<=:):(?=\w)|(?<=\w):(?=\d+\b)(?!\d+:)"
+    r"|(?<= )-(?=\d)|(?<= )--(?=[a-z])|(?<= )->(?= )|(?<=.)[(')\"])"
     r"|[\\`*_{}\[\]()#+\-.!|~<>&\"':$=^/]",
     re.IGNORECASE,
 )
@@ -91,4 +95,7 @@ def _entities(line: str) -> str:
 
 
 def _entity(match: re.Match[str]) -> str:
-    return match.group() if match["harmless"] else f"&#{ord(match.group())};"
+    if match["harmless"]:
+        return match.group()
+    number = match["list"] or ""
+    return f"{number}&#{ord(match.group()[-1])};"
