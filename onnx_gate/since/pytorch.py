@@ -34,7 +34,7 @@ def compare(spec: ModelSpec, workspace: Path, base: Against, head: Against) -> M
 def _checks(spec: ModelSpec, workspace: Path, base: Against, head: Against) -> tuple[Check, ...]:
     ours, theirs = base.given[spec.name], head.given[spec.name]
     index = read_index(ours)
-    others = {each.id: each for each in read_index(theirs).cases}
+    others = {(each.id, each.step): each for each in read_index(theirs).cases}
     names = next((tuple(each.outputs) for each in index.cases if each.outputs), ())
     setting = Setting(
         spec=replace(spec, coverage=None, steps=None),
@@ -45,9 +45,9 @@ def _checks(spec: ModelSpec, workspace: Path, base: Against, head: Against) -> t
     comparer: Comparer[CarriedAnswers] = Comparer(setting)
     checks: list[Check] = []
     for about in index.cases:
-        if about.id not in others:
+        if (about.id, about.step) not in others:
             continue
-        other = others[about.id]
+        other = others[about.id, about.step]
         case, asked = unpacked(about, ours.folder / about.file)
         other_case, answered = unpacked(other, theirs.folder / other.file)
         if not _same(case, other_case):

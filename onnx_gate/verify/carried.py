@@ -37,7 +37,7 @@ from onnx_gate.verify.reference.answers import (
 )
 
 INDEX = "answers.json"
-SCHEMA = 1
+SCHEMA = 2
 # What of a compressed array is read at most, for each of its bytes in the file: deflate makes no more
 # than 1032 of one (zlib.net/zlib_tech.html), and the archive names its arrays.
 _MOST_INFLATED = 1100
@@ -62,13 +62,16 @@ class CarriedIndex(Frozen):
 
 
 class CarriedCase(Frozen):
-    """One case: ``inputs`` and ``outputs`` are dtypes by name, ``file`` holds the arrays.
+    """One case, or a later ``step`` of the case before it, which counts from 1.
+
+    ``inputs`` and ``outputs`` are dtypes by name, ``file`` holds the arrays.
 
     ``selected`` are the masks that outputs are judged by. ``runs`` is how many runs had their rounding
     moved. ``refusal`` is PyTorch's, which then has no outputs.
     """
 
     id: str
+    step: int = 1
     suite: str
     kind: str
     edge: str = ""
@@ -90,9 +93,8 @@ class CarriedModel(Frozen):
     """One model: its file with external data, and the cases that PyTorch was asked about.
 
     ``files`` are digests (SHA-256) of all files of the folder but this one. ``inputs`` maps the
-    manifest's inputs to the graph's. ``left_out`` are the cases that would not have fitted, ``whole``
-    says that there are none, and that all were tried, ``stepped`` that of cases of several steps only
-    the first is there.
+    manifest's inputs to the graph's. ``left_out`` are the cases that would not have fitted, or their
+    last steps, ``whole`` says that there are none, and that all were tried.
     """
 
     schema_version: int = Field(default=SCHEMA, alias="schema")
@@ -105,7 +107,6 @@ class CarriedModel(Frozen):
     cases: tuple[CarriedCase, ...]
     left_out: tuple[str, ...] = ()
     whole: bool = True
-    stepped: bool = False
 
 
 @dataclass(frozen=True)
@@ -147,11 +148,12 @@ class CarriedAnswers:
         return self.each[index]
 
 
-def packed(case: Case, asked: Asked[Any], file: str) -> tuple[CarriedCase, bytes]:
+def packed(case: Case, asked: Asked[Any], file: str, step: int = 1) -> tuple[CarriedCase, bytes]:
     """Return a case with all that PyTorch can be asked about it; PyTorch is asked here."""
     arrays = {f"in.{n}": _bits(array) for n, array in enumerate(case.arrays.values())}
     about = CarriedCase(
         id=case.id,
+        step=step,
         suite=case.suite,
         kind=case.kind,
         edge=case.edge,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from itertools import chain
 from pathlib import Path
 
 from onnx_gate.deadline import Deadline
@@ -45,17 +46,21 @@ def carry(checker: Checker, exported: Exported, folder: Path, deadline: Deadline
     left_out: list[str] = []
     left = MAX_BYTES
     answered = checker.tally.answered or []
+    tried = len(answered)
     while answered:
-        case, asked = answered.pop(0)  # with its runs it is many times as large
-        if not deadline.passed():
-            about, data = packed(case, asked, f"{len(cases)}.npz")
-            if len(data) <= left:
-                write_bytes(folder / about.file, data)
-                files[about.file] = sha256_of(folder / about.file)
-                cases.append(about)
-                left -= len(data)
-                continue
-        left_out.append(case.id)
+        first = answered.pop(0)  # with its runs it is many times as large
+        for step, (case, asked) in enumerate(chain([first], checker.further(*first)), 1):
+            fits = not deadline.passed()
+            if fits:
+                about, data = packed(case, asked, f"{len(cases)}.npz", step)
+                fits = len(data) <= left
+            if not fits:
+                left_out.append(case.id if step == 1 else f"{case.id} from step {step} on")
+                break
+            write_bytes(folder / about.file, data)
+            files[about.file] = sha256_of(folder / about.file)
+            cases.append(about)
+            left -= len(data)
     index = CarriedModel(
         model=checker.setting.spec.name,
         file=f"model/{exported.path.name}",
@@ -66,14 +71,13 @@ def carry(checker: Checker, exported: Exported, folder: Path, deadline: Deadline
         cases=tuple(cases),
         left_out=tuple(left_out),
         whole=not (left_out or checker.setting.patterns),
-        stepped=checker.setting.spec.steps is not None,
     )
     write_text(folder / INDEX, index.model_dump_json(by_alias=True) + "\n")
     if not left_out:
         return []
     return [
         _note(
-            f"{len(cases)} of {len(cases) + len(left_out)} cases: the rest take more than "
+            f"{tried - len(left_out)} of {tried} cases: the rest take more than "
             f"{MAX_BYTES >> 20} MiB, or than the model's time ({listed(left_out, 3, 'cases')})"
         )
     ]

@@ -21,11 +21,11 @@ from onnx_gate.manifest import ModelSpec, RuntimeSpec
 from onnx_gate.report.io import to_message
 from onnx_gate.report.model import Check, RuntimeResult
 from onnx_gate.report.model.check import REACHED
-from onnx_gate.runtimes.base import Array, Refusal, first_line
+from onnx_gate.runtimes.base import Refusal, first_line
 from onnx_gate.runtimes.half import Range
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.asked import AskedModule
-from onnx_gate.verify.compared import STORED, Answers, Asked, Comparer, Setting, Tally, advice
+from onnx_gate.verify.compared import STORED, Asked, Comparer, Setting, Tally, advice
 from onnx_gate.verify.experience import KEPT_BYTES
 from onnx_gate.verify.half import ranges_of
 from onnx_gate.verify.inputs.cases import Case, Cases, cases, selected
@@ -34,7 +34,8 @@ from onnx_gate.verify.reach.explore import Explorer
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.sessions import Sessions, failure_findings, without_optimisations
 from onnx_gate.verify.steps.feedback import feedback_of
-from onnx_gate.verify.steps.walk import StepWalk, inputs_at, is_stepped, refused_at
+from onnx_gate.verify.steps.trajectory import Trajectory, inputs_at
+from onnx_gate.verify.steps.walk import is_stepped, stepped
 from onnx_gate.workers import tracebacks
 
 
@@ -159,6 +160,21 @@ class Checker(Comparer[CaseReference]):
         """Return what PyTorch says of a case."""
         return self._module.ask(case)
 
+    def further(
+        self, case: Case, asked: Asked[CaseReference]
+    ) -> Iterator[tuple[Case, Asked[CaseReference]]]:
+        """Yield what PyTorch says of the later steps of a case that was stepped, asked anew.
+
+        Each can be asked about until the next one is.
+        """
+        if asked.reference is None or case.id not in self._walked:
+            return
+        way = self._way(case, asked.reference)
+        while asked.reference is not None and way.advance(asked.reference.outputs.arrays):
+            case = replace(case, arrays=way.arrays, sizes=way.sizes)
+            asked = way.ask(case)
+            yield case, asked
+
     def recheck(
         self, case: Case, asked: Asked[CaseReference], sessions: Sessions
     ) -> tuple[Check, ...]:
@@ -261,7 +277,11 @@ class Checker(Comparer[CaseReference]):
             and self.setting.spec.steps is not None
             and is_stepped(case, self._walked)
         ):
-            yield from self._stepped(case, asked, asked.reference, sessions)
+            way = self._way(case, asked.reference)
+            measure = not self._walked
+            self._walked.add(case.id)
+            inputs = self.setting.graph_inputs
+            yield from stepped(self, case, asked, sessions, inputs, way, measure=measure)
             return
         for label in sessions:
             answered = sessions.ask(
@@ -269,52 +289,9 @@ class Checker(Comparer[CaseReference]):
             )
             yield from self.one(case, label, asked, answered)
 
-    def _stepped(
-        self,
-        case: Case,
-        asked: Asked[CaseReference],
-        reference: CaseReference,
-        sessions: Sessions,
-    ) -> Iterator[Check]:
-        """Yield the checks of a case whose outputs come back, the steps of each output in one."""
-        walk = StepWalk(
-            feedback_of(self.setting.spec, reference.outputs.names),
-            case.arrays,
-            case.sizes,
-            sessions,
-            measure=not self._walked,
-        )
-        self._walked.add(case.id)
-        while True:
-            for label, feeds in walk.feeds.items():
-                answered = sessions.ask(label, feeds, self.setting.graph_inputs, self.setting.half)
-                checks = tuple(self.one(case, label, asked, answered, walk.settled(label)))
-                answers = self._in_order(reference, answered)
-                walk.take(label, checks, reference, answers, asked.selected)
-            if not walk.advance(reference):
-                break
-            case = replace(case, arrays=walk.trajectory.arrays, sizes=walk.trajectory.sizes)
-            asked = self._module.ask(case, walk.trajectory)
-            if asked.reference is None:
-                self.tally.findings += refused_at(
-                    walk.trajectory,
-                    case.id,
-                    asked.refusal,
-                    self.setting.spec.against,
-                    self.tally.findings,
-                )
-                break
-            reference = asked.reference
-        yield from walk.checks()
-
-    def _in_order(self, reference: CaseReference, answered: Answers) -> list[Array] | None:
-        """Return a runtime's answers in PyTorch's order, ``None`` where that cannot be."""
-        names, answers = reference.outputs.names, answered[0]
-        if answers is None or len(names) != len(answers):
-            return None
-        return [
-            answers[n] for n in order_of(names, self.setting.graph_outputs, self.setting.spec)[0]
-        ]
+    def _way(self, case: Case, reference: CaseReference) -> Trajectory:
+        feedback = feedback_of(self.setting.spec, reference.outputs.names)
+        return Trajectory(feedback, case, self._module.ask)
 
     def _stored(
         self, case: Case, asked: Asked[CaseReference], reference: CaseReference

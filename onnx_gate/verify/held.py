@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,19 +19,25 @@ from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import InputSpec, ModelSpec
 from onnx_gate.report.model import Check, ModelError, ModelResult, Stage
+from onnx_gate.runtimes.base import Array
 from onnx_gate.text import counted, listed
 from onnx_gate.verify.carried import (
     INDEX,
     SCHEMA,
     CarriedAnswers,
+    CarriedCase,
     CarriedModel,
     unpacked,
 )
 from onnx_gate.verify.compared import Asked, Comparer, Setting, learn
 from onnx_gate.verify.conclude import Tried, conclude, unverified
 from onnx_gate.verify.context import Context, Given
+from onnx_gate.verify.experience import Experience
 from onnx_gate.verify.inputs.cases import Case, selected
+from onnx_gate.verify.inputs.sizes import Sizes
 from onnx_gate.verify.sessions import Sessions, failure_findings
+from onnx_gate.verify.steps.feedback import Arrays, feedback_of
+from onnx_gate.verify.steps.walk import stepped
 from onnx_gate.verify.versions import version_findings
 
 _AGAIN = "write them again: onnx-gate run --answers DIR"
@@ -104,8 +112,7 @@ def _held(spec: ModelSpec, index: CarriedModel, given: Given, context: Context) 
     about = index.cases[0] if index.cases else None
     if not spec.inputs and about is not None:  # of a file, which has them
         spec = replace(spec, inputs={n: InputSpec(dtype, ()) for n, dtype in about.inputs.items()})
-    # What needs the module, or several calls, was the other run's to decide.
-    spec = replace(spec, coverage=None, steps=None)
+    spec = replace(spec, coverage=None)  # what needs the module was the other run's to decide
     setting = Setting(
         spec=spec,
         graph_outputs=index.outputs,
@@ -118,10 +125,12 @@ def _held(spec: ModelSpec, index: CarriedModel, given: Given, context: Context) 
     with Sessions(
         given.folder / index.file, spec.runtimes, context.threads, comparer.tally.clock
     ) as sessions:
-        for about in index.cases:
-            if selected(about.id, context.patterns):
-                case, asked = unpacked(about, given.folder / about.file)
-                checks += _case(comparer, case, asked, sessions, index)
+        walked = False
+        for id, steps in itertools.groupby(index.cases, lambda each: each.id):
+            if selected(id, context.patterns):
+                way = _CarriedWay(spec, given.folder, deque(steps), comparer.tally.experience)
+                checks += _case(comparer, way, sessions, index, measure=not walked)
+                walked |= way.stepped
     runtimes = sessions.results()
     settled = comparer.settled(checks)
     findings = [
@@ -144,27 +153,77 @@ def _held(spec: ModelSpec, index: CarriedModel, given: Given, context: Context) 
     )
 
 
+class _CarriedWay:
+    """PyTorch's way through the steps of a case, as it was written down (``Way``).
+
+    ``left`` are the steps that it has: one, where the case was one call.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        folder: Path,
+        left: deque[CarriedCase],
+        experience: dict[str, Experience],
+    ) -> None:
+        self._folder, self._left, self._experience = folder, left, experience
+        self.number, self.stepped = 0, len(left) > 1
+        self._next()
+        reference = self.asked.reference
+        if self.stepped and reference is not None:
+            self.feedback = feedback_of(spec, reference.outputs.names)
+
+    @property
+    def arrays(self) -> Arrays:
+        """The inputs of this step."""
+        return self.case.arrays
+
+    @property
+    def sizes(self) -> Sizes:
+        """The sizes in it."""
+        return self.case.sizes
+
+    def advance(self, outputs: tuple[Array, ...]) -> bool:
+        """Go on to the next step that was written down; return whether there is one."""
+        return bool(self._left) and self._next()
+
+    def ask(self, case: Case) -> Asked[CarriedAnswers]:
+        """Return what PyTorch said of this step."""
+        return self.asked
+
+    def _next(self) -> bool:
+        about = self._left.popleft()
+        self.number = about.step
+        self.case, self.asked = unpacked(about, self._folder / about.file)
+        if self.asked.reference is not None:
+            learn(self._experience, self.asked.reference.outputs, self.asked.selected)
+        return True
+
+
 def _case(
     comparer: Comparer[CarriedAnswers],
-    case: Case,
-    asked: Asked[CarriedAnswers],
+    way: _CarriedWay,
     sessions: Sessions,
     index: CarriedModel,
-) -> list[Check]:
-    if asked.reference is not None:
-        learn(comparer.tally.experience, asked.reference.outputs, asked.selected)
-    checks: list[Check] = []
+    *,
+    measure: bool,
+) -> Iterator[Check]:
+    case, asked = way.case, way.asked
+    if way.stepped:
+        yield from stepped(comparer, case, asked, sessions, index.inputs, way, measure=measure)
+        return
     for label in sessions:
         answered = sessions.ask(label, case.arrays, index.inputs, comparer.setting.half)
-        checks += comparer.one(case, label, asked, answered)
-    return checks
+        yield from comparer.one(case, label, asked, answered)
 
 
 def _left_out(index: CarriedModel) -> list[Finding]:
-    said = []
-    if index.left_out:
-        cases = listed(index.left_out, 3, "cases")
-        said.append(f"without {counted(len(index.left_out), 'case')} that did not fit: {cases}")
-    if index.stepped:
-        said.append("with one call of each case, of which the manifest asks for several in a row")
-    return [codes.OG430.finding(f"the answers were carried {what}") for what in said]
+    if not index.left_out:
+        return []
+    cases = listed(index.left_out, 3, "cases")
+    return [
+        codes.OG430.finding(
+            f"the answers were carried without {counted(len(index.left_out), 'case')} that did not "
+            f"fit: {cases}"
+        )
+    ]

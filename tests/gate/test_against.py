@@ -38,6 +38,11 @@ models:
     inputs: {x: "float32[batch, seq]", mask: {dtype: int64, shape: [batch, seq], range: [0, 1]}}
     outputs: {y: {where: mask, auto: 10}}
     dims: {batch: [2], seq: [5]}
+  steps:
+    model: nets.py:Steps
+    inputs: {token: {dtype: int64, shape: [batch], range: [0, 9]}, state: "float32[batch, 8]"}
+    dims: {batch: [3]}
+    steps: {count: 5, carry: {state: next}, feed: {token: argmax(logits)}}
   broken: {model: "nets.py:Broken", inputs: {x: "float32[batch, 6]"}}
 """
 
@@ -66,6 +71,15 @@ class Short(Plain):
 class Masked(nn.Module):
     def forward(self, x, mask):
         return {"y": torch.softmax(x.masked_fill(mask == 0, -1e9), -1)}
+
+class Steps(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.cell, self.head = nn.Embedding(10, 8), nn.GRUCell(8, 8), nn.Linear(8, 10)
+    def forward(self, token, state):
+        state = self.cell(self.table(token), state)
+        return {"logits": self.head(state), "next": state}
 
 class Broken(nn.Module):
     def __init__(self):
@@ -125,10 +139,12 @@ def checks_of(report: Report, name: str) -> dict[tuple[str, str, str], Check]:
 def test_every_check_is_what_it_was_with_pytorch(answers: Path) -> None:
     status, said, output = hold(answers, "--format", "junit", "--format", "html")
     first, second = read_report(answers / "report.json"), read_report(output / "report.json")
-    for name in ("plain", "picks", "short", "masked"):
+    for name in ("plain", "picks", "short", "masked", "steps"):
         known, found = checks_of(first, name), checks_of(second, name)
         assert found == known, name
         assert any(check.compared for check in found.values())
+        depth = [len(check.steps.errors) for check in found.values() if check.steps]
+        assert (max(depth, default=0) == 5) == (name == "steps")
     verdicts = {model.name: model.verdict for model in second.models}
     assert verdicts == {model.name: model.verdict for model in first.models}
     assert verdicts["broken"] == "error"
@@ -188,7 +204,7 @@ def test_what_is_broken_is_named_with_its_remedy(answers: Path) -> None:
     for name, words in {
         "plain": "plain/0.npz: No such file",
         "picks": "picks/0.npz: the answers of",
-        "short": "schema 99 where this version of onnx-gate reads 1",
+        "short": "schema 99 where this version of onnx-gate reads 2",
         "masked": "../../elsewhere is not a file beside it",
     }.items():
         error = errors[name]

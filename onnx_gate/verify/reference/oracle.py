@@ -167,8 +167,8 @@ class OutputReference:
         return arrays[self._index]
 
     def rounding(self, count: int) -> Sequence[Array]:
-        """Return the output of the first ``count`` runs, and of more where there were more."""
-        return [arrays[self._index] for arrays in self._case.rounding(count)]
+        """Return the output of the first ``count`` runs, whatever other outputs have asked for."""
+        return [arrays[self._index] for arrays in self._case.rounding(count)[:count]]
 
     def variants(self) -> Sequence[OtherAnswer]:
         """Return the output in every variant."""

@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from onnx_gate.manifest import ModelSpec
 from onnx_gate.runtimes.base import Array, Outputs
 from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.compared import Asked
+from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.inputs.sizes import Sizes
 from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.oracle import CaseReference
-from onnx_gate.verify.steps.feedback import Arrays, Feedback
+from onnx_gate.verify.steps.feedback import Arrays, Feedback, feedback_of
 from onnx_gate.verify.stopwatch import Clock
 
 _Answers = tuple[Array, ...]
@@ -24,22 +27,39 @@ _STRIDE = 1000
 
 
 class Trajectory:
-    """PyTorch's way through the steps of one case, and the inputs that all other runs share with it.
+    """PyTorch's way through the steps of one case (``Way``), which begins at ``case``.
 
-    ``arrays`` and ``sizes`` are those of the step ``number``, which counts from 1.
+    ``ask`` is how the module is asked about a step of it.
     """
 
-    def __init__(self, feedback: Feedback, arrays: Arrays, sizes: Sizes) -> None:
-        self.feedback, self.arrays, self.sizes, self.number = feedback, arrays, sizes, 1
+    def __init__(
+        self,
+        feedback: Feedback,
+        case: Case,
+        ask: Callable[[Case, Trajectory], Asked[CaseReference]],
+    ) -> None:
+        self.feedback, self._ask, self.number = feedback, ask, 1
+        self.arrays: Arrays = case.arrays
+        self.sizes: Sizes = case.sizes
         self._own = {link.input for link in feedback.own}
-        self._shared: list[Arrays] = [arrays]
+        self._shared: list[Arrays] = [case.arrays]
         self._others: dict[int | None, _Run] = {}
 
-    def advance(self, outputs: _Answers) -> None:
-        """Go on to the next step with what PyTorch answered; raises ``GateError`` (OG412)."""
+    def advance(self, outputs: _Answers) -> bool:
+        """Go on to the next step with what PyTorch answered, and return whether there is one.
+
+        Raises ``GateError`` (OG412).
+        """
+        if self.number == self.feedback.count:
+            return False
         self.arrays, self.sizes = self.feedback.after(self.arrays, outputs, self.sizes)
         self.number += 1
         self._shared.append({n: a for n, a in self.arrays.items() if n not in self._own})
+        return True
+
+    def ask(self, case: Case) -> Asked[CaseReference]:
+        """Return what the module says of this step."""
+        return self._ask(case, self)
 
     def other(
         self, seed: int | None, call: Callable[[Arrays, int], _Answers | None]
@@ -91,3 +111,12 @@ class StepReference(CaseReference):
             seed,
             lambda inputs, number: self._moved(inputs, seed + _STRIDE * (number - 1)),
         )
+
+
+def inputs_at(step: int, spec: ModelSpec, eager: Eager, case: Case) -> Arrays:
+    """Return PyTorch's inputs at a step of a case, from 1; raises ``Refusal`` as the module does."""
+    arrays, sizes = case.arrays, case.sizes
+    for _ in range(1, step):
+        outputs = eager.run(arrays)
+        arrays, sizes = feedback_of(spec, outputs.names).after(arrays, outputs.arrays, sizes)
+    return arrays

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -19,17 +20,94 @@ from onnx_gate.numerics.compare import compare
 from onnx_gate.numerics.scaled import rms, scale_error
 from onnx_gate.report.model import Check
 from onnx_gate.runtimes.base import Array, Outputs, Refusal
-from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.compared import Answers, Asked, Comparer, Setting
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.inputs.sizes import Sizes
 from onnx_gate.verify.judge.where import Selection
-from onnx_gate.verify.reference.oracle import CaseReference
+from onnx_gate.verify.pairing import order_of
+from onnx_gate.verify.reference.answers import CaseAnswers
+from onnx_gate.verify.sessions import Sessions
 from onnx_gate.verify.steps.feedback import Arrays, Feedback, chosen, feedback_of
 from onnx_gate.verify.steps.fold import Step, fold, has_diverged
-from onnx_gate.verify.steps.trajectory import Trajectory
 
 # So many of the default cases are stepped.
 UNNAMED = 4
+
+
+_R = TypeVar("_R", bound=CaseAnswers)
+
+
+class Way(Protocol[_R]):
+    """PyTorch's way through the steps of one case, and the inputs that all others share with it.
+
+    ``number`` is that of a step, and counts from 1.
+    """
+
+    feedback: Feedback
+    number: int
+
+    @property
+    def arrays(self) -> Arrays:
+        """PyTorch's inputs of this step."""
+        ...
+
+    @property
+    def sizes(self) -> Sizes:
+        """The sizes in it."""
+        ...
+
+    def advance(self, outputs: tuple[Array, ...]) -> bool:
+        """Go on to the next step with what PyTorch answered, and return whether there is one.
+
+        Raises ``GateError`` (OG412).
+        """
+        ...
+
+    def ask(self, case: Case) -> Asked[_R]:
+        """Return what PyTorch says of this step, which ``case`` has the inputs of."""
+        ...
+
+
+def stepped(
+    comparer: Comparer[_R],
+    case: Case,
+    asked: Asked[_R],
+    sessions: Sessions,
+    graph_inputs: Mapping[str, str],
+    way: Way[_R],
+    *,
+    measure: bool,
+) -> Iterator[Check]:
+    """Yield the checks of a case whose outputs come back, the steps of each output in one.
+
+    With ``measure`` PyTorch's own rounding is found out at every step, whether a verdict needs it or
+    not.
+    """
+    setting, findings = comparer.setting, comparer.tally.findings
+    walk = _StepWalk(way, sessions, measure=measure)
+    reference = asked.reference
+    while reference is not None:
+        for label, feeds in walk.feeds.items():
+            answered = sessions.ask(label, feeds, graph_inputs, setting.half)
+            checks = tuple(comparer.one(case, label, asked, answered, walk.settled(label)))
+            answers = _in_order(setting, reference, answered)
+            walk.take(label, checks, reference, answers, asked.selected)
+        if not walk.advance(reference):
+            break
+        case = replace(case, arrays=way.arrays, sizes=way.sizes)
+        asked = way.ask(case)
+        reference = asked.reference
+        if reference is None:
+            findings += _refused_at(way, case.id, asked.refusal, setting.spec.against, findings)
+    yield from walk.checks()
+
+
+def _in_order(setting: Setting, reference: CaseAnswers, answered: Answers) -> list[Array] | None:
+    """Return a runtime's answers in PyTorch's order, ``None`` where that cannot be."""
+    names, answers = reference.outputs.names, answered[0]
+    if answers is None or len(names) != len(answers):
+        return None
+    return [answers[n] for n in order_of(names, setting.graph_outputs, setting.spec)[0]]
 
 
 @dataclass
@@ -40,25 +118,12 @@ class _Candidate:
     steps: dict[str, list[Step]] = field(default_factory=dict)
 
 
-class StepWalk:
-    """The steps of one case, of PyTorch (``trajectory``) and of every runtime beside it.
+class _StepWalk:
+    """The steps of one case, of PyTorch (``way``) and of every runtime beside it."""
 
-    With ``measure`` PyTorch's own rounding is found out at every step, whether a verdict needs it or
-    not.
-    """
-
-    def __init__(
-        self,
-        feedback: Feedback,
-        arrays: Arrays,
-        sizes: Sizes,
-        labels: Iterable[str],
-        *,
-        measure: bool,
-    ) -> None:
-        self.trajectory = Trajectory(feedback, arrays, sizes)
-        self._measure, self._sizes = measure, dict(sizes)
-        self._candidates = {label: _Candidate(arrays) for label in labels}
+    def __init__(self, way: Way[_R], labels: Iterable[str], *, measure: bool) -> None:
+        self._way, self._measure, self._sizes = way, measure, dict(way.sizes)
+        self._candidates = {label: _Candidate(way.arrays) for label in labels}
         self._answers: dict[str, Sequence[Array]] = {}
 
     @property
@@ -67,7 +132,7 @@ class StepWalk:
         return {
             label: candidate.feeds
             for label, candidate in self._candidates.items()
-            if self.trajectory.number == 1 or label in self._answers
+            if self._way.number == 1 or label in self._answers
         }
 
     def settled(self, label: str) -> frozenset[str]:
@@ -80,7 +145,7 @@ class StepWalk:
         self,
         label: str,
         checks: Sequence[Check],
-        reference: CaseReference,
+        reference: CaseAnswers,
         answers: Sequence[Array] | None,
         selected: Sequence[Selection | None],
     ) -> None:
@@ -90,7 +155,7 @@ class StepWalk:
         it has no answers, or some of another form.
         """
         self._answers.pop(label, None)
-        rows: dict[str, Step] = {c.output: Step(self.trajectory.number, c) for c in checks}
+        rows: dict[str, Step] = {c.output: Step(self._way.number, c) for c in checks}
         outputs = reference.outputs
         if answers is not None and all(map(_alike, answers, outputs.arrays)):
             self._answers[label] = answers
@@ -103,28 +168,26 @@ class StepWalk:
         for name, step in rows.items():
             self._candidates[label].steps.setdefault(name, []).append(step)
 
-    def advance(self, reference: CaseReference) -> bool:
+    def advance(self, reference: CaseAnswers) -> bool:
         """Go on to the next step, and return whether there is one; raises ``GateError`` (OG412)."""
-        feedback = self.trajectory.feedback
-        if not self._answers or self.trajectory.number == feedback.count:
+        if not self._answers or not self._way.advance(reference.outputs.arrays):
             return False
-        self.trajectory.advance(reference.outputs.arrays)
         for label, answers in self._answers.items():
-            self._candidates[label].feeds = feedback.mine(self.trajectory.arrays, answers)
+            self._candidates[label].feeds = self._way.feedback.mine(self._way.arrays, answers)
         return True
 
     def checks(self) -> Iterator[Check]:
         """Yield one check for each output and runtime."""
         for candidate in self._candidates.values():
             for steps in candidate.steps.values():
-                check = fold(self.trajectory.feedback.count, steps)
+                check = fold(self._way.feedback.count, steps)
                 yield check.model_copy(update={"sizes": self._sizes})
 
     def _measured(
         self,
         step: Step | None,
         index: int,
-        reference: CaseReference,
+        reference: CaseAnswers,
         actual: Array,
         selected: Selection | None,
     ) -> Step:
@@ -140,14 +203,14 @@ class StepWalk:
             wide = reference.output(index).float64()
             rounding = None if wide is None else scale_error(judged(expected), judged(wide))
         same = of = 0
-        for link in self.trajectory.feedback.chosen:
-            rank = len(self.trajectory.feedback.inputs[link.input].shape)
+        for link in self._way.feedback.chosen:
+            rank = len(self._way.feedback.inputs[link.input].shape)
             if link.index == index:
                 pair = chosen(expected, rank), chosen(actual, rank)
                 if pair[0] is not None and pair[1] is not None:
                     same, of = int(np.sum(pair[0] == pair[1])), pair[0].size
         return Step(
-            self.trajectory.number,
+            self._way.number,
             check,
             scale_error(judged(actual), judged(expected)),
             rounding,
@@ -183,17 +246,8 @@ def check_steps(spec: ModelSpec, arrays: Arrays, outputs: Outputs, sizes: Sizes)
         feedback_of(spec, outputs.names).after(arrays, outputs.arrays, sizes)
 
 
-def inputs_at(step: int, spec: ModelSpec, eager: Eager, case: Case) -> Arrays:
-    """Return PyTorch's inputs at a step of a case, from 1; raises ``Refusal`` as the module does."""
-    arrays, sizes = case.arrays, case.sizes
-    for _ in range(1, step):
-        outputs = eager.run(arrays)
-        arrays, sizes = feedback_of(spec, outputs.names).after(arrays, outputs.arrays, sizes)
-    return arrays
-
-
-def refused_at(
-    trajectory: Trajectory,
+def _refused_at(
+    way: Way[_R],
     case: str,
     refusal: Refusal | None,
     against: str,
@@ -202,7 +256,7 @@ def refused_at(
     """Return a word on the step that the side refuses that is right, once for a model."""
     if any(codes.OG414.among(known)):
         return []
-    number, count = trajectory.number, trajectory.feedback.count
+    number, count = way.number, way.feedback.count
     return [
         codes.OG414.finding(
             f"{against} refuses step {number} of {count} in {case}: {refusal}. What came before it was "
