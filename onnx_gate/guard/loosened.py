@@ -170,6 +170,14 @@ def _source(base: ModelSpec, head: ModelSpec) -> Iterator[str]:
         yield f"exporter {was}{quote(maker)}, {_OWN[head.export.command is not None]}"
 
 
+def _verified(base: ModelSpec, head: ModelSpec) -> Iterator[str]:
+    if head.verify == "blocks" and base.verify != "blocks":
+        yield (
+            f"verify {base.verify or 'as memory allows'} → blocks: each block is run alone, no inputs "
+            "are looked for, and nothing is optimised across blocks"
+        )
+
+
 def _own_maker(spec: ModelSpec) -> str | None:
     """Return the function or the command of the repository's that makes the file."""
     maker = _maker(spec)
@@ -194,4 +202,5 @@ _ASPECTS: tuple[tuple[_Kind, Callable[[ModelSpec, ModelSpec], Iterator[str]]], .
     ("other", _runtimes),
     ("waiver", waivers),
     ("other", _source),
+    ("other", _verified),
 )

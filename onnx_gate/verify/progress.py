@@ -34,6 +34,10 @@ class Progress:
         finally:
             self.took(name, time.perf_counter() - begin)
 
+    def step(self, name: str, step: str) -> None:
+        """Announce what is done in a stage."""
+        self._emit({"kind": "stage", "name": name, "step": step})
+
     @contextmanager
     def split(self, name: str, clock: Clock) -> Iterator[None]:
         """Announce a stage and take the times of its parts, ``clock``'s and what is left."""

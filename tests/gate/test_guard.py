@@ -574,9 +574,17 @@ models:
   b: {model: "nets.py:b", inputs: {x: "float32[n]"}, onnx: b.onnx}
 """
     head = base.replace(b"1.0e-5", b"1.0e-3").replace(b", onnx: b.onnx", b"")
+    head = head.replace(b"weights: w.pt", b"weights: w.pt, verify: blocks")
     found = loosened(*(load_bytes(text, Path("nowhere/onnx-gate.yml")) for text in (base, head)))
     assert [(c.model, c.kind, c.line, c.message) for c in found] == [
         ("a", "tolerance", 10, "atol 1e-05 → 0.001"),
+        (
+            "a",
+            "other",
+            10,
+            "verify as memory allows → blocks: each block is run alone, no inputs are looked for, and "
+            "nothing is optimised across blocks",
+        ),
         ("b", "tolerance", 11, "atol 1e-05 → 0.001"),
         ("b", "other", 11, "the committed file 'b.onnx' is no longer verified: an export is"),
     ]

@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 import torch
-from safetensors.torch import save_file
+from onnx.external_data_helper import ExternalDataInfo
+from safetensors.torch import load_file, save_file
 
 from onnx_gate.diagnose.blocks import locate
 from onnx_gate.errors import GateError
@@ -41,7 +43,7 @@ class Layer(nn.Module):
     def forward(self, x, places, mask=None):
         exporting = torch.compiler.is_exporting()
         eps = 1e-2 if self.fault == "eps" and exporting else 1e-5
-        y = F.layer_norm(x, x.shape[-1:], self.norm.weight, self.norm.bias, eps) + places
+        y = F.layer_norm(x, self.norm.normalized_shape, self.norm.weight, self.norm.bias, eps) + places
         q, k, v = self.qkv(y).chunk(3, -1)
         if self.fault == "weight" and exporting:
             k = k + 0.1 * y[..., 3:4] * F.one_hot(torch.tensor(5), k.shape[-1])
@@ -176,6 +178,73 @@ def test_a_fault_is_found_in_its_block_and_at_its_line(
     assert result.diagnosis is not None
     assert result.diagnosis.source is not None
     assert line in result.diagnosis.source.code
+
+
+def committed(folder: Path, exporter: str, *, fault: str = "", at: int = 0) -> ModelSpec:
+    """Write a project whose file is committed, with its weights beside it; return its entry."""
+    (folder / "model.onnx").touch()
+    spec = project(folder, more="onnx: model.onnx", dtype=torch.float32)
+    names: dict[str, Any] = {}
+    (folder / "faulty.py").write_text(MODEL)
+    exec(compile(MODEL, str(folder / "faulty.py"), "exec"), names)
+    model = names["Decoder"](fault, at).eval()
+    state = {k: v for f in "ab" for k, v in load_file(folder / f"{f}.safetensors").items()}
+    model.load_state_dict(state)
+    ids = torch.arange(6).reshape(2, 3)
+    dynamic = {"ids": {0: "batch", 1: "seq"}}
+    kwargs: dict[str, Any] = (
+        {"dynamo": True, "dynamic_shapes": dynamic, "verbose": False}
+        if exporter == "dynamo"
+        else {"dynamo": False, "dynamic_axes": dynamic}
+    )
+    torch.onnx.export(model, (ids,), folder / "whole.onnx", input_names=["ids"], **kwargs)
+    proto = onnx.load(folder / "whole.onnx")
+    onnx.save_model(
+        proto,
+        folder / "model.onnx",
+        save_as_external_data=True,
+        location="w.bin",
+        size_threshold=500,
+    )
+    return spec
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
+def test_a_committed_file_is_cut_where_its_weights_say(tmp_path: Path, exporter: str) -> None:
+    result = verified(tmp_path, committed(tmp_path, exporter))
+    assert result.verdict == "pass", result.error
+    assert {c.block for c in result.checks} == {"", "embed", *(f"layers.{n}" for n in range(3))}
+    assert result.weights is not None
+    assert result.weights.all_known
+    # It was read where it lies.
+    assert not [p for p in (tmp_path / "out").rglob("*") if p.stat().st_size > 100_000]
+
+
+@pytest.mark.slow
+def test_a_fault_of_a_committed_file_is_found_in_its_block(tmp_path: Path) -> None:
+    result = verified(tmp_path, committed(tmp_path, "dynamo", fault="weight", at=1))
+    assert {c.block for c in result.checks if c.verdict == "diverged" and c.block} == {"layers.1"}
+    assert result.diagnosis is not None
+    assert result.diagnosis.node is not None
+
+
+@pytest.mark.slow
+def test_a_wrong_row_that_no_input_reaches_is_named(tmp_path: Path) -> None:
+    spec = committed(tmp_path, "dynamo")
+    path = tmp_path / "onnx-gate.yml"
+    path.write_text(path.read_text().replace("[0, 49]", "[0, 9]"))
+    proto = onnx.load(tmp_path / "model.onnx", load_external_data=False)
+    (table,) = (t for t in proto.graph.initializer if t.name == "embed.weight")
+    place = ExternalDataInfo(table)
+    with (tmp_path / "w.bin").open("r+b") as file:
+        file.seek(place.offset + 49 * 16 * 4)
+        file.write(b"\0\0\x80\x3f" * 16)
+    result = verified(tmp_path, load(path).models[0])
+    assert spec.onnx is not None
+    assert result.verdict == "diverged"
+    (finding,) = (f for f in result.findings if f.code == "OG417")
+    assert "embed.weight: row 49 of 50" in finding.message
 
 
 @pytest.mark.slow

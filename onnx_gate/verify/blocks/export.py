@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,10 @@ from onnx_gate.graph.module_path import props_of
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import Eager, seed_everything, to_tensor
+from onnx_gate.verify.blocks.divided import BlockCall, Divided, call_names
 from onnx_gate.verify.blocks.skeleton import Skeleton
-from onnx_gate.verify.blocks.staged import BlockCall, Leaves, Staged, Unfit, call_names
+from onnx_gate.verify.blocks.staged import Leaves, Staged, Unfit
 from onnx_gate.verify.export.export import by_dynamo
-from onnx_gate.verify.export.exported import Exported
 
 _PLACE = re.compile(r"onnx_gate\.border\.default\]\(args = \(%\w+, (\d+)\.(in|out)\.(\d+)\)")
 _FX_NODE = "pkg.torch.onnx.fx_node"
@@ -46,24 +46,13 @@ def _identity(value: Any, place: str) -> Any:
     return op.Identity(value)
 
 
-@dataclass(frozen=True)
-class Divided:
-    """A graph and the calls of blocks in it, in their order.
-
-    ``parameters`` are the module's by the names of the initializers that hold them.
-    """
-
-    exported: Exported
-    calls: tuple[BlockCall, ...]
-    parameters: Mapping[str, str]
-
-
 def export_divided(
     spec: ModelSpec,
     skeleton: Skeleton,
     staged: Staged,
     eager: Eager,
     example: Mapping[str, Array],
+    outside: frozenset[str],
     folder: Path,
 ) -> Divided:
     """Export a module without reading a weight, and without optimisations of the graph.
@@ -119,7 +108,8 @@ def export_divided(
     finally:
         hook.remove()
     exported = replace(exported, order=eager.binding.order)
-    return Divided(exported, _calls(exported.proto, paths), parameters)
+    calls = _calls(exported.proto, paths)
+    return Divided(exported, calls, parameters, outside, skeleton.weights.folder)
 
 
 def _marked(leaves: Leaves, place: str) -> Any:

@@ -12,8 +12,7 @@ from onnx import helper
 from onnx_gate.graph.extract import between, cut, open_ends, stored_by
 from onnx_gate.graph.graph import Node, read_graph
 from onnx_gate.runtimes.base import Array
-from onnx_gate.verify.blocks.export import Divided
-from onnx_gate.verify.blocks.skeleton import Weight
+from onnx_gate.verify.blocks.divided import Divided
 
 _COPY = ".copy"
 
@@ -53,39 +52,21 @@ class BlockStage:
         return tuple(f"{self.name}{side}{f'[{i}]' if several else ''}" for i in self.places)
 
 
-class Pieces:
-    """All pieces of a divided graph."""
+class Cutter:
+    """Cuts a graph whose external data are in ``folder``; ``parameters`` are those of its initializers."""
 
-    def __init__(self, divided: Divided) -> None:
-        self._proto, self._divided = divided.exported.proto, divided
-        self._graph = read_graph(self._proto, divided.exported.path)
-        calls = divided.calls
-        borders = {v for c in calls for v in (*c.inputs.values(), *c.outputs.values())}
-        known = set(self._graph.inputs)
-        stages = []
-        for number, call in enumerate(calls):
-            for inside, values in ((False, call.inputs), (True, call.outputs)):
-                stop = borders - set(values.values()) if inside else known
-                piece = self._piece(tuple(values.values()), {*stop, *self._graph.inputs})
-                stages.append(BlockStage(number, inside, call.name, piece, tuple(values)))
-            known |= set(call.outputs.values())
-        outputs = self._graph.outputs
-        last = self._piece(outputs, known)
-        stages.append(BlockStage(len(calls), False, "", last, tuple(range(len(outputs)))))
-        self.stages = tuple(stages)
-        self.outputs = outputs
+    def __init__(self, proto: onnx.ModelProto, folder: Path, parameters: Mapping[str, str]) -> None:
+        self._proto, self._parameters = proto, parameters
+        # Of the path its folder alone is used.
+        self.graph = read_graph(proto, folder / "graph")
 
-    @property
-    def held(self) -> frozenset[str]:
-        """The parameters that are read outside of blocks."""
-        return frozenset(n for s in self.stages if not s.inside for n in s.piece.parameters)
-
-    def _piece(self, outputs: Sequence[str], stop: Collection[str]) -> Piece:
-        nodes = tuple(between(self._graph, outputs, stop))
+    def piece(self, outputs: Sequence[str], stop: Collection[str]) -> Piece:
+        """Return what makes ``outputs`` of the values ``stop``."""
+        nodes = tuple(between(self.graph, outputs, stop))
         made = {name for node in nodes for name in node.outputs}
-        needs = [*open_ends(self._graph, nodes), *(name for name in outputs if name not in made)]
-        own = self._divided.parameters
-        read = frozenset(own[n] for n in stored_by(self._graph, nodes) if n in own)
+        needs = [*open_ends(self.graph, nodes), *(name for name in outputs if name not in made)]
+        own = self._parameters
+        read = frozenset(own[n] for n in stored_by(self.graph, nodes) if n in own)
         return Piece(nodes, tuple(dict.fromkeys(needs)), tuple(outputs), read)
 
     def write(self, piece: Piece, feeds: Mapping[str, Array], path: Path) -> None:
@@ -95,17 +76,11 @@ class Pieces:
         """
         onnx.save_model(self._model(piece, feeds), str(path))
 
-    def write_whole(
-        self, piece: Piece, feeds: Mapping[str, Array], path: Path, weights: Mapping[str, Weight]
-    ) -> onnx.ModelProto:
+    def write_whole(self, piece: Piece, feeds: Mapping[str, Array], path: Path) -> onnx.ModelProto:
         """Write a piece with its weights in it; return it."""
         model = self._model(piece, feeds)
         for tensor in model.graph.initializer:
-            if tensor.data_location == onnx.TensorProto.EXTERNAL:
-                stored = weights[self._divided.parameters[tensor.name]].stored
-                del tensor.external_data[:]
-                tensor.ClearField("data_location")
-                tensor.raw_data = stored.raw().tobytes()
+            tensor.CopyFrom(self.graph.constants.embedded(tensor.name))
         onnx.save_model(model, str(path))
         return model
 
@@ -113,9 +88,38 @@ class Pieces:
         outputs = tuple(n + _COPY if n in piece.needs else n for n in piece.outputs)
         inputs = {name: feeds[name] for name in piece.needs}
         model = cut(
-            self._proto, self._graph, piece.nodes, inputs, dict.fromkeys(outputs), in_place=True
+            self._proto, self.graph, piece.nodes, inputs, dict.fromkeys(outputs), in_place=True
         )
         for name, copy in zip(piece.outputs, outputs, strict=True):
             if copy != name:
                 model.graph.node.append(helper.make_node("Identity", [name], [copy]))
         return model
+
+
+class Pieces(Cutter):
+    """All pieces of a divided graph."""
+
+    def __init__(self, divided: Divided) -> None:
+        super().__init__(divided.exported.proto, divided.folder, divided.parameters)
+        self._outside = divided.outside
+        calls = divided.calls
+        borders = {v for c in calls for v in (*c.inputs.values(), *c.outputs.values())}
+        known = set(self.graph.inputs)
+        stages = []
+        for number, call in enumerate(calls):
+            for inside, values in ((False, call.inputs), (True, call.outputs)):
+                stop = borders - set(values.values()) if inside else known
+                piece = self.piece(tuple(values.values()), {*stop, *self.graph.inputs})
+                stages.append(BlockStage(number, inside, call.name, piece, tuple(values)))
+            known |= set(call.outputs.values())
+        outputs = self.graph.outputs
+        last = self.piece(outputs, known)
+        stages.append(BlockStage(len(calls), False, "", last, tuple(range(len(outputs)))))
+        self.stages = tuple(stages)
+        self.outputs = outputs
+
+    @property
+    def held(self) -> frozenset[str]:
+        """The parameters that are read outside of blocks."""
+        read = (n for s in self.stages if not s.inside for n in s.piece.parameters)
+        return self._outside.union(read)

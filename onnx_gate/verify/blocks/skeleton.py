@@ -80,6 +80,17 @@ class Skeleton:
         """Return the bytes of the parameters of these names, each counted once."""
         return sum(weight.nbytes for weight in self.distinct(names))
 
+    def values(self, name: str) -> torch.Tensor | None:
+        """Return a parameter's values, ``None`` where there is no such one.
+
+        In a narrower dtype of the checkpoint's, if that loses nothing: then they take no memory.
+        """
+        weight = self.parameters.get(name)
+        if weight is None:
+            return None
+        narrow = torch.promote_types(weight.stored.dtype, weight.dtype) == weight.dtype
+        return weight.stored.load(weight.stored.dtype if narrow else weight.dtype)
+
     @contextmanager
     def loaded(self, names: Collection[str]) -> Iterator[None]:
         """Have the values of these parameters inside of a ``with``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -155,27 +155,3 @@ class Staged:
 
         with self.handled(handler):
             yield
-
-
-@dataclass(frozen=True)
-class BlockCall:
-    """One call of a block in the exported program: the graph's values for its tensors, by their places.
-
-    What the graph does not use is not among them. ``name`` is the path, with a number where the block is
-    called again.
-    """
-
-    path: str
-    name: str
-    inputs: Mapping[int, str]
-    outputs: Mapping[int, str]
-
-
-def call_names(paths: Collection[str]) -> list[str]:
-    """Return a name for each call: the path, and from the second call of a block on its number."""
-    seen: dict[str, int] = {}
-    names = []
-    for path in paths:
-        seen[path] = seen.get(path, 0) + 1
-        names.append(path if seen[path] == 1 else f"{path}@{seen[path]}")
-    return names

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -12,6 +13,8 @@ from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec
+from onnx_gate.verify.blocks.cuts import divide_file
+from onnx_gate.verify.blocks.divided import Divided
 from onnx_gate.verify.blocks.export import export_divided
 from onnx_gate.verify.blocks.partition import blocks_of
 from onnx_gate.verify.blocks.skeleton import Skeleton, build_skeleton
@@ -21,10 +24,14 @@ from onnx_gate.verify.blocks.walk import BlockWalk, Walked, give_back
 from onnx_gate.verify.blocks.wrong import Locate
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.determinism import disagreement
+from onnx_gate.verify.export.export import export
 from onnx_gate.verify.inputs.cases import cases
 from onnx_gate.verify.inspect.inspect import inspect_proto, join_inputs
+from onnx_gate.verify.inspect.known_weights import KnownWeights
+from onnx_gate.verify.inspect.reduced import reduced_precision
+from onnx_gate.verify.inspect.weights import identify
 from onnx_gate.verify.left_out import leave_out
-from onnx_gate.verify.prepare import prepare
+from onnx_gate.verify.prepare import Prepared, prepare
 from onnx_gate.verify.progress import Progress
 from onnx_gate.verify.stopwatch import Clock
 from onnx_gate.workers.admission import WEIGHTS_TIMES
@@ -59,11 +66,11 @@ def _limit(spec: ModelSpec) -> int:
 
 def _unable(spec: ModelSpec) -> str:
     """Return what of an entry cannot be done block by block, and what to do, or ''."""
-    if spec.reference is not None or spec.onnx is not None:
-        return "a committed file has no borders of blocks yet; let the gate export the model, without onnx"
+    if spec.reference is not None:
+        return "there are no modules whose ends could be looked for where two files are compared"
     if spec.weights is None:
         return "name the .safetensors file under weights, and build the model without them"
-    if spec.export.exporter != "dynamo":
+    if not _is_file(spec) and spec.export.exporter != "dynamo":
         return f"the exporter {spec.export.exporter} needs the weights; leave it out, which means dynamo"
     if spec.steps is not None:
         return (
@@ -75,6 +82,11 @@ def _unable(spec: ModelSpec) -> str:
             f"{other} does not read weights where they lie; name onnxruntime alone under runtimes"
         )
     return ""
+
+
+def _is_file(spec: ModelSpec) -> bool:
+    """Return whether the file is written by somebody else, and its weights lie in it."""
+    return spec.onnx is not None or spec.export.command is not None
 
 
 @dataclass(frozen=True)
@@ -137,25 +149,31 @@ def _verify(
         staged = Staged(skeleton.module, paths)
         below = {path: skeleton.named_below(path) for path in paths}
         inside = {name for names in below.values() for name in names}
-        outside = tuple(name for name in skeleton.parameters if name not in inside)
+        outside = frozenset(name for name in skeleton.parameters if name not in inside)
         with (
             skeleton.loaded(outside),
             staged.streamed(lambda path: skeleton.loaded(below[path])),
         ):
             prepared = prepare(spec, context, skeleton.module)
         progress.findings += prepared.findings
-    with progress.stage("export"):
-        divided = export_divided(
-            spec, skeleton, staged, prepared.eager, prepared.example, context.folder
-        )
-        exported = divided.exported
-        progress.export = exported.info()
+    if _is_file(spec):
+        divided = _of_file(spec, context, progress, skeleton, staged, prepared, outside)
+    else:
+        with progress.stage("export"):
+            divided = export_divided(
+                spec, skeleton, staged, prepared.eager, prepared.example, outside, context.folder
+            )
+            progress.export = divided.exported.info()
+    exported = divided.exported
     with progress.stage("inspect"):
         progress.findings += inspect_proto(spec, exported)
     prepared = leave_out(prepared, exported)
     clock = Clock()
     limit = _limit(spec)
-    walk = BlockWalk(spec, context, skeleton, staged, prepared.eager, divided, clock, limit, locate)
+    step = partial(progress.step, "verify")
+    walk = BlockWalk(
+        spec, context, skeleton, staged, prepared.eager, divided, clock, limit, step, locate
+    )
     give_back()
     need = Need.of(walk, skeleton)
     progress.findings.append(_told(need, len(divided.calls)))
@@ -182,6 +200,45 @@ def _verify(
         walked.diagnosis,
         chosen.without_any,
     )
+
+
+def _of_file(
+    spec: ModelSpec,
+    context: Context,
+    progress: Progress,
+    skeleton: Skeleton,
+    staged: Staged,
+    prepared: Prepared,
+    outside: frozenset[str],
+) -> Divided:
+    """Find the blocks in a committed file, and what each of its weights is."""
+    with progress.stage("export"):
+        exported = export(spec, prepared.eager, prepared.example, context.workspace, context.folder)
+        progress.export = exported.info()
+    reduced = reduced_precision(exported.proto, exported.exporter, skeleton.module)
+    if reduced is not None:
+        raise codes.OG434.error(
+            f"{exported.path.name} computes in fewer bits than the module ({reduced.dtype}), and what "
+            "that costs is measured at the outputs of whole models; write verify: whole"
+        )
+    with progress.stage("weights"):
+        known = KnownWeights(skeleton.module, skeleton.values)
+        found = identify(exported.proto, exported.path.parent, skeleton.module, known)
+        progress.weights = found.weights
+        progress.findings += found.findings
+        give_back()
+    with progress.stage("cut"):
+        return divide_file(
+            exported,
+            found.parameters,
+            skeleton,
+            staged,
+            prepared,
+            join_inputs(spec, exported),
+            outside,
+            spec.runtimes[0],
+            context.folder / "cut",
+        )
 
 
 def _told(need: Need, blocks: int) -> Finding:

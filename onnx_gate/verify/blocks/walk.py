@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
@@ -21,7 +21,7 @@ from onnx_gate.runtimes.base import Array, Outputs, Refusal
 from onnx_gate.runtimes.tensors import to_array
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.asked import AskedModule
-from onnx_gate.verify.blocks.export import Divided
+from onnx_gate.verify.blocks.divided import Divided
 from onnx_gate.verify.blocks.parts import PARAMETER, Between, Block
 from onnx_gate.verify.blocks.pieces import BlockStage, Pieces
 from onnx_gate.verify.blocks.skeleton import Skeleton
@@ -92,9 +92,10 @@ class BlockWalk:
         divided: Divided,
         clock: Clock,
         limit: int,
+        step: Callable[[str], None],
         locate: Locate | None = None,
     ) -> None:
-        self._limit, self._locate = limit, locate
+        self._limit, self._step, self._locate = limit, step, locate
         self._spec, self._context, self._skeleton = spec, context, skeleton
         self._staged, self._eager, self._divided, self._clock = staged, eager, divided, clock
         self.pieces = Pieces(divided)
@@ -144,6 +145,9 @@ class BlockWalk:
         carried.own = {r.label: dict(carried.known) for r in self._spec.runtimes}
         with self._skeleton.loaded(self.pieces.held):
             for place, stage in enumerate(self.pieces.stages):
+                if stage.inside:
+                    blocks = len(self._divided.calls)
+                    self._step(f"block {stage.number + 1} of {blocks}, {stage.name}")
                 with self._skeleton.loaded(self.parameters(stage)):
                     self._stage(stage, [line for line in lines if not line.over], walked)
                 self._forget(lines, place)
@@ -296,8 +300,7 @@ class BlockWalk:
         if room and bad.output in names and len(names) == len(stage.piece.outputs):
             path = self._file.with_name("wrong.onnx")
             feeds = {name: case.arrays[_GRAPH + name] for name in stage.piece.needs}
-            parameters = self._skeleton.parameters
-            proto = self.pieces.write_whole(stage.piece, feeds, path, parameters)
+            proto = self.pieces.write_whole(stage.piece, feeds, path)
             exported = Exported(path, "dynamo", proto)
         part = stage.name or "what follows the last block"
         wrong = Wrong(
@@ -341,8 +344,8 @@ class BlockWalk:
 
     @contextmanager
     def _sessions(self, stage: BlockStage, runtimes: Sequence[RuntimeSpec]) -> Iterator[Sessions]:
-        """Open the stage's file, whose weights are where the checkpoint is."""
-        threads, weights = self._context.threads, self._skeleton.weights.folder
+        """Open the stage's file, whose weights stay where they are."""
+        threads, weights = self._context.threads, self._divided.folder
         try:
             with Sessions(self._file, runtimes, threads, self._clock, weights) as sessions:
                 yield sessions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -29,8 +29,10 @@ _FOLDED = 8
 _FOUR_BITS = 1 / 14
 # What a wrong weight is called by at most this many of its rows.
 _SHOWN = 3
-# What is hashed at once, and how many rows are tried before all are.
-_BLOCK, _TRIED = 1 << 16, 8
+# The numbers that are looked at together: a copy of so many is little beside any weight that matters.
+_AT_ONCE = 1 << 22
+# How many rows are tried before all are.
+_TRIED = 8
 _SEED = 20_261_122
 
 
@@ -66,10 +68,15 @@ class WrongWeight:
 
 
 class KnownWeights:
-    """The parameters and buffers of a module, by name and by the hashes of their rows."""
+    """The parameters and buffers of a module, by name and by the hashes of their rows.
 
-    def __init__(self, module: nn.Module) -> None:
-        self._module = module
+    ``load`` returns the values of those that the module does not hold itself, ``None`` for the others.
+    """
+
+    def __init__(
+        self, module: nn.Module, load: Callable[[str], torch.Tensor | None] | None = None
+    ) -> None:
+        self._module, self._load = module, load
         self._tensors = {
             name: tensor
             for name, tensor in state.tensors(module)
@@ -129,11 +136,10 @@ class KnownWeights:
         expected = self._of(own)
         if expected is None or expected.shape != array.shape:
             return WrongWeight(name, own, 0.0, (), 0, instead)
-        held = _held(array, expected)
-        rows = np.asarray(~held.reshape(len(held), -1).all(axis=1))
-        difference = np.abs(array.astype(np.float64) - expected.astype(np.float64)).max()
+        held = [_held(a, b).reshape(len(a), -1).all(axis=1) for a, b in _parts(array, expected)]
+        rows = ~np.concatenate(held)
         listed = tuple(int(i) for i in np.flatnonzero(rows)[: 1 << 10])
-        return WrongWeight(name, own, float(difference), listed, len(rows), instead)
+        return WrongWeight(name, own, _apart(array, expected), listed, len(rows), instead)
 
     def nearest(self, name: str, array: Array, own: str | None) -> UnknownWeight:
         """Return a weight that nothing explains beside the parameter that it is nearest to."""
@@ -146,7 +152,7 @@ class KnownWeights:
         for each in alike[:64]:
             expected = self._of(each)
             if expected is not None and expected.shape == array.shape:
-                apart = float(np.abs(array.astype(np.float64) - expected.astype(np.float64)).max())
+                apart = _apart(array, expected)
                 best = min(best or (apart, each), (apart, each))
         distance, parameter = best or (None, None)
         return UnknownWeight(name=name, parameter=parameter, difference=distance)
@@ -185,30 +191,27 @@ class KnownWeights:
     def differ(self, own: str, other: str) -> bool:
         """Return whether two tensors of the module hold other values."""
         a, b = self._of(own), self._of(other)
-        return (
-            a is None or b is None or a.shape != b.shape or not np.array_equal(_bits(a), _bits(b))
-        )
+        return a is None or b is None or a.shape != b.shape or not _equal_bits(a, b)
 
     def distance(self, own: str, other: str) -> float:
         """Return the largest difference of two tensors, 0.0 where their shapes differ."""
         a, b = self._of(own), self._of(other)
         if a is None or b is None or a.shape != b.shape:
             return 0.0
-        return float(np.abs(a.astype(np.float64) - b.astype(np.float64)).max())
+        return _apart(a, b)
 
     def _equal(self, array: Array, own: str) -> int:
         """Return how many numbers of a weight are those of the tensor that it is called after."""
         expected = self._of(own)
         if expected is None or expected.shape != array.shape:
             return 0
-        return int(np.count_nonzero(_held(array, expected)))
+        return sum(int(np.count_nonzero(_held(a, b))) for a, b in _parts(array, expected))
 
     def _same(self, array: Array, own: str) -> bool:
         expected = self._of(own)
         if expected is None or expected.shape != array.shape:
             return False
-        same = np.array_equal(_bits(_cast(expected, array.dtype)), _bits(array))
-        return same or (expected.dtype != array.dtype and bool(_held(array, expected).all()))
+        return all(_held(a, b).all() for a, b in _parts(array, expected))
 
     def _folds(self, array: Array, own: str | None) -> Iterator[Mask]:
         """Yield which channels of a weight are some layer's with a norm folded into them."""
@@ -256,10 +259,7 @@ class KnownWeights:
                 [expected.T] if turn else []
             ):
                 first = (slice(0, 1),) * array.ndim
-                if all(
-                    np.array_equal(_bits(_cast(other[part], array.dtype)), _bits(array[part]))
-                    for part in (first, ...)
-                ):
+                if all(_equal_bits(other[part], array[part]) for part in (first, ...)):
                     return name
         return None
 
@@ -326,7 +326,8 @@ class KnownWeights:
         return None
 
     def _of(self, name: str) -> Array | None:
-        tensor = self._tensors.get(name)
+        tensor = self._load(name) if self._load is not None else None
+        tensor = self._tensors.get(name) if tensor is None else tensor
         tensor = self._at(name) if tensor is None else tensor
         if tensor is None:
             return None
@@ -411,6 +412,32 @@ def _held(array: Array, expected: Array) -> Mask:
     return held
 
 
+def _parts(array: Array, other: Array) -> Iterator[tuple[Array, Array]]:
+    """Yield two arrays of one shape some rows at a time."""
+    if not array.ndim:
+        yield array.reshape(1), other.reshape(1)
+        return
+    rows = max(1, _AT_ONCE * len(array) // max(1, array.size))
+    for low in range(0, len(array), rows):
+        yield array[low : low + rows], other[low : low + rows]
+
+
+def _equal_bits(expected: Array, array: Array) -> bool:
+    """Return whether a weight has the bits of ``expected`` in its type."""
+    return expected.shape == array.shape and all(
+        np.array_equal(_bits(_cast(one, array.dtype)), _bits(other))
+        for one, other in _parts(expected, array)
+    )
+
+
+def _apart(array: Array, expected: Array) -> float:
+    """Return the largest difference of two arrays of one shape."""
+    return max(
+        float(np.abs(a.astype(np.float64) - b.astype(np.float64)).max())
+        for a, b in _parts(array, expected)
+    )
+
+
 def _castable(source: np.dtype[np.generic], target: np.dtype[np.generic]) -> bool:
     """Return whether a weight may have been cast so: among floating-point types, or not at all."""
     return source == target or (is_floating(source) and is_floating(target))
@@ -423,11 +450,10 @@ def _cast(array: Array, dtype: np.dtype[np.generic]) -> Array:
 
 def _hash(rows: Array) -> NDArray[np.uint64]:
     """Return a 64-bit hash of the bits of each row: a sum of products with random odd numbers."""
-    bits = _bits(rows)
     factors = np.random.default_rng(_SEED).integers(0, 2**63, rows.shape[1], dtype=np.uint64) | 1
     made = [
-        (bits[low : low + _BLOCK].astype(np.uint64) * factors).sum(axis=1, dtype=np.uint64)
-        for low in range(0, len(bits), _BLOCK)
+        (_bits(part).astype(np.uint64) * factors).sum(axis=1, dtype=np.uint64)
+        for part, _ in _parts(rows, rows)
     ]
     return np.concatenate(made) if made else np.zeros(0, np.uint64)
 

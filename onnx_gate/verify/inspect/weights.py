@@ -16,6 +16,7 @@ The cost is one pass over the weights that are what their names say, and a few o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -36,16 +37,34 @@ _KINDS = (*FLOATS, TensorProto.INT64, TensorProto.INT32)
 _SHOWN = 3
 
 
+@dataclass(frozen=True)
+class Accounted:
+    """What weights of a file are. ``parameters`` are the names of those that one tensor alone explains.
+
+    By the names of the file's; those that are wrong by what they are called after.
+    """
+
+    weights: Weights
+    findings: tuple[Finding, ...]
+    parameters: Mapping[str, str]
+
+
 def account(proto: ModelProto, folder: Path, module: nn.Module) -> tuple[Weights, list[Finding]]:
-    """Return what the weights of a file in ``folder`` are, and a finding of those that are wrong.
+    """Return what the weights of a file in ``folder`` are, and a finding of those that are wrong."""
+    found = identify(proto, folder, module, KnownWeights(module))
+    return found.weights, list(found.findings)
+
+
+def identify(proto: ModelProto, folder: Path, module: nn.Module, known: KnownWeights) -> Accounted:
+    """Find what the weights of a file in ``folder`` are.
 
     Single numbers are left out: they are attributes rather than weights.
     """
-    known = KnownWeights(module)
     counts = {"same": 0, "rearranged": 0, "folded": 0}
     unknown: list[UnknownWeight] = []
     wrong: list[WrongWeight] = []
     whole: dict[str, str] = {}
+    named: dict[str, str] = {}
     for name, tensor in constants(proto).items():
         if tensor.data_type not in _KINDS or np.prod(tensor.dims) < 2:
             continue
@@ -64,13 +83,15 @@ def account(proto: ModelProto, folder: Path, module: nn.Module) -> tuple[Weights
                 if own is not None and own != parameter and known.differ(own, parameter):
                     wrong.append(known.wrong(name, array, own, instead=parameter))
             continue
-        if own is not None and known.comparable(array, own):
-            wrong.append(known.wrong(name, array, own))
+        if own is not None:
+            named[name] = own
+            if known.comparable(array, own):
+                wrong.append(known.wrong(name, array, own))
         unknown.append(known.nearest(name, array, own))
     wrong += _misplaced(proto, module, known, whole)
     total = sum(counts.values()) + len(unknown)
     weights = Weights(total=total, unknown=tuple(unknown), **counts)
-    return weights, list(_findings(wrong))
+    return Accounted(weights, tuple(_findings(wrong)), {**named, **whole})
 
 
 def _findings(wrong: Sequence[WrongWeight]) -> Iterator[Finding]:

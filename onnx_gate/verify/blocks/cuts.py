@@ -1,0 +1,204 @@
+"""A graph that somebody else has written, with the places in it where the module's blocks end.
+
+The idea: which weights are a block's is known by their names or values. Whatever they do to the outputs
+goes through what the block returns; so that is among the values that all ways from the readers of its
+weights lead through, their common post-dominators. Which of these it is, values say: what the graph
+makes there of PyTorch's values at the ends before is next to what PyTorch's block returns.
+
+The invariant: a piece is what makes the end of a block of the ends before it and of the graph's inputs,
+whichever these are. So a choice can be unlucky, and a piece larger than a block, but nothing is left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from onnx_gate.graph.graph import Graph, Node
+from onnx_gate.manifest import RuntimeSpec
+from onnx_gate.runtimes.base import Array
+from onnx_gate.runtimes.tensors import to_array
+from onnx_gate.verify.blocks.divided import BlockCall, Divided, call_names
+from onnx_gate.verify.blocks.pieces import Cutter
+from onnx_gate.verify.blocks.skeleton import Skeleton
+from onnx_gate.verify.blocks.staged import Leaves, Staged
+from onnx_gate.verify.export.exported import Exported
+from onnx_gate.verify.prepare import Prepared
+from onnx_gate.verify.sessions import Sessions
+from onnx_gate.verify.stopwatch import Clock
+
+# A value is what a block returns where it is nearer to that than half of that is to zero: a wrong block
+# is, and another value is not.
+_NEAR = 0.5
+# Numbers by which parameters are told from each other.
+_SAMPLE = 1 << 10
+
+
+def divide_file(
+    exported: Exported,
+    parameters: Mapping[str, str],
+    skeleton: Skeleton,
+    staged: Staged,
+    prepared: Prepared,
+    graph_inputs: Mapping[str, str],
+    outside: frozenset[str],
+    runtime: RuntimeSpec,
+    scratch: Path,
+) -> Divided:
+    """Find where blocks end in a file by one call of the module, and the same of the graph's pieces.
+
+    ``parameters`` are the module's by the names of the file's weights. Raises ``GateError`` where the
+    runtime does not load a piece.
+    """
+    folder = exported.path.parent
+    # Buffers are in memory anyway.
+    parameters = {name: own for name, own in parameters.items() if own in skeleton.parameters}
+    cutter = Cutter(exported.proto, folder, parameters)
+    called = _called(skeleton, staged, prepared, outside)
+    paths = [path for path, _ in called]
+    owners = {
+        name: sorted(
+            number
+            for number, path in enumerate(paths)
+            if any(n.startswith(f"{path}.") for n in skeleton.parameters[parameter].names)
+        )
+        for name, parameter in _distinct(parameters, skeleton).items()
+    }
+    ends = list(_ends(cutter.graph, owners, len(called)))
+    known = {graph: prepared.example[name] for name, graph in graph_inputs.items()}
+    scratch.mkdir(parents=True, exist_ok=True)
+    calls = []
+    for (path, said), name, values in zip(called, call_names(paths), ends, strict=True):
+        found: dict[int, str] = {}
+        if values:
+            piece = cutter.piece(values, known.keys())
+            cutter.write(piece, known, scratch / "ends.onnx")
+            feeds = {each: each for each in piece.needs}
+            with Sessions(scratch / "ends.onnx", (runtime,), 1, Clock(), folder) as sessions:
+                answers, _ = sessions.ask(runtime.label, known, feeds)
+            place, end = _nearest(said, dict(zip(values, answers or (), strict=False)))
+            if end is not None:
+                found = {place: end}
+                known[end] = said[place]
+        calls.append(BlockCall(path, name, {}, found))
+    return Divided(exported, tuple(calls), parameters, outside, folder)
+
+
+def _distinct(parameters: Mapping[str, str], skeleton: Skeleton) -> dict[str, str]:
+    """Leave out what is equal in several parameters: a file may have it once, under any of their names.
+
+    Norms and biases that nobody has trained are.
+    """
+    samples: dict[str, tuple[tuple[int, ...], bytes]] = {}
+    every = skeleton.distinct(tuple(skeleton.parameters))
+    for weight in every:
+        values = skeleton.values(weight.names[0])
+        assert values is not None
+        some = values.flatten()[:_SAMPLE].double().numpy().tobytes()
+        samples |= dict.fromkeys(weight.names, (tuple(values.shape), some))
+    times = Counter(samples[weight.names[0]] for weight in every)
+    return {name: own for name, own in parameters.items() if times[samples[own]] == 1}
+
+
+def _called(
+    skeleton: Skeleton, staged: Staged, prepared: Prepared, outside: Collection[str]
+) -> list[tuple[str, dict[int, Array]]]:
+    """Return the blocks in the order of their calls on the example, and the tensors that each returns."""
+    called: list[tuple[str, dict[int, Array]]] = []
+
+    def handler(path: str, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with skeleton.loaded(skeleton.named_below(path)):
+            result = original(*args, **kwargs)
+        tensors = Leaves.of(result, path).at
+        called.append((path, {place: to_array(tensor) for place, tensor in tensors.items()}))
+        return result
+
+    with skeleton.loaded(outside), staged.handled(handler):
+        prepared.eager.run(prepared.example)
+    return called
+
+
+def _ends(
+    graph: Graph, owners: Mapping[str, Sequence[int]], calls: int
+) -> Iterator[tuple[str, ...]]:
+    """Yield, for each call, the values that all that its weights do goes through, before later calls'."""
+    weights = {name: frozenset((name,)) for name in owners}
+    reached: dict[str, int] = {}
+    reach: list[int] = []
+    readers: list[list[Node]] = [[] for _ in range(calls)]
+    for node in graph.nodes:
+        read = frozenset().union(*(weights.get(name, frozenset()) for name in node.inputs))
+        now = max((reached.get(name, -1) for name in node.inputs), default=-1)
+        if all(map(graph.is_constant, node.outputs)):  # a weight that is cast or transposed
+            weights |= dict.fromkeys(node.outputs, read)
+        else:
+            for name in read:
+                # A weight that several calls read is, here, the first's that is not behind.
+                number = next((each for each in owners[name] if each >= now), None)
+                if number is not None:
+                    readers[number].append(node)
+                    now = number
+        reach.append(now)
+        reached |= dict.fromkeys(node.outputs, now)
+    after = _post_dominators(graph)
+    for number, nodes in enumerate(readers):
+        yield tuple(
+            node.outputs[0]
+            for node in _chain(graph, after, nodes)
+            if reach[node.index] <= number and len(node.outputs) == 1
+        )
+
+
+def _post_dominators(graph: Graph) -> list[int]:
+    """Return, for each node, the next one that all ways to the outputs lead through.
+
+    The number of nodes is the end of all ways; -1 where there is no way.
+    """
+    end = len(graph.nodes)
+    after = [-1] * (end + 1)
+    for node in reversed(graph.nodes):
+        readers = {r.index for name in node.outputs for r in graph.readers.get(name, ())}
+        following = {index for index in readers if after[index] >= 0}
+        if not set(node.outputs).isdisjoint(graph.outputs):
+            following.add(end)
+        after[node.index] = _common(after, following, end) if following else -1
+    return after
+
+
+def _common(after: Sequence[int], nodes: Iterable[int], end: int) -> int:
+    """Return the first node that all ways from these nodes lead through, themselves among them."""
+
+    def meet(one: int, other: int) -> int:
+        while one != other:
+            low, high = sorted((one, other))
+            one, other = after[low], high
+        return one
+
+    return reduce(meet, nodes, next(iter(nodes))) if nodes else end
+
+
+def _chain(graph: Graph, after: Sequence[int], nodes: Sequence[Node]) -> Iterator[Node]:
+    end = len(graph.nodes)
+    live = {node.index for node in nodes if after[node.index] >= 0}
+    index = _common(after, live, end)
+    while index != end:
+        yield graph.nodes[index]
+        index = after[index]
+
+
+def _nearest(said: Mapping[int, Array], values: Mapping[str, Array]) -> tuple[int, str | None]:
+    """Return the place of the tensor and the value that are next to each other; no value if none is."""
+    best: tuple[float, int, str | None] = _NEAR, 0, None
+    for place, expected in said.items():
+        size = float(np.linalg.norm(expected.astype(np.float64)))
+        for name, value in values.items():
+            if value.shape == expected.shape and value.dtype == expected.dtype and size:
+                apart = float(np.linalg.norm(value.astype(np.float64) - expected)) / size
+                if apart < best[0]:
+                    best = apart, place, name
+    return best[1], best[2]

@@ -1,0 +1,48 @@
+"""A graph, and which calls of a module's blocks are where in it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnx_gate.verify.export.exported import Exported
+
+
+@dataclass(frozen=True)
+class BlockCall:
+    """One call of a block in the exported program: the graph's values for its tensors, by their places.
+
+    What the graph does not use is not among them. ``name`` is the path, with a number where the block is
+    called again.
+    """
+
+    path: str
+    name: str
+    inputs: Mapping[int, str]
+    outputs: Mapping[int, str]
+
+
+@dataclass(frozen=True)
+class Divided:
+    """A graph and the calls of blocks in it, in their order.
+
+    ``parameters`` are the module's by the names of the initializers that hold them, ``outside`` those
+    that are in no block. ``folder`` is where the external data are.
+    """
+
+    exported: Exported
+    calls: tuple[BlockCall, ...]
+    parameters: Mapping[str, str]
+    outside: frozenset[str]
+    folder: Path
+
+
+def call_names(paths: Collection[str]) -> list[str]:
+    """Return a name for each call: the path, and from the second call of a block on its number."""
+    seen: dict[str, int] = {}
+    names = []
+    for path in paths:
+        seen[path] = seen.get(path, 0) + 1
+        names.append(path if seen[path] == 1 else f"{path}@{seen[path]}")
+    return names
