@@ -173,7 +173,6 @@ def agreement(folder: Path) -> Iterator[dict[str, object]]:
             save_file(built(name), place / f"{name}.safetensors")
             for way in ("blocks", "whole"):
                 entries[f"{name}-{way}"] = {
-                    "model": f"small.py:{name}",
                     "weights": f"{name}.safetensors",
                     "verify": way,
                     **entry,

@@ -14,62 +14,12 @@ IMAGE = "float32[batch, 3, 32, 32]"
 _SMALL: dict[str, Any] = {"num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64}
 
 
-def llama() -> nn.Module:
-    from transformers import LlamaConfig, LlamaForCausalLM
+def from_config(config: str, model: str, **kwargs: Any) -> nn.Module:
+    """Return a model of transformers with random weights."""
+    import transformers
 
-    config = LlamaConfig(hidden_size=32, num_key_value_heads=2, vocab_size=100, **_SMALL)
-    return LlamaForCausalLM(config)
-
-
-def mixtral() -> nn.Module:
-    from transformers import MixtralConfig, MixtralForCausalLM
-
-    config = MixtralConfig(  # type: ignore[call-arg]
-        hidden_size=32,
-        num_key_value_heads=2,
-        vocab_size=100,
-        num_local_experts=4,
-        # transformers' default for experts has no translation to ONNX.
-        experts_implementation="batched_mm",
-        **_SMALL,
-    )
-    return MixtralForCausalLM(config)
-
-
-def gpt2() -> nn.Module:
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    config = GPT2Config(
-        n_embd=32,
-        n_layer=3,
-        n_head=4,
-        vocab_size=100,
-        n_positions=80,
-        bos_token_id=0,
-        eos_token_id=0,
-    )
-    return GPT2LMHeadModel(config)
-
-
-def bert() -> nn.Module:
-    from transformers import BertConfig, BertForSequenceClassification
-
-    config = BertConfig(hidden_size=32, vocab_size=100, max_position_embeddings=80, **_SMALL)
-    return BertForSequenceClassification(config)
-
-
-def vit() -> nn.Module:
-    from transformers import ViTConfig, ViTForImageClassification
-
-    return ViTForImageClassification(
-        ViTConfig(hidden_size=32, image_size=32, patch_size=8, **_SMALL)
-    )
-
-
-def t5() -> nn.Module:
-    from transformers import T5Config, T5Model
-
-    return T5Model(T5Config(d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, vocab_size=100))
+    made: nn.Module = getattr(transformers, model)(getattr(transformers, config)(**kwargs))
+    return made
 
 
 class Residual(nn.Module):
@@ -131,31 +81,94 @@ class repeated(nn.Module):
         return F.linear(x, self.embed.weight)
 
 
-_IDS = {"inputs": {"input_ids": TOKENS}, "call": {"use_cache": False}}
+def _of(config: str, model: str, inputs: Mapping[str, Any], **kwargs: Any) -> dict[str, Any]:
+    return {
+        "model": "small.py:from_config",
+        "args": [config, model],
+        "kwargs": kwargs,
+        "inputs": inputs,
+    }
+
+
+def _decoder(family: str, **kwargs: Any) -> dict[str, Any]:
+    sizes = {"hidden_size": 32, "vocab_size": 100, **_SMALL, **kwargs}
+    made = _of(f"{family}Config", f"{family}ForCausalLM", {"input_ids": TOKENS}, **sizes)
+    return {**made, "call": {"use_cache": False}}
+
+
+def _encoder(family: str, **kwargs: Any) -> dict[str, Any]:
+    inputs = {"input_ids": TOKENS, "attention_mask": {**TOKENS, "range": [0, 1]}}
+    model = f"{family}ForSequenceClassification"
+    return _of(f"{family}Config", model, inputs, vocab_size=100, **kwargs)
+
+
+def _both(family: str, **kwargs: Any) -> dict[str, Any]:
+    inputs = {"input_ids": TOKENS, "decoder_input_ids": {**TOKENS, "shape": ["batch", "words"]}}
+    made = _of(f"{family}Config", f"{family}Model", inputs, vocab_size=100, **kwargs)
+    return {**made, "call": {"use_cache": False}}
+
+
+def _vision(family: str, **kwargs: Any) -> dict[str, Any]:
+    return _of(
+        f"{family}Config",
+        f"{family}ForImageClassification",
+        {"pixel_values": IMAGE},
+        image_size=32,
+        **kwargs,
+    )
+
+
+_GROUPED = {"num_key_value_heads": 2}
+_BERT = {"hidden_size": 32, "max_position_embeddings": 80, **_SMALL}
 ENTRIES: Mapping[str, Mapping[str, Any]] = {
-    "llama": _IDS,
-    "mixtral": _IDS,
-    "gpt2": _IDS,
-    "bert": {"inputs": {"input_ids": TOKENS, "attention_mask": {**TOKENS, "range": [0, 1]}}},
-    "vit": {"inputs": {"pixel_values": IMAGE}},
-    "t5": {
-        "inputs": {
-            "input_ids": TOKENS,
-            "decoder_input_ids": {**TOKENS, "shape": ["batch", "words"]},
-        },
+    "llama": _decoder("Llama", **_GROUPED),
+    "mistral": _decoder("Mistral", **_GROUPED),
+    "qwen2": _decoder("Qwen2", **_GROUPED),
+    "qwen3": _decoder("Qwen3", head_dim=8, **_GROUPED),
+    "olmo": _decoder("Olmo"),
+    "stablelm": _decoder("StableLm"),
+    "neox": _decoder("GPTNeoX"),
+    # transformers' default for experts has no translation to ONNX.
+    "mixtral": _decoder(
+        "Mixtral", num_local_experts=4, experts_implementation="batched_mm", **_GROUPED
+    ),
+    "gpt2": {
+        **_of(
+            "GPT2Config",
+            "GPT2LMHeadModel",
+            {"input_ids": TOKENS},
+            n_embd=32,
+            n_layer=3,
+            n_head=4,
+            vocab_size=100,
+            n_positions=80,
+            bos_token_id=0,
+            eos_token_id=0,
+        ),
         "call": {"use_cache": False},
     },
-    "convnet": {"inputs": {"image": IMAGE}},
-    "unet": {"inputs": {"image": IMAGE}},
-    "repeated": {"inputs": {"ids": TOKENS}},
+    "bert": _encoder("Bert", **_BERT),
+    "roberta": _encoder("Roberta", **_BERT),
+    "electra": _encoder("Electra", embedding_size=32, **_BERT),
+    "distilbert": _encoder("DistilBert", dim=32, n_layers=3, n_heads=4, hidden_dim=64),
+    "t5": _both("T5", d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4),
+    "vit": _vision("ViT", hidden_size=32, patch_size=8, **_SMALL),
+    "deit": _vision("DeiT", hidden_size=32, patch_size=8, **_SMALL),
+    "convnext": _vision("ConvNext", hidden_sizes=[16, 24, 32, 40], depths=[1, 1, 2, 1]),
+    "convnet": {"model": "small.py:convnet", "inputs": {"image": IMAGE}},
+    "unet": {"model": "small.py:unet", "inputs": {"image": IMAGE}},
+    "repeated": {"model": "small.py:repeated", "inputs": {"ids": TOKENS}},
 }
 
 
 def built(name: str) -> dict[str, torch.Tensor]:
     """Return the state of a model with random weights, what is tied once."""
+    entry = ENTRIES[name]
+    factory = globals()[entry["model"].partition(":")[2]]
+    model = factory(*entry.get("args", ()), **entry.get("kwargs", {}))
     state: dict[str, torch.Tensor] = {}
     held: set[int] = set()
-    for key, tensor in globals()[name]().state_dict().items():
+    for key, tensor in model.state_dict().items():
         if tensor.data_ptr() not in held or not tensor.numel():
             held.add(tensor.data_ptr())
             state[key] = tensor.contiguous()
