@@ -152,6 +152,53 @@ HELD_OUT = [
     Target("held-gmlp", "library.py:gmlp", expected="x=float32[*,3,32,32]"),
     Target("held-linear-attention", "library.py:linear_attention", expected="x=int64[*,64] 0..199"),
 ]
+# By what ``forward`` takes rather than by what the model is for.
+STRANGERS = [
+    *(
+        Target(f"stranger-{name}", f"transformers:{name}", expected=inputs)
+        for name, inputs in {
+            "MobileViTModel": f"{_FIXED}|{_ANY}",
+            "Data2VecAudioModel": "input_values=float32[*,*]",
+            "BloomForCausalLM": _TEXT,
+            "SiglipModel": f"{_IDS.format(31999)}; {_FIXED}; {_MASK}",
+            "MarianModel": f"{_TEXT}; decoder_input_ids=int64[*,*] 0..999",
+            "PatchTSTModel": "past_values=float32[*,32,1]|past_values=float32[*,512,7]",
+        }.items()
+    ),
+    *(
+        Target(f"stranger-{name}", f"strangers.py:{name}", expected=inputs)
+        for name, inputs in {
+            "decoder_layer": "tgt=float32[*,*,32]; memory=float32[*,*,32]",
+            "gru": "input=float32[*,*,10]",
+            "attention": "query=float32[*,*,32]; key=float32[*,*,32]; value=float32[*,*,32]",
+            "bilinear": "input1=float32[*,5]; input2=float32[*,7]",
+            "tab_transformer": "x_cont=float32[*,4]; x_cat=int64[*,3] 0..4",
+            "efficientnet": f"inputs={_IMAGE.format('3,224,224')}|inputs={_IMAGE.format('3,*,*')}",
+            "temporal": "x=float32[*,6,*]",
+            "linformer": "x=int64[*,*] 0..89",
+            "FieldSegmenter": "rgb=uint8[*,*,*,3] 0..255; nir=uint8[*,*,*,3] 0..255",
+            "ClipTagger": "clip.frames=float32[*,*,24]; clip.audio=float32[*,*,10]",
+            "PriceModel": "features.district=int64[*] 0..23; features.numeric=float32[*,3]",
+            "NestedState": "x=float32[*,8]; state.0.0=float32[*,12]; state.0.1=float32[*,12]; "
+            "state.1=float32[*,12]",
+            "MelodyDecoder": "note=int64[*,*] 0..87; "
+            + "; ".join(f"caches.{i}.{j}=float32[*,4,*,8]" for i in (0, 1) for j in (0, 1)),
+            "Matcher": "image=float32[*,3,*,*]; caption=int64[*,*] 0..299|"
+            "image=float32[*,3,224,224]; caption=int64[*,*] 0..299",
+            "SpeechCounter": "fbank=float32[*,*,40]; fbank_lengths=int64[*] 1..seq",
+            "Panoptic": "pixel_values=float32[*,3,*,*]; pixel_mask=int64[*,*,*] 0..1|"
+            "pixel_values=float32[*,3,*,*]; pixel_mask=bool[*,*,*]",
+            "BiasedAttention": "x=float32[*,*,24]; attn_mask=float32[*,*]",
+            "NeighbourCloud": "xyz=float32[*,*,3]; neighbors=int64[*,*,*] 0..points - 1",
+            "DigitGenerator": "z=float32[*,20]; y=int64[*] 0..9",
+            "Scan": "volume=float32[*,1,*,*,*]",
+            "EegNet": "eeg=float32[*,22,128]",
+            "Molecule": "z=int64[*] 0..118; edge_index=int64[2,*] 0..nodes - 1; batch=int64[*] 0..7",
+            "FlowField": "frame1=float32[*,3,*,*]; frame2=float32[*,3,*,*]",
+            "GoNet": "board=float32[*,17,9,9]",
+        }.items()
+    ),
+]
 RECORDED = [
     Target("record-classify", "plain.py:Mlp", script="classify.py"),
     Target("record-tag", "plain.py:Tagger", script="tag.py"),
@@ -175,7 +222,7 @@ def main() -> None:
     options = parser.parse_args()
     globs = options.model or ["*"]
     rows = []
-    for target in (*TARGETS, *HELD_OUT, *RECORDED):
+    for target in (*TARGETS, *HELD_OUT, *STRANGERS, *RECORDED):
         if any(fnmatch.fnmatch(target.name, glob) for glob in globs):
             folder = options.output.resolve() / target.name
             if options.read and not folder.exists():
@@ -185,7 +232,12 @@ def main() -> None:
             rows.append(row(target, folder))
             wrong = "" if rows[-1].right else f"   not {target.expected}, but {rows[-1].inputs}"
             print(f"{rows[-1].verdict:9} {target.name}{wrong}", flush=True)
-    for kind, chosen in (("by name", TARGETS), ("held out", HELD_OUT), ("recorded", RECORDED)):
+    for kind, chosen in (
+        ("by name", TARGETS),
+        ("held out", HELD_OUT),
+        ("strangers", STRANGERS),
+        ("recorded", RECORDED),
+    ):
         names = {target.name for target in chosen}
         own = [each for each in rows if each.name in names]
         passed = sum(each.verdict == "pass" and each.right for each in own)

@@ -24,6 +24,7 @@ _SIZES: Mapping[str, tuple[int, ...]] = {
     "nodes": (9,),
     "edges": (11,),
     "context": (5,),
+    "past": (11,),
     "target": (5,),
 }
 _MAX_PART = 64
@@ -50,10 +51,16 @@ def _ranked(
 ) -> Iterator[tuple[Mapping[str, Guess], Mapping[str, int]]]:
     """Yield what to try of some parameters: the likeliest guesses and sizes of all together first."""
     lists = [tuple(_guesses(facts, parameter)) for parameter in names]
-    places = itertools.product(*(range(len(each)) for each in lists))
+    # The parts of one argument of which the same is known are taken to be alike.
+    alike = [
+        (each.name.partition(".")[0], guesses) for each, guesses in zip(names, lists, strict=True)
+    ]
+    kinds = list({repr(each): each for each in alike}.values())
+    places = itertools.product(*(range(len(guesses)) for _, guesses in kinds))
     by_rank: dict[int, list[tuple[int, ...]]] = {}
     for ranks in itertools.islice(places, _MAX_COMBINED):
-        by_rank.setdefault(sum(ranks), []).append(ranks)
+        chosen = tuple(ranks[kinds.index(each)] for each in alike)
+        by_rank.setdefault(sum(ranks), []).append(chosen)
     begun: list[Iterator[tuple[Mapping[str, Guess], Mapping[str, int]]]] = []
     for rank in range(max(by_rank, default=-1) + _MAX_SIZES):
         begun += [_sized(facts, names, lists, ranks, given) for ranks in by_rank.get(rank, ())]
@@ -152,7 +159,10 @@ def _all_guesses(facts: Facts, parameter: Parameter) -> Iterator[Guess]:
     why = "no layer says what it takes"
     yield Guess("float32", ("batch", 16), why=why)
     yield Guess("float32", ("batch", "seq", 16), why=why)
-    yield Guess("float32", ("batch", 3, 32, 32), why=why)
+    image = Guess("float32", ("batch", 3, 32, 32), why=why)
+    # A part of an argument is a layer's cache sooner than an image: heads, what was before, and widths.
+    cache = Guess("float32", ("batch", 3, "past", 16), why=why)
+    yield from (cache, image) if "." in parameter.name else (image, cache)
 
 
 def _namesakes(facts: Facts, name: str) -> Iterator[Layer]:
@@ -167,6 +177,9 @@ def _shown(layer: Layer) -> str:
     return f"{layer.path or 'the'} {layer.kind}({layer.size})".replace("the ", "a ")
 
 
+_RECURRENT = ("LSTM", "GRU", "RNN", "MultiheadAttention")
+
+
 def _of_layer(facts: Facts, layer: Layer, name: str, why: str) -> Iterator[Guess]:
     """Yield what a layer takes, if an input goes straight into it."""
     size, kind = layer.size, layer.kind
@@ -174,6 +187,8 @@ def _of_layer(facts: Facts, layer: Layer, name: str, why: str) -> Iterator[Guess
         bounds = (0, size - 1)
         one = Guess("int64", ("batch",), bounds, why)
         many = Guess("int64", ("batch", "seq"), bounds, why)
+        if _is_graph(facts):
+            yield Guess("int64", ("nodes",), bounds, why)
         yield from (one, many) if _is_single(name) else (many, one)
     elif kind in ("Conv2d", "BatchNorm2d"):
         yield Guess("float32", ("batch", size, "height", "width"), why=why)
@@ -183,13 +198,13 @@ def _of_layer(facts: Facts, layer: Layer, name: str, why: str) -> Iterator[Guess
         yield Guess("float32", ("batch", size, "length"), why=why)
     elif kind == "Conv3d":
         yield Guess("float32", ("batch", size, "frames", "height", "width"), why=why)
-    elif kind in ("LSTM", "GRU", "RNN", "MultiheadAttention") or kind.startswith("Transformer"):
+    elif kind in _RECURRENT or kind.startswith("Transformer"):
         first = ("batch", "seq") if layer.batch_first else ("seq", "batch")
         yield Guess("float32", (*first, size), why=why)
         # Beside others that it is concatenated with.
         for part in range(1, min(size, _MAX_PART)) if layer.state and not layer.direct else ():
             yield Guess("float32", (*first, part), why=f"a part of what {why}")
-    elif kind in ("Linear", "LayerNorm", "RMSNorm", "BatchNorm1d"):
+    elif kind in ("Linear", "LayerNorm", "RMSNorm", "BatchNorm1d") or kind.endswith("Cell"):
         yield from _of_features(facts, layer, why)
 
 
@@ -271,6 +286,8 @@ def _mask(facts: Facts) -> Iterator[Guess]:
     yield Guess("float32", ("batch", "seq"), (0, 1), why)
     yield Guess("float32", ("seq", "seq"), None, why)
     yield Guess("bool", ("seq", "seq"), None, why)
+    yield Guess("int64", ("batch", "height", "width"), (0, 1), why)
+    yield Guess("bool", ("batch", "height", "width"), None, why)
 
 
 def _states(facts: Facts) -> Iterator[Guess]:
@@ -291,6 +308,10 @@ def _columns(facts: Facts) -> Iterator[Guess]:
     if sizes:
         bounds = (0, min(sizes) - 1)
         yield Guess("int64", ("batch", len(sizes)), bounds, "a column for each of the tables")
+
+
+def _numbers(_: Facts) -> Iterator[Guess]:
+    yield Guess("float32", ("batch", 16), why="what columns of numbers are called")
 
 
 def _lengths(_: Facts) -> Iterator[Guess]:
@@ -375,6 +396,7 @@ _NAMES: tuple[tuple[str, _Names], ...] = (
     (r"[hc]_?0|[hc]x|h(idden)?_?state|state", _states),
     (r"adj(acency)?(_matrix)?", _adjacency),
     (r"(x_)?(sparse|categ.*|cats?)(_features|_ids|_x)?", _columns),
+    (r"(x_)?(cont|num|dense)(inuous|er|eric|erical)?(_features|_x)?", _numbers),
     (r"(input_)?ids|input_tokens|tokens", _tokens),
     (r"decoder_input_ids", lambda facts: _tokens(facts, "target")),
     (r"(.*_)?(mask|padding)", _mask),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import operator
 import re
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Any
+from typing import Any, is_typeddict
 
 import torch
 from torch import fx, nn
@@ -31,7 +32,7 @@ def facts_of(module: nn.Module) -> Facts:
     return Facts(
         name=getattr(module, "original_name", type(module).__name__),
         parameters=tuple(
-            part for each in _parameters(module) for part in _parts_of(each, tuple(uses))
+            part for each in _parameters(module) for part in _entries_of(each, tuple(uses))
         ),
         layers=tuple(layers_of(module)),
         uses=uses,
@@ -108,18 +109,43 @@ def _parameters(module: nn.Module) -> tuple[Parameter, ...]:
     named = [each for each in signature.parameters.values() if each.kind not in kinds]
     if not named:
         return (Parameter("input", True),)
+    count = _stacked(module)
     return tuple(
-        Parameter(
-            each.name,
-            each.default is each.empty,
-            _shown(each.annotation),
-            _declared(each.annotation),
-        )
+        Parameter(name, each.default is each.empty, _shown(kind), _declared(kind))
         for each in named
+        for name, kind in (
+            _leaves(each.name, each.annotation, count)
+            if each.default is each.empty
+            else [(each.name, each.annotation)]
+        )
     )
 
 
-def _parts_of(parameter: Parameter, used: tuple[str, ...]) -> tuple[Parameter, ...]:
+def _leaves(name: str, kind: Any, count: int) -> Iterator[tuple[str, Any]]:
+    """Yield what a parameter of this annotation is put together of, ``count`` of what has no number."""
+    origin, arguments = typing.get_origin(kind) or kind, typing.get_args(kind)
+    parts: dict[str, Any] = {}
+    if isinstance(origin, type) and not issubclass(origin, torch.Tensor):
+        if dataclasses.is_dataclass(origin) or hasattr(origin, "_fields") or is_typeddict(origin):
+            with suppress(Exception):
+                parts = typing.get_type_hints(origin)
+        elif issubclass(origin, tuple) and arguments and arguments[-1] is not ...:
+            parts = {str(number): each for number, each in enumerate(arguments)}
+        elif issubclass(origin, Sequence) and arguments:
+            parts = {str(number): arguments[0] for number in range(count)}
+    for key, part in parts.items():
+        yield from _leaves(f"{name}.{key}", part, count)
+    if not parts:
+        yield name, kind
+
+
+def _stacked(module: nn.Module) -> int:
+    """How many layers of a kind the module has, which lists of caches have one each for."""
+    lengths = [len(part) for part in module.modules() if isinstance(part, nn.ModuleList)]
+    return max(lengths, key=lengths.count, default=2)
+
+
+def _entries_of(parameter: Parameter, used: tuple[str, ...]) -> tuple[Parameter, ...]:
     """Return the entries of a parameter that ``forward`` reads as a mapping, else the parameter."""
     entries = [name for name in used if name.startswith(f"{parameter.name}.")]
     return tuple(Parameter(name, parameter.required) for name in entries) or (parameter,)
@@ -213,7 +239,9 @@ def _uses(module: nn.Module) -> dict[str, tuple[Layer, ...]]:
 
 
 def _followed(module: nn.Module) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    optional = {each.name: None for each in _parameters(module) if not each.required}
+    known = _parameters(module)
+    optional = {each.name: None for each in known if not each.required}
+    leaves = [each.name for each in known]
     tracer = _Follower()
     with suppress(Exception):
         tracer.trace(module, concrete_args=optional or None)
@@ -222,7 +250,13 @@ def _followed(module: nn.Module) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     for node in graph.nodes if graph is not None else ():
         if node.op != "placeholder":
             continue
-        name, entries = str(node.target).lstrip("*"), _entries(node)
+        name = str(node.target).lstrip("*")
+        entries = _entries(node) or {
+            each.removeprefix(f"{name}."): part
+            for each in leaves
+            if each.startswith(f"{name}.")
+            for part in _read(node, each.split(".")[1:])
+        }
         for key, start in entries.items():
             yield f"{name}.{key}", [asdict(each) for each in _reached(start, parts)]
         if not entries:
@@ -233,6 +267,19 @@ def _entries(mapping: fx.Node) -> dict[str, fx.Node]:
     """Return what is read of a parameter by keys that are text, none where it is no mapping."""
     read = [user for user in mapping.users if user.target is operator.getitem]
     return {user.args[1]: user for user in read if isinstance(user.args[1], str)}
+
+
+def _read(node: fx.Node, path: Sequence[str]) -> list[fx.Node]:
+    """Return where a part is read of a parameter: ``(0, "key")`` of ``x[0].key``."""
+    nodes = [node]
+    for part in path:
+        nodes = [
+            user
+            for each in nodes
+            for user in each.users
+            if user.target in (operator.getitem, getattr) and str(user.args[1]) == part
+        ]
+    return nodes[:1]
 
 
 def _reached(start: fx.Node, parts: Mapping[str, nn.Module]) -> Iterator[Layer]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -12,10 +14,11 @@ import torch
 from torch import nn
 
 from onnx_gate.errors import GateError
-from onnx_gate.init.candidates import attempts, widened
+from onnx_gate.init.candidates import MAX_ATTEMPTS, attempts, widened
 from onnx_gate.init.construct import Construction, NoModel, constructions
 from onnx_gate.init.facts import Attempt, Bound, Facts, Guess, Learned, Note
 from onnx_gate.init.look import facts_of
+from onnx_gate.init.repair import repaired
 from onnx_gate.init.request import Identity, Request
 from onnx_gate.manifest import InputSpec
 from onnx_gate.manifest.dimensions import is_computed, names_of, size_of
@@ -28,6 +31,9 @@ from onnx_gate.verify.build import load_object, load_program, raised, remedy_of
 
 _LADDER = (1, 2, 3, 5, 7, 8, 16, 17, 32, 48, 64, 96, 100, 128, 160, 192, 224, 256, 288, 320, 400)
 _ENOUGH = 3
+_OTHER_BATCH = 3
+# What still hears the same complaint is getting nowhere; several inputs may each have to be put right.
+_EXPANSIONS = 4
 _TOGETHER = ("batch", "height", "width", "nodes")
 
 
@@ -103,6 +109,37 @@ def _widened(facts: Facts, attempt: Attempt) -> Attempt:
     return replace(attempt, guesses=guesses)
 
 
+class _Queue(Iterator[Attempt]):
+    """Candidates in their order, and what complaints make of them: bold repairs after all candidates."""
+
+    def __init__(self, candidates: Iterable[Attempt]) -> None:
+        self._candidates = iter(candidates)
+        self._repairs: list[tuple[int, int, Attempt]] = []
+        self._seen: set[str] = set()
+        self._complaints: Counter[str] = Counter()
+        self._left = MAX_ATTEMPTS
+
+    def __next__(self) -> Attempt:
+        """Return the next; raises ``StopIteration``."""
+        if not self._repairs or self._repairs[0][0] > 0:
+            for attempt in self._candidates:
+                return attempt
+        if not self._repairs or not self._left:
+            raise StopIteration
+        self._left -= 1
+        return heapq.heappop(self._repairs)[2]
+
+    def repair(self, attempt: Attempt, complaint: str) -> None:
+        """Try later what ``complaint`` says should be tried instead, once each."""
+        self._complaints[complaint] += 1
+        if self._complaints[complaint] > _EXPANSIONS:
+            return
+        for bold, other in repaired(attempt, complaint):
+            if repr(other) not in self._seen:
+                self._seen.add(repr(other))
+                heapq.heappush(self._repairs, (bold, len(self._seen), other))
+
+
 class _CountedCalls:
     """Calls of one module, counted."""
 
@@ -115,11 +152,19 @@ class _CountedCalls:
     def first(self, candidates: Iterable[Attempt]) -> Attempt:
         """Return the first of the candidates that the module takes."""
         shown = ""
-        for attempt in candidates:
+        queue = _Queue(candidates)
+        fallback: Attempt | None = None
+        for attempt in queue:
             refused = self.refusal(attempt)
-            if refused is None:
+            if refused is not None:
+                shown = shown or f"{_shown(attempt)}: {refused}"
+                queue.repair(attempt, refused)
+            elif "batch" not in attempt.sizes or self.takes(attempt, {"batch": _OTHER_BATCH}):
                 return attempt
-            shown = shown or f"{_shown(attempt)}: {refused}"
+            else:  # one that was broadcast, perhaps
+                fallback = fallback or attempt
+        if fallback is not None:
+            return fallback
         names = ", ".join(
             each.name + (f": {each.annotation}" if each.annotation else "")
             for each in self.facts.parameters
@@ -289,7 +334,7 @@ def _separated(trial: _CountedCalls, attempt: Attempt, given: Mapping[str, Guess
             sharers = [k for k, g in attempt.guesses.items() if name in g.shape]
             if name in _TOGETHER or sharers[:1] == [key] or key not in sharers or _is_mask(guess):
                 continue
-            own = f"{key}_{name}"
+            own = f"{key.replace('.', '_')}_{name}"
             shape = tuple(own if dim == name else dim for dim in guess.shape)
             other = replace(
                 attempt,
