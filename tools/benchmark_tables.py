@@ -17,6 +17,7 @@ from typing import Any
 ERRORS = ("error", "mean error")
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (
+    "README.md",
     "docs/audit.md",
     "docs/compatibility.md",
     "docs/diagnosis-measured.md",
@@ -108,6 +109,22 @@ def memory() -> str:
         for row in table["rows"]
     ]
     return _markdown("|PSS|/ bare|largest process (VmHWM)|/ bare", lines) + _source(table)
+
+
+def first_verdict() -> str:
+    """What somebody waits for and reads on the way to the first red verdict and its line."""
+    table = _load("cost/first_verdict").get("steps")
+    if table is None:
+        return "Not measured yet."
+    rows = [*table["rows"], {"name": "all of it"}]
+    for key in ("seconds", "processor", "lines"):
+        rows[-1][key] = round(sum(row[key] for row in rows[:-1]), 1)
+    lines = [
+        [row["name"], f"{row['seconds']:.1f}", f"{row['processor']:.1f}", f"{row['lines']}"]
+        for row in rows
+    ]
+    head = "step|seconds|seconds of a processor|printed lines"
+    return _markdown(head, lines) + _source(table)
 
 
 def many() -> str:
@@ -211,6 +228,19 @@ def false_alarms() -> str:
         )
     lines.append(["models with a warning from an advisory case", str(row["models with advice"])])
     return _markdown("|", lines, align="--:") + _source(table)
+
+
+def sharpness() -> str:
+    """What is called wrong that is right, and right that is wrong, in a sentence."""
+    right = _load("accuracy/false_alarms")["summary"]["rows"][0]
+    wrong = [row["named"] for row in _load("accuracy/faults")["faults"]["rows"]]
+    caught, seeded = (sum(each) for each in zip(*wrong, strict=True))
+    return (
+        f"With nothing but defaults it called {len(right['false alarms']) or 'none'} of "
+        f"{right['models']} correct models wrong, and caught {caught} of {seeded} faults that were\n"
+        "seeded into graphs "
+        "([how it was measured](benchmarks/README.md), [and why it works](docs/evidence.md))."
+    )
 
 
 def families() -> str:
@@ -607,6 +637,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "page": page,
     "leftovers": leftovers,
     "false-alarms": false_alarms,
+    "sharpness": sharpness,
+    "first-verdict": first_verdict,
     "false-alarms-by-family": families,
     "faults": faults,
     "audit": audit,

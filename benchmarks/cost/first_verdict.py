@@ -55,7 +55,9 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="first-verdict-") as home:
         rows = list(steps(Path(home)))
-    print(f"{sum(row['seconds'] for row in rows) / 60:.1f} minutes to {LINE}")
+    minutes = sum(float(row["seconds"]) for row in rows) / 60
+    lines = sum(int(row["lines"]) for row in rows)
+    print(f"{minutes:.1f} minutes and {lines} printed lines to {LINE}")
     if options.save:
         results.save(__file__, "steps", rows)
 
@@ -80,8 +82,11 @@ def steps(home: Path) -> Iterator[dict[str, float | str]]:
         seconds, worked = round(time.monotonic() - begin, 1), round(_worked() - worked, 1)
         if status == 1 and LINE not in printed:
             raise SystemExit(f"{name} does not name {LINE}:\n{printed}")
-        print(f"{seconds:7.1f} s, {worked:5.1f} s of a processor  {name}", flush=True)
-        yield {"name": name, "seconds": seconds, "processor": worked}
+        lines = len(printed.splitlines())
+        print(
+            f"{seconds:7.1f} s, {worked:5.1f} s of a processor, {lines:3} lines  {name}", flush=True
+        )
+        yield {"name": name, "seconds": seconds, "processor": worked, "lines": lines}
     print(next(line for line in re.split(r"\n{2,}", printed) if line.startswith("ranker: ")))
 
 
