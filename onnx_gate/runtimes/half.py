@@ -13,7 +13,8 @@ import onnxruntime as ort
 
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array, Refusal
-from onnx_gate.runtimes.half_graph import DTYPES, Watched, limits, rounded_model, with_ranges
+from onnx_gate.runtimes.half_graph import DTYPES, limits, rounded_model
+from onnx_gate.runtimes.half_ranges import Measured, Watched
 from onnx_gate.runtimes.onnxruntime import OnnxRuntime, OnnxRuntimeSession, session_options
 from onnx_gate.runtimes.onnxruntime_errors import load_problem, refusal
 from onnx_gate.runtimes.providers import CPU
@@ -28,12 +29,13 @@ class Range:
     """What one 16-bit result was over all runs, before it was rounded.
 
     ``largest`` is its largest magnitude, ``small`` the share below the least normal number where that
-    was largest.
+    was largest, ``total`` the largest sum that it divides, of a mean.
     """
 
     watched: Watched
     largest: float = 0.0
     small: float = 0.0
+    total: float = 0.0
 
     @property
     def dtype(self) -> str:
@@ -59,13 +61,12 @@ class Range:
 class HalfSession(OnnxRuntimeSession):
     """One loaded model; ``ranges`` grow with every run."""
 
-    def __init__(
-        self, session: ort.InferenceSession, watched: Sequence[Watched], asked: Sequence[str]
-    ) -> None:
+    def __init__(self, session: ort.InferenceSession, measured: Sequence[Measured]) -> None:
         super().__init__(session)
-        own = len(self.outputs) - len(asked)
+        own = len(self.outputs) - sum(len(each.names) for each in measured)
         self.outputs, self._own = self.outputs[:own], self._names[:own]
-        self.ranges = [Range(each) for each in watched]
+        self._measured = measured
+        self.ranges = [Range(each.watched) for each in measured]
 
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
         """Run once; raises ``Refusal`` with ONNX Runtime's own sentence."""
@@ -82,10 +83,12 @@ class HalfSession(OnnxRuntimeSession):
                 raise refusal(error) from error
             finally:
                 self._names = every
-        seen = [float(each) for each in answers[len(self._own) :]]
-        for each, largest, small in zip(self.ranges, seen[::2], seen[1::2], strict=True):
-            each.largest = max(each.largest, largest)  # NaN is no magnitude
-            each.small = max(each.small, small)
+        seen = dict(zip(self._names, answers, strict=True))
+        for each, by in zip(self.ranges, self._measured, strict=True):
+            each.largest = max(each.largest, float(seen[by.largest]))  # NaN is no magnitude
+            each.small = max(each.small, float(seen[by.share]))
+            if by.total:
+                each.total = max(each.total, float(seen[by.total]))
         return answers[: len(self._own)]
 
 
@@ -97,7 +100,6 @@ class HalfRuntime:
         try:
             proto = onnx.load(str(model), load_external_data=False)
             rounded = rounded_model(proto, tuple(spec.options.get(FLOAT32, ())))
-            asked = with_ranges(rounded)
             options = session_options(threads)
             # It folds the casts of weights; those that round are kept.
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
@@ -110,7 +112,7 @@ class HalfRuntime:
         except Exception as error:
             code, text = load_problem(error, model, ort.__version__, CPU)
             raise code.error(f"{spec.label}: {text}") from error
-        return HalfSession(session, rounded.watched, asked)
+        return HalfSession(session, rounded.measured)
 
     def environment(self) -> dict[str, Any]:
         """Return what ONNX Runtime says of itself."""

@@ -19,6 +19,8 @@ import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
 from onnx.inliner import inline_local_functions
 
+from onnx_gate.runtimes.half_ranges import Measured, Watched, least_of, lifted, measuring
+
 DTYPES: Mapping[int, Any] = {
     TensorProto.FLOAT16: np.dtype(np.float16),
     TensorProto.BFLOAT16: np.dtype(ml_dtypes.bfloat16),
@@ -40,22 +42,15 @@ TYPED = ("to", "dtype", "output_dtype", "stash_type")
 """Attributes that hold the type of a result, or of what is inside."""
 
 
-@dataclass(frozen=True)
-class Watched:
-    """A 16-bit result: the node that makes it, and what it is in float32, before it is rounded."""
-
-    name: str
-    node: NodeProto
-    wide: str
-    dtype: int
-
-
 @dataclass
 class Rounded:
-    """A model whose 16-bit results are rounded; ``watched`` are those of its main graph, in order."""
+    """A model whose 16-bit results are rounded; ``measured`` are these, in order.
+
+    Their scalars are the last outputs of the model.
+    """
 
     model: ModelProto
-    watched: list[Watched] = field(default_factory=list)
+    measured: list[Measured] = field(default_factory=list)
 
 
 def rounded_model(model: ModelProto, wide: Collection[str] = ()) -> Rounded:
@@ -74,10 +69,20 @@ def rounded_model(model: ModelProto, wide: Collection[str] = ()) -> Rounded:
         _infer(copy.graph, types, opsets)
         if len(types) == known:
             break
-    result = Rounded(copy)
-    _Rewriter(result, types, opsets, frozenset(wide)).graph(copy.graph, {}, top=True)
+    rewriter = _Rewriter(types, opsets, frozenset(wide))
+    measured = rewriter.graph(copy.graph, {}, top=True)
     del copy.graph.value_info[:]
-    return result
+    for dtype in sorted({each.watched.dtype for each in measured}):
+        least = [float(limits(dtype).smallest_normal)]
+        copy.graph.initializer.append(
+            helper.make_tensor(least_of(dtype), TensorProto.FLOAT, [], least)
+        )
+    copy.graph.output.extend(
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [])
+        for each in measured
+        for name in each.names
+    )
+    return Rounded(copy, measured)
 
 
 def half_dtype(model: ModelProto) -> str | None:
@@ -86,7 +91,7 @@ def half_dtype(model: ModelProto) -> str | None:
         return None
     bare = ModelProto()  # what the results are does not depend on what the weights are
     bare.CopyFrom(_without_weights(model))
-    found = {watched.dtype for watched in rounded_model(bare).watched}
+    found = {each.watched.dtype for each in rounded_model(bare).measured}
     return next((DTYPES[each].name for each in sorted(found)), None)
 
 
@@ -238,35 +243,42 @@ class _Rewriter:
 
     def __init__(
         self,
-        result: Rounded,
         types: Mapping[str, int],
         opsets: Mapping[str, int],
         wide: Collection[str],
     ) -> None:
-        self._result, self._types, self._opsets, self._wide = result, types, opsets, wide
+        self._types, self._opsets, self._wide = types, opsets, wide
         self._kept: set[str] = set()
         self._numbers = itertools.count()
 
-    def graph(self, graph: GraphProto, outer: Mapping[str, str], *, top: bool = False) -> None:
-        """Rewrite a graph; ``outer`` are the values that float32 ones stand for around it."""
+    def graph(
+        self, graph: GraphProto, outer: Mapping[str, str], *, top: bool = False
+    ) -> list[Measured]:
+        """Rewrite a graph, and return what of it is measured there.
+
+        ``outer`` are the values that float32 ones stand for around it.
+        """
         up, nodes = dict(outer), list(graph.node)
         made: list[NodeProto] = []
+        measured: list[Measured] = []
         for node in nodes:
-            for body in _bodies(node):
-                self.graph(body, up)
+            inside = [(body, self.graph(body, up)) for body in _bodies(node)]
             how = self._how(node)
             if how == "left":
-                made.append(node)
+                after, found = lifted(node, inside)
+                made += [node, *after]
+                measured += found
             elif how == "cast":
-                made += self._cast(node, up, top=top)
+                made += self._cast(node, measured)
             else:
-                made += self._computed(node, up, top=top)
+                made += self._computed(node, up, measured)
         if top:
             self._outputs(graph, made)
         del graph.node[:]
         graph.node.extend(made)
         if not top:
             del graph.value_info[:]
+        return measured
 
     def _is_wide(self, node: NodeProto) -> bool:
         return (node.name or node.output[0]) in self._wide
@@ -308,15 +320,17 @@ class _Rewriter:
             made.append(helper.make_node("Cast", [name], [up[name]], to=TensorProto.FLOAT))
         return up[name]
 
-    def _cast(self, node: NodeProto, up: dict[str, str], *, top: bool) -> list[NodeProto]:
+    def _cast(self, node: NodeProto, measured: list[Measured]) -> list[NodeProto]:
         """Return a cast to 16 bits with its input in float32, as which it is watched, or handed on."""
         name = f"{node.output[0]}__wide"
         if self._is_wide(node):
             self._kept.add(node.output[0])
-        self._watch(node, node.output[0], name, top=top)
-        return [helper.make_node("Cast", [node.input[0]], [name], to=TensorProto.FLOAT), node]
+        first = helper.make_node("Cast", [node.input[0]], [name], to=TensorProto.FLOAT)
+        return [first, node, *self._watch(node, node.output[0], name, node.input[0], measured)]
 
-    def _computed(self, node: NodeProto, up: dict[str, str], *, top: bool) -> list[NodeProto]:
+    def _computed(
+        self, node: NodeProto, up: dict[str, str], measured: list[Measured]
+    ) -> list[NodeProto]:
         made: list[NodeProto] = []
         wide = self._is_wide(node)
         inner = NodeProto()
@@ -336,39 +350,13 @@ class _Rewriter:
                 made.append(helper.make_node("Cast", [f"{name}__wide"], [name], to=kind))
                 if wide:
                     self._kept.add(name)
-                self._watch(node, name, f"{name}__wide", top=top)
+                made += self._watch(node, name, f"{name}__wide", inner.input[0], measured)
         return made
 
-    def _watch(self, node: NodeProto, name: str, wide: str, *, top: bool) -> None:
-        if top:
-            self._result.watched.append(Watched(name, node, wide, self._types[name]))
-
-
-def with_ranges(rounded: Rounded) -> list[str]:
-    """Add to the model, for each watched value, its largest magnitude and the share that is below the
-    least normal number; return the names of these outputs, two for each."""
-    graph = rounded.model.graph
-    names: list[str] = []
-    for index, each in enumerate(rounded.watched):
-        base = f"__range{index}"
-        least = f"__least{each.dtype}"
-        if all(tensor.name != least for tensor in graph.initializer):
-            value = float(limits(each.dtype).smallest_normal)
-            graph.initializer.append(helper.make_tensor(least, TensorProto.FLOAT, [], [value]))
-        steps: list[tuple[str, list[str], str, dict[str, Any]]] = [
-            ("Abs", [each.wide], "size", {}),
-            ("ReduceMax", [f"{base}size"], "largest", {"keepdims": 0}),
-            ("Less", [f"{base}size", least], "low", {}),
-            ("Cast", [f"{base}size"], "some", {"to": TensorProto.BOOL}),
-            ("And", [f"{base}low", f"{base}some"], "lost", {}),
-            ("Cast", [f"{base}lost"], "ones", {"to": TensorProto.FLOAT}),
-            ("ReduceMean", [f"{base}ones"], "share", {"keepdims": 0}),
-        ]
-        graph.node.extend(
-            helper.make_node(op, given, [f"{base}{made}"], **attributes)
-            for op, given, made, attributes in steps
-        )
-        for made in ("largest", "share"):
-            names.append(f"{base}{made}")
-            graph.output.append(helper.make_tensor_value_info(names[-1], TensorProto.FLOAT, []))
-    return names
+    def _watch(
+        self, node: NodeProto, name: str, wide: str, given: str, measured: list[Measured]
+    ) -> list[NodeProto]:
+        watched = Watched(name, node, wide, self._types[name])
+        nodes, found = measuring(watched, given, f"__range{next(self._numbers)}")
+        measured.append(found)
+        return nodes

@@ -47,6 +47,7 @@ def headroom(ranges: tuple[Range, ...]) -> Headroom | None:
     if not ranges:
         return None
     first = first_beyond(ranges)
+    summed = next((r for r in ranges if r.limit <= r.total < math.inf), None)
     # What is made of an infinity has no size of its own.
     by_room = sorted(ranges, key=lambda r: (r.largest == math.inf, -r.largest / r.limit, -r.small))
     return Headroom(
@@ -55,6 +56,7 @@ def headroom(ranges: tuple[Range, ...]) -> Headroom | None:
         of=len(ranges),
         values=tuple(value_range(each) for each in by_room[:_LISTED]),
         first=None if first is None else value_range(first),
+        summed=None if summed is None else value_range(replace(summed, largest=summed.total)),
     )
 
 

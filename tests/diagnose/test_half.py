@@ -66,6 +66,15 @@ def others(folder: Path) -> dict[str, object]:
             "{ [quantise] q = QuantizeLinear(x, s, z)  d = DequantizeLinear(q, s, z)  y = Tanh(d) }"
         )
         onnx.save(model, str(folder / f"{name}.onnx"))
+        # The older form, in which an operator has integers on both sides: of twice the value.
+        model = onnx.parser.parse_model(
+            '<ir_version: 9, opset_import: ["" : 18, "com.microsoft" : 1]> '
+            "g (float[4, 64] x) => (float[4, 64] y) "
+            f"<float s = {{{1 / 127}}}, float t = {{{2 * scale}}}, int8 z = {{0}}, float h = {{0.5}}> "
+            "{ q = QuantizeLinear(x, s, z)  [sum] a = com.microsoft.QLinearAdd(q, s, z, q, s, z, t, z) "
+            " d = DequantizeLinear(a, t, z)  e = Mul(d, h)  y = Tanh(e) }"
+        )
+        onnx.save(model, str(folder / f"{name}-sum.onnx"))
     near = {"dtype": "float32", "shape": [4, 64], "range": [-1, 1]}
     tanh = {"reference": "tanh.onnx", "inputs": {"x": near}, "tolerance": {"snr_db": 30}}
     inputs = {"x": {"dtype": "float32", "shape": [4, 64], "range": [41, 60]}}
@@ -78,6 +87,8 @@ def others(folder: Path) -> dict[str, object]:
         },
         "scaled": {**tanh, "onnx": "scaled.onnx"},
         "cut": {**tanh, "onnx": "cut.onnx"},
+        "scaled-sum": {**tanh, "onnx": "scaled-sum.onnx"},
+        "cut-sum": {**tanh, "onnx": "cut-sum.onnx"},
     }
 
 
@@ -172,13 +183,16 @@ def test_an_infinity_that_is_absorbed_is_a_warning_with_its_node(
     assert model.headroom.first.largest > 65504
 
 
-def test_what_a_scale_cuts_off_is_named_with_its_share(results: dict[str, ModelResult]) -> None:
-    right, wrong = results["scaled"], results["cut"]
+@pytest.mark.parametrize(("suffix", "node"), [("", "quantise"), ("-sum", "sum")])
+def test_what_a_scale_cuts_off_is_named_with_its_share(
+    results: dict[str, ModelResult], suffix: str, node: str
+) -> None:
+    right, wrong = results[f"scaled{suffix}"], results[f"cut{suffix}"]
     assert right.verdict == "pass"
     assert "OG420" not in {finding.code for finding in right.findings}
     assert wrong.verdict == "diverged"
     assert wrong.precision is not None
-    assert wrong.precision.saturated[0].name == "quantise"
+    assert wrong.precision.saturated[0].name == node
     assert 0.6 < wrong.precision.saturated[0].share < 0.9
     assert "OG420" in {finding.code for finding in wrong.findings}
 

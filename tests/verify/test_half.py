@@ -112,3 +112,45 @@ def test_weights_alone_are_no_results_of_16_bits(tmp_path: Path) -> None:
     path = saved(tmp_path, body, "float[N, 4] x")
     assert half_dtype(onnx.load(path)) == "float16"
     assert np.isinf(opened(path).run({"x": np.full((1, 4), 7e4, np.float32)})[0]).all()
+
+
+LOOPS = {
+    "If": BODIES["body"][0],
+    "Loop": (
+        "n = Constant<value = int64 {3}>()  t = Constant<value = bool {1}>()  z, y = Loop(n, t, x)"
+        "<body = l (int64 i, bool k, float16[N, 4] a) => (bool o, float16[N, 4] s, float16[N, 4] c) "
+        "{ o = Identity(k)  s = Add(a, a)  b = Mul(s, a)  c = Sqrt(b) }>"
+    ),
+    "Scan": (
+        "z, y = Scan<num_scan_inputs = 1, body = l (float16[4] a, float16[4] v) => (float16[4] s, "
+        "float16[4] c) { s = Add(a, v)  b = Mul(v, v)  c = Sqrt(b) }>(first, x)"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_values_inside_of_bodies_are_measured(tmp_path: Path, name: str) -> None:
+    given = ", float16[4] first" if name == "Scan" else ""
+    path = saved(tmp_path, LOOPS[name], inputs=f"float16[N, 4] x{given}")
+    session = opened(path)
+    feeds = {"x": X} | ({"first": X[1]} if given else {})
+    answers = session.run(feeds)
+    assert len(answers) == 1
+    plain = OnnxRuntime().open(path, RuntimeSpec("onnxruntime"), 1).run(feeds)[0]
+    assert answers[0].shape == plain.shape
+    ranges = {each.watched.name: each for each in session.ranges}
+    square = ranges["b"]
+    # Of three iterations the last has the largest: 2 a^2 of a doubled twice.
+    most = {"If": 400.0**2, "Loop": 2 * 1600.0**2, "Scan": 400.0**2}[name]
+    assert square.largest == most
+    assert square.overflows
+    assert not ranges["s" if name != "If" else "c"].small
+
+
+def test_the_sum_that_a_mean_divides_is_known(tmp_path: Path) -> None:
+    path = saved(tmp_path, "m = ReduceMean<keepdims = 0>(x)  y = Mul(x, m)")
+    session = opened(path)
+    session.run({"x": np.full((40, 4), 500, np.float16)})
+    mean = next(each for each in session.ranges if each.watched.name == "m")
+    assert (mean.largest, mean.total) == (500, 500 * 160)
+    assert not mean.overflows

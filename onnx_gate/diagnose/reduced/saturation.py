@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +23,7 @@ from onnx_gate.verify.checks import Checker
 # Layers that the report lists, and bytes of a file that is held once more.
 _MOST, _BYTES = 20, 2**28
 # The integers of each type that values are rounded to.
-_ENDS = {
+_ENDS: Mapping[int, tuple[int, int]] = {
     TensorProto.INT4: (-8, 7),
     TensorProto.UINT4: (0, 15),
     TensorProto.INT8: (-128, 127),
@@ -31,13 +31,23 @@ _ENDS = {
     TensorProto.INT16: (-(2**15), 2**15 - 1),
     TensorProto.UINT16: (0, 2**16 - 1),
 }
+# Which input is the zero point of the result, of operators that compute with integers (ONNX's
+# schemas, and those of ONNX Runtime's contrib operators).
+_ZERO_POINT = {
+    **dict.fromkeys(("QLinearConv", "QLinearMatMul", "QLinearAdd", "QLinearMul"), 7),
+    **dict.fromkeys(("QLinearAveragePool", "QLinearGlobalAveragePool", "QLinearLeakyRelu"), 4),
+    "QGemm": 8,
+}
 
 
 @dataclass(frozen=True)
 class _Quantiser:
-    """A QuantizeLinear, and the floating-point values between which nothing is cut off."""
+    """A node that rounds to integers: the ``value`` that shows what it cuts off, which lies between
+    ``low`` and ``high`` where nothing is. That is what a QuantizeLinear is given, and what all others
+    return: an integer at an end of its range may have been beyond it."""
 
     node: Node
+    value: str
     low: Array
     high: Array
 
@@ -84,11 +94,19 @@ def _told(node: Node, share: float, origins: Origins) -> Saturated:
 
 def _quantisers(graph: Graph) -> Iterator[_Quantiser]:
     for node in graph.nodes:
-        if node.op_type != "QuantizeLinear" or graph.is_constant(node.proto.input[0]):
+        if graph.is_constant(node.proto.input[0]):
             continue
-        known = _ends(node, graph.constants)
-        if known is not None:
-            yield _Quantiser(node, *known)
+        if node.op_type == "QuantizeLinear":
+            known = _ends(node, graph.constants)
+            if known is not None:
+                yield _Quantiser(node, node.proto.input[0], *known)
+        place = _ZERO_POINT.get(node.op_type, len(node.proto.input))
+        zero = next(iter(node.proto.input[place:]), "")
+        if zero in graph.constants and graph.constants.tensor(zero).data_type in _ENDS:
+            least, most = _ENDS[graph.constants.tensor(zero).data_type]
+            shift = graph.constants.array(zero)
+            low = -np.inf if shift == least else least + 0.5
+            yield _Quantiser(node, node.proto.output[0], np.asarray(low), np.asarray(most - 0.5))
 
 
 def _ends(node: Node, constants: Constants) -> tuple[Array, Array] | None:
@@ -116,13 +134,16 @@ def _watched(model: onnx.ModelProto, found: list[_Quantiser]) -> onnx.ModelProto
     """Add to a model the share that each quantiser cuts off, as outputs."""
     graph = model.graph
     for index, each in enumerate(found):
-        base, value = f"__saturated{index}", each.node.proto.input[0]
+        base = f"__saturated{index}"
+        graph.node.append(
+            helper.make_node("Cast", [each.value], [f"{base}v"], to=TensorProto.FLOAT)
+        )
         for name, end in ((f"{base}low", each.low), (f"{base}high", each.high)):
             array = np.asarray(end, np.float32).reshape(())
             graph.initializer.append(numpy_helper.from_array(array, name))
         steps = [
-            ("Less", [value, f"{base}low"], f"{base}a"),
-            ("Greater", [value, f"{base}high"], f"{base}b"),
+            ("Less", [f"{base}v", f"{base}low"], f"{base}a"),
+            ("Greater", [f"{base}v", f"{base}high"], f"{base}b"),
             ("Or", [f"{base}a", f"{base}b"], f"{base}c"),
         ]
         graph.node.extend(helper.make_node(op, given, [made]) for op, given, made in steps)

@@ -25,7 +25,9 @@ class Headroom(Frozen):
     ``values`` are those with the least room first. ``first`` is the first in the graph that overflows,
     whatever becomes of the infinity, or whose flush to zero is why a check diverged; ``in_float32`` are
     the nodes that, kept in float32, make the file right then, tried, with ``outputs`` the graph's
-    outputs too. ``shared``: PyTorch itself leaves the range there.
+    outputs too. ``shared``: PyTorch itself leaves the range there. ``summed`` is the first mean that
+    divides a sum beyond the range, with that as its ``largest``: infinite where a device adds up in the
+    dtype.
     """
 
     dtype: str
@@ -33,6 +35,7 @@ class Headroom(Frozen):
     of: int
     values: tuple[ValueRange, ...] = ()
     first: ValueRange | None = None
+    summed: ValueRange | None = None
     in_float32: tuple[str, ...] = ()
     outputs: bool = False
     shared: bool = False

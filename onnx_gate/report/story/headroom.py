@@ -27,6 +27,11 @@ def sentence(model: ModelResult) -> str:
     )
     if small.small:
         line += f", {100 * small.small:.3g} % of {layer_name(small)} below the least normal number"
+    if headroom.summed is not None:
+        line += (
+            f"; {layer_name(headroom.summed)} divides a sum of {number(headroom.summed.largest)}: "
+            f"infinite where a device adds up in {plain(headroom.dtype, 20)}"
+        )
     return line
 
 

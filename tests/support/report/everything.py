@@ -177,6 +177,7 @@ def everything() -> Report:
                 "of": 2,
                 "values": ({**node, "largest": 4e5, "small": 0.1},),
                 "first": {**node, "largest": 4e5, "small": 0.1, "source": diagnosis.source},
+                "summed": {**node, "largest": 1e5, "small": 0.0},
                 "in_float32": ("node_sum",),
             },
             audit=audited(),
