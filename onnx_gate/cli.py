@@ -597,6 +597,8 @@ def since(
     else held fast. The report has it,
     too. Exit status as for run, of the models with the packages of --head.
     """
+    from onnx_gate.gate.deliver import write_report
+    from onnx_gate.gate.run import Options
     from onnx_gate.report.story.since import lines
     from onnx_gate.since.environments import installer
     from onnx_gate.since.since import since as ask
@@ -604,7 +606,9 @@ def since(
     loaded = load_manifest(manifest)
     with refusing():
         packages = installer(find_links or (), no_index=no_index)
-        report = ask(base, head, loaded, tuple(model or ()), output, packages, typer.echo)
+        options = Options(output=output, models=tuple(model or ()))
+        report = ask(base, head, loaded, options, packages, typer.echo)
+        write_report(report, output)
     for line in lines(report.since):
         typer.echo(line)
     raise typer.Exit(PASSED if report.verdict == "pass" else FAILED)

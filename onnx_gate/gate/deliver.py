@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -172,14 +172,7 @@ def deliver(
     layout, printed = Layout(output), _printed(formats)
     console = make_console(stderr=printed != "terminal")
     texts = {name: find_format(name)(report.located(str(output))) for name in formats}
-    try:
-        _make_folder(output)
-        write_text(layout.report, to_json(report))
-        write_text(layout.summary, markdown.render(report, view))
-        for name in texts.keys() - _ALWAYS:
-            write_text(layout.rendering(name), texts[name])
-    except OSError as error:
-        raise unwritten(f"--output {output}", error, _ELSEWHERE) from error
+    write_report(report, output, view, {name: texts[name] for name in texts.keys() - _ALWAYS})
     if printed == "terminal":
         _show(console, report, view, detail)
     else:
@@ -187,6 +180,24 @@ def deliver(
     if detail != terminal.QUIET:
         for path in (layout.report, *(layout.rendering(name) for name in texts if name == "html")):
             console.print(f"report: {path}", style="dim", soft_wrap=True, markup=False)
+
+
+def write_report(
+    report: Report, output: Path, view: View = View(), others: Mapping[str, str] = {}
+) -> None:
+    """Write ``report.json``, ``report.md`` and ``others``, texts by their formats, into ``output``.
+
+    Raises ``UserError`` where they cannot be written.
+    """
+    layout = Layout(output)
+    try:
+        _make_folder(output)
+        write_text(layout.report, to_json(report))
+        write_text(layout.summary, markdown.render(report, view))
+        for name, text in others.items():
+            write_text(layout.rendering(name), text)
+    except OSError as error:
+        raise unwritten(f"--output {output}", error, _ELSEWHERE) from error
 
 
 def _printed(formats: tuple[str, ...]) -> str:

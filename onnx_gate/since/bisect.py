@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
@@ -13,13 +13,14 @@ from packaging.version import Version
 
 from onnx_gate.errors import UserError
 from onnx_gate.gate.answers import Against, open_answers
+from onnx_gate.gate.run import Options
 from onnx_gate.gate.select import select
 from onnx_gate.manifest import Manifest
 from onnx_gate.manifest.engines import engine_of_package
 from onnx_gate.report.model import ModelResult
 from onnx_gate.since.environments import CannotInstall, Installer
 from onnx_gate.since.releases import ReleaseRange, releases
-from onnx_gate.since.verified import told, verify
+from onnx_gate.since.verified import results, told, verify
 from onnx_gate.text import counted, listed, quote
 
 Say = Callable[[str], None]
@@ -61,12 +62,12 @@ def bisect(asked: Query, manifest: Manifest | None, packages: Installer, say: Sa
     say(f"{asked.package}: {len(versions)} releases from {versions[0]} to {versions[-1]}")
     if left_out:
         say(f"skipped: {left_out}")
-    with _verifying(asked, manifest, say) as (options, names):
+    with _verifying(asked, manifest, say) as (held, options, names):
 
         def of(version: Version) -> Mapping[str, ModelResult]:
             own = canonicalize_name(asked.package)
             environment = packages.with_releases({own: str(version)})
-            found = verify(environment.command, options, names)
+            found = results(verify(held, options, environment))
             others = [f"{each} {v}" for each, v in environment.pins.items() if each != own]
             along = f" (with it {listed(others, 5, 'packages')})" if others else ""
             say(f"{asked.package} {version}{along}")
@@ -157,27 +158,28 @@ def _skip(versions: list[Version], version: Version, error: CannotInstall, say: 
 @contextmanager
 def _verifying(
     asked: Query, manifest: Manifest | None, say: Say
-) -> Iterator[tuple[list[str], Sequence[str]]]:
-    """Yield the options of each run, and the models: of an engine, files are held fast."""
+) -> Iterator[tuple[Manifest, Options, Sequence[str]]]:
+    """Yield what each run verifies, how, and the models: of an engine, files are held fast."""
     engine = engine_of_package(canonicalize_name(asked.package))
     if asked.against is not None and engine is None:
         raise UserError(
             f"--against holds engines against answers, and {quote(asked.package)} is none: leave it out"
         )
     with tempfile.TemporaryDirectory(prefix="onnx-gate-answers-") as folder:
-        answers = asked.against
+        answers, output = asked.against, Path(folder, "report")
+        options = Options(output=output, models=asked.models)
         if engine is None or answers is None:
             assert manifest is not None
             names = [spec.name for spec in select(manifest.models, asked.models)]
-            options = ["--manifest", str(manifest.path), "--remedies", "0"]
             if engine is None:
-                yield options, names
+                yield manifest, options, names
                 return
-            answers = Path(folder)
+            answers = Path(folder, "answers")
             say("writing down the files and PyTorch's answers")
-            verify(here(), [*options, "--answers", folder, "--runtime", engine], names)
+            verify(manifest, replace(options, answers=answers, runtimes=(engine,)), None)
         carried = open_answers(answers)
-        yield ["--against", str(answers), "--runtime", engine], _carried(carried, asked.models)
+        options = replace(options, against=carried, runtimes=(engine,))
+        yield carried.manifest, options, _carried(carried, asked.models)
 
 
 def _carried(answers: Against, models: tuple[str, ...]) -> list[str]:
@@ -186,10 +188,3 @@ def _carried(answers: Against, models: tuple[str, ...]) -> list[str]:
         if answers.given[name].trouble:
             raise UserError(answers.given[name].trouble)
     return names
-
-
-def here() -> list[str]:
-    """Return the command that starts this gate in this environment."""
-    import sys
-
-    return [sys.executable, "-c", "from onnx_gate.cli import main; main()"]

@@ -19,10 +19,10 @@ from packaging.version import InvalidVersion, Version
 
 import onnx_gate
 from onnx_gate.errors import UserError
-from onnx_gate.files import remove_tree
 from onnx_gate.gate.alone import alone_in
 from onnx_gate.report.io import write_text
 from onnx_gate.text import plain
+from onnx_gate.workers.launch import own_folder
 
 Pins = Mapping[str, str]
 """Releases by the canonical names of packages."""
@@ -30,9 +30,15 @@ Pins = Mapping[str, str]
 _MADE = "made.json"
 _SECONDS = 1800
 _PIN = re.compile(r"^([A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?==([^\s;\\*,]+)", re.M)
-# What runs the gate: as a file beside nothing, so that no folder of the caller's is imported from.
-_LAUNCHER = "from onnx_gate.cli import main\n\nmain()\n"
-
+# Makes an environment that sees the packages of folders behind its own.
+_VENV = """
+import pathlib, sys, venv
+folder, *seen = sys.argv[1:]
+venv.create(folder, symlinks=True)
+packages = next(pathlib.Path(folder).glob("lib/python*/site-packages"))
+lines = [f"import site; site.addsitedir({path!r})\\n" for path in seen]
+(packages / "zz-onnx-gate.pth").write_text("".join(lines))
+"""
 
 # What uv and pip say where an index has answered, and has nothing that fits.
 _NOTHING_FITS = ("No solution found", "No matching distribution")
@@ -55,55 +61,65 @@ class Environment:
     pins: Pins
 
     @property
-    def command(self) -> list[str]:
-        """The command that starts this gate in it."""
-        return [str(self.folder / "bin" / "python"), str(self.folder / "onnx-gate.py")]
+    def python(self) -> Path:
+        """The interpreter."""
+        return self.folder / "bin" / "python"
 
 
 @dataclass(frozen=True)
 class Installer:
     """uv, or pip where ``uv`` is null; packages are looked for in the folders ``find_links``, too.
 
-    With ``no_index`` they are looked for nowhere else. ``cache`` is where environments are kept.
+    With ``no_index`` they are looked for nowhere else; ``indexes`` are further ones. ``cache`` is where
+    environments are kept. ``prefix`` stands before each command (a program that enters a sandbox with
+    network), and ``owner`` is the uid that writes there, null where it is this process's.
     """
 
     uv: str | None
     cache: Path
     find_links: tuple[Path, ...] = ()
     no_index: bool = False
+    indexes: tuple[str, ...] = ()
+    prefix: tuple[str, ...] = ()
+    owner: int | None = None
 
-    def resolve(self, *asked: str, held: Pins | None = None) -> dict[str, str]:
-        """Return what requirements come to: with ``held``, which is left as it is, all they need.
+    def newest(self, asked: str) -> str:
+        """Return the newest release of a package that a requirement allows, and has a wheel.
 
-        Without, these packages alone; of the first one only wheels count. Raises ``CannotInstall``.
+        Raises ``CannotInstall``.
         """
-        package = re.split("[^A-Za-z0-9._-]", asked[0])[0]
-        options = [f"--only-binary={package}"] if held is None or len(asked) == 1 else []
-        if held is None:
-            options.append("--no-deps")
-        else:
+        package = re.split("[^A-Za-z0-9._-]", asked)[0]
+        found = self._resolved([asked], ["--no-deps", f"--only-binary={package}"])
+        return found[canonicalize_name(package)]
+
+    def named(self, asked: Sequence[str], held: Pins) -> dict[str, str]:
+        """Return the releases of the packages that lines of requirements name.
+
+        What they leave open is as ``held`` has it, where they allow that. Raises ``CannotInstall``.
+        """
+        try:
+            return self._resolved(asked, ["--no-deps"], held)
+        except CannotInstall:
+            return self._resolved(asked, ["--no-deps"])
+
+    def _resolved(
+        self, asked: Sequence[str], options: Sequence[str], held: Pins | None = None
+    ) -> dict[str, str]:
+        """Return what requirements come to, with ``held`` left as it is."""
+        if held:
             pinned = "".join(f"{name}=={version}\n" for name, version in held.items())
             self.cache.mkdir(parents=True, exist_ok=True)
             constraints = self.cache / f"held-{_digest(pinned)}.txt"
             write_text(constraints, pinned)
-            options += ["--constraint", str(constraints)]
+            options = [*options, "--constraint", str(constraints)]
         if self.uv is not None:
             compiled = [self.uv, "pip", "compile", "-", *_BARE]
             return pins_of(self._run(compiled, *options, given="\n".join(asked)))
-        return self._reported(*asked, *options)
-
-    def _reported(self, *arguments: str) -> dict[str, str]:
-        """Return what pip would install."""
+        words = (w for each in asked for w in (each.split(" ", 1) if each[0] == "-" else [each]))
         dry = ("--dry-run", "--ignore-installed", "--quiet", "--report", "-")
-        report = json.loads(self._run([*_PIP, "install", *dry], *arguments))
+        report = json.loads(self._run([*_PIP, "install", *dry], *words, *options))
         packages = [each["metadata"] for each in report["install"]]
         return {canonicalize_name(each["name"]): each["version"] for each in packages}
-
-    def compile(self, file: Path) -> dict[str, str]:
-        """Return what a file of requirements comes to; raises ``CannotInstall``."""
-        if self.uv is not None:
-            return pins_of(self._run([self.uv, "pip", "compile", str(file)], *_BARE))
-        return self._reported("--requirement", str(file))
 
     def with_releases(self, wanted: Pins) -> Environment:
         """Return the environment that has these releases, and what they need, and is else this one.
@@ -117,9 +133,10 @@ class Installer:
         asked = [f"{name}=={version}" for name, version in differ.items()]
         held = {**here, **wanted}
         try:
-            found = self.resolve(*asked, held={n: v for n, v in held.items() if n not in differ})
+            others = {n: v for n, v in held.items() if n not in differ}
+            found = self._resolved(asked, (), others)
         except CannotInstall:
-            found = self.resolve(*asked, held={})
+            found = self._resolved(asked, ())
         pins = {n: v for n, v in found.items() if here.get(n) != Version(v).public}
         return self.environment(pins)
 
@@ -130,32 +147,29 @@ class Installer:
         """
         key = json.dumps([sys.version, _seen(), sorted(pins.items()), self._wheels(pins)])
         folder = self.cache / "environments" / _digest(key)
+        made = Environment(folder / "venv", pins)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with alone_in(folder, "environment"):
                 if not (folder / _MADE).exists():
-                    self._make(folder, pins)
+                    own_folder(made.folder, self.owner)
+                    self._make(made)
+                    write_text(folder / _MADE, json.dumps(dict(pins)) + "\n")
         except OSError as error:
             raise UserError(f"{folder}: {error.strerror or error}") from error
-        return Environment(folder, pins)
+        return made
 
-    def _make(self, folder: Path, pins: Pins) -> None:
-        for each in folder.iterdir():
-            remove_tree(each)
-        self._run([sys.executable, "-I", "-m", "venv", "--without-pip", str(folder)], own=True)
-        packages = next(folder.glob("lib/python*/site-packages"))
-        lines = [f"import site; site.addsitedir({path!r})" for path in _seen()]
-        write_text(packages / "zz-onnx-gate.pth", "\n".join(lines) + "\n")
-        write_text(folder / "onnx-gate.py", _LAUNCHER)
-        exact = [f"{name}=={version}" for name, version in pins.items()]
-        python = str(folder / "bin" / "python")
+    def _make(self, made: Environment) -> None:
+        venv = [sys.executable, "-I", "-c", _VENV, str(made.folder), *_seen()]
+        self._run(venv, own=True)
+        exact = [f"{name}=={version}" for name, version in made.pins.items()]
+        python = str(made.python)
         if exact and self.uv is not None:
             quiet = ("--no-deps", "--quiet", "--python", python)
             self._run([self.uv, "pip", "install", *exact], *quiet)
         elif exact:
             options = ("--no-deps", "--quiet", "--ignore-installed")
             self._run([*_PIP, "--python", python, "install", *exact], *options)
-        write_text(folder / _MADE, json.dumps(dict(pins)) + "\n")
 
     def _wheels(self, pins: Pins) -> list[str]:
         """Tell local wheels of one version apart, which are built again and again."""
@@ -169,9 +183,10 @@ class Installer:
         """Return what an installer prints; raises ``CannotInstall`` with its first words."""
         where = [] if own else [f"--find-links={folder.resolve()}" for folder in self.find_links]
         index = ["--no-index"] if self.no_index and not own else []
+        index += [] if own else [f"--extra-index-url={url}" for url in self.indexes]
         try:
             done = subprocess.run(
-                [*command, *options, *where, *index],
+                [*self.prefix, *command, *options, *where, *index],
                 input=given or "",
                 text=True,
                 capture_output=True,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from onnx_gate.errors import UserError
@@ -60,13 +59,13 @@ def releases(package: str, asked: ReleaseRange, installer: Installer) -> tuple[l
     said = f"there are more than {_MOST}"
     while len(found) < _MOST:
         try:
-            newest = installer.resolve(package + asked.specifier(found))
+            newest = installer.newest(package + asked.specifier(found))
         except CannotInstall as error:
             if not error.nothing_fits:
                 raise UserError(f"--package {package}: no index answers: {error}") from error
             said = str(error)
             break
-        found.append(Version(newest[canonicalize_name(package)]))
+        found.append(Version(newest))
     if len(found) < 2:
         have = f"only {found[0]}" if found else "no release"
         raise UserError(

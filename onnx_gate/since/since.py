@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from onnx_gate.errors import UserError
 from onnx_gate.gate.answers import Against, open_answers
+from onnx_gate.gate.run import HELD_PRELOAD, Options, result_of
 from onnx_gate.gate.select import select
 from onnx_gate.manifest import Manifest, ModelSpec
-from onnx_gate.report.io import read_report, to_json, write_text
 from onnx_gate.report.layout import Layout
 from onnx_gate.report.model import ModelResult, Report
 from onnx_gate.report.model.since import Link, LinkAnswer, Package, Since
 from onnx_gate.report.story.summary import first_line, worst
 from onnx_gate.since.environments import CannotInstall, Installer
 from onnx_gate.since.locks import changed, needed, read_pins, wanted
-from onnx_gate.since.pytorch import compare
-from onnx_gate.since.verified import verify
+from onnx_gate.since.verified import results, verify
 from onnx_gate.text import listed
+from onnx_gate.workers.pool import run_tasks
+from onnx_gate.workers.task import Task
 
 Swapped = frozenset[str]
 """The packages that are the head's; all others are the base's."""
 
 BASE: Swapped = frozenset()
+State = tuple[str, ...]
+"""What a link answers, told apart from other answers: the verdict, and of an error which one."""
+
+WORKER = "onnx_gate.since.pytorch:work"
 # The kinds of error with which a run says that this link is where it ended.
 _ENDS: Mapping[Link, tuple[str, ...]] = {"pytorch": ("build",), "export": ("export", "inspect")}
-_PATH = re.compile(r"\S*/\S*")
 LINKS: tuple[Link, ...] = ("pytorch", "export", "engine")
 
 
@@ -38,23 +41,28 @@ LINKS: tuple[Link, ...] = ("pytorch", "export", "engine")
 class LinkRuns:
     """The runs of the gate that links are asked with, each made once.
 
-    ``base`` are the base's releases, ``packages`` those that differ. ``folder`` takes what is
-    written down, ``output`` the head's report.
+    ``base`` are the base's releases, ``packages`` those that differ. ``options`` say how the models'
+    code is started; ``folder`` takes what is written down, and ``options.output`` the head's logs.
     """
 
     manifest: Manifest
-    specs: tuple[ModelSpec, ...]
     base: dict[str, str]
     packages: tuple[Package, ...]
     installer: Installer
+    options: Options
     folder: Path
-    output: Path
     say: Callable[[str], None]
-    count: int = 0
+    reports: list[Report] = field(default_factory=list)
     _answers: dict[Swapped, tuple[Mapping[str, ModelResult], Against | None]] = field(
         default_factory=dict
     )
     _held: dict[tuple[Swapped, Swapped], Mapping[str, ModelResult]] = field(default_factory=dict)
+    _compared: dict[Swapped, Mapping[str, ModelResult]] = field(default_factory=dict)
+
+    @property
+    def specs(self) -> tuple[ModelSpec, ...]:
+        """The models that are asked about."""
+        return select(self.manifest.models, self.options.models)
 
     @property
     def head(self) -> Swapped:
@@ -65,17 +73,20 @@ class LinkRuns:
         """Return the results in an environment, and PyTorch's answers; null where no model has any."""
         if swapped not in self._answers:
             folder = self.folder / f"answers-{len(self._answers)}"
-            options = ["--manifest", str(self.manifest.path), "--remedies", "0"]
-            options += ["--answers", str(folder)]
-            output = self.output if swapped == self.head else None
-            results = self._run(
-                swapped, options, f"PyTorch and export with {self._named(swapped)}", output
+            options = replace(self.options, answers=folder)
+            if swapped != self.head:
+                options = replace(options, output=self.folder / "report")
+            found = self._run(
+                self.manifest,
+                options,
+                swapped,
+                f"PyTorch and export with {self._named(swapped)}",
             )
             try:
                 carried = open_answers(folder)
             except UserError:
                 carried = None
-            self._answers[swapped] = results, carried
+            self._answers[swapped] = found, carried
         return self._answers[swapped]
 
     def has_answers(self, name: str, swapped: Swapped) -> bool:
@@ -94,17 +105,50 @@ class LinkRuns:
             carried = self.answers(made)[1]
             assert carried is not None
             what = f"the files with {self._named(made)} on engines with {self._named(run)}"
-            self._held[made, run] = self._run(run, ["--against", str(carried.path)], what)
+            options = replace(self.options, against=carried, output=self.folder / "report")
+            self._held[made, run] = self._run(carried.manifest, options, run, what)
         return self._held[made, run]
 
+    def compared(self, swapped: Swapped) -> Mapping[str, ModelResult]:
+        """Return PyTorch's answers in an environment, judged against the base's."""
+        if swapped not in self._compared:
+            before, after = self.answers(BASE)[1], self.answers(swapped)[1]
+            assert before is not None
+            assert after is not None
+            specs = [
+                s for s in self.specs if all(self.has_answers(s.name, e) for e in (BASE, swapped))
+            ]
+            workspace = self.manifest.path.resolve().parent
+            outcomes = run_tasks(
+                [
+                    Task(
+                        spec.name,
+                        (spec, workspace, before.given[spec.name], after.given[spec.name]),
+                        spec.timeout,
+                        spec.memory,
+                        Layout(self.folder / "report").log(spec.name),
+                    )
+                    for spec in specs
+                ],
+                WORKER,
+                jobs=1,
+                on_event=lambda *_: None,
+                preload=HELD_PRELOAD,
+                launch=replace(self.options.launch, python=None),
+            )
+            self._compared[swapped] = {
+                spec.name: result_of(spec, outcomes[spec.name], "") for spec in specs
+            }
+        return self._compared[swapped]
+
     def _run(
-        self, swapped: Swapped, options: list[str], what: str, output: Path | None = None
+        self, manifest: Manifest, options: Options, swapped: Swapped, what: str
     ) -> Mapping[str, ModelResult]:
         self.say(what)
-        self.count += 1
         releases = wanted(self.base, self.packages, swapped)
-        command = self.installer.with_releases(releases).command
-        return verify(command, options, [spec.name for spec in self.specs], output)
+        report = verify(manifest, options, self.installer.with_releases(releases))
+        self.reports.append(report)
+        return results(report)
 
     def _named(self, swapped: Swapped) -> str:
         if swapped in (BASE, self.head):
@@ -130,47 +174,41 @@ def ask(link: Link, spec: ModelSpec, swapped: Swapped, runs: LinkRuns) -> ModelR
     if link == "export":
         same = runs.digest(name, swapped) == runs.digest(name, BASE)
         return runs.held(BASE if same else swapped, BASE)[name]
-    before, after = runs.answers(BASE)[1], runs.answers(swapped)[1]
-    if before is None or after is None or not runs.has_answers(name, BASE):
+    if not runs.has_answers(name, BASE):
         return ModelResult(name=name, verdict="pass")
-    return compare(spec, runs.manifest.path.resolve().parent, before, after)
+    return runs.compared(swapped)[name]
 
 
 def since(
     base: Path,
     head: Path,
     manifest: Manifest,
-    models: tuple[str, ...],
-    output: Path,
+    options: Options,
     packages: Installer,
     say: Callable[[str], None],
 ) -> Report:
     """Verify with the packages of ``head``, and say in the report what they changed since ``base``.
 
-    The report is written into ``output``. Raises ``UserError``.
+    Logs are written into ``options.output``. Raises ``UserError``.
     """
     pins, theirs = read_pins(base, packages), read_pins(head, packages)
     differ = changed(pins, theirs)
     pins = needed(base, pins)
-    specs = select(manifest.models, models)
     with tempfile.TemporaryDirectory(prefix="onnx-gate-since-") as folder:
-        runs = LinkRuns(manifest, specs, pins, differ, packages, Path(folder), output, say)
+        runs = LinkRuns(manifest, pins, differ, packages, options, Path(folder), say)
         try:
             runs.answers(runs.head)
             answers = () if not differ else tuple(_answers(runs))
         except CannotInstall as error:
             raise UserError(f"the packages of {base} and {head}: {error}") from error
-        report = read_report(Layout(output).report)
-        found = Since(
-            base_file=str(base),
-            head_file=str(head),
-            packages=differ,
-            answers=answers,
-            runs=runs.count,
-        )
-    report = report.model_copy(update={"since": found})
-    write_text(Layout(output).report, to_json(report))
-    return report
+    found = Since(
+        base_file=str(base),
+        head_file=str(head),
+        packages=differ,
+        answers=answers,
+        runs=len(runs.reports),
+    )
+    return runs.reports[0].model_copy(update={"since": found})
 
 
 def _answers(runs: LinkRuns) -> list[LinkAnswer]:
@@ -190,19 +228,19 @@ def _answers(runs: LinkRuns) -> list[LinkAnswer]:
     return answers
 
 
-def _asked(link: Link, spec: ModelSpec, runs: LinkRuns, swapped: Swapped) -> str:
+def _asked(link: Link, spec: ModelSpec, runs: LinkRuns, swapped: Swapped) -> State:
     try:
         result = ask(link, spec, swapped, runs)
     except CannotInstall:
-        return "cannot be installed"
-    return "cannot be asked" if result is None else _state(result)
+        return ("cannot be installed",)
+    return ("cannot be asked",) if result is None else _state(result)
 
 
-def _state(result: ModelResult) -> str:
-    """Return the verdict, and of an error which one: but for paths, which every environment has."""
+def _state(result: ModelResult) -> State:
     if result.error is None:
-        return result.verdict
-    return f"{result.error.code} {_PATH.sub('', first_line(result.error.message))}"
+        return (result.verdict,)
+    where = result.error.source
+    return (result.verdict, result.error.code, *((where.file, str(where.line)) if where else ()))
 
 
 def _answer(link: Link, before: ModelResult, after: ModelResult) -> LinkAnswer:
@@ -222,7 +260,7 @@ def _answer(link: Link, before: ModelResult, after: ModelResult) -> LinkAnswer:
 
 
 def attribute(
-    order: Sequence[str], ends: tuple[str, str], state: Callable[[Swapped], str]
+    order: Sequence[str], ends: tuple[State, State], state: Callable[[Swapped], State]
 ) -> tuple[tuple[str, ...], bool]:
     """Return the packages that changed an answer, and whether they were seen to, without others.
 

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from html import unescape
 from itertools import combinations
-from pathlib import Path
 
 import pytest
 
-from onnx_gate.errors import UserError
 from onnx_gate.report.io import find_format
 from onnx_gate.report.model.since import LinkAnswer, Package, Since
 from onnx_gate.report.story.since import lines
-from onnx_gate.since.environments import installer
-from onnx_gate.since.locks import read_pins
-from onnx_gate.since.since import Swapped, attribute
+from onnx_gate.since.since import State, Swapped, attribute
 from tests.support.report.everything import everything
 
 ORDER = tuple("abcdefg")
-ENDS = "pass", "diverged"
+ENDS: tuple[State, State] = ("pass",), ("diverged",)
 CHANGED = LinkAnswer(
     model="net", link="export", before="pass", verdict="diverged", share=41.0, share_before=0.5
 )
@@ -28,9 +24,9 @@ CHANGED = LinkAnswer(
 def test_the_one_that_changed_it_is_found(guilty: str) -> None:
     asked: list[Swapped] = []
 
-    def state(swapped: Swapped) -> str:
+    def state(swapped: Swapped) -> State:
         asked.append(swapped)
-        return "diverged" if guilty in swapped else "pass"
+        return ENDS[guilty in swapped]
 
     assert attribute(ORDER, ENDS, state) == ((guilty,), True)
     assert len(asked) <= 4  # log2 of seven, and alone
@@ -40,8 +36,8 @@ def test_the_one_that_changed_it_is_found(guilty: str) -> None:
 def test_two_that_only_change_it_together_are_named_with_those_before(
     pair: tuple[str, str],
 ) -> None:
-    def state(swapped: Swapped) -> str:
-        return "diverged" if swapped >= set(pair) else "pass"
+    def state(swapped: Swapped) -> State:
+        return ENDS[swapped >= set(pair)]
 
     names, sure = attribute(ORDER, ENDS, state)
     assert sure
@@ -50,48 +46,11 @@ def test_two_that_only_change_it_together_are_named_with_those_before(
 
 
 def test_what_fails_otherwise_on_the_way_is_not_sure() -> None:
-    names, sure = attribute("ab", ENDS, lambda swapped: "error" if len(swapped) == 1 else "pass")
+    names, sure = attribute(
+        "ab", ENDS, lambda swapped: ("error",) if len(swapped) == 1 else ("pass",)
+    )
     assert not sure
     assert names == ("a",)
-
-
-LOCKED = """
-[[{0}]]
-name = "torch-vision"
-version = "0.1"
-source = {{}}
-
-[[{0}]]
-name = "b"
-version = "3"
-
-[[{0}]]
-name = "onnx-gate"
-version = "0"
-"""
-LISTED = "Torch_Vision[x]==0.1 ; python_version > '3'  # why\n\nb==3 \\\n    --hash=sha256:0\n"
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("requirements.txt", LISTED),
-        ("uv.lock", LOCKED.format("package")),
-        ("pylock.toml", LOCKED.format("packages")),
-    ],
-)
-def test_releases_are_read_from_requirements_and_locks(
-    tmp_path: Path, name: str, text: str
-) -> None:
-    (tmp_path / name).write_text(text)
-    found = read_pins(tmp_path / name, installer([], no_index=True))
-    assert found == {"torch-vision": "0.1", "b": "3"}
-
-
-def test_what_only_an_index_could_tell_is_refused_without_one(tmp_path: Path) -> None:
-    (tmp_path / "requirements.txt").write_text("nothing-of-that-name>=1\n")
-    with pytest.raises(UserError, match="what it asks for cannot be told"):
-        read_pins(tmp_path / "requirements.txt", installer([], no_index=True))
 
 
 PACKAGES = (
