@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -601,13 +602,16 @@ def since(
     from onnx_gate.gate.run import Options
     from onnx_gate.report.story.since import lines
     from onnx_gate.since.environments import installer
+    from onnx_gate.since.locks import changed_pins
     from onnx_gate.since.since import since as ask
 
     loaded = load_manifest(manifest)
     with refusing():
         packages = installer(find_links or (), no_index=no_index)
         options = Options(output=output, models=tuple(model or ()))
-        report = ask(base, head, loaded, options, packages, typer.echo)
+        with TemporaryDirectory(prefix="onnx-gate-since-") as folder:
+            files = changed_pins(base, head, packages)
+            report = ask(files, loaded, options, packages, Path(folder), typer.echo)
         write_report(report, output)
     for line in lines(report.since):
         typer.echo(line)

@@ -13,25 +13,24 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from onnx_gate.action import allowed_environment, log, requirements, survivors
+from onnx_gate.action.changed_packages import ChangedPackages, requirements_file
 from onnx_gate.action.checkout import untrusted_checkout
 from onnx_gate.action.inputs import Inputs
-from onnx_gate.action.job import Job
+from onnx_gate.action.job import AskedSince, Job
 from onnx_gate.action.output_folder import make_output
 from onnx_gate.action.problems import failed_report
 from onnx_gate.errors import UserError
 from onnx_gate.files import remove_tree
 from onnx_gate.gate.shards import parse_shard
 from onnx_gate.github.run_context import read_context, run_of
-from onnx_gate.manifest import ManifestError
-from onnx_gate.manifest.load import load
 from onnx_gate.report.io import read_report, write_text
-from onnx_gate.report.layout import MODELS, REMEDIES, REPORT
+from onnx_gate.report.layout import MODELS, OF_EACH, REMEDIES, REPORT, Layout
 from onnx_gate.report.model import Problem, Report, Sandbox, Shard
 from onnx_gate.sandbox.close import closed, credentials, opened, private_paths
 from onnx_gate.sandbox.git_folders import Survey, survey
@@ -55,6 +54,7 @@ class RunFolders:
     services: Path
     pip_home: Path
     pip_temporary: Path
+    since: Path
 
 
 class _Stopped(Exception):
@@ -71,10 +71,12 @@ def verify(
     environ: Mapping[str, str],
     workspace: Path,
     settled: Callable[[Report], None],
+    packages: Sequence[ChangedPackages] = (),
 ) -> tuple[Report, int]:
     """Verify the manifest's models; return the report and the exit status.
 
-    Where remedies are tried, ``settled`` has the report before that.
+    Where remedies are tried, or it is asked what changed ``packages`` did, ``settled`` has the report
+    before that.
     Raises ``UserError`` where the folder for the report cannot be used.
     """
     output = make_output(inputs)
@@ -94,7 +96,7 @@ def verify(
         )
     try:
         with _run_folders() as folders:
-            return _verify(inputs, environ, workspace, surveyed, output, folders, settled)
+            return _verify(inputs, environ, workspace, surveyed, output, folders, settled, packages)
     except _Stopped as stop:
         log.fail(str(stop))
         problem = Problem(message=str(stop), tail=stop.tail)
@@ -123,6 +125,7 @@ def _verify(
     output: Path,
     folders: RunFolders,
     settled: Callable[[Report], None],
+    packages: Sequence[ChangedPackages],
 ) -> tuple[Report, int]:
     policy, level = _policy(inputs, environ, workspace, surveyed, output, folders)
     log.command(_level_line(level))
@@ -137,7 +140,7 @@ def _verify(
         launch_prefix = policy.command(folders.root / "models.json") if level.level != "off" else ()
         _check_readable(inputs, launch_prefix)
         python = None
-        file = _requirements(inputs)
+        file = requirements_file(inputs)
         if file is not None:
             python = _install(inputs, environ, policy, level, folders, file)
             level = _without_survivors(level, "what pip started", INSTALLER)
@@ -166,12 +169,19 @@ def _verify(
         # Before what is closed to the models is given back.
         level = _without_survivors(level, "what the models started", policy.uid)
         report, status = _result(output, level, status)
-        if not inputs.remedies or report.problems or report.verdict == "pass":
+        mend = inputs.remedies and report.verdict != "pass"
+        if report.problems or not (mend or packages):
             return report, status
         settled(report)
-        _run_gate(job.model_copy(update={"remedies": True}), environ, inputs.directory, folders)
-        level = _without_survivors(level, "what the models started", policy.uid)
-    return _with_remedies(report.model_copy(update={"sandbox": level}), output), status
+        if packages:
+            asked = _asked_since(environ, policy, folders, packages)
+            _run_gate(job.model_copy(update={"since": asked}), environ, inputs.directory, folders)
+            level = _without_survivors(level, "what pip started", INSTALLER)
+            level = _without_survivors(level, "what the models started", policy.uid)
+        if mend:
+            _run_gate(job.model_copy(update={"remedies": True}), environ, inputs.directory, folders)
+            level = _without_survivors(level, "what the models started", policy.uid)
+    return _with_found(report.model_copy(update={"sandbox": level}), output), status
 
 
 def _require(inputs: Inputs, level: Sandbox) -> None:
@@ -203,14 +213,15 @@ def _policy(
     output: Path,
     folders: RunFolders,
 ) -> tuple[Policy, Sandbox]:
-    written = [output / MODELS, *([output / REMEDIES] if inputs.remedies else ())]
+    written = [output / MODELS, Layout(folders.since / OF_EACH).models]
+    written += [output / REMEDIES] if inputs.remedies else []
     for folder in written:
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(exist_ok=True, parents=True)
     devices = (*DEVICES, *sorted(glob.glob("/dev/nvidia*")))
     policy = Policy(
         environment=allowed_environment.for_models(environ, folders.home, folders.temporary),
         listable=(str(workspace),),
-        readable=(*runtime_paths(), *surveyed.rest, str(folders.site)),
+        readable=(*runtime_paths(), *surveyed.rest, str(folders.site), str(folders.since)),
         writable=tuple(map(str, (folders.home, folders.temporary, folders.private, *written))),
         devices=devices,
     )
@@ -239,17 +250,6 @@ def _cache(inputs: Inputs, level: Sandbox) -> str | None:
     return str(inputs.cache_path)
 
 
-def _requirements(inputs: Inputs) -> Path | None:
-    """The requirements file: the input's, else the manifest's; none where neither names one."""
-    if inputs.requirements:
-        return inputs.directory / inputs.requirements
-    with suppress(ManifestError):
-        manifest = load(inputs.manifest_path)
-        if manifest.requirements is not None:
-            return inputs.manifest_path.parent / manifest.requirements
-    return None
-
-
 def _install(
     inputs: Inputs,
     environ: Mapping[str, str],
@@ -262,21 +262,9 @@ def _install(
     if not file.is_file():
         message = f"{file.name}: no such file; the requirements are a file in the repository"
         raise _Stopped(message, level)
-    home, temporary = folders.pip_home, folders.pip_temporary
-    with_network = replace(
-        policy,
-        uid=INSTALLER if policy.uid is not None else None,
-        gid=policy.uid,
-        network=True,
-        environment=allowed_environment.for_models(environ, home, temporary, network=True),
-        readable=(
-            *policy.readable,
-            *(
-                str(folders.root / name)
-                for name in (requirements.CONSTRAINTS, requirements.WITHOUT)
-            ),
-        ),
-        writable=(str(home), str(temporary), str(folders.site)),
+    files = (requirements.CONSTRAINTS, requirements.WITHOUT)
+    with_network = _with_network(
+        environ, policy, folders, folders.site, *map(folders.root.joinpath, files)
     )
     prefix = with_network.command(folders.root / "install.json")
     with log.group(f"requirements: {file.name}"):
@@ -286,6 +274,46 @@ def _install(
     if done.problem is not None:
         raise _Stopped(done.problem, level, done.tail)
     return str(done.python)
+
+
+def _with_network(
+    environ: Mapping[str, str], policy: Policy, folders: RunFolders, site: Path, *readable: Path
+) -> Policy:
+    """Return what an installer may do, which writes into ``site``."""
+    home, temporary = folders.pip_home, folders.pip_temporary
+    return replace(
+        policy,
+        uid=INSTALLER if policy.uid is not None else None,
+        gid=policy.uid,
+        network=True,
+        environment=allowed_environment.for_models(environ, home, temporary, network=True),
+        readable=(*policy.readable, *map(str, readable)),
+        writable=(str(home), str(temporary), str(site)),
+    )
+
+
+def _asked_since(
+    environ: Mapping[str, str],
+    policy: Policy,
+    folders: RunFolders,
+    packages: Sequence[ChangedPackages],
+) -> AskedSince:
+    """Write down what the base has of the files, and return what is asked about them."""
+    files = []
+    for number, each in enumerate(packages):
+        base = folders.since / f"base-{number}" / each.head.name
+        base.parent.mkdir()
+        requirements.write_as_if_beside(each.base, each.head, base)
+        files.append((str(base), str(each.head)))
+    indexes = dict.fromkeys(url for each in packages for url in requirements.cpu_index(each.head))
+    with_network = _with_network(environ, policy, folders, folders.since)
+    return AskedSince(
+        files=tuple(files),
+        folder=str(folders.since),
+        prefix=with_network.command(folders.root / "since.json"),
+        owner=with_network.uid,
+        indexes=tuple(indexes),
+    )
 
 
 def _services(policy: Policy, folders: RunFolders) -> tuple[tuple[str, ...], str, int | None]:
@@ -335,17 +363,18 @@ def _result(output: Path, level: Sandbox, status: int) -> tuple[Report, int]:
     return report.model_copy(update={"sandbox": level}), status
 
 
-def _with_remedies(report: Report, output: Path) -> Report:
-    """Return a report with nothing but the remedies of that which is in the output by now."""
+def _with_found(report: Report, output: Path) -> Report:
+    """Return a report with what was found out since it was settled, which is in the output by now."""
     with suppress(OSError):
         (output / REMEDIES).rmdir()  # of which nothing was left
     try:
-        tried = {model.name: model.remedies for model in read_report(output / REPORT).models}
+        found = read_report(output / REPORT)
     except UserError as error:
-        log.warn(f"what was tried as remedies is not known: {error}")
+        log.warn(f"what was found out since the verdicts is not known: {error}")
         return report
+    tried = {model.name: model.remedies for model in found.models}
     models = (m.model_copy(update={"remedies": tried.get(m.name)}) for m in report.models)
-    return report.model_copy(update={"models": tuple(models)})
+    return report.model_copy(update={"models": tuple(models), "since": found.since})
 
 
 def _shard(text: str) -> Shard | None:
@@ -383,7 +412,7 @@ def _run_folders() -> Iterator[RunFolders]:
     # Not in RUNNER_TEMP or HOME, which are closed; and not guessable.
     root = Path(tempfile.gettempdir(), f"onnx-gate-{secrets.token_hex(8)}")
     root.mkdir(mode=0o711)
-    names = ("home", "tmp", "site", "models", "services", "pip-home", "pip-tmp")
+    names = ("home", "tmp", "site", "models", "services", "pip-home", "pip-tmp", "since")
     folders = RunFolders(root, *(root / name for name in names))
     try:
         for name in names:

@@ -42,6 +42,7 @@ class Inputs:
     audit_min_score: float | None = None
     attest: bool = False
     remedies: bool = True
+    since: bool = True
     sandbox: SandboxChoice = "auto"
     protect_manifest: Protect = "warn"
     allow_untrusted_checkout: bool = False
@@ -119,6 +120,7 @@ def read_inputs(environ: Mapping[str, str]) -> Inputs:
         audit_min_score=share("audit-min-score"),
         attest=one_of("attest", Switch, "false") == "true",
         remedies=one_of("remedies", Switch, "true") == "true",
+        since=one_of("since", Switch, "true") == "true",
         allow_untrusted_checkout=one_of("allow-untrusted-checkout", Switch, "false") == "true",
         **values,  # type: ignore[arg-type]
     )
@@ -163,7 +165,7 @@ def _mistakes(inputs: Inputs, workspace: Path) -> Iterator[str]:
         f"input '{name}': {quote(path)} leads out of the workspace; "
         "name a path inside the repository"
         for name, path in _paths(inputs)
-        if path and not _inside(inputs.directory / path, workspace)
+        if path and not inside(inputs.directory / path, workspace)
     ]
     yield from outside
     if not outside:
@@ -204,7 +206,8 @@ def _clashes(inputs: Inputs) -> Iterator[str]:
         )
 
 
-def _inside(path: Path, workspace: Path) -> bool:
+def inside(path: Path, workspace: Path) -> bool:
+    """Return whether a path, links resolved, is in the workspace and not git's."""
     try:
         resolved = path.resolve()
     except (OSError, RuntimeError, ValueError):

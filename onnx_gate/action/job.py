@@ -9,6 +9,22 @@ from pydantic import BaseModel, ConfigDict
 from onnx_gate.report.model import Run, Sandbox
 
 
+class AskedSince(BaseModel):
+    """What is asked about packages once the verdicts are there.
+
+    ``files`` are pairs of paths: of what the base has, and of what is checked out. The others are of
+    ``since.environments.Installer``; ``folder`` takes all that is written.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    files: tuple[tuple[str, str], ...]
+    folder: str
+    prefix: tuple[str, ...] = ()
+    owner: int | None = None
+    indexes: tuple[str, ...] = ()
+
+
 class Job(BaseModel):
     """A run of the gate inside the container.
 
@@ -17,7 +33,8 @@ class Job(BaseModel):
     what ``services`` has, which is null without a sandbox. ``audit``: faults are seeded into models
     that pass, and ``min_score`` is the share of them that has to be caught, null for any.
     ``keep_models``: exported files stay in the output. ``remedies``: the models are verified, the
-    report is there, and what would mend the red ones is tried. ``image``
+    report is there, and what would mend the red ones is tried; ``since``: the report is there, and
+    which package changed what is asked, null where it is not. ``image``
     has the versions that the image came with, ``run`` the workflow run that this is part of.
     """
 
@@ -32,6 +49,7 @@ class Job(BaseModel):
     min_score: float | None = None
     keep_models: bool = False
     remedies: bool = False
+    since: AskedSince | None = None
     prefix: tuple[str, ...] = ()
     python: str | None = None
     environment: Mapping[str, str] = {}

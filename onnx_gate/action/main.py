@@ -28,6 +28,7 @@ from onnx_gate.github.step_outputs import append_outputs, outputs_of
 from onnx_gate.report.model import Problem, Report
 
 if TYPE_CHECKING:
+    from onnx_gate.action.changed_packages import ChangedPackages
     from onnx_gate.action.publish import Publication
     from onnx_gate.github.client import Client
 
@@ -91,6 +92,7 @@ def _act(inputs: Inputs, environ: Mapping[str, str]) -> int:
     def settled(report: Report) -> None:
         from onnx_gate.action.publish import comment_early
 
+        _begin_to_talk(client)
         comment_early(report, publication())
 
     report, status = _report(work.source, inputs, environ, context, client, settled)
@@ -98,8 +100,14 @@ def _act(inputs: Inputs, environ: Mapping[str, str]) -> int:
         return status
     from onnx_gate.action.publish import deliver
 
+    _begin_to_talk(client)
     report = deliver(report, publication(), trouble, store_it=True)
     return max(status, _STATUS[report.verdict])
+
+
+def _begin_to_talk(client: Client | None) -> None:
+    if client is not None:  # models have run since the last call, for as long as they like
+        client.budget.renew()
 
 
 def _report(
@@ -128,7 +136,8 @@ def _report(
             )
         from onnx_gate.action.container import verify
 
-        return verify(inputs, environ, _workspace(environ), settled)
+        found = _packages(inputs, context, client, _workspace(environ)) if client else ()
+        return verify(inputs, environ, _workspace(environ), settled, found)
     from onnx_gate.action.finished import downloaded, joined, local
 
     if source == "shards":
@@ -136,6 +145,20 @@ def _report(
     if source == "artifact" and client is not None and context.workflow_run is not None:
         return downloaded(inputs, client, context.repository, context.workflow_run), PASSED
     return local(inputs, run_of(environ)), PASSED
+
+
+def _packages(
+    inputs: Inputs, context: RunContext, client: Client, workspace: Path
+) -> tuple[ChangedPackages, ...]:
+    """Return what the pull request changes of its packages; what fails of that is a warning."""
+    from onnx_gate.action.changed_packages import changed_packages
+    from onnx_gate.github.api_errors import GitHubError
+
+    try:
+        return tuple(changed_packages(inputs, context, client, workspace))
+    except (GitHubError, OSError) as error:
+        log.warn(f"which packages are others in the base is not known: {error}")
+        return ()
 
 
 def _context(environ: Mapping[str, str], trouble: list[str]) -> RunContext:

@@ -44,7 +44,10 @@ from onnx_gate.text import counted, quote
 _SHORT_SHA = 7
 _BOT = "dependabot[bot]"
 _LEAST_ROOM = 2_000
-_TRYING = "what would mend the red models is being tried; this comment will be brought up to date"
+_TRYING = (
+    "what would mend red models, and what other packages have changed, is being tried; this comment will "
+    "be brought up to date"
+)
 
 
 @dataclass(frozen=True)

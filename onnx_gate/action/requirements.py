@@ -60,7 +60,8 @@ def install(
         [
             *(*pip, "install", "--no-input", "--disable-pip-version-check", "--no-cache-dir"),
             *("--progress-bar", "off", "--constraint", str(constraints)),
-            *(*_cpu_index(file), "--requirement", str(asked)),
+            *(f"--extra-index-url={url}" for url in cpu_index(file)),
+            *("--requirement", str(asked)),
         ],
     )
     for step in steps:
@@ -85,19 +86,31 @@ def _without_the_gate(file: Path, target: Path, say: Callable[[str], None]) -> P
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         return file  # pip has a better word for it
-    kept = [line for line in lines if not _OWN.match(line)]
-    if len(kept) == len(lines):
+    if not any(_OWN.match(line) for line in lines):
         return file
     say(
         "onnx-gate is not installed from the requirements: the gate that verifies is the image's own"
     )
+    write_as_if_beside(file.read_bytes(), file, target)
+    return target
+
+
+def write_as_if_beside(content: bytes, file: Path, target: Path) -> None:
+    """Write requirements without the gate itself; the files that they name are those beside ``file``.
+
+    What is a lock, or no text, is written as it is.
+    """
+    if file.suffix not in (".txt", ".in"):
+        target.write_bytes(content)
+        return
+    lines = content.decode(errors="replace").splitlines()
+    kept = [line for line in lines if not _OWN.match(line)]
     found = (_FILES.match(line) for line in kept)
     kept = [
         f"{match[1]}{file.parent / match[2].strip()}" if match else line
         for line, match in zip(kept, found, strict=True)
     ]
     target.write_text("\n".join(kept) + "\n", encoding="utf-8")
-    return target
 
 
 def why(status: int | None, tail: Sequence[str]) -> str:
@@ -131,13 +144,13 @@ def versions() -> dict[str, str]:
     return installed
 
 
-def _cpu_index(file: Path) -> list[str]:
-    """PyTorch's index of CPU builds, where another torch is asked for and the index answers."""
+def cpu_index(file: Path) -> list[str]:
+    """Return PyTorch's index of CPU builds, where a torch is asked for and the index answers."""
     try:
         if not _TORCH.search(file.read_text(encoding="utf-8", errors="replace")):
             return []
         with urllib.request.urlopen(f"{CPU_INDEX}/torch/", timeout=_PROBE_SECONDS):
-            return ["--extra-index-url", CPU_INDEX]
+            return [CPU_INDEX]
     except OSError:
         return []
 

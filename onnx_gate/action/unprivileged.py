@@ -12,21 +12,26 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from onnx_gate.action.job import Job
+from onnx_gate.action.job import AskedSince, Job
 from onnx_gate.action.log import say
 from onnx_gate.action.problems import failed_report, of_manifest
 from onnx_gate.errors import UserError
 from onnx_gate.gate.deliver import deliver, try_remedies, verify_manifest
 from onnx_gate.gate.run import Options
 from onnx_gate.gate.shards import parse_shard
-from onnx_gate.manifest import ManifestError
+from onnx_gate.manifest import Manifest, ManifestError
+from onnx_gate.manifest.find import path_in_repository
 from onnx_gate.manifest.load import load
 from onnx_gate.pages import page
 from onnx_gate.report.io import UNTRUSTED_BYTES, read_report, to_json, write_text
-from onnx_gate.report.layout import REPORT
+from onnx_gate.report.layout import OF_EACH, REPORT
 from onnx_gate.report.model import Problem, Report
 from onnx_gate.report.story.remedied import tried
+from onnx_gate.report.story.since import lines
 from onnx_gate.sandbox.policy import Policy
+from onnx_gate.since.environments import Installer
+from onnx_gate.since.locks import changed_pins
+from onnx_gate.since.since import since
 from onnx_gate.verify.context import AuditRequest
 from onnx_gate.workers.launch import Launch, ServiceLaunch
 
@@ -68,7 +73,10 @@ def main(arguments: Sequence[str]) -> int:
             report_bytes=UNTRUSTED_BYTES,
             remedies=1.0 if job.remedies else 0.0,
         )
-        if job.remedies:
+        if job.since is not None:
+            report = _asked_since(job.since, manifest, options, read_report(output / REPORT))
+            write_text(output / REPORT, to_json(report))
+        elif job.remedies:
             report = try_remedies(manifest, options, read_report(output / REPORT))
             write_text(output / REPORT, to_json(report))
             say(f"{m.name}: {told.sentence}" for m in report.models for told in tried(m))
@@ -82,6 +90,37 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return 130  # the process that sent it has the word
     return 0 if report.verdict == "pass" else 1
+
+
+def _asked_since(asked: AskedSince, manifest: Manifest, options: Options, report: Report) -> Report:
+    """Return the report with what other packages made of the answers, of the first file that has some."""
+    folder = Path(asked.folder)
+    packages = Installer(
+        None, folder, indexes=asked.indexes, prefix=asked.prefix, owner=asked.owner
+    )
+    plain = Options(
+        output=folder / OF_EACH,
+        models=options.models,
+        launch=options.launch,
+        sandbox=options.sandbox,
+        report_bytes=options.report_bytes,
+    )
+    notes: list[str] = []
+    for base, head in asked.files:
+        name = path_in_repository(Path(head), manifest.workspace)
+        try:
+            files = changed_pins(Path(base), Path(head), packages)
+            if not files.packages:
+                continue
+            found = since(files, manifest, plain, packages, folder, lambda line: say([line])).since
+        except UserError as error:
+            notes.append(f"which packages changed an answer is not known: {error}")
+            continue
+        if found is not None:
+            found = found.model_copy(update={"base_file": name, "head_file": name})
+            say(lines(found))
+            return report.model_copy(update={"since": found})
+    return report.model_copy(update={"notes": (*report.notes, *notes)})
 
 
 def _services(job: Job) -> ServiceLaunch | None:

@@ -32,7 +32,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class Budget:
-    """Seconds that all calls of a client share, from the first one on."""
+    """Seconds that all calls of a client share, from the first one on, or the first after ``renew``."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.seconds = seconds
@@ -45,6 +45,10 @@ class Budget:
         if self._end is None:
             self._end = self._clock() + self.seconds
         return max(0.0, self._end - self._clock())
+
+    def renew(self) -> None:
+        """Begin anew: something else than talking has taken its time since."""
+        self._end = None
 
 
 class Unanswered(Exception):

@@ -14,6 +14,9 @@ MODELS = "models"
 REPRO = "repro"
 REMEDIES = "remedies"
 STATEMENTS = "statements"
+OF_EACH = "runs"
+"""In a folder of many runs, the one that each of them writes its models' files and logs to."""
+
 _ENDINGS = {
     "html": "html",
     "json": "json",

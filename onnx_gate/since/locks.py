@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import tomllib
@@ -64,6 +65,22 @@ def _of_toml(text: str, path: Path) -> tuple[dict[str, str], list[str]]:
     project = data.get("project")
     asked = project.get("dependencies", []) if isinstance(project, dict) else []
     return pins, [str(each) for each in asked] if isinstance(asked, list) else []
+
+
+@dataclass(frozen=True)
+class ChangedPins:
+    """Two files and the packages of which they name two releases; ``needed`` are all of the base's."""
+
+    base: Path
+    head: Path
+    needed: dict[str, str]
+    packages: tuple[Package, ...]
+
+
+def changed_pins(base: Path, head: Path, packages: Installer) -> ChangedPins:
+    """Read two files; raises ``UserError`` as ``read_pins`` does."""
+    before, after = read_pins(base, packages), read_pins(head, packages)
+    return ChangedPins(base, head, needed(base, before), changed(before, after))
 
 
 def changed(base: dict[str, str], head: dict[str, str]) -> tuple[Package, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,12 +12,12 @@ from onnx_gate.gate.answers import Against, open_answers
 from onnx_gate.gate.run import HELD_PRELOAD, Options, result_of
 from onnx_gate.gate.select import select
 from onnx_gate.manifest import Manifest, ModelSpec
-from onnx_gate.report.layout import Layout
+from onnx_gate.report.layout import OF_EACH, Layout
 from onnx_gate.report.model import ModelResult, Report
 from onnx_gate.report.model.since import Link, LinkAnswer, Package, Since
 from onnx_gate.report.story.summary import first_line, worst
 from onnx_gate.since.environments import CannotInstall, Installer
-from onnx_gate.since.locks import changed, needed, read_pins, wanted
+from onnx_gate.since.locks import ChangedPins, wanted
 from onnx_gate.since.verified import results, verify
 from onnx_gate.text import listed
 from onnx_gate.workers.pool import run_tasks
@@ -75,7 +74,7 @@ class LinkRuns:
             folder = self.folder / f"answers-{len(self._answers)}"
             options = replace(self.options, answers=folder)
             if swapped != self.head:
-                options = replace(options, output=self.folder / "report")
+                options = replace(options, output=self.folder / OF_EACH)
             found = self._run(
                 self.manifest,
                 options,
@@ -105,7 +104,7 @@ class LinkRuns:
             carried = self.answers(made)[1]
             assert carried is not None
             what = f"the files with {self._named(made)} on engines with {self._named(run)}"
-            options = replace(self.options, against=carried, output=self.folder / "report")
+            options = replace(self.options, against=carried, output=self.folder / OF_EACH)
             self._held[made, run] = self._run(carried.manifest, options, run, what)
         return self._held[made, run]
 
@@ -126,7 +125,7 @@ class LinkRuns:
                         (spec, workspace, before.given[spec.name], after.given[spec.name]),
                         spec.timeout,
                         spec.memory,
-                        Layout(self.folder / "report").log(spec.name),
+                        Layout(self.folder / OF_EACH).log(spec.name),
                     )
                     for spec in specs
                 ],
@@ -180,31 +179,28 @@ def ask(link: Link, spec: ModelSpec, swapped: Swapped, runs: LinkRuns) -> ModelR
 
 
 def since(
-    base: Path,
-    head: Path,
+    files: ChangedPins,
     manifest: Manifest,
     options: Options,
     packages: Installer,
+    folder: Path,
     say: Callable[[str], None],
 ) -> Report:
-    """Verify with the packages of ``head``, and say in the report what they changed since ``base``.
+    """Verify with the head's packages, and say in the report what they changed since the base.
 
-    Logs are written into ``options.output``. Raises ``UserError``.
+    Logs are written into ``options.output``, and all that the other runs leave into ``folder``.
+    Raises ``UserError``.
     """
-    pins, theirs = read_pins(base, packages), read_pins(head, packages)
-    differ = changed(pins, theirs)
-    pins = needed(base, pins)
-    with tempfile.TemporaryDirectory(prefix="onnx-gate-since-") as folder:
-        runs = LinkRuns(manifest, pins, differ, packages, options, Path(folder), say)
-        try:
-            runs.answers(runs.head)
-            answers = () if not differ else tuple(_answers(runs))
-        except CannotInstall as error:
-            raise UserError(f"the packages of {base} and {head}: {error}") from error
+    runs = LinkRuns(manifest, files.needed, files.packages, packages, options, folder, say)
+    try:
+        runs.answers(runs.head)
+        answers = () if not files.packages else tuple(_answers(runs))
+    except CannotInstall as error:
+        raise UserError(f"the packages of {files.base} and {files.head}: {error}") from error
     found = Since(
-        base_file=str(base),
-        head_file=str(head),
-        packages=differ,
+        base_file=str(files.base),
+        head_file=str(files.head),
+        packages=files.packages,
         answers=answers,
         runs=len(runs.reports),
     )

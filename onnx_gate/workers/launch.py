@@ -55,9 +55,7 @@ class Launch:
             return None
         home, temporary = self.private / name / "home", self.private / name / "tmp"
         for path in (home, temporary):
-            path.mkdir(parents=True)
-            if self.owner is not None:
-                os.chown(path, self.owner, self.owner)
+            own_folder(path, self.owner)
         return Confinement(
             listable=self.policy.listable,
             readable=self.policy.readable,

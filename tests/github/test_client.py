@@ -70,6 +70,8 @@ def test_all_calls_share_one_budget(github: GitHub) -> None:
     assert error.kind == "unreachable"
     assert "the 10 s for talking to GitHub are used up" in error.message
     assert len(github.requests) == 4
+    client.budget.renew()  # models have run meanwhile
+    assert client.get(COMMENTS) == []
 
 
 def test_a_hanging_server_is_given_up(github: GitHub) -> None:
