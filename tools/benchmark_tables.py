@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import median
@@ -27,7 +28,9 @@ PAGES = (
     "docs/how-to/browser.md",
     "docs/large-models.md",
     "docs/performance.md",
+    "docs/remedies.md",
     "docs/runtimes.md",
+    "docs/since.md",
     "docs/tolerances.md",
     "benchmarks/README.md",
 )
@@ -627,7 +630,81 @@ def blocks() -> str:
     return "\n\n".join(parts) or "Not measured yet."
 
 
+def remedies() -> str:
+    """How many red models have a remedy that holds, of which kinds, and what it costs."""
+    table = _load("accuracy/remedies").get("remedies")
+    if table is None:
+        return "Not measured yet."
+    rows = [row for row in table["rows"] if row["verdict"] != "pass"]
+    held = [row for row in rows if row["kinds"]]
+    kinds = Counter(kind for row in held for kind in row["kinds"])
+    none = Counter(row["why"] for row in rows if not row["kinds"])
+    verdicts, trying = (sum(row[key] for row in rows) for key in ("seconds", "trying"))
+    return (
+        f"Of {len(rows)} red models, those of `examples/broken` and further kinds, {len(held)} have a "
+        f"remedy that holds: {_counts(kinds)}; some have two. Of those without one the reason of the "
+        f"verdict is: {_counts(none)}. The verdicts of all took {verdicts:.0f} s, and trying "
+        f"{trying:.0f} s." + _source(table)
+    )
+
+
+def known() -> str:
+    """How often the book of known faults gives a link, and how often a wrong one."""
+    table = _load("accuracy/known").get("links")
+    if table is None:
+        return "Not measured yet."
+    rows = table["rows"]
+    linked = [row for row in rows if row["link"]]
+    right = sum(row["judged"] == "right" for row in linked)
+    red = sum(row["verdict"] != "pass" for row in rows)
+    return (
+        f"On {len(rows)} models, {red} of them red, the book gives {len(linked)} links: {right} are about "
+        f"that very fault, {len(linked) - right} are wrong." + _source(table)
+    )
+
+
+def bumps() -> str:
+    """How often the package is named that changed an answer."""
+    table = _load("compat/bumps").get("bumps")
+    if table is None:
+        return "Not measured yet."
+    rows = table["rows"]
+    right = sum(row["right"] for row in rows)
+    runs = [row["runs"] for row in rows if row["runs"]]
+    lines = [
+        [row["name"], row["links"], row["named"], f"{row['runs']}", f"{row['seconds']:.0f}"]
+        for row in rows
+    ]
+    return (
+        f"The package that did it is named {right} times of {len(rows)}, with {min(runs)} to {max(runs)} "
+        "runs of the gate each, the head's verdict among them.\n\n"
+        + _markdown("package that did it|link that changed|named|runs|seconds", lines)
+        + _source(table)
+    )
+
+
+def bisected() -> str:
+    """Releases of packages from the index, and how many runs it took to name one."""
+    table = _load("compat/bisect").get("bisect")
+    if table is None:
+        return "Not measured yet."
+    lines = [
+        [row["name"], row["range"], f"{row['releases']}", f"{row['runs']}", _plain(row["found"])]
+        for row in table["rows"]
+    ]
+    head = "package|range|releases|runs beyond the ends|found"
+    return _markdown(head, lines) + _source(table)
+
+
+def _counts(counted: Counter[str]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counted.most_common())
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "bisected": bisected,
+    "bumps": bumps,
+    "known": known,
+    "remedies": remedies,
     "blocks": blocks,
     "overhead": overhead,
     "self-test": self_test,

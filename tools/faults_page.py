@@ -38,6 +38,9 @@ whom the diagnosis blames, the words of the error, or the call that the exporter
 an operator is somewhere in the graph never is enough. What `right in` names is a release in which the fault
 is known, or was seen, not to be.
 
+<!-- results: known -->
+<!-- end of results -->
+
 Each entry has a test that shows it with the installed versions, or that it is gone there and is not linked.
 
 ## To file one

@@ -126,7 +126,7 @@ def generated() -> dict[Path, str]:
             for entry in CATALOGUE.values()
         },
         ROOT / "docs" / "manifest.md": manifest_page.render(),
-        ROOT / "docs" / "known-faults.md": faults_page.render(),
+        ROOT / "docs" / "known-faults.md": benchmark_tables.fill(faults_page.render()),
         ROOT / "docs" / "cli.md": reference_pages.cli(),
         ROOT / "docs" / "api.md": reference_pages.api(),
         **benchmark_tables.pages(),
