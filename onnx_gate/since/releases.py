@@ -65,7 +65,11 @@ def releases(package: str, asked: ReleaseRange, installer: Installer) -> tuple[l
                 raise UserError(f"--package {package}: no index answers: {error}") from error
             said = str(error)
             break
-        found.append(Version(newest))
+        version = Version(newest)
+        if version.is_prerelease and not (asked.low.is_prerelease or asked.high.is_prerelease):
+            said = "all others are before a release"
+            break  # installers fall back on them where nothing else is left
+        found.append(version)
     if len(found) < 2:
         have = f"only {found[0]}" if found else "no release"
         raise UserError(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.action.test_suggested import PULL
 from tests.support.github.server import BASE, REPOSITORY, TOKEN, GitHub
+from tests.support.github.state import PULL
 from tests.support.runner import Job, commit_models
 from tests.support.wheels import wheel
 

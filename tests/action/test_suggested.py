@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.github.server import BASE, HEAD, REPOSITORY, TOKEN, GitHub
+from tests.support.github.server import HEAD, REPOSITORY, TOKEN, GitHub
+from tests.support.github.state import PULL
 from tests.support.runner import Job, commit_models
 
 pytestmark = [pytest.mark.slow, pytest.mark.container, pytest.mark.timeout(1800)]
@@ -29,11 +30,6 @@ models:
     inputs: {x: "float32[batch, width]"}
     export: {exporter: torchscript}
 """
-PULL = {
-    "number": 7,
-    "head": {"sha": HEAD, "ref": "faster", "repo": {"full_name": REPOSITORY}},
-    "base": {"sha": BASE, "ref": "main", "repo": {"full_name": REPOSITORY}},
-}
 
 
 def test_the_verdict_comes_first_and_the_remedy_stands_in_the_diff(

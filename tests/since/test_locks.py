@@ -12,6 +12,7 @@ import pytest
 from onnx_gate.errors import UserError
 from onnx_gate.since.environments import Installer, installer
 from onnx_gate.since.locks import needed, read_pins
+from onnx_gate.since.releases import parse_range, releases
 from tests.support.wheels import wheel
 
 pytestmark = pytest.mark.process
@@ -79,6 +80,12 @@ def test_every_kind_of_file_names_its_releases(
 def test_what_is_left_open_is_as_it_is_here_where_it_may_be(packages: Installer) -> None:
     assert packages.named(["b"], {"b": "3"}) == {"b": "3"}
     assert packages.named(["b>3"], {"b": "3"}) == {"b": "4"}
+
+
+def test_what_comes_before_a_release_is_none(tmp_path: Path, packages: Installer) -> None:
+    wheel(tmp_path / "wheels", "b", "5.0.dev1", "")
+    found, _ = releases("b", parse_range("3..5"), packages)
+    assert [str(each) for each in found] == ["3", "4"]
 
 
 def test_an_environment_has_its_own_release_and_those_of_here(packages: Installer) -> None:

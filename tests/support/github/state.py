@@ -13,6 +13,11 @@ from typing import Any
 REPOSITORY = "octo/models"
 HEAD = "9b7d0c1e" * 5
 BASE = "4f1c2e90" * 5
+PULL = {
+    "number": 7,
+    "head": {"sha": HEAD, "ref": "faster", "repo": {"full_name": REPOSITORY}},
+    "base": {"sha": BASE, "ref": "main", "repo": {"full_name": REPOSITORY}},
+}
 MAX_BODY = 65_536
 
 
