@@ -3,6 +3,7 @@
     python benchmarks/scale/blocks.py --sizes 0.3 1 3 --save       # decoders with random weights
     python benchmarks/scale/blocks.py --agreement --save           # the same verdict, blocks and whole
     python benchmarks/scale/blocks.py --faults --save              # found, and in the right block?
+    python benchmarks/scale/blocks.py --committed --save           # a file with 4 GB of weights beside it
 
 Weights are drawn in bfloat16, shard by shard, into ``--folder``, and deleted afterwards: 2 bytes for each
 parameter. Memory is what ``report.json`` has, the worker's resident memory at its peak.
@@ -18,8 +19,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import onnx
 import torch
 import yaml
+from onnx.external_data_helper import ExternalDataInfo
 from safetensors.torch import save_file
 
 from benchmarks.support import results
@@ -126,7 +129,10 @@ def of_size(name: str, folder: Path, memory: str | None) -> dict[str, object]:
 
 
 def with_faults(folder: Path) -> Iterator[dict[str, object]]:
-    """Verify a small decoder with each fault, in the first, a middle and the last layer."""
+    """Verify a small decoder with each fault, in the first, a middle and the last layer; and others."""
+    from benchmarks.scale.blocks_models.small import FAULTS as SMALL_FAULTS
+    from benchmarks.scale.blocks_models.small import built, with_fault
+
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         place = Path(temporary)
         draw(place, 64, 4, 128, 199)
@@ -135,7 +141,7 @@ def with_faults(folder: Path) -> Iterator[dict[str, object]]:
             for at in (0, 2, 3) if fault in FAULTS[:4] else (0,):
                 name = f"{fault} {at}".replace(" ", "-")
                 wrong = {"last eps": "norm", "head": "head"}.get(fault, f"layers.{at}")
-                expected[name] = fault, wrong
+                expected[name] = fault, (wrong,)
                 entries[name] = {
                     "model": "decoder.py:Decoder",
                     "kwargs": {"fault": fault, "at": at},
@@ -144,7 +150,17 @@ def with_faults(folder: Path) -> Iterator[dict[str, object]]:
                     "inputs": words(199),
                     "dims": {"batch": [1, 2], "seq": [2, 16]},
                 }
-        report = run_gate(manifest(place, entries), place / "report")
+        for name, (model, _, blocks) in SMALL_FAULTS.items():
+            called = name.replace(" ", "-")
+            torch.manual_seed(0)
+            save_file(built(model), place / f"{called}.safetensors")
+            expected[called] = name, blocks
+            entries[called] = {
+                **with_fault(name),
+                "weights": f"{called}.safetensors",
+                "verify": "blocks",
+            }
+        report = run_gate(manifest(place, entries), place / "report", "--jobs", "1")
     for model in report["models"]:
         fault, wrong = expected[model["name"]]
         blocks = [c["block"] for c in model["checks"] if c["verdict"] == "diverged" and c["block"]]
@@ -153,10 +169,10 @@ def with_faults(folder: Path) -> Iterator[dict[str, object]]:
         yield {
             "name": model["name"],
             "fault": fault,
-            "in": wrong,
+            "in": list(wrong),
             "verdict": model["verdict"],
             "found": found,
-            "right": found == [wrong],
+            "right": found == sorted(wrong),
             "node": (diagnosis.get("node") or {}).get("op_type"),
             "line": (diagnosis.get("source") or {}).get("line"),
         }
@@ -177,7 +193,7 @@ def agreement(folder: Path) -> Iterator[dict[str, object]]:
                     "verify": way,
                     **entry,
                 }
-        report = run_gate(manifest(place, entries), place / "report")
+        report = run_gate(manifest(place, entries), place / "report", "--jobs", "1")
     models = {model["name"]: model for model in report["models"]}
     for name in ENTRIES:
         blocks, whole = models[f"{name}-blocks"], models[f"{name}-whole"]
@@ -191,6 +207,101 @@ def agreement(folder: Path) -> Iterator[dict[str, object]]:
         }
 
 
+def committed(folder: Path) -> Iterator[dict[str, object]]:
+    """Verify a file of 4 GB whose weights are beside it, as it is and with the last row of one wrong."""
+    width, layers, heads, hidden, vocabulary = SIZES["1"]
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        place = Path(temporary)
+        count = draw(place, width, layers, hidden, vocabulary)
+        kwargs = {"width": width, "layers": layers, "heads": heads, "hidden": hidden}
+        kwargs |= {"vocabulary": vocabulary}
+        row = exported(place, kwargs)
+        entry = {
+            "model": "decoder.py:Decoder",
+            "kwargs": kwargs,
+            "weights": "model.safetensors.index.json",
+            "onnx": "model.onnx",
+            "verify": "blocks",
+            "inputs": words(vocabulary),
+            "dims": {"batch": [1], "seq": [2, 16]},
+            "suites": ["few"],
+            "timeout": "2h",
+            "memory": "3GiB",
+        }
+        for name in ("as it is", "last row wrong"):
+            path = manifest(place, {"decoder": entry})
+            path.write_text(path.read_text() + "suites: {few: {random: normal, count: 1}}\n")
+            report = run_gate(path, place / "report", "--jobs", "1", "--no-cache")
+            model = report["models"][0]
+            said = [f["message"] for f in model["findings"] if f["code"] == "OG417"]
+            blocks = {check["block"] for check in model["checks"]} - {""}
+            yield {
+                "name": name,
+                "parameters": count,
+                "bytes": (place / "model.data").stat().st_size,
+                "verdict": model["verdict"],
+                "error": (model["error"] or {}).get("message"),
+                "blocks": len(blocks),
+                "said": said,
+                "peak": model["peak_memory"],
+                "seconds": model["seconds"],
+                "stages": {stage["name"]: stage["seconds"] for stage in model["stages"]},
+            }
+            with (place / "model.data").open("r+b") as file:
+                file.seek(row)
+                file.write(torch.ones(width).numpy().tobytes())
+
+
+def exported(place: Path, kwargs: Mapping[str, Any]) -> int:
+    """Export the decoder in float32, a weight at a time; return where the last row in the file begins."""
+    import onnx_ir
+    from safetensors import safe_open
+
+    from benchmarks.scale.blocks_models.decoder import Decoder
+
+    with torch.device("meta"):
+        model = Decoder(**kwargs).eval()
+    for module in model.modules():  # computed as modules are made
+        if "frequencies" in module._buffers:
+            size = module._buffers["frequencies"].numel()  # type: ignore[union-attr]
+            module._buffers["frequencies"] = 1e4 ** (-torch.arange(size) / size)
+    ids = torch.zeros(2, 3, dtype=torch.int64)
+    with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        for module in model.modules():
+            for key, parameter in module._parameters.items():
+                if parameter is not None:
+                    fake = torch.empty(parameter.shape, dtype=torch.float32)
+                    module._parameters[key] = torch.nn.Parameter(fake, requires_grad=False)
+        model.head.weight = model.embed.weight
+        given = mode.from_tensor(ids)
+    shapes = {"ids": {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}}
+    with torch.no_grad(), mode:
+        program = torch.onnx.export(
+            model, (given,), dynamo=True, dynamic_shapes=shapes, optimize=False, verbose=False
+        )
+    assert program is not None
+    where = json.loads((place / "model.safetensors.index.json").read_text())["weight_map"]
+
+    def read(name: str) -> onnx_ir.TensorProtocol:
+        with safe_open(place / where[name], "pt") as file:
+            return onnx_ir.tensor(file.get_tensor(name).float(), name=name)
+
+    for name, value in program.model.graph.initializers.items():
+        if name in where:
+            assert value.const_value is not None
+            value.const_value = onnx_ir.LazyTensor(
+                lambda name=name: read(name),
+                dtype=onnx_ir.DataType.FLOAT,
+                shape=value.const_value.shape,  # type: ignore[arg-type]
+                name=name,
+            )
+    onnx_ir.save(program.model, place / "model.onnx", external_data="model.data")
+    proto = onnx.load(place / "model.onnx", load_external_data=False)
+    (table,) = (t for t in proto.graph.initializer if t.name == "embed.weight")
+    info = ExternalDataInfo(table)
+    return int(info.offset + info.length - 4 * table.dims[1])
+
+
 def main() -> None:
     """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -198,6 +309,7 @@ def main() -> None:
     parser.add_argument("--memory", help="what each of them may take: 1.6GiB")
     parser.add_argument("--agreement", action="store_true")
     parser.add_argument("--faults", action="store_true")
+    parser.add_argument("--committed", action="store_true")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     results.add_option(parser)
     asked = parser.parse_args()
@@ -208,6 +320,8 @@ def main() -> None:
         tables["agreement"] = list(agreement(asked.folder))
     if asked.faults:
         tables["faults"] = list(with_faults(asked.folder))
+    if asked.committed:
+        tables["committed"] = list(committed(asked.folder))
     for name, rows in tables.items():
         for row in rows:
             print(json.dumps(row))

@@ -22,6 +22,22 @@ def from_config(config: str, model: str, **kwargs: Any) -> nn.Module:
     return made
 
 
+def faulty(at: str, factory: str, *args: Any, **kwargs: Any) -> nn.Module:
+    """Return a model of which one part answers otherwise, by a hundredth, in its export alone."""
+    model: nn.Module = globals()[factory](*args, **kwargs)
+    part = model.get_submodule(at)
+    original = part.forward
+
+    def forward(*given: Any, **named: Any) -> Any:
+        answer = original(*given, **named)
+        if not torch.compiler.is_exporting():
+            return answer
+        return torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t * 1.01, answer)
+
+    part.forward = forward
+    return model
+
+
 class Residual(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -159,6 +175,27 @@ ENTRIES: Mapping[str, Mapping[str, Any]] = {
     "unet": {"model": "small.py:unet", "inputs": {"image": IMAGE}},
     "repeated": {"model": "small.py:repeated", "inputs": {"ids": TOKENS}},
 }
+
+# What is wrong, the part of which model, and the blocks that show it.
+FAULTS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
+    "rotary table": (
+        *("llama", "model.rotary_emb"),
+        ("model.layers.0", "model.layers.1", "model.layers.2"),
+    ),
+    "expert": ("mixtral", "model.layers.1.mlp.experts", ("model.layers.1",)),
+    "tied head": ("gpt2", "lm_head", ("lm_head",)),
+    "attention": ("bert", "bert.encoder.layer.2.attention.self", ("bert.encoder.layer.2",)),
+    "norm": ("vit", "vit.layernorm", ("vit.layernorm",)),
+    "convolution": ("unet", "low.one", ("low",)),
+}
+
+
+def with_fault(name: str) -> dict[str, Any]:
+    """Return the entry of a model with one of the faults."""
+    model, at, _ = FAULTS[name]
+    entry = ENTRIES[model]
+    factory = entry["model"].partition(":")[2]
+    return {**entry, "model": "small.py:faulty", "args": [at, factory, *entry.get("args", ())]}
 
 
 def built(name: str) -> dict[str, torch.Tensor]:
