@@ -616,7 +616,7 @@ def blocks() -> str:
         right = sum(row["right"] for row in rows)
         kinds = ", ".join(dict.fromkeys(row["fault"] for row in rows))
         parts.append(
-            f"Faults that the export of a small decoder alone has ({kinds}), in several layers: {found} "
+            f"Faults that the export of a small model alone has ({kinds}): {found} "
             f"of {len(rows)} found, {right} in the right block and in no other."
             + _source(tables["faults"])
         )
@@ -627,6 +627,25 @@ def blocks() -> str:
         ]
         head = "small models with random weights|blocks|block by block|whole"
         parts.append(_markdown(head, lines) + _source(tables["agreement"]))
+    if "committed" in tables:
+        lines = [
+            [
+                row["name"],
+                f"{row['bytes'] / 1e9:.1f} GB",
+                str(row["blocks"]),
+                f"{row['peak'] / 2**30:.2f} GiB",
+                f"{row['seconds'] / 60:.1f}",
+                row["verdict"],
+                row["said"][0].rpartition(": ")[0].rpartition(": ")[2]
+                + ": "
+                + row["said"][0].rpartition(": ")[2]
+                if row["said"]
+                else "",
+            ]
+            for row in tables["committed"]["rows"]
+        ]
+        head = "a committed file|weights beside it|blocks|peak|minutes|verdict|named"
+        parts.append(_markdown(head, lines) + _source(tables["committed"]))
     return "\n\n".join(parts) or "Not measured yet."
 
 

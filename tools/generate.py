@@ -9,7 +9,7 @@ from pathlib import Path
 from onnx_gate.findings import CATALOGUE, Explanation
 from onnx_gate.manifest import jsonschema
 from onnx_gate.report.io import schema_text
-from tools import benchmark_tables, faults_page, manifest_page, reference_pages
+from tools import benchmark_tables, blocks_plot, faults_page, manifest_page, reference_pages
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXTS = "onnx_gate/findings/texts"
@@ -130,6 +130,7 @@ def generated() -> dict[Path, str]:
         ROOT / "docs" / "cli.md": reference_pages.cli(),
         ROOT / "docs" / "api.md": reference_pages.api(),
         **benchmark_tables.pages(),
+        **blocks_plot.pages(),
         ROOT / "schema" / "onnx-gate.schema.json": jsonschema.render(),
         ROOT / "schema" / "onnx-gate-report.schema.json": schema_text(),
     }

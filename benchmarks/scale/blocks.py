@@ -38,6 +38,7 @@ SIZES: Mapping[str, tuple[int, int, int, int, int]] = {
     "7": (4096, 32, 32, 11008, 32000),
 }
 FAULTS = ("weight", "eps", "rotary", "mask", "last eps", "head")
+TIED = {"head.weight": "embed.weight"}
 IDS = {"ids": {"dtype": "int64", "shape": ["batch", "seq"]}}
 
 
@@ -283,11 +284,12 @@ def exported(place: Path, kwargs: Mapping[str, Any]) -> int:
     where = json.loads((place / "model.safetensors.index.json").read_text())["weight_map"]
 
     def read(name: str) -> onnx_ir.TensorProtocol:
-        with safe_open(place / where[name], "pt") as file:
-            return onnx_ir.tensor(file.get_tensor(name).float(), name=name)
+        own = TIED.get(name, name)
+        with safe_open(place / where[own], "pt") as file:
+            return onnx_ir.tensor(file.get_tensor(own).float(), name=name)
 
     for name, value in program.model.graph.initializers.items():
-        if name in where:
+        if TIED.get(name, name) in where:
             assert value.const_value is not None
             value.const_value = onnx_ir.LazyTensor(
                 lambda name=name: read(name),
@@ -297,7 +299,8 @@ def exported(place: Path, kwargs: Mapping[str, Any]) -> int:
             )
     onnx_ir.save(program.model, place / "model.onnx", external_data="model.data")
     proto = onnx.load(place / "model.onnx", load_external_data=False)
-    (table,) = (t for t in proto.graph.initializer if t.name == "embed.weight")
+    names = {"embed.weight", *TIED}
+    (table,) = (t for t in proto.graph.initializer if t.name in names)
     info = ExternalDataInfo(table)
     return int(info.offset + info.length - 4 * table.dims[1])
 
