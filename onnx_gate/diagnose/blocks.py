@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from onnx_gate.deadline import Deadline
 from onnx_gate.diagnose.localize.localize import Located, localize
+from onnx_gate.diagnose.repro.write import make_repro, repro_path
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.report.io import to_message
 from onnx_gate.report.model.diagnosis import Diagnosis
 from onnx_gate.verify.blocks.wrong import Wrong
+from onnx_gate.verify.export.exported import Exported
+
+# As of whole models: what the search for the node has of the seconds.
+_LOCALIZE_SHARE = 0.8
 
 
 def locate(wrong: Wrong, seconds: float) -> dict[str, Any]:
@@ -17,11 +23,16 @@ def locate(wrong: Wrong, seconds: float) -> dict[str, Any]:
     The chain of exports and runtimes that blame goes along takes the whole model.
     """
     check = wrong.check
-    located = (
-        Located(note="its parameters are too many to be looked into")
-        if wrong.exported is None
-        else _located(wrong, seconds)
-    )
+    located, path = Located(note="its parameters are too many to be looked into"), None
+    notes = []
+    if wrong.exported is not None:
+        deadline = Deadline(seconds)
+        subject = _subject(wrong, wrong.exported)
+        located = localize(subject, _LOCALIZE_SHARE * seconds)
+        repro = make_repro(
+            subject, located.node, located.inputs, located.expected, seconds=deadline.left
+        )
+        path, notes = repro_path(subject, repro), [repro.reason]
     node = located.node
     first = ""
     if node is not None:
@@ -38,18 +49,18 @@ def locate(wrong: Wrong, seconds: float) -> dict[str, Any]:
             source=located.source,
             nodes=located.nodes,
             cause=f"{wrong.place} computes something else on PyTorch's own values{first}",
-            note=located.note,
+            repro=path,
+            note="; ".join(note for note in (located.note, *notes) if note),
         )
     )
 
 
-def _located(wrong: Wrong, seconds: float) -> Located:
-    assert wrong.exported is not None
+def _subject(wrong: Wrong, exported: Exported) -> Subject:
     wrong.folder.mkdir(parents=True, exist_ok=True)
-    subject = Subject(
+    return Subject(
         spec=wrong.spec,
         eager=wrong.eager,
-        exported=wrong.exported,
+        exported=exported,
         graph_inputs=wrong.graph_inputs,
         arrays=wrong.arrays,
         output=wrong.output,
@@ -57,8 +68,7 @@ def _located(wrong: Wrong, seconds: float) -> Located:
         check=wrong.check,
         workspace=wrong.workspace,
         folder=wrong.folder,
-        repro=wrong.folder,
+        repro=wrong.repro,
         threads=1,
         memory=wrong.memory,
     )
-    return localize(subject, seconds)

@@ -14,6 +14,7 @@ from onnx.external_data_helper import ExternalDataInfo
 from safetensors.torch import load_file, save_file
 
 from onnx_gate.diagnose.blocks import locate
+from onnx_gate.diagnose.repro.replay import Limits, replay
 from onnx_gate.errors import GateError
 from onnx_gate.manifest.load import load
 from onnx_gate.manifest.spec import ModelSpec
@@ -169,7 +170,8 @@ def test_every_block_is_compared_and_one_case_carried_through(
 def test_a_fault_is_found_in_its_block_and_at_its_line(
     tmp_path: Path, fault: str, at: int, block: str, line: str
 ) -> None:
-    result = verified(tmp_path, project(tmp_path, fault=fault, at=at))
+    spec = project(tmp_path, fault=fault, at=at)
+    result = verified(tmp_path, spec)
     assert result.verdict == "diverged"
     assert {c.block for c in result.checks if c.verdict == "diverged" and c.block} == {block}
     # The fault reaches the end on the way that a runtime's own values go.
@@ -178,6 +180,10 @@ def test_a_fault_is_found_in_its_block_and_at_its_line(
     assert result.diagnosis is not None
     assert result.diagnosis.source is not None
     assert line in result.diagnosis.source.code
+    assert result.diagnosis.repro is not None
+    folder = tmp_path / "out" / result.diagnosis.repro
+    (replayed,) = replay(folder, spec.runtimes[0], Limits())
+    assert not replayed.agrees
 
 
 def committed(folder: Path, exporter: str, *, fault: str = "", at: int = 0) -> ModelSpec:

@@ -15,6 +15,7 @@ from onnx_gate.findings.codes import code_of
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec, RuntimeSpec, Tolerance
 from onnx_gate.manifest.spec import DEFAULT_AUTO
+from onnx_gate.report.layout import REPRO
 from onnx_gate.report.model import Check, RuntimeResult
 from onnx_gate.report.model.diagnosis import Diagnosis
 from onnx_gate.runtimes.base import Array, Outputs, Refusal
@@ -315,6 +316,7 @@ class BlockWalk:
             check=bad,
             workspace=self._context.workspace,
             folder=self._file.with_name("diagnose"),
+            repro=self._context.folder / REPRO,
             memory=_VALUES,
         )
         locate = self._locate

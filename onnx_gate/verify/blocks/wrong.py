@@ -19,8 +19,8 @@ class Wrong:
     """A check of a stage, with what it takes to run it again.
 
     ``place`` says which stage. ``exported`` is its piece with its weights, ``None`` where these are too
-    many; ``output`` is the place of the check's output among the piece's. ``memory`` are the bytes of
-    intermediate values that may be held.
+    many; ``output`` is the place of the check's output among the piece's. ``folder`` is scratch, ``repro``
+    takes the reproduction. ``memory`` are the bytes of intermediate values that may be held.
     """
 
     place: str
@@ -34,6 +34,7 @@ class Wrong:
     check: Check
     workspace: Path
     folder: Path
+    repro: Path
     memory: int
 
 
