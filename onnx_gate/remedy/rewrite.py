@@ -282,14 +282,30 @@ def _condition(test: cst.BaseExpression) -> cst.BaseExpression | None:
     return _method(test, "item") or test
 
 
+def _only(block: cst.BaseSuite | cst.BaseStatement) -> cst.BaseSmallStatement | None:
+    """Return the one simple statement of a block, on lines of its own or behind the colon."""
+    if isinstance(block, cst.IndentedBlock) and len(block.body) == 1:
+        block = block.body[0]
+    if (
+        isinstance(block, cst.SimpleStatementLine | cst.SimpleStatementSuite)
+        and len(block.body) == 1
+    ):
+        return block.body[0]
+    return None
+
+
+def _line(statement: cst.BaseSmallStatement, instead_of: cst.If) -> cst.SimpleStatementLine:
+    """Return the line that a statement is, below the comments of what it is written instead of."""
+    kept = instead_of.leading_lines
+    before = {id(comment) for line in kept for comment in m.findall(line, m.Comment())}
+    comments = [each for each in m.findall(instead_of, m.Comment()) if id(each) not in before]
+    own = [cst.EmptyLine(comment=cst.ensure_type(each, cst.Comment)) for each in comments]
+    return cst.SimpleStatementLine(body=[statement], leading_lines=[*kept, *own])
+
+
 def _assigned(block: cst.BaseSuite) -> tuple[cst.Name, cst.BaseExpression] | None:
     """Return the name that a block of one statement sets, and to what."""
-    if not isinstance(block, cst.IndentedBlock) or len(block.body) != 1:
-        return None
-    line = block.body[0]
-    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
-        return None
-    only = line.body[0]
+    only = _only(block)
     if isinstance(only, cst.AugAssign) and isinstance(only.target, cst.Name):
         sign = _OPERATORS.get(type(only.operator))
         if sign is None:
@@ -312,12 +328,8 @@ _OPERATORS: dict[type[cst.BaseAugOp], str] = {
 
 def _returned(block: cst.BaseSuite | cst.BaseStatement) -> cst.BaseExpression | None:
     """Return what a block of one statement, or a statement, returns."""
-    if isinstance(block, cst.IndentedBlock) and len(block.body) == 1:
-        block = block.body[0]
-    if not m.matches(block, m.SimpleStatementLine(body=[m.Return()])):
-        return None
-    only = cst.ensure_type(cst.ensure_type(block, cst.SimpleStatementLine).body[0], cst.Return)
-    return only.value
+    only = _only(block)
+    return only.value if isinstance(only, cst.Return) else None
 
 
 def _where(node: Node) -> Result:
@@ -344,8 +356,7 @@ def _where(node: Node) -> Result:
     elif node.orelse is not None:
         return None
     made = _expression("torch.where(C, A, B)", C=test, A=value, B=other)
-    line = cst.Assign(targets=[cst.AssignTarget(name)], value=made)
-    return cst.SimpleStatementLine(body=[line], leading_lines=node.leading_lines)
+    return _line(cst.Assign(targets=[cst.AssignTarget(name)], value=made), node)
 
 
 def _where_returned(block: cst.IndentedBlock) -> Result:
@@ -363,8 +374,7 @@ def _where_returned(block: cst.IndentedBlock) -> Result:
         if test is None or then is None or other is None:
             continue
         made = _expression("torch.where(C, A, B)", C=test, A=then, B=other)
-        line = cst.SimpleStatementLine(body=[cst.Return(made)], leading_lines=each.leading_lines)
-        return block.with_changes(body=[*body[:n], line, *rest])
+        return block.with_changes(body=[*body[:n], _line(cst.Return(made), each), *rest])
     return None
 
 

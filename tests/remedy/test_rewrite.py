@@ -49,6 +49,7 @@ KNOWN = [
     ("rows", "y = x[torch.arange(3), i]", "torch.take_along_dim(x, i.reshape("),
     ("where", "y = x if x.sum() > 0 else -x", "y = torch.where(x.sum() > 0, x, -x)"),
     ("where", "if x.any():\n    x = x + 1", "x = torch.where(x.any(), x + 1, x)"),
+    ("where", "if x.any(): x = x + 1", "x = torch.where(x.any(), x + 1, x)"),
     ("where", "if x.max() > 1:\n    x *= y + 1", "x = torch.where(x.max() > 1, x * (y + 1), x)"),
     (
         "where",
@@ -122,6 +123,16 @@ def test_a_rewritten_file_parses_and_differs_only_there(
             touched -= {5, 6}
         assert touched
         assert min(touched) >= min(each.lines)
+
+
+def test_comments_stay_with_what_takes_their_place() -> None:
+    body = "# why\nif x.any():  # if any\n    # of them\n    x = x + 1  # more\ny = x  # after"
+    text = FILE.format(body="\n".join(f"        {line}" for line in body.splitlines()))
+    made = next(each.text for each in rewrites(text) if each.name == "where")
+    at = made.index("# why")
+    kept = [line.strip() for line in made[at:].splitlines()]
+    wanted = ["# why", "# if any", "# of them", "# more"]
+    assert kept == [*wanted, "x = torch.where(x.any(), x + 1, x)", "y = x  # after"]
 
 
 def test_lines_that_are_blamed_come_first_then_what_the_model_is_made_of() -> None:
