@@ -1,4 +1,7 @@
-"""The report as a notebook shows it: a sentence, a table, what is wrong, and the whole page folded."""
+"""The report as a notebook shows it: a sentence, a table, what is wrong, and the page with its pictures.
+
+The page is open where something is wrong, and folded where not.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,11 @@ _COLUMNS = (
     "Of tolerance",
     "Seconds",
 )
+# Notebooks neither wrap lines nor break words by themselves.
+_WRONG = Markup('<pre style="white-space:pre-wrap;overflow-wrap:anywhere">{}</pre>')
+_CELL = Markup('<td style="overflow-wrap:anywhere">{}</td>')
 _PAGE = Markup(
-    "<details><summary>the whole report</summary>"
+    "<details{}><summary>the whole report</summary>"
     '<iframe sandbox srcdoc="{}" style="width:100%;height:30rem;border:1px solid #8884"></iframe>'
     "</details>"
 )
@@ -33,6 +39,7 @@ def render(report: Report) -> str:
     A viewer that strips frames, as GitHub's does, still shows everything but the details.
     """
     run = tell(report)
+    wrong_at_all = report.verdict != "pass"
     wrong = terminal.render(report, detail=terminal.QUIET).strip("\n")
     shown = "\n".join(visible(line) for line in wrong.splitlines())
     return Markup("").join(
@@ -42,8 +49,8 @@ def render(report: Report) -> str:
                 Markup("").join(Markup("<th>{}</th>").format(name) for name in _COLUMNS),
                 Markup("").join(map(_row, run.ordered)),
             ),
-            Markup("<pre>{}</pre>").format(shown) if report.verdict != "pass" else Markup(""),
-            _PAGE.format(html.render(report)),
+            _WRONG.format(shown) if wrong_at_all else Markup(""),
+            _PAGE.format(Markup(" open") if wrong_at_all else "", html.render(report)),
         )
     )
 
@@ -53,5 +60,5 @@ def _row(story: Story) -> Markup:
     cells = [story.model.name, story.model.verdict, str(story.counted)]
     cells += [worst.check.case, worst.error, worst.allowed, worst.used] if worst else [""] * 4
     cells.append(story.seconds)
-    shown = Markup("").join(Markup("<td>{}</td>").format(plain(cell)) for cell in cells)
+    shown = Markup("").join(_CELL.format(plain(cell)) for cell in cells)
     return Markup("<tr>{}</tr>").format(shown)
