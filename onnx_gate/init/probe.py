@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
@@ -280,7 +281,8 @@ def _unknown(trial: _CountedCalls, attempt: Attempt) -> list[Note]:
     left = [
         each.name
         for each in trial.facts.parameters
-        if each.name not in parameters(attempt.guesses) and each.name not in trial.call
+        if each.name.partition(".")[0] not in parameters(attempt.guesses)
+        and each.name not in trial.call
     ]
     if left:
         shown = ", ".join(left[:6]) + (f" and {len(left) - 6} more" if len(left) > 6 else "")
@@ -332,18 +334,32 @@ def _separated(trial: _CountedCalls, attempt: Attempt, given: Mapping[str, Guess
             continue
         for name in _names(attempt):
             sharers = [k for k, g in attempt.guesses.items() if name in g.shape]
-            if name in _TOGETHER or sharers[:1] == [key] or key not in sharers or _is_mask(guess):
+            if name in _TOGETHER or key not in sharers or _is_mask(guess):
+                continue
+            # A cache's keys and values grow together.
+            kin = [each for each in sharers if _unnumbered(each) == _unnumbered(key)]
+            if key != kin[0] or sharers[0] in kin:
                 continue
             own = f"{key.replace('.', '_')}_{name}"
-            shape = tuple(own if dim == name else dim for dim in guess.shape)
             other = replace(
                 attempt,
-                guesses={**attempt.guesses, key: replace(guess, shape=shape)},
+                guesses={
+                    **attempt.guesses,
+                    **{each: _renamed(attempt.guesses[each], name, own) for each in kin},
+                },
                 sizes={**attempt.sizes, own: attempt.sizes[name] + 4},
             )
             if trial.refusal(other) is None:
                 attempt = other
     return attempt
+
+
+def _renamed(guess: Guess, name: str, own: str) -> Guess:
+    return replace(guess, shape=tuple(own if dim == name else dim for dim in guess.shape))
+
+
+def _unnumbered(name: str) -> str:
+    return re.sub(r"\.\d+", ".", name)
 
 
 def _is_mask(guess: Guess) -> bool:

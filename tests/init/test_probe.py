@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,28 @@ class Dictionary(nn.Module):
         return self.head(torch.cat([self.embed(parts["words"]), parts["dense"]], -1))
 
 
+@dataclass
+class Clip:
+    frames: torch.Tensor
+
+
+class Tagger(nn.Module):
+    """A dataclass, and a pair of caches for each of the layers, which grow together."""
+
+    def __init__(self):
+        super().__init__()
+        self.see = nn.Linear(6, 4)
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+
+    def forward(self, clip: Clip, caches: list[tuple[torch.Tensor, torch.Tensor]]):
+        _, frames, _ = clip.frames.shape
+        x = self.see(clip.frames).sum(1) / frames
+        for layer, (keys, values) in zip(self.layers, caches, strict=True):
+            weights = torch.cat([keys, x[:, None]], 1) @ x[..., None]
+            x = layer((weights * torch.cat([values, x[:, None]], 1)).sum(1))
+        return x
+
+
 class Impossible(nn.Module):
     def forward(self, parts: dict):
         raise ValueError("not today")
@@ -268,6 +291,17 @@ def learned(name: str, **kwargs: object) -> Learned:
             {
                 "parts.words": ("int64", ("batch",), (0, 29)),
                 "parts.dense": ("float32", ("batch", 3), None),
+            },
+        ),
+        (
+            "Tagger",
+            {
+                "clip.frames": ("float32", ("batch", "seq", 6), None),
+                **{
+                    f"caches.{layer}.{part}": ("float32", ("batch", "caches_0_0_seq", 4), None)
+                    for layer in (0, 1)
+                    for part in (0, 1)
+                },
             },
         ),
         (
