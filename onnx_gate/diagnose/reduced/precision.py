@@ -115,8 +115,7 @@ def of_layers(subject: Subject, precision: Precision, seconds: float) -> Diagnos
     layers = precision.layers
     if not layers or _optimised(subject, seconds):
         return None
-    # Rounding the inputs is nobody's line.
-    worst = precision.suspect or next((each for each in layers if each.module), layers[0])
+    worst = precision.suspect or layers[0]
     outcome = f"{layer_name(worst)}: {decibels(worst.snr_db)}, {_others(worst, layers)}"
     if precision.suspect is not None:
         outcome += f"; {precision.dtype} does not explain that"
