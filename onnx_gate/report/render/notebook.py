@@ -23,9 +23,10 @@ _COLUMNS = (
     "Of tolerance",
     "Seconds",
 )
-# Notebooks neither wrap lines nor break words by themselves.
+# Notebooks neither wrap lines nor break words by themselves, and are of any width.
+_UNWRAPPED = 10_000
 _WRONG = Markup('<pre style="white-space:pre-wrap;overflow-wrap:anywhere">{}</pre>')
-_CELL = Markup('<td style="overflow-wrap:anywhere">{}</td>')
+_CELL = Markup('<td style="overflow-wrap:break-word">{}</td>')
 _PAGE = Markup(
     "<details{}><summary>the whole report</summary>"
     '<iframe sandbox srcdoc="{}" style="width:100%;height:30rem;border:1px solid #8884"></iframe>'
@@ -40,7 +41,7 @@ def render(report: Report) -> str:
     """
     run = tell(report)
     wrong_at_all = report.verdict != "pass"
-    wrong = terminal.render(report, detail=terminal.QUIET).strip("\n")
+    wrong = terminal.render(report, detail=terminal.QUIET, width=_UNWRAPPED).strip("\n")
     shown = "\n".join(visible(line) for line in wrong.splitlines())
     return Markup("").join(
         (

@@ -89,16 +89,21 @@ def graph(diagnosis: Diagnosis) -> Picture | None:
     body += below("1", "node, in the graph's order", str(len(nodes)))
     worst = max(nodes, key=lambda node: level(node.error, low, high))
     text = f"The error at {len(nodes)} nodes, logarithmic; the largest is {_error_at(worst)}"
-    wrong = diagnosis.guilty
+    # What the graph lacks has no place in it; what comes after is where it shows.
+    beyond = (n for n, error in enumerate(errors) if 0 < allowed < error)
+    wrong = diagnosis.guilty if diagnosis.guilty is not None else next(beyond, None)
     if wrong is not None and 0 <= wrong < len(nodes):
         x, y = points[wrong]
         right = x > WIDTH * 0.55
         body += Markup('<circle class="bad" cx="{}" cy="{}" r="5"/>').format(short(x), short(y))
-        label = f"first wrong: {plain(nodes[wrong].op_type, 24)}"
+        known = diagnosis.guilty is not None
+        said = "first wrong" if known else "wrong from here"
+        label = f"{said}: {plain(nodes[wrong].op_type, 24)}"
         # Above the plot, where no curve is.
         body += path("tick", [(x, 15), (x, y - 5)]) if y > 22 else Markup("")
         body += text_at(x, 11, label, "end" if right else "start")
-        text += f"; the first wrong one is {_error_at(nodes[wrong])}, number {wrong + 1}"
+        said = "the first wrong one is" if known else "it is wrong from"
+        text += f"; {said} {_error_at(nodes[wrong])}, number {wrong + 1}"
     return Picture("The error along the graph", f"{text}.", body)
 
 
@@ -323,7 +328,7 @@ def _bars(title: str, rows: Sequence[tuple[str, Check]], of: int = 0) -> Picture
         kind = "bar bad" if check.verdict == "diverged" else "bar"
         body += text_at(8, y + 12, plain(label, 48), "start") + rect(kind, 8, y + 17, length, 10)
         body += text_at(max(8 + length, limit) + 6, y + 26, summary.used(check), "start")
-        body += path("tick", [(limit, y + 14), (limit, y + 30)])
+        body += path("tick", [(limit, y + 16), (limit, y + 28)])
     label, worst = max(rows, key=lambda row: _share(row[1]))
     of = of or len(rows)
     more = f" {len(shown)} of {of} are shown." if of > len(shown) else ""

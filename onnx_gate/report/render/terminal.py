@@ -32,9 +32,11 @@ _PATCH_LINES = 40
 _STYLES = {"pass": "green", "diverged": "red", "error": "magenta"}
 
 
-def render(report: Report, view: View | None = None, detail: int = NORMAL) -> str:
-    """Return the table as plain text, ``WIDTH`` columns wide."""
-    console = Console(file=io.StringIO(), width=WIDTH, color_system=None)
+def render(
+    report: Report, view: View | None = None, detail: int = NORMAL, width: int = WIDTH
+) -> str:
+    """Return the table as plain text, ``width`` columns wide."""
+    console = Console(file=io.StringIO(), width=width, color_system=None)
     console.print(renderable(report, view, detail), crop=False)
     file = console.file
     assert isinstance(file, io.StringIO)
