@@ -88,3 +88,31 @@ def test_an_operator_alone_is_no_fingerprint() -> None:
     assert find(replace(facts, nonfinite=True), [fault]) == fault.known
     assert find(replace(facts, nonfinite=True, blame="exporter"), [fault]) is None
     assert find(replace(facts, nonfinite=True, versions={}), [fault]) is None
+
+
+@pytest.mark.parametrize(
+    ("call", "known"),
+    [
+        (
+            "%div : call_function[target=torch.ops.aten.div.Tensor](args = (%x, %add), kwargs = {})",
+            False,
+        ),
+        (
+            "%div : call_function[target=torch.ops.aten.div.Tensor_mode](args = (%x, 0.1), "
+            "kwargs = {rounding_mode: floor})",
+            True,
+        ),
+    ],
+)
+def test_a_quotient_is_no_floor_division(call: str, known: bool) -> None:
+    told = Failure(
+        "diverged",
+        versions(),
+        exporter="dynamo",
+        engine="onnxruntime",
+        blame="exporter",
+        operator="Div",
+        dtypes=("float32", "float32"),
+        source=call,
+    )
+    assert (find(told) is not None) is known
