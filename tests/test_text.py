@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from onnx_gate.runtimes.base import first_line
 from onnx_gate.text import COMMAND_LIMIT, MAX_LINE, last_lines, plain, printed, workflow_command
 
 SPITEFUL = st.text(max_size=40) | st.text(
@@ -73,3 +74,20 @@ def test_a_runner_takes_no_text_for_a_command(text: str) -> None:
     assert ":" not in head
     assert "##[" not in command
     assert len(message) <= COMMAND_LIMIT
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("nor this")
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("\n  half \ud83d a character\nmore"), "half ? a character"),
+        (Mute(), "Mute"),
+        (OSError("\udcff.npz"), "?.npz"),
+    ],
+)
+def test_an_error_has_a_line_that_a_report_can_hold(error: Exception, line: str) -> None:
+    assert first_line(error) == line

@@ -123,8 +123,15 @@ def contiguous(array: Array) -> Array:
 
 
 def first_line(error: BaseException, limit: int = 300) -> str:
-    """Return the first line of an error that says something, cut at ``limit`` characters."""
-    for line in str(error).splitlines():
+    """Return the first line of an error that says something, cut at ``limit`` characters.
+
+    An error of somebody else's may be unable to say what it is, or say it in half characters.
+    """
+    try:
+        said = str(error).encode("utf-8", "replace").decode()
+    except Exception:
+        said = ""
+    for line in said.splitlines():
         if line.strip():
             text = line.strip()
             return text if len(text) <= limit else text[: limit - 1] + "…"
