@@ -76,9 +76,15 @@ def test_suggested_fixes_become_words_of_the_manifest(fix: str, words: str) -> N
             'x: "float32[3, seq, 8]"',
         ),
         (
-            "Found the following conflicts between user-specified ranges and inferred ranges from "
-            "model tracing:\n- Received user-specified min/max range of [1, 9]",
-            "user-specified min/max range",
+            "- Modify the model code.\nFound the following conflicts between user-specified ranges "
+            "and inferred ranges from model tracing:\n- Received user-specified min/max range of [1, 9].",
+            "(m.py:3): Received user-specified min/max range of [1, 9]. List",
+        ),
+        (
+            "- Modify the model code.\nFound the following conflicts between user-specified ranges "
+            "and inferred ranges from model tracing:\n- Received user-specified dim hint, but tracing "
+            "inferred a static shape of 2 for dimension inputs['args'][0].shape[0].",
+            'x: "float32[2, seq, 8]"',
         ),
     ],
 )
@@ -115,7 +121,7 @@ def test_what_no_operator_ties_to_a_size_has_its_line(module: nn.Module, code: s
     trace = FailedTrace([], stacks, Path(__file__).parent)
     message, _ = constraint_message(str(caught.value), SPEC, trace, None)
     assert "(test_recognisers.py:" in message
-    line = trace.cause("x", 0)[1]
+    line = trace.cause("['x']", 0)[1]
     assert line is not None
     assert code in line.code
 

@@ -18,13 +18,15 @@ from onnx_gate.verify.export.specialising import Stacks, size_name
 from onnx_gate.verify.source_lines import Line, at, of_frames, of_stack, shown
 
 _STATIC = re.compile(
-    r"tracing inferred a static shape of (\d+) for dimension inputs\['([^']+)'\]\.shape\[(\d+)\]"
+    r"tracing inferred a static shape of (\d+) for dimension inputs((?:\[[^\]]+\])+)\.shape\[(\d+)\]"
 )
-_VIOLATED = re.compile(r"Constraints violated \((.*?)\)!")
+_COMPLAINT = re.compile(r"Constraints violated \(.*?\)!|conflicts between user-specified ranges")
 _CONSTANT = re.compile(r"You marked (\S+) as dynamic but .*? constant \((\d+)\)")
 _FIX = re.compile(r"^  (\w+) = (.+)$", re.M)
 _RECURRENT = re.compile(r"(?:^|[.:])(rnn_tanh|rnn_relu|lstm|gru)\b")
-_SHAPE_OF = re.compile(r"^L\['([^']+)'\]\.size\(\)\[(\d+)\]$")
+_SHAPE_OF = re.compile(r"^L((?:\[[^\]]+\])+)\.size\(\)\[(\d+)\]$")
+# Where an input is among the arguments: ['x'], ['args'][0], ['past'][0]['key'].
+_STEP = re.compile(r"\['?([^'\]]+)'?\]")
 
 
 @dataclass(frozen=True)
@@ -39,19 +41,22 @@ class FailedTrace:
     stacks: Stacks
     root: Path | None
 
-    def cause(self, name: str, axis: int) -> tuple[str, Line | None]:
-        """Return what ties an input's axis to one size, an operator or nothing, and its line."""
+    def cause(self, path: str, axis: int) -> tuple[str, Line | None]:
+        """Return what ties an input's axis to one size, an operator or nothing, and its line.
+
+        ``path`` is where torch says that the input is: ``['x']``, ``['past'][0]``.
+        """
         # What torch keeps of a trace is private to it: without it the sentence is shorter.
         with contextlib.suppress(Exception):
             for graph in self.graphs:
-                cause = specialised(graph, name, axis, self.root)
+                cause = specialised(graph, "_".join(_STEP.findall(path)), axis, self.root)
                 if cause is not None:
                     return cause
-        return "", self.fixed_at(name, axis)
+        return "", self.fixed_at(path, axis)
 
-    def fixed_at(self, name: str, axis: int) -> Line | None:
+    def fixed_at(self, path: str, axis: int) -> Line | None:
         """Return the line at which the size of an input's axis became a number."""
-        return of_frames(self.stacks.get(size_name(name, axis), ()), self.root)
+        return of_frames(self.stacks.get(size_name(path, axis), ()), self.root)
 
 
 def constraint_message(
@@ -64,18 +69,19 @@ def constraint_message(
     static = _STATIC.search(text)
     if static is not None:
         return _static(int(static[1]), static[2], int(static[3]), spec, trace)
-    if _VIOLATED.search(text) is None and "conflicts between user-specified ranges" not in text:
+    if _COMPLAINT.search(text) is None:
         return "", None
     fixed = list(_fixed(text, spec, trace, source))
     sentences = [*(sentence for sentence, _ in fixed), *_fixes(text, source)]
     if sentences:
         line = next((line for _, line in fixed if line is not None), source)
         return "\n".join(dict.fromkeys(sentences)), line
-    rules = [line.strip(" -") for line in text.splitlines() if line.startswith(("  - ", "- "))]
+    told = _COMPLAINT.split(text, maxsplit=1)[-1]
+    rules = [line.strip(" -") for line in told.splitlines() if line.startswith(("  - ", "- "))]
+    rule = (rules[0] if rules else told.splitlines()[0]).rstrip(".")
     return (
-        f"the model does not work at every size that is declared{at(source)}: "
-        f"{rules[0] if rules else text.splitlines()[0]}. List the sizes that it is made for under "
-        "dims, or write a fixed size in the input's shape"
+        f"the model does not work at every size that is declared{at(source)}: {rule}. List the sizes "
+        "that it is made for under dims, or write a fixed size in the input's shape"
     ), source
 
 
@@ -86,16 +92,16 @@ def declared_fixed(name: str, axis: int, size: int, declared: InputSpec) -> str:
 
 
 def _static(
-    size: int, name: str, axis: int, spec: ModelSpec, trace: FailedTrace
+    size: int, path: str, axis: int, spec: ModelSpec, trace: FailedTrace
 ) -> tuple[str, Line | None]:
-    placeholder, name = name, _own_name(name, spec)
+    name = _own_name(path, spec)
     declared = spec.inputs.get(name)
     if declared is None or axis >= len(declared.shape):
         dim, remedy = f"axis {axis}", ""
     else:
         dim = repr(declared.shape[axis])
         remedy = f", or declare what it is: {declared_fixed(name, axis, size, declared)}"
-    operator, source = trace.cause(placeholder, axis)
+    operator, source = trace.cause(path, axis)
     head = f"{dim} of input {name!r} (axis {axis}) is declared dynamic, and "
     if _RECURRENT.search(operator):
         return head + _fixed_length(operator, source, size, remedy), source
@@ -105,9 +111,16 @@ def _static(
     ), source
 
 
-def _own_name(parameter: str, spec: ModelSpec) -> str:
-    """Return the manifest's name of an input, which as a parameter can have no dots."""
-    return next((name for name in spec.inputs if identifier(name) == parameter), parameter)
+def _own_name(path: str, spec: ModelSpec) -> str:
+    """Return the manifest's name of an input, which as a parameter can have no dots.
+
+    Of ``*args`` the inputs have no names, and are in the manifest's order.
+    """
+    steps = _STEP.findall(path)
+    names = [name for name in spec.inputs if identifier(name) == identifier(".".join(steps))]
+    if not names and steps[0] == "args" and steps[-1].isdigit():
+        names = list(spec.inputs)[int(steps[-1]) :]
+    return names[0] if names else ".".join(steps)
 
 
 def _fixed(

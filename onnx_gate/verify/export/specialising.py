@@ -15,9 +15,9 @@ Stacks = dict[str, tuple[Frame, ...]]
 """The stack that fixed a size, by torch's name for the size: ``L['x'].size()[0]``."""
 
 
-def size_name(parameter: str, axis: int) -> str:
-    """Return what torch.export calls the size of an input's axis."""
-    return f"L[{parameter!r}].size()[{axis}]"
+def size_name(path: str, axis: int) -> str:
+    """Return what torch.export calls the size of the axis of an input at ``['x']`` or ``['past'][0]``."""
+    return f"L{path}.size()[{axis}]"
 
 
 @contextmanager
