@@ -125,6 +125,19 @@ class Decile(Net):
         return (best - 1) % 10 if self.wrong else best
 
 
+class Shrunk(Net):
+    """The nearest pixel, of 32 for 24: which one it is comes from sizes and is rounded nowhere."""
+
+    def __init__(self, wrong: bool = False) -> None:
+        super().__init__(wrong)
+        self.conv, self.head = nn.Conv2d(3, 8, 3), nn.Linear(8, 5)
+
+    def forward(self, image: Tensor) -> Tensor:
+        mode = "nearest" if self.wrong else "nearest-exact"
+        small = nn.functional.interpolate(image, size=(24, 24), mode=mode)
+        return self.head(self.conv(small).relu().mean((2, 3)))
+
+
 def padded(rng: np.random.Generator) -> dict[str, np.ndarray]:
     kept = np.ones((3, 6), bool)
     kept[1] = False
@@ -187,5 +200,11 @@ PAIRS = [
         "argmax over nine scores and one of noise; the file is one class too low",
         Decile,
         {"x": "float32[batch, 7]"},
+    ),
+    Pair(
+        "nearest-for-nearest-exact",
+        "an image is made smaller by the nearest pixels; the file counts from their corners",
+        Shrunk,
+        {"image": ranged("float32", ["batch", 3, 32, 32], 0, 1)},
     ),
 ]
