@@ -26,7 +26,7 @@ from onnx_gate.verify.judge.judgement import (
     unravel,
     value_at,
 )
-from onnx_gate.verify.judge.noise import Mask, Noise, Terms, distance
+from onnx_gate.verify.judge.noise import Floats, Mask, Noise, Terms, distance
 from onnx_gate.verify.reference.answers import OtherAnswer, Reference
 
 
@@ -34,7 +34,8 @@ from onnx_gate.verify.reference.answers import OtherAnswer, Reference
 class _Nearest:
     """Of PyTorch's answers, at each element, the one nearest to the candidate, with its noise.
 
-    ``open`` are the elements at which the answers differ by more than is allowed.
+    ``open`` are the elements at which the answers differ by more than is allowed, and those that
+    PyTorch's own answer does not explain and another does, however noisy that one is.
     """
 
     noise: Noise
@@ -131,29 +132,38 @@ def _criterion(automatic: AutoResult, rules: Rules) -> Criterion:
 
 
 def _nearest(candidate: Array, noise: Noise, others: Sequence[OtherAnswer]) -> _Nearest:
-    """Choose PyTorch's answer for each element: the one that is nearest to the candidate."""
+    """Choose PyTorch's answer for each element: of those it was beyond, the one it is least so."""
     expected = noise.expected
     best, whole = expected.copy(), slice(None)
     limits, moves = noise.limits(whole).reshape(expected.shape), noise.moves(whole)
-    off = distance(candidate, expected)
-    beyond = off > limits
+    used = _share(distance(candidate, expected), limits)
+    beyond = used > 1
     opened = np.zeros(expected.shape, np.bool_)
     causes: list[OpenCause] = []
     for other in others:
         decided = other.cause == "rounding"
         own = noise.like(other.array) if decided else noise.of(other.array, other.moved)
-        apart = distance(other.array, expected)
-        moved = apart > limits + own.limits(whole).reshape(expected.shape)
-        moved &= beyond if decided else True
+        own_limits = own.limits(whole).reshape(expected.shape)
+        share = _share(distance(candidate, other.array), own_limits)
+        closer = beyond & (share < used)
+        moved = distance(other.array, expected) > limits + own_limits
+        if decided:
+            moved &= beyond
+            closer &= moved
+        else:
+            moved |= closer & (share <= 1)
         if moved.any():
             opened |= moved
             causes.append(other.cause)
-        near = distance(candidate, other.array)
-        closer = (near < off) & moved if decided else near < off
-        off = np.where(closer, near, off)
+        used = np.where(closer, share, used)
         best[closer] = other.array[closer]
         moves[closer.reshape(-1)] = own.moves(closer.reshape(-1))
     return _Nearest(noise.at(best, moves), opened, tuple(dict.fromkeys(causes)))
+
+
+def _share(apart: Floats, limits: Floats) -> Floats:
+    """Return what is used of each limit, and of one that is infinite nothing."""
+    return np.divide(apart, limits, out=np.zeros_like(apart), where=np.isfinite(limits))
 
 
 def _saturated(candidate: Array, expected: Array, reference: Reference) -> tuple[Array, Array]:

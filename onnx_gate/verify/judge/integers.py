@@ -101,11 +101,31 @@ def _open_integers(
         if searched.own.promises_first:
             # Its other answers are judged by what they point at, and by nothing else.
             return opened, tuple(dict.fromkeys(causes))
+    answers = [expected]
     for other in reference.variants() if np.any(differs & ~opened) else ():
         if other.array.shape == expected.shape:
+            answers.append(other.array)
             take(other.cause, other.array == candidate)
     if np.any(differs & ~opened):
         for run in reference.rounding(GROUPS[-1]):
             if run.shape == expected.shape:
+                answers.append(run)
                 take("rounding", run == candidate)
+        left = differs & ~opened
+        left[left] = _has_more(np.stack([each[left] for each in answers]))
+        take("rounding", left)
     return opened, tuple(dict.fromkeys(causes))
+
+
+def _has_more(answers: Array) -> Mask:
+    """Return the elements of which the ``answers``, [runs, elements], are not all that there are.
+
+    What was never seen is told by what was seen once (Chao, Scand. J. Stat. 11, 1984): f (f - 1) / 2
+    are missing at most, f being the values that came a single time. A decision between two is known
+    from either; an index into many near equals is another one in each run.
+    """
+    ordered = np.sort(answers, axis=0)
+    changes = np.ones((len(ordered) + 1, ordered.shape[1]), np.bool_)
+    changes[1:-1] = ordered[1:] != ordered[:-1]
+    once = changes[1:] & changes[:-1]
+    return np.asarray(once.sum(axis=0) > 1, np.bool_)

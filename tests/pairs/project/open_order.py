@@ -109,6 +109,36 @@ class Middle(Net):
         return torch.relu(frames).topk(self.rank, -1).values[..., -1]
 
 
+class Saturated(Net):
+    """Many peaks of one height, all of which are as good as equal: an index is any of them."""
+
+    def __init__(self, wrong: bool = False) -> None:
+        super().__init__(wrong)
+        self.conv = nn.Conv2d(3, 4, 3, padding=1)
+        if wrong:
+            self.conv.bias.data[1] += 0.05
+
+    def forward(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        heat = self.conv(image).sigmoid()
+        peaks = heat * (nn.functional.max_pool2d(heat, 3, 1, 1) == heat)
+        best = peaks.flatten(1).topk(10)
+        return best.values, best.indices // 320, best.indices % 320
+
+
+class Nucleus(Net):
+    """The words that have nine tenths of the probability together, of words that are often equals."""
+
+    def __init__(self, wrong: bool = False) -> None:
+        super().__init__(wrong)
+        self.share = 0.8 if wrong else 0.9
+
+    def forward(self, logits: Tensor) -> Tensor:
+        best, order = logits.softmax(-1).sort(-1, descending=True)
+        kept = (best.cumsum(-1) - best) < self.share
+        mask = torch.zeros_like(kept).scatter(-1, order, kept)
+        return logits.masked_fill(~mask, -1e9).softmax(-1)
+
+
 PAIRS = [
     Pair(
         "heat-map-peaks",
@@ -153,5 +183,17 @@ PAIRS = [
         "the fourth largest for the fifth",
         Middle,
         {"signal": "float32[batch, 3, 11]"},
+    ),
+    Pair(
+        "saturated-peaks",
+        "rows and columns of topk over saturated scores; one channel has another bias",
+        Saturated,
+        {"image": "float32[batch, 3, 16, 20]"},
+    ),
+    Pair(
+        "nucleus-of-equals",
+        "the nucleus of words that may all be equal, with eight tenths for nine",
+        Nucleus,
+        {"logits": "float32[4, 40]"},
     ),
 ]
