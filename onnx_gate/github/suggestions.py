@@ -25,10 +25,15 @@ from onnx_gate.report.render.escape import code, inline
 from onnx_gate.report.story.remedied import TriedRemedy, tried
 
 MOST = 10
-"""Suggestions of one run, at most: each is a notification to all who follow the pull request."""
+"""Suggestions of one run, at most, as GitHub shows ten annotations of a level for each step.
 
+Each is a notification to all who follow the pull request.
+"""
+
+# A rewrite changes a line, or a few of one function. What has more lines than a screen of the diff, or
+# more characters than these lines at 100 each, is a patch to be read whole: the comment has it.
 _MOST_LINES = 40
-_MOST_CHARACTERS = 4_000
+_MOST_CHARACTERS = 100 * _MOST_LINES
 _HUNK = re.compile(r"^@@ -[0-9]+(?:,[0-9]+)? \+([0-9]+)(?:,([0-9]+))? @@", re.MULTILINE)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -79,6 +82,11 @@ def test_a_red_model_is_linked_and_is_filed(tmp_path: Path) -> None:
     issue = gate("report", "onnx-gate-report", "--issue", "--model", "mean", cwd=tmp_path)
     assert issue.returncode == 0, issue.stderr
     assert "https://github.com/microsoft/onnxscript/issues." in issue.stdout
-    assert "aten.scatter_reduce.two" in issue.stdout
+    onnx_script, torch_script = re.findall(r"```python\n(.*?)\n```", issue.stdout, re.S)[:2]
+    assert all(len(each.splitlines()) <= 15 for each in (onnx_script, torch_script))
+    assert "torch.ops.aten.scatter_reduce.two(*(x, 0, zeros_like, x, 'mean'))" in torch_script
+    done = subprocess.run([sys.executable, "-c", torch_script], capture_output=True, text=True)
+    expected, actual = re.findall(r"tensor\((\[\[.*?\]\])", done.stdout, re.S)
+    assert expected != actual, done.stdout
     refused = gate("report", "onnx-gate-report", "--model", "mean", cwd=tmp_path)
     assert refused.returncode == 2

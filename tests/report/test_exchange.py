@@ -18,6 +18,7 @@ from lxml import etree
 from onnx_gate.report.model import ManifestInfo, Report
 from onnx_gate.report.render import gitlab, junit, sarif
 from onnx_gate.report.story import sentence
+from onnx_gate.report.story.story import tell
 from tests.support.report.everything import all_replaced, everything
 from tests.support.report.hostile import HOSTILE
 from tests.support.report.reports import check, report
@@ -224,3 +225,10 @@ def test_a_waived_divergence_is_not_called_the_same() -> None:
     assert str(sentence.of_report(waived())).startswith(said)
     both = whole(waived().models[0], model("gpt"), verdict="pass")
     assert "compute in PyTorch, but for a check that" in str(sentence.of_report(both))
+
+
+@pytest.mark.parametrize("render", [sarif.render, junit.render, gitlab.render])
+def test_a_known_fault_has_its_thread(render: Callable[[Report], str]) -> None:
+    report = everything()
+    (red, *_) = [story for story in tell(report).models if story.known and story.failing]
+    assert red.known[0].address in render(report)

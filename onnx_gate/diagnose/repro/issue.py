@@ -17,11 +17,13 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.numpy_helper
 import onnx.printer
 from onnx.reference import ReferenceEvaluator
 
 from onnx_gate.diagnose.repro.reduce import least_error
 from onnx_gate.diagnose.repro.replay import read_folder, runtime_of
+from onnx_gate.diagnose.repro.torch_module import torch_script
 from onnx_gate.errors import UserError
 from onnx_gate.graph.module_path import props_of
 from onnx_gate.graph.walk import all_nodes
@@ -46,7 +48,10 @@ _REPOSITORIES = {
 }
 _OWN = ("model", "stale artifact", "ill-conditioned", "reduced precision", "undecided")
 _FX_NODE = "pkg.torch.onnx.fx_node"
+# Values that a script of 15 lines can spell: of float32, which has up to 9 digits, four lines of them.
 _FEW = 32
+# Characters of an exporter's call, in which long lists of sizes are written out: three lines.
+_CALL = 300
 _PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", "openvino", "python", "platform")
 
 _RUN = {
@@ -145,8 +150,7 @@ def _reproduced(diagnosis: Diagnosis, folder: Path) -> list[str]:
         "## To reproduce",
         "",
         *_fenced(_script(smallest), "python"),
-        *(f"The nodes were made from `{each}`." for each in smallest.made_from),
-        "",
+        *_module(smallest),
         "## Expected",
         "",
         *_fenced("\n".join(map(_values, smallest.expected))),
@@ -154,6 +158,21 @@ def _reproduced(diagnosis: Diagnosis, folder: Path) -> list[str]:
         "",
         *_fenced("\n".join(map(_values, smallest.actual))),
     ]
+
+
+def _module(smallest: _Smallest) -> list[str]:
+    """Return the module that the nodes were made from, or else the calls."""
+    arrays = {
+        **{
+            each.name: onnx.numpy_helper.to_array(each) for each in smallest.model.graph.initializer
+        },
+        **smallest.feeds,
+    }
+    calls = smallest.made_from
+    script = torch_script(calls[0], arrays, _literal) if len(calls) == 1 else None
+    if script is not None:
+        return ["The same from PyTorch:", "", *_fenced(script, "python")]
+    return [*(f"The nodes were made from `{each[:_CALL]}`." for each in calls), ""]
 
 
 def _smallest(path: Path, diagnosis: Diagnosis) -> _Smallest:
@@ -165,7 +184,7 @@ def _smallest(path: Path, diagnosis: Diagnosis) -> _Smallest:
     feeds = {name: array for name, (_, array) in zip(names, data.inputs, strict=True)}
     runtime = PLAIN if diagnosis.blame == "exporter" else _runtime(diagnosis)
     calls = dict.fromkeys(props_of(n).get(_FX_NODE, "") for n in all_nodes(model))
-    made = tuple(each.partition(" = ")[2].replace("`", "'")[:300] for each in calls if each)
+    made = tuple(each.partition(" = ")[2].replace("`", "'") for each in calls if each)
     expected = [array for _, array in data.outputs]
     if diagnosis.blame not in ("kernel", "optimiser"):
         actual = _answers(model, feeds, runtime)
@@ -234,6 +253,8 @@ def _script(smallest: _Smallest) -> str:
     bare = onnx.ModelProto()
     bare.CopyFrom(smallest.model)
     del bare.metadata_props[:], bare.graph.metadata_props[:]
+    bare.ClearField("producer_name")
+    bare.ClearField("producer_version")
     for node in all_nodes(bare):
         del node.metadata_props[:]
         node.ClearField("doc_string")

@@ -13,10 +13,13 @@ _UNKNOWN = "onnx-gate.yml"
 
 
 def render(report: Report) -> str:
-    """Return a JSON array; what is waived is no issue, and the manifest has what is nowhere else."""
+    """Return a JSON array; what is waived is no issue, and the manifest has what is nowhere else.
+
+    GitLab shows the description alone, so the thread of a known fault is in it.
+    """
     entries = [
         {
-            "description": issue.title,
+            "description": "; ".join((issue.title, *issue.known)),
             "check_name": issue.rule,
             "fingerprint": issue.fingerprint,
             "severity": _SEVERITIES[issue.level],

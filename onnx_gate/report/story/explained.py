@@ -32,6 +32,7 @@ def explain(story: Story, run: RunStory, check: Check | None = None) -> list[str
     elif check is None:
         lines.append(story.outcome)
     lines += [*(story.why.lines if story.why is not None else ()), *story.precision]
+    lines += map(str, story.known)
     for each in story.further:
         lines += [f"on {each.diagnosis.runtime}, otherwise: {each.lines[0]}", *each.lines[1:]]
     if run.compared and check is None:

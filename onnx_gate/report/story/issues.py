@@ -34,7 +34,8 @@ class Issue:
     manifest, ``title`` one line and ``lines`` all there is to say. ``location`` is where it is
     shown; ``entry`` the model's entry in the manifest and ``source`` the line of the model, where
     they are known and are not that. ``waived`` is why it is forgiven, empty where it is not.
-    ``fingerprint`` is the same in every run that has the same issue.
+    ``known`` are the public faults that it is, a line each. ``fingerprint`` is the same in every run
+    that has the same issue.
     """
 
     rule: str
@@ -46,6 +47,7 @@ class Issue:
     entry: Location | None = None
     source: Location | None = None
     waived: str = ""
+    known: tuple[str, ...] = ()
     fingerprint: str = ""
 
 
@@ -102,6 +104,7 @@ def _of_model(story: Story, run: RunStory) -> Iterator[Issue]:
             entry if source is not None else None,
             # Where the issue is shown at another line than the diagnosis names.
             blamed if blamed != source else None,
+            known=tuple(map(str, story.known)),
         )
     waived = [check for check in model.checks if check.verdict == "waived"]
     if waived:
