@@ -47,8 +47,9 @@ Each entry has a test that shows it with the installed versions, or that it is g
 
 `onnx-gate report onnx-gate-report --issue` prints, for each red model, what the other project needs: the
 reproduction that the run has left as a script, with its sizes halved for as long as it still shows; the
-same as a torch module, where one call of PyTorch's was written wrongly by the exporter; what was expected and what came out; the versions; and in which repository to file it. `--model NAME` picks one,
-and `--output FILE` writes it. Of an export that fails there is no file: it has the message and the line.
+same as a torch module, where one call of PyTorch's was written wrongly by the exporter; what was expected
+and what came out; the versions; and in which repository to file it. `--model NAME` picks one, and
+`--output FILE` writes it. Of an export that fails there is no file: it has the message and the line.
 """
 
 

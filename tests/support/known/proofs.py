@@ -241,7 +241,7 @@ _DYNAMO = (
             operator="GRU",
             attributes={"linear_before_reset": 0},
         ),
-        at="0.7.1",
+        at="0.7.0",
     ),
     _wrong(
         "pytorch/issues/186146",
