@@ -15,7 +15,7 @@ import argparse
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -179,13 +179,15 @@ def with_faults(folder: Path) -> Iterator[dict[str, object]]:
         }
 
 
-def agreement(folder: Path) -> Iterator[dict[str, object]]:
-    """Verify small models of several architectures, block by block and whole."""
+def agreement(folder: Path, only: Collection[str]) -> Iterator[dict[str, object]]:
+    """Verify small models of several architectures, or some of them, block by block and whole."""
     from benchmarks.scale.blocks_models.small import ENTRIES, built
 
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         place, entries = Path(temporary), {}
         for name, entry in ENTRIES.items():
+            if only and name not in only:
+                continue
             torch.manual_seed(0)
             save_file(built(name), place / f"{name}.safetensors")
             for way in ("blocks", "whole"):
@@ -196,7 +198,7 @@ def agreement(folder: Path) -> Iterator[dict[str, object]]:
                 }
         report = run_gate(manifest(place, entries), place / "report", "--jobs", "1")
     models = {model["name"]: model for model in report["models"]}
-    for name in ENTRIES:
+    for name in dict.fromkeys(name.rpartition("-")[0] for name in entries):
         blocks, whole = models[f"{name}-blocks"], models[f"{name}-whole"]
         yield {
             "name": name,
@@ -311,6 +313,7 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="*", default=(), choices=tuple(SIZES))
     parser.add_argument("--memory", help="what each of them may take: 1.6GiB")
     parser.add_argument("--agreement", action="store_true")
+    parser.add_argument("--only", nargs="*", default=(), help="these of the small models")
     parser.add_argument("--faults", action="store_true")
     parser.add_argument("--committed", action="store_true")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
@@ -320,7 +323,7 @@ def main() -> None:
     if asked.sizes:
         tables["sizes"] = [of_size(name, asked.folder, asked.memory) for name in asked.sizes]
     if asked.agreement:
-        tables["agreement"] = list(agreement(asked.folder))
+        tables["agreement"] = list(agreement(asked.folder, asked.only))
     if asked.faults:
         tables["faults"] = list(with_faults(asked.folder))
     if asked.committed:

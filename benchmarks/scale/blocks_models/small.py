@@ -142,7 +142,7 @@ ENTRIES: Mapping[str, Mapping[str, Any]] = {
     "qwen2": _decoder("Qwen2", **_GROUPED),
     "qwen3": _decoder("Qwen3", head_dim=8, **_GROUPED),
     "olmo": _decoder("Olmo"),
-    "stablelm": _decoder("StableLm"),
+    "stablelm": _decoder("StableLm", **_GROUPED),
     "neox": _decoder("GPTNeoX"),
     # transformers' default for experts has no translation to ONNX.
     "mixtral": _decoder(
