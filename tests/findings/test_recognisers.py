@@ -131,6 +131,11 @@ class Promoted(nn.Module):
         return 1.0 - x
 
 
+class Bounded(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.clamp(0, 6.0)
+
+
 class Complex(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return (x * 1j).real
@@ -140,6 +145,7 @@ class Complex(nn.Module):
     ("module", "tensor", "code", "words"),
     [
         (Promoted(), torch.ones(2, dtype=torch.int64), "OG207", ".to(torch.float32)"),
+        (Bounded(), torch.ones(2), "OG207", "where integers and floats meet"),
         (Complex(), torch.ones(2), "OG201", "computes with complex numbers"),
     ],
 )

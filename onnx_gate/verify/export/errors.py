@@ -148,8 +148,8 @@ def _promotion(failure: _Failure) -> _Said | None:
         return None
     return _Said(
         f"torch {torch.__version__}'s exporter cannot promote the types of {operator[1]}"
-        f"{at(failure.source)}, where a Python float meets a tensor of integers",
-        f"make it one of floats there, .to(torch.float32), or {_TRACED}",
+        f"{at(failure.source)}, where integers and floats meet",
+        f"make them all floats there, 0.0 of a number and .to(torch.float32) of a tensor, or {_TRACED}",
     )
 
 
