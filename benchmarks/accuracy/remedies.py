@@ -1,6 +1,6 @@
 """Red models of many kinds: how many get a remedy that was tried and holds, and at what cost.
 
-    python benchmarks/accuracy/remedies.py --output DIR [--times 4] [--save]
+    python benchmarks/accuracy/remedies.py --output DIR [--times 4] [--model NAME] [--save]
 
 ``examples/broken`` and ``remedy_cases``; of the latter, those below the line of its manifest must
 have none, as what would make them green changes PyTorch's answer. The patches are kept with the result.
@@ -9,6 +9,7 @@ have none, as what would make them green changes PyTorch's answer. The patches a
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -45,13 +46,15 @@ def main() -> None:
     """Run both manifests and print a line for each model."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--model", help="of remedy_cases: measure this one, keep the other rows")
     parser.add_argument("--times", type=float, default=4.0, help="of the run's own time")
     results.add_option(parser)
     options = parser.parse_args()
     rows: list[Row] = []
-    for manifest in MANIFESTS:
+    chosen = ("--model", options.model) if options.model else ()
+    for manifest in MANIFESTS[1:] if options.model else MANIFESTS:
         output = options.output / manifest.parent.name
-        run_gate(manifest, output, "--remedies", str(options.times))
+        run_gate(manifest, output, "--remedies", str(options.times), *chosen)
         rows += _rows(read_report(output / "report.json").models)
     for row in rows:
         held = ", ".join(row.kinds) or f"none of {row.tried}"
@@ -61,7 +64,11 @@ def main() -> None:
         f"{sum(bool(row.kinds) for row in red)} of {len(red)} red models have a remedy that holds"
     )
     if options.save:
-        results.save(__file__, "remedies", map(asdict, rows))
+        made = [asdict(row) for row in rows]
+        if options.model:
+            stored = json.loads(Path(__file__).with_suffix(".json").read_text())["remedies"]["rows"]
+            made = results.merged(__file__, "remedies", made, [row["name"] for row in stored])
+        results.save(__file__, "remedies", made)
 
 
 def _rows(models: tuple[ModelResult, ...]) -> Iterator[Row]:
