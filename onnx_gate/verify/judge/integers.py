@@ -112,20 +112,25 @@ def _open_integers(
                 answers.append(run)
                 take("rounding", run == candidate)
         left = differs & ~opened
-        left[left] = _has_more(np.stack([each[left] for each in answers]))
+        times = rules.tolerance.auto or DEFAULT_AUTO
+        left[left] = _is_among(candidate[left], np.stack([each[left] for each in answers]), times)
         take("rounding", left)
     return opened, tuple(dict.fromkeys(causes))
 
 
-def _has_more(answers: Array) -> Mask:
-    """Return the elements of which the ``answers``, [runs, elements], are not all that there are.
+def _is_among(candidate: Array, answers: Array, times: float) -> Mask:
+    """Return the elements that may be a further one of the ``answers``, [runs, elements].
 
-    What was never seen is told by what was seen once (Chao, Scand. J. Stat. 11, 1984): f (f - 1) / 2
-    are missing at most, f being the values that came a single time. A decision between two is known
-    from either; an index into many near equals is another one in each run.
+    They are no further from the first than ``times`` the others are, as any number is judged, and there
+    are more answers than were seen. What was never seen is told by what was seen once (Chao, Scand. J.
+    Stat. 11, 1984): f (f - 1) / 2 are missing at most, f being the values that came a single time. A
+    decision between two is known from either; an index into many near equals is another one in each run.
     """
     ordered = np.sort(answers, axis=0)
     changes = np.ones((len(ordered) + 1, ordered.shape[1]), np.bool_)
     changes[1:-1] = ordered[1:] != ordered[:-1]
     once = changes[1:] & changes[:-1]
-    return np.asarray(once.sum(axis=0) > 1, np.bool_)
+    first = answers[0].astype(np.float64)
+    apart = np.abs(answers - first).max(axis=0)
+    near = np.abs(candidate - first) <= times * apart
+    return np.asarray((once.sum(axis=0) > 1) & near, np.bool_)

@@ -125,6 +125,19 @@ class Saturated(Net):
         return best.values, best.indices // 320, best.indices % 320
 
 
+class Marks(Net):
+    """A sum with more digits than float32 has, as whole numbers: the last of them are open."""
+
+    def __init__(self, wrong: bool = False) -> None:
+        super().__init__(wrong)
+        self.conv = nn.Conv1d(3, 8, 5)
+        if wrong:
+            self.conv.bias.data[2] += 0.01
+
+    def forward(self, signal: Tensor) -> Tensor:
+        return (self.conv(signal).sum(-1) * 1e8).to(torch.int64)
+
+
 class Nucleus(Net):
     """The words that have nine tenths of the probability together, of words that are often equals."""
 
@@ -189,6 +202,12 @@ PAIRS = [
         "rows and columns of topk over saturated scores; one channel has another bias",
         Saturated,
         {"image": "float32[batch, 3, 16, 20]"},
+    ),
+    Pair(
+        "whole-numbers-of-noise",
+        "a sum as a whole number of more digits than it has; one channel has another bias",
+        Marks,
+        {"signal": "float32[batch, 3, 40]"},
     ),
     Pair(
         "nucleus-of-equals",
