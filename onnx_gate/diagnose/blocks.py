@@ -6,7 +6,7 @@ from typing import Any
 
 from onnx_gate.deadline import Deadline
 from onnx_gate.diagnose.localize.localize import Located, localize
-from onnx_gate.diagnose.repro.write import make_repro, repro_path
+from onnx_gate.diagnose.repro.write import MAX_BYTES, make_repro, repro_path
 from onnx_gate.diagnose.subject import Subject
 from onnx_gate.report.io import to_message
 from onnx_gate.report.model.diagnosis import Diagnosis
@@ -29,10 +29,12 @@ def locate(wrong: Wrong, seconds: float) -> dict[str, Any]:
         deadline = Deadline(seconds)
         subject = _subject(wrong, wrong.exported)
         located = localize(subject, _LOCALIZE_SHARE * seconds)
-        repro = make_repro(
-            subject, located.node, located.inputs, located.expected, seconds=deadline.left
-        )
-        path, notes = repro_path(subject, repro), [repro.reason]
+        # What is cut down is in memory several times, and nothing larger is written.
+        if wrong.exported.size <= MAX_BYTES:
+            repro = make_repro(
+                subject, located.node, located.inputs, located.expected, seconds=deadline.left
+            )
+            path, notes = repro_path(subject, repro), [repro.reason]
     node = located.node
     first = ""
     if node is not None:
