@@ -20,7 +20,7 @@ from onnx_gate.verify.blocks.partition import blocks_of
 from onnx_gate.verify.blocks.skeleton import Skeleton, build_skeleton
 from onnx_gate.verify.blocks.staged import Staged, Unfit
 from onnx_gate.verify.blocks.stored import find_stored
-from onnx_gate.verify.blocks.walk import BlockWalk, Walked, give_back
+from onnx_gate.verify.blocks.walk import TIMES, BlockWalk, Walked, give_back
 from onnx_gate.verify.blocks.wrong import Locate
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.determinism import disagreement
@@ -37,9 +37,6 @@ from onnx_gate.verify.stopwatch import Clock
 from onnx_gate.workers.admission import WEIGHTS_TIMES
 from onnx_gate.workers.limits import default_memory_limit, gibibytes
 
-# A block's parameters lie in PyTorch and in a session: as they are stored, widened, and packed for its
-# kernels.
-_TIMES = 4
 # What judging, sessions and values took beside that: 80 to 140 MiB in decoders of 0.1 and 0.9 thousand
 # million parameters (benchmarks/scale/blocks.py).
 _BESIDE = 160 << 20
@@ -112,7 +109,7 @@ class Need:
     @property
     def peak(self) -> int:
         """The resident memory that is expected at most, where little flows between operators."""
-        return self.now + _TIMES * (self.largest + self.held) + _BESIDE
+        return self.now + TIMES * (self.largest + self.held) + _BESIDE
 
 
 @dataclass

@@ -40,6 +40,9 @@ from onnx_gate.verify.sessions import Sessions, failure_findings, without_optimi
 from onnx_gate.verify.stopwatch import Clock
 from onnx_gate.workers.forked import run_forked
 
+# A block's parameters lie in PyTorch and in a session: as they are stored, widened, and packed for its
+# kernels.
+TIMES = 4
 # Behind the id of the case whose values the runtimes carry on themselves.
 CARRIED = "carried"
 # The search for a node has so many seconds, and so many bytes for values.
@@ -295,7 +298,8 @@ class BlockWalk:
         reference = asked.reference
         names = reference.outputs.names if reference is not None else ()
         exported = None
-        taken = psutil.Process().memory_info().rss + self._skeleton.nbytes(stage.piece.parameters)
+        taken = psutil.Process().memory_info().rss
+        taken += TIMES * self._skeleton.nbytes(stage.piece.parameters)
         # A fork has what this process has, and PyTorch's values and the graph's beside them.
         room = _COPIES * taken < self._limit
         if room and bad.output in names and len(names) == len(stage.piece.outputs):
