@@ -186,3 +186,24 @@ def test_half_precision_is_a_cast_of_the_modules(exported: Path, module: nn.Modu
     weights, findings = account(proto, exported.parent, module)
     assert findings == []
     assert len(weights.unknown) <= weights.total / 4
+
+
+def test_a_row_of_a_table_that_lost_its_name_is_a_warning(tmp_path: Path) -> None:
+    module = nn.Embedding(1000, 8)
+    table = module.weight.detach().numpy().copy()
+    masked = table * (np.random.default_rng(0).random(table.shape) < 0.8)
+    table[777] = 0.0
+    for array, told in ((table, True), (masked.astype(np.float32), False)):
+        gather = onnx.helper.make_node("Gather", ["val_0", "ids"], ["y"])
+        graph = onnx.helper.make_graph(
+            [gather],
+            "g",
+            [onnx.helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, ["n"])],
+            [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["n", 8])],
+            [numpy_helper.from_array(array, "val_0")],
+        )
+        weights, findings = account(onnx.helper.make_model(graph), tmp_path, module)
+        assert [each.name for each in weights.unknown] == ["val_0"]
+        assert [(f.code, f.severity) for f in findings] == [("OG417", "warning")] * told
+        if told:
+            assert "weight: row 777 of 1000" in findings[0].message

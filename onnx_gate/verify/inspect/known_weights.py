@@ -131,6 +131,11 @@ class KnownWeights:
             return True
         return any(2 * np.count_nonzero(each) > each.size for each in self._folds(array, own))
 
+    def mostly(self, array: Array) -> str | None:
+        """Return the tensor of which a weight has at least half of the numbers where they stand."""
+        alike = (name for name, tensor in self._tensors.items() if tensor.shape == array.shape)
+        return next((name for name in alike if 2 * self._equal(array, name) >= array.size), None)
+
     def wrong(self, name: str, array: Array, own: str, instead: str | None = None) -> WrongWeight:
         """Return in what a weight is not the parameter ``own``."""
         expected = self._of(own)

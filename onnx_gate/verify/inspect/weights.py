@@ -24,7 +24,7 @@ from onnx import ModelProto, TensorProto
 from torch import nn
 
 from onnx_gate.findings import codes
-from onnx_gate.findings.finding import Finding
+from onnx_gate.findings.finding import Finding, Severity
 from onnx_gate.graph.constants import FLOATS, array_of
 from onnx_gate.graph.module_path import module_of_props, module_of_scope
 from onnx_gate.graph.walk import all_nodes, constants
@@ -63,6 +63,7 @@ def identify(proto: ModelProto, folder: Path, module: nn.Module, known: KnownWei
     counts = {"same": 0, "rearranged": 0, "folded": 0}
     unknown: list[UnknownWeight] = []
     wrong: list[WrongWeight] = []
+    nearly: list[WrongWeight] = []
     whole: dict[str, str] = {}
     named: dict[str, str] = {}
     for name, tensor in constants(proto).items():
@@ -87,21 +88,34 @@ def identify(proto: ModelProto, folder: Path, module: nn.Module, known: KnownWei
             named[name] = own
             if known.comparable(array, own):
                 wrong.append(known.wrong(name, array, own))
+        elif (mostly := known.mostly(array)) is not None:
+            found = known.wrong(name, array, mostly)
+            if 2 * len(found.rows) < found.of:  # a mask is in most rows, and forward's own
+                nearly.append(found)
         unknown.append(known.nearest(name, array, own))
     wrong += _misplaced(proto, module, known, whole)
     total = sum(counts.values()) + len(unknown)
     weights = Weights(total=total, unknown=tuple(unknown), **counts)
-    return Accounted(weights, tuple(_findings(wrong)), {**named, **whole})
+    findings = *_findings(wrong, "error"), *_findings(nearly, "warning")
+    return Accounted(weights, findings, {**named, **whole})
 
 
-def _findings(wrong: Sequence[WrongWeight]) -> Iterator[Finding]:
+_WORDS: Mapping[Severity, str] = {
+    "error": "weights of the file are not the module's, whatever the inputs reach",
+    "warning": "nothing explains why weights of the file are not quite the module's, unless its code "
+    "changes them",
+}
+
+
+def _findings(wrong: Sequence[WrongWeight], severity: Severity) -> Iterator[Finding]:
     each = list({one.parameter: one for one in wrong}.values())
     if not each:
         return
     listed = "; ".join(one.sentence() for one in each[:_SHOWN])
     more = f"; and {len(each) - _SHOWN} more" if len(each) > _SHOWN else ""
     yield codes.OG417.finding(
-        f"weights of the file are not the module's, whatever the inputs reach: {listed}{more}",
+        f"{_WORDS[severity]}: {listed}{more}",
+        severity=severity,
         data={"parameters": [one.parameter for one in each]},
     )
 
