@@ -14,7 +14,8 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
 from onnx_gate.errors import UserError
-from onnx_gate.gate.deliver import verify_and_deliver
+from onnx_gate.findings import codes
+from onnx_gate.gate.deliver import deliver, verify_and_deliver
 from onnx_gate.gate.run import Options
 from onnx_gate.init import describe, entry
 from onnx_gate.init.facts import Guess, Learned
@@ -28,6 +29,7 @@ from onnx_gate.manifest.load import load
 from onnx_gate.manifest.paths import is_program
 from onnx_gate.manifest.values import shapes
 from onnx_gate.manifest.values.names import read_name
+from onnx_gate.report.model import Report
 from onnx_gate.text import plain
 from onnx_gate.workers.pool import run_tasks
 from onnx_gate.workers.task import Task
@@ -81,10 +83,32 @@ def init(options: InitOptions, say: Callable[[str], None]) -> bool:
     for line in files.lines():
         say(line)
     output = Path(os.path.relpath(manifest.parent / OUTPUT))
-    report = verify_and_deliver(load(options.manifest), Options(output=output, models=(name,)))
+    run = Options(output=output, models=(name,))
+    report = verify_and_deliver(load(options.manifest), run)
+    sizes = _baked(report)
+    if sizes:
+        fixed = ", ".join(f"{dim} at {size}" for dim, size in sizes.items())
+        say(f"\nthe export fixes {fixed}: once more with that in the manifest ...")
+        files.write_entry(learned.fixed(sizes))
+        other = verify_and_deliver(load(options.manifest), run)
+        if other.verdict == "pass":
+            say(f"kept {fixed}: where callers send other sizes, mend what is red above first")
+            report = other
+        else:
+            files.write_entry(learned)
+            deliver(report, output)
     for line in describe.after(report, name, manifest.name):
         say(line)
     return report.verdict == "pass"
+
+
+def _baked(report: Report) -> dict[str, int]:
+    """Return the dynamic dimensions that the export made one size of, in what did not pass."""
+    sizes: dict[str, int] = {}
+    for model in report.models:
+        for finding in codes.OG102.among(model.findings) if model.verdict != "pass" else ():
+            sizes |= finding.data.get("dims", {})
+    return sizes
 
 
 def manifest_for(folder: Path) -> Path:

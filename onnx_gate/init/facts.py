@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+
+from onnx_gate.manifest.dimensions import names_of, size_of
 
 Bound = int | float | str
 
@@ -82,6 +84,16 @@ class Guess:
     range: tuple[Bound, Bound] | None = None
     why: str = ""
 
+    def fixed(self, sizes: Mapping[str, int]) -> Guess:
+        """Return the same with some of its dynamic dimensions at one size."""
+
+        def at(dim: Any) -> Any:
+            names = names_of(dim) if isinstance(dim, str) else ()
+            return size_of(dim, sizes) if names and set(names) <= sizes.keys() else dim
+
+        within = None if self.range is None else (at(self.range[0]), at(self.range[1]))
+        return replace(self, shape=tuple(map(at, self.shape)), range=within)
+
 
 @dataclass(frozen=True)
 class Attempt:
@@ -120,3 +132,11 @@ class Learned:
     notes: tuple[Note, ...] = ()
     tries: int = 0
     recorded: tuple[str, ...] = ()
+
+    def fixed(self, sizes: Mapping[str, int]) -> Learned:
+        """Return the same with some of its dynamic dimensions at one size."""
+        return replace(
+            self,
+            inputs={name: guess.fixed(sizes) for name, guess in self.inputs.items()},
+            dims={name: own for name, own in self.dims.items() if name not in sizes},
+        )

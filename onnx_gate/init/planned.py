@@ -41,7 +41,9 @@ class Files:
         if learned.factory is not None:
             self._own(self._folder / FOLDER / f"{name}.py", learned.factory)
             reference = f"{FOLDER}/{name}.py:build"
+        self._name, self._reference, self._manifest = name, reference, manifest
         text, suite = entry.entry(name, reference, learned), entry.suite(name, learned)
+        self._entry = text
         if manifest.exists():
             old = manifest.read_bytes()
             self.changed[manifest] = (
@@ -83,6 +85,14 @@ class Files:
     def write(self) -> None:
         """Write them all, or none; raises ``UserError``."""
         place(self.new, self.changed)
+
+    def write_entry(self, learned: Learned) -> None:
+        """Put another entry in the place of the one that was written; raises ``UserError``."""
+        text = entry.entry(self._name, self._reference, learned)
+        old = self._manifest.read_bytes()
+        new = old.replace(self._entry.encode(), text.encode())
+        place({}, {self._manifest: (old, new)})
+        self._entry = text
 
     def lines(self) -> list[str]:
         """Say which files were written, and which were left as they are."""

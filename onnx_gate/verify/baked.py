@@ -42,13 +42,23 @@ def baked_size(
     where = f" by {cause.file}:{cause.line}" if cause is not None else ""
     others = ", ".join(dict.fromkeys(sizes_label(_at(check, example)) for check in elsewhere))
     same = _at(elsewhere[0], example)
+    # Whatever else varies, the cases that agree have this size.
+    apart = {check.case for check in checks if check.verdict != "pass"}
+    right = [check for check in checks if check.case not in apart and not check.advice]
+    dims = {
+        name: size
+        for name, size in example.items()
+        if all(each.sizes[name] == size for each in right)
+        and any(each.sizes[name] != size for each in elsewhere)
+    }
     yield codes.OG102.finding(
         f"the graph agrees with {spec.against} at the sizes it was exported with "
         f"({sizes_label(example)}) and with the same values at {sizes_label(same)} it does not, as in "
         f"every case at {others}: a size is baked into it{where}",
         file=cause.file if cause is not None else None,
         line=cause.line if cause is not None else None,
-        data={"code": cause.data["code"]} if cause is not None and "code" in cause.data else {},
+        data={"dims": dims}
+        | ({"code": cause.data["code"]} if cause is not None and "code" in cause.data else {}),
     )
 
 

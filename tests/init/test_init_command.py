@@ -78,6 +78,18 @@ def test_a_recorded_model_is_added_to_a_manifest_and_verified(repository: Path) 
         assert words in done.stdout + text
 
 
+@pytest.mark.slow
+def test_a_side_that_the_export_fixes_is_fixed_in_the_manifest(repository: Path) -> None:
+    (repository / "net.py").write_text(
+        "from torch import nn\n\ndef gru():\n    return nn.GRU(10, 16, num_layers=2)\n"
+    )
+    done = gate("init", "net.py:gru", cwd=repository)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (spec,) = load(repository / "onnx-gate.yml").models
+    assert spec.inputs["input"].shape == (7, "batch", 10)
+    assert "the export fixes seq at 7" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
