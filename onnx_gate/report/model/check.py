@@ -68,6 +68,11 @@ class Deviation(Frozen):
     criterion: Limit | Literal[""] = ""
 
     @property
+    def is_error(self) -> bool:
+        """Whether the larger value is the worse one."""
+        return self.unit == "error"
+
+    @property
     def error(self) -> float:
         """The value as an error, which is zero where both sides are equal."""
         if self.unit == "agreement":

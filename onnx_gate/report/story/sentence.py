@@ -253,7 +253,8 @@ def measured(check: Check) -> str:
     if check.deviation is None:
         return ""
     value, allowed = summary.value_and_limit(check.deviation)
-    return f"{plain(check.deviation.measure, 40)} {value}, allowed {allowed}"
+    limit = f"allowed {allowed}" if check.deviation.is_error else f"asked at least {allowed}"
+    return f"{plain(check.deviation.measure, 40)} {value}, {limit}"
 
 
 def _cause(model: ModelResult, check: Check | None) -> Finding | None:

@@ -247,9 +247,10 @@ def value_and_limit(deviation: Deviation) -> tuple[str, str]:
 
 
 def deviation_sentence(deviation: Deviation) -> str:
-    """Return ``error 0.039 where 1.2e-06 is allowed``."""
+    """Return ``error 0.039 where 1.2e-06 is allowed``, ``snr_db 14.3 where at least 25 is asked``."""
     value, allowed = value_and_limit(deviation)
-    return f"{deviation.measure} {value} where {allowed} is allowed"
+    limit = f"{allowed} is allowed" if deviation.is_error else f"at least {allowed} is asked"
+    return f"{deviation.measure} {value} where {limit}"
 
 
 def versions(report: Report) -> str:

@@ -111,7 +111,7 @@ def _open_integers(
             if run.shape == expected.shape:
                 answers.append(run)
                 take("rounding", run == candidate)
-        left = differs & ~opened
+        left = np.asarray(differs & ~opened)  # of a single number it is no array
         times = rules.tolerance.auto or DEFAULT_AUTO
         left[left] = _is_among(candidate[left], np.stack([each[left] for each in answers]), times)
         take("rounding", left)
