@@ -92,6 +92,23 @@ def self_test() -> str:
     return _markdown("|checks|self-test, s|all, s|share", lines) + _source(table)
 
 
+def half() -> str:
+    """What the candidate ``half`` costs, beside runs without it."""
+    table = _load("cost/half").get("half")
+    if table is None:
+        return "Not measured yet."
+    lines = [
+        [
+            row["model"],
+            f"{row['wall']:.1f}",
+            *(f"{row[f'{kind}, ratio']:.2f}" for kind in ("wall", "cpu", "mib")),
+        ]
+        for row in table["rows"]
+    ]
+    head = "|without, s|clock, with / without|processor time|largest process"
+    return _markdown(head, lines) + _source(table)
+
+
 def memory() -> str:
     """Peaks of a model of one gigabyte."""
     table = _load("cost/memory")["memory"]
@@ -727,6 +744,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "blocks": blocks,
     "overhead": overhead,
     "self-test": self_test,
+    "half": half,
     "memory": memory,
     "many": many,
     "compare": compare,
