@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import tomllib
 from packaging.utils import canonicalize_name
 
 from onnx_gate.errors import UserError
 from onnx_gate.report.model.since import Package
 from onnx_gate.since.environments import CannotInstall, Installer, installed, pins_of
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 _COMMENT = re.compile(r"(^|\s)#.*$|\\$", re.M)
 _HASH = re.compile(r"--hash=\S+")
