@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import grimp
@@ -23,6 +25,13 @@ sys.exit(lint_imports(limit_to_contracts=tuple(sys.argv[1:]), no_cache=True))
 def lint(folder: Path, *contracts: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", LINT, *contracts]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_class_has_a_name_of_its_own(package: str) -> None:
+    trees = [ast.parse(path.read_text()) for path in (ROOT / package).rglob("*.py")]
+    names = [n.name for tree in trees for n in ast.walk(tree) if isinstance(n, ast.ClassDef)]
+    assert [name for name, times in Counter(names).items() if times > 1] == []
 
 
 @pytest.mark.process

@@ -14,7 +14,7 @@ import onnxruntime as ort
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.half_graph import DTYPES, limits, rounded_model
-from onnx_gate.runtimes.half_ranges import Measured, Watched
+from onnx_gate.runtimes.half_ranges import Scalars, Watched
 from onnx_gate.runtimes.onnxruntime import OnnxRuntime, OnnxRuntimeSession, session_options
 from onnx_gate.runtimes.onnxruntime_errors import load_problem, refusal
 from onnx_gate.runtimes.providers import CPU
@@ -61,7 +61,7 @@ class Range:
 class HalfSession(OnnxRuntimeSession):
     """One loaded model; ``ranges`` grow with every run."""
 
-    def __init__(self, session: ort.InferenceSession, measured: Sequence[Measured]) -> None:
+    def __init__(self, session: ort.InferenceSession, measured: Sequence[Scalars]) -> None:
         super().__init__(session)
         own = len(self.outputs) - sum(len(each.names) for each in measured)
         self.outputs, self._own = self.outputs[:own], self._names[:own]

@@ -19,7 +19,7 @@ import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
 from onnx.inliner import inline_local_functions
 
-from onnx_gate.runtimes.half_ranges import Measured, Watched, least_of, lifted, measuring
+from onnx_gate.runtimes.half_ranges import Scalars, Watched, least_of, lifted, measuring
 
 DTYPES: Mapping[int, Any] = {
     TensorProto.FLOAT16: np.dtype(np.float16),
@@ -50,7 +50,7 @@ class Rounded:
     """
 
     model: ModelProto
-    measured: list[Measured] = field(default_factory=list)
+    measured: list[Scalars] = field(default_factory=list)
 
 
 def rounded_model(model: ModelProto, wide: Collection[str] = ()) -> Rounded:
@@ -253,14 +253,14 @@ class _Rewriter:
 
     def graph(
         self, graph: GraphProto, outer: Mapping[str, str], *, top: bool = False
-    ) -> list[Measured]:
+    ) -> list[Scalars]:
         """Rewrite a graph, and return what of it is measured there.
 
         ``outer`` are the values that float32 ones stand for around it.
         """
         up, nodes = dict(outer), list(graph.node)
         made: list[NodeProto] = []
-        measured: list[Measured] = []
+        measured: list[Scalars] = []
         for node in nodes:
             inside = [(body, self.graph(body, up)) for body in _bodies(node)]
             how = self._how(node)
@@ -320,7 +320,7 @@ class _Rewriter:
             made.append(helper.make_node("Cast", [name], [up[name]], to=TensorProto.FLOAT))
         return up[name]
 
-    def _cast(self, node: NodeProto, measured: list[Measured]) -> list[NodeProto]:
+    def _cast(self, node: NodeProto, measured: list[Scalars]) -> list[NodeProto]:
         """Return a cast to 16 bits with its input in float32, as which it is watched, or handed on."""
         name = f"{node.output[0]}__wide"
         if self._is_wide(node):
@@ -329,7 +329,7 @@ class _Rewriter:
         return [first, node, *self._watch(node, node.output[0], name, node.input[0], measured)]
 
     def _computed(
-        self, node: NodeProto, up: dict[str, str], measured: list[Measured]
+        self, node: NodeProto, up: dict[str, str], measured: list[Scalars]
     ) -> list[NodeProto]:
         made: list[NodeProto] = []
         wide = self._is_wide(node)
@@ -354,7 +354,7 @@ class _Rewriter:
         return made
 
     def _watch(
-        self, node: NodeProto, name: str, wide: str, given: str, measured: list[Measured]
+        self, node: NodeProto, name: str, wide: str, given: str, measured: list[Scalars]
     ) -> list[NodeProto]:
         watched = Watched(name, node, wide, self._types[name])
         nodes, found = measuring(watched, given, f"__range{next(self._numbers)}")

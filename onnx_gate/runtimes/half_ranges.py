@@ -29,7 +29,7 @@ class Watched:
 
 
 @dataclass(frozen=True)
-class Measured:
+class Scalars:
     """The scalars of a watched value, by name: its ``largest`` magnitude, and the ``share`` below the
     least normal number; of a mean the largest ``total`` that it divides."""
 
@@ -49,7 +49,7 @@ def least_of(dtype: int) -> str:
     return f"__least{dtype}"
 
 
-def measuring(watched: Watched, given: str, base: str) -> tuple[list[NodeProto], Measured]:
+def measuring(watched: Watched, given: str, base: str) -> tuple[list[NodeProto], Scalars]:
     """Return the nodes that measure a value; ``given`` is the first input of what computes it.
 
     ``base`` is what all names begin with.
@@ -70,7 +70,7 @@ def measuring(watched: Watched, given: str, base: str) -> tuple[list[NodeProto],
         helper.make_node(op, read, [f"{base}{made}"], **more) for op, read, made, more in steps
     ]
     total = f"{base}total" if watched.node.op_type in _MEANS else ""
-    return nodes, Measured(watched, f"{base}largest", f"{base}share", total)
+    return nodes, Scalars(watched, f"{base}largest", f"{base}share", total)
 
 
 def _terms(
@@ -90,8 +90,8 @@ def _terms(
 
 
 def lifted(
-    node: NodeProto, inside: Sequence[tuple[GraphProto, Sequence[Measured]]]
-) -> tuple[list[NodeProto], list[Measured]]:
+    node: NodeProto, inside: Sequence[tuple[GraphProto, Sequence[Scalars]]]
+) -> tuple[list[NodeProto], list[Scalars]]:
     """Let the scalars of a node's bodies out, as further outputs of it.
 
     Returns the nodes that belong behind it, and the scalars by their names outside.
@@ -99,7 +99,7 @@ def lifted(
     if node.op_type not in ("If", "Loop", "Scan"):
         return [], []
     after: list[NodeProto] = []
-    found: list[Measured] = []
+    found: list[Scalars] = []
     for body, measured in inside:
         for each in measured:
             outside = {name: f"{name}__out" for name in each.names}

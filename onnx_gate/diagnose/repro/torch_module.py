@@ -20,7 +20,7 @@ _CALL = re.compile(
 _VALUE = "value_of_"
 
 
-class _Words(ast.NodeTransformer):
+class _Quoted(ast.NodeTransformer):
     """Makes strings of the words that torch.fx prints without quotes, and names of its values."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ def torch_script(
     match = _CALL.fullmatch(call)
     if match is None:
         return None
-    words = _Words()
+    words = _Quoted()
     try:
         args, kwargs = (
             words.visit(ast.parse(re.sub(r"%(\w+)", rf"{_VALUE}\1", part), mode="eval").body)
