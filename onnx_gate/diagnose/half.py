@@ -13,7 +13,6 @@ from onnx_gate.diagnose.subject import Subject
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.graph.graph import Graph, as_it_is
-from onnx_gate.graph.walk import bodies
 from onnx_gate.graph.walk import nodes as nodes_of
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.report.model import Check, ModelResult
@@ -223,11 +222,7 @@ def _of_own(
     if subject is None:
         return None
     graph = _graph(subject)
-    names = [
-        each.name or each.output[0]
-        for node in graph.nodes
-        for each in (node.proto, *(n for body in bodies(node.proto) for n, _ in nodes_of(body)))
-    ]
+    names = [each.name or each.output[0] for each, _ in nodes_of(subject.exported.proto.graph)]
     trials = list(half.trials([check, *(c for c in own if c is not check)][:_CASES]))
     if not trials:
         return None

@@ -94,19 +94,13 @@ def _told(node: Node, share: float, origins: Origins) -> Saturated:
 
 def _quantisers(graph: Graph) -> Iterator[_Quantiser]:
     for node in graph.nodes:
-        if graph.is_constant(node.proto.input[0]):
+        if not node.proto.input or graph.is_constant(node.proto.input[0]):
             continue
-        if node.op_type == "QuantizeLinear":
-            known = _ends(node, graph.constants)
-            if known is not None:
-                yield _Quantiser(node, node.proto.input[0], *known)
-        place = _ZERO_POINT.get(node.op_type, len(node.proto.input))
-        zero = next(iter(node.proto.input[place:]), "")
-        if zero in graph.constants and graph.constants.tensor(zero).data_type in _ENDS:
-            least, most = _ENDS[graph.constants.tensor(zero).data_type]
-            shift = graph.constants.array(zero)
-            low = -np.inf if shift == least else least + 0.5
-            yield _Quantiser(node, node.proto.output[0], np.asarray(low), np.asarray(most - 0.5))
+        quantises = node.op_type == "QuantizeLinear"
+        known = (_ends if quantises else _integer_ends)(node, graph.constants)
+        if known is not None:
+            value = node.proto.input[0] if quantises else node.proto.output[0]
+            yield _Quantiser(node, value, *known)
 
 
 def _ends(node: Node, constants: Constants) -> tuple[Array, Array] | None:
@@ -128,6 +122,17 @@ def _ends(node: Node, constants: Constants) -> tuple[Array, Array] | None:
     # One that begins at zero is a ReLU too: quantisers leave that one out.
     low = -np.inf if shift == least else (least - 0.5 - shift) * step
     return np.asarray(low), (most + 0.5 - shift) * step
+
+
+def _integer_ends(node: Node, constants: Constants) -> tuple[Array, Array] | None:
+    """Return what lies around the integers that are no end of the result's; ``None`` as ``_ends``."""
+    place = _ZERO_POINT.get(node.op_type, len(node.proto.input))
+    zero = next(iter(node.proto.input[place:]), "")
+    if zero not in constants or constants.tensor(zero).data_type not in _ENDS:
+        return None
+    least, most = _ENDS[constants.tensor(zero).data_type]
+    low = -np.inf if constants.array(zero) == least else least + 0.5
+    return np.asarray(low), np.asarray(most - 0.5)
 
 
 def _watched(model: onnx.ModelProto, found: list[_Quantiser]) -> onnx.ModelProto:
