@@ -24,6 +24,7 @@ from onnx_gate.init.planned import OUTPUT, Files
 from onnx_gate.init.record import record
 from onnx_gate.init.request import Identity, Request
 from onnx_gate.manifest import source
+from onnx_gate.manifest.dimensions import is_computed
 from onnx_gate.manifest.find import NAMES, find_manifest
 from onnx_gate.manifest.load import load
 from onnx_gate.manifest.paths import is_program
@@ -108,7 +109,7 @@ def _baked(report: Report) -> dict[str, int]:
     for model in report.models:
         for finding in codes.OG102.among(model.findings) if model.verdict != "pass" else ():
             sizes |= finding.data.get("dims", {})
-    return sizes
+    return {dim: size for dim, size in sizes.items() if not is_computed(dim)}
 
 
 def manifest_for(folder: Path) -> Path:
