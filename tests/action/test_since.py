@@ -11,7 +11,7 @@ import pytest
 from tests.support.github.server import BASE, REPOSITORY, TOKEN, GitHub
 from tests.support.github.state import PULL
 from tests.support.runner import Job, commit_models
-from tests.support.wheels import wheel
+from tests.support.wheels import layers_and_writers
 
 pytestmark = [pytest.mark.slow, pytest.mark.container, pytest.mark.timeout(1800)]
 
@@ -45,26 +45,13 @@ class Net(torch.nn.Module):
 
 export = writer.export
 """
-WRITER = """
-import layers, onnx
-from onnx import helper
-
-def export(module, example, path):
-    value = lambda name: helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 6])
-    factor = helper.make_tensor("factor", onnx.TensorProto.FLOAT, [], [layers.FACTOR])
-    nodes = [helper.make_node("Mul", ["x", "factor"], ["z"]), helper.make_node("{}", ["z"], ["y"])]
-    graph = helper.make_graph(nodes, "net", [value("x")], [value("y")], [factor])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
-"""
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     (tmp_path / "onnx-gate.yml").write_text(MANIFEST)
     (tmp_path / "nets.py").write_text(NETS)
-    for version, factor, operator in (("1.0", 1.0, "Sigmoid"), ("2.0", 1.5, "HardSigmoid")):
-        wheel(tmp_path / "wheels", "layers", version, f"FACTOR = {factor}\n")
-        wheel(tmp_path / "wheels", "writer", version, WRITER.format(operator))
+    layers_and_writers(tmp_path / "wheels")
     return tmp_path
 
 

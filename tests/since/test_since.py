@@ -9,7 +9,7 @@ import pytest
 from onnx_gate.report.io import read_report
 from onnx_gate.report.model.since import Package
 from tests.support.gate import gate
-from tests.support.wheels import wheel
+from tests.support.wheels import layers_and_writers
 
 pytestmark = [pytest.mark.slow, pytest.mark.process]
 
@@ -27,18 +27,6 @@ class Net(torch.nn.Module):
     def forward(self, x):
         return (x * layers.FACTOR).sigmoid()
 """
-# Writes by hand what the module says, as exporters do: which operator is what its releases differ in.
-WRITER = """
-import layers, onnx
-from onnx import helper
-
-def export(module, example, path):
-    value = lambda name: helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 6])
-    factor = helper.make_tensor("factor", onnx.TensorProto.FLOAT, [], [layers.FACTOR])
-    nodes = [helper.make_node("Mul", ["x", "factor"], ["z"]), helper.make_node("{}", ["z"], ["y"])]
-    graph = helper.make_graph(nodes, "net", [value("x")], [value("y")], [factor])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
-"""
 LOCK = """version = 4
 
 [[package]]
@@ -55,10 +43,7 @@ version = "{writer}"
 def project(tmp_path: Path) -> Path:
     (tmp_path / "onnx-gate.yml").write_text(MANIFEST)
     (tmp_path / "nets.py").write_text(NETS)
-    for version, factor in (("1.0", 1.0), ("2.0", 1.5)):
-        wheel(tmp_path / "wheels", "layers", version, f"FACTOR = {factor}\n")
-    for version, operator in (("1.0", "Sigmoid"), ("2.0", "HardSigmoid")):
-        wheel(tmp_path / "wheels", "writer", version, WRITER.format(operator), ["layers>=1.0"])
+    layers_and_writers(tmp_path / "wheels", ["layers>=1.0"])
     return tmp_path
 
 

@@ -6,6 +6,19 @@ import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
+# Writes by hand what the module says, as exporters do: which operator is what its releases differ in.
+WRITER = """
+import layers, onnx
+from onnx import helper
+
+def export(module, example, path):
+    value = lambda name: helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 6])
+    factor = helper.make_tensor("factor", onnx.TensorProto.FLOAT, [], [layers.FACTOR])
+    nodes = [helper.make_node("Mul", ["x", "factor"], ["z"]), helper.make_node("{}", ["z"], ["y"])]
+    graph = helper.make_graph(nodes, "net", [value("x")], [value("y")], [factor])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+"""
+
 
 def wheel(
     folder: Path,
@@ -30,3 +43,13 @@ def wheel(
         for each, text in {**files, f"{info}/RECORD": records}.items():
             archive.writestr(each, text)
     return path
+
+
+def layers_and_writers(folder: Path, needs: Iterable[str] = ()) -> None:
+    """Write two releases of ``layers`` and of ``writer``: of each the second changes the answers.
+
+    ``needs`` are the packages that ``writer`` requires.
+    """
+    for version, factor, operator in (("1.0", 1.0, "Sigmoid"), ("2.0", 1.5, "HardSigmoid")):
+        wheel(folder, "layers", version, f"FACTOR = {factor}\n")
+        wheel(folder, "writer", version, WRITER.format(operator), needs)
