@@ -595,8 +595,8 @@ def since(
     """Say which package of a changed lock changed which answer.
 
     Verifies with the head's packages. PyTorch, the export and the engines are then asked one by one, all
-    else held fast. The report has it,
-    too. Exit status as for run, of the models with the packages of --head.
+    else held fast. The report has it, too. Exit status as for run, of the models with the packages of
+    --head.
     """
     from onnx_gate.gate.deliver import write_report
     from onnx_gate.gate.run import Options
