@@ -17,6 +17,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "tools" / "locks"
+PYTHON = "3.11"
 BUILDS = "hatchling"
 ONLY_VERIFYING = frozenset(
     (
@@ -38,16 +39,20 @@ NOT_LOCKED = ("torch", "triton", "cuda-", "nvidia-")
 def needs(image: str) -> list[str]:
     """Return what the image ``verify`` or ``publish`` asks for, from pyproject.toml."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    asked: list[str] = project["dependencies"]
-    if image == "publish":
-        asked = [need for need in asked if Requirement(need).name not in ONLY_VERIFYING]
-    return [*asked, BUILDS]
+    asked = map(Requirement, project["dependencies"])
+    unwanted = ONLY_VERIFYING if image == "publish" else frozenset[str]()
+    kept = (need for need in asked if need.name not in unwanted and _is_for_the_image(need))
+    return [*map(str, kept), BUILDS]
+
+
+def _is_for_the_image(need: Requirement) -> bool:
+    return need.marker is None or need.marker.evaluate({"python_version": PYTHON})
 
 
 def lock(image: str) -> str:
     """Return the packages that the image has, one a paragraph, with the hashes of their files."""
     command = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--no-header"]
-    command += ["--python-version", "3.11", "--generate-hashes", "--no-annotate"]
+    command += ["--python-version", PYTHON, "--generate-hashes", "--no-annotate"]
     command += ["--constraint", str(ROOT / "constraints.txt"), "-"]
     done = subprocess.run(
         command, input="\n".join(needs(image)), capture_output=True, text=True, check=True

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -23,13 +22,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from packaging.requirements import Requirement
+
 from benchmarks.support import results
 from tools.install import cpu_index
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".compat"
 SHOWN = ("torch", "onnx", "onnxscript", "onnxruntime", "numpy")
-_BOUND = re.compile(r'^\s*"([\w.-]+)>=([\w.]+),<\w+",?$')
 _VERSIONS = """
 import importlib.metadata, json, platform, sys
 versions = {name: importlib.metadata.version(name) for name in sys.argv[1:]}
@@ -58,9 +63,13 @@ class Layer:
 
 def lower_bounds(pyproject: str) -> dict[str, str]:
     """Return the oldest version of each dependency that ``pyproject.toml`` allows."""
-    block = pyproject.partition("\ndependencies = [")[2].partition("\n]")[0]
-    matches = [_BOUND.match(line) for line in block.strip("\n").splitlines()]
-    return {match[1]: match[2] for match in matches if match is not None}
+    needs = map(Requirement, tomllib.loads(pyproject)["project"]["dependencies"])
+    return {
+        need.name: bound.version
+        for need in needs
+        for bound in need.specifier
+        if bound.operator == ">="
+    }
 
 
 def profiles(bounds: dict[str, str]) -> dict[str, list[str]]:
