@@ -43,7 +43,6 @@ from benchmarks.support import results
 from onnx_gate.deadline import Deadline
 from onnx_gate.diagnose.diagnose import diagnose, explain
 from onnx_gate.diagnose.localize.localize import localize
-from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.trace.record_export import silence_exporters
 from onnx_gate.manifest import ExportSpec, InputSpec, ModelSpec, RuntimeSpec, load
 from onnx_gate.numerics.compare import compare
@@ -56,6 +55,7 @@ from onnx_gate.verify.context import Context
 from onnx_gate.verify.export.export import export
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.inspect.inspect import join_inputs
+from onnx_gate.verify.subject import Subject
 from onnx_gate.verify.verify import verify
 from onnx_gate.workers.forked import run_forked
 
@@ -136,7 +136,6 @@ class Bench:
             workspace=HERE,
             folder=scratch / "scratch",
             repro=scratch / "repro",
-            threads=1,
             memory=2**30,
         )
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from onnx_gate.deadline import Deadline
-from onnx_gate.diagnose.subject import Subject
 from onnx_gate.errors import GateError
 from onnx_gate.findings.codes import code_of
 from onnx_gate.manifest import RuntimeSpec
@@ -24,6 +23,7 @@ from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.determinism import call_once, second_difference
 from onnx_gate.verify.inputs.example import examples
 from onnx_gate.verify.sessions import answers_of
+from onnx_gate.verify.subject import Subject
 from onnx_gate.workers.forked import Trouble, run_forked
 
 T = TypeVar("T")
@@ -168,7 +168,7 @@ class Bench:
         inputs = fresh.inputs if fresh else self.subject.graph_inputs
 
         def work() -> Sequence[Array]:
-            session = open_session(path, spec, self.subject.threads)
+            session = open_session(path, spec)
             half = self.subject.half if fresh is None else None
             answers, refused = answers_of(session, arrays, inputs, half)
             if refused is not None:

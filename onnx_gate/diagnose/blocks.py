@@ -7,30 +7,30 @@ from typing import Any
 from onnx_gate.deadline import Deadline
 from onnx_gate.diagnose.localize.localize import Located, localize
 from onnx_gate.diagnose.repro.write import MAX_BYTES, make_repro, repro_path
-from onnx_gate.diagnose.subject import Subject
 from onnx_gate.report.io import to_message
+from onnx_gate.report.model import Check
 from onnx_gate.report.model.diagnosis import Diagnosis
-from onnx_gate.verify.blocks.wrong import Wrong
-from onnx_gate.verify.export.exported import Exported
+from onnx_gate.verify.subject import Subject
 
 # As of whole models: what the search for the node has of the seconds.
 _LOCALIZE_SHARE = 0.8
 
 
-def locate(wrong: Wrong, seconds: float) -> dict[str, Any]:
+def locate(place: str, check: Check, subject: Subject | None, seconds: float) -> dict[str, Any]:
     """Return the diagnosis of a stage as JSON data; it blames nobody.
 
-    The chain of exports and runtimes that blame goes along takes the whole model.
+    ``place`` says which stage. ``subject`` is the check on the stage's piece with its weights, ``None``
+    where these are too many. The chain of exports and runtimes that blame goes along takes the whole
+    model.
     """
-    check = wrong.check
     located, path = Located(note="its parameters are too many to be looked into"), None
     notes = []
-    if wrong.exported is not None:
+    if subject is not None:
+        subject.folder.mkdir(parents=True, exist_ok=True)
         deadline = Deadline(seconds)
-        subject = _subject(wrong, wrong.exported)
         located = localize(subject, _LOCALIZE_SHARE * seconds)
         # What is cut down is in memory several times, and nothing larger is written.
-        if wrong.exported.size <= MAX_BYTES:
+        if subject.exported.size <= MAX_BYTES:
             repro = make_repro(
                 subject, located.node, located.inputs, located.expected, seconds=deadline.left
             )
@@ -50,27 +50,8 @@ def locate(wrong: Wrong, seconds: float) -> dict[str, Any]:
             beside=located.beside,
             source=located.source,
             nodes=located.nodes,
-            cause=f"{wrong.place} computes something else on PyTorch's own values{first}",
+            cause=f"{place} computes something else on PyTorch's own values{first}",
             repro=path,
             note="; ".join(note for note in (located.note, *notes) if note),
         )
-    )
-
-
-def _subject(wrong: Wrong, exported: Exported) -> Subject:
-    wrong.folder.mkdir(parents=True, exist_ok=True)
-    return Subject(
-        spec=wrong.spec,
-        eager=wrong.eager,
-        exported=exported,
-        graph_inputs=wrong.graph_inputs,
-        arrays=wrong.arrays,
-        output=wrong.output,
-        runtime=wrong.runtime,
-        check=wrong.check,
-        workspace=wrong.workspace,
-        folder=wrong.folder,
-        repro=wrong.repro,
-        threads=1,
-        memory=wrong.memory,
     )

@@ -26,7 +26,6 @@ from onnx_gate.diagnose.reduced.saturation import saturated
 from onnx_gate.diagnose.repro.replay import replay_arguments
 from onnx_gate.diagnose.repro.write import make_repro, repro_path
 from onnx_gate.diagnose.single_out import single_out
-from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.tie_break import decide_on_node
 from onnx_gate.diagnose.whole import Cause, of_the_whole
 from onnx_gate.findings.finding import Finding
@@ -41,6 +40,7 @@ from onnx_gate.report.story.summary import failing
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.export.exported import Exported
+from onnx_gate.verify.subject import Subject
 
 # What is left of the time is for telling the result.
 _SHARE = 0.9
@@ -192,7 +192,6 @@ def _subject(
         workspace=context.workspace,
         folder=context.folder / "diagnose",
         repro=context.folder / REPRO,
-        threads=1,
         memory=_memory(checker),
         noise=noise,
         known=known,

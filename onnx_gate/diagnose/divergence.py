@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnx_gate.deadline import Deadline
-from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.values import ArrayStore, agree, distance, kind_of, output_error
 from onnx_gate.graph.graph import Graph, read_graph
 from onnx_gate.graph.run_graph import run_until
@@ -17,6 +16,7 @@ from onnx_gate.graph.run_node import Runner
 from onnx_gate.graph.session import Value
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array
+from onnx_gate.verify.subject import Subject
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def find_divergence(subject: Subject, store: ArrayStore, deadline: Deadline) -> 
     ``Refusal`` where PyTorch does not take the inputs.
     """
     graph = read_graph(subject.exported.proto, subject.exported.path)
-    runner = Runner(graph, _plain(subject), subject.folder, subject.threads)
+    runner = Runner(graph, _plain(subject), subject.folder)
     feeds = subject.feeds()
     expected = subject.eager.run(subject.arrays).arrays
     names = graph.outputs[: len(expected)]

@@ -11,12 +11,12 @@ from onnx_gate.diagnose.blame.agreement import Agreement, LinkComparison
 from onnx_gate.diagnose.blame.chain import Chain
 from onnx_gate.diagnose.blame.dtype import of_dtype
 from onnx_gate.diagnose.blame.result import BlameResult
-from onnx_gate.diagnose.subject import Subject
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.report.model import Check, ModelResult
 from onnx_gate.report.model.diagnosis import Blame, Diagnosis, Evidence
 from onnx_gate.report.story.summary import failing
 from onnx_gate.runtimes.file_module import PLAIN
+from onnx_gate.verify.subject import Subject
 
 # Any other blame is of the model or its file, and the same on every runtime.
 _OF_A_RUNTIME: tuple[Blame, ...] = ("kernel", "optimiser")

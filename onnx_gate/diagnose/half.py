@@ -9,7 +9,6 @@ from typing import Any
 from onnx_gate.deadline import Deadline
 from onnx_gate.diagnose.localize.origins import Origins
 from onnx_gate.diagnose.repro.write import with_repro
-from onnx_gate.diagnose.subject import Subject
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.graph.graph import Graph, as_it_is
@@ -28,6 +27,7 @@ from onnx_gate.verify.half import first_beyond, value_range
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.sessions import Sessions
+from onnx_gate.verify.subject import Subject
 
 # Cases that the nodes in float32 are tried on; all that diverge are tried at the end.
 _CASES = 4

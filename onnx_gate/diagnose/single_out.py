@@ -22,12 +22,12 @@ from torch import nn
 from onnx_gate.diagnose.bench import RUN, Bench
 from onnx_gate.diagnose.blame.weights import folded, told_of_weight, weights_of
 from onnx_gate.diagnose.localize.localize import Located
-from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.values import agree
 from onnx_gate.graph.graph import Graph, read_graph
 from onnx_gate.graph.run_node import model_of, type_of
 from onnx_gate.graph.session import PlainSession
 from onnx_gate.runtimes.base import Array, Refusal
+from onnx_gate.verify.subject import Subject
 
 # The node is run this many times at most.
 _MOST = 200

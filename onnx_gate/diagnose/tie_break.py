@@ -11,13 +11,13 @@ from onnx_gate.diagnose.bench import EVALUATOR, Bench
 from onnx_gate.diagnose.blame.agreement import SAME_SHARE
 from onnx_gate.diagnose.blame.result import BlameResult
 from onnx_gate.diagnose.localize.localize import Located
-from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.values import agree, distance
 from onnx_gate.graph.graph import read_graph
 from onnx_gate.graph.run_node import Runner, node_model, type_of
 from onnx_gate.graph.session import Value
 from onnx_gate.report.model.diagnosis import Blame, Evidence
 from onnx_gate.runtimes.base import Array
+from onnx_gate.verify.subject import Subject
 
 
 def decide_on_node(
@@ -67,7 +67,7 @@ def _answers(subject: Subject, located: Located) -> tuple[Array, Array, Array] |
     node = graph.producer.get(name)
     if node is None or any(True for _ in graph.bodies(node)):
         return None
-    runner = Runner(graph, subject.runtime, subject.folder, subject.threads)
+    runner = Runner(graph, subject.runtime, subject.folder)
     feeds: dict[str, Value] = {n: runner.value(n, located.inputs) for n in node.inputs}
     ours = runner.run(node, feeds).get(name)
     model = node_model(graph, node, {n: type_of(v) for n, v in feeds.items()}, ())

@@ -14,7 +14,6 @@ import numpy as np
 
 from onnx_gate.diagnose.bench import RUN, Bench
 from onnx_gate.diagnose.localize.localize import Located
-from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.values import allowance, distance
 from onnx_gate.report.model.diagnosis import Source
 from onnx_gate.runtimes import state
@@ -25,6 +24,7 @@ from onnx_gate.text import quote
 from onnx_gate.verify.determinism import TRAINING
 from onnx_gate.verify.sessions import answers_of
 from onnx_gate.verify.source_lines import of_error, own_source
+from onnx_gate.verify.subject import Subject
 
 # Pairs of inputs that are tried.
 _PAIRS = 20
@@ -74,7 +74,7 @@ def _refusing(subject: Subject, refusal: Refusal) -> Cause:
 
 
 def _exchanged(subject: Subject, names: Sequence[str], expected: Sequence[Array]) -> Cause | None:
-    session = open_session(subject.exported.path, subject.runtime, subject.threads)
+    session = open_session(subject.exported.path, subject.runtime)
 
     def answers(arrays: Mapping[str, Array]) -> Sequence[Array]:
         return answers_of(session, arrays, subject.graph_inputs, subject.half)[0] or ()

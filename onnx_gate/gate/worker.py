@@ -26,7 +26,6 @@ from onnx_gate.report.model import ModelError, ModelResult
 from onnx_gate.runtimes import isolated
 from onnx_gate.runtimes.environment import environment
 from onnx_gate.text import last_lines, plain
-from onnx_gate.verify.blocks.wrong import Wrong
 from onnx_gate.verify.carry import carry
 from onnx_gate.verify.checkpoint_files import checkpoint_files
 from onnx_gate.verify.checks import Checker
@@ -139,10 +138,10 @@ def _explain(*arguments: Any) -> dict[str, Any]:
     return explain(*arguments)
 
 
-def _locate(wrong: Wrong, seconds: float) -> dict[str, Any]:
+def _locate(*arguments: Any) -> dict[str, Any]:
     from onnx_gate.diagnose.blocks import locate
 
-    return locate(wrong, seconds)
+    return locate(*arguments)
 
 
 def _audited(

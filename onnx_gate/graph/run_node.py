@@ -33,15 +33,15 @@ class Runner:
     Another runtime takes its place where the check that diverged was that runtime's.
     """
 
-    def __init__(self, graph: Graph, runtime: RuntimeSpec, folder: Path, threads: int) -> None:
+    def __init__(self, graph: Graph, runtime: RuntimeSpec, folder: Path) -> None:
         self.graph = graph
-        self._runtime, self._folder, self._threads = runtime, folder, threads
+        self._runtime, self._folder = runtime, folder
         self._sessions: dict[Any, Call] = {}
         self._fixed: dict[str, Value] = {}
 
     def inside(self, body: Graph) -> Runner:
         """Return a runner for a subgraph."""
-        return Runner(body, self._runtime, self._folder, self._threads)
+        return Runner(body, self._runtime, self._folder)
 
     def run(self, node: Node, values: Mapping[str, Value]) -> dict[str, Value]:
         """Return the node's outputs by name, ``None`` each where it refuses the values.
@@ -89,13 +89,13 @@ class Runner:
         if other:
             return self._open_other(onnx.shape_inference.infer_shapes(model))
         given = provider_name(self._runtime.provider), self._runtime.provider_options
-        return PlainSession(model, self._threads, given).run
+        return PlainSession(model, provider=given).run
 
     def _open_other(self, model: onnx.ModelProto) -> Call:
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / "node.onnx"
         onnx.save(model, str(path))
-        session = open_session(path, self._runtime, self._threads)
+        session = open_session(path, self._runtime)
         return session.run
 
 

@@ -16,7 +16,7 @@ from onnx_gate.runtimes.isolated import open_isolated
 ENTRY_POINT_GROUP = "onnx_gate.runtimes"
 
 
-def open_session(model: Path, spec: RuntimeSpec, threads: int) -> Session:
+def open_session(model: Path, spec: RuntimeSpec, threads: int = 1) -> Session:
     """Load ``model`` into the engine of ``spec``; raises ``GateError`` as ``Runtime.open`` does.
 
     What an engine raises besides is an error (OG303) of that engine alone.

@@ -25,7 +25,6 @@ from onnx_gate.diagnose.blame.blame import find_blame
 from onnx_gate.diagnose.blame.optimisers import MOST, fewest_without
 from onnx_gate.diagnose.blame.result import BlameResult
 from onnx_gate.diagnose.localize.localize import localize
-from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.tie_break import decide_on_node
 from onnx_gate.manifest import InputSpec, ModelSpec, RuntimeSpec
 from onnx_gate.report.model import Metrics
@@ -33,6 +32,7 @@ from onnx_gate.report.model.diagnosis import Diagnosis, Evidence
 from onnx_gate.report.story import diagnosed
 from onnx_gate.runtimes.torch_eager import Eager, to_tensor
 from onnx_gate.verify.build import build
+from onnx_gate.verify.subject import Subject
 from tests.support.diverging import Of, make, normal, padded
 
 PLAIN = "ONNX Runtime, optimisations off, against PyTorch"

@@ -18,9 +18,9 @@ from benchmarks.accuracy.diagnose_cases import graphs as g
 from onnx_gate.diagnose.localize.localize import localize
 from onnx_gate.diagnose.repro.replay import Limits, replay
 from onnx_gate.diagnose.repro.write import make_repro
-from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.trace.record_export import silence_exporters
 from onnx_gate.verify.export.exported import Exported
+from onnx_gate.verify.subject import Subject
 from tests.support.diverging import make
 
 NAMED = {case.name: case for case in CASES}
@@ -79,7 +79,7 @@ def test_of_a_subgraph_the_node_that_holds_it_is_cut_out(
     model = onnx.load(str(repro.path / "model.onnx"))
     assert {node.op_type for node in model.graph.node} == kinds
     assert len(model.graph.node) < len(subject.exported.proto.graph.node)
-    assert any(not each.agrees for each in replay(repro.path, subject.runtime, Limits(), 1))
+    assert any(not each.agrees for each in replay(repro.path, subject.runtime, Limits()))
 
 
 # -- memory

@@ -16,12 +16,12 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
 from onnx_gate.diagnose.repro.write import make_repro
-from onnx_gate.diagnose.subject import Subject
 from onnx_gate.graph.extract import between, cut, open_ends
 from onnx_gate.graph.graph import read_graph
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.report.model.diagnosis import GraphNode
 from onnx_gate.runtimes.onnxruntime import OnnxRuntime
+from onnx_gate.verify.subject import Subject
 from tests.support.diverging import Of, make, normal, padded
 from tests.support.gate import gate
 from tests.support.profiles import tries

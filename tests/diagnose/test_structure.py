@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from onnx_gate.diagnose.blame.blame import find_blame
 from onnx_gate.diagnose.localize.localize import localize
-from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.trace.record_module import record_module
 from onnx_gate.diagnose.trace.trace import Trace
 from onnx_gate.diagnose.values import ArrayStore
 from onnx_gate.runtimes.torch_eager import Eager, to_tensor
+from onnx_gate.verify.subject import Subject
 from tests.support.diverging import make, normal
 
 WIDTH, HEADS = 16, 4

@@ -120,7 +120,7 @@ def test_a_model_is_walked_with_its_bodies_and_functions() -> None:
 
 def test_a_graph_is_run_node_by_node_changed_and_cut(tmp_path: Path) -> None:
     graph = read_graph(model(), tmp_path / "m.onnx")
-    runner = Runner(graph, PLAIN, tmp_path, 1)
+    runner = Runner(graph, PLAIN, tmp_path)
     np.testing.assert_array_equal(run_until(runner, {"x": X}, ["out"])["out"], OUT)
     other = run_until(runner, {"x": X}, ["out"], {"b": np.ones(3)})
     np.testing.assert_array_equal(other["out"], np.arange(3))

@@ -11,7 +11,6 @@ import onnx
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onnx_gate.diagnose.subject import Subject
 from onnx_gate.manifest import ExportSpec, InputSpec, ModelSpec, RuntimeSpec
 from onnx_gate.report.model import Check
 from onnx_gate.runtimes.torch_eager import Eager, to_tensor
@@ -19,6 +18,7 @@ from onnx_gate.verify.export.export import export
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.inputs.example import examples
 from onnx_gate.verify.inspect.inspect import join_inputs
+from onnx_gate.verify.subject import Subject
 
 ORT = RuntimeSpec("onnxruntime")
 
@@ -88,7 +88,6 @@ def make(
         workspace=folder,
         folder=folder / "scratch",
         repro=folder / "repro",
-        threads=1,
         memory=2**30,
     )
 

@@ -15,7 +15,6 @@ import onnxruntime as ort
 import torch
 from torch import nn
 
-from onnx_gate.diagnose.subject import Subject
 from onnx_gate.manifest import ExportSpec, InputSpec, ModelSpec, RuntimeSpec
 from onnx_gate.numerics.scaled import scale_error
 from onnx_gate.report.model import Check
@@ -23,6 +22,7 @@ from onnx_gate.runtimes.torch_eager import Eager, seed_everything
 from onnx_gate.verify.export.export import export
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.inspect.inspect import join_inputs
+from onnx_gate.verify.subject import Subject
 
 from . import graphs
 
@@ -124,7 +124,6 @@ class DivergingCase:
             workspace=HERE,
             folder=folder / "scratch",
             repro=folder / "repro",
-            threads=1,
             memory=2**30,
         )
 

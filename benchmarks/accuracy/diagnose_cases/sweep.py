@@ -11,9 +11,9 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from onnx_gate.diagnose.subject import Subject
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.inspect.inspect import join_inputs
+from onnx_gate.verify.subject import Subject
 
 from . import graphs as g
 from .case import DivergingCase, worst_output

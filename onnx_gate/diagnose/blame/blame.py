@@ -27,12 +27,12 @@ from onnx_gate.diagnose.blame.optimisers import find_culprit
 from onnx_gate.diagnose.blame.result import BlameResult
 from onnx_gate.diagnose.blame.stale import blame_file
 from onnx_gate.diagnose.pictures import pictures_of
-from onnx_gate.diagnose.subject import Subject
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.report.model.diagnosis import Evidence, Experiment, Pictures
 from onnx_gate.runtimes.base import first_line
 from onnx_gate.runtimes.file_module import PLAIN
 from onnx_gate.verify.judge.systematic import Measure
+from onnx_gate.verify.subject import Subject
 
 SECONDS = 60.0
 

@@ -11,9 +11,9 @@ import numpy as np
 from onnx_gate.diagnose.bench import Answer, Bench
 from onnx_gate.diagnose.blame.agreement import SAME_SHARE, Agreement, LinkComparison
 from onnx_gate.diagnose.blame.captures import traced
-from onnx_gate.diagnose.subject import Subject
 from onnx_gate.report.model.diagnosis import Evidence, Experiment
 from onnx_gate.runtimes.base import Array
+from onnx_gate.verify.subject import Subject
 
 # What torch's tracer says of a branch; a number that it bakes in is no other on negated inputs.
 _BRANCH = "Python boolean"

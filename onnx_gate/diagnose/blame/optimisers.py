@@ -148,7 +148,7 @@ def _candidates(bench: Bench, spec: RuntimeSpec) -> Iterator[str]:
         loud = replace(spec, session_options={**spec.session_options, "log_severity_level": "1"})
         with tempfile.TemporaryFile() as log:
             os.dup2(log.fileno(), 2)
-            open_session(subject.exported.path, loud, subject.threads)
+            open_session(subject.exported.path, loud)
             log.seek(0)
             names = [name.decode() for name in _CHANGED.findall(log.read())]
         return list(dict.fromkeys(names))

@@ -13,13 +13,13 @@ from torch import nn
 from torch._decomp import decomposition_table
 
 from onnx_gate.diagnose.localize.exact import arguments
-from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.trace.record_export import add_graph, run_all, silence_exporters
 from onnx_gate.diagnose.trace.record_module import OperatorRecorder
 from onnx_gate.diagnose.trace.trace import Call, Input, Trace, TracedValue
 from onnx_gate.diagnose.values import ArrayStore, agree
 from onnx_gate.graph.graph import read_graph
 from onnx_gate.graph.run_node import Runner
+from onnx_gate.verify.subject import Subject
 
 
 class _Deep(OperatorRecorder):
@@ -101,7 +101,7 @@ def lower(
     feeds = {n: np.asarray(t) for n, t in zip(names, tensors, strict=True) if n in graph.inputs}
     if set(feeds) != set(graph.inputs):
         return False
-    runner = Runner(graph, subject.runtime, subject.folder, subject.threads)
+    runner = Runner(graph, subject.runtime, subject.folder)
     values, made = run_all(runner, feeds, store)
     if not any(agree(values.get(output), traced.array) for output in graph.outputs):
         return False

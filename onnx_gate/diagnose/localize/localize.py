@@ -20,12 +20,12 @@ from onnx_gate.diagnose.localize.origins import Origins
 from onnx_gate.diagnose.localize.profile import error_profile
 from onnx_gate.diagnose.localize.subgraph import search_body
 from onnx_gate.diagnose.localize.tapped import first_wrong
-from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.trace.trace import Trace, TracedValue
 from onnx_gate.diagnose.values import ArrayStore
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.report.model.diagnosis import GraphNode, NodeError, Source
 from onnx_gate.runtimes.base import Array, Refusal
+from onnx_gate.verify.subject import Subject
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.trace.trace import TracedValue
 from onnx_gate.graph.graph import Node
 from onnx_gate.graph.module_path import (
@@ -14,6 +13,7 @@ from onnx_gate.graph.module_path import (
 )
 from onnx_gate.report.model.diagnosis import Source
 from onnx_gate.verify.source_lines import of_node, of_stack, own_source
+from onnx_gate.verify.subject import Subject
 
 
 class Origins:

@@ -48,7 +48,7 @@ def first_wrong(divergence: Divergence) -> tuple[Node | None, str]:
         return None, f"{label} gives no values from inside of the graph: {first_line(error)}"
     finally:
         path.unlink(missing_ok=True)
-    runner = Runner(divergence.graph, PLAIN, subject.folder, subject.threads)
+    runner = Runner(divergence.graph, PLAIN, subject.folder)
     wrong = _wrong(divergence, runner, actual)
     node = _effective(divergence, runner, actual, wrong)
     if node is None:
@@ -68,7 +68,7 @@ def _write(divergence: Divergence, path: Path) -> None:
 
 
 def _values(divergence: Divergence, path: Path) -> dict[str, Array]:
-    session = open_session(path, divergence.subject.runtime, divergence.subject.threads)
+    session = open_session(path, divergence.subject.runtime)
     try:
         names = [value.name for value in session.outputs]
         return dict(zip(names, map(np.asarray, session.run(divergence.feeds)), strict=True))

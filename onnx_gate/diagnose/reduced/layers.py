@@ -27,7 +27,6 @@ from onnx_gate.diagnose.reduced.join import (
     snr,
 )
 from onnx_gate.diagnose.reduced.walk import RESTORING, Walk, is_restored
-from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.trace.record_file import record_file
 from onnx_gate.diagnose.trace.record_module import record_module
 from onnx_gate.diagnose.trace.trace import Trace
@@ -41,6 +40,7 @@ from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.file_module import PLAIN, FileModule
 from onnx_gate.verify.context import Reduced
+from onnx_gate.verify.subject import Subject
 
 # Noise below this is the rounding of float32, and no cost of fewer bits: rounding to 24 bits leaves
 # 144 dB (20 log10 of 2^24), and a sum of 2,500 products loses the root of that at most, 34 dB.
@@ -99,7 +99,7 @@ def weigh_layers(subject: Subject, reduced: Reduced, seconds: float) -> Weighed:
     try:
         _record(subject, trace, store)
         graph = read_graph(subject.exported.proto, subject.exported.path)
-        runner = Runner(graph, PLAIN, subject.folder, subject.threads)
+        runner = Runner(graph, PLAIN, subject.folder)
         walk = Walk(graph, runner, trace, subject.graph_inputs)
         feeds = subject.feeds()
         total = join(walk, feeds, deadline)

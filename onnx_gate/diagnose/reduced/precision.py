@@ -9,7 +9,6 @@ from typing import Any
 from onnx_gate.diagnose.bench import Bench
 from onnx_gate.diagnose.reduced.join import snr
 from onnx_gate.diagnose.reduced.layers import weigh_layers
-from onnx_gate.diagnose.subject import Subject
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest.spec import Against
@@ -26,6 +25,7 @@ from onnx_gate.report.model.diagnosis import (
 from onnx_gate.report.story.precision import decibels, layer_name, saturation
 from onnx_gate.runtimes.base import Refusal
 from onnx_gate.runtimes.file_module import PLAIN
+from onnx_gate.verify.subject import Subject
 
 # Calibration by entropy or percentiles gives up some values in a thousand, and other draws than those
 # that it saw are beyond it in 1 or 2 %.

@@ -11,7 +11,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnx_gate.deadline import Deadline
 from onnx_gate.diagnose.localize.origins import Origins
-from onnx_gate.diagnose.subject import Subject
 from onnx_gate.graph.constants import Constants
 from onnx_gate.graph.graph import Graph, Node, read_graph
 from onnx_gate.graph.session import PlainSession
@@ -19,6 +18,7 @@ from onnx_gate.graph.walk import attribute, inlined
 from onnx_gate.report.model.diagnosis import Saturated
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.verify.checks import Checker
+from onnx_gate.verify.subject import Subject
 
 # Layers that the report lists, and bytes of a file that is held once more.
 _MOST, _BYTES = 20, 2**28
@@ -64,7 +64,7 @@ def saturated(checker: Checker, subject: Subject, seconds: float) -> tuple[Satur
     found = list(_quantisers(graph))
     if not found:
         return ()
-    session = PlainSession(_watched(inlined(onnx.load(str(exported.path))), found), subject.threads)
+    session = PlainSession(_watched(inlined(onnx.load(str(exported.path))), found))
     worst, deadline = np.zeros(len(found)), Deadline(seconds)
     for case in checker.ordinary():
         if deadline.passed():

@@ -222,7 +222,7 @@ def _answers(model: onnx.ModelProto, feeds: Feeds, runtime: RuntimeSpec) -> list
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         onnx.save(model, str(path))
-        session = open_session(path, runtime, 1)
+        session = open_session(path, runtime)
         try:
             return [np.asarray(each) for each in session.run(feeds)]
         finally:

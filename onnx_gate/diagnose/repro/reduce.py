@@ -174,7 +174,7 @@ class Shrinker:
         self, model: onnx.ModelProto, feeds: Mapping[str, Array], spec: RuntimeSpec
     ) -> list[Array]:
         onnx.save(model, str(self._path))
-        session = open_session(self._path, spec, 1)
+        session = open_session(self._path, spec)
         return [np.asarray(value) for value in session.run(feeds)]
 
 

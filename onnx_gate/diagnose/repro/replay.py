@@ -89,9 +89,7 @@ class DataSet:
     outputs: tuple[tuple[str, Array], ...]
 
 
-def replay(
-    folder: Path, spec: RuntimeSpec, limits: Limits, threads: int = 1
-) -> tuple[Replayed, ...]:
+def replay(folder: Path, spec: RuntimeSpec, limits: Limits) -> tuple[Replayed, ...]:
     """Run every data set of ``folder`` and hold the outputs against the stored ones.
 
     Raises ``UserError`` where the folder cannot be read, or the runtime cannot be had. A runtime
@@ -99,7 +97,7 @@ def replay(
     """
     path, model, data_sets = read_folder(folder)
     try:
-        session = open_session(path, spec, threads)
+        session = open_session(path, spec)
     except GateError as error:
         if not code_of(error.code).load_failure:
             raise

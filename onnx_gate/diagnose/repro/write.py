@@ -29,13 +29,13 @@ from onnx_gate.diagnose.repro.replay import (
     replay,
     replay_arguments,
 )
-from onnx_gate.diagnose.subject import Subject
 from onnx_gate.graph.extract import between, cut, open_ends, weight_bytes
 from onnx_gate.graph.graph import Node, as_it_is, read_graph
 from onnx_gate.graph.walk import inlined
 from onnx_gate.report.layout import REPRO
 from onnx_gate.report.model.diagnosis import Diagnosis, GraphNode
 from onnx_gate.runtimes.base import Array, contiguous, first_line
+from onnx_gate.verify.subject import Subject
 
 MAX_BYTES = 64 * 2**20
 SECONDS = 60.0
@@ -237,7 +237,7 @@ class _Writer:
                 self._large = True
                 return None
             results, self._trouble = self._bench.apart(
-                lambda: replay(folder, subject.runtime, Limits(), subject.threads), RUN
+                lambda: replay(folder, subject.runtime, Limits()), RUN
             )
             worst = self._shown(results or (), part)
             if worst is None:

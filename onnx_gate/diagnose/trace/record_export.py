@@ -15,7 +15,6 @@ import onnx_ir as ir
 import torch
 
 from onnx_gate.diagnose.divergence import Divergence
-from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.trace.record_program import join_program
 from onnx_gate.diagnose.trace.trace import Trace
 from onnx_gate.diagnose.values import ArrayStore, distance
@@ -28,6 +27,7 @@ from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import to_tensor
 from onnx_gate.verify.export.export import exportable, traceable
 from onnx_gate.verify.source_lines import of_node, of_stack, own_source
+from onnx_gate.verify.subject import Subject
 
 # Weights of fewer bytes are copied into the graph.
 _SMALL = 1024
@@ -48,7 +48,7 @@ def add_fresh_export(divergence: Divergence, exporter: str, trace: Trace) -> boo
             program, graph = _export(subject, exporter, path)
     except Exception:
         return False
-    runner = Runner(graph, subject.runtime, subject.folder, subject.threads)
+    runner = Runner(graph, subject.runtime, subject.folder)
     feeds = _feeds(subject, program, graph)
     if feeds is None:
         return False

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import onnx
 
-from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.trace.record_export import add_graph, run_all
 from onnx_gate.diagnose.trace.trace import INPUT, Trace
 from onnx_gate.diagnose.values import ArrayStore
@@ -16,6 +15,7 @@ from onnx_gate.report.model.diagnosis import Source
 from onnx_gate.runtimes.file_module import PLAIN, FileModule
 from onnx_gate.verify.onnx_file import read_model
 from onnx_gate.verify.source_lines import of_node, own_source
+from onnx_gate.verify.subject import Subject
 
 
 class _Lines:
@@ -31,7 +31,7 @@ class _Lines:
 def record_file(subject: Subject, module: FileModule, trace: Trace, store: ArrayStore) -> None:
     """Run the file node by node on the case's inputs and add every value to ``trace``."""
     graph = read_graph(read_model(module.path, module.path.name), module.path)
-    runner = Runner(graph, PLAIN, subject.folder, subject.threads)
+    runner = Runner(graph, PLAIN, subject.folder)
     feeds = module.feeds([subject.arrays[name] for name in module.inputs])
     sources = {
         name: trace.add(store.put(array), f"{INPUT}{name}", name=name).number

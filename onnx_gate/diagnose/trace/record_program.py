@@ -13,7 +13,6 @@ import torch.utils._pytree as pytree
 from torch import fx
 from torch.export.graph_signature import InputKind, OutputKind
 
-from onnx_gate.diagnose.subject import Subject
 from onnx_gate.diagnose.trace.trace import INPUT, Call, Input, Trace
 from onnx_gate.diagnose.values import ArrayStore
 from onnx_gate.errors import GateError
@@ -21,6 +20,7 @@ from onnx_gate.graph.module_path import module_of_fx
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import Eager, to_array, to_tensor
 from onnx_gate.verify.source_lines import of_stack, own_source
+from onnx_gate.verify.subject import Subject
 
 
 class Recorder(fx.Interpreter):

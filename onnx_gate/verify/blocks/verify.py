@@ -21,7 +21,6 @@ from onnx_gate.verify.blocks.skeleton import Skeleton, build_skeleton
 from onnx_gate.verify.blocks.staged import Staged, Unfit
 from onnx_gate.verify.blocks.stored import find_stored
 from onnx_gate.verify.blocks.walk import TIMES, BlockWalk, Walked, give_back
-from onnx_gate.verify.blocks.wrong import Locate
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.determinism import disagreement
 from onnx_gate.verify.export.export import export
@@ -34,6 +33,7 @@ from onnx_gate.verify.left_out import leave_out
 from onnx_gate.verify.prepare import Prepared, prepare
 from onnx_gate.verify.progress import Progress
 from onnx_gate.verify.stopwatch import Clock
+from onnx_gate.verify.subject import Locate
 from onnx_gate.workers.admission import WEIGHTS_TIMES
 from onnx_gate.workers.limits import default_memory_limit, gibibytes
 

@@ -27,7 +27,6 @@ from onnx_gate.verify.blocks.parts import PARAMETER, Between, Block
 from onnx_gate.verify.blocks.pieces import BlockStage, Pieces
 from onnx_gate.verify.blocks.skeleton import Skeleton
 from onnx_gate.verify.blocks.staged import Leaves, Staged, Unfit
-from onnx_gate.verify.blocks.wrong import Locate, Wrong
 from onnx_gate.verify.compared import Asked, Comparer, Setting, Tally
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.experience import Experience
@@ -38,6 +37,7 @@ from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.sessions import Sessions, failure_findings, without_optimisations
 from onnx_gate.verify.stopwatch import Clock
+from onnx_gate.verify.subject import Locate, Subject
 from onnx_gate.workers.forked import run_forked
 
 # A block's parameters lie in PyTorch and in a session: as they are stored, widened, and packed for its
@@ -297,7 +297,7 @@ class BlockWalk:
             return
         reference = asked.reference
         names = reference.outputs.names if reference is not None else ()
-        exported = None
+        subject = None
         taken = psutil.Process().memory_info().rss
         taken += TIMES * self._skeleton.nbytes(stage.piece.parameters)
         # A fork has what this process has, and PyTorch's values and the graph's beside them.
@@ -306,25 +306,24 @@ class BlockWalk:
             path = self._file.with_name("wrong.onnx")
             feeds = {name: case.arrays[_GRAPH + name] for name in stage.piece.needs}
             proto = self.pieces.write_whole(stage.piece, feeds, path)
-            exported = Exported(path, "dynamo", proto)
+            subject = Subject(
+                spec=self._judging(stage),
+                eager=self._last,
+                exported=Exported(path, "dynamo", proto),
+                graph_inputs={_GRAPH + name: name for name in stage.piece.needs},
+                arrays=case.arrays,
+                output=names.index(bad.output),
+                runtime=next(r for r in self._spec.runtimes if r.label == bad.runtime),
+                check=bad,
+                workspace=self._context.workspace,
+                folder=self._file.with_name("diagnose"),
+                repro=self._context.folder / REPRO,
+                memory=_VALUES,
+            )
         part = stage.name or "what follows the last block"
-        wrong = Wrong(
-            place=part if stage.inside or not stage.name else f"what leads to {part}",
-            spec=self._judging(stage),
-            eager=self._last,
-            exported=exported,
-            graph_inputs={_GRAPH + name: name for name in stage.piece.needs},
-            arrays=case.arrays,
-            output=names.index(bad.output) if bad.output in names else 0,
-            runtime=next(r for r in self._spec.runtimes if r.label == bad.runtime),
-            check=bad,
-            workspace=self._context.workspace,
-            folder=self._file.with_name("diagnose"),
-            repro=self._context.folder / REPRO,
-            memory=_VALUES,
-        )
+        place = part if stage.inside or not stage.name else f"what leads to {part}"
         locate = self._locate
-        data, trouble = run_forked(lambda: locate(wrong, _SECONDS), 2 * _SECONDS)
+        data, trouble = run_forked(lambda: locate(place, bad, subject, _SECONDS), 2 * _SECONDS)
         if not trouble:
             walked.diagnosis = Diagnosis.model_validate(data)
 

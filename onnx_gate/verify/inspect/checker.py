@@ -50,7 +50,7 @@ def check_file(exported: Exported, spec: ModelSpec) -> Iterator[Finding]:
 
 def _loads(path: Path, runtime: RuntimeSpec) -> bool:
     try:
-        open_session(path, runtime, 1).close()
+        open_session(path, runtime).close()
     except GateError:
         return False
     return True

@@ -1,10 +1,11 @@
-"""What a diagnosis is about: one diverged check, and everything needed to run it again."""
+"""One diverged check, and everything needed to run it again: what a diagnosis is about."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import ModelSpec, RuntimeSpec
@@ -43,7 +44,6 @@ class Subject:
     workspace: Path
     folder: Path
     repro: Path
-    threads: int
     memory: int
     noise: Noise | None = None
     known: CaseReference | None = None
@@ -80,3 +80,8 @@ class Subject:
             and HALF[value.type.tensor_type.elem_type] == self.half
         }
         return rounded(feeds, short, self.half)
+
+
+# Finds the first wrong node of a stage that is named, in so many seconds, where there is room to run it
+# again; a diagnosis as JSON data.
+Locate = Callable[[str, Check, Subject | None, float], dict[str, Any]]
