@@ -11,13 +11,13 @@ from typing import Any
 
 import typer.main
 
-from onnx_gate.cli import app
+from onnx_gate.cli.app import app
 
 ROOT = Path(__file__).resolve().parent.parent
 _CLI = """\
 # The command line
 
-<!-- Written by tools/reference_pages.py from onnx_gate/cli.py. -->
+<!-- Written by tools/reference_pages.py from onnx_gate/cli/. -->
 
 `onnx-gate COMMAND --help` says the same. The manifest is looked for upwards from where a command is
 called, as `onnx-gate.yml` or `onnx-gate.yaml`, up to the repository's own folder.
