@@ -55,7 +55,6 @@ class Comparison:
     max_abs_index: int
     max_rel: float
     """max |a - e| / |e| over finite pairs with e != 0."""
-    max_rel_index: int
     rms: float
     """sqrt(mean (a - e)²) over finite pairs."""
     expected_rms: float
@@ -120,14 +119,13 @@ def compare(
     ae = total(part for w in workers for part in w.ae.tasks)
     dd = total(part for w in workers for part in w.dd.tasks)
     absolute = Best.of([w.absolute for w in workers])
-    relative = Best.of([w.relative for w in workers])
+    relative = max((w.relative for w in workers), default=0.0)
     return Comparison(
         elements=actual.size,
         finite=finite,
         max_abs=max(absolute.value, 0.0),
         max_abs_index=absolute.index,
-        max_rel=max(relative.value, 0.0),
-        max_rel_index=relative.index,
+        max_rel=max(relative, 0.0),
         rms=dd.sqrt(finite) if finite else 0.0,
         expected_rms=ee.sqrt(finite) if finite else 0.0,
         cosine=cosine(aa, ee, ae, dd) if finite else None,
@@ -286,7 +284,7 @@ class _CompareWorker(_Blockwise):
     def __init__(self, actual: Array, expected: Array, *, atol: float, rtol: float) -> None:
         super().__init__(actual, expected)
         self.absolute = Best()
-        self.relative = Best()
+        self.relative = -1.0  # before any
         self.excess = Best()
         self.exceeding = 0
         self._atol = atol
@@ -298,16 +296,16 @@ class _CompareWorker(_Blockwise):
         e = self.pair.e[: d.size]
         np.absolute(e, out=e)
         lowest = float(e.min())
-        best = self.relative.value
+        best = self.relative
         places = None
         if best < 0.0:
-            self._offer_quotients(start, d, e, np.flatnonzero(e[:STRIP]))
-            best = self.relative.value
+            self._offer_quotients(d, e, np.flatnonzero(e[:STRIP]))
+            best = self.relative
         if best < 0.0:
-            self._offer_quotients(start, d, e, np.flatnonzero(e))
+            self._offer_quotients(d, e, np.flatnonzero(e))
         elif not self.cannot_exceed(top, lowest, best):
             places = self.candidates_above(d, e, best)
-            self._offer_quotients(start, d, e, places)
+            self._offer_quotients(d, e, places)
         if top <= self._atol + self._rtol * lowest:
             return
         if places is not None and best <= self._rtol:
@@ -316,12 +314,10 @@ class _CompareWorker(_Blockwise):
         else:
             self._offer_excess(start, d, e, None)
 
-    def _offer_quotients(self, start: int, d: Floats, e: Floats, places: NDArray[np.intp]) -> None:
+    def _offer_quotients(self, d: Floats, e: Floats, places: NDArray[np.intp]) -> None:
         places = places[e[places] > 0.0]
         if places.size:
-            quotients = d[places] / e[places]
-            first = int(quotients.argmax())
-            self.relative.offer(float(quotients[first]), start + int(places[first]))
+            self.relative = max(self.relative, float((d[places] / e[places]).max()))
 
     def _offer_excess(
         self, start: int, d: Floats, e: Floats, places: NDArray[np.intp] | None

@@ -119,7 +119,6 @@ def oracle(actual: Array, expected: Array, atol: float, rtol: float) -> Comparis
         max_abs=max_abs[0],
         max_abs_index=max_abs[1],
         max_rel=max_rel[0],
-        max_rel_index=max_rel[1],
         rms=root_mean(dd, len(finite)),
         expected_rms=root_mean(ee, len(finite)),
         cosine=cosine,
@@ -374,10 +373,7 @@ def test_whole_arrays(name: str, atol: float, rtol: float, noise: str) -> None:
     for threads in (1, 2):
         found = compare(actual, expected, atol=atol, rtol=rtol, threads=threads)
         assert (found.max_abs, found.max_abs_index) == (float(d.max()), int(d.argmax()))
-        assert (found.max_rel, found.max_rel_index) == (
-            float(relative.max()),
-            int(np.argmax((relative == relative.max()) & (e != 0))),
-        )
+        assert found.max_rel == float(relative.max())
         assert found.exceeding == np.count_nonzero(excess > 0)
         assert found.exceeding_index == (excess.argmax() if found.exceeding else -1)
         assert found.rms == pytest.approx(math.sqrt(math.fsum(d * d) / d.size), rel=1e-13)
@@ -406,7 +402,7 @@ def test_a_lone_fault_is_found_wherever_it_is(layout: str) -> None:
                 (place, last) if clash else (-1, last + 1)
             )
             assert found.max_abs == (0.0 if clash else 1.0)
-            assert clash or found.max_abs_index == found.max_rel_index == place
+            assert clash or found.max_abs_index == place
 
 
 def test_extra_memory_is_constant(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -456,7 +452,7 @@ def test_quotients_of_subnormal_numbers() -> None:
     actual[[0, 10]] = 16 * unit, 2 * unit
     # 0.6 * unit is rounded to unit, yet 1.0 is above 0.6.
     found = compare(actual, expected)
-    assert (found.max_rel, found.max_rel_index) == (1.0, 10)
+    assert found.max_rel == 1.0
 
 
 def test_small_excesses_count_beside_a_large_relative_difference() -> None:
@@ -507,9 +503,7 @@ def test_extreme_magnitudes_have_finite_ratios(size: float, other: float) -> Non
 def test_nothing_to_compare() -> None:
     for array in (np.zeros((3, 0, 2), np.float32), np.full(3, np.nan)):
         found = compare(array, array)
-        assert found == Comparison(
-            array.size, 0, 0.0, -1, 0.0, -1, 0.0, 0.0, None, None, 0, -1, 0, -1
-        )
+        assert found == Comparison(array.size, 0, 0.0, -1, 0.0, 0.0, 0.0, None, None, 0, -1, 0, -1)
         assert scaled_error(array, array, 1.0) == ScaledError(0.0, -1, 0.0)
         assert max_ulp(array, array) == (0, -1)
 
