@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
-from onnx.helper import np_dtype_to_tensor_dtype
+from onnx.helper import (
+    get_attribute_value,
+    np_dtype_to_tensor_dtype,
+    tensor_dtype_to_np_dtype,
+)
 
 from onnx_gate.graph.walk import bodies
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.half_graph import TYPED
-
-_OTHER_FLOATS = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16, onnx.TensorProto.DOUBLE)
 
 
 def with_attribute(node: onnx.NodeProto, name: str, value: object) -> onnx.NodeProto:
@@ -111,42 +114,60 @@ def _change(
             new.output[:] = [renamed.get(name, name) for name in each.output]
 
 
-def in_float32(model: onnx.ModelProto) -> tuple[onnx.ModelProto, frozenset[int]]:
-    """Return a copy of a model in which all floating-point values are float32, and the types that were not.
+def with_floats(
+    model: onnx.ModelProto,
+    narrow: Collection[int],
+    wide: int,
+    typed: Collection[str] = TYPED,
+) -> tuple[onnx.ModelProto, frozenset[int]]:
+    """Return a copy of a model with some floating-point types made another, and which of them there were.
 
-    Weights have to be in the model itself.
+    ``typed`` are the attributes that name such a type. Weights have to be in the model itself.
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    found: set[int] = set()
+    change = _Floats(narrow, wide, typed)
     for graph in (copy.graph, *copy.functions):
-        _widen(graph, found)
-    return copy, frozenset(found)
+        change.graph(graph)
+    return copy, frozenset(change.found)
 
 
-def _widen(graph: onnx.GraphProto | onnx.FunctionProto, found: set[int]) -> None:
-    values = list(graph.value_info)
-    if isinstance(graph, onnx.GraphProto):
-        values += [*graph.input, *graph.output]
-        for tensor in graph.initializer:
-            _widen_tensor(tensor, found)
-    for value in values:
-        if value.type.tensor_type.elem_type in _OTHER_FLOATS:
-            found.add(value.type.tensor_type.elem_type)
-            value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.name in TYPED and attribute.i in _OTHER_FLOATS:
-                found.add(attribute.i)
-                attribute.i = onnx.TensorProto.FLOAT
-            if attribute.HasField("t"):
-                _widen_tensor(attribute.t, found)
-        for body in bodies(node):
-            _widen(body, found)
+@dataclass(frozen=True)
+class _Floats:
+    narrow: Collection[int]
+    wide: int
+    typed: Collection[str]
+    found: set[int] = field(default_factory=set)
 
+    def graph(self, graph: onnx.GraphProto | onnx.FunctionProto) -> None:
+        values = list(graph.value_info)
+        if isinstance(graph, onnx.GraphProto):
+            values += [*graph.input, *graph.output]
+            for tensor in graph.initializer:
+                self.tensor(tensor)
+        for value in values:
+            if value.type.tensor_type.elem_type in self.narrow:
+                self.found.add(value.type.tensor_type.elem_type)
+                value.type.tensor_type.elem_type = self.wide
+        for node in graph.node:
+            for attribute in node.attribute:
+                self.attribute(node, attribute)
+            for body in bodies(node):
+                self.graph(body)
 
-def _widen_tensor(tensor: onnx.TensorProto, found: set[int]) -> None:
-    if tensor.data_type in _OTHER_FLOATS:
-        found.add(tensor.data_type)
-        array = numpy_helper.to_array(tensor).astype(np.float32)
-        tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    def attribute(self, node: onnx.NodeProto, attribute: onnx.AttributeProto) -> None:
+        if attribute.name in self.typed and attribute.i in self.narrow:
+            self.found.add(attribute.i)
+            attribute.i = self.wide
+        elif attribute.HasField("t"):
+            self.tensor(attribute.t)
+        elif node.op_type == "Constant" and attribute.name in ("value_float", "value_floats"):
+            tensor = numpy_helper.from_array(np.asarray(get_attribute_value(attribute), np.float32))
+            self.tensor(tensor)
+            attribute.CopyFrom(helper.make_attribute("value", tensor))
+
+    def tensor(self, tensor: onnx.TensorProto) -> None:
+        if tensor.data_type in self.narrow:
+            self.found.add(tensor.data_type)
+            array = numpy_helper.to_array(tensor).astype(tensor_dtype_to_np_dtype(self.wide))
+            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))

@@ -14,13 +14,14 @@ import onnx
 from onnx_gate.diagnose.bench import EVALUATOR_BYTES, Answer, Fresh
 from onnx_gate.diagnose.blame.chain import Chain
 from onnx_gate.diagnose.blame.result import BlameResult
-from onnx_gate.graph.edit import in_float32
+from onnx_gate.graph.edit import with_floats
 from onnx_gate.manifest.spec import DEFAULT_AUTO
 from onnx_gate.numerics.scaled import scale_error
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.file_module import PLAIN
 from onnx_gate.verify.inspect.reduced import HALF
 
+_OTHER_FLOATS = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16, onnx.TensorProto.DOUBLE)
 _OTHERS = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float64))
 
 
@@ -35,7 +36,9 @@ def of_dtype(chain: Chain, final: Answer) -> BlameResult | None:
     subject, expected = chain.subject, chain.agreement.expected.array
     if subject.exported.size > EVALUATOR_BYTES or expected is None or final.array is None:
         return None
-    model, found = in_float32(onnx.load(str(subject.exported.path)))
+    model, found = with_floats(
+        onnx.load(str(subject.exported.path)), _OTHER_FLOATS, onnx.TensorProto.FLOAT
+    )
     short = sorted(HALF[kind] for kind in found if kind in HALF)
     if not found:
         return None

@@ -37,7 +37,7 @@ from onnx_gate.report.render.drawing import (
 from onnx_gate.report.story import steps, summary
 from onnx_gate.text import format_int, number, plain
 
-_LEAST, _MOST = -9.0, 9.0
+_MOST = 9.0
 _BARS = 12
 _WIDE, _PART = 48, 20  # characters of the label of a bar, and of a part of it
 _MATTERS = 0.1
@@ -274,7 +274,7 @@ def by_size(model: ModelResult) -> Picture | None:
 
 def _explained(groups: Mapping[int, Sequence[Check]]) -> float:
     """Return how much of the spread of errors the groups account for: the adjusted R² of their means."""
-    values = [[max(_log(_share(check)), -3.0) for check in group] for group in groups.values()]
+    values = [[level(_share(check), -3.0, _MOST) for check in group] for group in groups.values()]
     count = sum(map(len, values))
     if not 1 < len(values) < count:
         return 0.0
@@ -319,7 +319,7 @@ def _bars(title: str, rows: Sequence[tuple[str, Check]], of: int = 0) -> Picture
     if len(rows) < 2:
         return None
     shown, room = rows[:_BARS], WIDTH - 78
-    logs = [min(max(_log(_share(check)), -3.0), _MOST) for _, check in shown]
+    logs = [level(_share(check), -3.0, _MOST) for _, check in shown]
     span = max(*logs, 1.0) + 3
     body, height = Markup(""), 34.0 * len(shown)
     limit = 8 + room * 3 / span
@@ -381,12 +381,6 @@ def _compact(count: int) -> str:
         if count >= 10 * size or (size > 10**3 and count >= size):
             return f"{count // size}{letter}"
     return str(count)
-
-
-def _log(value: float) -> float:
-    if math.isnan(value) or value == math.inf:
-        return _MOST
-    return min(max(math.log10(value), _LEAST), _MOST) if value > 0 else _LEAST
 
 
 def _ordinary(value: float) -> bool:

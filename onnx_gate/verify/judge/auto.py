@@ -16,13 +16,13 @@ from onnx_gate.verify.judge.noise import (
     SURE,
     Mask,
     Noise,
-    OutputAnswers,
     Part,
     Terms,
     Used,
     distance,
 )
 from onnx_gate.verify.judge.systematic import Lean, Systematic, lean_of, most
+from onnx_gate.verify.reference.answers import OutputAnswers
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import ml_dtypes
 import numpy as np
@@ -25,6 +24,7 @@ from onnx_gate.numerics.compare import scaled_error
 from onnx_gate.numerics.precision import eps_of
 from onnx_gate.numerics.stream import BLOCK
 from onnx_gate.runtimes.base import Array
+from onnx_gate.verify.reference.answers import OutputAnswers
 
 Mask = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -47,18 +47,6 @@ FEW = 4
 VISIBLE = 0.01
 # Elements that sums over an output are taken from.
 _LOOKED_AT = 1 << 18
-
-
-class OutputAnswers(Protocol):
-    """What PyTorch says of one output beyond its answer, computed when first asked for."""
-
-    def float64(self) -> Array | None:
-        """Return the output in float64; ``None`` where the model cannot run in it."""
-        ...
-
-    def rounding(self, count: int) -> Sequence[Array]:
-        """Return the output of ``count`` runs with moved rounding, of those that worked."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -97,8 +97,8 @@ class OtherAnswer:
     moved: tuple[Array, ...] = ()
 
 
-class Reference(Protocol):
-    """What can be asked of PyTorch about one output of one case, computed when first asked for."""
+class OutputAnswers(Protocol):
+    """What PyTorch says of one output beyond its answer, computed when first asked for."""
 
     def float64(self) -> Array | None:
         """Return the output in float64; ``None`` where the model cannot run in it."""
@@ -107,6 +107,10 @@ class Reference(Protocol):
     def rounding(self, count: int) -> Sequence[Array]:
         """Return the output of ``count`` runs with moved rounding, of those that worked."""
         ...
+
+
+class Reference(OutputAnswers, Protocol):
+    """What can be asked of PyTorch about one output of one case, computed when first asked for."""
 
     def variants(self) -> Sequence[OtherAnswer]:
         """Return the other answers that PyTorch leaves open here, without those of rounding."""

@@ -8,23 +8,24 @@ rounding among many that are not made.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import RuntimeContextError
 
+from onnx_gate.graph.edit import with_floats
 from onnx_gate.graph.run_node import model_of, type_of
 from onnx_gate.graph.session import PlainSession
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.reference.torch_operators import TORCH_OPERATORS
 
 NARROW = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
-# Attributes that hold the dtype of what an operator makes.
+# Attributes that hold the dtype of what an operator makes; what it has inside stays.
 _DTYPES = frozenset({"to", "dtype", "output_dtype"})
 # What the evaluator computes element by element in Python.
 _SLOW = frozenset(
@@ -52,7 +53,8 @@ class Evaluator:
         self._around: Around | None = None
         self._ends = 0.0
         self._evaluator = _Evaluator(
-            widened(proto) if wide else proto, new_ops=list(TORCH_OPERATORS)
+            with_floats(proto, NARROW, TensorProto.DOUBLE, _DTYPES)[0] if wide else proto,
+            new_ops=list(TORCH_OPERATORS),
         )
         for node in self._evaluator.rt_nodes_:
             self._wrap(node)
@@ -158,46 +160,3 @@ class _Evaluator(ReferenceEvaluator):
 def is_narrow(array: Array) -> bool:
     """Return whether an array is of a floating-point dtype narrower than float64."""
     return array.dtype.name in ("float32", "float16", "bfloat16")
-
-
-def widened(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy of a model in which every floating-point value is float64."""
-    wide = onnx.ModelProto()
-    wide.CopyFrom(proto)
-    _widen_graph(wide.graph)
-    for function in wide.functions:
-        _widen_nodes(function.node)
-    return wide
-
-
-def _widen_graph(graph: onnx.GraphProto) -> None:
-    for tensor in graph.initializer:
-        _widen_tensor(tensor)
-    for value in (*graph.input, *graph.output):
-        if value.type.tensor_type.elem_type in NARROW:
-            value.type.tensor_type.elem_type = TensorProto.DOUBLE
-    del graph.value_info[:]
-    _widen_nodes(graph.node)
-
-
-def _widen_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
-    for node in nodes:
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                _widen_graph(attribute.g)
-            elif attribute.HasField("t"):
-                _widen_tensor(attribute.t)
-            elif attribute.name in _DTYPES and attribute.i in NARROW:
-                attribute.i = TensorProto.DOUBLE
-            elif node.op_type == "Constant" and attribute.name in ("value_float", "value_floats"):
-                values = attribute.f if attribute.name == "value_float" else list(attribute.floats)
-                tensor = numpy_helper.from_array(np.asarray(values, np.float64))
-                attribute.CopyFrom(onnx.helper.make_attribute("value", tensor))
-            for graph in attribute.graphs:
-                _widen_graph(graph)
-
-
-def _widen_tensor(tensor: onnx.TensorProto) -> None:
-    if tensor.data_type in NARROW:
-        array = numpy_helper.to_array(tensor).astype(np.float64)
-        tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
