@@ -15,9 +15,10 @@ import pytest
 
 from tests.support import gate as command
 from tests.support import profiles
-from tests.support.layers import refuse_torch, without_torch
+from tests.support.layers import refuse_processes, refuse_torch, without_torch
 
 UNIT = pytest.StashKey[frozenset[Path]]()
+PROCESS = pytest.StashKey[bool]()
 
 profiles.load()
 
@@ -37,6 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--unit"):
         refuse_torch()
+        refuse_processes(lambda: config.stash.get(PROCESS, True))
         config.stash[UNIT] = without_torch()
 
 
@@ -45,6 +47,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if unit is None or not re.fullmatch(r"test_\w+\.py", collection_path.name):
         return None
     return collection_path not in unit or None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    marks = {mark.name for mark in item.iter_markers()}
+    item.config.stash[PROCESS] = not marks.isdisjoint(
+        {"process", "slow"}
+    )  # neither is in make unit
 
 
 @pytest.fixture

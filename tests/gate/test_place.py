@@ -60,6 +60,7 @@ BOUND = "-dac_override,-dac_read_search"
 """What lets root write everywhere; without it a folder of mode 0555 is closed to root, too."""
 
 
+@pytest.mark.process
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="there is no setpriv")
 @pytest.mark.parametrize(
     ("arguments", "told"),

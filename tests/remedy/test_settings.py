@@ -12,6 +12,8 @@ from onnx_gate.report.model import Report
 from onnx_gate.report.story.story import tell
 from tests.support.gate import ROOT, gate
 
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
 BROKEN = ROOT / "examples" / "broken"
 MODELS = '''
 import torch

@@ -10,6 +10,8 @@ from onnx_gate.report.io import read_report
 from onnx_gate.report.model import Report
 from tests.support.gate import gate
 
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
 MODELS = '''\
 """Models of a user."""
 

@@ -2,17 +2,18 @@
 
 A test file belongs to the unit layer where nothing that it imports leads to torch; nobody has to
 keep a list. That the layer is what it says is seen to by ``refuse_torch``: from then on an import
-of torch fails, wherever it is.
+of torch fails, wherever it is; and so does a test that starts this Python without saying so by its mark.
 """
 
 from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import grimp
 
@@ -34,6 +35,18 @@ def refuse_torch() -> None:
     """Let every import of torch fail in this process."""
     assert not set(HEAVY) & set(sys.modules)
     sys.meta_path.insert(0, _NoTorch())
+
+
+def refuse_processes(marked: Callable[[], bool]) -> None:
+    """Let the start of a Python like this one fail wherever ``marked`` does not say that a test may."""
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "subprocess.Popen" and not marked():
+            words = [str(each) for each in (arguments[0], *arguments[1][:4])]
+            if any(word.startswith(sys.prefix) for word in words):
+                raise RuntimeError("starts another process: mark the test with pytest.mark.process")
+
+    sys.addaudithook(hook)
 
 
 def without_torch() -> frozenset[Path]:

@@ -11,6 +11,8 @@ from onnx_gate.report.model import ModelResult
 from onnx_gate.report.story.coverage import describe
 from tests.support.gate import run_few
 
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
 MODELS = '''
 import copy
 import torch
