@@ -44,6 +44,15 @@ class Refusing(nn.Module):
         return x.relu_()
 
 
+class Sized(nn.Module):
+    """Compares with a number of its own, and with one that follows from a size."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if bool((x > 0).sum() == x.numel()):
+            return x
+        return x.clamp(max=6.0)
+
+
 def _seen(watcher: Watcher) -> dict[tuple[str, str, float | None], tuple[str, ...]]:
     return {(s.module, s.operator, s.limit): seen.left(s) for s, seen in watcher.seen.items()}
 
@@ -97,3 +106,16 @@ def test_a_refusal_stays_one_and_shows_nothing() -> None:
     assert not watcher.lost
     watcher.run({"x": np.ones((2, 1), np.float32)})
     assert _seen(watcher)["", "relu", 0.0] == ("below",)
+
+
+def test_a_limit_that_follows_from_a_size_is_one_decision_and_no_number_of_the_module() -> None:
+    watcher = Watcher(Eager(Sized().eval(), ("x",)))
+    watcher.run({"x": np.full(14, -1, np.float32)})
+    assert _seen(watcher)["", "eq", 14.0] == ("equal",)
+    watcher.run({"x": np.full(5, -1, np.float32)})
+    watcher.run({"x": np.full(7, 8, np.float32)})
+    seen = _seen(watcher)
+    assert {key[2]: left for key, left in seen.items() if key[1] == "eq"} == {None: ()}
+    assert seen["", "clamp", 6.0] == ("above",)
+    assert 6.0 in watcher.constants
+    assert not watcher.constants.keys() & {14.0, 5.0, 7.0}

@@ -203,8 +203,8 @@ class Explorer:
             return
         follows(self.watcher, base.arrays, known)
         for site, side in self.watcher.open():
-            seen = self.watcher.seen[site]
-            if side not in seen.left(site) or not seen.moves:
+            seen = self.watcher.seen.get(site)
+            if seen is None or side not in seen.left(site) or not seen.moves:
                 continue
             found = self._found(site, side, base, known, purse)
             if found is not None and self._answers(found, purse, base, base.sizes):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -35,7 +35,8 @@ _GATE = f"{Path(__file__).parents[2]}/"
 class DecisionSite:
     """One decision in the code: an operator's limit, the module that calls it, and the line.
 
-    ``limit`` is its number where it is one. ``file`` is as Python knows it.
+    ``limit`` is its number where it is one and the same in every run: one that follows from an
+    input's size or values is none. ``file`` is as Python knows it.
     """
 
     module: str
@@ -55,6 +56,11 @@ class DecisionSite:
     def is_table(self) -> bool:
         """Whether it reads rows of a weight, as buckets do not."""
         return self.kind == "rows" and self.operator != "bucketize"
+
+    @property
+    def place(self) -> DecisionSite:
+        """The decision whatever its limit."""
+        return replace(self, limit=None)
 
 
 @dataclass
@@ -116,17 +122,17 @@ class Operand:
 class Watcher:
     """Runs one module and remembers what every decision in it was shown.
 
-    ``seen`` has the decisions in the order in which they were met, ``constants`` the numbers that
-    the module compares with, ``largest`` the largest magnitude of each input. ``lost``: the module
-    cannot be watched.
+    ``seen`` has the decisions in the order in which they were met, ``hulls`` the least and the
+    largest value of each input. ``lost``: the module cannot be watched.
     """
 
     def __init__(self, eager: Eager) -> None:
         self.eager = eager
         self.seen: dict[DecisionSite, Seen] = {}
-        self.constants: dict[float, None] = {}
         self.hulls: dict[str, tuple[float, float]] = {}
         self.lost = False
+        self._listed: dict[float, None] = {}
+        self._limits: dict[DecisionSite, frozenset[float]] = {}
         self.paths = {id(part): path for path, part in state.parts(eager.module)}
         self.own = frozenset(state.address(each) for _, each in state.tensors(eager.module)) - {0}
 
@@ -152,14 +158,29 @@ class Watcher:
     def forget(self) -> None:
         """Begin anew."""
         self.seen.clear()
-        self.constants.clear()
         self.hulls.clear()
+        self._listed.clear()
+        self._limits.clear()
 
     def take(self, watch: Watch) -> None:
         """Remember what one run has shown."""
-        for site, seen in watch.seen.items():
-            self.seen.setdefault(site, Seen()).add(seen)
-        self.constants.update(watch.constants)
+        self._listed.update(watch.listed)
+        for place, limits in watch.limits.items():
+            self._limits[place] = self._limits.get(place, frozenset(limits)) & limits
+        met, self.seen = (*self.seen.items(), *watch.seen.items()), {}
+        for site, seen in met:
+            self.seen.setdefault(self.known_as(site), Seen()).add(seen)
+
+    def known_as(self, site: DecisionSite) -> DecisionSite:
+        """Return the decision without its limit where other runs have had others there."""
+        steady = self._limits.get(site.place)
+        return site if steady is None or site.limit in steady else site.place
+
+    @property
+    def constants(self) -> dict[float, None]:
+        """The numbers that the module compares with, in the order in which they were met."""
+        limits = (s.limit for s in self.seen if s.kind not in ("scale", "rows"))
+        return dict.fromkeys(each for each in (*limits, *self._listed) if each is not None)
 
     def open(self) -> list[tuple[DecisionSite, str]]:
         """Return the sides that were not seen, in the order of the code's running."""
@@ -182,7 +203,8 @@ class Watch(OperatorMode):
     ) -> None:
         super().__init__()
         self.seen: dict[DecisionSite, Seen] = {}
-        self.constants: dict[float, None] = {}
+        self.limits: dict[DecisionSite, set[float]] = {}
+        self.listed: dict[float, None] = {}
         self.operands: dict[DecisionSite, list[Operand]] = {}
         self._watcher, self._targets, self._follow = watcher, targets, follow
 
@@ -252,11 +274,12 @@ class Watch(OperatorMode):
         if number is not None and not math.isfinite(number):
             return
         site = self._site(name, rule, number, part)
-        known = self._watcher.seen.get(site)
         if number is None:
             self._listed(limit)
-        elif rule.kind != "scale":
-            self.constants[number] = None
+        else:
+            self.limits.setdefault(site.place, set()).add(number)
+            site = self._watcher.known_as(site)
+        known = self._watcher.seen.get(site)
         wanted = site in self._targets or self._follow
         if known is not None and not wanted and known.at and not known.left(site):
             return
@@ -313,7 +336,7 @@ class Watch(OperatorMode):
             and state.address(limit) in self._watcher.own
         ):
             values = (float(v) for v in limit.detach().reshape(-1).tolist())
-            self.constants.update(dict.fromkeys(v for v in values if math.isfinite(v)))
+            self.listed.update(dict.fromkeys(v for v in values if math.isfinite(v)))
 
     def _truth(self, site: DecisionSite, mask: torch.Tensor) -> None:
         known = self._watcher.seen.get(site)
