@@ -62,6 +62,11 @@ def plain(text: object, limit: int | None = None, *, indent: bool = False) -> st
     return line
 
 
+def shortened(text: str, limit: int) -> str:
+    """Return a text of at most so many characters, the last an ellipsis where some are left out."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
 def visible(line: str) -> str:
     """Return a line, what cannot be seen in it but tabs replaced by a question mark in a lozenge."""
     line = unicodedata.normalize("NFC", without_escapes(line))

@@ -35,17 +35,8 @@ def history_of_models(models: Iterable[ModelResult]) -> History:
     seconds: dict[str, float] = {}
     memory: dict[str, int] = {}
     for model in models:
-        taken = seconds_of(model)
-        if taken is not None:
-            seconds[model.name] = taken
+        if 0 < model.taken < _MOST:
+            seconds[model.name] = model.taken
         if model.peak_memory is not None and 0 < model.peak_memory < _MOST:
             memory[model.name] = model.peak_memory
     return History(seconds, memory)
-
-
-def seconds_of(model: ModelResult) -> float | None:
-    """Return what a model took, by its stages where an older report says nothing of its worker."""
-    taken = model.seconds
-    if taken is None:
-        taken = sum(stage.seconds for stage in model.stages)
-    return taken if 0 < taken < _MOST else None

@@ -15,16 +15,11 @@ from onnx_gate.runtimes.base import Array
 
 def between(graph: Graph, outputs: Iterable[str], stop: Collection[str]) -> list[Node]:
     """Return the nodes that make ``outputs`` from the values ``stop``, in topological order."""
-    nodes: dict[int, Node] = {}
-    pending = list(outputs)
-    while pending:
-        name = pending.pop()
-        node = graph.producer.get(name)
-        if name in stop or node is None or node.index in nodes:
-            continue
-        nodes[node.index] = node
-        pending.extend(node.inputs)
-    return [nodes[index] for index in sorted(nodes)]
+
+    def open_ones(names: Iterable[str]) -> list[str]:
+        return [name for name in names if name not in stop]
+
+    return graph.behind(open_ones(outputs), lambda node: open_ones(node.inputs))
 
 
 def open_ends(graph: Graph, nodes: Sequence[Node]) -> list[str]:

@@ -97,25 +97,26 @@ class Graph:
 
     def ancestors(self, names: Iterable[str]) -> list[Node]:
         """Return the nodes that these values depend on, in topological order."""
+        return self.behind(names, lambda node: node.inputs)
+
+    def behind(self, names: Iterable[str], reads: Callable[[Node], Iterable[str]]) -> list[Node]:
+        """Return the nodes that make values, in order, by way of what each is said to read."""
         nodes: dict[int, Node] = {}
         pending = list(names)
         while pending:
             node = self.producer.get(pending.pop())
             if node is not None and node.index not in nodes:
                 nodes[node.index] = node
-                pending.extend(node.inputs)
+                pending.extend(reads(node))
         return [nodes[index] for index in sorted(nodes)]
 
     def back(self, node: Node, known: Callable[[str], bool]) -> list[Node]:
         """Return a node and those before it, in order, back to values that are ``known``."""
-        nodes, pending = {node.index: node}, list(self.depends_on_input(node))
-        while pending:
-            name = pending.pop()
-            before = self.producer.get(name)
-            if before is not None and before.index not in nodes and not known(name):
-                nodes[before.index] = before
-                pending.extend(self.depends_on_input(before))
-        return [nodes[index] for index in sorted(nodes)]
+
+        def unknown(node: Node) -> list[str]:
+            return [name for name in self.depends_on_input(node) if not known(name)]
+
+        return self.behind(node.outputs, unknown)
 
     def bodies(self, node: Node) -> Iterator[tuple[str, Graph]]:
         """Return the subgraphs of a node by the name of their attribute."""

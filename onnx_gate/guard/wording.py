@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from onnx_gate.text import shortened
+
 _LIMIT = 200
 
 
@@ -17,5 +19,4 @@ def number(value: float | None) -> str:
 
 def listed(values: Iterable[object]) -> str:
     """Return ``a, b, c``, cut where that is too long for a sentence."""
-    text = ", ".join(map(str, values))
-    return text if len(text) <= _LIMIT else text[: _LIMIT - 1] + "…"
+    return shortened(", ".join(map(str, values)), _LIMIT)

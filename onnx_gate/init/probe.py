@@ -28,6 +28,7 @@ from onnx_gate.manifest.paths import is_program
 from onnx_gate.manifest.sizes import SIZES, roles
 from onnx_gate.runtimes.base import Array, first_line
 from onnx_gate.runtimes.torch_eager import Eager, seed_everything
+from onnx_gate.text import listed
 from onnx_gate.verify.build import load_object, load_program, raised, remedy_of
 
 _LADDER = (1, 2, 3, 5, 7, 8, 16, 17, 32, 48, 64, 96, 100, 128, 160, 192, 224, 256, 288, 320, 400)
@@ -285,8 +286,9 @@ def _unknown(trial: _CountedCalls, attempt: Attempt) -> list[Note]:
         and each.name not in trial.call
     ]
     if left:
-        shown = ", ".join(left[:6]) + (f" and {len(left) - 6} more" if len(left) > 6 else "")
-        notes.append(Note("unknown", f"whether your callers give {shown}: left at the default"))
+        notes.append(
+            Note("unknown", f"whether your callers give {listed(left, 6)}: left at the default")
+        )
     return notes
 
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from onnx_gate.findings import codes
 from onnx_gate.manifest import RuntimeSpec
+from onnx_gate.text import shortened
 
 Array = npt.NDArray[Any]
 
@@ -133,6 +134,5 @@ def first_line(error: BaseException, limit: int = 300) -> str:
         said = ""
     for line in said.splitlines():
         if line.strip():
-            text = line.strip()
-            return text if len(text) <= limit else text[: limit - 1] + "…"
+            return shortened(line.strip(), limit)
     return type(error).__name__

@@ -12,6 +12,7 @@ from onnx.helper import tensor_dtype_to_np_dtype
 from onnx_gate.findings import codes
 from onnx_gate.findings.codes import Code
 from onnx_gate.runtimes.base import Refusal
+from onnx_gate.text import shortened
 
 _LIMIT = 400
 _STATUS = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", re.S)
@@ -73,14 +74,14 @@ def _reason(error: BaseException) -> tuple[str, dict[str, Any]]:
     found = _RUNNING.match(text)
     if found is not None:
         words_of_node = _one_line(_CHECK.sub("", found[3]))
-        message = _cut(f"running {found[1]} {found[2]!r}: {words_of_node}")
+        message = shortened(f"running {found[1]} {found[2]!r}: {words_of_node}", _LIMIT)
         return message, _given_up(found[1], found[2], words_of_node)
-    return _cut(_one_line(text)), {}
+    return shortened(_one_line(text), _LIMIT), {}
 
 
 def _given_up(op_type: str, node: str, words: str) -> dict[str, Any]:
     """Return as values what a node says when it gives up."""
-    data: dict[str, Any] = {"op_type": op_type, "node": node, "words": _cut(words)}
+    data: dict[str, Any] = {"op_type": op_type, "node": node, "words": shortened(words, _LIMIT)}
     bounds = _BOUNDS.search(words)
     if bounds is not None:
         data |= dict(zip(("index", "low", "high"), map(int, bounds.groups()), strict=True))
@@ -123,7 +124,10 @@ def load_problem(
             f"the model does not load: {found[1]} is given a {found[2]} and a {found[3]}; ONNX "
             "promotes no types, so convert one of them where the graph is made"
         )
-    return codes.OG303, f"the model does not load: {_cut(_one_line(_CHECK.sub('', text)))}"
+    return (
+        codes.OG303,
+        f"the model does not load: {shortened(_one_line(_CHECK.sub('', text)), _LIMIT)}",
+    )
 
 
 def lacking_kernel(error: BaseException, model: Path) -> dict[str, Any]:
@@ -150,10 +154,6 @@ def _bare(error: BaseException) -> str:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LIMIT else text[: _LIMIT - 1] + "…"
 
 
 def _dtypes(model: Path, name: str, op_type: str) -> list[str]:

@@ -22,8 +22,8 @@ from onnx_gate.manifest.paths import is_program
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import first_line
 from onnx_gate.runtimes.torch_eager import seed_everything
-from onnx_gate.text import did_you_mean
-from onnx_gate.verify.checkpoint import is_lfs_pointer, load_weights, shorten
+from onnx_gate.text import did_you_mean, listed
+from onnx_gate.verify.checkpoint import is_lfs_pointer, load_weights
 from onnx_gate.verify.reference.file import open_file
 from onnx_gate.verify.source_lines import at, is_own_file, of_error
 from onnx_gate.verify.taken import ON_CPU
@@ -104,7 +104,7 @@ def _have_values(module: nn.Module, spec: ModelSpec) -> None:
     empty = [name for name, tensor in state.tensors(module) if tensor.is_meta]
     if empty:
         raise codes.OG204.error(
-            f"models.{spec.name}.model: {len(empty)} weights are on the device meta ({shorten(empty, 3)}), "
+            f"models.{spec.name}.model: {len(empty)} weights are on the device meta ({listed(empty, 3)}), "
             "where they have no values: build the model on the CPU, or load weights into it",
         )
 
@@ -261,7 +261,7 @@ def _training(module: nn.Module, own: bool) -> Finding | None:
         return None
     remedy = "Return model.eval(), or" if own else "Call eval() where you export it:"
     return codes.OG101.finding(
-        f"the model was returned in training mode ({shorten(live, 3)} would act differently); "
+        f"the model was returned in training mode ({listed(live, 3)} would act differently); "
         f"the gate verified it in eval() mode. {remedy} an export of the model as it "
         "is keeps Dropout alive",
         severity="warning" if own else "note",
@@ -273,7 +273,7 @@ def _float64(module: nn.Module) -> Finding | None:
     if not wide:
         return None
     return codes.OG103.finding(
-        f"{len(wide)} weights are float64 ({shorten(wide, 3)}); many runtimes have no float64 "
+        f"{len(wide)} weights are float64 ({listed(wide, 3)}); many runtimes have no float64 "
         "kernels, and the others are slow: convert with .float() where that is not meant",
     )
 

@@ -18,7 +18,7 @@ from onnx_gate.manifest import WeightsSpec
 from onnx_gate.manifest.paths import is_inside
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import first_line
-from onnx_gate.text import did_you_mean, quote
+from onnx_gate.text import did_you_mean, listed, quote
 from onnx_gate.verify.checkpoint_files import main_file, shards
 
 # Where a state dict is looked for that no key names.
@@ -87,9 +87,9 @@ def need_fit(module: nn.Module, checkpoint: Checkpoint) -> State:
         and (size := _shape_to_fill(own[key])) not in (None, tuple(stored[key].shape))
     ]
     problems = [
-        *([f"missing {shorten(missing)}"] if missing else []),
-        *([f"unexpected {shorten(unexpected)}"] if unexpected else []),
-        *([f"another shape: {shorten(shapes)}"] if shapes else []),
+        *([f"missing {listed(missing, _SHOWN)}"] if missing else []),
+        *([f"unexpected {listed(unexpected, _SHOWN)}"] if unexpected else []),
+        *([f"another shape: {listed(shapes, _SHOWN)}"] if shapes else []),
     ]
     if problems:
         only_shapes = shapes and not missing and not unexpected
@@ -163,7 +163,8 @@ def _under(content: Any, key: str, shown: str) -> Any:
                 )
             raise codes.OG205.error(
                 f"{shown} has no key {quote(unknown)}{inside}"
-                f"{did_you_mean(unknown, map(str, names))} (it has {shorten(sorted(map(str, names)))})"
+                f"{did_you_mean(unknown, map(str, names))} "
+                f"(it has {listed(sorted(map(str, names)), _SHOWN)})"
             )
         value = next(each for name, each in value.items() if str(name) == step)
         passed = f"{passed}.{step}".strip(".")
@@ -181,7 +182,7 @@ def _stripped(stored: State, weights: WeightsSpec) -> State:
         heads = sorted({f"{key.partition('.')[0]}." for key in stored if "." in key})
         raise codes.OG205.error(
             f"no key in {weights.file} begins with {quote(prefix)}, which is to be stripped; they are "
-            f"{shorten(sorted(stored))}{did_you_mean(prefix, heads) if heads else ''}"
+            f"{listed(sorted(stored), _SHOWN)}{did_you_mean(prefix, heads) if heads else ''}"
         )
     return kept
 
@@ -201,7 +202,7 @@ def _inner(content: Any) -> str:
     if inner:
         return f"; name it with key: {' or key: '.join(inner[:_SHOWN])}"
     if isinstance(content, dict):
-        return f"; its keys are {shorten(sorted(map(str, content)))}"
+        return f"; its keys are {listed(sorted(map(str, content)), _SHOWN)}"
     return f"; it is a {type(content).__name__}"
 
 
@@ -296,9 +297,3 @@ def _unreadable(path: Path, error: Exception) -> str:
             "code; write it with torch.save(model.state_dict(), path)"
         )
     return first_line(error)
-
-
-def shorten(items: list[str], limit: int = _SHOWN) -> str:
-    """Return the first of a list, and how many more there are."""
-    rest = f" and {len(items) - limit} more" if len(items) > limit else ""
-    return ", ".join(items[:limit]) + rest

@@ -20,6 +20,7 @@ from onnx_gate.graph.walk import opset_of
 from onnx_gate.report.model.diagnosis import Evidence
 from onnx_gate.runtimes.base import Array, first_line
 from onnx_gate.runtimes.file_module import PLAIN
+from onnx_gate.text import listed
 
 # Larger models are compared by their graphs alone.
 WEIGHT_BYTES = 2 * 2**30
@@ -175,8 +176,8 @@ def _operators(old: onnx.ModelProto, new: onnx.ModelProto) -> Iterator[str]:
     )
     if more or less:
         parts = [
-            *([f"{_listed(more)} that a fresh export has not"] if more else []),
-            *([f"lacks {_listed(less)}"] if less else []),
+            *([f"{_counted(more)} that a fresh export has not"] if more else []),
+            *([f"lacks {_counted(less)}"] if less else []),
         ]
         yield (
             f"the graph is another one: it has {' and '.join(parts)}"
@@ -261,7 +262,5 @@ def _attributes(node: onnx.NodeProto) -> dict[str, str]:
     }
 
 
-def _listed(counts: Counter[str]) -> str:
-    items = [f"{count} {name}" for name, count in sorted(counts.items())]
-    rest = f" and {len(items) - SHOWN} more kinds" if len(items) > SHOWN else ""
-    return ", ".join(items[:SHOWN]) + rest
+def _counted(kinds: Counter[str]) -> str:
+    return listed((f"{count} {name}" for name, count in sorted(kinds.items())), SHOWN, "kinds")

@@ -122,21 +122,17 @@ class Matching:
 
     def region(self) -> tuple[list[Node], set[str]]:
         """Return the nodes between what agrees and the wrong outputs, and what agrees."""
-        pending = [name for name in self.expected_outputs if not self._holds.get(name, False)]
-        region: dict[int, Node] = {}
+        own = {name for node in self.nodes for name in node.outputs}
         border: set[str] = set()
-        own = {node.index for node in self.nodes}
-        while pending:
-            node = self.graph.producer.get(pending.pop())
-            if node is None or node.index in region or node.index not in own:
-                continue
-            region[node.index] = node
-            for name in self.graph.depends_on_input(node):
-                if self.agrees(name):
-                    border.add(name)
-                else:
-                    pending.append(name)
-        return [region[index] for index in sorted(region)], border
+
+        def wrong(node: Node) -> list[str]:
+            read = self.graph.depends_on_input(node)
+            agreeing = {name for name in read if self.agrees(name)}
+            border.update(agreeing)
+            return [name for name in read if name not in agreeing and name in own]
+
+        outputs = [n for n in self.expected_outputs if not self._holds.get(n, False) and n in own]
+        return self.graph.behind(outputs, wrong), border
 
     def agrees(self, name: str) -> bool:
         """Return whether a value is one of PyTorch's beyond chance.

@@ -219,24 +219,15 @@ def _layer(
 def _region(walk: Walk, name: str) -> list[Node]:
     """Return the nodes that make a value of what PyTorch has before it, in order."""
     graph = walk.graph
-    nodes: dict[int, Node] = {}
-    pending = [name]
-    while pending:
-        node = graph.producer.get(pending.pop())
-        if node is None or node.index in nodes:
-            continue
-        nodes[node.index] = node
-        for read in node.inputs:
-            taken = read in walk.traced and not walk.is_read_quantised(read)
-            if (
-                taken
-                and read in graph.producer
-                and graph.producer[read].op_type == "QuantizeLinear"
-            ):
-                taken = not is_restored(graph, read)
-            if not taken:
-                pending.append(read)
-    return [nodes[index] for index in sorted(nodes)]
+
+    def is_pytorch_s(read: str) -> bool:
+        if read not in walk.traced or walk.is_read_quantised(read):
+            return False
+        made = graph.producer.get(read)
+        quantised = made is not None and made.op_type == "QuantizeLinear"
+        return not (quantised and is_restored(graph, read))
+
+    return graph.behind([name], lambda node: [r for r in node.inputs if not is_pytorch_s(r)])
 
 
 def _chief(region: Sequence[Node]) -> Node:

@@ -35,6 +35,7 @@ from onnx_gate.graph.walk import inlined
 from onnx_gate.report.layout import REPRO
 from onnx_gate.report.model.diagnosis import Diagnosis, GraphNode
 from onnx_gate.runtimes.base import Array, contiguous, first_line
+from onnx_gate.text import listed
 from onnx_gate.verify.subject import Subject
 
 MAX_BYTES = 64 * 2**20
@@ -278,14 +279,13 @@ class _Writer:
     def _readme(self, part: _Piece, worst: Replayed) -> str:
         subject, runtime = self._subject, self._subject.runtime
         kinds = [node.op_type for node in part.nodes if node.op_type != "Constant"]
-        shown = ", ".join(kinds[:8]) + (f" and {len(kinds) - 8} more" if len(kinds) > 8 else "")
         return README.format(
             model=_code(subject.spec.name),
             case=_code(subject.check.case),
             runtime=_code(runtime.label),
             count=len(part.nodes),
             all=len(self._graph.nodes),
-            kinds=_code(shown),
+            kinds=_code(listed(kinds, 8)),
             opset=subject.exported.opset,
             what=part.what,
             worst=_code(str(worst)),

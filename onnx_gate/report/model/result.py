@@ -169,6 +169,11 @@ class ModelResult(Frozen):
     remedies: Remedies | None = None
 
     @property
+    def taken(self) -> float:
+        """Seconds: those of its stages where an older report says nothing of its worker."""
+        return self.seconds if self.seconds is not None else sum(s.seconds for s in self.stages)
+
+    @property
     def diagnoses(self) -> tuple[Diagnosis, ...]:
         """All diagnoses, that of the model first."""
         return (*((self.diagnosis,) if self.diagnosis is not None else ()), *self.further)

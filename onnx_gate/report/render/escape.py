@@ -12,7 +12,7 @@ import re
 
 from markupsafe import Markup
 
-from onnx_gate.text import plain, visible
+from onnx_gate.text import plain, shortened, visible
 
 _LIMIT = 300
 _EMPTY = "(empty)"
@@ -75,7 +75,7 @@ def fence(text: object, language: str = "text", lines: int = 40) -> Markup:
     """Return a block of at most ``lines`` lines and 4,000 characters."""
     whole = str(text)
     split = whole[:_BLOCK_LIMIT].splitlines()
-    kept = [_cut(visible(line)) for line in split[:lines]]
+    kept = [shortened(visible(line), _LINE_LIMIT) for line in split[:lines]]
     if len(split) > lines or len(whole) > _BLOCK_LIMIT:
         kept.append("…")
     # A program that looks for a comment in the text finds none of ours.
@@ -84,10 +84,6 @@ def fence(text: object, language: str = "text", lines: int = 40) -> Markup:
     runs = [len(run) for run in re.findall(r"`+", body)]
     marks = "`" * max(3, max(runs, default=0) + 1)
     return Markup(f"{marks}{language}\n{body}\n{marks}")
-
-
-def _cut(line: str) -> str:
-    return line if len(line) <= _LINE_LIMIT else line[: _LINE_LIMIT - 1] + "…"
 
 
 def _entities(line: str) -> str:

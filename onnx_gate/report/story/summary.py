@@ -138,9 +138,7 @@ def first_line(text: str) -> str:
 
 def seconds(model: ModelResult) -> str:
     """Return the time that a model took."""
-    total = model.seconds
-    if total is None:
-        total = sum(stage.seconds for stage in model.stages)
+    total = model.taken
     return f"{total:.1f}" if abs(total) < 1e6 else number(total)
 
 

@@ -19,9 +19,10 @@ from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.runtimes import state
+from onnx_gate.text import listed
 from onnx_gate.verify.blocks.stored import Stored, StoredWeights, find_stored
 from onnx_gate.verify.build import build
-from onnx_gate.verify.checkpoint import need_fit, shorten
+from onnx_gate.verify.checkpoint import need_fit
 
 
 @dataclass(frozen=True)
@@ -59,11 +60,11 @@ class Skeleton:
                     own[id(parameter)] = parameter
                     names.setdefault(id(parameter), []).append(f"{path}.{key}".lstrip("."))
                     self._places.setdefault(id(parameter), []).append((part, key))
-        for each, listed in names.items():
-            stored = next(weights.tensors[name] for name in listed if name in weights.tensors)
-            weight = Weight(tuple(listed), stored, own[each].dtype)
-            self.parameters |= dict.fromkeys(listed, weight)
-            self._keys |= dict.fromkeys(listed, each)
+        for each, called in names.items():
+            stored = next(weights.tensors[name] for name in called if name in weights.tensors)
+            weight = Weight(tuple(called), stored, own[each].dtype)
+            self.parameters |= dict.fromkeys(called, weight)
+            self._keys |= dict.fromkeys(called, each)
         self._own = own
         self._held: set[int] = set()
         self._put({each: _placeholder(parameter) for each, parameter in own.items()})
@@ -148,7 +149,7 @@ def build_skeleton(spec: ModelSpec, workspace: Path) -> Skeleton:
         held = [n for n, p in module.named_parameters() if not p.is_meta]
         if held:
             raise codes.OG434.error(
-                f"models.{spec.name}.model: {shorten(held, 3)} have values that the class or the factory "
+                f"models.{spec.name}.model: {listed(held, 3)} have values that the class or the factory "
                 "has put there past register_parameter, as from_pretrained does; build the model from its "
                 "config, and let weights name the file"
             )

@@ -15,7 +15,7 @@ from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.findings.codes import Code
 from onnx_gate.manifest import ModelSpec
-from onnx_gate.text import without_escapes
+from onnx_gate.text import shortened, without_escapes
 from onnx_gate.verify.export import translations
 from onnx_gate.verify.export.constraints import FailedTrace, constraint_message
 from onnx_gate.verify.export.disk import disk_full
@@ -372,5 +372,5 @@ def _essential(error: BaseException, most: int) -> str:
         if len(lines) == most:
             lines[-1] += " …"
             break
-        lines.append(line if len(line) <= _WIDTH else line[: _WIDTH - 1] + "…")
+        lines.append(shortened(line, _WIDTH))
     return f"{type(error).__name__}: " + "\n".join(lines)
