@@ -210,9 +210,9 @@ def agreement(folder: Path, only: Collection[str]) -> Iterator[dict[str, object]
         }
 
 
-def committed(folder: Path) -> Iterator[dict[str, object]]:
-    """Verify a file of 4 GB whose weights are beside it, as it is and with the last row of one wrong."""
-    width, layers, heads, hidden, vocabulary = SIZES["1"]
+def committed(folder: Path, size: str, memory: str) -> Iterator[dict[str, object]]:
+    """Verify a file whose weights are beside it, as it is and with the last row of one wrong."""
+    width, layers, heads, hidden, vocabulary = SIZES[size]
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         place = Path(temporary)
         count = draw(place, width, layers, hidden, vocabulary)
@@ -229,7 +229,7 @@ def committed(folder: Path) -> Iterator[dict[str, object]]:
             "dims": {"batch": [1], "seq": [2, 16]},
             "suites": ["few"],
             "timeout": "2h",
-            "memory": "3GiB",
+            "memory": memory,
         }
         for name in ("as it is", "last row wrong"):
             path = manifest(place, {"decoder": entry})
@@ -315,7 +315,7 @@ def main() -> None:
     parser.add_argument("--agreement", action="store_true")
     parser.add_argument("--only", nargs="*", default=(), help="these of the small models")
     parser.add_argument("--faults", action="store_true")
-    parser.add_argument("--committed", action="store_true")
+    parser.add_argument("--committed", nargs="?", const="1", choices=tuple(SIZES))
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     results.add_option(parser)
     asked = parser.parse_args()
@@ -327,7 +327,9 @@ def main() -> None:
     if asked.faults:
         tables["faults"] = list(with_faults(asked.folder))
     if asked.committed:
-        tables["committed"] = list(committed(asked.folder))
+        tables["committed"] = list(
+            committed(asked.folder, asked.committed, asked.memory or "3GiB")
+        )
     for name, rows in tables.items():
         for row in rows:
             print(json.dumps(row))
