@@ -644,6 +644,18 @@ def blocks() -> str:
         ]
         head = "small models with random weights|blocks|block by block|whole"
         parts.append(_markdown(head, lines) + _source(tables["agreement"]))
+    if "again" in tables:
+        lines = [
+            [
+                row["name"],
+                f"{row['known']} of {row['blocks']}",
+                f"{row['seconds']:.0f}",
+                row["verdict"] + (", the same checks as anew" if row.get("same") else ""),
+            ]
+            for row in tables["again"]["rows"]
+        ]
+        head = "a decoder|known blocks|seconds|verdict"
+        parts.append(_markdown(head, lines) + _source(tables["again"]))
     if "committed" in tables:
         lines = [
             [

@@ -3,6 +3,7 @@
     python benchmarks/scale/blocks.py --sizes 0.3 1 3 --save       # decoders with random weights
     python benchmarks/scale/blocks.py --agreement --save           # the same verdict, blocks and whole
     python benchmarks/scale/blocks.py --faults --save              # found, and in the right block?
+    python benchmarks/scale/blocks.py --again --save               # what was verified before
     python benchmarks/scale/blocks.py --committed --save           # a file with 4 GB of weights beside it
 
 Weights are drawn in bfloat16, shard by shard, into ``--folder``, and deleted afterwards: 2 bytes for each
@@ -13,8 +14,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,10 +29,12 @@ import onnx
 import torch
 import yaml
 from onnx.external_data_helper import ExternalDataInfo
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from benchmarks.support import results
 from benchmarks.support.gate import run_gate
+from onnx_gate.gate.journal import BLOCKS
+from onnx_gate.report.layout import INTERRUPTED
 
 MODELS = Path(__file__).parent / "blocks_models"
 # Width, layers, heads, hidden width and words, by parameters in thousand millions.
@@ -86,29 +94,29 @@ def words(count: int) -> dict[str, Any]:
     return {"ids": {**IDS["ids"], "range": [0, count - 1]}}
 
 
+def decoder(place: Path, size: str, memory: str | None) -> tuple[dict[str, Any], int]:
+    """Write a decoder's weights; return its entry in a manifest, and its parameters."""
+    width, layers, heads, hidden, vocabulary = SIZES[size]
+    count = draw(place, width, layers, hidden, vocabulary)
+    kwargs = {"width": width, "layers": layers, "heads": heads, "hidden": hidden}
+    entry: dict[str, Any] = {
+        "model": "decoder.py:Decoder",
+        "kwargs": {**kwargs, "vocabulary": vocabulary},
+        "weights": "model.safetensors.index.json",
+        "verify": "blocks",
+        "inputs": words(vocabulary),
+        "dims": {"batch": [1, 2], "seq": [2, 16]},
+        "timeout": "2h",
+        **({"memory": memory} if memory else {}),
+    }
+    return entry, count
+
+
 def of_size(name: str, folder: Path, memory: str | None) -> dict[str, object]:
     """Verify a decoder of one size."""
-    width, layers, heads, hidden, vocabulary = SIZES[name]
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         place = Path(temporary)
-        count = draw(place, width, layers, hidden, vocabulary)
-        kwargs = {
-            "width": width,
-            "layers": layers,
-            "heads": heads,
-            "hidden": hidden,
-            "vocabulary": vocabulary,
-        }
-        entry = {
-            "model": "decoder.py:Decoder",
-            "kwargs": kwargs,
-            "weights": "model.safetensors.index.json",
-            "verify": "blocks",
-            "inputs": words(vocabulary),
-            "dims": {"batch": [1, 2], "seq": [2, 16]},
-            "timeout": "2h",
-            **({"memory": memory} if memory else {}),
-        }
+        entry, count = decoder(place, name, memory)
         report = run_gate(manifest(place, {"decoder": entry}), place / "report", "--jobs", "1")
         on_disk = sum(file.stat().st_size for file in place.glob("*.safetensors"))
     model = report["models"][0]
@@ -127,6 +135,52 @@ def of_size(name: str, folder: Path, memory: str | None) -> dict[str, object]:
         "checks": len(model["checks"]),
         "stages": {stage["name"]: stage["seconds"] for stage in model["stages"]},
     }
+
+
+def again(folder: Path, size: str) -> Iterator[dict[str, object]]:
+    """Verify a decoder anew, killed in the middle and called again, and with another layer."""
+    layers = SIZES[size][1]
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        place = Path(temporary)
+        entry, _ = decoder(place, size, None)
+        path = manifest(place, {"decoder": entry})
+        words = [sys.executable, "-m", "onnx_gate", "run", "--manifest", str(path), "--jobs", "1"]
+        words += ["--output", str(place / "report")]
+        journal = place / "report" / INTERRUPTED / BLOCKS / "decoder.jsonl"
+        killed = subprocess.Popen(words, start_new_session=True)
+        while not journal.exists() or journal.read_bytes().count(b"\n") <= layers // 2:
+            time.sleep(0.01)
+        os.killpg(killed.pid, signal.SIGKILL)
+        killed.wait()
+
+        def row(name: str, *arguments: str) -> dict[str, object]:
+            report = run_gate(path, place / "report", "--jobs", "1", *arguments)
+            (model,) = report["models"]
+            said = next(f["data"] for f in model["findings"] if f["code"] == "OG433")
+            checks[name] = model["checks"]
+            return {
+                "name": name,
+                "blocks": said["blocks"],
+                "known": said["known"],
+                "verdict": model["verdict"],
+                "seconds": model["seconds"],
+                "stages": {stage["name"]: stage["seconds"] for stage in model["stages"]},
+            }
+
+        checks: dict[str, Any] = {}
+        cache = "--cache", str(place / "cache")
+        yield row("killed in the middle, and called again")
+        same = checks.copy()
+        yield {**row("from nothing", *cache), "same": same.popitem()[1] == checks["from nothing"]}
+        for at in (layers - 1, layers // 2):
+            shard = place / f"layer-{at:03}.safetensors"
+            weights = load_file(shard)
+            save_file({n: w * 1.25 if "down" in n else w for n, w in weights.items()}, shard)
+            name = f"layer {at} of {layers} is another"
+            after = row(name, *cache)
+            anew = row(f"{name}, from nothing", "--no-cache")
+            yield {**after, "same": checks[name] == checks[f"{name}, from nothing"]}
+            yield anew
 
 
 def with_faults(folder: Path) -> Iterator[dict[str, object]]:
@@ -315,6 +369,7 @@ def main() -> None:
     parser.add_argument("--agreement", action="store_true")
     parser.add_argument("--only", nargs="*", default=(), help="these of the small models")
     parser.add_argument("--faults", action="store_true")
+    parser.add_argument("--again", nargs="?", const="0.1", choices=tuple(SIZES))
     parser.add_argument("--committed", nargs="?", const="1", choices=tuple(SIZES))
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     results.add_option(parser)
@@ -326,10 +381,10 @@ def main() -> None:
         tables["agreement"] = list(agreement(asked.folder, asked.only))
     if asked.faults:
         tables["faults"] = list(with_faults(asked.folder))
+    if asked.again:
+        tables["again"] = list(again(asked.folder, asked.again))
     if asked.committed:
-        tables["committed"] = list(
-            committed(asked.folder, asked.committed, asked.memory or "3GiB")
-        )
+        tables["committed"] = list(committed(asked.folder, asked.committed, asked.memory or "3GiB"))
     for name, rows in tables.items():
         for row in rows:
             print(json.dumps(row))

@@ -69,7 +69,8 @@ def main(arguments: Sequence[str]) -> int:
             changed=job.cache is not None,
             keep_models=job.keep_models,
             audit=AuditRequest(min_score=job.min_score) if job.audit else None,
-            journal=Path(job.cache) if job.cache is not None else output,
+            # Without a cache's guard the models may be able to write where the report is.
+            journal=Path(job.cache) if job.cache is not None else (output if job.audit else None),
             report_bytes=UNTRUSTED_BYTES,
             remedies=1.0 if job.remedies else 0.0,
         )

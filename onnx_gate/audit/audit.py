@@ -84,7 +84,7 @@ def audit(
         mutants.append(mutant)
         resumed += known
         counted += mutant.fate != "equivalent" or mutant.by != "same"
-        emit({"kind": MUTANT, "key": desk.key(candidate), "mutant": to_message(mutant)})
+        emit({"kind": MUTANT, "key": desk.key(candidate), "value": to_message(mutant)})
     left = min(wanted, len(every)) - counted if deadline.passed() else 0
     mutants = list(_once(mutants))
     made = Audit(
@@ -182,7 +182,7 @@ class _Desk:
 
     def _begin(self, key: str, about: Mutant) -> None:
         """Say what is tried next: should that end the process, another one goes on behind it."""
-        self.emit({"kind": BEGUN, "key": key, "mutant": to_message(about)})
+        self.emit({"kind": BEGUN, "key": key, "value": to_message(about)})
 
     def _written(self, edit: Edit) -> Path:
         if not edit.in_graph:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import stat
 import time
 from collections.abc import Iterable, Mapping
@@ -13,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from onnx_gate.cache.dependencies import Recorded, depend, differences
+from onnx_gate.cache.dependencies import Dependencies, Recorded, depend, differences
 from onnx_gate.cache.entry import StoredVerdict
 from onnx_gate.cache.environment import fingerprint_of, variables_that_matter
 from onnx_gate.cache.git_index import tracked
@@ -26,6 +27,7 @@ from onnx_gate.errors import UserError
 from onnx_gate.files import remove_tree, walk
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.model import ModelResult
+from onnx_gate.verify.checkpoint_files import checkpoint_files
 from onnx_gate.verify.context import EXPORT_NOTES
 from onnx_gate.workers.launch import Launch
 
@@ -99,6 +101,17 @@ class Cache:
 
         ``exported`` is the folder with its ONNX file, ``repro`` that of its reproduction.
         """
+
+    def basis(self, spec: ModelSpec, message: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return what a part of a verdict rests on beside the weights, ``None`` where none is kept.
+
+        ``message`` is a worker's that has what it has read so far.
+        """
+        return None
+
+    def holds(self, spec: ModelSpec, basis: Mapping[str, Any]) -> bool:
+        """Return whether all is still as ``basis`` says."""
+        return False
 
     def close(self) -> None:
         """Write what is to be remembered, and tidy up; nothing here can fail a run."""
@@ -222,6 +235,35 @@ class StoredCache(Cache):
             )
             overlaps = self._overlaps.get(spec.name, set())
             self._waiting[spec.name] = _Ended(spec, entry, recorded, opened, overlaps)
+
+    def basis(self, spec: ModelSpec, message: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return what a part of a verdict rests on beside the weights, ``None`` where none is kept.
+
+        Files that the gate looks at meanwhile count as well, and those of models that still run: that
+        makes more of it rest on them than need be.
+        """
+        recorded, _ = _from_messages([message])
+        if self._watch is None or self._blind or recorded is None or self._watch.lost(spec.name):
+            return None
+        weights = _weights(spec, Path(self._state.names.workspace))
+        read = {path for path in recorded.opened if os.path.realpath(path) not in weights}
+        overlaps = self._overlaps.get(spec.name, set())
+        explained = (self._known.get(name, frozenset()) for name in overlaps)
+        others = self._watch.seen(spec.name).difference(recorded.opened, weights, *explained)
+        recorded = recorded.model_copy(update={"opened": tuple(sorted(read))})
+        dependencies = depend(recorded, others, self._state, self._began)
+        if isinstance(dependencies, str):
+            return None
+        return {"verdict": self._key(spec).verdict, "dependencies": dependencies.model_dump()}
+
+    def holds(self, spec: ModelSpec, basis: Mapping[str, Any]) -> bool:
+        """Return whether all is still as ``basis`` says."""
+        try:
+            dependencies = Dependencies.model_validate(basis.get("dependencies"))
+        except ValidationError:
+            return False
+        same = basis.get("verdict") == self._key(spec).verdict
+        return same and not any(differences(dependencies, self._state))
 
     def close(self) -> None:
         """Write what is to be remembered, and tidy up; nothing here can fail a run.
@@ -350,6 +392,14 @@ def put_repro(files: Mapping[str, bytes], target: Path) -> None:
             raise OSError(f"{name} leads out of its folder")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
+
+
+def _weights(spec: ModelSpec, workspace: Path) -> set[str]:
+    """Return the files of a model's own weights, of which each block's key names its part."""
+    if spec.weights is None:
+        return set()
+    files = checkpoint_files(workspace / spec.weights.file, workspace)
+    return {os.path.realpath(each) for each in files if each.suffix == ".safetensors"}
 
 
 def _files(folder: Path | None) -> dict[str, bytes]:

@@ -58,6 +58,11 @@ class FolderWatch:
         self._active.setdefault(name, set())
         self.read()
 
+    def seen(self, name: str) -> frozenset[str]:
+        """Return the files opened so far while a model runs, by whomever."""
+        self.read()
+        return frozenset(self._active.get(name, ()))
+
     def end(self, name: str) -> frozenset[str]:
         """Return the files opened while a model ran, by whomever."""
         self.read()

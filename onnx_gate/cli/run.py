@@ -133,6 +133,7 @@ def run(
             keep_models=keep_models,
             cache=None if no_cache or carried is not None else cache,
             changed=changed,
+            journal=None if no_cache or carried is not None else cache or output,
             traceback=traceback,
             answers=answers,
             against=carried,

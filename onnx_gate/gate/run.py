@@ -21,8 +21,9 @@ from onnx_gate.findings import codes
 from onnx_gate.gate import services
 from onnx_gate.gate.answers import Against, keep_answers
 from onnx_gate.gate.history import History, history_of_models
-from onnx_gate.gate.journal import Journal
+from onnx_gate.gate.journal import BLOCKS, FAULTS, Journal
 from onnx_gate.gate.keep_repro import keep_repro
+from onnx_gate.gate.known_blocks import KnownBlocks
 from onnx_gate.gate.progress import ProgressDisplay
 from onnx_gate.gate.provenance import manifest_info
 from onnx_gate.gate.select import select, with_runtimes
@@ -31,7 +32,7 @@ from onnx_gate.report.io import MAX_BYTES
 from onnx_gate.report.join.fitted import fitted
 from onnx_gate.report.join.merge import plan_of
 from onnx_gate.report.join.verdict import count, overall
-from onnx_gate.report.layout import Layout, slug
+from onnx_gate.report.layout import INTERRUPTED, Layout, slug
 from onnx_gate.report.model import (
     Commit,
     ModelError,
@@ -48,6 +49,7 @@ from onnx_gate.verify.context import (
     ANSWERS,
     AUDIT_TIMES,
     BEGUN,
+    BLOCK,
     MUTANT,
     AuditRequest,
     Context,
@@ -168,16 +170,17 @@ def run(
     audits = options.audit is not None
     verdicts = not options.follows
     known = look_up(cache, specs, layout, keep_models=options.keep_models, verdicts=verdicts)
-    journal = Journal(options.journal if audits else None)
+    journal = Journal(options.journal if audits else None, FAULTS)
+    blocks = _known_blocks(manifest, options, threads, specs, cache)
     if cache.records and verdicts:
         say(known.lines(every=options.changed))
-    models = _Models(specs, options, layout, cache, known, progress, journal)
+    models = _Models(specs, options, layout, cache, known, progress, journal, blocks)
     problems: tuple[Problem, ...] = ()
     lost = _unverified(codes.OG505, "onnx-gate itself failed before this model was verified")
     interrupted = False
     try:
         history = history.or_else(history_of_models(known.past))
-        tasks = _Tasks(manifest, options, layout, cache, known, history, journal)
+        tasks = _Tasks(manifest, options, layout, cache, known, history, journal, blocks)
         asked = [spec for spec in specs if spec.name not in models.results]
         while asked:
             wanted = []
@@ -187,7 +190,7 @@ def run(
                 except OSError as error:
                     models.ended(spec.name, _not_started(error))
             if wanted:
-                cache.watch()
+                blocks.cache.watch()
                 with services.running(asked, options.launch) as launch:
                     run_tasks(
                         wanted,
@@ -213,7 +216,7 @@ def run(
         # After an interrupt as well: these files are as large as the models.
         if not options.keep_models:
             remove_tree(layout.models)
-        cache.close()
+        blocks.close()
     results = tuple(models.result(spec, lost) for spec in specs)
     report = Report(
         verdict="error" if problems else overall(results),
@@ -248,6 +251,7 @@ class _Models:
         known: CachedResults,
         progress: ProgressDisplay,
         journal: Journal,
+        blocks: KnownBlocks,
     ) -> None:
         self.results: dict[str, ModelResult] = dict(known.results)
         self.environment: dict[str, Any] = dict(known.environment)
@@ -260,18 +264,19 @@ class _Models:
         self._cache = cache
         self._progress = progress
         self._journal = journal
+        self._blocks = blocks
         self._tracebacks: dict[str, tuple[str, ...]] = {}
         for result in self.results.values():
             progress.finished(result.name, result.verdict, model_line(result))
 
     def started(self, name: str) -> None:
         """The worker of a model runs."""
-        self._cache.started(name)
+        self._blocks.cache.started(name)
         self._progress.started(name)
 
     def reported(self, name: str, message: Mapping[str, Any]) -> None:
         """The worker of a model has sent a message, which nobody vouches for."""
-        self._cache.heard()
+        self._blocks.cache.heard()
         if message.get("kind") == "stage":
             stage, step = (str(message.get(key, ""))[:40] for key in ("name", "step"))
             self._progress.stage(name, stage, step)
@@ -279,6 +284,8 @@ class _Models:
             self._journal.begin(name, message)
         elif message.get("kind") == MUTANT:
             self._journal.add(name, message)
+        elif message.get("kind") == BLOCK:
+            self._blocks.add(self._specs[name], message)
         elif message.get("kind") == tracebacks.KIND and self._options.traceback:
             lines = str(message.get("text", "")).splitlines()
             self._tracebacks[name] = tuple(lines[-_TRACE_LINES:])
@@ -301,6 +308,8 @@ class _Models:
         for message in outcome.messages:
             if isinstance(message.get("environment"), dict):
                 self.environment.update(message["environment"])
+        if self.results[name].error is None:
+            self._blocks.ended(name)
         try:
             self._keep(name, outcome)
         except Exception as error:
@@ -349,6 +358,7 @@ class _Tasks:
     known: CachedResults
     history: History
     journal: Journal
+    blocks: KnownBlocks
 
     def _audit(self, spec: ModelSpec) -> AuditRequest | None:
         request = self.options.audit
@@ -367,7 +377,8 @@ class _Tasks:
             patterns=self.options.cases,
             threads=threads,
             confinement=launch.confinement(slug(spec.name), folder.resolve()),
-            record=self.cache.records,
+            record=self.blocks.cache.records,
+            blocks=self.blocks.of(spec),
             reuse=self.cache.restore(self.known.exported.get(spec.name, {}), folder),
             advise=spec.name not in self.known.hung,
             audit=self._audit(spec),
@@ -480,6 +491,18 @@ def _open_cache(
         today=today(),
         versions=services.versions(specs),
     )
+
+
+def _known_blocks(
+    manifest: Manifest, options: Options, threads: int, specs: Sequence[ModelSpec], cache: Cache
+) -> KnownBlocks:
+    """Return what is known of blocks: where there is no cache, of those of a run that was interrupted."""
+    folder, interrupted = options.cache, None
+    large = any(spec.weights is not None and spec.verify != "whole" for spec in specs)
+    if folder is None and options.journal is not None and large and not options.follows:
+        folder = interrupted = options.journal / INTERRUPTED
+        cache = _open_cache(manifest, replace(options, cache=folder), threads, specs)
+    return KnownBlocks(cache, Journal(folder if cache.records else None, BLOCKS), interrupted)
 
 
 def _weights(spec: ModelSpec, workspace: Path) -> int:

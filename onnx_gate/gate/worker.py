@@ -29,13 +29,14 @@ from onnx_gate.text import last_lines, plain
 from onnx_gate.verify.carry import carry
 from onnx_gate.verify.checkpoint_files import checkpoint_files
 from onnx_gate.verify.checks import Checker
-from onnx_gate.verify.context import Context
+from onnx_gate.verify.context import BLOCK, Context
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.source_lines import at, of_error, own_source
 from onnx_gate.verify.verify import verify
 from onnx_gate.workers import child, tracebacks
 from onnx_gate.workers.worker_log import TAIL_LINES
 
+_RESULT = "result"
 # Of a model's time, what PyTorch has to say all that another machine may ask.
 _CARRYING = 0.5
 
@@ -45,9 +46,14 @@ def work(payload: tuple[ModelSpec, Context], emit: Callable[[dict[str, Any]], No
     spec, context = payload
     if context.confinement is not None:
         context.confinement.enter()
-    recorder = AccessRecorder() if context.record else None
-    if recorder is not None:
+    if context.record:
+        recorder = AccessRecorder()
         recorder.start()
+        if spec.export.command is not None:
+            # What another program reads is not seen: the verdict holds for this run alone.
+            recorder.lose()
+        recorder.add(_declared(spec, context.workspace))
+        emit = partial(_with_record, recorder, context, emit)
     torch.set_num_threads(context.threads)
     isolated.prepare(context.folder, spec.timeout)
     capability = torch.backends.cpu.get_cpu_capability()
@@ -63,13 +69,19 @@ def work(payload: tuple[ModelSpec, Context], emit: Callable[[dict[str, Any]], No
             raise
         result = _failed(spec, context, error, tracebacks.report(error, emit))
     result = result.model_copy(update={"reference": spec.reference})
-    message = {"kind": "result", "environment": described, "model": to_message(result)}
-    if recorder is not None:
-        recorder.add(_declared(spec, context.workspace))
-        if spec.export.command is not None:
-            # What another program reads is not seen: the verdict holds for this run alone.
-            recorder.lose()
-        message["recorded"] = recorder.message(str(context.workspace), _own(context))
+    emit({"kind": _RESULT, "environment": described, "model": to_message(result)})
+
+
+def _with_record(
+    recorder: AccessRecorder,
+    context: Context,
+    emit: Callable[[dict[str, Any]], None],
+    message: dict[str, Any],
+) -> None:
+    """Add what was read to what is to be kept."""
+    if message.get("kind") in (_RESULT, BLOCK):
+        recorded = recorder.message(str(context.workspace), _own(context))
+        message = {**message, "recorded": recorded}
     emit(message)
 
 

@@ -14,6 +14,8 @@ MODELS = "models"
 REPRO = "repro"
 REMEDIES = "remedies"
 STATEMENTS = "statements"
+INTERRUPTED = "interrupted"
+"""The folder of what an interrupted run has verified of models that are verified block by block."""
 OF_EACH = "runs"
 """In a folder of many runs, the one that each of them writes its models' files and logs to."""
 

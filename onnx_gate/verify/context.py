@@ -35,6 +35,9 @@ MUTANT = "mutant"
 BEGUN = "begun"
 """The kind of the message that says which fault is tried next: its graph may end the process."""
 
+BLOCK = "block"
+"""The kind of the message that has the checks of one block, to be kept for later runs."""
+
 AUDIT_TIMES = 6.0
 """How many times its timeout a model may take where it is audited: all its cases again and again."""
 
@@ -70,7 +73,8 @@ class Context:
     With ``record`` what the model reads and how its export came to be is written down, with
     ``reuse`` there is an export in ``folder`` to take up. Without ``advise`` the advisory cases are
     left out, as one of them hung in an earlier run. ``audit``: faults are seeded once the model has
-    passed. ``answers``: what PyTorch says is written down, for machines without it.
+    passed. ``answers``: what PyTorch says is written down, for machines without it. ``blocks`` is what is
+    known of the model's blocks, by keys, ``None`` where nothing is to be kept of them.
     """
 
     workspace: Path
@@ -83,6 +87,7 @@ class Context:
     advise: bool = True
     audit: AuditRequest | None = None
     answers: bool = False
+    blocks: Mapping[str, Mapping[str, Any]] | None = None
     today: datetime.date = field(default_factory=today)
 
 

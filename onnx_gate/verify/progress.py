@@ -9,6 +9,7 @@ from typing import Any
 
 from onnx_gate.findings.finding import Finding
 from onnx_gate.report.model import ExportInfo, Stage, Weights
+from onnx_gate.verify.context import BLOCK
 from onnx_gate.verify.stopwatch import Clock
 
 Emit = Callable[[dict[str, Any]], None]
@@ -37,6 +38,10 @@ class Progress:
     def step(self, name: str, step: str) -> None:
         """Announce what is done in a stage."""
         self._emit({"kind": "stage", "name": name, "step": step})
+
+    def block(self, key: str, value: dict[str, Any]) -> None:
+        """Say what a block has come to, for later runs."""
+        self._emit({"kind": BLOCK, "key": key, "value": value})
 
     @contextmanager
     def split(self, name: str, clock: Clock) -> Iterator[None]:

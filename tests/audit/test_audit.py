@@ -159,11 +159,12 @@ def test_an_interrupted_audit_goes_on_where_it_was(tmp_path: Path) -> None:
     process.communicate(timeout=120)
     assert process.returncode == 130
     kept = {
-        json.loads(line)["mutant"]["id"]: json.loads(line)["mutant"]["fate"]
+        entry["value"]["id"]: entry["value"]["fate"]
         for line in journal.read_text().splitlines()
+        for entry in [json.loads(line.partition(" ")[2])]
     }
     with journal.open("a") as file:
-        file.write('{"key": 3, "mutant": [')  # a line that was cut off
+        file.write('{"key": 3, "value": [')  # a line that was cut off
 
     count = len(kept)
     done = gate("audit", "--model", "sharp", "--sample", str(count + 3), cwd=folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import onnx
 import pytest
 import torch
 from onnx.external_data_helper import ExternalDataInfo
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from onnx_gate.diagnose.blocks import locate
 from onnx_gate.diagnose.repro.replay import Limits, replay
@@ -26,112 +25,7 @@ from onnx_gate.verify.blocks.verify import in_blocks
 from onnx_gate.verify.build import build
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.verify import verify
-
-MODEL = '''
-import torch
-import torch.nn.functional as F
-from torch import nn
-
-
-class Layer(nn.Module):
-    def __init__(self, width, fault=""):
-        super().__init__()
-        self.fault = fault
-        self.norm = nn.LayerNorm(width)
-        self.qkv = nn.Linear(width, 3 * width)
-        self.out = nn.Linear(width, width)
-
-    def forward(self, x, places, mask=None):
-        exporting = torch.compiler.is_exporting()
-        eps = 1e-2 if self.fault == "eps" and exporting else 1e-5
-        y = F.layer_norm(x, self.norm.normalized_shape, self.norm.weight, self.norm.bias, eps) + places
-        q, k, v = self.qkv(y).chunk(3, -1)
-        if self.fault == "weight" and exporting:
-            k = k + 0.1 * y[..., 3:4] * F.one_hot(torch.tensor(5), k.shape[-1])
-        scores = q @ k.transpose(1, 2) / 4
-        scores = scores if mask is None else scores + mask
-        return x + self.out(scores.softmax(-1) @ v)
-
-
-class Decoder(nn.Module):
-    """The mask is there in exports alone, as in transformers; the head reads the embedding's weight."""
-
-    def __init__(self, fault="", at=0, state=False, order=False):
-        super().__init__()
-        self.fault, self.state, self.order = fault, state, order
-        self.embed = nn.Embedding(50, 16)
-        self.layers = nn.ModuleList(Layer(16, fault if n == at else "") for n in range(3))
-        self.register_buffer("places", torch.linspace(-1, 1, 16), persistent=False)
-
-    def forward(self, ids):
-        x, places = self.embed(ids), self.places
-        if self.fault == "places" and torch.compiler.is_exporting():
-            places = places * 1.01
-        mask = None
-        if torch.compiler.is_exporting():
-            mask = torch.zeros(ids.shape[1], ids.shape[1])
-        layers = self.layers
-        if self.order and not torch.compiler.is_exporting():
-            layers = reversed(layers)
-        if self.fault == "skip" and torch.compiler.is_exporting():
-            layers = layers[:2]
-        for layer in layers:
-            x = layer(x, Held(places) if self.state else places, mask)
-        return F.linear(x, self.embed.weight)
-
-
-class Held:
-    def __init__(self, value):
-        self.value = value
-
-    def __radd__(self, other):
-        return other + self.value
-
-
-def loaded():
-    model = Decoder()
-    model.embed._parameters["weight"] = nn.Parameter(torch.zeros(50, 16))
-    return model
-'''
-
-
-def project(
-    folder: Path,
-    *,
-    model: str = "Decoder",
-    dtype: torch.dtype = torch.bfloat16,
-    more: str = "",
-    **kwargs: object,
-) -> ModelSpec:
-    """Write a model whose checkpoint is in two shards, and its manifest; return its entry."""
-    (folder / "model.py").write_text(MODEL)
-    manifest = folder / "onnx-gate.yml"
-    manifest.write_text(
-        f"""
-version: 1
-models:
-  decoder:
-    model: model.py:{model}
-    kwargs: {json.dumps(kwargs)}
-    weights: model.safetensors.index.json
-    verify: blocks
-    inputs: {{ids: {{dtype: int64, shape: [batch, seq], range: [0, 49]}}}}
-    dims: {{batch: [1, 2], seq: [2, 5]}}
-    {more}
-"""
-    )
-    names: dict[str, object] = {}
-    exec(MODEL, names)
-    torch.manual_seed(0)
-    state = names["Decoder"]().state_dict()  # type: ignore[operator]
-    shards = {"a.safetensors": {}, "b.safetensors": {}}
-    for name, tensor in state.items():
-        shards["a.safetensors" if "layers.1" in name else "b.safetensors"][name] = tensor.to(dtype)
-    for file, tensors in shards.items():
-        save_file(tensors, folder / file)
-    index = {name: file for file, tensors in shards.items() for name in tensors}
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
-    return load(manifest).models[0]
+from tests.support.blocks_project import MODEL, project
 
 
 def verified(folder: Path, spec: ModelSpec) -> ModelResult:

@@ -69,12 +69,14 @@ class Cutter:
         read = frozenset(own[n] for n in stored_by(self.graph, nodes) if n in own)
         return Piece(nodes, tuple(dict.fromkeys(needs)), tuple(outputs), read)
 
-    def write(self, piece: Piece, feeds: Mapping[str, Array], path: Path) -> None:
-        """Write a piece that takes arrays like ``feeds``, of any sizes.
+    def write(self, piece: Piece, feeds: Mapping[str, Array], path: Path) -> onnx.ModelProto:
+        """Write a piece that takes arrays like ``feeds``, of any sizes; return it.
 
         An output that is an input, too, gets a name of its own.
         """
-        onnx.save_model(self._model(piece, feeds), str(path))
+        model = self._model(piece, feeds)
+        onnx.save_model(model, str(path))
+        return model
 
     def write_whole(self, piece: Piece, feeds: Mapping[str, Array], path: Path) -> onnx.ModelProto:
         """Write a piece with its weights in it; return it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +22,6 @@ from onnx_gate.verify.blocks.staged import Staged, Unfit
 from onnx_gate.verify.blocks.stored import find_stored
 from onnx_gate.verify.blocks.walk import TIMES, BlockWalk, Walked, give_back
 from onnx_gate.verify.context import Context
-from onnx_gate.verify.determinism import disagreement
 from onnx_gate.verify.export.export import export
 from onnx_gate.verify.inputs.cases import cases
 from onnx_gate.verify.inspect.inspect import inspect_proto, join_inputs
@@ -168,11 +167,13 @@ def _verify(
     clock = Clock()
     limit = _limit(spec)
     step = partial(progress.step, "verify")
+    keep = None if context.blocks is None else progress.block
     walk = BlockWalk(
-        spec, context, skeleton, staged, prepared.eager, divided, clock, limit, step, locate
+        spec, context, skeleton, staged, prepared.eager, divided, clock, limit, step, locate, keep
     )
     give_back()
     need = Need.of(walk, skeleton)
+    told = len(progress.findings)
     progress.findings.append(_told(need, len(divided.calls)))
     print(progress.findings[-1].message, flush=True)
     if need.peak > limit:
@@ -182,11 +183,17 @@ def _verify(
         )
     chosen = cases(spec, dict(prepared.sizes), context.workspace, context.patterns)
     with progress.split("verify", clock):
-        with walk.whole():
-            first = prepared.eager.run(prepared.example)
+        if (
+            not walk.apart
+        ):  # what the module said while it was prepared was said without some of them
+            with walk.whole():
+                outputs = prepared.eager.run(prepared.example)
+            prepared = replace(prepared, call=replace(prepared.call, outputs=outputs))
         walked = walk.run(tuple(chosen), join_inputs(spec, exported))
         with walk.whole():
-            difference = disagreement(first, prepared.eager.run(prepared.example))
+            difference = prepared.agrees_still()
+    if walked.known:
+        progress.findings[told] = _told(need, len(divided.calls), walked.known)
     if difference:
         raise codes.OG106.error(f"the model disagrees with itself: called again, {difference}")
     return Verified(
@@ -195,6 +202,7 @@ def _verify(
         walked.runtimes,
         walked.experience,
         walked.diagnosis,
+        walked.known,
         chosen.without_any,
     )
 
@@ -238,10 +246,14 @@ def _of_file(
         )
 
 
-def _told(need: Need, blocks: int) -> Finding:
+def _told(need: Need, blocks: int, known: int = 0) -> Finding:
+    earlier = (
+        f"; {known} of them, their weights and what they are given are as they were in an earlier run, "
+        "which has verified them"
+    )
     return codes.OG433.finding(
         f"verified block by block: {blocks} blocks, of which {need.block or 'the rest'} is the largest "
         f"({gibibytes(need.largest)} of parameters); expected to take {gibibytes(need.peak)} of memory, "
-        "and more where large values flow between operators",
-        data={"blocks": blocks, "largest": need.block, "peak": need.peak},
+        f"and more where large values flow between operators{earlier if known else ''}",
+        data={"blocks": blocks, "largest": need.block, "peak": need.peak, "known": known},
     )

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+import onnx
 import psutil
+from onnx.external_data_helper import ExternalDataInfo
 
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
@@ -23,6 +27,7 @@ from onnx_gate.runtimes.tensors import to_array
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.asked import AskedModule
 from onnx_gate.verify.blocks.divided import Divided
+from onnx_gate.verify.blocks.known import KeyHash, KnownBlock, StoredBytes, all_pass
 from onnx_gate.verify.blocks.parts import PARAMETER, Between, Block
 from onnx_gate.verify.blocks.pieces import BlockStage, Pieces
 from onnx_gate.verify.blocks.skeleton import Skeleton
@@ -72,15 +77,23 @@ class _Line:
     over: bool = False
 
 
+# A case on its way, as it is for one stage, and PyTorch's side of that.
+_Said = tuple[_Line, Case, Asked[CaseReference], Eager]
+
+
 @dataclass
 class Walked:
-    """What has come of a way through a model, in the order of its stages."""
+    """What has come of a way through a model, in the order of its stages.
+
+    ``known`` is the number of blocks whose checks are an earlier run's.
+    """
 
     checks: list[Check] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     runtimes: tuple[RuntimeResult, ...] = ()
     experience: dict[str, Experience] = field(default_factory=dict)
     diagnosis: Diagnosis | None = None
+    known: int = 0
 
 
 class BlockWalk:
@@ -98,7 +111,9 @@ class BlockWalk:
         limit: int,
         step: Callable[[str], None],
         locate: Locate | None = None,
+        keep: Callable[[str, dict[str, Any]], None] | None = None,
     ) -> None:
+        self._keep, self._bytes = keep, StoredBytes()
         self._limit, self._step, self._locate = limit, step, locate
         self._spec, self._context, self._skeleton = spec, context, skeleton
         self._staged, self._eager, self._divided, self._clock = staged, eager, divided, clock
@@ -118,6 +133,17 @@ class BlockWalk:
         if stage.inside:
             own |= set(self._skeleton.named_below(self._divided.calls[stage.number].path))
         return tuple(sorted(own - self.pieces.held))
+
+    @property
+    def apart(self) -> bool:
+        """Whether blocks read no parameters but their own, so that each can be called with these alone."""
+        distinct, paths = self._skeleton.distinct, [call.path for call in self._divided.calls]
+        return self.pieces.held == self._divided.outside and all(
+            {*distinct(s.piece.parameters)}
+            <= {*distinct((*self._skeleton.named_below(paths[s.number]), *self.pieces.held))}
+            for s in self.pieces.stages
+            if s.inside
+        )
 
     @contextmanager
     def whole(self) -> Iterator[None]:
@@ -186,30 +212,77 @@ class BlockWalk:
                 self._ask(stage, line, walked)
             return
         feeds = {name: lines[0].known[name] for name in stage.piece.needs}
-        self.pieces.write(stage.piece, feeds, self._file)
+        graph = self.pieces.write(stage.piece, feeds, self._file)
+        said = deque((line, *self._ask(stage, line, walked)) for line in lines)
+        key = self._key(stage, graph, said)
+        stored = KnownBlock.of(self._context.blocks, key, stage.name)
         comparer = self._comparer(self._judging(stage), walked.experience)
         checks: list[Check] = []
-        first: tuple[Case, Asked[CaseReference]] | None = None
+        first = said[0]
         with self._sessions(stage, self._spec.runtimes) as sessions:
-            for line in lines:
-                case, asked = self._ask(stage, line, walked)
-                first = first or (case, asked)
+            while said:  # what it takes to judge a case goes with it
+                line, case, asked, eager = said.popleft()
                 for label in sessions:
-                    found = self._judged(comparer, stage, line, case, asked, label, sessions)
-                    made = list(found)
-                    self._look_into(stage, case, asked, made, walked)
-                    checks += made
+                    if stored is None:
+                        found = self._judged(comparer, stage, line, case, asked, label, sessions)
+                        made = list(found)
+                        self._look_into(stage, case, asked, eager, made, walked)
+                        checks += made
                     self._carry(stage, line, label, sessions)
         for label, seconds in sessions.seconds.items():
             self._took(label, seconds, sessions)
-        walked.findings += sessions.findings
+        if stored is not None:
+            walked.checks += stored.checks
+            walked.findings += stored.findings
+            walked.known += 1
+            return
+        failed = any(result.error is not None for result in self._results.values())
+        findings = list(sessions.findings)
         plain = without_optimisations(self._spec.runtimes)
-        if plain is not None and first is not None and first[1].reference is not None:
+        _, case, asked, _ = first
+        if plain is not None and asked.reference is not None:
             give_back()
             with self._sessions(stage, (plain,)) as sessions:
-                checks += self._judged(comparer, stage, None, *first, plain.label, sessions)
-        walked.checks += comparer.settled(checks)
-        walked.findings += comparer.tally.findings
+                checks += self._judged(comparer, stage, None, case, asked, plain.label, sessions)
+            failed |= bool(sessions.failures)
+        settled = comparer.settled(checks)
+        findings += comparer.tally.findings
+        walked.checks += settled
+        walked.findings += findings
+        if key and self._keep is not None and not failed and all_pass(settled):
+            self._keep(key, KnownBlock(settled, tuple(findings)).value)
+
+    def _key(self, stage: BlockStage, graph: onnx.ModelProto, said: Iterable[_Said]) -> str:
+        """Return the worker's half of a block's key: what its checks come from beside code and options.
+
+        Empty where nothing is to be kept of a stage: between blocks it would be no less work.
+        """
+        if self._keep is None or not stage.inside:
+            return ""
+        path = self._divided.calls[stage.number].path
+        key, parameters = KeyHash(), self._skeleton.parameters
+        for node in graph.graph.node:
+            del node.metadata_props[:]  # the lines of code, with their folders
+        key.add(stage.name, stage.names, graph.SerializeToString(deterministic=True))
+        for each in graph.graph.initializer:
+            if each.data_location == onnx.TensorProto.EXTERNAL:
+                place = ExternalDataInfo(each)
+                file = self._divided.folder / place.location
+                key.add(self._bytes.digest(file, place.offset or 0, place.length or None))
+        for name in sorted({*stage.piece.parameters, *self._skeleton.named_below(path)}):
+            stored = parameters[name].stored
+            key.add(name, self._bytes.digest(stored.file, stored.offset, stored.nbytes))
+        for name, buffer in self._staged.blocks[path].named_buffers():
+            key.add(name, to_array(buffer))
+        for line, case, asked, _ in said:
+            if asked.reference is None or line.given is None:
+                return ""
+            key.add(replace(case, arrays={}), line.given.plain, asked.slow)
+            for name, array in case.arrays.items():
+                key.add(name, array)
+            outputs = asked.reference.outputs
+            key.add(outputs.names, *outputs.arrays)
+        return key.hex
 
     def _judged(
         self,
@@ -244,7 +317,7 @@ class BlockWalk:
 
     def _ask(
         self, stage: BlockStage, line: _Line, walked: Walked
-    ) -> tuple[Case, Asked[CaseReference]]:
+    ) -> tuple[Case, Asked[CaseReference], Eager]:
         """Return PyTorch's side of a stage, and keep what later stages need of it.
 
         What the graph is fed with is in the case's arrays, too.
@@ -263,15 +336,15 @@ class BlockWalk:
             given = [line.case.arrays[name] for name in self._eager.binding.order]
         inputs = {f"{PARAMETER}.{index}": array for index, array in enumerate(given)}
         case = replace(line.case, arrays={**line.case.arrays, **inputs, **fed}, expected={})
-        self._last = eager = Eager(part, tuple(inputs))
+        eager = Eager(part, tuple(inputs))
         asked = AskedModule(self._judging(stage), eager, self._clock, walked.experience).ask(case)
         if asked.reference is None:
             line.over = True
-            return case, asked
+            return case, asked, eager
         said = asked.reference.outputs
         if not stage.name:
             line.outputs = said
-            return case, asked
+            return case, asked, eager
         by_name = dict(zip(said.names, said.arrays, strict=True))
         for name, value in zip(stage.names, stage.piece.outputs, strict=True):
             if name in by_name:
@@ -281,13 +354,14 @@ class BlockWalk:
             line.answers.append(part.said)
         else:
             line.given = part.given
-        return case, asked
+        return case, asked, eager
 
     def _look_into(
         self,
         stage: BlockStage,
         case: Case,
         asked: Asked[CaseReference],
+        eager: Eager,
         checks: Sequence[Check],
         walked: Walked,
     ) -> None:
@@ -308,7 +382,7 @@ class BlockWalk:
             proto = self.pieces.write_whole(stage.piece, feeds, path)
             subject = Subject(
                 spec=self._judging(stage),
-                eager=self._last,
+                eager=eager,
                 exported=Exported(path, "dynamo", proto),
                 graph_inputs={_GRAPH + name: name for name in stage.piece.needs},
                 arrays=case.arrays,

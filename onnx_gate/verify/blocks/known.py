@@ -1,0 +1,102 @@
+"""Blocks that an earlier run has verified: what tells one from another, and what is kept of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from onnx_gate.findings.finding import Finding
+from onnx_gate.report.io import to_message
+from onnx_gate.report.model import Check
+
+_AT_ONCE = 1 << 22
+
+
+@dataclass(frozen=True)
+class KnownBlock:
+    """What verifying a block has come to, where it passes: of any other all is said anew."""
+
+    checks: tuple[Check, ...]
+    findings: tuple[Finding, ...]
+
+    @classmethod
+    def of(
+        cls, known: Mapping[str, Mapping[str, Any]] | None, key: str, name: str
+    ) -> KnownBlock | None:
+        """Return what is known of the block called ``name``, ``None`` where nothing is, or no sense."""
+        value = (known or {}).get(key)
+        if value is None:
+            return None
+        try:
+            checks = tuple(map(Check.model_validate, value["checks"]))
+            findings = tuple(map(Finding.model_validate, value["findings"]))
+        except (ValidationError, KeyError, TypeError):
+            return None
+        sound = checks and all_pass(checks) and all(check.block == name for check in checks)
+        return cls(checks, findings) if sound else None
+
+    @property
+    def value(self) -> dict[str, Any]:
+        """The block as JSON data."""
+        return {
+            "checks": [to_message(check) for check in self.checks],
+            "findings": [to_message(finding) for finding in self.findings],
+        }
+
+
+def all_pass(checks: Sequence[Check]) -> bool:
+    """Return whether all of these pass."""
+    return all(check.verdict == "pass" for check in checks)
+
+
+class KeyHash:
+    """The SHA-256 of values, each told from its neighbours by its kind and length."""
+
+    def __init__(self) -> None:
+        self._hashed = hashlib.sha256()
+
+    def add(self, *values: Any) -> None:
+        """Take in arrays and bytes by content, and everything else as it is written in Python."""
+        for value in values:
+            if isinstance(value, np.ndarray) and value.dtype.kind not in "OSU":
+                kind, data = f"{value.dtype}{value.shape}", np.ascontiguousarray(value).tobytes()
+            elif isinstance(value, np.ndarray):
+                kind, data = f"{value.dtype}{value.shape}", repr(value.tolist()).encode()
+            elif isinstance(value, bytes):
+                kind, data = "bytes", value
+            else:
+                kind, data = "repr", repr(value).encode("utf-8", "backslashreplace")
+            self._hashed.update(f"{kind} {len(data)} ".encode())
+            self._hashed.update(data)
+
+    @property
+    def hex(self) -> str:
+        """The digest so far."""
+        return self._hashed.hexdigest()
+
+
+class StoredBytes:
+    """Digests of parts of files, each read once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Path, int, int | None], str] = {}
+
+    def digest(self, path: Path, offset: int, nbytes: int | None) -> str:
+        """Return the SHA-256 of so many bytes (``None``: all) of a file from an offset on."""
+        place = path, offset, nbytes
+        if place not in self._known:
+            hashed = hashlib.sha256()
+            left = path.stat().st_size - offset if nbytes is None else nbytes
+            with path.open("rb") as file:
+                file.seek(offset)
+                while data := file.read(min(_AT_ONCE, left)):
+                    hashed.update(data)
+                    left -= len(data)
+            self._known[place] = hashed.hexdigest()
+        return self._known[place]
