@@ -17,7 +17,9 @@ from onnx_gate.github.run_context import WorkflowRun
 from onnx_gate.manifest import ManifestError
 from onnx_gate.manifest.load import load
 from onnx_gate.report.io import UNTRUSTED_BYTES, parse_report, read_report
-from onnx_gate.report.join.merge import find_reports, is_of, merge_files, run_label
+from onnx_gate.report.join.amiss import is_of, run_label
+from onnx_gate.report.join.find import find_reports
+from onnx_gate.report.join.merge import merge_files
 from onnx_gate.report.layout import REPORT
 from onnx_gate.report.model import ManifestInfo, Problem, Report, Run
 

@@ -21,7 +21,7 @@ from onnx_gate.manifest.change import tolerance_data
 from onnx_gate.report.model import Check
 from onnx_gate.report.model.audit import Unseen
 from onnx_gate.report.story.summary import within_rounding
-from onnx_gate.verify.conclude import waived_error
+from onnx_gate.verify.waive import waived_error
 
 Key = tuple[str, str, str]
 

@@ -40,8 +40,8 @@ from onnx_gate.manifest.spec import DEFAULT_AUTO
 from onnx_gate.report.model import Check
 from onnx_gate.report.model.audit import Unseen
 from onnx_gate.verify.checks import Checker, ModuleTally
-from onnx_gate.verify.conclude import waive, waived_error, waiver_of
 from onnx_gate.verify.context import today
+from onnx_gate.verify.waive import waive, waived_error, waiver_of
 
 
 def wider(spec: ModelSpec) -> Iterator[KeyChange]:

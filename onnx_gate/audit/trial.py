@@ -24,11 +24,11 @@ from onnx_gate.report.model import Check
 from onnx_gate.runtimes.base import Array, Session, ValueInfo
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.compared import Asked
-from onnx_gate.verify.conclude import waive
 from onnx_gate.verify.context import today
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.sessions import Sessions, without_optimisations
+from onnx_gate.verify.waive import waive
 
 _PACKING_OFF = "session.disable_prepacking"
 # A run that takes so many times as long as the original's slowest, and this many seconds at least, hangs.

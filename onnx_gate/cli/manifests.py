@@ -131,7 +131,7 @@ def plan(
     from onnx_gate.gate.select import select
     from onnx_gate.gate.shards import described, matrix, parse_shards
     from onnx_gate.report.io import read_report
-    from onnx_gate.report.join.merge import find_reports
+    from onnx_gate.report.join.find import find_reports
 
     loaded = load_manifest(manifest)
     with refusing():

@@ -74,7 +74,7 @@ def report(
     With --issue it runs the reproductions that lie beside the report, made smaller.
     """
     from onnx_gate.report.io import read_report, write_text
-    from onnx_gate.report.join.merge import find_report
+    from onnx_gate.report.join.find import find_report
     from onnx_gate.report.render.screen import put
     from onnx_gate.report.story.view import View
 

@@ -23,7 +23,8 @@ from onnx_gate.manifest import Manifest
 from onnx_gate.manifest.find import NAMES
 from onnx_gate.report.io import find_format, read_report, to_json, write_text
 from onnx_gate.report.join.baseline import baseline_of, with_baseline
-from onnx_gate.report.join.merge import find_reports, merge_files
+from onnx_gate.report.join.find import find_reports
+from onnx_gate.report.join.merge import merge_files
 from onnx_gate.report.layout import Layout
 from onnx_gate.report.model import Report
 from onnx_gate.report.render import markdown, terminal

@@ -29,8 +29,8 @@ from onnx_gate.gate.provenance import manifest_info
 from onnx_gate.gate.select import select, with_runtimes
 from onnx_gate.manifest import Manifest, ModelSpec
 from onnx_gate.report.io import MAX_BYTES
+from onnx_gate.report.join.amiss import plan_of
 from onnx_gate.report.join.fitted import fitted
-from onnx_gate.report.join.merge import plan_of
 from onnx_gate.report.join.verdict import count, overall
 from onnx_gate.report.layout import INTERRUPTED, Layout, slug
 from onnx_gate.report.model import (

@@ -3,34 +3,17 @@
 from __future__ import annotations
 
 import datetime
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
-from onnx_gate.manifest import ModelSpec, Waiver
+from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.model import Check, ModelError, Verdict
 from onnx_gate.report.model.decisions import Decisions
 from onnx_gate.report.story.coverage import COMPARED
-from onnx_gate.text import listed, number
-from onnx_gate.verify.experience import Experience
-from onnx_gate.verify.inputs.cases import matches
 from onnx_gate.verify.inspect.weighed import weighed
-from onnx_gate.verify.judge.noise import VISIBLE
-
-
-@dataclass(frozen=True)
-class Tried:
-    """What was tried beside the checks: ``outputs`` by name, ``empty`` the suites without a case.
-
-    ``selected``: the user asked for some of
-    the cases only, so what was left out is no omission.
-    """
-
-    outputs: Mapping[str, Experience]
-    empty: tuple[str, ...] = ()
-    selected: bool = False
+from onnx_gate.verify.remarks import Tried, _at, remarks
+from onnx_gate.verify.waive import waive
 
 
 def conclude(
@@ -55,7 +38,7 @@ def conclude(
         finding.severity == "error" and finding.code != codes.OG307.code for finding in every
     )
     unverified = list(_not_compared(spec, judged, every, tried))
-    every += [*unverified, *_remarks(spec, _own(judged), tried)]
+    every += [*unverified, *remarks(spec, _own(judged), tried)]
     if not any(check.verdict in COMPARED for check in judged):
         return "error", judged, tuple(every)
     if failed:
@@ -205,117 +188,6 @@ def _uncompared_outputs(spec: ModelSpec, compared: Sequence[Check]) -> Iterator[
         )
 
 
-def _remarks(spec: ModelSpec, checks: Sequence[Check], tried: Tried) -> Iterator[Finding]:
-    """Yield what a reader has to know of the checks, once for each output and not for each case."""
-    counting = [check for check in checks if not check.advice]
-    by_output: dict[str, list[Check]] = {}
-    for check in counting:
-        by_output.setdefault(check.output, []).append(check)
-    for name, own in by_output.items():
-        empty = [c for c in own if not c.edge and _nonfinite(c)]
-        if empty:
-            yield codes.OG418.finding(
-                f"{spec.against} itself answers NaN or infinity in {sum(map(_nonfinite, empty))} of "
-                f"{sum(c.metrics.elements for c in empty if c.metrics)} elements of {name}, on inputs "
-                f"that are at no edge ({_cases(empty)}): nothing is compared there",
-                data={"output": name, "nonfinite": sum(map(_nonfinite, empty))},
-            )
-        masked = [check for check in own if check.outside and check.verdict == "pass"]
-        if masked:
-            outside = sum(check.outside for check in masked)
-            of = outside + sum(check.open + check.compared for check in masked)
-            yield codes.OG411.finding(
-                f"{outside} of {of} elements of {name} were not compared: the manifest has it judged "
-                f"by a mask, which is 0 there ({_cases(masked)})",
-                data={"output": name, "outside": outside, "of": of},
-            )
-        opened = [check for check in own if check.open and check.verdict == "pass"]
-        if opened:
-            causes = ", ".join(dict.fromkeys(c for check in opened for c in check.causes))
-            elements = sum(check.open for check in opened)
-            of = sum(check.open + check.compared for check in own)
-            yield codes.OG404.finding(
-                f"{elements} of {of} elements of {name} are open: {causes}; {spec.against} has more than "
-                f"one answer there, and each is one of them ({_cases(opened)})",
-                data={"output": name, "open": elements, "of": of},
-            )
-        shaky = [c for c in own if "rounding" in c.causes and c.open > c.compared]
-        if shaky:
-            yield codes.OG401.finding(
-                f"{name} is ill-conditioned in {_cases(shaky)}: rounding moves most of "
-                f"{spec.against}'s own answer by a visible part of it, so faults of that size cannot "
-                "be seen there",
-            )
-        yield from _other_tokens(spec, name, own)
-        yield from _blunt(name, own)
-    for name, experience in tried.outputs.items():
-        if experience.is_constant and name in by_output:
-            yield codes.OG408.finding(
-                f"the output {name} was {experience.low:g} in every element of every case: whatever "
-                "it should depend on was not tried",
-                data={"output": name},
-            )
-    refused = [check for check in counting if check.verdict == "refused"]
-    cases = {check.case for check in counting}
-    if refused and len(refused) < len(counting):
-        never = _never_compared_sizes(counting)
-        at = f"; at {', '.join(never)} nothing was compared" if never else ""
-        first = next((c for c in refused if _at(c, never)), refused[0])
-        at += f". {first.case}: {first.reason}"
-        yield codes.OG409.finding(
-            f"{len({c.case for c in refused})} of {len(cases)} cases compare nothing, because both "
-            f"sides refuse them ({_cases(refused)}){at}",
-        )
-
-
-def _blunt(name: str, own: Sequence[Check]) -> Iterator[Finding]:
-    """Yield a word on an output of which an error of one per cent would have passed somewhere.
-
-    Of one that diverges there is nothing to say: what is wrong with it has been seen.
-    """
-    if any(check.verdict == "diverged" for check in own):
-        return
-    for check in own:
-        found = check.resolution
-        if found is None or found.worst <= VISIBLE:
-            continue
-        known = {"an element": found.element, "a row": found.row, "a channel": found.channel}
-        off = [
-            f"{what} by {f'{size:.0%}' if math.isfinite(size) else '100%'}"
-            for what, size in known.items()
-            if size is not None and size > VISIBLE
-        ]
-        passed = [f"off in {' or '.join(off)}", *(f"with {each}" for each in found.unseen)]
-        yield codes.OG407.finding(
-            f"the checks of {name} cannot see an error of 1% wherever it is: it could have been "
-            f"{', or '.join(passed)} and passed",
-            data={"output": name, "resolution": found.worst},
-        )
-        return
-
-
-def _nonfinite(check: Check) -> int:
-    """Return in how many elements both sides are NaN, or the same infinity."""
-    if check.metrics is None or check.verdict != "pass" or check.steps is not None:
-        return 0
-    return max(check.metrics.elements - check.compared - check.open, 0)
-
-
-def _other_tokens(spec: ModelSpec, name: str, checks: Sequence[Check]) -> Iterator[Finding]:
-    """Yield a word on tokens that differ although what they are chosen from is within tolerance."""
-    every = [(c, c.steps.tokens) for c in checks if c.steps is not None and c.steps.tokens]
-    other = [(c, t) for c, t in every if t.differ_at is not None and c.verdict == "pass"]
-    if other:
-        same, of = sum(t.same for _, t in every), sum(t.of for _, t in every)
-        check, tokens = other[0]
-        yield codes.OG413.finding(
-            f"{of - same} of {of} tokens chosen from {name} are not {spec.against}'s, first at step "
-            f"{tokens.differ_at} of {check.case}, although {name} is within tolerance. From there on "
-            f"both sides were given {spec.against}'s",
-            data={"output": name, "same": same, "of": of},
-        )
-
-
 def _answered_where_refused(checks: Sequence[Check]) -> tuple[Check, ...]:
     """Let a file count that answers at a size at which PyTorch refuses every case.
 
@@ -334,95 +206,6 @@ def _answered_where_refused(checks: Sequence[Check]) -> tuple[Check, ...]:
         else check
         for check in checks
     )
-
-
-def _at(check: Check, sizes: Sequence[str]) -> bool:
-    return any(f"{name}={size}" in sizes for name, size in check.sizes.items())
-
-
-def _never_compared_sizes(counting: Sequence[Check]) -> list[str]:
-    tried: dict[str, bool] = {}
-    for check in counting:
-        for name, size in check.sizes.items():
-            label = f"{name}={size}"
-            tried[label] = tried.get(label, False) or check.verdict in COMPARED
-    return [label for label, was in tried.items() if not was]
-
-
-def _cases(checks: Sequence[Check]) -> str:
-    return listed(dict.fromkeys(check.case for check in checks), 1)
-
-
-def waive(
-    spec: ModelSpec, checks: Sequence[Check], today: datetime.date
-) -> tuple[tuple[Check, ...], list[Finding]]:
-    """Return the checks, those that diverge and are waived as such, and what to say of waivers."""
-    used: set[int] = set()
-    judged: list[Check] = []
-    for check in checks:
-        if check.verdict == "diverged" and not check.advice:
-            for place, waiver in enumerate(spec.waivers):
-                if matches(check.case, waiver.check) and waiver.until >= today:
-                    used.add(place)
-                    check = _under(waiver, check)
-                    if check.verdict == "waived":
-                        break
-        judged.append(check)
-    return tuple(judged), list(_waiver_notes(spec.waivers, used, checks, today))
-
-
-def _under(waiver: Waiver, check: Check) -> Check:
-    """Return a check that diverged as a waiver leaves it: forgiven, or too far off for that."""
-    upto = "" if waiver.ceiling is None else f"an error of up to {number(waiver.ceiling)} "
-    if not _forgives(waiver, check):
-        reason = f"{check.reason}; a waiver forgives {upto.strip()} alone"
-        return check.model_copy(update={"reason": reason})
-    reason = f"{check.reason}; waived {'for ' if upto else ''}{upto}until {waiver.until}: "
-    return check.model_copy(update={"verdict": "waived", "reason": reason + waiver.reason})
-
-
-def _forgives(waiver: Waiver, check: Check) -> bool:
-    return waiver.ceiling is None or waived_error(check) <= waiver.ceiling
-
-
-def waived_error(check: Check) -> float:
-    """Return the error that a waiver's ceiling is held against; infinite where there is none.
-
-    That of the elements, whatever share of them, or part of all, has decided; of agreements and
-    decibels what they are short of.
-    """
-    deviation, metrics = check.deviation, check.metrics
-    if deviation is None or metrics is None or metrics.nonfinite:
-        return math.inf
-    steps = check.steps.errors if check.steps is not None else ()
-    own = deviation.error
-    if deviation.unit == "error" and metrics.scaled is not None:
-        own = metrics.scaled
-    return max((own, *steps))
-
-
-def waiver_of(spec: ModelSpec, check: Check, today: datetime.date) -> int | None:
-    """Return the index of the waiver that forgives a check, ``None`` where none does."""
-    for index, waiver in enumerate(spec.waivers):
-        applies = matches(check.case, waiver.check) and waiver.until >= today
-        if applies and _forgives(waiver, check):
-            return index
-    return None
-
-
-def _waiver_notes(
-    waivers: Iterable[Waiver], used: set[int], checks: Sequence[Check], today: datetime.date
-) -> Iterable[Finding]:
-    for place, waiver in enumerate(waivers):
-        if waiver.until < today:
-            yield codes.OG601.finding(
-                f"the waiver for {waiver.check} ended on {waiver.until} ({waiver.reason}): "
-                "it forgives nothing any more",
-            )
-        elif place not in used and checks:
-            yield codes.OG602.finding(
-                f"the waiver for {waiver.check} was not needed ({waiver.reason}): remove it",
-            )
 
 
 def unverified(checks: tuple[Check, ...], findings: tuple[Finding, ...]) -> ModelError:

@@ -30,11 +30,12 @@ from onnx_gate.verify.carried import (
     unpacked,
 )
 from onnx_gate.verify.compared import Asked, Comparer, Setting, learn
-from onnx_gate.verify.conclude import Tried, conclude, unverified
+from onnx_gate.verify.conclude import conclude, unverified
 from onnx_gate.verify.context import Context, Given
 from onnx_gate.verify.experience import Experience
 from onnx_gate.verify.inputs.cases import Case, selected
 from onnx_gate.verify.inputs.sizes import Sizes
+from onnx_gate.verify.remarks import Tried
 from onnx_gate.verify.sessions import Sessions, failure_findings
 from onnx_gate.verify.steps.feedback import Arrays, feedback_of
 from onnx_gate.verify.steps.walk import stepped

@@ -36,7 +36,7 @@ from onnx_gate.verify.baked import baked_size
 from onnx_gate.verify.blocks.verify import in_blocks, verify_blocks
 from onnx_gate.verify.build import build
 from onnx_gate.verify.checks import Checker, ModuleSetting
-from onnx_gate.verify.conclude import Tried, conclude, undecided, unverified, waive
+from onnx_gate.verify.conclude import conclude, undecided, unverified
 from onnx_gate.verify.context import HUNG, Context, Reduced
 from onnx_gate.verify.determinism import repeat
 from onnx_gate.verify.export.exported import Exported
@@ -55,10 +55,12 @@ from onnx_gate.verify.progress import Emit, Progress
 from onnx_gate.verify.proposal import LEAST_DB, USUAL_DB, propose
 from onnx_gate.verify.reach.code import named_in_code
 from onnx_gate.verify.reference.file import with_file_inputs
+from onnx_gate.verify.remarks import Tried
 from onnx_gate.verify.source_lines import source_of
 from onnx_gate.verify.steps.walk import check_steps
 from onnx_gate.verify.subject import Locate
 from onnx_gate.verify.versions import version_findings
+from onnx_gate.verify.waive import waive
 from onnx_gate.workers import tracebacks
 from onnx_gate.workers.forked import run_forked
 

@@ -17,7 +17,7 @@ from onnx_gate.gate.run import result_of
 from onnx_gate.gate.shards import BALANCE, balance, matrix, parse_shard, part, partition, shard_text
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.io import read_report, to_json, to_message
-from onnx_gate.report.join.merge import plan_of
+from onnx_gate.report.join.amiss import plan_of
 from onnx_gate.report.model import ModelResult, Report, Shard
 from onnx_gate.workers.pool import Outcome
 from tests.support.gate import gate

@@ -14,8 +14,9 @@ from onnx_gate.manifest import InputSpec, ModelSpec, RandomSuite, Waiver
 from onnx_gate.report.model import Check, Metrics
 from onnx_gate.text import number
 from onnx_gate.verify.baked import suspected
-from onnx_gate.verify.conclude import Tried, conclude
+from onnx_gate.verify.conclude import conclude
 from onnx_gate.verify.experience import Experience
+from onnx_gate.verify.remarks import Tried
 
 TODAY = datetime.date(2026, 6, 1)
 SPEC = ModelSpec(

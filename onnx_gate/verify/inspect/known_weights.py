@@ -13,36 +13,33 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from onnx_gate.numerics.precision import eps_of, is_floating
 from onnx_gate.report.model import UnknownWeight
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array
+from onnx_gate.verify.inspect.weight_bits import (
+    FoldedNorms,
+    Mask,
+    all_among,
+    bits_of,
+    cast_to,
+    castable,
+    equal_bits,
+    folded_bias,
+    folded_into,
+    hash_rows,
+    held_in,
+    is_rounded,
+    largest_difference,
+    some_rows,
+)
 
-Mask = NDArray[np.bool_]
 # The scale, the mean and the bias of a batch norm, by channel, in float64.
 _Terms = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 
-# Folding is w * (g / sqrt(v + e)), and for a bias a sum of three terms: four roundings, each of them
-# in another order on the other side.
-_FOLDED = 8
-# Half a step of four bits with a sign, of the largest number of a row.
-_FOUR_BITS = 1 / 14
 # What a wrong weight is called by at most this many of its rows.
 _SHOWN = 3
-# The numbers that are looked at together: a copy of so many is little beside any weight that matters.
-_AT_ONCE = 1 << 22
 # How many rows are tried before all are.
 _TRIED = 8
-_SEED = 20_261_122
-
-
-@dataclass(frozen=True)
-class _Norms:
-    """What folding batch norms into the layers before them multiplies by, and adds; [norms, channels]."""
-
-    scale: NDArray[np.float64]
-    mean: NDArray[np.float64]
-    bias: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -84,7 +81,7 @@ class KnownWeights:
         }
         self._rows: dict[tuple[str, int], tuple[NDArray[np.uint64], list[str]]] = {}
         self._elements: dict[str, NDArray[np.unsignedinteger]] = {}
-        self._norms: dict[int, _Norms] | None = None
+        self._norms: dict[int, FoldedNorms] | None = None
         self._of_norms: set[str] | None = None
 
     def named(self, name: str) -> str | None:
@@ -125,7 +122,7 @@ class KnownWeights:
             return False
         if 2 * self._equal(array, own) >= array.size:
             return True
-        if _is_rounded(array, expected):
+        if is_rounded(array, expected):
             return False  # to fewer bits, which is what a tolerance is there to judge
         if not self.norms(array):
             return True
@@ -141,10 +138,14 @@ class KnownWeights:
         expected = self._of(own)
         if expected is None or expected.shape != array.shape:
             return WrongWeight(name, own, 0.0, (), 0, instead)
-        held = [_held(a, b).reshape(len(a), -1).all(axis=1) for a, b in _parts(array, expected)]
+        held = [
+            held_in(a, b).reshape(len(a), -1).all(axis=1) for a, b in some_rows(array, expected)
+        ]
         rows = ~np.concatenate(held)
         listed = tuple(int(i) for i in np.flatnonzero(rows)[: 1 << 10])
-        return WrongWeight(name, own, _apart(array, expected), listed, len(rows), instead)
+        return WrongWeight(
+            name, own, largest_difference(array, expected), listed, len(rows), instead
+        )
 
     def nearest(self, name: str, array: Array, own: str | None) -> UnknownWeight:
         """Return a weight that nothing explains beside the parameter that it is nearest to."""
@@ -157,12 +158,12 @@ class KnownWeights:
         for each in alike[:64]:
             expected = self._of(each)
             if expected is not None and expected.shape == array.shape:
-                apart = _apart(array, expected)
+                apart = largest_difference(array, expected)
                 best = min(best or (apart, each), (apart, each))
         distance, parameter = best or (None, None)
         return UnknownWeight(name=name, parameter=parameter, difference=distance)
 
-    def norms(self, array: Array) -> list[tuple[int, _Norms]]:
+    def norms(self, array: Array) -> list[tuple[int, FoldedNorms]]:
         """Return the batch norms with as many channels as one of the first two sizes, and its axis."""
         if self._norms is None:
             found: dict[int, list[_Terms]] = {}
@@ -170,7 +171,7 @@ class KnownWeights:
                 if (norm := _norm_of(part)) is not None:
                     found.setdefault(norm[0].size, []).append(norm)
             self._norms = {
-                size: _Norms(*map(np.stack, zip(*norms, strict=True)))
+                size: FoldedNorms(*map(np.stack, zip(*norms, strict=True)))
                 for size, norms in found.items()
             }
         sizes = enumerate(array.shape[:2])
@@ -196,27 +197,27 @@ class KnownWeights:
     def differ(self, own: str, other: str) -> bool:
         """Return whether two tensors of the module hold other values."""
         a, b = self._of(own), self._of(other)
-        return a is None or b is None or a.shape != b.shape or not _equal_bits(a, b)
+        return a is None or b is None or a.shape != b.shape or not equal_bits(a, b)
 
     def distance(self, own: str, other: str) -> float:
         """Return the largest difference of two tensors, 0.0 where their shapes differ."""
         a, b = self._of(own), self._of(other)
         if a is None or b is None or a.shape != b.shape:
             return 0.0
-        return _apart(a, b)
+        return largest_difference(a, b)
 
     def _equal(self, array: Array, own: str) -> int:
         """Return how many numbers of a weight are those of the tensor that it is called after."""
         expected = self._of(own)
         if expected is None or expected.shape != array.shape:
             return 0
-        return sum(int(np.count_nonzero(_held(a, b))) for a, b in _parts(array, expected))
+        return sum(int(np.count_nonzero(held_in(a, b))) for a, b in some_rows(array, expected))
 
     def _same(self, array: Array, own: str) -> bool:
         expected = self._of(own)
         if expected is None or expected.shape != array.shape:
             return False
-        return all(_held(a, b).all() for a, b in _parts(array, expected))
+        return all(held_in(a, b).all() for a, b in some_rows(array, expected))
 
     def _folds(self, array: Array, own: str | None) -> Iterator[Mask]:
         """Yield which channels of a weight are some layer's with a norm folded into them."""
@@ -225,15 +226,15 @@ class KnownWeights:
         for axis, norms in self.norms(array):
             if array.ndim == 1:
                 # Most layers before a norm have no bias, and a norm is folded into no other norm.
-                yield from _folded_bias(array, np.zeros_like(array), norms)
+                yield from folded_bias(array, np.zeros_like(array), norms)
             for name in dict.fromkeys((*([own] if own else []), *self._layers(array))):
                 expected = self._of(name)
                 if expected is None or expected.shape != array.shape:
                     continue
                 if array.ndim == 1:
-                    yield from _folded_bias(array, expected, norms)
+                    yield from folded_bias(array, expected, norms)
                 else:
-                    yield from _folded(array, expected, norms, axis)
+                    yield from folded_into(array, expected, norms, axis)
 
     def _layers(self, array: Array) -> list[str]:
         """Return the tensors of a weight's shape that are of no batch norm."""
@@ -258,13 +259,13 @@ class KnownWeights:
             if not turn and shape != array.shape:
                 continue
             expected = self._of(name)
-            if expected is None or not _castable(expected.dtype, array.dtype):
+            if expected is None or not castable(expected.dtype, array.dtype):
                 continue
             for other in ([expected] if shape == array.shape else []) + (
                 [expected.T] if turn else []
             ):
                 first = (slice(0, 1),) * array.ndim
-                if all(_equal_bits(other[part], array[part]) for part in (first, ...)):
+                if all(equal_bits(other[part], array[part]) for part in (first, ...)):
                     return name
         return None
 
@@ -276,9 +277,9 @@ class KnownWeights:
             hashes, owners = self._hashed(array.dtype, rows.shape[1])
             if not hashes.size or rows.shape[1] < 2:
                 continue
-            if not _among(_hash(rows[:_TRIED]), hashes):
+            if not all_among(hash_rows(rows[:_TRIED]), hashes):
                 continue
-            wanted = _hash(rows)
+            wanted = hash_rows(rows)
             at = np.minimum(np.searchsorted(hashes, wanted), hashes.size - 1)
             if np.array_equal(hashes[at], wanted):
                 of = {owners[i] for i in at[:: max(1, at.size // 1024)]}
@@ -300,9 +301,9 @@ class KnownWeights:
                 ):
                     continue
                 array = self._of(name)
-                if array is None or not _castable(array.dtype, dtype):
+                if array is None or not castable(array.dtype, dtype):
                     continue
-                hashes.append(_hash(_cast(array, dtype).reshape(-1, length)))
+                hashes.append(hash_rows(cast_to(array, dtype).reshape(-1, length)))
                 owners += [name] * len(hashes[-1])
             every = np.concatenate(hashes) if hashes else np.zeros(0, np.uint64)
             order = np.argsort(every, kind="stable")
@@ -317,12 +318,12 @@ class KnownWeights:
         if key not in self._elements:
             vectors = [self._of(name) for name, t in self._tensors.items() if t.ndim < 2]
             made = [
-                _bits(_cast(v, array.dtype)).reshape(-1)
+                bits_of(cast_to(v, array.dtype)).reshape(-1)
                 for v in vectors
-                if v is not None and _castable(v.dtype, array.dtype)
+                if v is not None and castable(v.dtype, array.dtype)
             ]
             self._elements[key] = np.unique(np.concatenate(made)) if made else np.zeros(0, np.uint8)
-        return bool(np.isin(_bits(array), self._elements[key]).all())
+        return bool(np.isin(bits_of(array), self._elements[key]).all())
 
     def _at(self, name: str) -> torch.Tensor | None:
         with suppress(Exception):
@@ -364,105 +365,3 @@ def _norm_of(part: nn.Module) -> _Terms | None:
                 np.zeros_like(scale) if bias is None else bias,
             )
     return None
-
-
-def _folded_bias(array: Array, expected: Array, norms: _Norms) -> Iterator[Mask]:
-    """Yield for each norm which numbers are those of a bias with it folded in, where any is.
-
-    A sum of three terms, each as large as it is: what is lost is in units of these.
-    """
-    eps, least = _FOLDED * eps_of(array.dtype), float(ml_dtypes.finfo(array.dtype).tiny)
-    terms = expected.astype(np.float64) * norms.scale, -norms.mean * norms.scale, norms.bias
-    size = sum(np.abs(term) for term in terms)
-    near = np.abs(array.astype(np.float64) - sum(terms)) <= eps * size + least
-    yield from near[near.any(axis=1)]
-
-
-def _folded(array: Array, expected: Array, norms: _Norms, axis: int) -> Iterator[Mask]:
-    """Yield for each norm which channels of a weight are ``expected``'s with it folded in, where any is."""
-    eps, least = _FOLDED * eps_of(array.dtype), float(ml_dtypes.finfo(array.dtype).tiny)
-    a, b = (np.moveaxis(x, axis, 0).reshape(x.shape[axis], -1) for x in (array, expected))
-    # One number of each channel first: most norms are not this layer's.
-    first = b[:, 0].astype(np.float64) * norms.scale
-    near = np.abs(a[:, 0] - first) <= eps * np.abs(first) + least
-    for scale in norms.scale[near.any(axis=1)]:
-        folded = b.astype(np.float64) * scale[:, None]
-        fits = (np.abs(a - folded) <= eps * np.abs(folded) + least).all(axis=1)
-        if fits.any():
-            yield np.asarray(fits)
-
-
-def _is_rounded(array: Array, expected: Array) -> bool:
-    """Return whether a weight may be ``expected`` in fewer bits: no row is further off than in four."""
-    a, b = (x.astype(np.float64).reshape(len(x), -1) for x in (array, expected))
-    largest = np.abs(b).max(axis=1, initial=0.0) if array.ndim > 1 else np.abs(b).max(initial=0.0)
-    return bool((np.abs(a - b).max(axis=1) <= _FOUR_BITS * largest).all())
-
-
-def _bits(array: Array) -> NDArray[np.unsignedinteger]:
-    """Return the bits of numbers as integers of the same shape."""
-    bits: NDArray[np.unsignedinteger] = np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
-    return bits.reshape(array.shape)
-
-
-def _held(array: Array, expected: Array) -> Mask:
-    """Return which numbers have the bits of ``expected``, in the same type.
-
-    What is cast and is below the least normal number may be flushed, or raised to that number.
-    """
-    held = np.asarray(_bits(_cast(expected, array.dtype)) == _bits(array))
-    if expected.dtype != array.dtype and is_floating(array.dtype):
-        least = float(ml_dtypes.finfo(array.dtype).tiny)
-        held |= (np.abs(array) <= least) & (np.abs(expected) <= least)
-    return held
-
-
-def _parts(array: Array, other: Array) -> Iterator[tuple[Array, Array]]:
-    """Yield two arrays of one shape some rows at a time."""
-    if not array.ndim:
-        yield array.reshape(1), other.reshape(1)
-        return
-    rows = max(1, _AT_ONCE * len(array) // max(1, array.size))
-    for low in range(0, len(array), rows):
-        yield array[low : low + rows], other[low : low + rows]
-
-
-def _equal_bits(expected: Array, array: Array) -> bool:
-    """Return whether a weight has the bits of ``expected`` in its type."""
-    return expected.shape == array.shape and all(
-        np.array_equal(_bits(_cast(one, array.dtype)), _bits(other))
-        for one, other in _parts(expected, array)
-    )
-
-
-def _apart(array: Array, expected: Array) -> float:
-    """Return the largest difference of two arrays of one shape."""
-    return max(
-        float(np.abs(a.astype(np.float64) - b.astype(np.float64)).max())
-        for a, b in _parts(array, expected)
-    )
-
-
-def _castable(source: np.dtype[np.generic], target: np.dtype[np.generic]) -> bool:
-    """Return whether a weight may have been cast so: among floating-point types, or not at all."""
-    return source == target or (is_floating(source) and is_floating(target))
-
-
-def _cast(array: Array, dtype: np.dtype[np.generic]) -> Array:
-    with np.errstate(over="ignore", invalid="ignore"):
-        return array if array.dtype == dtype else array.astype(dtype)
-
-
-def _hash(rows: Array) -> NDArray[np.uint64]:
-    """Return a 64-bit hash of the bits of each row: a sum of products with random odd numbers."""
-    factors = np.random.default_rng(_SEED).integers(0, 2**63, rows.shape[1], dtype=np.uint64) | 1
-    made = [
-        (_bits(part).astype(np.uint64) * factors).sum(axis=1, dtype=np.uint64)
-        for part, _ in _parts(rows, rows)
-    ]
-    return np.concatenate(made) if made else np.zeros(0, np.uint64)
-
-
-def _among(wanted: NDArray[np.uint64], ordered: NDArray[np.uint64]) -> bool:
-    at = np.minimum(np.searchsorted(ordered, wanted), ordered.size - 1)
-    return np.array_equal(ordered[at], wanted)

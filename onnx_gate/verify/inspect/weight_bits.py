@@ -1,0 +1,136 @@
+"""Weights held against others to the bit, and with the batch norm that was folded into them: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from onnx_gate.numerics.precision import eps_of, is_floating
+from onnx_gate.runtimes.base import Array
+
+Mask = NDArray[np.bool_]
+# Folding is w * (g / sqrt(v + e)), and for a bias a sum of three terms: four roundings, each of them
+# in another order on the other side.
+_FOLDED = 8
+# Half a step of four bits with a sign, of the largest number of a row.
+_FOUR_BITS = 1 / 14
+# The numbers that are looked at together: a copy of so many is little beside any weight that matters.
+_AT_ONCE = 1 << 22
+_SEED = 20_261_122
+
+
+@dataclass(frozen=True)
+class FoldedNorms:
+    """What folding batch norms into the layers before them multiplies by, and adds; [norms, channels]."""
+
+    scale: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    bias: NDArray[np.float64]
+
+
+def folded_bias(array: Array, expected: Array, norms: FoldedNorms) -> Iterator[Mask]:
+    """Yield for each norm which numbers are those of a bias with it folded in, where any is.
+
+    A sum of three terms, each as large as it is: what is lost is in units of these.
+    """
+    eps, least = _FOLDED * eps_of(array.dtype), float(ml_dtypes.finfo(array.dtype).tiny)
+    terms = expected.astype(np.float64) * norms.scale, -norms.mean * norms.scale, norms.bias
+    size = sum(np.abs(term) for term in terms)
+    near = np.abs(array.astype(np.float64) - sum(terms)) <= eps * size + least
+    yield from near[near.any(axis=1)]
+
+
+def folded_into(array: Array, expected: Array, norms: FoldedNorms, axis: int) -> Iterator[Mask]:
+    """Yield for each norm which channels of a weight are ``expected``'s with it folded in, where any is."""
+    eps, least = _FOLDED * eps_of(array.dtype), float(ml_dtypes.finfo(array.dtype).tiny)
+    a, b = (np.moveaxis(x, axis, 0).reshape(x.shape[axis], -1) for x in (array, expected))
+    # One number of each channel first: most norms are not this layer's.
+    first = b[:, 0].astype(np.float64) * norms.scale
+    near = np.abs(a[:, 0] - first) <= eps * np.abs(first) + least
+    for scale in norms.scale[near.any(axis=1)]:
+        folded = b.astype(np.float64) * scale[:, None]
+        fits = (np.abs(a - folded) <= eps * np.abs(folded) + least).all(axis=1)
+        if fits.any():
+            yield np.asarray(fits)
+
+
+def is_rounded(array: Array, expected: Array) -> bool:
+    """Return whether a weight may be ``expected`` in fewer bits: no row is further off than in four."""
+    a, b = (x.astype(np.float64).reshape(len(x), -1) for x in (array, expected))
+    largest = np.abs(b).max(axis=1, initial=0.0) if array.ndim > 1 else np.abs(b).max(initial=0.0)
+    return bool((np.abs(a - b).max(axis=1) <= _FOUR_BITS * largest).all())
+
+
+def bits_of(array: Array) -> NDArray[np.unsignedinteger]:
+    """Return the bits of numbers as integers of the same shape."""
+    bits: NDArray[np.unsignedinteger] = np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
+    return bits.reshape(array.shape)
+
+
+def held_in(array: Array, expected: Array) -> Mask:
+    """Return which numbers have the bits of ``expected``, in the same type.
+
+    What is cast and is below the least normal number may be flushed, or raised to that number.
+    """
+    held = np.asarray(bits_of(cast_to(expected, array.dtype)) == bits_of(array))
+    if expected.dtype != array.dtype and is_floating(array.dtype):
+        least = float(ml_dtypes.finfo(array.dtype).tiny)
+        held |= (np.abs(array) <= least) & (np.abs(expected) <= least)
+    return held
+
+
+def some_rows(array: Array, other: Array) -> Iterator[tuple[Array, Array]]:
+    """Yield two arrays of one shape some rows at a time."""
+    if not array.ndim:
+        yield array.reshape(1), other.reshape(1)
+        return
+    rows = max(1, _AT_ONCE * len(array) // max(1, array.size))
+    for low in range(0, len(array), rows):
+        yield array[low : low + rows], other[low : low + rows]
+
+
+def equal_bits(expected: Array, array: Array) -> bool:
+    """Return whether a weight has the bits of ``expected`` in its type."""
+    return expected.shape == array.shape and all(
+        np.array_equal(bits_of(cast_to(one, array.dtype)), bits_of(other))
+        for one, other in some_rows(expected, array)
+    )
+
+
+def largest_difference(array: Array, expected: Array) -> float:
+    """Return the largest difference of two arrays of one shape."""
+    return max(
+        float(np.abs(a.astype(np.float64) - b.astype(np.float64)).max())
+        for a, b in some_rows(array, expected)
+    )
+
+
+def castable(source: np.dtype[np.generic], target: np.dtype[np.generic]) -> bool:
+    """Return whether a weight may have been cast so: among floating-point types, or not at all."""
+    return source == target or (is_floating(source) and is_floating(target))
+
+
+def cast_to(array: Array, dtype: np.dtype[np.generic]) -> Array:
+    """Return numbers in another dtype; what it does not have becomes an infinity or NaN in silence."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return array if array.dtype == dtype else array.astype(dtype)
+
+
+def hash_rows(rows: Array) -> NDArray[np.uint64]:
+    """Return a 64-bit hash of the bits of each row: a sum of products with random odd numbers."""
+    factors = np.random.default_rng(_SEED).integers(0, 2**63, rows.shape[1], dtype=np.uint64) | 1
+    made = [
+        (bits_of(part).astype(np.uint64) * factors).sum(axis=1, dtype=np.uint64)
+        for part, _ in some_rows(rows, rows)
+    ]
+    return np.concatenate(made) if made else np.zeros(0, np.uint64)
+
+
+def all_among(wanted: NDArray[np.uint64], ordered: NDArray[np.uint64]) -> bool:
+    """Return whether all hashes are among some that are in order, of which there is at least one."""
+    at = np.minimum(np.searchsorted(ordered, wanted), ordered.size - 1)
+    return np.array_equal(ordered[at], wanted)
