@@ -15,8 +15,8 @@ from onnx.helper import (
     tensor_dtype_to_np_dtype,
 )
 
-from onnx_gate.graph.walk import bodies
 from onnx_gate.runtimes.base import Array
+from onnx_gate.runtimes.bodies import bodies
 from onnx_gate.runtimes.half_graph import TYPED
 
 

@@ -12,8 +12,9 @@ from typing import Any
 import onnx
 
 from onnx_gate.graph.constants import Constants
-from onnx_gate.graph.walk import bodies, inlined, nodes
+from onnx_gate.graph.walk import inlined, nodes
 from onnx_gate.runtimes.base import Array
+from onnx_gate.runtimes.bodies import bodies
 
 RANDOM = frozenset(
     {

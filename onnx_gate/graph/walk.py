@@ -11,15 +11,9 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 from onnx.helper import get_attribute_value
 from onnx.inliner import inline_local_functions
 
+from onnx_gate.runtimes.bodies import bodies
+
 Dims = tuple[int | str, ...]
-
-
-def bodies(node: NodeProto) -> Iterator[GraphProto]:
-    """Yield the graphs that a node runs."""
-    for each in node.attribute:
-        if each.HasField("g"):
-            yield each.g
-        yield from each.graphs
 
 
 def graphs(graph: GraphProto) -> Iterator[GraphProto]:

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import onnx
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 from onnx.inliner import inline_local_functions
 
+from onnx_gate.runtimes.bodies import bodies
 from onnx_gate.runtimes.half_ranges import Scalars, Watched, least_of, lifted, measuring
 
 DTYPES: Mapping[int, Any] = {
@@ -117,24 +118,13 @@ def _named(graph: Any) -> bool:
             return True
         if any(v.type.tensor_type.elem_type in DTYPES for v in (*graph.input, *graph.output)):
             return True
-    return any(
+    typed = (
         (each.name in TYPED and each.i in DTYPES)
         or (each.HasField("t") and each.t.data_type in DTYPES)
-        or any(map(_named, _graphs(each)))
         for node in graph.node
         for each in node.attribute
     )
-
-
-def _graphs(attribute: AttributeProto) -> Iterator[GraphProto]:
-    if attribute.HasField("g"):
-        yield attribute.g
-    yield from attribute.graphs
-
-
-def _bodies(node: NodeProto) -> Iterator[GraphProto]:
-    for attribute in node.attribute:
-        yield from _graphs(attribute)
+    return any(typed) or any(_named(body) for node in graph.node for body in bodies(node))
 
 
 def _infer(graph: GraphProto, types: dict[str, int], opsets: Mapping[str, int]) -> None:
@@ -148,7 +138,7 @@ def _infer(graph: GraphProto, types: dict[str, int], opsets: Mapping[str, int]) 
         if value.type.tensor_type.elem_type:
             types.setdefault(value.name, value.type.tensor_type.elem_type)
     for node in graph.node:
-        for body in _bodies(node):
+        for body in bodies(node):
             _infer(body, types, opsets)
         if any(name and name not in types for name in node.output):
             for name, made in zip(node.output, _made(node, types, opsets), strict=False):
@@ -164,10 +154,10 @@ def _made(node: NodeProto, types: Mapping[str, int], opsets: Mapping[str, int]) 
         if attribute.name in TYPED[:3] and attribute.i:
             return [attribute.i] * len(node.output)
     given = [types.get(name, 0) for name in node.input]
-    bodies = list(_bodies(node))
-    if bodies:
+    inside = list(bodies(node))
+    if inside:
         skipped = 1 if node.op_type == "Loop" else 0  # whether to go on
-        return [types.get(value.name, 0) for value in bodies[0].output][skipped:]
+        return [types.get(value.name, 0) for value in inside[0].output][skipped:]
     schema = _schema(node.domain, node.op_type, opsets.get(node.domain, 1))
     floats = (each for each in given if each in (*DTYPES, TensorProto.FLOAT, TensorProto.DOUBLE))
     if schema is None:
@@ -262,7 +252,7 @@ class _Rewriter:
         made: list[NodeProto] = []
         measured: list[Scalars] = []
         for node in nodes:
-            inside = [(body, self.graph(body, up)) for body in _bodies(node)]
+            inside = [(body, self.graph(body, up)) for body in bodies(node)]
             how = self._how(node)
             if how == "left":
                 after, found = lifted(node, inside)
