@@ -284,6 +284,8 @@ class Explorer:
     def _case(self, parts: Sequence[str], arrays: Mapping[str, Array], sizes: Sizes) -> Case:
         parts = [part for part in parts if part]
         name = "/".join((REACHED, *parts))
+        # What is computed of an array without axes is none, and no engine takes it.
+        arrays = {name: np.asarray(array) for name, array in arrays.items()}
         return Case(REACHED, name, REACHED, arrays, sizes, named=False, sized=False)
 
 
