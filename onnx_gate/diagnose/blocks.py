@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from onnx_gate.deadline import Deadline
+from onnx_gate.diagnose.known import known_fault
 from onnx_gate.diagnose.localize.localize import Located, localize
 from onnx_gate.diagnose.repro.write import MAX_BYTES, make_repro, repro_path
 from onnx_gate.report.io import to_message
 from onnx_gate.report.model import Check
-from onnx_gate.report.model.diagnosis import Diagnosis
+from onnx_gate.report.model.diagnosis import Blame, Diagnosis
 from onnx_gate.verify.subject import Subject
 
 # As of whole models: what the search for the node has of the seconds.
 _LOCALIZE_SHARE = 0.8
+# Who may have made a node wrong that is so on PyTorch's own values, with optimisations or without.
+_MAY_BE: tuple[Blame, ...] = ("exporter", "kernel")
 
 
 def locate(place: str, check: Check, subject: Subject | None, seconds: float) -> dict[str, Any]:
@@ -40,18 +43,21 @@ def locate(place: str, check: Check, subject: Subject | None, seconds: float) ->
     if node is not None:
         inside = node.module or check.block
         first = f", first at {node.op_type}" + (f" in {inside}" if inside else "")
-    return to_message(
-        Diagnosis(
-            runtime=check.runtime,
-            case=check.case,
-            output=check.output,
-            blame="undecided",
-            node=node,
-            beside=located.beside,
-            source=located.source,
-            nodes=located.nodes,
-            cause=f"{place} computes something else on PyTorch's own values{first}",
-            repro=path,
-            note="; ".join(note for note in (located.note, *notes) if note),
-        )
+    diagnosis = Diagnosis(
+        runtime=check.runtime,
+        case=check.case,
+        output=check.output,
+        blame="undecided",
+        node=node,
+        beside=located.beside,
+        source=located.source,
+        nodes=located.nodes,
+        cause=f"{place} computes something else on PyTorch's own values{first}",
+        repro=path,
+        note="; ".join(note for note in (located.note, *notes) if note),
     )
+    known = None
+    for blame in _MAY_BE if subject is not None else ():
+        blamed = diagnosis.model_copy(update={"blame": blame})
+        known = known or known_fault(blamed, subject.exported, check, [subject.runtime])
+    return to_message(diagnosis.model_copy(update={"known": known}))

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from tests.support.gate import gate, run_few
 
@@ -53,6 +55,60 @@ ENTRIES = {
     "wrong": f'model: "models.py:total", {X}, export: {{exporter: "models.py:wrong"}}',
     "floored": f'model: "models.py:Floored", {WHOLE}, export: {{exporter: torchscript}}',
 }
+
+STACK = """\
+import torch
+from torch import nn
+
+class Step(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mix = nn.Linear(4, 4)
+    def forward(self, x):
+        y = self.mix(x)
+        index = torch.zeros_like(y, dtype=torch.int64)
+        return torch.scatter_reduce(y, 0, index, y, self.how()) + 1.0
+    def how(self):
+        return "mean"
+
+# Another choice in its file, which is none of the book's.
+class Mute(Step):
+    def how(self):
+        return "amin" if torch.compiler.is_exporting() else "amax"
+
+class Stack(nn.Module):
+    def __init__(self, kind=Step):
+        super().__init__()
+        self.layers = nn.ModuleList([kind(), kind()])
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+def mute():
+    return Stack(Mute)
+"""
+
+
+def test_a_fault_inside_of_a_block_is_linked(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    weights = {
+        f"layers.{n}.mix.{name}": torch.rand(shape, generator=generator)
+        for n in (0, 1)
+        for name, shape in (("weight", (4, 4)), ("bias", (4,)))
+    }
+    save_file(weights, tmp_path / "stack.safetensors")
+    blocks = f"{X}, weights: stack.safetensors, verify: blocks"
+    entries = {
+        "stack": f'model: "models.py:Stack", {blocks}',
+        "mute": f'model: "models.py:mute", {blocks}',
+    }
+    found = run_few(tmp_path, STACK, entries)
+    assert {model.verdict for model in found.values()} == {"diverged"}
+    known = {n: m.diagnosis.known for n, m in found.items() if m.diagnosis is not None}
+    assert known["stack"] is not None
+    assert known["stack"].link.endswith("onnxscript/pull/582")
+    assert known["mute"] is None
 
 
 def test_a_red_model_is_linked_and_is_filed(tmp_path: Path) -> None:
