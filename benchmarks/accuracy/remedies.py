@@ -9,7 +9,6 @@ have none, as what would make them green changes PyTorch's answer. The patches a
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -66,8 +65,7 @@ def main() -> None:
     if options.save:
         made = [asdict(row) for row in rows]
         if options.model:
-            stored = json.loads(Path(__file__).with_suffix(".json").read_text())["remedies"]["rows"]
-            made = results.merged(__file__, "remedies", made, [row["name"] for row in stored])
+            made = [dict(row) for row in results.merged(__file__, "remedies", made)]
         results.save(__file__, "remedies", made)
 
 

@@ -136,7 +136,7 @@ class _Phase:
             with suppress(OSError, UnicodeDecodeError):
                 texts[name] = source_file(self.manifest.workspace, name).read_bytes().decode()
         self.read |= texts
-        in_settings, in_source = settings(spec, result), sources(spec, texts, lines)
+        in_settings, in_source = settings(spec, result), sources(spec, result, texts, lines)
         # What torch.export refuses or bakes in is seldom taken better by the other exporter.
         first = in_source if spec.export.exporter == "dynamo" else in_settings
         yield from first
@@ -200,6 +200,8 @@ class _Phase:
                 texts[name] = written(
                     before[name], self.manifest.path, spec.name, candidate.changes
                 )
+        if candidate.changes and self.manifest.path.name not in texts:
+            texts = {}  # no part of it is right without the others
         diff = "".join(patch(name, before[name], text) for name, text in texts.items())
         if len(diff) > MAX_PATCH:
             texts, diff = {}, ""

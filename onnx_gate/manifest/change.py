@@ -38,9 +38,9 @@ class KeyChange:
 
     It is ``tolerance``, ``outputs.NAME`` (the tolerance of that output), ``runtimes.LABEL`` (that of
     the runtime with this label), ``engines.LABEL`` (one other key of that runtime), ``suites``,
-    ``dims.NAME``, ``inputs.NAME.range``, ``inputs.NAME.dtype``, ``export`` or
-    ``waivers.NUMBER.ceiling``. ``value`` is plain data: what it is set to, for ``suites`` the suite
-    that is tried besides, and for ``engines`` the key with its value.
+    ``dims.NAME``, ``inputs.NAME`` (a further one), ``inputs.NAME.range``, ``inputs.NAME.dtype``,
+    ``export`` or ``waivers.NUMBER.ceiling``. ``value`` is plain data: what it is set to, for
+    ``suites`` the suite that is tried besides, and for ``engines`` the key with its value.
     """
 
     key: str
@@ -82,6 +82,11 @@ def changed(spec: ModelSpec, change: KeyChange) -> ModelSpec:
     if part == "dims":
         dims = {**spec.dims, rest: tuple(change.value)}
         return replace(spec, dims=dims, named_dims=spec.named_dims | {rest})
+    if part == "inputs" and rest not in spec.inputs and "." not in rest:
+        values: dict[str, Any] = {**change.value}
+        bounds = tuple(values["range"]) if "range" in values else None
+        given = InputSpec(values["dtype"], tuple(values["shape"]), bounds)
+        return replace(spec, inputs={**spec.inputs, rest: given})
     if part == "inputs" and rest.endswith(".range"):
         name = rest.removesuffix(".range")
         low, high = change.value
@@ -218,6 +223,8 @@ def _with(text: str, spec: ModelSpec, change: KeyChange) -> str:
     if part == "dims":
         if there is None:
             return _set(text, entry, part, {rest: change.value})
+        return _set(text, there, rest, change.value)
+    if "." not in rest:
         return _set(text, there, rest, change.value)
     name, _, key = rest.rpartition(".")
     given = _child(there, name)

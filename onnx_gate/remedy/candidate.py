@@ -13,9 +13,9 @@ from onnx_gate.report.model.remedy import RemedyKind
 class Candidate:
     """What a remedy changes.
 
-    ``changes`` are of the model's entry. ``texts`` has whole new texts of source files by their paths,
-    relative to the manifest's folder, and ``rewrite`` the pattern that they come from. ``fresh``: the
-    committed ONNX file is exported anew.
+    ``changes`` are of the model's entry; with ``texts``, they are further inputs. ``texts`` has whole
+    new texts of source files by their paths, relative to the manifest's folder, and ``rewrite`` the
+    pattern that they come from. ``fresh``: the committed ONNX file is exported anew.
     """
 
     kind: RemedyKind
@@ -23,6 +23,11 @@ class Candidate:
     texts: Mapping[str, str] = field(default_factory=dict)
     rewrite: str = ""
     fresh: bool = False
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """The buffers of the model that are inputs and outputs of the rewritten one."""
+        return tuple(c.key.removeprefix("inputs.") for c in self.changes) if self.texts else ()
 
 
 @dataclass(frozen=True)

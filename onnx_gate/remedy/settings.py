@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, get_args
 
+from onnx_gate.findings import codes
 from onnx_gate.manifest import COMMAND, ModelSpec
 from onnx_gate.manifest.change import KeyChange, export_data
 from onnx_gate.manifest.values.runtimes import Optimization
@@ -35,6 +36,8 @@ def settings(spec: ModelSpec, result: ModelResult) -> Iterator[Candidate]:
     """Yield what to try for a model that is red, each candidate a change of its entry or its file."""
     blame = result.diagnosis.blame if result.diagnosis is not None else None
     kind = result.error.kind if result.error is not None else None
+    if kind == "unverified" and (fitting := tuple(_fitting(spec, result))):
+        yield Candidate("inputs", fitting)
     if blame in _HOPELESS or kind in ("unverified", "timeout", "memory"):
         return
     if result.error is not None and kind == "build":
@@ -46,13 +49,21 @@ def settings(spec: ModelSpec, result: ModelResult) -> Iterator[Candidate]:
         return
     if blame == "optimiser":
         yield from _optimiser(spec, result)
-    if spec.model is None:
+    # What would be exported instead is in full precision, which the file is not meant to have.
+    if spec.model is None or any(codes.OG415.among(result.findings)):
         return
     if spec.onnx is not None:
         yield Candidate("fresh export", fresh=True)
         return
     if blame != "optimiser":
         yield from _exports(spec, unread=kind is not None)
+
+
+def _fitting(spec: ModelSpec, result: ModelResult) -> Iterator[KeyChange]:
+    """Yield sizes that the model is made for, of dimensions of which the manifest says none."""
+    for data in (each.data for each in result.findings):
+        if "sizes" in data and data["dimension"] not in spec.named_dims:
+            yield KeyChange(f"dims.{data['dimension']}", data["sizes"])
 
 
 def _exports(spec: ModelSpec, *, unread: bool) -> Iterator[Candidate]:

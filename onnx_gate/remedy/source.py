@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from onnx_gate.manifest import ModelSpec
+from onnx_gate.manifest.change import KeyChange
 from onnx_gate.remedy.candidate import Candidate
+from onnx_gate.remedy.patterns import STATE
 from onnx_gate.remedy.rewrite import rewrites
 from onnx_gate.report.model import ModelResult
 
@@ -22,7 +24,8 @@ def blamed(spec: ModelSpec, result: ModelResult) -> dict[str, set[int]]:
     blame = result.diagnosis.blame if result.diagnosis is not None else None
     if spec.model is None or spec.onnx is not None:
         return {}
-    if kind not in ("export", "runtime", "inspect") and blame not in _IN_THE_CODE:
+    in_code = kind in ("export", "runtime", "inspect") or blame in _IN_THE_CODE
+    if not in_code and not states(result):
         return {}
     named = [(each.file, each.line) for each in result.findings if each.severity == "error"]
     for source in (
@@ -40,11 +43,23 @@ def blamed(spec: ModelSpec, result: ModelResult) -> dict[str, set[int]]:
     return found
 
 
+def states(result: ModelResult) -> tuple[KeyChange, ...]:
+    """Return what the state that a model keeps is as its inputs, if that is what it is red for.
+
+    In the order of their names, as in the rewrite.
+    """
+    error = result.error
+    found = error.changes if error is not None and error.kind == "unverified" else ()
+    return tuple(KeyChange(each.key, each.value) for each in sorted(found, key=lambda e: e.key))
+
+
 def sources(
-    spec: ModelSpec, texts: Mapping[str, str], lines: Mapping[str, set[int]]
+    spec: ModelSpec, result: ModelResult, texts: Mapping[str, str], lines: Mapping[str, set[int]]
 ) -> Iterator[Candidate]:
     """Yield the rewrites of the texts of files: those of lines that are blamed first, then the model's."""
     target = (spec.model or "").partition(":")[2].partition(".")[0]
+    further = states(result)
     for name, text in texts.items():
         for each in rewrites(text, lines.get(name, ()), target):
-            yield Candidate("source", texts={name: each.text}, rewrite=each.name)
+            if (each.name == STATE) == bool(further):
+                yield Candidate("source", further, {name: each.text}, each.name)

@@ -26,6 +26,7 @@ from onnx_gate.manifest.spec import DEFAULT_AUTO
 from onnx_gate.manifest.values.tolerances import Tolerance
 from onnx_gate.remedy.candidate import Candidate, Ladder
 from onnx_gate.remedy.copy_tree import copy_tree
+from onnx_gate.remedy.explicit import with_states
 from onnx_gate.report.io import write_bytes, write_text
 from onnx_gate.report.model import Check, ModelResult
 from onnx_gate.report.model.check import REACHED
@@ -77,7 +78,10 @@ def work(payload: tuple[ModelSpec, Context, Ladder], emit: Emit) -> None:
             continue
         begin = time.perf_counter()
         if of_source and drawn is None:
-            _, trouble = run_forked(lambda: _draw(spec, context), deadline.left)
+            _, trouble = run_forked(
+                lambda each=candidate: _draw(spec, context, each),  # type: ignore[misc]
+                deadline.left,
+            )
             drawn = not trouble
             if trouble:
                 continue
@@ -86,7 +90,10 @@ def work(payload: tuple[ModelSpec, Context, Ladder], emit: Emit) -> None:
             deadline.left,
         )
         if answer.get("holds") and of_source:
-            judged, _ = run_forked(lambda: _unchanged(spec, context, trial), deadline.left)
+            judged, _ = run_forked(
+                lambda each=candidate: _unchanged(spec, context, each, trial),  # type: ignore[misc]
+                deadline.left,
+            )
             answer = {**judged, "holds": bool(judged.get("compared"))}
         holds = bool(answer.get("holds"))
         if holds:
@@ -109,8 +116,7 @@ def _tried(spec: ModelSpec, context: Context, candidate: Candidate, trial: Path)
     copy, exported = trial / "tree", trial / "export"
     exported.mkdir(parents=True)
     context = replace(context, folder=exported, record=False, reuse=False)
-    for change in candidate.changes:
-        spec = changed(spec, change)
+    spec = _with(spec, candidate)
     if candidate.texts:
         copy_tree(context.workspace, copy, candidate.texts)
         answers = _answering(context.folder.parent.parent / _CASES, trial / _ANSWERS)
@@ -147,14 +153,26 @@ def _mute(_: dict[str, Any]) -> None:
     """Take a message that is nobody's business."""
 
 
-def _draw(spec: ModelSpec, context: Context) -> dict[str, Any]:
+def _with(spec: ModelSpec, candidate: Candidate) -> ModelSpec:
+    for change in candidate.changes:
+        spec = changed(spec, change)
+    return spec
+
+
+def _original(spec: ModelSpec, context: Context, candidate: Candidate) -> torch.nn.Module:
+    """Build the module as it is written, called as the changed one is."""
+    module = build(spec, context.workspace).module
+    return with_states(module, candidate.states) if candidate.states else module
+
+
+def _draw(spec: ModelSpec, context: Context, candidate: Candidate) -> dict[str, Any]:
     """Write down every case of the module as it is, and those that show more of it.
 
     Raises ``GateError`` where it cannot be built, takes no input or disagrees with itself: then there
     is no answer that a change of it could leave as it is.
     """
-    spec = with_file_inputs(spec, context.workspace)
-    prepared = prepare(spec, context, build(spec, context.workspace).module)
+    spec = with_file_inputs(_with(spec, candidate), context.workspace)
+    prepared = prepare(spec, context, _original(spec, context, candidate))
     module = AskedModule(spec, prepared.eager, Clock(), {})
     explorer = Explorer(spec, module.watcher)
     folder = context.folder / _CASES
@@ -204,9 +222,11 @@ def _answer(eager: Eager, case: Case) -> Answers:
         return None, refusal
 
 
-def _unchanged(spec: ModelSpec, context: Context, trial: Path) -> dict[str, Any]:
+def _unchanged(
+    spec: ModelSpec, context: Context, candidate: Candidate, trial: Path
+) -> dict[str, Any]:
     """Return how many answers were held against PyTorch's own: 0 where one of them has changed."""
-    spec = with_file_inputs(spec, context.workspace)
+    spec = with_file_inputs(_with(spec, candidate), context.workspace)
     # By PyTorch's own rounding, whatever the manifest grants a runtime.
     spec = replace(
         spec,
@@ -216,7 +236,7 @@ def _unchanged(spec: ModelSpec, context: Context, trial: Path) -> dict[str, Any]
         where={},
         waivers=(),
     )
-    eager = Eager.of(build(spec, context.workspace).module, spec)
+    eager = Eager.of(_original(spec, context, candidate), spec)
     tally: Tally[Any] = Tally()
     setting = Setting(spec=spec, graph_outputs=(), workspace=context.workspace, threads=1)
     module = AskedModule(spec, eager, tally.clock, tally.experience)

@@ -14,6 +14,7 @@ import torch
 
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
+from onnx_gate.manifest.values.shapes import DTYPES
 from onnx_gate.numerics.compare import compare
 from onnx_gate.numerics.precision import eps_of
 from onnx_gate.runtimes import state
@@ -130,6 +131,7 @@ def repeat(
         return
     changed = f"it changes its own state ({', '.join(call.changed[:3])})"
     causes, remedy = ([changed], "") if call.changed else ([], "")
+    inputs_ = () if call.drawn or call.attributes else _as_inputs(eager.module, call.changed)
     line = None
     if call.drawn:
         from_where = f"it draws random numbers from {' and '.join(call.drawn)}"
@@ -151,7 +153,26 @@ def repeat(
         "A graph computes the same thing at every call, so there is nothing to compare it with",
         source=(line.file, line.line) if line is not None and line.own else None,
         remedy=remedy,
+        changes=inputs_,
     )
+
+
+def _as_inputs(
+    module: torch.nn.Module, changed: Sequence[str]
+) -> tuple[tuple[str, dict[str, object]], ...]:
+    """Return what a manifest says of buffers that are inputs: all of those, or none."""
+    found: list[tuple[str, dict[str, object]]] = []
+    for name in changed:
+        tensor = module._buffers.get(name)
+        dtype = str(tensor.dtype).removeprefix("torch.") if tensor is not None else ""
+        if tensor is None or dtype not in DTYPES:
+            return ()
+        given: dict[str, object] = {"dtype": dtype, "shape": list(tensor.shape)}
+        if not (tensor.is_floating_point() or tensor.dtype == torch.bool):
+            # What it has come to is what it is known to hold.
+            given["range"] = [min(0, int(tensor.min())), max(1, int(tensor.max()))]
+        found.append((f"inputs.{name}", given))
+    return tuple(found)
 
 
 def second_difference(eager: Eager, inputs: Mapping[str, Array], call: CallOutcome) -> str:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnx_gate.remedy.rewrite import PATTERNS, rewrites
+from onnx_gate.remedy.patterns import PATTERNS
+from onnx_gate.remedy.rewrite import rewrites
 from onnx_gate.report.story.remedied import REWRITES
 
 FILE = '''\
@@ -47,6 +48,20 @@ KNOWN = [
         "torch.nn.utils.parametrize.remove_parametrizations(",
     ),
     ("rows", "y = x[torch.arange(3), i]", "torch.take_along_dim(x, i.reshape("),
+    (
+        "cond",
+        "y = x if x.sum() > 0 else -x",
+        "y = torch.cond(x.sum() > 0, lambda: x.clone(), lambda: (-x))",
+    ),
+    (
+        "cond",
+        "if x.any():\n    x *= y",
+        "x = torch.cond(x.any(), lambda: (x * y), lambda: x.clone())",
+    ),
+    ("state", "self.past = x\nreturn -self.past", "past = x\n        return -past, past"),
+    ("state", "self.past += x\nreturn x, i", "past = past + x\n        return x, i, past"),
+    ("state", "self.past.mul_(2).add_(x)\nreturn x", "past = past.mul(2).add(x)"),
+    ("state", "self.past.copy_(x)\nreturn x", "def forward(self, x, mask, i, past):"),
     ("where", "y = x if x.sum() > 0 else -x", "y = torch.where(x.sum() > 0, x, -x)"),
     ("where", "if x.any():\n    x = x + 1", "x = torch.where(x.any(), x + 1, x)"),
     ("where", "if x.any(): x = x + 1", "x = torch.where(x.any(), x + 1, x)"),
@@ -64,10 +79,13 @@ LEFT_ALONE = [
     "if self.training:\n    x = x * 2",
     "if x.shape[0] > 4:\n    x = x * 2",
     "if x.dim() == 3 and x.sum() > 0:\n    x = x * 2",
-    "if x.sum() > 0:\n    x = x * 2\n    self.calls += 1",
+    "if x.sum() > 0:\n    x = x * 2\n    self.calls.append(1)",
     "d = Normal(x, 1, validate_args=True)",
     "y = x[i]",
     "y = x >> i",
+    "past = self.past\nself.past = x\nreturn past",
+    "self.past = x\nreturn (lambda: self.past)()",
+    "self.past.append(x)\nreturn x",
 ]
 
 
@@ -139,7 +157,7 @@ def test_lines_that_are_blamed_come_first_then_what_the_model_is_made_of() -> No
     one = "class {}:\n    def f(self, x):\n        return int(x.shape[0]) + 1 if x.any() else x\n"
     text = "import torch\n\n\n" + "\n\n".join(map(one.format, "ABC"))
     found = list(rewrites(text + "\n\ndef make():\n    return B()\n", lines={16}, target="make"))
-    assert [each.lines for each in found] == [(16,), (16,), (11,), (11,)]
+    assert [each.lines for each in found] == [*[(16,)] * 3, *[(11,)] * 3]
 
 
 @given(st.text(max_size=300))

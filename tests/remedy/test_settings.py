@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from onnx_gate.manifest.load import load_bytes
+from onnx_gate.findings import codes
+from onnx_gate.manifest.load import load, load_bytes
+from onnx_gate.manifest.values.exports import ExportSpec
+from onnx_gate.remedy.settings import settings
 from onnx_gate.report.io import read_report
-from onnx_gate.report.model import Report
+from onnx_gate.report.model import ModelResult, Report
 from onnx_gate.report.story.story import tell
 from tests.support.gate import ROOT, gate
 
@@ -161,3 +165,13 @@ def test_inputs_that_forward_refuses_are_put_right_and_what_nothing_mends_is_lef
     manifest.write_text(text)
     after = run(tmp_path, manifest, *of("floats values double"))
     assert [model.verdict for model in after.models] == ["pass", "pass", "pass"]
+
+
+def test_no_float_file_is_offered_for_one_in_fewer_bits() -> None:
+    spec = next(s for s in load(BROKEN / "onnx-gate.yml").models if s.name == "stale-weights")
+    stale = ModelResult(name=spec.name, verdict="diverged")
+    assert [each.kind for each in settings(spec, stale)] == ["fresh export"]
+    note = codes.OG415.finding("the file computes in int8, the model in float32")
+    assert not list(settings(spec, stale.model_copy(update={"findings": (note,)})))
+    written = replace(spec, onnx=None, export=ExportSpec(exporter="models/export.py:int8"))
+    assert not list(settings(written, stale.model_copy(update={"findings": (note,)})))

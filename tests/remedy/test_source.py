@@ -47,6 +47,51 @@ class Sharp(nn.Module):
         far = x.double() + 1e8
         return F.conv1d(far - 1e8, self.conv.weight.double()).float()
 '''
+STATES = '''\
+import torch
+from torch import nn
+
+
+class Reused(nn.Module):
+    """A side that refuses what the other is for."""
+
+    def __init__(self):
+        super().__init__()
+        self.near, self.far = nn.Embedding(10, 4), nn.Embedding(40, 4)
+
+    def forward(self, ids):
+        return self.near(ids) if ids.max() < 10 else self.far(ids)
+
+
+class Counted(nn.Module):
+    """A state that forward alone reads and writes."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("level", torch.ones(6))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x):
+        self.calls += 1
+        self.level.mul_(0.5).add_(x.mean(0))
+        return x + self.level * self.calls
+
+
+class Leaky(nn.Module):
+    """A state that is read elsewhere too: with forward's own the answers are others."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("level", torch.ones(6))
+
+    def forward(self, x):
+        y = x * self.decay()
+        self.level = self.level * 0.5 + y.mean(0)
+        return y
+
+    def decay(self):
+        return self.level + 1
+'''
 PARTS = """\
 from torch import nn
 
@@ -73,6 +118,9 @@ defaults: {suites: [few]}
 models:
   chosen: {model: "models.py:Chosen", inputs: {x: "float32[batch, 6]"}}
   scaled: {model: "models.py:Scaled", inputs: {x: "float32[batch, 6]"}}
+  reused: {model: "states.py:Reused", inputs: {ids: {dtype: int64, shape: [batch], range: [0, 39]}}}
+  counted: {model: "states.py:Counted", inputs: {x: "float32[batch, 6]"}}
+  leaky: {model: "states.py:Leaky", inputs: {x: "float32[batch, 6]"}}
   sharp: {model: "models.py:Sharp", inputs: {x: "float32[batch, 3, 9]"}}
 """
 
@@ -82,6 +130,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("project")
     (folder / "models.py").write_text(MODELS)
     (folder / "parts.py").write_text(PARTS)
+    (folder / "states.py").write_text(STATES)
     (folder / "onnx-gate.yml").write_text(MANIFEST)
     return folder
 
@@ -108,13 +157,25 @@ def test_a_rewrite_that_holds_is_put_in_and_one_that_changes_the_answer_is_not(
     assert sharp.tried >= 3
     assert not sharp.held
 
+    kept = [(name, red[name].remedies) for name in ("reused", "counted", "leaky")]
+    assert [(name, [h.rewrite for h in r.held]) for name, r in kept if r is not None] == [
+        ("reused", ["cond"]),
+        ("counted", ["state"]),
+        ("leaky", []),
+    ]
+    assert all(r is not None and r.tried for _, r in kept)
+
     # As the patches say, with the import that they need, and nothing else.
     here = "y = torch.where(x.sum() > 0, x * 2, x - 1)"
     assert (project / "models.py").read_text() == MODELS.replace(
         "y = x * 2 if x.sum() > 0 else x - 1", here
     ).replace("import torch.nn.functional", "import torch\nimport torch.nn.functional")
     assert (project / "parts.py").read_text() == PARTS_AFTER
-    assert (project / "onnx-gate.yml").read_text() == MANIFEST
+    taken = "calls: {dtype: int64, shape: [], range: [0, 2]}, level: {dtype: float32, shape: [6]}"
+    entry = 'counted: {model: "states.py:Counted", inputs: {x: "float32[batch, 6]"'
+    manifest = (project / "onnx-gate.yml").read_text()
+    assert manifest == MANIFEST.replace(entry, f"{entry}, {taken}")
 
     green = {each.name: each.verdict for each in run(project, "--remedies", "0").models}
-    assert green == {"chosen": "pass", "scaled": "pass", "sharp": "error"}
+    still = {name for name, verdict in green.items() if verdict != "pass"}
+    assert still == {"sharp", "leaky"}

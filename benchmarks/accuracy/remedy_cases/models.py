@@ -154,6 +154,73 @@ class Projected(nn.Module):
         return self.layer(self.drop(self.norm(x)))
 
 
+class Reused(nn.Module):
+    """Words of a small table where all of them are in it, which refuses the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.near, self.far = nn.Embedding(10, 4), nn.Embedding(40, 4)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.near(ids) if ids.max() < 10 else self.far(ids)
+
+
+class Smoothed(nn.Module):
+    """A state in the module, changed in place and set."""
+
+    level: Tensor
+    calls: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+        self.register_buffer("level", torch.ones(6))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        self.level.mul_(0.5).add_(self.layer(x).mean(0))
+        return x + self.level * self.calls
+
+
+class Strided(nn.Module):
+    """Every length that is a multiple of eight, of which the defaults have none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = nn.Linear(24, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.mix(x.reshape(x.shape[0], -1, 24))
+
+
+class Few(nn.Module):
+    """A branch on the batch, of which the manifest's sizes all take the other side than its example."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x - x.mean(dim=0) if x.shape[0] > 4 else x * 2
+
+
+class Leaky(nn.Module):
+    """A state that another method reads too: as an input of ``forward`` alone it is another model."""
+
+    level: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+        self.register_buffer("level", torch.ones(6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x) * self.decay()
+        self.level = self.level * 0.5 + y.mean(0)
+        return y
+
+    def decay(self) -> Tensor:
+        """Return what an answer is multiplied by."""
+        return self.level + 1
+
+
 class Grown(nn.Module):
     """A loop that is as long as an input: no exporter here keeps it."""
 

@@ -15,6 +15,7 @@ REWRITES = {
     "size": "a size that stays in the graph",
     "where": "torch.where for a branch on values",
     "item": "a value that stays a tensor",
+    "cond": "torch.cond for a branch on values of which one side refuses the other's",
     "length": "shape[0] for len",
     "double": "float32 for float64",
     "shift": "a division or product for a shift of bits",
@@ -23,6 +24,7 @@ REWRITES = {
     "finfo": "the limit of the tensor's own dtype",
     "validated": "validate_args=False",
     "parametrized": "remove_parametrizations",
+    "state": "a state that is an input and an output",
 }
 """What a rewrite of the source does, as a part of a sentence, by its name."""
 
