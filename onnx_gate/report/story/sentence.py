@@ -26,6 +26,13 @@ _SIZES = 4
 # Codes of a condition on a size that the export has decided.
 _DECIDED = (codes.OG102.code, codes.OG116.code)
 
+# A line that asks for a size. What is baked in without one is so by an operator, or on the way there.
+_SIZE = re.compile(r"\.shape\b|\.size\(|\blen\(|\brange\(")
+_NO_SIZE = (
+    "Export it with another exporter, with that axis dynamic and no size made a number of Python's "
+    "before it, or write the one size in the manifest."
+)
+
 _ENDS: Mapping[ErrorKind, str] = {
     "build": "the model could not be built",
     "export": "the model could not be exported",
@@ -280,7 +287,9 @@ def _reason(diagnosis: Diagnosis | None, finding: Finding | None) -> tuple[str, 
         return "", plain(diagnosis.cause, _TEXT), action
     if finding is not None:
         line = finding.data.get("code", "")
-        remedy = _remedy(finding.code)
+        source = diagnosis.source.code if diagnosis is not None and diagnosis.source else line
+        unseen = finding.code == codes.OG102.code and not _SIZE.search(str(source))
+        remedy = _NO_SIZE if unseen else _remedy(finding.code)
         if finding.code in _DECIDED and isinstance(line, str) and line:
             return line, "was decided during the export", remedy
         entry = CATALOGUE.get(finding.code)
