@@ -174,7 +174,7 @@ def _verify(
             return report, status
         settled(report)
         if packages:
-            asked = _asked_since(environ, policy, folders, packages)
+            asked = _asked_since(environ, policy, folders, packages, 60 * inputs.since_minutes)
             _run_gate(job.model_copy(update={"since": asked}), environ, inputs.directory, folders)
             level = _without_survivors(level, "what pip started", INSTALLER)
             level = _without_survivors(level, "what the models started", policy.uid)
@@ -297,6 +297,7 @@ def _asked_since(
     policy: Policy,
     folders: RunFolders,
     packages: Sequence[ChangedPackages],
+    seconds: float,
 ) -> AskedSince:
     """Write down what the base has of the files, and return what is asked about them."""
     files = []
@@ -313,6 +314,7 @@ def _asked_since(
         prefix=with_network.command(folders.root / "since.json"),
         owner=with_network.uid,
         indexes=tuple(indexes),
+        seconds=seconds,
     )
 
 

@@ -43,6 +43,7 @@ class Inputs:
     attest: bool = False
     remedies: bool = True
     since: bool = True
+    since_minutes: float = 30.0
     sandbox: SandboxChoice = "auto"
     protect_manifest: Protect = "warn"
     allow_untrusted_checkout: bool = False
@@ -85,17 +86,19 @@ def read_inputs(environ: Mapping[str, str]) -> Inputs:
             return default
         return value
 
-    def share(name: str) -> float | None:
+    def number(name: str, highest: float, meant: str) -> float | None:
         value = text(name, "")
         try:
             number = float(value) if value else None
         except ValueError:
             number = math.nan
-        if number is not None and not 0 <= number <= 1:
-            mistakes.append(
-                f"input '{name}': {quote(value)} is no share; give a number from 0 to 1, such as 0.9"
-            )
+        if number is not None and not 0 <= number <= highest:
+            mistakes.append(f"input '{name}': {quote(value)} is no {meant}")
         return number
+
+    share = "share; give a number from 0 to 1, such as 0.9"
+    minutes = "number of minutes; give one from 0 to 360, such as 30"
+    since_minutes = number("since-minutes", 360, minutes)
 
     values = {
         "mode": one_of("mode", Mode, "all"),
@@ -117,10 +120,11 @@ def read_inputs(environ: Mapping[str, str]) -> Inputs:
         output=text("output", "onnx-gate-report"),
         cache=text("cache", ""),
         audit=one_of("audit", Switch, "false") == "true",
-        audit_min_score=share("audit-min-score"),
+        audit_min_score=number("audit-min-score", 1, share),
         attest=one_of("attest", Switch, "false") == "true",
         remedies=one_of("remedies", Switch, "true") == "true",
         since=one_of("since", Switch, "true") == "true",
+        since_minutes=Inputs.since_minutes if since_minutes is None else since_minutes,
         allow_untrusted_checkout=one_of("allow-untrusted-checkout", Switch, "false") == "true",
         **values,  # type: ignore[arg-type]
     )

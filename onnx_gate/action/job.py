@@ -13,7 +13,8 @@ class AskedSince(BaseModel):
     """What is asked about packages once the verdicts are there.
 
     ``files`` are pairs of paths: of what the base has, and of what is checked out. The others are of
-    ``since.environments.Installer``; ``folder`` takes all that is written.
+    ``since.environments.Installer``; ``folder`` takes all that is written, and after ``seconds`` no
+    run is begun.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -23,6 +24,7 @@ class AskedSince(BaseModel):
     prefix: tuple[str, ...] = ()
     owner: int | None = None
     indexes: tuple[str, ...] = ()
+    seconds: float
 
 
 class Job(BaseModel):

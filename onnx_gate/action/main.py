@@ -95,7 +95,10 @@ def _act(inputs: Inputs, environ: Mapping[str, str]) -> int:
         _begin_to_talk(client)
         comment_early(report, publication())
 
-    report, status = _report(work.source, inputs, environ, context, client, settled)
+    # What verifies for another step talks to nobody, but for reading what the base has of the packages.
+    asks_of_base = inputs.mode == "verify" and inputs.since and context.pull_request is not None
+    reader = _client(inputs, context, []) if asks_of_base else client
+    report, status = _report(work.source, inputs, environ, context, reader, settled)
     if report is None:
         return status
     from onnx_gate.action.publish import deliver

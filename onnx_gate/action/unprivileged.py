@@ -113,7 +113,9 @@ def _asked_since(asked: AskedSince, manifest: Manifest, options: Options, report
             files = changed_pins(Path(base), Path(head), packages)
             if not files.packages:
                 continue
-            found = since(files, manifest, plain, packages, folder, lambda line: say([line])).since
+            found = since(
+                files, manifest, plain, packages, folder, lambda line: say([line]), asked.seconds
+            ).since
         except UserError as error:
             notes.append(f"which packages changed an answer is not known: {error}")
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -66,6 +67,12 @@ def since(
         Path, typer.Option("--base", metavar="FILE", help="Requirements, or a lock, as they were.")
     ],
     head: Annotated[Path, typer.Option("--head", metavar="FILE", help="The same as it is now.")],
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            "--minutes", min=0, help="Begin no further run after so many, and say what is known."
+        ),
+    ] = None,
     manifest: ManifestOption = None,
     model: ModelOption = None,
     output: OutputOption = DEFAULT_OUTPUT,
@@ -91,7 +98,8 @@ def since(
         options = Options(output=output, models=tuple(model or ()))
         with TemporaryDirectory(prefix="onnx-gate-since-") as folder:
             files = changed_pins(base, head, packages)
-            report = ask(files, loaded, options, packages, Path(folder), typer.echo)
+            seconds = inf if minutes is None else 60 * minutes
+            report = ask(files, loaded, options, packages, Path(folder), typer.echo, seconds)
         write_report(report, output)
     for line in lines(report.since):
         typer.echo(line)

@@ -57,7 +57,8 @@ def locate(place: str, check: Check, subject: Subject | None, seconds: float) ->
         note="; ".join(note for note in (located.note, *notes) if note),
     )
     known = None
-    for blame in _MAY_BE if subject is not None else ():
-        blamed = diagnosis.model_copy(update={"blame": blame})
-        known = known or known_fault(blamed, subject.exported, check, [subject.runtime])
+    if subject is not None:
+        for blame in _MAY_BE:
+            blamed = diagnosis.model_copy(update={"blame": blame})
+            known = known or known_fault(blamed, subject.exported, check, [subject.runtime])
     return to_message(diagnosis.model_copy(update={"known": known}))

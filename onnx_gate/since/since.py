@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from pathlib import Path
 
+from onnx_gate.deadline import Deadline, OutOfTime
 from onnx_gate.errors import UserError
 from onnx_gate.gate.answers import Against, open_answers
 from onnx_gate.gate.run import HELD_PRELOAD, Options, result_of
@@ -42,6 +44,7 @@ class LinkRuns:
 
     ``base`` are the base's releases, ``packages`` those that differ. ``options`` say how the models'
     code is started; ``folder`` takes what is written down, and ``options.output`` the head's logs.
+    After the ``deadline`` no run but the first is begun: ``OutOfTime`` is raised instead.
     """
 
     manifest: Manifest
@@ -51,6 +54,7 @@ class LinkRuns:
     options: Options
     folder: Path
     say: Callable[[str], None]
+    deadline: Deadline = field(default_factory=lambda: Deadline(inf))
     reports: list[Report] = field(default_factory=list)
     _answers: dict[Swapped, tuple[Mapping[str, ModelResult], Against | None]] = field(
         default_factory=dict
@@ -111,6 +115,7 @@ class LinkRuns:
     def compared(self, swapped: Swapped) -> Mapping[str, ModelResult]:
         """Return PyTorch's answers in an environment, judged against the base's."""
         if swapped not in self._compared:
+            self.deadline.check()
             before, after = self.answers(BASE)[1], self.answers(swapped)[1]
             assert before is not None
             assert after is not None
@@ -143,6 +148,8 @@ class LinkRuns:
     def _run(
         self, manifest: Manifest, options: Options, swapped: Swapped, what: str
     ) -> Mapping[str, ModelResult]:
+        if self.reports:
+            self.deadline.check()
         self.say(what)
         releases = wanted(self.base, self.packages, swapped)
         report = verify(manifest, options, self.installer.with_releases(releases))
@@ -185,30 +192,39 @@ def since(
     packages: Installer,
     folder: Path,
     say: Callable[[str], None],
+    seconds: float = inf,
 ) -> Report:
     """Verify with the head's packages, and say in the report what they changed since the base.
 
     Logs are written into ``options.output``, and all that the other runs leave into ``folder``.
+    After so many ``seconds`` no further run is begun, and what was found by then is said.
     Raises ``UserError``.
     """
-    runs = LinkRuns(manifest, files.needed, files.packages, packages, options, folder, say)
+    deadline = Deadline(seconds)
+    runs = LinkRuns(
+        manifest, files.needed, files.packages, packages, options, folder, say, deadline
+    )
+    answers: list[LinkAnswer] = []
+    out_of_time = False
     try:
         runs.answers(runs.head)
-        answers = () if not files.packages else tuple(_answers(runs))
+        answers.extend(_answers(runs) if files.packages else ())
+    except OutOfTime:
+        out_of_time = True
     except CannotInstall as error:
         raise UserError(f"the packages of {files.base} and {files.head}: {error}") from error
     found = Since(
         base_file=str(files.base),
         head_file=str(files.head),
         packages=files.packages,
-        answers=answers,
+        answers=tuple(answers),
         runs=len(runs.reports),
+        out_of_time=out_of_time,
     )
     return runs.reports[0].model_copy(update={"since": found})
 
 
-def _answers(runs: LinkRuns) -> list[LinkAnswer]:
-    answers = []
+def _answers(runs: LinkRuns) -> Iterator[LinkAnswer]:
     for spec in runs.specs:
         for link in LINKS:
             before, after = ask(link, spec, BASE, runs), ask(link, spec, runs.head, runs)
@@ -218,10 +234,13 @@ def _answers(runs: LinkRuns) -> list[LinkAnswer]:
             if answer.changed:
                 order = [each.name for each in runs.packages]
                 ends = _state(before), _state(after)
-                names, sure = attribute(order, ends, partial(_asked, link, spec, runs))
+                try:
+                    names, sure = attribute(order, ends, partial(_asked, link, spec, runs))
+                except OutOfTime:
+                    yield answer.model_copy(update={"packages": tuple(order), "sure": False})
+                    raise
                 answer = answer.model_copy(update={"packages": names, "sure": sure})
-            answers.append(answer)
-    return answers
+            yield answer
 
 
 def _asked(link: Link, spec: ModelSpec, runs: LinkRuns, swapped: Swapped) -> State:

@@ -304,6 +304,8 @@ def test_an_event_with_nothing_but_a_number_is_enough(workspace: Path, github: G
         ({"audit": "true", "mode": "publish"}, "mode: all or mode: verify"),
         ({"audit-min-score": "0.9"}, "add 'audit: true'"),
         ({"audit": "true", "audit-min-score": "90"}, "'audit-min-score': '90' is no share"),
+        ({"since-minutes": "soon"}, "'since-minutes': 'soon' is no number of minutes"),
+        ({"since-minutes": "-1"}, "'since-minutes': '-1' is no number of minutes"),
         ({"audit": "true", "audit-min-score": "most"}, "from 0 to 1"),
     ],
 )

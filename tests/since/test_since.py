@@ -47,9 +47,9 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def since(project: Path, base: str, head: str) -> tuple[int, str]:
+def since(project: Path, base: str, head: str, *more: str) -> tuple[int, str]:
     done = gate(
-        *("since", "--base", base, "--head", head, "--find-links", "wheels", "--no-index"),
+        *("since", "--base", base, "--head", head, "--find-links", "wheels", "--no-index", *more),
         cwd=project,
         variables={"XDG_CACHE_HOME": str(project / "cache")},
     )
@@ -79,6 +79,21 @@ def test_each_package_is_named_with_what_it_changed(project: Path) -> None:
         "export": ("pass", "diverged"),
         "engine": ("pass", "pass"),
     }
+
+
+def test_what_there_was_no_time_for_is_not_asked_and_the_verdict_is_said(project: Path) -> None:
+    (project / "base.txt").write_text("layers==1.0\nwriter==1.0\n")
+    (project / "head.txt").write_text("layers==2.0\nwriter==2.0\n")
+    status, said = since(project, "base.txt", "head.txt", "--minutes", "0")
+    assert status == 1, said
+    assert said.splitlines()[-1].endswith("; there was no time to ask more than in 1 run")
+    report = read_report(project / "onnx-gate-report" / "report.json")
+    assert report.verdict == "diverged"
+    assert report.since is not None
+    assert report.since.out_of_time
+    assert not report.since.answers
+    status, said = since(project, "base.txt", "head.txt", "--minutes", "soon")
+    assert (status, said.count("Traceback")) == (2, 0), said
 
 
 @pytest.mark.parametrize(

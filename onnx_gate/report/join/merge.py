@@ -108,7 +108,8 @@ def _since(reports: Sequence[Report]) -> Since | None:
         return None
     answers = tuple(answer for each in found for answer in each.answers)
     runs = sum(each.runs for each in found)
-    return found[0].model_copy(update={"answers": answers, "runs": runs})
+    late = any(each.out_of_time for each in found)
+    return found[0].model_copy(update={"answers": answers, "runs": runs, "out_of_time": late})
 
 
 def _latest(reports: Sequence[Report]) -> list[Report]:

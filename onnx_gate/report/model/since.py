@@ -51,7 +51,8 @@ class LinkAnswer(Frozen):
 class Since(Frozen):
     """What became of the models' answers from the packages of ``base_file`` to those of ``head_file``.
 
-    Both are files of requirements, as they were named. ``runs`` is how often the gate has run.
+    Both are files of requirements, as they were named. ``runs`` is how often the gate has run;
+    ``out_of_time``: it would have run more often, and some of the answers were not asked for.
     """
 
     base_file: str
@@ -59,3 +60,4 @@ class Since(Frozen):
     packages: tuple[Package, ...] = ()
     answers: tuple[LinkAnswer, ...] = ()
     runs: int = 0
+    out_of_time: bool = False

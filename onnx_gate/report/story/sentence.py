@@ -287,8 +287,8 @@ def _reason(diagnosis: Diagnosis | None, finding: Finding | None) -> tuple[str, 
         return "", plain(diagnosis.cause, _TEXT), action
     if finding is not None:
         line = finding.data.get("code", "")
-        source = diagnosis.source.code if diagnosis is not None and diagnosis.source else line
-        unseen = finding.code == codes.OG102.code and not _SIZE.search(str(source))
+        blamed = diagnosis.source.code if diagnosis is not None and diagnosis.source else ""
+        unseen = finding.code == codes.OG102.code and not _SIZE.search(f"{line} {blamed}")
         remedy = _NO_SIZE if unseen else _remedy(finding.code)
         if finding.code in _DECIDED and isinstance(line, str) and line:
             return line, "was decided during the export", remedy

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from onnx_gate.report.model.since import Link, LinkAnswer, Package, Since
 from onnx_gate.report.story.summary import percent
-from onnx_gate.text import listed, plain
+from onnx_gate.text import counted, listed, plain
 
 _LINKS: dict[Link, str] = {"pytorch": "PyTorch", "export": "the export", "engine": "the engines"}
 _ANSWERS: dict[Link, str] = {
@@ -23,7 +23,10 @@ def lines(since: Since | None) -> tuple[str, ...]:
     if since is None or not since.packages:
         return () if since is None else ("no package has another release",)
     moved = [each for each in since.answers if each.changed]
-    return (_what(since, moved), _by_how_much(since, moved), _models(since, moved))
+    models = _models(since, moved)
+    if since.out_of_time:
+        models += f"; there was no time to ask more than in {counted(since.runs, 'run')}"
+    return (_what(since, moved), _by_how_much(since, moved), models)
 
 
 def _what(since: Since, moved: Sequence[LinkAnswer]) -> str:

@@ -262,6 +262,7 @@ def everything() -> Report:
         commit=Commit(sha="4f1c2e9"),
         held=Held(sha256="0123", verdict="pass", environment={"torch": "2.13.0"}),
         since=Since(
+            out_of_time=True,
             base_file="base.txt",
             head_file="head.txt",
             packages=(
