@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 import torch
@@ -20,10 +22,12 @@ from onnx_gate.manifest.spec import ModelSpec
 from onnx_gate.report.model import ModelResult
 from onnx_gate.verify.blocks.partition import blocks_of
 from onnx_gate.verify.blocks.skeleton import build_skeleton
-from onnx_gate.verify.blocks.stored import find_stored
+from onnx_gate.verify.blocks.stored import Stored, find_stored
+from onnx_gate.verify.blocks.together import TogetherReference
 from onnx_gate.verify.blocks.verify import in_blocks
 from onnx_gate.verify.build import build
 from onnx_gate.verify.context import Context
+from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.verify import verify
 from tests.support.blocks_project import MODEL, project
 
@@ -250,3 +254,42 @@ def test_a_damaged_checkpoint_is_an_error(tmp_path: Path, damage: str) -> None:
     with pytest.raises(GateError) as caught:
         find_stored(spec.weights, tmp_path)
     assert caught.value.code == "OG205"
+
+
+@pytest.mark.slow
+def test_runs_with_moved_rounding_load_a_block_once_for_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = project(tmp_path)
+    stored = find_stored(spec.weights, tmp_path).tensors["layers.1.qkv.weight"]  # type: ignore[arg-type]
+    loads, load, rounding = [], Stored.load, TogetherReference.rounding
+    made: list[Any] = []
+    alone: list[Any] = []
+
+    def counted(self: Stored, dtype: torch.dtype) -> torch.Tensor:
+        loads.extend([self] if self == stored else ())
+        return load(self, dtype)
+
+    def noted(self: TogetherReference, count: int) -> list[Any]:
+        before = len(loads)
+        runs = rounding(self, count)
+        times = len(loads) - before
+        said = self.outputs.arrays[0]
+        if not made:
+            whole = [CaseReference._run_moved(self, seed) for seed in range(len(runs))]
+            alone.extend(run[0] - said for run in whole if run is not None)
+        made.append((times, len(runs), [run[0] - said for run in runs]))
+        return runs
+
+    monkeypatch.setattr(Stored, "load", counted)
+    monkeypatch.setattr(TogetherReference, "rounding", noted)
+    result = verified(tmp_path, spec)
+    assert result.verdict == "pass", result.error
+    times, runs, moves = made[0]
+    assert (times, runs) == (1, 4)
+    assert sum(each[0] for each in made) <= 3
+    # They differ from each other, and by as much as runs of the whole module do.
+    assert all((a != b).any() for a, b in itertools.combinations(moves, 2))
+    sizes = [np.sqrt(np.mean(np.square(each))) for each in moves]
+    whole = [np.sqrt(np.mean(np.square(each))) for each in alone]
+    assert 0.5 < np.mean(sizes) / np.mean(whole) < 2

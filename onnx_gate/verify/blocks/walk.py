@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import onnx
@@ -32,14 +33,15 @@ from onnx_gate.verify.blocks.parts import PARAMETER, Between, Block
 from onnx_gate.verify.blocks.pieces import BlockStage, Pieces
 from onnx_gate.verify.blocks.skeleton import Skeleton
 from onnx_gate.verify.blocks.staged import Leaves, Staged, Unfit
+from onnx_gate.verify.blocks.together import TogetherReference
 from onnx_gate.verify.compared import Asked, Comparer, Setting, Tally
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.experience import Experience
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.judge.where import selection
-from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.oracle import CaseReference
+from onnx_gate.verify.reference.perturb import MovedRounding
 from onnx_gate.verify.sessions import Sessions, failure_findings, without_optimisations
 from onnx_gate.verify.stopwatch import Clock
 from onnx_gate.verify.subject import Locate, Subject
@@ -48,6 +50,8 @@ from onnx_gate.workers.forked import run_forked
 # A block's parameters lie in PyTorch and in a session: as they are stored, widened, and packed for its
 # kernels.
 TIMES = 4
+# Between blocks seeds are others than in them, and two that are a pair still are.
+_OUTSIDE = 1 << 20
 # Behind the id of the case whose values the runtimes carry on themselves.
 CARRIED = "carried"
 # The search for a node has so many seconds, and so many bytes for values.
@@ -322,19 +326,8 @@ class BlockWalk:
 
         What the graph is fed with is in the case's arrays, too.
         """
-        calls = [call.path for call in self._divided.calls]
         fed = {_GRAPH + name: line.known[name] for name in stage.piece.needs}
-        names = dict(zip(stage.places, stage.names, strict=True))
-        part: Block | Between
-        if stage.inside:
-            assert line.given is not None
-            path = calls[stage.number]
-            part = Block(self._staged.blocks[path], line.given, path, names)
-            given = [to_array(tensor) for tensor in line.given.tensors]
-        else:
-            part = Between(self._eager, self._staged, line.answers, calls, names)
-            given = [line.case.arrays[name] for name in self._eager.binding.order]
-        inputs = {f"{PARAMETER}.{index}": array for index, array in enumerate(given)}
+        part, inputs = self._part(stage, line)
         case = replace(line.case, arrays={**line.case.arrays, **inputs, **fed}, expected={})
         eager = Eager(part, tuple(inputs))
         asked = AskedModule(self._judging(stage), eager, self._clock, walked.experience).ask(case)
@@ -355,6 +348,52 @@ class BlockWalk:
         else:
             line.given = part.given
         return case, asked, eager
+
+    def _part(self, stage: BlockStage, line: _Line) -> tuple[Block | Between, dict[str, Array]]:
+        """Return what PyTorch has of a stage as a model, and its inputs."""
+        calls = [call.path for call in self._divided.calls]
+        names = dict(zip(stage.places, stage.names, strict=True))
+        part: Block | Between
+        if stage.inside:
+            assert line.given is not None
+            path = calls[stage.number]
+            part = Block(self._staged.blocks[path], line.given, path, names)
+            given = [to_array(tensor) for tensor in line.given.tensors]
+        else:
+            part = Between(self._eager, self._staged, line.answers, calls, names)
+            given = [line.case.arrays[name] for name in self._eager.binding.order]
+        return part, {f"{PARAMETER}.{index}": array for index, array in enumerate(given)}
+
+    def _moved(self, case: Case, seeds: Sequence[int]) -> list[tuple[Array, ...] | None]:
+        """Return what the module answers with its rounding moved, in a run for each of some seeds.
+
+        They go from stage to stage together. What lies between blocks is computed again for each, and is
+        moved in the same way again.
+        """
+        runs = [(_Line(case, {}, {}), seed, MovedRounding(seed)) for seed in seeds]
+        for stage in self.pieces.stages:
+            with self._skeleton.loaded(self.parameters(stage)):
+                for line, seed, inside in runs:
+                    if line.over:
+                        continue
+                    part, inputs = self._part(stage, line)
+                    mode = inside if stage.inside else MovedRounding(seed + _OUTSIDE)
+                    try:
+                        line.outputs = Eager(part, tuple(inputs)).run(inputs, mode=mode)
+                    except (Refusal, GateError, Unfit):
+                        line.over = True
+                        continue
+                    inside.has_moved |= mode.has_moved
+                    if isinstance(part, Between):
+                        line.given = part.given
+                    elif part.said is not None:
+                        line.answers.append(part.said)
+        return [
+            line.outputs.arrays
+            if line.outputs is not None and inside.has_moved and not line.over
+            else None
+            for line, _, inside in runs
+        ]
 
     def _look_into(
         self,
@@ -455,8 +494,9 @@ class BlockWalk:
         """Judge what the runtimes have come to by themselves, by the manifest's own tolerance."""
         spec, case, outputs = self._spec, line.case, line.outputs
         assert outputs is not None
-        float64 = Float64Reference(self._eager)
-        reference = CaseReference(self._eager, float64, case.arrays, outputs, self._clock)
+        reference: CaseReference = TogetherReference(
+            self._eager, case.arrays, outputs, self._clock, partial(self._moved, case)
+        )
         selected = tuple(
             selection(spec, name, array.shape, case.arrays, case.sizes, case.id)
             for name, array in zip(outputs.names, outputs.arrays, strict=True)
