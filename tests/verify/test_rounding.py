@@ -457,6 +457,30 @@ def test_scripts_are_watched() -> None:
     assert run.watched
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_equals_part_in_one_half_of_the_runs_and_stay_equal_in_the_other(seed: int) -> None:
+    x = torch.full((2, 300), 0.3)
+    x[:, 150:] = 0.7
+    with MovedRounding(seed):
+        y = (x.exp() / 3).softmax(-1)
+    kinds = [len(part.unique()) for part in (y[:, :150], y[:, 150:])]
+    assert kinds == [1, 1] if seed // 2 % 2 else min(kinds) > 1
+
+
+def test_equals_that_are_made_of_others_part() -> None:
+    x = torch.nextafter(torch.tensor(0.5), torch.tensor([0.0, 1.0])).repeat(4000, 1)
+    x = torch.cat([x, torch.randn(4000, 6)], -1)
+    own = x.softmax(-1)
+    same = own[:, 0] == own[:, 1]
+    assert same.any()
+    parted = torch.zeros_like(same)
+    for seed in (2, 3, 6, 7):
+        with MovedRounding(seed):
+            run = x.softmax(-1)
+        parted |= run[:, 0] != run[:, 1]
+    assert parted[same].float().mean() > 0.8
+
+
 def test_moves_are_the_same_whatever_the_threads() -> None:
     x, before = torch.randn(64, 3, 32, 32), torch.get_num_threads()
     runs = []

@@ -261,3 +261,36 @@ def test_no_variant_is_made_where_nothing_diverges() -> None:
     reference = reference_of(Attention(), x=floats(2, 5, 9), mask=masks(5))
     assert verdict(reference, reference.outputs.arrays[0].copy()).holds
     assert reference._variants is None
+
+
+class Nucleus(nn.Module):
+    """The words that have a share of the probability together."""
+
+    share = 0.9
+
+    def forward(self, x: Tensor) -> Tensor:
+        best, order = x.softmax(-1).sort(-1, descending=True)
+        kept = (best.cumsum(-1) - best) < self.share
+        mask = torch.zeros_like(kept).scatter(-1, order, kept)
+        return x.masked_fill(~mask, -1e9).softmax(-1)
+
+
+class InSingle(Nucleus):
+    """The same with partial sums that are rounded one by one, as engines have them."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        best, order = x.softmax(-1).sort(-1, descending=True)
+        sums = torch.from_numpy(np.add.accumulate(best.numpy(), -1))
+        mask = torch.zeros(x.shape, dtype=torch.bool).scatter(-1, order, (sums - best) < self.share)
+        return x.masked_fill(~mask, -1e9).softmax(-1)
+
+
+@pytest.mark.parametrize("words", [40, 60])
+def test_where_a_sum_of_equals_is_cut_is_open(words: int) -> None:
+    # Every row is of equal numbers: nine tenths of them are the limit, but for rounding.
+    x = np.repeat(floats(4000, 1), words, axis=1)
+    reference = reference_of(Nucleus(), x=x)
+    assert verdict(reference, InSingle()(torch.from_numpy(x)).numpy()).holds
+    wrong = InSingle()
+    wrong.share = 0.75
+    assert not verdict(reference, wrong(torch.from_numpy(x)).numpy()).holds

@@ -1,13 +1,21 @@
 """Draws small moves and applies them: the same ones for a seed, whatever threads and machine.
 
-One random byte an element is enough: a move is uniform between -1 and 1 of its amplitude, in 256
-steps, and the sum of a few is as good as normal. All are drawn once, and each tensor is moved by
-windows of them that begin anywhere, of either sign: to choose those is all that a seed does.
+A move is uniform between -1 and 1 of its amplitude. Two pairs of seeds in turn are of two kinds, as
+correct implementations are of both:
+
+- It follows from the element's *place*: a kernel adds in lanes, and does the last elements of a row
+  otherwise than the rest, so that equals part. One random byte an element is enough, as the sum of a
+  few is as good as normal. All are drawn once, and each tensor is moved by windows of them that
+  begin anywhere, of either sign: to choose those is all that a seed does.
+- It follows from the element's *value*, and those that it is made of: the same operation makes the
+  same of the same numbers, so that equals stay equal, and a sum over what is sorted does not lean to
+  one side by what it was sorted by. It is a hash of their bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from functools import cache, cached_property
 from random import Random
 
@@ -18,6 +26,10 @@ import torch
 _LOOKED_AT = 64
 # Moves in a window, at most; it begins at one of as many places.
 _WINDOW = 1 << 17
+# All bits of a float32 but its sign: rounding is the same on both sides of zero.
+_UNSIGNED = 0x7FFFFFFF
+# An odd number without a pattern in its bits: the first of Wellons' lowbias32, a hash of 32 bits.
+_ODD = 0x7FEB352D
 
 
 @cache
@@ -33,18 +45,33 @@ class Mover:
     """Moves tensors in place, by amplitudes in units in the last place, and ``times`` that."""
 
     def __init__(self, seed: int, times: float = 1.0) -> None:
-        self._times = times
+        self._times, self._by_value = times, seed // 2 % 2 == 1
         self._places, self._sides = Random(2 * seed), Random(seed // 2 * 2 + 1)
         self._side = 1 - seed % 2 * 2
+        self._operands: Sequence[torch.Tensor] = ()
+
+    def made_of(self, operands: Sequence[torch.Tensor]) -> Mover:
+        """Return the same for results that are made of ``operands``, element by element."""
+        made = copy(self)
+        made._operands = operands
+        return made
 
     def draw(self, like: torch.Tensor, places: Random | None = None) -> torch.Tensor:
         """Return uniform numbers between -1 and 1, laid out as ``like`` is; they are not to be written."""
         windows = list(self._windows(like, places or self._places))
         drawn = windows[0] if len(windows) == 1 else torch.cat(windows)
+        if self._by_value:
+            return drawn.view(like.shape)
         strides = like.stride() if like.is_contiguous() else torch.empty_like(like).stride()
         return drawn.as_strided(like.shape, strides, drawn.storage_offset())
 
     def _windows(self, like: torch.Tensor, places: Random) -> Iterator[torch.Tensor]:
+        if self._by_value:
+            values = [like, *(each for each in self._operands if each.shape == like.shape)]
+            keys = [places.getrandbits(31) | 1 for _ in values]
+            parts = (each.reshape(-1).split(_WINDOW) for each in values)
+            yield from (self._of_values(part, keys) for part in zip(*parts, strict=True))
+            return
         moves, count = _moves(), like.numel()
         for begin in range(0, max(count, 1), _WINDOW):
             place = places.getrandbits(18)
@@ -52,6 +79,16 @@ class Mover:
             drawn = row[place : place + min(_WINDOW, count - begin)]
             drawn = drawn if self._times == 1.0 else drawn * self._times
             yield drawn.double() if like.dtype == torch.float64 else drawn
+
+    def _of_values(self, values: Sequence[torch.Tensor], keys: Sequence[int]) -> torch.Tensor:
+        """Return a hash of the bits of all values: sums of products, folded, and another product."""
+        mixed = torch.full((), keys[0], dtype=torch.int32)
+        for value, key in zip(values, keys, strict=True):
+            bits = value.float().resolve_neg().view(torch.int32) & _UNSIGNED
+            mixed = bits.mul_(key).add_(mixed)
+        mixed.bitwise_xor_(mixed >> 15).mul_(_ODD)
+        wide = torch.float64 if values[0].dtype == torch.float64 else torch.float32
+        return mixed.to(wide).mul_(self._times / 2.0**31)
 
     def scale(
         self, tensor: torch.Tensor, units: torch.Tensor | float, keep: torch.Tensor | None

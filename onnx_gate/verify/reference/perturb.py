@@ -110,14 +110,16 @@ class MovedRounding(OperatorMode):
         may_keep = not model.inner and (operands.all if sums else operands.some)
         if name in NORMALISATIONS and isinstance(result, tuple):
             self.normalise(name, given, result)
+        # Sums have been moved by the values of what they add.
+        noise = self._noise if model.chain is not None else self._noise.made_of(operands.operands)
         if name == "cumsum" and result.is_floating_point() and result.numel():
-            lost = carried(self._noise, given, result)
+            lost = carried(noise, given, result)
             result.add_(lost.masked_fill_(few_bits(result), 0) if may_keep else lost)
         for place, leaf in enumerate(_floating(result)):
             if leaf.numel():
                 self.has_moved = True
                 keep = _kept(leaf, () if sums else operands.operands) if may_keep else None
-                self._move(leaf, model, given, keep, tail=not place)
+                _move(noise, leaf, model, given, keep, tail=not place)
                 if name in DISTANCES:
                     leaf.abs_()
 
@@ -189,35 +191,14 @@ class MovedRounding(OperatorMode):
             copy.clamp_(low, high).masked_fill_(operand == -torch.inf, -torch.inf)
         return copy
 
-    def _move(
-        self,
-        result: torch.Tensor,
-        model: Model,
-        given: Mapping[str, Any],
-        keep: torch.Tensor | None,
-        *,
-        tail: bool,
-    ) -> None:
-        """Move a result in place."""
-        amount = None
-        if tail and model.tail is not None:
-            wide = result.float() if result.dtype in _HALF else result
-            amount = torch.as_tensor(model.tail(given, wide), dtype=wide.dtype)
-        units: torch.Tensor | float = model.result_units(given)
-        if model.chain is not None:  # what is added in 32 bits is rounded to 16 once
-            half = result.dtype in _HALF
-            units = model.units if half else equal_terms(given, result, units)
-        self._noise.scale(result, units, keep)
-        if amount is not None:
-            self._noise.shift(result, amount, keep)
-
     def _convert(self, source: Any, result: Any) -> None:
         """Move a number that was made narrower: who computes on in more bits has not rounded it."""
         if not isinstance(source, torch.Tensor) or not source.is_floating_point():
             return
         if not result.is_floating_point() or unit(result) <= unit(source):
             return
-        self._noise.scale(result, 1.0, result.to(source.dtype) == source)
+        keep = result.to(source.dtype) == source
+        self._noise.made_of([source]).scale(result, 1.0, keep)
 
     def _off_by_a_unit(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or value.ndim < 2 or not value.is_floating_point():
@@ -257,6 +238,29 @@ def _operator(func: Any) -> _Operator:
         any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns),
         frozenset(a.name for a in schema.arguments if a.alias_info is not None),
     )
+
+
+def _move(
+    noise: Mover,
+    result: torch.Tensor,
+    model: Model,
+    given: Mapping[str, Any],
+    keep: torch.Tensor | None,
+    *,
+    tail: bool,
+) -> None:
+    """Move a result in place."""
+    amount = None
+    if tail and model.tail is not None:
+        wide = result.float() if result.dtype in _HALF else result
+        amount = torch.as_tensor(model.tail(given, wide), dtype=wide.dtype)
+    units: torch.Tensor | float = model.result_units(given)
+    if model.chain is not None:  # what is added in 32 bits is rounded to 16 once
+        half = result.dtype in _HALF
+        units = model.units if half else equal_terms(given, result, units)
+    noise.scale(result, units, keep)
+    if amount is not None:
+        noise.shift(result, amount, keep)
 
 
 def _leaves(values: Any) -> Iterator[Any]:

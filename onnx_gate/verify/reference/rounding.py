@@ -115,7 +115,7 @@ def carried(noise: Mover, given: Given, sums: torch.Tensor) -> torch.Tensor:
     if x.ndim and x.shape[dim] >= _LONG:
         one_way = alike(x.transpose(dim, -1).reshape(-1, x.shape[dim]))
         one_way = one_way.reshape(*x.transpose(dim, -1).shape[:-1], 1).transpose(dim, -1)
-        sign = noise.draw(one_way.to(sums.dtype)).sign()
+        sign = noise.draw(sums.narrow(dim, -1, 1)).sign()
         steps = steps + torch.where(one_way, sign / _LANES, 0) * sums.abs()
     return steps.cumsum(dim).mul_(torch.finfo(sums.dtype).eps)
 
