@@ -56,6 +56,51 @@ ENTRIES = {
     "floored": f'model: "models.py:Floored", {WHOLE}, export: {{exporter: torchscript}}',
 }
 
+FIXED = """\
+import torch
+from torch import nn
+
+class Spread(nn.Module):
+    def forward(self, x):
+        return x / x.norm(dim=1, keepdim=True).expand(x.shape)
+
+class Turned(nn.Module):
+    def forward(self, x):
+        return x.reshape(x.shape[0], 5, 6).transpose(1, 2).softmax(1)
+
+def fixed(model, inputs, path):
+    torch.onnx.export(model, (), path, kwargs=inputs, dynamo=True, verbose=False)
+
+class Other(Turned):
+    def forward(self, x):
+        return x.reshape(x.shape[0], 5, 6).transpose(1, 2).softmax(2)
+
+def other(model, inputs, path):
+    shapes = {"x": {0: "batch"}}
+    torch.onnx.export(Other(), (), path, kwargs=inputs, dynamo=True, verbose=False, dynamic_shapes=shapes)
+"""
+
+
+def test_an_issue_is_short_and_runs_whatever_the_engine_does(tmp_path: Path) -> None:
+    entries = {
+        name: f'model: "models.py:{kind}", inputs: {{x: "float32[batch, {width}]"}}, '
+        f'export: {{exporter: "models.py:{name}"}}'
+        for name, kind, width in (("fixed", "Spread", 4), ("other", "Turned", 30))
+    }
+    found = run_few(tmp_path, FIXED, entries)
+    assert {model.verdict for model in found.values()} == {"diverged"}
+    for name in found:
+        issue = gate("report", "onnx-gate-report", "--issue", "--model", name, cwd=tmp_path)
+        assert issue.returncode == 0, issue.stderr
+        script = re.findall(r"```python\n(.*?)\n```", issue.stdout, re.S)[0]
+        assert len(script.splitlines()) <= 15
+        # Arrays of any size are told in a few lines: those of the worst places.
+        assert len(issue.stdout.splitlines()) <= 70
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+        actual = issue.stdout.partition("## Actual")[2]
+        assert ("does not load" in actual) == (done.returncode != 0), done.stderr
+
+
 STACK = """\
 import torch
 from torch import nn

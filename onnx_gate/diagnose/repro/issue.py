@@ -24,7 +24,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx_gate.diagnose.repro.reduce import least_error
 from onnx_gate.diagnose.repro.replay import read_folder, runtime_of
 from onnx_gate.diagnose.repro.torch_module import torch_script
-from onnx_gate.errors import UserError
+from onnx_gate.errors import GateError, UserError
 from onnx_gate.graph.module_path import props_of
 from onnx_gate.graph.walk import all_nodes
 from onnx_gate.manifest import RuntimeSpec
@@ -33,7 +33,7 @@ from onnx_gate.report.model import ModelResult, Report
 from onnx_gate.report.model.diagnosis import Diagnosis
 from onnx_gate.report.story.knowing import known_faults
 from onnx_gate.report.story.sentence import of_model
-from onnx_gate.runtimes.base import Array
+from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.file_module import PLAIN
 from onnx_gate.runtimes.open import open_session
 
@@ -52,6 +52,8 @@ _FX_NODE = "pkg.torch.onnx.fx_node"
 _FEW = 32
 # Characters of an exporter's call, in which long lists of sizes are written out: three lines.
 _CALL = 300
+# Places, or calls, of which an issue has so many: the first of them are what is to be looked at.
+_SHOWN = 4
 _PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", "openvino", "python", "platform")
 
 _RUN = {
@@ -73,7 +75,10 @@ Feeds = Mapping[str, Array]
 
 @dataclass(frozen=True)
 class _Smallest:
-    """A file, what goes in, what should come out and does; ``made_from`` are the exporter's calls."""
+    """A file, what goes in, what should come out and does; ``made_from`` are the exporter's calls.
+
+    ``refusal`` has the engine's words where it answers nothing.
+    """
 
     model: onnx.ModelProto
     feeds: Feeds
@@ -81,6 +86,7 @@ class _Smallest:
     actual: Sequence[Array]
     made_from: tuple[str, ...]
     engine: str
+    refusal: str = ""
 
 
 def issues(report: Report, folder: Path, models: Sequence[str] = ()) -> Iterator[str]:
@@ -153,10 +159,10 @@ def _reproduced(diagnosis: Diagnosis, folder: Path) -> list[str]:
         *_module(smallest),
         "## Expected",
         "",
-        *_fenced("\n".join(map(_values, smallest.expected))),
+        *_fenced(_values(smallest.expected, smallest.actual)),
         "## Actual",
         "",
-        *_fenced("\n".join(map(_values, smallest.actual))),
+        *_fenced(smallest.refusal or _values(smallest.actual, smallest.expected)),
     ]
 
 
@@ -172,7 +178,9 @@ def _module(smallest: _Smallest) -> list[str]:
     script = torch_script(calls[0], arrays, _literal) if len(calls) == 1 else None
     if script is not None:
         return ["The same from PyTorch:", "", *_fenced(script, "python")]
-    return [*(f"The nodes were made from `{each[:_CALL]}`." for each in calls), ""]
+    more = [f"And {len(calls) - _SHOWN} more."] if len(calls) > _SHOWN else []
+    told = [f"The nodes were made from `{each[:_CALL]}`." for each in calls[:_SHOWN]]
+    return [*told, *more, ""]
 
 
 def _smallest(path: Path, diagnosis: Diagnosis) -> _Smallest:
@@ -186,12 +194,14 @@ def _smallest(path: Path, diagnosis: Diagnosis) -> _Smallest:
     calls = dict.fromkeys(props_of(n).get(_FX_NODE, "") for n in all_nodes(model))
     made = tuple(each.partition(" = ")[2].replace("`", "'") for each in calls if each)
     expected = [array for _, array in data.outputs]
-    if diagnosis.blame not in ("kernel", "optimiser"):
+    try:
         actual = _answers(model, feeds, runtime)
+    except (GateError, Refusal) as refusal:
+        return _Smallest(model, feeds, expected, (), made, runtime.name, str(refusal))
+    if diagnosis.blame not in ("kernel", "optimiser"):
         return _Smallest(model, feeds, expected, actual, made, runtime.name)
     open_sizes = _without_sizes(model)
-    best: tuple[Feeds, Sequence[Array], Sequence[Array]]
-    best = feeds, expected, _answers(model, feeds, runtime)
+    best: tuple[Feeds, Sequence[Array], Sequence[Array]] = feeds, expected, actual
     for size in sorted({s for a in feeds.values() for s in a.shape if s > 1}, reverse=True):
         while size > 1:
             size, before = size // 2, size
@@ -258,14 +268,16 @@ def _script(smallest: _Smallest) -> str:
     for node in all_nodes(bare):
         del node.metadata_props[:]
         node.ClearField("doc_string")
-    text = onnx.printer.to_text(bare).replace("\\", "\\\\").replace('"""', "'''")
+    text = onnx.printer.to_text(bare).replace("\\", "\\\\").replace('"""', "'''").strip()
+    head, _, body = text.partition("\n>\n")
+    text = f"{' '.join(head.split())} >\n{body}"
     feeds = ", ".join(f"{json.dumps(n)}: {_literal(a)}" for n, a in smallest.feeds.items())
     run = _RUN.get(smallest.engine, _RUN["onnxruntime"])
     return "\n".join(
         (
             "import numpy as np, onnx.parser",
             "from numpy import inf, nan",
-            f'model = onnx.parser.parse_model("""{text.strip()}""")',
+            f'model = onnx.parser.parse_model("""{text}""")',
             f"feeds = {{{feeds}}}",
             *run,
         )
@@ -279,8 +291,23 @@ def _literal(array: Array) -> str:
     return f"{drawn}.astype({array.dtype.name!r})"
 
 
-def _values(array: Array) -> str:
-    return np.array2string(np.asarray(array), threshold=_FEW, edgeitems=4)
+def _values(arrays: Sequence[Array], others: Sequence[Array]) -> str:
+    """Return arrays in full where they are small, and else where they are furthest from the others."""
+    told = []
+    for n, array in enumerate(map(np.asarray, arrays)):
+        other = np.asarray(others[n]) if n < len(others) else array
+        told.append(f"{array.dtype}{list(array.shape)}")
+        if array.size <= _FEW or array.shape != other.shape:
+            told.append(np.array2string(array.reshape(-1), threshold=_FEW, edgeitems=4))
+            continue
+        with np.errstate(all="ignore"):
+            apart = np.abs(array.astype(np.float64) - other.astype(np.float64)).reshape(-1)
+        # NaN, of which one side or both have one, is as far off as can be.
+        worst = np.argsort(-np.nan_to_num(apart, nan=np.inf), kind="stable")[:_SHOWN]
+        for place in worst:
+            index = [int(i) for i in np.unravel_index(place, array.shape)]
+            told.append(f"at {index}: {array.reshape(-1)[place]}")
+    return "\n".join(told)
 
 
 def _fenced(text: str, language: str = "") -> list[str]:
