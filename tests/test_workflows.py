@@ -254,7 +254,8 @@ def test_the_action_that_publishes_is_a_part_of_the_other() -> None:
         assert entry == ACTION["inputs"][name] or name in of_its_own
     left_out = set(ACTION["inputs"]) - set(PUBLISH["inputs"])
     assert left_out == {
-        *("requirements", "cache", "audit", "audit-min-score", "attest", "remedies", "since"),
+        *("requirements", "cache", "audit", "audit-min-score", "attest", "remedies"),
+        *("since", "since-minutes"),
         *("sandbox", "allow-untrusted-checkout"),
     }
     assert PUBLISH["outputs"] == ACTION["outputs"]
