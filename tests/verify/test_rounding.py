@@ -287,7 +287,7 @@ def test_what_others_do_in_steps_of_16_bits_is_moved_by_what_these_lose(
     exact, most = function(x.double()), moves(function, x)
     lost = torch.maximum((function(x).double() - exact).abs(), (in_steps(x).double() - exact).abs())
     least = 2 * torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
-    assert (lost <= most + least).all()
+    assert (lost <= BELOW * most + least).all(), (lost / most).max()
     # Softmax: 7.8 at most. The others: 14.4, as they are moved by a unit of 1 beside their own.
     above = 8 if name == "softmax" else 15
     assert most.median() <= above * lost.median(), most.median() / lost.median()
