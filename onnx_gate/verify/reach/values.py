@@ -43,13 +43,12 @@ def draw_values(
             arrays[name] = draw_input(name, at, sizes, source, "normal", way or 0)
             continue
         shape = concrete(spec, sizes)
-        rows = shape[0] if shape else 1
-        width = int(np.prod(shape[1:], dtype=np.int64))
+        rows, axes = (shape[0], shape[1:]) if shape else (1, ())
         ways = np.arange(rows) if way is None else np.full(rows, way)
         # The same for inputs of one domain, so that one row is alike in all of them.
         shared = Stream(*key, "equal", known[name].low, known[name].high)
         make = _floats if known[name].is_float else _integers
-        values = make(known[name], rows, width, ways % len(WAYS), source, shared)
+        values = make(known[name], rows, axes, ways % len(WAYS), source, shared)
         arrays[name] = _cast(values, at, shape)
     return arrays
 
@@ -107,11 +106,12 @@ def _cast(values: Float64, spec: InputSpec, shape: tuple[int, ...]) -> Array:
 def _floats(
     domain: Domain,
     rows: int,
-    width: int,
+    axes: tuple[int, ...],
     ways: np.ndarray[tuple[int], np.dtype[np.int64]],
     source: Stream,
     shared: Stream,
 ) -> Float64:
+    width = math.prod(axes)
     count = rows * width
     low, high = domain.low, domain.high
     normal = draw(domain.spec, (rows, width), source).astype(np.float64)
@@ -129,8 +129,8 @@ def _floats(
     if high - low >= 1:
         # Few significant bits, so that sums of equal numbers are exact, as in the edges' ties.
         alike = np.rint(8 * alike) / 8
-    exponents = -6.0 + 6.5 * shared.uniform(rows)[:, None]
-    unlike = -6.0 + 6.5 * source.uniform(count).reshape(rows, width)
+    by_row = _scales(rows, shared)[:, None]
+    by_element = _scales(count, source).reshape(rows, width)
     made = (
         np.where(even, picked, normal),
         wide,
@@ -138,8 +138,9 @@ def _floats(
         np.where(even, whole + 0.5, whole),
         np.where(even, alike, normal),
         alike,
-        normal * 10.0**exponents,
-        normal * 10.0**unlike,
+        normal * by_row,
+        normal * by_element,
+        normal * _by_stretch(rows, axes, source),
         np.where(even, low, high),
         picked,
     )
@@ -151,11 +152,12 @@ def _floats(
 def _integers(
     domain: Domain,
     rows: int,
-    width: int,
+    axes: tuple[int, ...],
     ways: np.ndarray[tuple[int], np.dtype[np.int64]],
     source: Stream,
     shared: Stream,
 ) -> Float64:
+    width = math.prod(axes)
     count = rows * width
     drawn = draw(domain.spec, (rows, width), source).astype(np.float64)
     even = (source.words(count) & np.uint64(1)).astype(bool).reshape(rows, width)
@@ -173,6 +175,7 @@ def _integers(
         alike,
         np.sort(drawn, axis=1),
         drawn,
+        drawn,
         np.where(even, domain.low, domain.high),
         picked,
     )
@@ -189,9 +192,37 @@ WAYS = (
     "all alike",
     "scales by row",
     "scales by element",
+    "scales by stretch",
     "both ends",
     "constants",
 )
+
+
+def _scales(count: int, source: Stream) -> Float64:
+    scales: Float64 = 10.0 ** (-6.0 + 6.5 * source.uniform(count))
+    return scales
+
+
+def _by_stretch(rows: int, axes: tuple[int, ...], source: Stream) -> Float64:
+    """Return factors, ``[rows, prod(axes)]``, under which signals pause: silence, padding, a border.
+
+    Each axis is cut at random into four stretches, of which one is zero, one scaled and two are as
+    they were. What lies in several takes the least factor.
+    """
+    factors = np.ones((rows, *axes))
+    for axis, length in enumerate(axes, 1):
+        if length < 2:
+            continue
+        cuts = length * source.uniform(3 * rows).reshape(rows, 3, 1)
+        first = (source.words(rows) % np.uint64(4)).astype(np.int64)[:, None]
+        stretch = first + (cuts <= np.arange(length)).sum(axis=1)
+        scaled = _scales(rows, source)
+        one = np.ones(rows)
+        each = np.stack((one, np.zeros(rows), one, scaled), axis=1)
+        along = np.take_along_axis(each, stretch % 4, axis=1)
+        place = [rows if at == 0 else length if at == axis else 1 for at in range(factors.ndim)]
+        factors = np.minimum(factors, along.reshape(place))
+    return factors.reshape(rows, -1)
 
 
 def _picked(domain: Domain, rows: int, width: int, source: Stream, other: Float64) -> Float64:

@@ -97,6 +97,18 @@ class Display(Net):
         return torch.where(colour <= 0.0031308, self.slope * colour, bright)
 
 
+class Loudness(Net):
+    """Decibels of frames, none more than 80 below the loudest; 79 in the file."""
+
+    def __init__(self, wrong: bool = False) -> None:
+        super().__init__(wrong)
+        self.depth = 79.0 if wrong else 80.0
+
+    def forward(self, signal: Tensor) -> Tensor:
+        level = 10 * signal.square().mean(-1).clamp_min(1e-12).log10()
+        return torch.maximum(level, level.amax(-1, keepdim=True) - self.depth) / 80
+
+
 PAIRS = [
     Pair(
         "eps-of-constant-rows",
@@ -156,5 +168,15 @@ PAIRS = [
         Display,
         {"colour": ranged("float32", ["batch", 3], 0, 1)},
         witness=lambda rng: {"colour": rng.uniform(0.001, 0.003, (3, 3)).astype(np.float32)},
+    ),
+    Pair(
+        "loudness-of-pauses",
+        "a dynamic range of 79 dB for 80, which a signal that pauses shows",
+        Loudness,
+        {"signal": ranged("float32", ["batch", 5, 24], -1, 1)},
+        witness=lambda rng: {
+            "signal": rng.uniform(-1, 1, (3, 5, 24)).astype(np.float32)
+            * np.array([1, 0, 1, 0, 1], np.float32)[:, None]
+        },
     ),
 ]
