@@ -100,6 +100,23 @@ def test_the_guilty_node_alone(wrong, tmp_path: Path) -> None:
     assert gate("replay", str(folder), cwd=tmp_path).returncode == 0
 
 
+def test_names_of_a_file_are_no_markup(wrong) -> None:
+    subject, node, inputs, expected = wrong
+    name = "y\x1b[2K<script>`[l](javascript:1)\n# pass"
+    proto = subject.exported.proto
+    for each in proto.graph.node:
+        each.input[:] = [name if value == node.output else value for value in each.input]
+        each.output[:] = [name if value == node.output else value for value in each.output]
+    onnx.save(proto, str(subject.exported.path))
+    (value,) = expected.values()
+    named = node.model_copy(update={"output": name})
+    folder = make_repro(subject, named, inputs, {name: value}).path
+    text = (folder / "README.md").read_text()
+    assert "y" in text.split("Seen here: ")[1]
+    for markup in ("\x1b", "<script>", "](", "\n# pass", "`["):
+        assert markup not in text
+
+
 def test_where_the_node_is_right_more_of_the_graph_is_written(wrong) -> None:
     subject, node, inputs, expected = wrong
     right = GraphNode(name="", op_type="Gemm", output="linear")

@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import onnx
 import onnxruntime as ort
@@ -34,6 +33,7 @@ from onnx_gate.graph.graph import Node, as_it_is, read_graph
 from onnx_gate.graph.walk import inlined
 from onnx_gate.report.layout import REPRO
 from onnx_gate.report.model.diagnosis import Diagnosis, GraphNode
+from onnx_gate.report.render.escape import code
 from onnx_gate.runtimes.base import Array, contiguous, first_line
 from onnx_gate.text import listed
 from onnx_gate.verify.subject import Subject
@@ -280,15 +280,15 @@ class _Writer:
         subject, runtime = self._subject, self._subject.runtime
         kinds = [node.op_type for node in part.nodes if node.op_type != "Constant"]
         return README.format(
-            model=_code(subject.spec.name),
-            case=_code(subject.check.case),
-            runtime=_code(runtime.label),
+            model=code(subject.spec.name),
+            case=code(subject.check.case),
+            runtime=code(runtime.label),
             count=len(part.nodes),
             all=len(self._graph.nodes),
-            kinds=_code(listed(kinds, 8)),
+            kinds=code(listed(kinds, 8)),
             opset=subject.exported.opset,
             what=part.what,
-            worst=_code(str(worst)),
+            worst=code(str(worst)),
             command=shlex.join(("onnx-gate", "replay", ".", *replay_arguments(runtime))),
             versions=f"onnx-gate {onnx_gate.__version__}, Python {platform.python_version()}, "
             f"torch {torch.__version__}, onnx {onnx.__version__}, onnxruntime {ort.__version__}, "
@@ -326,9 +326,3 @@ def _safe(name: str) -> str:
     """Return a name that is one part of a path on any system."""
     text = re.sub(r"[^A-Za-z0-9._=,-]+", "_", name).strip("._") or "model"
     return text[:_NAME]
-
-
-def _code(text: Any) -> str:
-    """Return text as one line of code in Markdown, whatever is in it."""
-    line = re.sub(r"\s+", " ", str(text)).replace("`", "'")
-    return f"`{line}`"
