@@ -202,9 +202,8 @@ def _in_optimiser(error: BaseException) -> bool:
 
 
 def _custom(failure: _Failure) -> _Said | None:
-    fake = _NO_FAKE.search(failure.text)
-    if fake is not None:
-        name = fake[1] or fake[2]
+    name = _unfaked(failure.text)
+    if name is not None and name.split("::")[0] not in _TORCH_NAMESPACES:
         return _Said(
             f"the custom operator {name} has no fake implementation{at(failure.source)}, so nothing "
             "can trace it",
@@ -313,9 +312,16 @@ def _untranslated(text: str) -> str | None:
         _NO_TRANSLATION.search(text) or _NO_NAMESPACE.search(text) or _NO_SYMBOLIC.search(text)
     )
     if missing is None:
-        return None
+        # A quantiser appears as what PyTorch makes of it for gradients, with the mask of its clipping.
+        return (_unfaked(text) or "").removesuffix("_cachemask") or None
     name = missing[1]
     return name if "::" in name else name.replace(".", "::", 1)
+
+
+def _unfaked(text: str) -> str | None:
+    """Return the operator that cannot be traced for want of a fake implementation."""
+    fake = _NO_FAKE.search(text)
+    return None if fake is None else fake[1] or fake[2]
 
 
 def _translated(chain: tuple[BaseException, ...]) -> Iterator[torch.fx.Node]:
