@@ -104,13 +104,16 @@ def _sides(spec: InputSpec) -> tuple[int, ...]:
     axes = (rank - 3, rank - 2) if channels_last else (rank - 2, rank - 1)
     height, width = (spec.shape[axis] for axis in axes)
     channels = spec.shape[-1 if channels_last else min(rank - 3, 1)]
-    if not (isinstance(height, str) and isinstance(width, str) and isinstance(channels, int)):
+    names = [side for side in (height, width) if isinstance(side, str)]
+    if not names or not isinstance(channels, int):
         return ()
-    if _PIXELS.search(height) or _PIXELS.search(width):
+    if any(map(_PIXELS.search, names)):
         return axes
     # Points have three coordinates, and attention [batch, heads, queries, keys].
-    if channels_last or _POSITIONS.search(height) or _POSITIONS.search(width):
+    if channels_last or any(map(_POSITIONS.search, names)):
         return ()
+    if len(names) == 1:  # lines of text, or spectrograms: of one height
+        return axes if rank > 3 and not _SAMPLES.search(names[0]) else ()
     if height == width:
         return axes if channels in _COLOURS else ()
     return axes if rank > 3 or channels in _COLOURS else ()

@@ -45,6 +45,7 @@ from onnx_gate.verify.prepare import prepare
 from onnx_gate.verify.reach.explore import Explorer
 from onnx_gate.verify.reference.file import with_file_inputs
 from onnx_gate.verify.stopwatch import Clock
+from onnx_gate.verify.taken import focus_of
 from onnx_gate.verify.verify import verify
 from onnx_gate.workers.forked import run_forked
 
@@ -179,7 +180,9 @@ def _draw(spec: ModelSpec, context: Context, candidate: Candidate) -> dict[str, 
     folder.mkdir()
     every: list[str] = []
     answered = 0
-    for case in itertools.chain(cases(spec, prepared.sizes, context.workspace), _reached(explorer)):
+    focus = focus_of(prepared.eager, spec, prepared.sizes)
+    drawn = cases(spec, prepared.sizes, context.workspace, focus=focus)
+    for case in itertools.chain(drawn, _reached(explorer)):
         asked = module.ask(case)
         if asked.reference is not None:
             answered += 1

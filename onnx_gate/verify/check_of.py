@@ -17,7 +17,6 @@ def one_sided(
 ) -> Check:
     """Return the check of a case that one side, or both, refuse; ``against`` names the first."""
     verdict: CheckVerdict = "diverged"
-    advice = case.advice
     if runtime_refuses is not None and torch_refuses is not None:
         reason = f"both refuse; {against}: {torch_refuses}; {label}: {runtime_refuses}"
         verdict = "refused"
@@ -25,11 +24,10 @@ def one_sided(
         reason = f"{label} refuses: {runtime_refuses}"
     else:
         reason = f"{against} refuses ({torch_refuses}) and {label} answers"
-        verdict = "refused" if case.advice else "diverged"
         # A size or value that nobody asked for need not be one that the model is made for.
-        advice = advice or not (case.named and case.sized)
-    check = bare_check(case, label, "*", verdict, reason, torch_refuses, runtime_refuses)
-    return check.model_copy(update={"advice": advice})
+        asked_for = case.named and case.sized and not case.advice
+        verdict = "diverged" if asked_for else "refused"
+    return bare_check(case, label, "*", verdict, reason, torch_refuses, runtime_refuses)
 
 
 def judged_check(case: Case, label: str, output: str, judged: Judgement, *, advice: bool) -> Check:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import fnmatch
+import functools
 import glob
 import itertools
 import time
@@ -29,6 +30,7 @@ from onnx_gate.verify.compared import STORED, Asked, Comparer, Setting, Tally, a
 from onnx_gate.verify.experience import KEPT_BYTES
 from onnx_gate.verify.half import ranges_of
 from onnx_gate.verify.inputs.cases import Case, Cases, cases, selected
+from onnx_gate.verify.inputs.sizes import Sizes
 from onnx_gate.verify.pairing import RuleBook, order_of
 from onnx_gate.verify.reach.explore import Explorer
 from onnx_gate.verify.reference.oracle import CaseReference
@@ -36,6 +38,7 @@ from onnx_gate.verify.sessions import Sessions, failure_findings, without_optimi
 from onnx_gate.verify.steps.feedback import feedback_of
 from onnx_gate.verify.steps.trajectory import Trajectory, inputs_at
 from onnx_gate.verify.steps.walk import is_stepped, stepped
+from onnx_gate.verify.taken import focus_of
 from onnx_gate.workers import tracebacks
 
 
@@ -246,7 +249,18 @@ class Checker(Comparer[CaseReference]):
 
     def _cases(self, patterns: tuple[str, ...], *, advice: bool = False) -> Cases:
         setting = self.setting
-        return cases(setting.spec, setting.example, setting.workspace, patterns, advice=advice)
+        return cases(
+            setting.spec,
+            setting.example,
+            setting.workspace,
+            patterns,
+            advice=advice,
+            focus=self._focus,
+        )
+
+    @functools.cached_property
+    def _focus(self) -> Sizes:
+        return focus_of(self.setting.eager, self.setting.spec, self.setting.example)
 
     def _sessions(self, runtimes: Sequence[RuntimeSpec]) -> Sessions:
         return Sessions(self.setting.path, runtimes, self.setting.threads, self.tally.clock)

@@ -28,7 +28,7 @@ def conclude(
     ``diverged`` where a check diverged or a finding is an error, ``error`` where something that
     had to be compared was not (the findings of OG402 and OG307 say what), else ``pass``.
     """
-    judged, notes = waive(spec, _answered_where_refused(checks), today)
+    judged, notes = waive(spec, _answered_where_refused(spec, checks), today)
     findings = [
         weighed(each, judged) if each.code == codes.OG116.code else each for each in findings
     ]
@@ -147,7 +147,7 @@ def _untested_suites(spec: ModelSpec, counting: Sequence[Check], tried: Tried) -
         if name in tried.empty:
             why = "it made no case, or none that fits the inputs"
         elif own and all(check.verdict == "refused" for check in own):
-            why = f"both sides refuse all of its {len({c.case for c in own})} cases"
+            why = f"{spec.against} refuses all of its {len({c.case for c in own})} cases"
         else:
             continue
         yield codes.OG402.finding(f"nothing was compared in the suite {name}: {why}")
@@ -188,21 +188,21 @@ def _uncompared_outputs(spec: ModelSpec, compared: Sequence[Check]) -> Iterator[
         )
 
 
-def _answered_where_refused(checks: Sequence[Check]) -> tuple[Check, ...]:
-    """Let a file count that answers at a size at which PyTorch refuses every case.
+def _answered_where_refused(spec: ModelSpec, checks: Sequence[Check]) -> tuple[Check, ...]:
+    """Let a file diverge that answers at a size of ``dims`` at which PyTorch refuses every case.
 
-    Elsewhere it need not refuse the inputs that PyTorch does.
+    Elsewhere it need not refuse the sizes and inputs that PyTorch does.
     """
     at: dict[str, list[Check]] = {}
     for check in checks:
-        for name, size in check.sizes.items():
-            at.setdefault(f"{name}={size}", []).append(check)
+        for name in spec.named_dims & check.sizes.keys():
+            at.setdefault(f"{name}={check.sizes[name]}", []).append(check)
     refused = [
         label for label, own in at.items() if all("pytorch" in check.refused for check in own)
     ]
     return tuple(
-        check.model_copy(update={"advice": False})
-        if check.refused == ("pytorch",) and check.verdict == "diverged" and _at(check, refused)
+        check.model_copy(update={"verdict": "diverged"})
+        if check.refused == ("pytorch",) and not check.advice and _at(check, refused)
         else check
         for check in checks
     )

@@ -79,16 +79,30 @@ def remarks(spec: ModelSpec, checks: Sequence[Check], tried: Tried) -> Iterator[
                 "it should depend on was not tried",
                 data={"output": name},
             )
-    refused = [check for check in counting if check.verdict == "refused"]
+    yield from _refusals(spec, counting)
+
+
+def _refusals(spec: ModelSpec, counting: Sequence[Check]) -> Iterator[Finding]:
+    """Yield a word on the cases that both sides refuse, and one on those that PyTorch alone does."""
     cases = {check.case for check in counting}
-    if refused and len(refused) < len(counting):
-        never = _never_compared_sizes(counting)
-        at = f"; at {', '.join(never)} nothing was compared" if never else ""
+    every = [check for check in counting if check.verdict == "refused"]
+    never = _never_compared_sizes(counting)
+    at = f"; at {', '.join(never)} nothing was compared" if never else ""
+    for alone in (False, True) if len(every) < len(counting) else ():
+        refused = [check for check in every if (check.refused == ("pytorch",)) == alone]
+        if not refused:
+            continue
         first = next((c for c in refused if _at(c, never)), refused[0])
-        at += f". {first.case}: {first.reason}"
+        why = f"both sides refuse them ({_cases(refused)})"
+        if alone:
+            why = (
+                f"{spec.against} refuses them ({_cases(refused)}) and the file answers: it is more "
+                "permissive than the module, at sizes or values that the manifest does not name"
+            )
         yield codes.OG409.finding(
-            f"{len({c.case for c in refused})} of {len(cases)} cases compare nothing, because both "
-            f"sides refuse them ({_cases(refused)}){at}",
+            f"{len({c.case for c in refused})} of {len(cases)} cases compare nothing, because {why}"
+            f"{at}. {first.case}: {first.reason}",
+            severity="note" if alone else "warning",
         )
 
 

@@ -98,7 +98,12 @@ def source_of(error: GateError, root: Path) -> Source | None:
 
 def of_stack(text: str, root: Path | None) -> Line | None:
     """Do as ``of_error`` does with the text in which torch keeps a stack."""
-    return of_frames(((file, int(line)) for file, line in _FRAME.findall(text)), root)
+    return of_frames(frames_of(text), root)
+
+
+def frames_of(text: str) -> list[Frame]:
+    """Return the files and lines of the text in which torch keeps a stack, outermost first."""
+    return [(file, int(line)) for file, line in _FRAME.findall(text)]
 
 
 def of_node(node: onnx.NodeProto, root: Path | None) -> Line | None:

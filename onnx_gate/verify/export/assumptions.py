@@ -16,8 +16,9 @@ from torch.utils._sympy.printers import PythonPrinter
 
 from onnx_gate.manifest.dimensions import is_computed
 from onnx_gate.verify.inputs.sizes import Sizes
-from onnx_gate.verify.source_lines import Line, of_frames, of_stack
+from onnx_gate.verify.source_lines import Line, frames_of, of_frames, of_stack
 
+_FX = "torch/fx/"
 # Conditions are tried at the sizes from 1 to this, to say what they come down to.
 _UPTO = 48
 # A large model repeats the same few conditions; more than this many different ones are not read.
@@ -161,8 +162,14 @@ def bounded_by(
 
 
 def _conditions(graph: GraphModule) -> Iterator[Node]:
-    """Yield the nodes that compute a condition which only an assertion reads, or nobody."""
+    """Yield the nodes that compute a condition which only an assertion reads, or nobody.
+
+    But for those that torch.fx has from no line of Python: it works out an operator's shapes by a
+    computation of its own (an LSTM's, step by step at the example's length) which is not in the graph.
+    """
     for node in graph.graph.nodes:
+        if not any(_FX not in file for file, _ in frames_of(node.meta.get("stack_trace") or "")):
+            continue
         if node.target is torch.ops.aten._assert_scalar.default:
             if node.args and isinstance(node.args[0], Node):
                 yield node.args[0]

@@ -153,18 +153,19 @@ def cases(
     patterns: tuple[str, ...] = (),
     *,
     advice: bool = False,
+    focus: Sizes | None = None,
 ) -> Cases:
     """Return the cases of a model, made as they are asked for.
 
-    ``example`` is the sizes of the example of the export, at which the default suites begin. With
-    ``advice`` the default advice is returned instead, which is nothing for a model that names its
-    suites. Asking for the next case raises ``GateError`` of kind ``unverified`` where a suite
-    cannot be read.
+    ``example`` is the sizes of the example of the export, at which the default suites begin, and
+    ``focus`` those at which they try values, the cheapest ones without. With ``advice`` the default
+    advice is returned instead, which is nothing for a model that names its suites. Asking for the next
+    case raises ``GateError`` of kind ``unverified`` where a suite cannot be read.
     """
     if spec.suites:
         context = SuiteContext("", spec.inputs, combinations(spec.dims), workspace, larger(spec))
         return Cases(spec, {} if advice else spec.suites, context, patterns, advice)
-    focus = cheapest(spec, example)
+    focus = cheapest(spec, example) if focus is None else focus
     context = SuiteContext("", spec.inputs, (focus,), workspace, focus=focus)
     if advice:
         return Cases(spec, ADVICE_SUITES, context, patterns, advice)

@@ -12,7 +12,7 @@ from onnx_gate.manifest import ModelSpec
 from onnx_gate.text import counted
 from onnx_gate.verify.export.assumptions import Assumption, bounded_by
 from onnx_gate.verify.export.exported import Exported, shapes_of
-from onnx_gate.verify.export.guards import within
+from onnx_gate.verify.export.guards import answers, within
 from onnx_gate.verify.inputs.sizes import Sizes, sizes_label, tried_sizes
 from onnx_gate.verify.source_lines import Line, finding_at, shown
 
@@ -43,7 +43,7 @@ def inspect_sizes(spec: ModelSpec, exported: Exported, root: Path | None) -> Ite
         remedy = ""
         dim, *further = condition.dims
         sizes = [] if further else condition.sizes()
-        fitting = [n for n in sizes if all(other.holds({dim: n}) for other in others)][:2]
+        fitting = [n for n in sizes if all(answers(exported, {dim: n}))][:2]
         data = _data(spec, broken)
         if fitting:
             remedy = (

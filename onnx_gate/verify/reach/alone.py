@@ -18,6 +18,7 @@ from onnx_gate.verify.inputs.cases import cases
 from onnx_gate.verify.prepare import prepare
 from onnx_gate.verify.reach.explore import Explorer
 from onnx_gate.verify.reach.watch import Watcher
+from onnx_gate.verify.taken import focus_of
 
 
 def work(payload: tuple[ModelSpec, Path], emit: Callable[[dict[str, Any]], None]) -> None:
@@ -36,7 +37,8 @@ def _decisions(spec: ModelSpec, workspace: Path) -> dict[str, Any] | None:
     prepared = prepare(spec, Context(workspace, workspace), module)
     watcher = Watcher(Eager.of(module, spec))
     explorer = Explorer(spec, watcher)
-    for case in cases(spec, prepared.sizes, workspace):
+    focus = focus_of(prepared.eager, spec, prepared.sizes)
+    for case in cases(spec, prepared.sizes, workspace, focus=focus):
         with suppress(Refusal):
             watcher.run(case.arrays)
             explorer.learn(case)
