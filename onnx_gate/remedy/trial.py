@@ -41,11 +41,10 @@ from onnx_gate.verify.compared import Answers, Asked, Comparer, Setting, Tally
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.inputs.cases import Case, cases
-from onnx_gate.verify.prepare import prepare
+from onnx_gate.verify.prepare import focus_of, prepare
 from onnx_gate.verify.reach.explore import Explorer
 from onnx_gate.verify.reference.file import with_file_inputs
 from onnx_gate.verify.stopwatch import Clock
-from onnx_gate.verify.taken import focus_of
 from onnx_gate.verify.verify import verify
 from onnx_gate.workers.forked import run_forked
 

@@ -32,13 +32,13 @@ from onnx_gate.verify.half import ranges_of
 from onnx_gate.verify.inputs.cases import Case, Cases, cases, selected
 from onnx_gate.verify.inputs.sizes import Sizes
 from onnx_gate.verify.pairing import RuleBook, order_of
+from onnx_gate.verify.prepare import focus_of
 from onnx_gate.verify.reach.explore import Explorer
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.sessions import Sessions, failure_findings, without_optimisations
 from onnx_gate.verify.steps.feedback import feedback_of
 from onnx_gate.verify.steps.trajectory import Trajectory, inputs_at
 from onnx_gate.verify.steps.walk import is_stepped, stepped
-from onnx_gate.verify.taken import focus_of
 from onnx_gate.workers import tracebacks
 
 

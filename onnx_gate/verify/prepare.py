@@ -23,8 +23,8 @@ from onnx_gate.runtimes.torch_eager import Eager, seed_everything
 from onnx_gate.verify.build import build
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.determinism import CallOutcome, call_once, call_twice, disagreement, repeat
-from onnx_gate.verify.inputs.example import examples
-from onnx_gate.verify.inputs.sizes import Sizes, sizes_label
+from onnx_gate.verify.inputs.example import example_at, examples
+from onnx_gate.verify.inputs.sizes import Sizes, cheapest, sizes_label
 from onnx_gate.verify.source_lines import at, of_error
 from onnx_gate.verify.taken import Taken, what_it_takes
 
@@ -82,6 +82,17 @@ def prepare(spec: ModelSpec, context: Context, module: torch.nn.Module) -> Prepa
     error = _refused(sizes, refused, taken, spec, context)
     # Where the manifest has an input wrong, the line that refuses it is not to blame.
     raise error from None if taken is not None and taken.wrong else refused
+
+
+def focus_of(eager: Eager, spec: ModelSpec, example: Sizes) -> Sizes:
+    """Return the cheapest sizes at which values can be tried: the example's where it refuses others."""
+    focus = cheapest(spec, example)
+    if focus != example and not spec.suites:
+        try:
+            eager.run(example_at(spec, focus))
+        except Refusal:
+            return example
+    return focus
 
 
 def _initialise(eager: Eager, arrays: Mapping[str, Array], seed: int) -> None:

@@ -9,11 +9,8 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from onnx_gate.manifest import ModelSpec
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.inputs.example import example_at
-from onnx_gate.verify.inputs.sizes import Sizes, cheapest
 
 ON_CPU = (
     "move tensors to the device of an input, x.to(other.device), in place of .cuda(): the gate "
@@ -33,17 +30,6 @@ class Taken:
     wrong: str
     remedy: str
     changes: tuple[tuple[str, object], ...] = ()
-
-
-def focus_of(eager: Eager, spec: ModelSpec, example: Sizes) -> Sizes:
-    """Return the cheapest sizes at which values can be tried: the example's where it refuses others."""
-    focus = cheapest(spec, example)
-    if focus != example and not spec.suites:
-        try:
-            eager.run(example_at(spec, focus))
-        except Refusal:
-            return example
-    return focus
 
 
 def what_it_takes(eager: Eager, arrays: Mapping[str, Array], refusal: Refusal) -> Taken | None:

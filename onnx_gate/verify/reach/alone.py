@@ -15,10 +15,9 @@ from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.build import build
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.inputs.cases import cases
-from onnx_gate.verify.prepare import prepare
+from onnx_gate.verify.prepare import focus_of, prepare
 from onnx_gate.verify.reach.explore import Explorer
 from onnx_gate.verify.reach.watch import Watcher
-from onnx_gate.verify.taken import focus_of
 
 
 def work(payload: tuple[ModelSpec, Path], emit: Callable[[dict[str, Any]], None]) -> None:
