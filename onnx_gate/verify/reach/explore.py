@@ -85,7 +85,7 @@ class Explorer:
     def learn(self, case: Case) -> None:
         """Take note of a case that counts and that the module answers."""
         self.tried += 1
-        if len(self.bases) < _KEPT or (not case.is_edge and self.bases[-1].is_edge):
+        if len(self.bases) < _KEPT or self._rank(case) < self._rank(self.bases[-1]):
             small = elements(self.spec.inputs, case.sizes) <= _LARGEST if case.sizes else True
             if small:
                 self.bases = [*self.bases[: _KEPT - 1], case]
@@ -93,7 +93,12 @@ class Explorer:
     @property
     def base(self) -> Case:
         """The case that others begin with."""
-        return min(self.bases, key=lambda each: (each.is_edge, _count(each.arrays)))
+        return min(self.bases, key=lambda each: (*self._rank(each), _count(each.arrays)))
+
+    def _rank(self, case: Case) -> tuple[bool, bool]:
+        """Order cases: along an axis of one there is nothing that elements do to each other."""
+        lengths = (d for d, role in roles(self.spec.inputs).items() if role != "batch")
+        return case.is_edge, any(case.sizes.get(dim) == 1 for dim in lengths)
 
     def forget(self) -> None:
         """Begin anew, with what the watcher has seen as well."""

@@ -173,7 +173,7 @@ PAIRS = [
         "loudness-of-pauses",
         "a dynamic range of 79 dB for 80, which a signal that pauses shows",
         Loudness,
-        {"signal": ranged("float32", ["batch", 5, 24], -1, 1)},
+        {"signal": ranged("float32", ["batch", "frames", 24], -1, 1)},
         witness=lambda rng: {
             "signal": rng.uniform(-1, 1, (3, 5, 24)).astype(np.float32)
             * np.array([1, 0, 1, 0, 1], np.float32)[:, None]
