@@ -120,6 +120,36 @@ class Mover:
         tensor.addcmul_(drawn, amount.nan_to_num(0.0, 0.0, 0.0), value=unit(tensor))
 
 
+class Joiner(Mover):
+    """Moves what is near to each other to the same number: by no more, onto a grid.
+
+    Values that a kernel happens to part are equal in another, and to what compares them for equality
+    (a peak is its neighbours' largest) moves that part them further never show it. The steps of the
+    grid are twice the amplitude, in powers of two, so that equals need no equal amplitudes. A seed's
+    grid is off by half a step from that of its pair: what lies within half a step of each other is
+    joined by one of them.
+    """
+
+    def scale(
+        self, tensor: torch.Tensor, units: torch.Tensor | float, keep: torch.Tensor | None
+    ) -> None:
+        """Round every element to a grid with steps of at most twice ``units`` of its last places."""
+        self._join(tensor, tensor.abs().mul_(units * unit(tensor)), keep)
+
+    def shift(self, tensor: torch.Tensor, amount: torch.Tensor, keep: torch.Tensor | None) -> None:
+        """Round every element to a grid with steps of at most twice ``amount`` units of 1."""
+        self._join(tensor, amount.nan_to_num(0.0, 0.0, 0.0) * unit(tensor), keep)
+
+    def _join(self, tensor: torch.Tensor, amount: torch.Tensor, keep: torch.Tensor | None) -> None:
+        wide = tensor.double()
+        step = torch.frexp(amount.double() * self._times).exponent
+        step = torch.ldexp(torch.ones_like(wide), step.expand_as(wide))
+        off = self._sides.random() + (0.5 if self._side < 0 else 0.0)
+        joined = wide.div(step).add_(off).round_().sub_(off).mul_(step).to(tensor.dtype)
+        same = ~joined.isfinite() | (amount == 0)
+        tensor.copy_(torch.where(same if keep is None else same | keep, tensor, joined))
+
+
 def unit(tensor: torch.Tensor) -> float:
     """Return the last place of 1 in the dtype of ``tensor``."""
     return torch.finfo(tensor.dtype).eps

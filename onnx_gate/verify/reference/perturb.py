@@ -16,7 +16,7 @@ from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager, to_array, to_tensor
 from onnx_gate.verify.reference.exact import EXACT_ATEN
-from onnx_gate.verify.reference.noise import Exactness, Mover, few_bits, unit
+from onnx_gate.verify.reference.noise import Exactness, Joiner, Mover, few_bits, unit
 from onnx_gate.verify.reference.normalisation import NORMALISATIONS, move_normalised
 from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to, tensors_of
 from onnx_gate.verify.reference.rounding import (
@@ -52,12 +52,13 @@ class MovedRounding(OperatorMode):
 
     By how much is said by the operator's ``Model``; one that has none is rounded once. Recurrent
     layers that are one kernel are run step by step, custom operators by their Python, and what is
-    made of other operators as these. ``times`` moves everything by as many times as much.
+    made of other operators as these. ``times`` moves everything by as many times as much, ``joins``
+    moves what is near to each other to one number.
     """
 
-    def __init__(self, seed: int, times: float = 1.0) -> None:
+    def __init__(self, seed: int, times: float = 1.0, *, joins: bool = False) -> None:
         super().__init__()
-        self._noise = Mover(seed, times)
+        self._noise = (Joiner if joins else Mover)(seed, times)
         self.has_moved = False
 
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
