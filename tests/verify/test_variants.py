@@ -294,3 +294,37 @@ def test_where_a_sum_of_equals_is_cut_is_open(words: int) -> None:
     wrong = InSingle()
     wrong.share = 0.75
     assert not verdict(reference, wrong(torch.from_numpy(x)).numpy()).holds
+
+
+class Peaks(nn.Module):
+    """Where a heat map is the largest of its neighbourhood."""
+
+    reach = 7
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.peaks(x.exp())
+
+    def peaks(self, heat: Tensor) -> Tensor:
+        largest = F.max_pool2d(heat, self.reach, 1, self.reach // 2)
+        return heat * (largest == heat)
+
+
+def test_peaks_of_what_is_equal_but_for_rounding_are_open() -> None:
+    # A convolution of an even image ends at numbers some units apart in one engine, and at one in another.
+    units = RNG.integers(0, 9, (8, 4, 16, 16)) * np.spacing(np.float32(0.7))
+    x = (np.float32(0.7) + units).astype(np.float32)
+    reference = reference_of(Peaks(), x=x)
+    even = Peaks().peaks(torch.full(x.shape, 0.7).exp()).numpy()
+    assert (reference.outputs.arrays[0] == 0).mean() > 0.5
+    assert even.all()
+    assert verdict(reference, even).holds
+    assert not verdict(reference, 1.001 * even).holds
+
+
+def test_peaks_of_a_smaller_neighbourhood_are_refused() -> None:
+    x = floats(4, 3, 16, 16)
+    smaller = Peaks()
+    smaller.reach = 5
+    reference = reference_of(Peaks(), x=x)
+    assert verdict(reference, Peaks()(torch.from_numpy(x)).numpy()).holds
+    assert not verdict(reference, smaller(torch.from_numpy(x)).numpy()).holds
