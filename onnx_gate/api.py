@@ -24,8 +24,10 @@ import torch
 
 from onnx_gate.errors import UserError
 from onnx_gate.gate.history import History
+from onnx_gate.gate.options import Options
 from onnx_gate.gate.progress import NoProgress
-from onnx_gate.gate.run import PRELOAD, Options, run
+from onnx_gate.gate.run import run
+from onnx_gate.gate.tasks import PRELOAD
 from onnx_gate.manifest import GeneratorSuite, Manifest, ManifestError
 from onnx_gate.manifest.load import load_bytes
 from onnx_gate.objects import Names, named

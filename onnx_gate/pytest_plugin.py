@@ -112,7 +112,7 @@ class ManifestCollector(pytest.File):
     def _verify(self, item: ModelItem) -> Report:
         """Verify the models of all selected tests, side by side; with pytest-xdist of this one."""
         from onnx_gate.gate.deliver import verify_manifest
-        from onnx_gate.gate.run import Options
+        from onnx_gate.gate.options import Options
         from onnx_gate.report.io import to_json, write_text
         from onnx_gate.report.layout import Layout
         from onnx_gate.report.render.terminal import QUIET

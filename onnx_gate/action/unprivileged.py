@@ -17,7 +17,7 @@ from onnx_gate.action.log import say
 from onnx_gate.action.problems import failed_report, of_manifest
 from onnx_gate.errors import UserError
 from onnx_gate.gate.deliver import deliver, try_remedies, verify_manifest
-from onnx_gate.gate.run import Options
+from onnx_gate.gate.options import Options
 from onnx_gate.gate.shards import parse_shard
 from onnx_gate.manifest import Manifest, ManifestError
 from onnx_gate.manifest.find import path_in_repository

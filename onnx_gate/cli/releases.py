@@ -86,7 +86,7 @@ def since(
     --head.
     """
     from onnx_gate.gate.deliver import write_report
-    from onnx_gate.gate.run import Options
+    from onnx_gate.gate.options import Options
     from onnx_gate.report.story.since import lines
     from onnx_gate.since.environments import installer
     from onnx_gate.since.locks import changed_pins

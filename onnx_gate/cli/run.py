@@ -101,8 +101,8 @@ def run(
     """
     from onnx_gate.gate.answers import open_answers
     from onnx_gate.gate.deliver import verify_and_deliver
+    from onnx_gate.gate.options import Options
     from onnx_gate.gate.provenance import commit_of
-    from onnx_gate.gate.run import Options
     from onnx_gate.gate.shards import parse_shard
 
     if attest is not None and case:

@@ -52,7 +52,7 @@ def audit(
     tried until then is not tried again.
     """
     from onnx_gate.gate.audit import audit_and_deliver
-    from onnx_gate.gate.run import Options
+    from onnx_gate.gate.options import Options
     from onnx_gate.text import quote
     from onnx_gate.verify.context import AuditRequest
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from onnx_gate.gate.deliver import verify_and_deliver
+from onnx_gate.gate.options import Options
 from onnx_gate.gate.place import place
-from onnx_gate.gate.run import Options
 from onnx_gate.manifest import Manifest
 from onnx_gate.manifest.change import KeyChange, written
 from onnx_gate.report.model import Report

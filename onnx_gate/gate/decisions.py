@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from onnx_gate.gate.run import PRELOAD
+from onnx_gate.gate.tasks import PRELOAD
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.model.decisions import Decisions
 from onnx_gate.report.story import decided

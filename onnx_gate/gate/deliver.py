@@ -15,9 +15,10 @@ from onnx_gate.errors import UserError, unwritten
 from onnx_gate.gate.alone import alone_in
 from onnx_gate.gate.answers import answers_in
 from onnx_gate.gate.history import history_of
+from onnx_gate.gate.options import Options
 from onnx_gate.gate.progress import ProgressDisplay, make_progress
 from onnx_gate.gate.provenance import manifest_info
-from onnx_gate.gate.run import Interrupted, Options, run
+from onnx_gate.gate.run import Interrupted, run
 from onnx_gate.gate.select import check_cases, select, with_runtimes
 from onnx_gate.manifest import Manifest
 from onnx_gate.manifest.find import NAMES

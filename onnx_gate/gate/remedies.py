@@ -18,9 +18,11 @@ from onnx_gate.errors import UserError
 from onnx_gate.files import remove_tree, sha256_of
 from onnx_gate.findings import codes
 from onnx_gate.gate import services
+from onnx_gate.gate.options import Options
 from onnx_gate.gate.progress import ProgressDisplay
-from onnx_gate.gate.run import PRELOAD, Options, share_cores
+from onnx_gate.gate.run import share_cores
 from onnx_gate.gate.select import select, with_runtimes
+from onnx_gate.gate.tasks import PRELOAD
 from onnx_gate.manifest import Manifest, ModelSpec
 from onnx_gate.manifest.change import written
 from onnx_gate.remedy.candidate import Candidate, Ladder

@@ -6,135 +6,54 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
-
-from pydantic import ValidationError
 
 from onnx_gate.cache.cache import Cache
 from onnx_gate.cache.lookup import CachedResults, look_up, use_cache
 from onnx_gate.files import plain_files_only, remove_tree
 from onnx_gate.findings import codes
 from onnx_gate.gate import services
-from onnx_gate.gate.answers import Against, keep_answers
+from onnx_gate.gate.answers import keep_answers
 from onnx_gate.gate.history import History, history_of_models
 from onnx_gate.gate.journal import BLOCKS, FAULTS, Journal
 from onnx_gate.gate.keep_repro import keep_repro
 from onnx_gate.gate.known_blocks import KnownBlocks
+from onnx_gate.gate.options import Options
+from onnx_gate.gate.outcome import not_started, result_of, unverified
 from onnx_gate.gate.progress import ProgressDisplay
 from onnx_gate.gate.provenance import manifest_info
 from onnx_gate.gate.select import select, with_runtimes
+from onnx_gate.gate.tasks import HELD_PRELOAD, HELD_WORKER, PRELOAD, WORKER, Tasks
 from onnx_gate.manifest import Manifest, ModelSpec
-from onnx_gate.report.io import MAX_BYTES
 from onnx_gate.report.join.amiss import plan_of
 from onnx_gate.report.join.fitted import fitted
 from onnx_gate.report.join.verdict import count, overall
-from onnx_gate.report.layout import INTERRUPTED, Layout, slug
+from onnx_gate.report.layout import INTERRUPTED, Layout
 from onnx_gate.report.model import (
-    Commit,
     ModelError,
     ModelResult,
     Problem,
     Report,
-    Sandbox,
     Shard,
 )
 from onnx_gate.report.story.summary import model_line
 from onnx_gate.text import plain
-from onnx_gate.verify.checkpoint_files import checkpoint_files
 from onnx_gate.verify.context import (
     ANSWERS,
     AUDIT_TIMES,
     BEGUN,
     BLOCK,
     MUTANT,
-    AuditRequest,
-    Context,
     today,
 )
 from onnx_gate.workers import tracebacks
-from onnx_gate.workers.admission import expectation
-from onnx_gate.workers.launch import Launch, own_folder
 from onnx_gate.workers.pool import run_tasks
-from onnx_gate.workers.task import Outcome, Task
-
-WORKER = "onnx_gate.gate.worker:work"
-HELD_WORKER = "onnx_gate.gate.held:work"
-HELD_PRELOAD = ("onnx", "onnxruntime", "onnx_gate.gate.held")
-PRELOAD = (
-    "torch",
-    "onnx",
-    "onnxscript",
-    "onnxruntime",
-    "onnx_gate.gate.worker",
-    "onnx_gate.gate.preload",
-    "onnx_gate.diagnose.diagnose",
-)
+from onnx_gate.workers.task import Outcome
 
 _TRACE_LINES = 200
-# How many times its share of the processors a model may use up, all of its timeout long: the
-# export's compilers and loaders of data do not keep to the number of threads.
-_PROCESSORS = 2.0
-
 # Whatever ends more processes than this is no single fault, and each costs an export.
 _MOST_WORKERS = 20
-
-_ENDS: dict[str, codes.Code] = {
-    "exit": codes.OG501,
-    "signal": codes.OG501,
-    "lost": codes.OG501,
-    "protocol": codes.OG504,
-    "done": codes.OG504,
-    "timeout": codes.OG502,
-    "memory": codes.OG503,
-    "processes": codes.OG507,
-}
-
-
-@dataclass(frozen=True)
-class Options:
-    """What of the manifest to verify, and how: the whole of a call.
-
-    ``output`` takes the report, the logs, and with ``keep_models`` the exported files. ``models``
-    and ``cases`` are globs (none: all); of the models, only the part of ``shard`` is verified
-    (none: all of them). ``runtimes`` are names of engines (none: those of the manifest).
-    ``baseline`` is a report to compare with. ``jobs`` is the number of workers side by side (0: as
-    many as there are cores). ``cache`` is the folder of a cache of verdicts (none: everything is
-    verified); with ``changed`` it is said why each model is verified. With ``traceback`` it is shown
-    where the error of a model came from. ``launch`` says how the models' code is started, and
-    ``sandbox`` what that keeps it from. ``commit`` is what is checked out (none: nobody has looked).
-    ``report_bytes`` is what the report may have: as much as whoever has to read it takes. ``remedies``
-    is how many times the run's own time is spent on trying what would make red models green (0: none).
-    """
-
-    output: Path
-    models: tuple[str, ...] = ()
-    cases: tuple[str, ...] = ()
-    runtimes: tuple[str, ...] = ()
-    shard: Shard | None = None
-    baseline: Path | None = None
-    jobs: int = 0
-    keep_models: bool = False
-    cache: Path | None = None
-    changed: bool = False
-    traceback: bool = False
-    audit: AuditRequest | None = None
-    journal: Path | None = None
-    answers: Path | None = None
-    against: Against | None = None
-    launch: Launch = Launch()
-    sandbox: Sandbox | None = None
-    commit: Commit | None = None
-    report_bytes: int = MAX_BYTES
-    remedies: float = 0.0
-
-    @property
-    def follows(self) -> bool:
-        """Whether more is asked of each model than its verdict, which then is not the cache's."""
-        return self.audit is not None or self.answers is not None
 
 
 class Interrupted(KeyboardInterrupt):
@@ -166,21 +85,21 @@ def run(
     if options.launch.forked:
         threads = 1  # of a pool of threads, none comes along
     layout = Layout(options.output)
-    cache = _open_cache(manifest, options, threads, specs)
     audits = options.audit is not None
-    verdicts = not options.follows
+    verdicts = options.knows_verdicts
+    blocks = _known_blocks(manifest, options, threads, specs)
+    cache = blocks.cache
     known = look_up(cache, specs, layout, keep_models=options.keep_models, verdicts=verdicts)
     journal = Journal(options.journal if audits else None, FAULTS)
-    blocks = _known_blocks(manifest, options, threads, specs, cache)
     if cache.records and verdicts:
         say(known.lines(every=options.changed))
-    models = _Models(specs, options, layout, cache, known, progress, journal, blocks)
+    models = _Models(specs, options, layout, known, progress, journal, blocks)
     problems: tuple[Problem, ...] = ()
-    lost = _unverified(codes.OG505, "onnx-gate itself failed before this model was verified")
+    lost = unverified(codes.OG505, "onnx-gate itself failed before this model was verified")
     interrupted = False
     try:
         history = history.or_else(history_of_models(known.past))
-        tasks = _Tasks(manifest, options, layout, cache, known, history, journal, blocks)
+        tasks = Tasks(manifest, options, layout, known, history, journal, blocks)
         asked = [spec for spec in specs if spec.name not in models.results]
         while asked:
             wanted = []
@@ -188,9 +107,9 @@ def run(
                 try:
                     wanted.append(tasks.of(spec, threads))
                 except OSError as error:
-                    models.ended(spec.name, _not_started(error))
+                    models.ended(spec.name, not_started(error))
             if wanted:
-                blocks.cache.watch()
+                cache.watch()
                 with services.running(asked, options.launch) as launch:
                     run_tasks(
                         wanted,
@@ -205,7 +124,7 @@ def run(
             asked, models.unfinished = models.unfinished, []
     except KeyboardInterrupt:
         interrupted = True
-        lost = _unverified(codes.OG506, "interrupted before this model had a verdict")
+        lost = unverified(codes.OG506, "interrupted before this model had a verdict")
         done = f"{len(models.results)} of {len(specs)} models had a verdict"
         problems = (Problem(message=f"interrupted when {done}"),)
     except (Exception, SystemExit) as error:  # Rich leaves where nobody reads what it prints
@@ -247,7 +166,6 @@ class _Models:
         specs: Sequence[ModelSpec],
         options: Options,
         layout: Layout,
-        cache: Cache,
         known: CachedResults,
         progress: ProgressDisplay,
         journal: Journal,
@@ -261,7 +179,6 @@ class _Models:
         self._specs = {spec.name: spec for spec in specs}
         self._options = options
         self._layout = layout
-        self._cache = cache
         self._progress = progress
         self._journal = journal
         self._blocks = blocks
@@ -339,107 +256,14 @@ class _Models:
             source = folder / ANSWERS
             self.results[name] = keep_answers(self.results[name], source, self._options.answers)
         messages = outcome.messages if outcome.end == "done" else ()
-        if not self._options.follows:  # what has no diagnosis and no advice is no verdict to keep
-            self._cache.ended(self._specs[name], self.results[name], messages, folder, repro)
+        if (
+            self._options.knows_verdicts
+        ):  # what has no diagnosis and no advice is no verdict to keep
+            self._blocks.cache.ended(self._specs[name], self.results[name], messages, folder, repro)
         if not self._options.keep_models:
             remove_tree(folder)
         elif self._options.launch.policy is not None:
             plain_files_only(folder)
-
-
-@dataclass(frozen=True)
-class _Tasks:
-    """Makes the tasks of one run: what each worker is to do."""
-
-    manifest: Manifest
-    options: Options
-    layout: Layout
-    cache: Cache
-    known: CachedResults
-    history: History
-    journal: Journal
-    blocks: KnownBlocks
-
-    def _audit(self, spec: ModelSpec) -> AuditRequest | None:
-        request = self.options.audit
-        return None if request is None else replace(request, known=self.journal.read(spec.name))
-
-    def of(self, spec: ModelSpec, threads: int) -> Task:
-        """Make a model's folders and return its task; raises ``OSError``."""
-        folder, log = self.layout.model(spec.name), self.layout.log(spec.name)
-        launch = self.options.launch
-        log.parent.mkdir(parents=True, exist_ok=True)
-        if launch.policy is not None:
-            own_folder(folder, launch.owner)
-        context = Context(
-            workspace=self.manifest.path.resolve().parent,
-            folder=folder.resolve(),
-            patterns=self.options.cases,
-            threads=threads,
-            confinement=launch.confinement(slug(spec.name), folder.resolve()),
-            record=self.blocks.cache.records,
-            blocks=self.blocks.of(spec),
-            reuse=self.cache.restore(self.known.exported.get(spec.name, {}), folder),
-            advise=spec.name not in self.known.hung,
-            audit=self._audit(spec),
-            answers=self.options.answers is not None,
-        )
-        against = self.options.against
-        times = 1.0 if context.audit is None else AUDIT_TIMES
-        return Task(
-            spec.name,
-            (spec, context) if against is None else (spec, context, against.given[spec.name]),
-            times * spec.timeout,
-            spec.memory,
-            log,
-            processor=_PROCESSORS * threads * times * spec.timeout,
-            expected_seconds=self.history.seconds.get(spec.name),
-            expected_memory=expectation(
-                self.history.memory.get(spec.name), _weights(spec, context.workspace), spec.memory
-            ),
-        )
-
-
-def result_of(spec: ModelSpec, outcome: Outcome, log: str) -> ModelResult:
-    """Return what is known of a model once its worker has ended.
-
-    Only a worker that ended as it should has reported everything: any other end is an error,
-    whatever was reported before.
-    """
-    observed: dict[str, Any] = {
-        "line": spec.line or None,
-        "required": spec.required,
-        "seconds": round(max(0.0, outcome.seconds), 3),
-        "peak_memory": outcome.peak_memory or None,
-    }
-    result = _last_result(spec, outcome)
-    if result is not None and outcome.end == "done":
-        if result.error is not None:
-            error = result.error.model_copy(update={"log": log})
-            result = result.model_copy(update={"error": error})
-        return result.model_copy(update=observed)
-    code = _ENDS[outcome.end]
-    message = outcome.detail
-    if outcome.end == "done":
-        message = "the worker ended without a complete result"
-    return ModelResult(
-        name=spec.name,
-        verdict="error",
-        error=ModelError(
-            kind=code.kinds[0], code=code.code, message=message, log=log, tail=outcome.tail
-        ),
-        **observed,
-    )
-
-
-def _last_result(spec: ModelSpec, outcome: Outcome) -> ModelResult | None:
-    for message in reversed(outcome.messages):
-        try:
-            result = ModelResult.model_validate(message.get("model"))
-        except ValidationError:
-            return None
-        return result if result.name == spec.name else None
-    return None
 
 
 def _planned(manifest: Manifest, options: Options) -> Shard | None:
@@ -447,15 +271,6 @@ def _planned(manifest: Manifest, options: Options) -> Shard | None:
         return None
     names = [spec.name for spec in select(manifest.models, options.models)]
     return options.shard.model_copy(update={"plan": plan_of(names, options.shard.count)})
-
-
-def _not_started(error: OSError) -> Outcome:
-    detail = f"its folders could not be made: {error.strerror or error}"
-    return Outcome((), "lost", detail, (), 0.0, 0)
-
-
-def _unverified(code: codes.Code, message: str) -> ModelError:
-    return ModelError(kind=code.kinds[0], code=code.code, message=message)
 
 
 def share_cores(jobs: int, models: int) -> tuple[int, int]:
@@ -476,48 +291,24 @@ def _held_notes(options: Options) -> tuple[str, ...]:
     return (f"held against PyTorch's answers in the report {held.sha256[:12]}{when}{on}",)
 
 
-def _open_cache(
-    manifest: Manifest, options: Options, threads: int, specs: Sequence[ModelSpec]
-) -> Cache:
-    if options.cache is None:
-        return Cache()
-    return use_cache(
-        options.cache,
-        manifest,
-        options.launch,
-        output=options.output,
-        threads=threads,
-        cases=options.cases,
-        today=today(),
-        versions=services.versions(specs),
-    )
-
-
 def _known_blocks(
-    manifest: Manifest, options: Options, threads: int, specs: Sequence[ModelSpec], cache: Cache
+    manifest: Manifest, options: Options, threads: int, specs: Sequence[ModelSpec]
 ) -> KnownBlocks:
-    """Return what is known of blocks: where there is no cache, of those of a run that was interrupted."""
+    """Open the cache; where there is none, one for the blocks of a run that was interrupted."""
     folder, interrupted = options.cache, None
     large = any(spec.weights is not None and spec.verify != "whole" for spec in specs)
     if folder is None and options.journal is not None and large and not options.follows:
         folder = interrupted = options.journal / INTERRUPTED
-        cache = _open_cache(manifest, replace(options, cache=folder), threads, specs)
+    cache = Cache()
+    if folder is not None:
+        cache = use_cache(
+            folder,
+            manifest,
+            options.launch,
+            output=options.output,
+            threads=threads,
+            cases=options.cases,
+            today=today(),
+            versions=services.versions(specs),
+        )
     return KnownBlocks(cache, Journal(folder if cache.records else None, BLOCKS), interrupted)
-
-
-def _weights(spec: ModelSpec, workspace: Path) -> int:
-    """Bytes of the files of weights that the manifest names, external data beside them included."""
-    total = 0
-    for path in filter(None, (spec.reference, spec.onnx)):
-        file = workspace / path
-        with suppress(OSError):
-            total += sum(
-                each.stat().st_size
-                for each in file.parent.iterdir()
-                if each.name.startswith(file.name)
-            )
-    if spec.weights is not None:
-        for file in checkpoint_files(workspace / spec.weights.file, workspace):
-            with suppress(OSError):
-                total += file.stat().st_size
-    return total

@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 from onnx_gate.errors import UserError
 from onnx_gate.findings import codes
 from onnx_gate.gate.deliver import deliver, verify_and_deliver
-from onnx_gate.gate.run import Options
+from onnx_gate.gate.options import Options
 from onnx_gate.init import describe, entry
 from onnx_gate.init.facts import Guess, Learned
 from onnx_gate.init.learn import RecordedCall, learn, of_one_kind, stored

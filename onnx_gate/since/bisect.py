@@ -13,7 +13,7 @@ from packaging.version import Version
 
 from onnx_gate.errors import UserError
 from onnx_gate.gate.answers import Against, open_answers
-from onnx_gate.gate.run import Options
+from onnx_gate.gate.options import Options
 from onnx_gate.gate.select import select
 from onnx_gate.manifest import Manifest
 from onnx_gate.manifest.engines import engine_of_package

@@ -11,8 +11,10 @@ from pathlib import Path
 from onnx_gate.deadline import Deadline, OutOfTime
 from onnx_gate.errors import UserError
 from onnx_gate.gate.answers import Against, open_answers
-from onnx_gate.gate.run import HELD_PRELOAD, Options, result_of
+from onnx_gate.gate.options import Options
+from onnx_gate.gate.outcome import result_of
 from onnx_gate.gate.select import select
+from onnx_gate.gate.tasks import HELD_PRELOAD
 from onnx_gate.manifest import Manifest, ModelSpec
 from onnx_gate.report.layout import OF_EACH, Layout
 from onnx_gate.report.model import ModelResult, Report

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from onnx_gate.gate.answers import answers_in
 from onnx_gate.gate.deliver import verify_manifest
-from onnx_gate.gate.run import Options
+from onnx_gate.gate.options import Options
 from onnx_gate.manifest import Manifest
 from onnx_gate.report.model import ModelResult, Report
 from onnx_gate.report.render.terminal import QUIET

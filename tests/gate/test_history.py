@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnx_gate.gate.history import history_of
-from onnx_gate.gate.run import result_of
+from onnx_gate.gate.outcome import result_of
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.io import parse_report, read_report, to_json
 from onnx_gate.report.model import ModelResult, Stage

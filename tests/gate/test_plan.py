@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnx_gate.errors import UserError
-from onnx_gate.gate.run import result_of
+from onnx_gate.gate.outcome import result_of
 from onnx_gate.gate.shards import BALANCE, balance, matrix, parse_shard, part, partition, shard_text
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.io import read_report, to_json, to_message
