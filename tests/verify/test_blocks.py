@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from onnx_gate.diagnose.repro.replay import Limits, replay
 from onnx_gate.errors import GateError
 from onnx_gate.manifest.load import load
 from onnx_gate.manifest.spec import ModelSpec
+from onnx_gate.report.io import read_report
 from onnx_gate.report.model import ModelResult
 from onnx_gate.verify.blocks.partition import blocks_of
 from onnx_gate.verify.blocks.skeleton import build_skeleton
@@ -182,6 +185,23 @@ def test_what_does_not_fit_is_said_before_it_begins(tmp_path: Path) -> None:
     assert result.error is not None
     assert result.error.code == "OG503"
     assert not result.checks
+
+
+@pytest.mark.slow
+def test_values_that_flow_are_in_what_is_expected_of_memory(tmp_path: Path) -> None:
+    project(tmp_path)
+    path = tmp_path / "onnx-gate.yml"
+    path.write_text(
+        path.read_text().replace("batch: [1, 2], seq: [2, 5]", "batch: [50000], seq: [2]")
+    )
+    words = [sys.executable, "-m", "onnx_gate", "run", "--no-cache", "--jobs", "1"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    (model,) = read_report(tmp_path / "onnx-gate-report" / "report.json").models
+    assert model.verdict == "pass", done.stdout + done.stderr
+    (said,) = (finding.data for finding in model.findings if finding.code == "OG433")
+    # Of 20 MB of outputs there are sixteen runs alone.
+    assert model.peak_memory is not None
+    assert model.peak_memory < said["peak"] < 2 * model.peak_memory
 
 
 @pytest.mark.parametrize(

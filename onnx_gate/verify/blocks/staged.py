@@ -78,11 +78,15 @@ class Leaves:
 
 
 class Staged:
-    """A module whose blocks' calls are seen; a call inside of another block is that block's own."""
+    """A module whose blocks' calls are seen; a call inside of another block is that block's own.
+
+    ``returned`` are the bytes of what each block has returned to a module that was called as a whole.
+    """
 
     def __init__(self, module: nn.Module, paths: Sequence[str]) -> None:
         self.module = module
         self.blocks = {path: module.get_submodule(path) for path in paths}
+        self.returned: dict[str, int] = {}
         self._inside = 0
 
     @contextmanager
@@ -151,7 +155,10 @@ class Staged:
             path: str, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
         ) -> Any:
             with loaded(path):
-                return original(*args, **kwargs)
+                result = original(*args, **kwargs)
+            tensors = (x for x in pytree.tree_leaves(result) if isinstance(x, torch.Tensor))
+            self.returned[path] = sum(tensor.nbytes for tensor in tensors)
+            return result
 
         with self.handled(handler):
             yield

@@ -19,7 +19,10 @@ _AT_ONCE = tuple(group for group in GROUPS if group >= FEW)
 
 
 class TogetherReference(CaseReference):
-    """What PyTorch says of a case of a model whose blocks are loaded one at a time."""
+    """What PyTorch says of a case of a model whose blocks are loaded one at a time.
+
+    At most ``at_once`` runs go together: each holds what its blocks have returned.
+    """
 
     def __init__(
         self,
@@ -28,18 +31,20 @@ class TogetherReference(CaseReference):
         outputs: Outputs,
         clock: Clock,
         together: Together,
+        at_once: int,
     ) -> None:
         super().__init__(eager, Float64Reference(eager), inputs, outputs, clock)
-        self._together = together
+        self._together, self._most = together, at_once
         self._made: dict[int, tuple[Array, ...] | None] = {}
 
     def rounding(self, count: int) -> list[tuple[Array, ...]]:
         """Return the outputs of at least ``count`` runs with moved rounding, of those that worked."""
         if count > self._seeds:
             count = next((each for each in _AT_ONCE if each >= count), count)
-            seeds = range(self._seeds, count)
             with self._clock.of(FLOAT64):
-                self._made = dict(zip(seeds, self._together(seeds), strict=True))
+                for first in range(self._seeds, count, self._most):
+                    seeds = range(first, min(first + self._most, count))
+                    self._made |= zip(seeds, self._together(seeds), strict=True)
         return super().rounding(count)
 
     def _run_moved(self, seed: int) -> tuple[Array, ...] | None:

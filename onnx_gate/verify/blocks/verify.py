@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-import psutil
-
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
@@ -16,11 +14,12 @@ from onnx_gate.manifest import ModelSpec
 from onnx_gate.verify.blocks.cuts import divide_file
 from onnx_gate.verify.blocks.divided import Divided
 from onnx_gate.verify.blocks.export import export_divided
+from onnx_gate.verify.blocks.need import Flow, Need
 from onnx_gate.verify.blocks.partition import blocks_of
 from onnx_gate.verify.blocks.skeleton import Skeleton, build_skeleton
 from onnx_gate.verify.blocks.staged import Staged, Unfit
 from onnx_gate.verify.blocks.stored import find_stored
-from onnx_gate.verify.blocks.walk import TIMES, BlockWalk, Walked, give_back
+from onnx_gate.verify.blocks.walk import BlockWalk, Walked, give_back
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.export.export import export
 from onnx_gate.verify.inputs.cases import cases
@@ -36,9 +35,6 @@ from onnx_gate.verify.subject import Locate
 from onnx_gate.workers.admission import WEIGHTS_TIMES
 from onnx_gate.workers.limits import default_memory_limit, gibibytes
 
-# What judging, sessions and values took beside that: 80 to 140 MiB in decoders of 0.1 and 0.9 thousand
-# million parameters (benchmarks/scale/blocks.py).
-_BESIDE = 160 << 20
 _FLOAT32 = 4
 
 
@@ -83,32 +79,6 @@ def _unable(spec: ModelSpec) -> str:
 def _is_file(spec: ModelSpec) -> bool:
     """Return whether the file is written by somebody else, and its weights lie in it."""
     return spec.onnx is not None or spec.export.command is not None
-
-
-@dataclass(frozen=True)
-class Need:
-    """What it takes, in bytes: ``largest`` are the parameters of the stage called ``block``.
-
-    ``held`` are those that are read outside of blocks, ``now`` is the process before the first stage.
-    """
-
-    block: str
-    largest: int
-    held: int
-    now: int
-
-    @classmethod
-    def of(cls, walk: BlockWalk, skeleton: Skeleton) -> Need:
-        """Measure it, before any weight is read."""
-        sizes = {s.name: skeleton.nbytes(walk.parameters(s)) for s in walk.pieces.stages}
-        block = max(sizes, key=lambda name: sizes[name])
-        held = skeleton.nbytes(tuple(walk.pieces.held))
-        return cls(block, sizes[block], held, psutil.Process().memory_info().rss)
-
-    @property
-    def peak(self) -> int:
-        """The resident memory that is expected at most, where little flows between operators."""
-        return self.now + TIMES * (self.largest + self.held) + _BESIDE
 
 
 @dataclass
@@ -172,16 +142,23 @@ def _verify(
         spec, context, skeleton, staged, prepared.eager, divided, clock, limit, step, locate, keep
     )
     give_back()
-    need = Need.of(walk, skeleton)
+    chosen = cases(spec, dict(prepared.sizes), context.workspace, context.patterns)
+    every = tuple(chosen)
+    flow = Flow.of(prepared, staged, divided)
+    need = Need.of(
+        {stage.name: skeleton.nbytes(walk.parameters(stage)) for stage in walk.pieces.stages},
+        skeleton.nbytes(tuple(walk.pieces.held)),
+        [flow.at(case, prepared.example) for case in every],
+    )
     told = len(progress.findings)
     progress.findings.append(_told(need, len(divided.calls)))
     print(progress.findings[-1].message, flush=True)
     if need.peak > limit:
         raise codes.OG503.error(
             f"block by block it takes about {gibibytes(need.peak)}, and there are {gibibytes(limit)}; "
-            f"{need.block or 'the rest'} alone has {gibibytes(need.largest)} of parameters"
+            f"{need.block or 'the rest'} alone has {gibibytes(need.largest)} of parameters, and what is "
+            f"held of values is {gibibytes(need.values)}"
         )
-    chosen = cases(spec, dict(prepared.sizes), context.workspace, context.patterns)
     with progress.split("verify", clock):
         if (
             not walk.apart
@@ -189,7 +166,7 @@ def _verify(
             with walk.whole():
                 outputs = prepared.eager.run(prepared.example)
             prepared = replace(prepared, call=replace(prepared.call, outputs=outputs))
-        walked = walk.run(tuple(chosen), join_inputs(spec, exported))
+        walked = walk.run(every, join_inputs(spec, exported), need.together)
         with walk.whole():
             difference = prepared.agrees_still()
     if walked.known:
@@ -254,6 +231,6 @@ def _told(need: Need, blocks: int, known: int = 0) -> Finding:
     return codes.OG433.finding(
         f"verified block by block: {blocks} blocks, of which {need.block or 'the rest'} is the largest "
         f"({gibibytes(need.largest)} of parameters); expected to take {gibibytes(need.peak)} of memory, "
-        f"and more where large values flow between operators{earlier if known else ''}",
+        f"and more where larger values flow inside of blocks than between them{earlier if known else ''}",
         data={"blocks": blocks, "largest": need.block, "peak": need.peak, "known": known},
     )

@@ -29,6 +29,7 @@ from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.asked import AskedModule
 from onnx_gate.verify.blocks.divided import Divided
 from onnx_gate.verify.blocks.known import KeyHash, KnownBlock, StoredBytes, all_pass
+from onnx_gate.verify.blocks.need import TIMES
 from onnx_gate.verify.blocks.parts import PARAMETER, Between, Block
 from onnx_gate.verify.blocks.pieces import BlockStage, Pieces
 from onnx_gate.verify.blocks.skeleton import Skeleton
@@ -47,9 +48,6 @@ from onnx_gate.verify.stopwatch import Clock
 from onnx_gate.verify.subject import Locate, Subject
 from onnx_gate.workers.forked import run_forked
 
-# A block's parameters lie in PyTorch and in a session: as they are stored, widened, and packed for its
-# kernels.
-TIMES = 4
 # Between blocks seeds are others than in them, and two that are a pair still are.
 _OUTSIDE = 1 << 20
 # Behind the id of the case whose values the runtimes carry on themselves.
@@ -168,10 +166,11 @@ class BlockWalk:
         with self._skeleton.loaded(self.pieces.held), self._staged.streamed(loaded):
             yield
 
-    def run(self, cases: Sequence[Case], graph_inputs: Mapping[str, str]) -> Walked:
+    def run(self, cases: Sequence[Case], graph_inputs: Mapping[str, str], together: int) -> Walked:
         """Take all cases from stage to stage; raises ``GateError`` as runtimes do.
 
         One of them, at no edge where there is such a one, is carried on by the runtimes themselves, too.
+        There, so many runs with moved rounding go side by side.
         """
         walked = Walked()
         lines = [self._line(case, graph_inputs) for case in cases]
@@ -189,8 +188,11 @@ class BlockWalk:
             raise codes.OG402.error(
                 f"no case was carried through all blocks: PyTorch refuses {carried.case.id}"
             )
+        lines.clear()
+        carried.answers.clear()
+        give_back()
         with self.whole():
-            self._end(carried, walked)
+            self._end(carried, walked, together)
         outputs = carried.outputs
         walked.experience = {n: walked.experience[n] for n in outputs.names}
         walked.runtimes = tuple(self._results.values())
@@ -490,12 +492,12 @@ class BlockWalk:
         total = round(result.seconds + seconds, 4)
         self._results[label] = result.model_copy(update={"seconds": total, "error": error})
 
-    def _end(self, line: _Line, walked: Walked) -> None:
+    def _end(self, line: _Line, walked: Walked, together: int) -> None:
         """Judge what the runtimes have come to by themselves, by the manifest's own tolerance."""
         spec, case, outputs = self._spec, line.case, line.outputs
         assert outputs is not None
         reference: CaseReference = TogetherReference(
-            self._eager, case.arrays, outputs, self._clock, partial(self._moved, case)
+            self._eager, case.arrays, outputs, self._clock, partial(self._moved, case), together
         )
         selected = tuple(
             selection(spec, name, array.shape, case.arrays, case.sizes, case.id)
