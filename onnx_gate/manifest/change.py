@@ -82,21 +82,34 @@ def changed(spec: ModelSpec, change: KeyChange) -> ModelSpec:
     if part == "dims":
         dims = {**spec.dims, rest: tuple(change.value)}
         return replace(spec, dims=dims, named_dims=spec.named_dims | {rest})
-    if part == "inputs" and rest not in spec.inputs and "." not in rest:
-        values: dict[str, Any] = {**change.value}
-        bounds = tuple(values["range"]) if "range" in values else None
-        given = InputSpec(values["dtype"], tuple(values["shape"]), bounds)
-        return replace(spec, inputs={**spec.inputs, rest: given})
-    if part == "inputs" and rest.endswith(".range"):
-        name = rest.removesuffix(".range")
-        low, high = change.value
-        given = replace(spec.inputs[name], range=(low, high))
-        return replace(spec, inputs={**spec.inputs, name: given})
-    if part == "inputs" and rest.endswith(".dtype"):
-        name = rest.removesuffix(".dtype")
-        given = replace(spec.inputs[name], dtype=change.value)
-        return replace(spec, inputs={**spec.inputs, name: given})
+    if part == "inputs":
+        name, key = of_input(change.key)
+        return replace(spec, inputs={**spec.inputs, name: _given(spec, name, key, change.value)})
     raise ValueError(change.key)
+
+
+def of_input(key: str) -> tuple[str, str]:
+    """Return the input that a change's key is about, and which of its keys (empty: all of it).
+
+    Two empty strings where it is about no input. A name may have points; what ends in a key is one.
+    """
+    part, _, rest = key.partition(".")
+    name, _, last = rest.rpartition(".")
+    if part != "inputs":
+        return "", ""
+    return (name, last) if name and last in ("range", "dtype") else (rest, "")
+
+
+def _given(spec: ModelSpec, name: str, key: str, value: Any) -> InputSpec:
+    if key == "range":
+        low, high = value
+        return replace(spec.inputs[name], range=(low, high))
+    if key == "dtype":
+        return replace(spec.inputs[name], dtype=value)
+    if name in spec.inputs:
+        raise ValueError(f"inputs.{name} is there already")
+    bounds = tuple(value["range"]) if "range" in value else None
+    return InputSpec(value["dtype"], tuple(value["shape"]), bounds)
 
 
 def _with_engine(spec: ModelSpec, label: str, keys: Mapping[str, Any]) -> ModelSpec:
@@ -224,9 +237,9 @@ def _with(text: str, spec: ModelSpec, change: KeyChange) -> str:
         if there is None:
             return _set(text, entry, part, {rest: change.value})
         return _set(text, there, rest, change.value)
-    if "." not in rest:
-        return _set(text, there, rest, change.value)
-    name, _, key = rest.rpartition(".")
+    name, key = of_input(change.key)
+    if not key:
+        return _set(text, there, name, change.value)
     given = _child(there, name)
     if isinstance(given, yaml.ScalarNode):
         own = spec.inputs[name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from onnx_gate.manifest.change import KeyChange
+from onnx_gate.manifest.change import KeyChange, of_input
 from onnx_gate.report.model.remedy import RemedyKind
 
 
@@ -27,7 +27,7 @@ class Candidate:
     @property
     def states(self) -> tuple[str, ...]:
         """The buffers of the model that are inputs and outputs of the rewritten one."""
-        return tuple(c.key.removeprefix("inputs.") for c in self.changes) if self.texts else ()
+        return tuple(of_input(each.key)[0] for each in self.changes) if self.texts else ()
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec
+from onnx_gate.manifest.change import of_input
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager, seed_everything
@@ -118,7 +119,7 @@ def _refused(
     raised = f"forward raises on example inputs: {where}{refusal}{at(line)}"
     if taken is not None:
         wrong = f"; {taken.wrong}" if taken.wrong else ""
-        about = [key.removeprefix("inputs.").rpartition(".")[0] for key, _ in taken.changes[:1]]
+        about = [of_input(key)[0] for key, _ in taken.changes[:1]]
         entry = next((spec.lines[name] for name in about if name in spec.lines), None)
         return codes.OG105.error(
             raised + wrong, remedy=taken.remedy, changes=taken.changes, line=entry
