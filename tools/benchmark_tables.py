@@ -19,6 +19,7 @@ ERRORS = ("error", "mean error")
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (
     "README.md",
+    "docs/action.md",
     "docs/audit.md",
     "docs/compatibility.md",
     "docs/diagnosis-measured.md",
@@ -144,6 +145,17 @@ def first_verdict() -> str:
         for row in rows
     ]
     head = "step|seconds|seconds of a processor|printed lines"
+    return _markdown(head, lines) + _source(table)
+
+
+def cold_start() -> str:
+    """What a container of the action takes from nothing to the comment."""
+    table = _load("cost/cold_start")["cold start"]
+    lines = [
+        [f"`{row['image']}`", f"{row['publish']:.2f}", f"{row['nothing']:.2f}"]
+        for row in table["rows"]
+    ]
+    head = "image|`mode: publish`, s|a container that does nothing, s"
     return _markdown(head, lines) + _source(table)
 
 
@@ -758,6 +770,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "self-test": self_test,
     "half": half,
     "memory": memory,
+    "cold-start": cold_start,
     "many": many,
     "compare": compare,
     "page": page,
