@@ -7,12 +7,9 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
-import psutil
 import torch
 
-from onnx_gate.deadline import Deadline
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
@@ -25,19 +22,25 @@ from onnx_gate.report.model import (
     Verdict,
 )
 from onnx_gate.report.model.check import REACHED
-from onnx_gate.report.model.decisions import Decisions
-from onnx_gate.report.model.diagnosis import Diagnosis, Precision
-from onnx_gate.report.model.headroom import Headroom
+from onnx_gate.report.model.diagnosis import Precision
 from onnx_gate.report.story.precision import kind_line
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.half import HALF
 from onnx_gate.verify import left_out
+from onnx_gate.verify.afterwards import (
+    Explain,
+    advised,
+    explained,
+    probed,
+    room_for_a_fork,
+    too_large,
+)
 from onnx_gate.verify.baked import baked_size
 from onnx_gate.verify.blocks.verify import in_blocks, verify_blocks
 from onnx_gate.verify.build import build
 from onnx_gate.verify.checks import Checker, ModuleSetting
 from onnx_gate.verify.conclude import conclude, undecided, unverified
-from onnx_gate.verify.context import HUNG, Context, Reduced
+from onnx_gate.verify.context import Context, Reduced
 from onnx_gate.verify.determinism import repeat
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.export.reuse import delete_export, load_export, save_export_metadata
@@ -50,7 +53,7 @@ from onnx_gate.verify.inspect.weights import account
 from onnx_gate.verify.left_out import leave_out
 from onnx_gate.verify.nonfinite import placed
 from onnx_gate.verify.prepare import Prepared, prepare
-from onnx_gate.verify.probing import may_probe, probed_as_data
+from onnx_gate.verify.probing import may_probe
 from onnx_gate.verify.progress import Emit, Progress
 from onnx_gate.verify.proposal import LEAST_DB, USUAL_DB, propose
 from onnx_gate.verify.reach.code import named_in_code
@@ -62,21 +65,8 @@ from onnx_gate.verify.subject import Locate
 from onnx_gate.verify.versions import version_findings
 from onnx_gate.verify.waive import waive
 from onnx_gate.workers import tracebacks
-from onnx_gate.workers.forked import run_forked
 
-Explain = Callable[[ModelResult, Checker, Exported, Context, float], dict[str, Any]]
 Follow = Callable[[ModelResult, Checker, Exported, Emit], ModelResult]
-
-# The advisory cases have this share of the time that the model itself took, within these limits, and
-# this share of the memory.
-ADVICE_SHARE = 0.2
-LEAST_ADVICE_SECONDS = 5.0
-ADVICE_SECONDS = 60.0
-ADVICE_MEMORY = 0.3
-
-# A diagnosis has this long, and this share of what is left of the model's time.
-DIAGNOSIS_SECONDS = 180.0
-DIAGNOSIS_SHARE = 0.6
 
 # Numbers that a model and its inputs hold, up to which it is computed by one thread, whatever there
 # is: it takes milliseconds.
@@ -131,24 +121,21 @@ def verify(
             result = follow(result, checker, exported, emit)
         checker.tally.answered.clear()  # as large as all inputs and outputs together
         result = result.model_copy(update={"stages": tuple(progress.stages)})
-    if not _room_for_a_fork(spec):
-        result = _undiagnosed(result, _too_large(spec)) if explain is not None else result
+    if not room_for_a_fork(spec):
+        result = too_large(spec, result) if explain is not None else result
         return _decided(spec, context, result)
     if not context.patterns and not spec.suites:
-        result = _advised(spec, context, result, checker, progress, own)
+        result = advised(spec, context, result, checker, progress, own)
     checker.explorer.opened = any(
         check.suite == REACHED and "rounding" in check.causes for check in result.checks
     )
     if result.verdict == "pass" and may_probe(checker, exported):
-        result = _probed(context, result, checker, exported, progress, own)
+        result = probed(context, result, checker, exported, progress, own)
     result = _decided(spec, context, result)
+    if explain is None:
+        return result
     left = spec.timeout - (time.monotonic() - began)
-    seconds = min(DIAGNOSIS_SECONDS, DIAGNOSIS_SHARE * left)
-    beyond = result.headroom is not None and result.headroom.first is not None
-    asked = result.verdict == "diverged" or result.precision is not None or beyond
-    if explain is not None and seconds > 1 and asked:
-        result = _explained(result, checker, exported, context, progress, explain, seconds)
-    return result
+    return explained(result, checker, exported, context, progress, explain, left)
 
 
 def _by_blocks(
@@ -164,113 +151,6 @@ def _by_blocks(
     return _decided(spec, context, result.model_copy(update=update))
 
 
-def _explained(
-    result: ModelResult,
-    checker: Checker,
-    exported: Exported,
-    context: Context,
-    progress: Progress,
-    explain: Explain,
-    seconds: float,
-) -> ModelResult:
-    """Add the diagnosis, and what layers cost.
-
-    Whatever happens in it, a verdict is made no better; a layer with a wrong scale makes it worse.
-    """
-    with progress.stage("diagnose" if result.verdict == "diverged" else "layers"):
-        answer, trouble = run_forked(
-            lambda: explain(result, checker.alone(), exported, context, seconds), seconds
-        )
-    if trouble:
-        result = _undiagnosed(result, f"what looks for the cause gave none: {trouble}")
-    diagnosis, precision = answer.get("diagnosis"), answer.get("precision")
-    told = tuple(Finding.model_validate(finding) for finding in answer.get("findings", ()))
-    wrong = result.verdict == "pass" and any(finding.severity == "error" for finding in told)
-    return result.model_copy(
-        update={
-            "diagnosis": result.diagnosis
-            if diagnosis is None
-            else Diagnosis.model_validate(diagnosis),
-            "further": tuple(map(Diagnosis.model_validate, answer.get("further", ()))),
-            "precision": result.precision
-            if precision is None
-            else Precision.model_validate(precision),
-            "headroom": result.headroom
-            if answer.get("headroom") is None
-            else Headroom.model_validate(answer["headroom"]),
-            "findings": (*result.findings, *told),
-            "verdict": "diverged" if wrong else result.verdict,
-            "stages": tuple(progress.stages),
-        }
-    )
-
-
-def _advised(
-    spec: ModelSpec,
-    context: Context,
-    result: ModelResult,
-    checker: Checker,
-    progress: Progress,
-    own: float,
-) -> ModelResult:
-    """Add what the advisory cases say; ``own`` is the seconds that the model itself took."""
-    if not context.advise:
-        note = codes.OG406.finding(
-            "the advisory cases (large, NaN, infinite or empty inputs) were not tried: one hung in an "
-            "earlier run, which the cache remembers. --no-cache tries them again",
-            data={HUNG: True},
-        )
-        return result.model_copy(update={"findings": (*result.findings, note)})
-    seconds = max(LEAST_ADVICE_SECONDS, min(ADVICE_SHARE * own, ADVICE_SECONDS, spec.timeout / 4))
-    with progress.stage("advice"):
-        # Every case is tried in a fork: a zero-size dimension can abort inside ONNX Runtime.
-        advice, trouble = run_forked(
-            lambda: checker.alone().advice_as_data(Deadline(seconds / 2)), seconds
-        )
-    checks = tuple(Check.model_validate(check) for check in advice.get("checks", ()))
-    findings = tuple(Finding.model_validate(finding) for finding in advice.get("findings", ()))
-    if trouble:
-        findings = (
-            codes.OG406.finding(
-                "an advisory case (large, NaN, infinite or empty inputs) took its process "
-                f"down: {trouble}",
-                data={HUNG: True} if not trouble.killed else None,
-            ),
-        )
-    return result.model_copy(
-        update={
-            "checks": (*result.checks, *checks),
-            "findings": (*result.findings, *findings),
-            "stages": tuple(progress.stages),
-        }
-    )
-
-
-def _probed(
-    context: Context,
-    result: ModelResult,
-    checker: Checker,
-    exported: Exported,
-    progress: Progress,
-    own: float,
-) -> ModelResult:
-    """Add what operators answer where no input leads; ``own`` as above."""
-    with progress.stage("operators"):
-        seconds = max(LEAST_ADVICE_SECONDS, ADVICE_SHARE * own)
-        # In a fork: what nobody meant for them may end a runtime's process.
-        data, _ = run_forked(
-            lambda: probed_as_data(checker.alone(), exported, context.workspace), seconds
-        )
-    told = (Finding.model_validate(finding) for finding in data.get("findings", ()))
-    update: dict[str, Any] = {
-        "findings": (*result.findings, *told),
-        "stages": tuple(progress.stages),
-    }
-    if data.get("decisions") is not None:
-        update["decisions"] = Decisions.model_validate(data["decisions"])
-    return result.model_copy(update=update)
-
-
 def _decided(spec: ModelSpec, context: Context, result: ModelResult) -> ModelResult:
     """Make an error of a pass of which less was shown than the manifest asks for."""
     found = tuple(undecided(spec, result.decisions))
@@ -278,38 +158,6 @@ def _decided(spec: ModelSpec, context: Context, result: ModelResult) -> ModelRes
         return result
     error, findings = unverified(result.checks, found), (*result.findings, *found)
     return result.model_copy(update={"verdict": "error", "error": error, "findings": findings})
-
-
-def _room_for_a_fork(spec: ModelSpec) -> bool:
-    """Return whether this process may be there twice; what both share counts for both."""
-    return psutil.Process().memory_info().rss < ADVICE_MEMORY * _limit(spec)
-
-
-def _undiagnosed(result: ModelResult, why: str) -> ModelResult:
-    """Say why a model that diverged has no diagnosis."""
-    wrong = next((c for c in result.checks if c.verdict == "diverged" and not c.advice), None)
-    if result.verdict != "diverged" or wrong is None:
-        return result
-    diagnosis = Diagnosis(
-        runtime=wrong.runtime,
-        case=wrong.case,
-        output=wrong.output,
-        blame="undecided",
-        note=why,
-    )
-    return result.model_copy(update={"diagnosis": diagnosis})
-
-
-def _too_large(spec: ModelSpec) -> str:
-    used, limit = psutil.Process().memory_info().rss, _limit(spec)
-    return (
-        f"not looked into: verifying takes {used / 2**30:.1f} GiB of the {limit / 2**30:.1f} GiB "
-        "that the model may use, and a diagnosis takes as much again; raise its memory"
-    )
-
-
-def _limit(spec: ModelSpec) -> int:
-    return spec.memory or psutil.virtual_memory().available
 
 
 def _verify(

@@ -1,0 +1,191 @@
+"""What is added to a result once there is one: advice, operators that no input leads to, and causes.
+
+Each is tried in a fork, within a share of the time that the model itself took: whatever becomes of it, the
+result stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+
+from onnx_gate.deadline import Deadline
+from onnx_gate.findings import codes
+from onnx_gate.findings.finding import Finding
+from onnx_gate.manifest import ModelSpec
+from onnx_gate.report.model import (
+    Check,
+    ModelResult,
+)
+from onnx_gate.report.model.decisions import Decisions
+from onnx_gate.report.model.diagnosis import Diagnosis, Precision
+from onnx_gate.report.model.headroom import Headroom
+from onnx_gate.verify.checks import Checker
+from onnx_gate.verify.context import HUNG, Context
+from onnx_gate.verify.export.exported import Exported
+from onnx_gate.verify.probing import probed_as_data
+from onnx_gate.verify.progress import Progress
+from onnx_gate.workers.forked import run_forked
+
+Explain = Callable[[ModelResult, Checker, Exported, Context, float], dict[str, Any]]
+
+# The advisory cases have this share of the time that the model itself took, within these limits, and
+# this share of the memory.
+_ADVICE_SHARE = 0.2
+_LEAST_ADVICE_SECONDS = 5.0
+_ADVICE_SECONDS = 60.0
+_ADVICE_MEMORY = 0.3
+
+# A diagnosis has this long, and this share of what is left of the model's time.
+_DIAGNOSIS_SECONDS = 180.0
+_DIAGNOSIS_SHARE = 0.6
+
+
+def explained(
+    result: ModelResult,
+    checker: Checker,
+    exported: Exported,
+    context: Context,
+    progress: Progress,
+    explain: Explain,
+    left: float,
+) -> ModelResult:
+    """Add the diagnosis, and what layers cost, if there is cause; of the time, ``left`` seconds are.
+
+    Whatever happens in it, a verdict is made no better; a layer with a wrong scale makes it worse.
+    """
+    seconds = min(_DIAGNOSIS_SECONDS, _DIAGNOSIS_SHARE * left)
+    beyond = result.headroom is not None and result.headroom.first is not None
+    asked = result.verdict == "diverged" or result.precision is not None or beyond
+    if seconds <= 1 or not asked:
+        return result
+    with progress.stage("diagnose" if result.verdict == "diverged" else "layers"):
+        answer, trouble = run_forked(
+            lambda: explain(result, checker.alone(), exported, context, seconds), seconds
+        )
+    if trouble:
+        result = _undiagnosed(result, f"what looks for the cause gave none: {trouble}")
+    diagnosis, precision = answer.get("diagnosis"), answer.get("precision")
+    told = tuple(Finding.model_validate(finding) for finding in answer.get("findings", ()))
+    wrong = result.verdict == "pass" and any(finding.severity == "error" for finding in told)
+    return result.model_copy(
+        update={
+            "diagnosis": result.diagnosis
+            if diagnosis is None
+            else Diagnosis.model_validate(diagnosis),
+            "further": tuple(map(Diagnosis.model_validate, answer.get("further", ()))),
+            "precision": result.precision
+            if precision is None
+            else Precision.model_validate(precision),
+            "headroom": result.headroom
+            if answer.get("headroom") is None
+            else Headroom.model_validate(answer["headroom"]),
+            "findings": (*result.findings, *told),
+            "verdict": "diverged" if wrong else result.verdict,
+            "stages": tuple(progress.stages),
+        }
+    )
+
+
+def advised(
+    spec: ModelSpec,
+    context: Context,
+    result: ModelResult,
+    checker: Checker,
+    progress: Progress,
+    own: float,
+) -> ModelResult:
+    """Add what the advisory cases say; ``own`` is the seconds that the model itself took."""
+    if not context.advise:
+        note = codes.OG406.finding(
+            "the advisory cases (large, NaN, infinite or empty inputs) were not tried: one hung in an "
+            "earlier run, which the cache remembers. --no-cache tries them again",
+            data={HUNG: True},
+        )
+        return result.model_copy(update={"findings": (*result.findings, note)})
+    seconds = max(
+        _LEAST_ADVICE_SECONDS, min(_ADVICE_SHARE * own, _ADVICE_SECONDS, spec.timeout / 4)
+    )
+    with progress.stage("advice"):
+        # Every case is tried in a fork: a zero-size dimension can abort inside ONNX Runtime.
+        advice, trouble = run_forked(
+            lambda: checker.alone().advice_as_data(Deadline(seconds / 2)), seconds
+        )
+    checks = tuple(Check.model_validate(check) for check in advice.get("checks", ()))
+    findings = tuple(Finding.model_validate(finding) for finding in advice.get("findings", ()))
+    if trouble:
+        findings = (
+            codes.OG406.finding(
+                "an advisory case (large, NaN, infinite or empty inputs) took its process "
+                f"down: {trouble}",
+                data={HUNG: True} if not trouble.killed else None,
+            ),
+        )
+    return result.model_copy(
+        update={
+            "checks": (*result.checks, *checks),
+            "findings": (*result.findings, *findings),
+            "stages": tuple(progress.stages),
+        }
+    )
+
+
+def probed(
+    context: Context,
+    result: ModelResult,
+    checker: Checker,
+    exported: Exported,
+    progress: Progress,
+    own: float,
+) -> ModelResult:
+    """Add what operators answer where no input leads; ``own`` as above."""
+    with progress.stage("operators"):
+        seconds = max(_LEAST_ADVICE_SECONDS, _ADVICE_SHARE * own)
+        # In a fork: what nobody meant for them may end a runtime's process.
+        data, _ = run_forked(
+            lambda: probed_as_data(checker.alone(), exported, context.workspace), seconds
+        )
+    told = (Finding.model_validate(finding) for finding in data.get("findings", ()))
+    update: dict[str, Any] = {
+        "findings": (*result.findings, *told),
+        "stages": tuple(progress.stages),
+    }
+    if data.get("decisions") is not None:
+        update["decisions"] = Decisions.model_validate(data["decisions"])
+    return result.model_copy(update=update)
+
+
+def room_for_a_fork(spec: ModelSpec) -> bool:
+    """Return whether this process may be there twice; what both share counts for both."""
+    return psutil.Process().memory_info().rss < _ADVICE_MEMORY * _limit(spec)
+
+
+def _undiagnosed(result: ModelResult, why: str) -> ModelResult:
+    """Say why a model that diverged has no diagnosis."""
+    wrong = next((c for c in result.checks if c.verdict == "diverged" and not c.advice), None)
+    if result.verdict != "diverged" or wrong is None:
+        return result
+    diagnosis = Diagnosis(
+        runtime=wrong.runtime,
+        case=wrong.case,
+        output=wrong.output,
+        blame="undecided",
+        note=why,
+    )
+    return result.model_copy(update={"diagnosis": diagnosis})
+
+
+def too_large(spec: ModelSpec, result: ModelResult) -> ModelResult:
+    """Say of a model that diverged that there was no room to look for the cause."""
+    used, limit = psutil.Process().memory_info().rss, _limit(spec)
+    why = (
+        f"not looked into: verifying takes {used / 2**30:.1f} GiB of the {limit / 2**30:.1f} GiB "
+        "that the model may use, and a diagnosis takes as much again; raise its memory"
+    )
+    return _undiagnosed(result, why)
+
+
+def _limit(spec: ModelSpec) -> int:
+    return spec.memory or psutil.virtual_memory().available
