@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from onnx_gate.init.by_name import SURE, by_name, is_graph, shown
 from onnx_gate.init.facts import Attempt, Facts, Guess, Layer, Parameter
 
 MAX_ATTEMPTS = 300
@@ -30,7 +31,6 @@ _SIZES: Mapping[str, tuple[int, ...]] = {
 _MAX_PART = 64
 _MAX_COMBINED = 5000
 _MAX_SIZES = 64
-_Names = Callable[[Facts], Iterable[Guess]]
 
 
 def attempts(facts: Facts, given: Mapping[str, Guess] | None = None) -> Iterator[Attempt]:
@@ -93,7 +93,7 @@ def widened(facts: Facts, name: str, guess: Guess) -> Guess:
     """Return a recorded guess with the range of the embedding that it goes into."""
     if guess.range is None or "int" not in guess.dtype:
         return guess
-    for known in (*_by_name(facts, name), *_integers(facts, name, facts.uses.get(name, ()))):
+    for known in (*by_name(facts, name), *_integers(facts, name, facts.uses.get(name, ()))):
         if known.range is None or known.range == (0, 1):
             continue
         if float(known.range[1]) > float(guess.range[1]):
@@ -113,7 +113,7 @@ def _selections(facts: Facts, known: Collection[str]) -> Iterator[tuple[Paramete
         return
     main = [each for each in optional if each.name == facts.main_input]
     if not required and not main:
-        main = [each for each in optional if _by_name(facts, each.name)][:1] or optional[:1]
+        main = [each for each in optional if by_name(facts, each.name)][:1] or optional[:1]
     given = {each.name for each in (*required, *main)}
     # A model that takes tokens is called with their mask by everybody, and computes otherwise.
     masks = [each for each in optional if each.name == "attention_mask" and "input_ids" in given]
@@ -148,14 +148,14 @@ def _guesses(facts: Facts, parameter: Parameter) -> Iterator[Guess]:
 def _all_guesses(facts: Facts, parameter: Parameter) -> Iterator[Guess]:
     yield from _of_annotation(facts, parameter)
     used = facts.uses.get(parameter.name, ())
-    named = list(_by_name(facts, parameter.name))
-    if facts.config or not used or _is_graph(facts) or re.fullmatch(_SURE, parameter.name):
+    named = list(by_name(facts, parameter.name))
+    if facts.config or not used or is_graph(facts) or re.fullmatch(SURE, parameter.name):
         yield from named
     for layer in used:
-        yield from _of_layer(facts, layer, parameter.name, f"goes into {_shown(layer)}")
+        yield from _of_layer(facts, layer, parameter.name, f"goes into {shown(layer)}")
     yield from named
     for layer in (*_namesakes(facts, parameter.name), *facts.layers[:1], *facts.layers[1:4]):
-        yield from _of_layer(facts, layer, parameter.name, f"the model has {_shown(layer)}")
+        yield from _of_layer(facts, layer, parameter.name, f"the model has {shown(layer)}")
     why = "no layer says what it takes"
     yield Guess("float32", ("batch", 16), why=why)
     yield Guess("float32", ("batch", "seq", 16), why=why)
@@ -173,10 +173,6 @@ def _namesakes(facts: Facts, name: str) -> Iterator[Layer]:
             yield layer
 
 
-def _shown(layer: Layer) -> str:
-    return f"{layer.path or 'the'} {layer.kind}({layer.size})".replace("the ", "a ")
-
-
 _RECURRENT = ("LSTM", "GRU", "RNN", "MultiheadAttention")
 
 
@@ -187,7 +183,7 @@ def _of_layer(facts: Facts, layer: Layer, name: str, why: str) -> Iterator[Guess
         bounds = (0, size - 1)
         one = Guess("int64", ("batch",), bounds, why)
         many = Guess("int64", ("batch", "seq"), bounds, why)
-        if _is_graph(facts):
+        if is_graph(facts):
             yield Guess("int64", ("nodes",), bounds, why)
         yield from (one, many) if _is_single(name) else (many, one)
     elif kind in ("Conv2d", "BatchNorm2d"):
@@ -253,7 +249,7 @@ def _of_annotation(facts: Facts, parameter: Parameter) -> Iterator[Guess]:
 def _integers(facts: Facts, name: str, layers: Iterable[Layer]) -> Iterator[Guess]:
     for layer in layers:
         if layer.kind.startswith("Embedding"):
-            yield from _of_layer(facts, layer, name, _shown(layer))
+            yield from _of_layer(facts, layer, name, shown(layer))
 
 
 def _agrees(dtype: str, annotation: str) -> bool:
@@ -263,155 +259,6 @@ def _agrees(dtype: str, annotation: str) -> bool:
     if re.search(r"\bBoolTensor\b", annotation):
         return dtype == "bool"
     return not (re.search(r"\bFloatTensor\b", annotation) and "int" in dtype)
-
-
-def _by_name(facts: Facts, name: str) -> list[Guess]:
-    """What an input of this name is in the libraries that everybody copies names from."""
-    last = name.rpartition(".")[2]
-    return [
-        guess for pattern, known in _NAMES if re.fullmatch(pattern, last) for guess in known(facts)
-    ]
-
-
-def _tokens(facts: Facts, dim: str = "seq") -> Iterator[Guess]:
-    vocabulary = facts.config.get("vocab_size")
-    if isinstance(vocabulary, int):
-        yield Guess("int64", ("batch", dim), (0, vocabulary - 1), f"config.vocab_size {vocabulary}")
-
-
-def _mask(facts: Facts) -> Iterator[Guess]:
-    why = "what a mask is called"
-    yield Guess("int64", ("batch", "seq"), (0, 1), why)
-    yield Guess("bool", ("batch", "seq"), None, why)
-    yield Guess("float32", ("batch", "seq"), (0, 1), why)
-    yield Guess("float32", ("seq", "seq"), None, why)
-    yield Guess("bool", ("seq", "seq"), None, why)
-    yield Guess("int64", ("batch", "height", "width"), (0, 1), why)
-    yield Guess("bool", ("batch", "height", "width"), None, why)
-
-
-def _states(facts: Facts) -> Iterator[Guess]:
-    for layer in facts.layers:
-        if layer.state is not None:
-            count, width = layer.state
-            yield Guess("float32", (count, "batch", width), why=f"a state of {_shown(layer)}")
-
-
-def _adjacency(_: Facts) -> Iterator[Guess]:
-    why = "what a matrix of neighbours is called"
-    yield Guess("float32", ("batch", "seq", "seq"), (0, 1), why)
-    yield Guess("float32", ("seq", "seq"), (0, 1), why)
-
-
-def _columns(facts: Facts) -> Iterator[Guess]:
-    sizes = [layer.size for layer in facts.layers if layer.kind == "Embedding"]
-    if sizes:
-        bounds = (0, min(sizes) - 1)
-        yield Guess("int64", ("batch", len(sizes)), bounds, "a column for each of the tables")
-
-
-def _numbers(_: Facts) -> Iterator[Guess]:
-    yield Guess("float32", ("batch", 16), why="what columns of numbers are called")
-
-
-def _lengths(_: Facts) -> Iterator[Guess]:
-    yield Guess("int64", ("batch",), (1, "seq"), "what lengths are called")
-
-
-def _image(facts: Facts) -> Iterator[Guess]:
-    channels = facts.image[0] if facts.image else facts.config.get("num_channels")
-    first = next((layer.size for layer in facts.layers if layer.kind == "Conv2d"), None)
-    for each in dict.fromkeys((channels, first)):
-        if isinstance(each, int):
-            yield Guess(
-                "float32", ("batch", each, "height", "width"), why="what an image is called"
-            )
-
-
-def _wave(facts: Facts) -> Iterator[Guess]:
-    yield Guess("float32", ("batch", "samples"), why="what sound is called")
-    yield Guess("float32", ("batch", 1, "samples"), why="what sound is called")
-
-
-def _spectrum(facts: Facts) -> Iterator[Guess]:
-    bins, positions = facts.config.get("num_mel_bins"), facts.config.get("max_source_positions")
-    if isinstance(bins, int) and isinstance(positions, int):
-        yield Guess("float32", ("batch", bins, 2 * positions), why="config.num_mel_bins")
-        yield Guess("float32", ("batch", "frames", bins), why="config.num_mel_bins")
-    elif isinstance(bins, int):
-        yield Guess("float32", ("batch", "frames", bins), why="config.num_mel_bins")
-
-
-def _latent(facts: Facts) -> Iterator[Guess]:
-    channels, side = facts.config.get("in_channels"), facts.config.get("sample_size")
-    if isinstance(channels, int):
-        sides = (side, side) if isinstance(side, int) else ("height", "width")
-        yield Guess("float32", ("batch", channels, *sides), why="config.in_channels, sample_size")
-
-
-def _time(facts: Facts) -> Iterator[Guess]:
-    why = "what the step of a diffusion is called"
-    yield Guess("int64", ("batch",), (0, 999), why)
-    yield Guess("float32", ("batch",), (0, 1), why)
-    yield Guess("float32", ("batch", 1), (0, 1), why)
-
-
-def _condition(facts: Facts) -> Iterator[Guess]:
-    for key in ("cross_attention_dim", "joint_attention_dim", "caption_channels", "hidden_size"):
-        width = facts.config.get(key)
-        if isinstance(width, int):
-            yield Guess("float32", ("batch", "context", width), why=f"config.{key}")
-
-
-def _edge_index(facts: Facts) -> Iterator[Guess]:
-    yield Guess("int64", (2, "edges"), (0, "nodes - 1"), "what edges of a graph are called")
-
-
-def _is_graph(facts: Facts) -> bool:
-    return any(each.name == "edge_index" for each in facts.parameters)
-
-
-def _edge_values(facts: Facts) -> Iterator[Guess]:
-    if _is_graph(facts):
-        yield Guess("float32", ("edges",), (0, 1), "a weight of each edge")
-        yield Guess("float32", ("edges", 1), why="a value of each edge")
-
-
-def _graph_of_node(facts: Facts) -> Iterator[Guess]:
-    if _is_graph(facts):
-        yield Guess("int64", ("nodes",), (0, 3), "the graph of each node")
-
-
-def _nodes(facts: Facts) -> Iterator[Guess]:
-    if _is_graph(facts):
-        for layer in facts.layers:
-            if layer.kind == "Linear":
-                why = f"nodes of a graph, and the model has {_shown(layer)}"
-                yield Guess("float32", ("nodes", layer.size), why=why)
-
-
-# Names that say more than the layers that an input reaches in the end.
-_SURE = r"(.*_)?(mask|padding|lengths?|lens)|[hc]_?0|[hc]x|h(idden)?_?state|timesteps?|t|adj.*"
-_NAMES: tuple[tuple[str, _Names], ...] = (
-    (r"[hc]_?0|[hc]x|h(idden)?_?state|state", _states),
-    (r"adj(acency)?(_matrix)?", _adjacency),
-    (r"(x_)?(sparse|categ.*|cats?)(_features|_ids|_x)?", _columns),
-    (r"(x_)?(cont|num|dense)(inuous|er|eric|erical)?(_features|_x)?", _numbers),
-    (r"(input_)?ids|input_tokens|tokens", _tokens),
-    (r"decoder_input_ids", lambda facts: _tokens(facts, "target")),
-    (r"(.*_)?(mask|padding)", _mask),
-    (r"(.*_)?(lengths?|lens)", _lengths),
-    (r"pixel_values|images?|imgs?|image_tensor|picture", _image),
-    (r"input_values|wave(form)?s?|audio|speech|signal", _wave),
-    (r"input_features|mels?|spectrogram", _spectrum),
-    (r"sample|hidden_states|latents?", _latent),
-    (r"timesteps?|t|time_?steps?", _time),
-    (r"encoder_hidden_states", _condition),
-    (r"edge_index", _edge_index),
-    (r"edge_(weights?|attr|features)", _edge_values),
-    (r"batch", _graph_of_node),
-    (r"x|node_features", _nodes),
-)
 
 
 def _sizes(facts: Facts, chosen: Mapping[str, Guess]) -> Iterator[dict[str, int]]:
