@@ -27,7 +27,7 @@ from onnx_gate.errors import UserError
 from onnx_gate.files import remove_tree, walk
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.model import ModelResult
-from onnx_gate.verify.checkpoint_files import checkpoint_files
+from onnx_gate.verify.checkpoint_files import checkpoint_files, external_data
 from onnx_gate.verify.context import EXPORT_NOTES
 from onnx_gate.workers.launch import Launch
 
@@ -396,10 +396,13 @@ def put_repro(files: Mapping[str, bytes], target: Path) -> None:
 
 def _weights(spec: ModelSpec, workspace: Path) -> set[str]:
     """Return the files of a model's own weights, of which each block's key names its part."""
-    if spec.weights is None:
-        return set()
-    files = checkpoint_files(workspace / spec.weights.file, workspace)
-    return {os.path.realpath(each) for each in files if each.suffix == ".safetensors"}
+    files: list[Path] = []
+    if spec.weights is not None:
+        every = checkpoint_files(workspace / spec.weights.file, workspace)
+        files += (each for each in every if each.suffix == ".safetensors")
+    if spec.onnx is not None:
+        files += external_data(workspace / spec.onnx)
+    return {os.path.realpath(each) for each in files}
 
 
 def _files(folder: Path | None) -> dict[str, bytes]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import mmap
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +12,9 @@ from typing import Any
 
 from onnx_gate.findings import codes
 from onnx_gate.manifest.paths import INDEX, PRETRAINED, is_inside
+
+# A StringStringEntryProto of ONNX whose key is "location", and the length of its value, a varint.
+_LOCATION = re.compile(rb"\x0a\x08location\x12([\x80-\xff]{0,2}[\x00-\x7f])")
 
 
 def main_file(path: Path) -> Path:
@@ -56,3 +61,22 @@ def checkpoint_files(path: Path, workspace: Path) -> Iterator[Path]:
     yield file
     with suppress(Exception):
         yield from (each for each in shards(file, path.name, workspace) if each != file)
+
+
+def external_data(path: Path) -> Iterator[Path]:
+    """Yield the files beside an ONNX file that it names for its weights; nothing where it cannot be read.
+
+    Its fields are looked for among its bytes, in the order in which all writers put them.
+    """
+    names = set()
+    with (
+        suppress(OSError, ValueError),
+        path.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
+        for found in _LOCATION.finditer(content):
+            length = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(found[1]))
+            names.add(content[found.end() : found.end() + length].decode("utf-8", "replace"))
+    yield from (
+        path.parent / name for name in sorted(names) if is_inside(path.parent, path.parent / name)
+    )

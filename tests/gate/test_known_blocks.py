@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 
 from onnx_gate.report.io import read_report
 from onnx_gate.report.model import ModelResult
-from tests.support.blocks_project import project
+from tests.support.blocks_project import committed, project
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -150,6 +151,23 @@ def test_what_is_as_it_was_is_not_verified_again(
     for entry in (folder / "cache" / "entries").rglob("*.entry"):
         entry.unlink()
     assert known(verified(folder, "--cache", "cache")) == len(BLOCKS)
+
+
+def test_external_data_count_for_the_blocks_that_read_them(tmp_path: Path) -> None:
+    committed(tmp_path, "dynamo")
+    assert known(verified(tmp_path, "--cache", "cache")) == 0
+    name = "layers.2.out.weight"
+    before = load_file(tmp_path / "b.safetensors")[name].numpy().tobytes()
+    other(tmp_path, "b.safetensors", name)
+    after = load_file(tmp_path / "b.safetensors")[name].numpy().tobytes()
+    weights = (tmp_path / "w.bin").read_bytes()
+    transposed = [
+        np.frombuffer(each, np.float32).reshape(16, 16).T.tobytes() for each in (before, after)
+    ]
+    changed = weights.replace(before, after).replace(*transposed)
+    assert changed != weights
+    (tmp_path / "w.bin").write_bytes(changed)
+    assert known(verified(tmp_path, "--cache", "cache")) == len(BLOCKS) - 1
 
 
 def test_a_wrong_block_is_not_kept(tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import onnx
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from onnx_gate.manifest.load import load
 from onnx_gate.manifest.spec import ModelSpec
@@ -119,3 +121,32 @@ models:
     index = {name: file for file, tensors in shards.items() for name in tensors}
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
     return load(manifest).models[0]
+
+
+def committed(folder: Path, exporter: str, *, fault: str = "", at: int = 0) -> ModelSpec:
+    """Write a project whose file is committed, with its weights beside it; return its entry."""
+    (folder / "model.onnx").touch()
+    spec = project(folder, more="onnx: model.onnx", dtype=torch.float32)
+    names: dict[str, Any] = {}
+    (folder / "faulty.py").write_text(MODEL)
+    exec(compile(MODEL, str(folder / "faulty.py"), "exec"), names)
+    model = names["Decoder"](fault, at).eval()
+    state = {k: v for f in "ab" for k, v in load_file(folder / f"{f}.safetensors").items()}
+    model.load_state_dict(state)
+    ids = torch.arange(6).reshape(2, 3)
+    dynamic = {"ids": {0: "batch", 1: "seq"}}
+    kwargs: dict[str, Any] = (
+        {"dynamo": True, "dynamic_shapes": dynamic, "verbose": False}
+        if exporter == "dynamo"
+        else {"dynamo": False, "dynamic_axes": dynamic}
+    )
+    torch.onnx.export(model, (ids,), folder / "whole.onnx", input_names=["ids"], **kwargs)
+    proto = onnx.load(folder / "whole.onnx")
+    onnx.save_model(
+        proto,
+        folder / "model.onnx",
+        save_as_external_data=True,
+        location="w.bin",
+        size_threshold=500,
+    )
+    return spec

@@ -14,7 +14,6 @@ import onnx
 import pytest
 import torch
 from onnx.external_data_helper import ExternalDataInfo
-from safetensors.torch import load_file
 
 from onnx_gate.diagnose.blocks import locate
 from onnx_gate.diagnose.repro.replay import Limits, replay
@@ -32,7 +31,7 @@ from onnx_gate.verify.build import build
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.verify import verify
-from tests.support.blocks_project import MODEL, project
+from tests.support.blocks_project import committed, project
 
 
 def verified(folder: Path, spec: ModelSpec) -> ModelResult:
@@ -85,35 +84,6 @@ def test_a_fault_is_found_in_its_block_and_at_its_line(
     folder = tmp_path / "out" / result.diagnosis.repro
     (replayed,) = replay(folder, spec.runtimes[0], Limits())
     assert not replayed.agrees
-
-
-def committed(folder: Path, exporter: str, *, fault: str = "", at: int = 0) -> ModelSpec:
-    """Write a project whose file is committed, with its weights beside it; return its entry."""
-    (folder / "model.onnx").touch()
-    spec = project(folder, more="onnx: model.onnx", dtype=torch.float32)
-    names: dict[str, Any] = {}
-    (folder / "faulty.py").write_text(MODEL)
-    exec(compile(MODEL, str(folder / "faulty.py"), "exec"), names)
-    model = names["Decoder"](fault, at).eval()
-    state = {k: v for f in "ab" for k, v in load_file(folder / f"{f}.safetensors").items()}
-    model.load_state_dict(state)
-    ids = torch.arange(6).reshape(2, 3)
-    dynamic = {"ids": {0: "batch", 1: "seq"}}
-    kwargs: dict[str, Any] = (
-        {"dynamo": True, "dynamic_shapes": dynamic, "verbose": False}
-        if exporter == "dynamo"
-        else {"dynamo": False, "dynamic_axes": dynamic}
-    )
-    torch.onnx.export(model, (ids,), folder / "whole.onnx", input_names=["ids"], **kwargs)
-    proto = onnx.load(folder / "whole.onnx")
-    onnx.save_model(
-        proto,
-        folder / "model.onnx",
-        save_as_external_data=True,
-        location="w.bin",
-        size_threshold=500,
-    )
-    return spec
 
 
 @pytest.mark.slow
