@@ -161,10 +161,10 @@ def test_external_data_count_for_the_blocks_that_read_them(tmp_path: Path) -> No
     other(tmp_path, "b.safetensors", name)
     after = load_file(tmp_path / "b.safetensors")[name].numpy().tobytes()
     weights = (tmp_path / "w.bin").read_bytes()
-    transposed = [
+    one, two = (
         np.frombuffer(each, np.float32).reshape(16, 16).T.tobytes() for each in (before, after)
-    ]
-    changed = weights.replace(before, after).replace(*transposed)
+    )
+    changed = weights.replace(before, after).replace(one, two)
     assert changed != weights
     (tmp_path / "w.bin").write_bytes(changed)
     assert known(verified(tmp_path, "--cache", "cache")) == len(BLOCKS) - 1

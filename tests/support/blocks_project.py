@@ -45,11 +45,12 @@ class Layer(nn.Module):
 class Decoder(nn.Module):
     """The mask is there in exports alone, as in transformers; the head reads the embedding's weight."""
 
-    def __init__(self, fault="", at=0, state=False, order=False, slow=0):
+    def __init__(self, fault="", at=0, state=False, order=False, slow=0, words=0):
         super().__init__()
         self.fault, self.state, self.order = fault, state, order
         self.embed = nn.Embedding(50, 16)
         self.layers = nn.ModuleList(Layer(16, fault if n == at else "", slow) for n in range(3))
+        self.head = nn.Linear(16, words) if words else None
         self.register_buffer("places", torch.linspace(-1, 1, 16), persistent=False)
 
     def forward(self, ids):
@@ -66,7 +67,7 @@ class Decoder(nn.Module):
             layers = layers[:2]
         for layer in layers:
             x = layer(x, Held(places) if self.state else places, mask)
-        return F.linear(x, self.embed.weight)
+        return self.head(x) if self.head else F.linear(x, self.embed.weight)
 
 
 class Held:
@@ -112,7 +113,7 @@ models:
     names: dict[str, object] = {}
     exec(MODEL, names)
     torch.manual_seed(0)
-    state = names["Decoder"]().state_dict()  # type: ignore[operator]
+    state = names["Decoder"](**kwargs).state_dict()  # type: ignore[operator]
     shards = {"a.safetensors": {}, "b.safetensors": {}}
     for name, tensor in state.items():
         shards["a.safetensors" if "layers.1" in name else "b.safetensors"][name] = tensor.to(dtype)

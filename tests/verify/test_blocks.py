@@ -22,7 +22,7 @@ from onnx_gate.manifest.load import load
 from onnx_gate.manifest.spec import ModelSpec
 from onnx_gate.report.io import read_report
 from onnx_gate.report.model import ModelResult
-from onnx_gate.verify.blocks.partition import blocks_of
+from onnx_gate.verify.blocks.partition import blocks_of, with_heads_apart
 from onnx_gate.verify.blocks.skeleton import build_skeleton
 from onnx_gate.verify.blocks.stored import Stored, find_stored
 from onnx_gate.verify.blocks.together import TogetherReference
@@ -218,6 +218,36 @@ def test_blocks_are_the_layers_and_parameters_are_the_checkpoints(tmp_path: Path
         for name, tensor in skeleton.module.get_submodule("layers.1").state_dict().items():
             assert torch.equal(tensor, whole[f"layers.1.{name}"])
     assert torch.equal(skeleton.module.get_buffer("places"), torch.linspace(-1, 1, 16))
+
+
+def test_a_head_larger_than_the_layers_is_blocks_of_rows(tmp_path: Path) -> None:
+    spec = project(tmp_path, words=300)
+    skeleton = with_heads_apart(build_skeleton(spec, tmp_path))
+    layer = skeleton.nbytes(skeleton.named_below("layers.0"))
+    heads = [path for path in blocks_of(skeleton) if path.startswith("head.")]
+    assert len(heads) > 3
+    assert max(skeleton.nbytes(skeleton.named_below(path)) for path in heads) <= layer
+    whole, x = build(spec, tmp_path).module.get_submodule("head"), torch.randn(3, 16)
+    with skeleton.loaded(tuple(skeleton.parameters)):
+        apart = skeleton.module.get_submodule("head")
+        assert torch.equal(apart.weight, whole.weight)  # type: ignore[arg-type]
+        assert torch.equal(apart.bias, whole.bias)  # type: ignore[arg-type]
+        assert torch.allclose(apart(x), whole(x), rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_head_in_rows_and_a_table_of_half_precision_are_verified(tmp_path: Path) -> None:
+    result = verified(tmp_path, project(tmp_path, words=300))
+    assert result.verdict == "pass", result.error
+    blocks = {check.block for check in result.checks}
+    assert {"embed", "head.rows_0", "layers.2"} <= blocks
+    assert len(blocks) > 8
+    proto = onnx.load(tmp_path / "out" / "model.onnx", load_external_data=False)
+    made = {name: node for node in proto.graph.node for name in node.output}
+    (rows,) = (
+        node for node in proto.graph.node if node.op_type == "Gather" and node.input[0] not in made
+    )
+    assert rows.input[0] == "embed.weight.stored"
 
 
 def test_it_goes_by_blocks_by_itself_where_memory_is_too_small(tmp_path: Path) -> None:

@@ -58,11 +58,9 @@ class Layer(nn.Module):
         return x + self.down(F.silu(self.gate(y)) * up)
 
 
-class Head(nn.Linear):
-    fault = False
-
+class WrongHead(nn.Linear):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        wrong = self.fault and torch.compiler.is_exporting()
+        wrong = torch.compiler.is_exporting()
         return F.linear(x, self.weight.roll(1, 0) if wrong else self.weight)
 
 
@@ -83,8 +81,8 @@ class Decoder(nn.Module):
             Layer(width, heads, hidden, fault if n == at else "") for n in range(layers)
         )
         self.norm = RMSNorm(width, fault == "last eps")
-        self.head = Head(width, vocabulary, bias=False)
-        self.head.fault = fault == "head"
+        head = WrongHead if fault == "head" else nn.Linear
+        self.head = head(width, vocabulary, bias=False)
         self.head.weight = self.embed.weight
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:

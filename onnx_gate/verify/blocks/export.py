@@ -118,19 +118,39 @@ def _marked(leaves: Leaves, place: str) -> Any:
 
 
 def _converted(proto: onnx.ModelProto, dtypes: Mapping[str, torch.dtype]) -> dict[str, str]:
-    """Read stored weights in the module's dtypes; return parameters by the stored ones' new names."""
-    types = {name: ir.tensor_adapters.from_torch_dtype(dtype) for name, dtype in dtypes.items()}
+    """Read stored weights in the module's dtypes; return parameters by the stored ones' new names.
+
+    Of what is a table to all its readers the rows that are read are converted.
+    """
+    types = {
+        name: int(ir.tensor_adapters.from_torch_dtype(dtype)) for name, dtype in dtypes.items()
+    }
+    read = {name: [n for n in proto.graph.node if name in n.input] for name in types}
+    bodies = any(a.HasField("g") or a.graphs for n in proto.graph.node for a in n.attribute)
+    tables = {
+        name
+        for name, nodes in read.items()
+        if nodes and not bodies and all((n.op_type, n.input[0]) == ("Gather", name) for n in nodes)
+    }
     for tensor in proto.graph.initializer:
         if tensor.name in types:
             tensor.name += _STORED
-    nodes = [
-        helper.make_node("Cast", [name + _STORED], [name], name + _STORED, to=int(kind))
-        for name, kind in types.items()
-    ]
-    nodes += proto.graph.node
+    whole = types.keys() - tables
+    nodes = [_cast(name + _STORED, name, types[name]) for name in types if name in whole]
+    for node in proto.graph.node:
+        nodes.append(node)
+        if node.input and node.input[0] in tables:
+            name, row = node.input[0], node.output[0]
+            node.input[0], node.output[0] = name + _STORED, row + _STORED
+            nodes.append(_cast(row + _STORED, row, types[name]))
+            nodes[-1].metadata_props.extend(node.metadata_props)
     del proto.graph.node[:]
     proto.graph.node.extend(nodes)
-    return {name + _STORED: name for name in dtypes}
+    return {name + _STORED: name for name in types}
+
+
+def _cast(stored: str, name: str, kind: int) -> onnx.NodeProto:
+    return helper.make_node("Cast", [stored], [name], stored, to=kind)
 
 
 def _calls(proto: onnx.ModelProto, paths: Sequence[str]) -> tuple[BlockCall, ...]:

@@ -18,17 +18,30 @@ from onnx_gate.verify.reference.oracle import RUNS
 # A block's parameters lie in PyTorch and in a session: as they are stored, widened, and packed for its
 # kernels.
 TIMES = 4
+# Without a session, and of a table, of which rows are read: as it is stored, and widened.
+_ALONE_TIMES = 2
 # What judging, sessions and values of a few numbers took beside that: 80 to 140 MiB in decoders of 0.1
 # and 0.9 thousand million parameters (benchmarks/scale/blocks.py).
 _BESIDE = 160 << 20
-
-
 # Of what flows from stage to stage each case has so many copies: what the next stage is given, in
 # PyTorch and as arrays, and what it has returned.
 _COPIES = 3
 # What judging holds of one output beside runs, float64 of both sides among it: 10 to 12 times its bytes
 # in logits of 65 and of 20 MB; and what the allocator keeps.
 _JUDGED = 16
+
+
+@dataclass(frozen=True)
+class Load:
+    """The bytes of a stage's parameters; ``table``: they are rows that inputs choose from."""
+
+    nbytes: int
+    table: bool = False
+
+    @property
+    def taken(self) -> int:
+        """The bytes that they take at most."""
+        return self.nbytes * (_ALONE_TIMES if self.table else TIMES)
 
 
 @dataclass(frozen=True)
@@ -57,33 +70,34 @@ class Flow:
 
 @dataclass(frozen=True)
 class Need:
-    """What it takes, in bytes: ``largest`` are the parameters of the stage called ``block``.
+    """What it takes, in bytes: ``largest`` are the parameters of the stage that takes most, ``block``.
 
     ``held`` are those that are read outside of blocks, ``values`` what flows between blocks, ``now`` is
     the process before the first stage. So many runs with moved rounding go ``together``.
     """
 
     block: str
-    largest: int
+    largest: Load
     held: int
     values: int
     now: int
     together: int
 
     @classmethod
-    def of(cls, stages: Mapping[str, int], held: int, flows: Sequence[Flow]) -> Need:
-        """Measure it; ``stages`` are the bytes of each stage's parameters, ``flows`` those of the cases."""
-        block = max(stages, key=lambda name: stages[name])
+    def of(cls, stages: Mapping[str, Load], held: int, flows: Sequence[Flow]) -> Need:
+        """Measure it; ``stages`` are those of each stage's parameters, ``flows`` those of the cases."""
+        block = max(stages, key=lambda name: stages[name].taken)
         kept, largest = max(f.kept for f in flows), max(f.largest for f in flows)
-        # As much of them as is taken anyway.
-        room = max(TIMES * stages[block], _BESIDE)
-        together = min(RUNS, max(1, room // max(kept, 1)))
         walk = sum(f.kept + _COPIES * f.largest for f in flows) + _JUDGED * largest
-        values = RUNS * largest + max(walk, together * (kept + _COPIES * largest))
+        # In the end there is no session beside PyTorch: as many go together as have room in its place.
+        free = stages[block].taken - _ALONE_TIMES * stages[block].nbytes
+        run = max(kept + _COPIES * largest, 1)
+        together = min(RUNS, max(1, max(walk + free, _BESIDE) // run))
+        values = RUNS * largest + max(walk, together * run - free)
         now = psutil.Process().memory_info().rss
         return cls(block, stages[block], held, values, now, together)
 
     @property
     def peak(self) -> int:
         """The resident memory that is expected at most, where little flows between operators."""
-        return self.now + TIMES * (self.largest + self.held) + self.values + _BESIDE
+        return self.now + self.largest.taken + TIMES * self.held + self.values + _BESIDE

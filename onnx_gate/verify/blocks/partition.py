@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 from torch import nn
 
+from onnx_gate.verify.blocks.rows import WEIGHT, InRows, in_rows
 from onnx_gate.verify.blocks.skeleton import Skeleton
 
-# Nobody calls these; a torch.nn module of any other kind is taken as a whole.
-_CONTAINERS = (nn.ModuleList, nn.ModuleDict)
+# What is called are their parts; a torch.nn module of any other kind is taken as a whole.
+_CONTAINERS = (nn.ModuleList, nn.ModuleDict, InRows)
 # A part that repeats and is a larger share of the model is no block: it has layers of its own.
 _LARGEST_SHARE = 0.5
 
@@ -25,13 +26,39 @@ def blocks_of(skeleton: Skeleton) -> tuple[str, ...]:
     return tuple(_below(skeleton, "", skeleton.module, _largest(skeleton)))
 
 
+def with_heads_apart(skeleton: Skeleton) -> Skeleton:
+    """Return the model with linear layers in rows that are larger than what it repeats.
+
+    The head of a language model is: it has a row for each word.
+    """
+    most = max(_repeated(skeleton))
+    paths = [
+        path
+        for path, part in skeleton.module.named_modules()
+        if path and type(part) is nn.Linear and _is_bare(part)
+        if most and skeleton.nbytes((f"{path}.{WEIGHT}",)) > most
+    ]
+    stored = {name: weight.stored for name, weight in skeleton.parameters.items()}
+    return skeleton.changed(in_rows(skeleton.module, paths, most, stored)) if paths else skeleton
+
+
+def _is_bare(part: nn.Module) -> bool:
+    """Return whether calling a part is calling its ``forward``, and nothing beside."""
+    hooks = (part._forward_hooks, part._forward_pre_hooks, part._buffers)
+    return not any(hooks) and "forward" not in part.__dict__
+
+
 def _largest(skeleton: Skeleton) -> int:
+    parts = skeleton.module.named_modules()
+    whole = (skeleton.nbytes(skeleton.named_below(p)) for p, part in parts if p and _is_whole(part))
+    return max((*_repeated(skeleton), *whole))
+
+
+def _repeated(skeleton: Skeleton) -> list[int]:
+    """Return the bytes of what a container or a module has several of; and 0."""
     total = skeleton.nbytes(tuple(skeleton.parameters))
     sizes = [0]
     for path, part in skeleton.module.named_modules():
-        size = skeleton.nbytes(skeleton.named_below(path))
-        if path and _is_whole(part):
-            sizes.append(size)
         alike: defaultdict[type, list[int]] = defaultdict(list)
         for name, child in part.named_children():
             own = skeleton.nbytes(skeleton.named_below(f"{path}.{name}".lstrip(".")))
@@ -39,7 +66,7 @@ def _largest(skeleton: Skeleton) -> int:
         for several in alike.values():
             if len(several) > 1 and max(several) <= _LARGEST_SHARE * total:
                 sizes.append(max(several))
-    return max(sizes)
+    return sizes
 
 
 def _is_whole(part: nn.Module) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -68,6 +68,11 @@ class Skeleton:
         self._own = own
         self._held: set[int] = set()
         self._put({each: _placeholder(parameter) for each, parameter in own.items()})
+
+    def changed(self, places: Mapping[str, Stored]) -> Skeleton:
+        """Return that of the module as it is now; ``places`` are those of parameters that are new."""
+        tensors = {**self.weights.tensors, **places}
+        return Skeleton(self.module, replace(self.weights, tensors=tensors), self.findings)
 
     def named_below(self, path: str) -> tuple[str, ...]:
         """Return the names of the parameters of a part."""

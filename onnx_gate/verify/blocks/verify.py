@@ -15,7 +15,7 @@ from onnx_gate.verify.blocks.cuts import divide_file
 from onnx_gate.verify.blocks.divided import Divided
 from onnx_gate.verify.blocks.export import export_divided
 from onnx_gate.verify.blocks.need import Flow, Need
-from onnx_gate.verify.blocks.partition import blocks_of
+from onnx_gate.verify.blocks.partition import blocks_of, with_heads_apart
 from onnx_gate.verify.blocks.skeleton import Skeleton, build_skeleton
 from onnx_gate.verify.blocks.staged import Staged, Unfit
 from onnx_gate.verify.blocks.stored import find_stored
@@ -110,6 +110,8 @@ def _verify(
 ) -> Verified:
     with progress.stage("build"):
         skeleton = build_skeleton(spec, context.workspace)
+        if not _is_file(spec):
+            skeleton = with_heads_apart(skeleton)
         progress.findings += skeleton.findings
         paths = blocks_of(skeleton)
         staged = Staged(skeleton.module, paths)
@@ -146,7 +148,7 @@ def _verify(
     every = tuple(chosen)
     flow = Flow.of(prepared, staged, divided)
     need = Need.of(
-        {stage.name: skeleton.nbytes(walk.parameters(stage)) for stage in walk.pieces.stages},
+        {stage.name: walk.load(stage) for stage in walk.pieces.stages},
         skeleton.nbytes(tuple(walk.pieces.held)),
         [flow.at(case, prepared.example) for case in every],
     )
@@ -156,8 +158,8 @@ def _verify(
     if need.peak > limit:
         raise codes.OG503.error(
             f"block by block it takes about {gibibytes(need.peak)}, and there are {gibibytes(limit)}; "
-            f"{need.block or 'the rest'} alone has {gibibytes(need.largest)} of parameters, and what is "
-            f"held of values is {gibibytes(need.values)}"
+            f"{need.block or 'the rest'} alone has {gibibytes(need.largest.nbytes)} of parameters, and "
+            f"values that are held have {gibibytes(need.values)}"
         )
     with progress.split("verify", clock):
         if (
@@ -230,7 +232,8 @@ def _told(need: Need, blocks: int, known: int = 0) -> Finding:
     )
     return codes.OG433.finding(
         f"verified block by block: {blocks} blocks, of which {need.block or 'the rest'} is the largest "
-        f"({gibibytes(need.largest)} of parameters); expected to take {gibibytes(need.peak)} of memory, "
-        f"and more where larger values flow inside of blocks than between them{earlier if known else ''}",
+        f"({gibibytes(need.largest.nbytes)} of parameters); expected to take {gibibytes(need.peak)} of "
+        "memory, and more where larger values flow inside of blocks than between them"
+        f"{earlier if known else ''}",
         data={"blocks": blocks, "largest": need.block, "peak": need.peak, "known": known},
     )

@@ -13,6 +13,7 @@ from typing import Any
 import onnx
 import psutil
 from onnx.external_data_helper import ExternalDataInfo
+from torch import nn
 
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
@@ -29,7 +30,7 @@ from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.asked import AskedModule
 from onnx_gate.verify.blocks.divided import Divided
 from onnx_gate.verify.blocks.known import KeyHash, KnownBlock, StoredBytes, all_pass
-from onnx_gate.verify.blocks.need import TIMES
+from onnx_gate.verify.blocks.need import TIMES, Load
 from onnx_gate.verify.blocks.parts import PARAMETER, Between, Block
 from onnx_gate.verify.blocks.pieces import BlockStage, Pieces
 from onnx_gate.verify.blocks.skeleton import Skeleton
@@ -135,6 +136,12 @@ class BlockWalk:
         if stage.inside:
             own |= set(self._skeleton.named_below(self._divided.calls[stage.number].path))
         return tuple(sorted(own - self.pieces.held))
+
+    def load(self, stage: BlockStage) -> Load:
+        """Return what a stage's parameters are, and take."""
+        nbytes = self._skeleton.nbytes(self.parameters(stage))
+        path = self._divided.calls[stage.number].path if stage.inside else ""
+        return Load(nbytes, bool(path) and type(self._staged.blocks[path]) is nn.Embedding)
 
     @property
     def apart(self) -> bool:
