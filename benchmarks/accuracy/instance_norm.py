@@ -1,7 +1,7 @@
 """How far ONNX Runtime's mean of n equal numbers is off, in units in the last place of the mean.
 
 Normalising a constant gives 0; what comes out instead is the error of the mean, divided by the
-root of epsilon. The jitter of repetitive inputs (onnx_gate/verify/reference/rounding.py) rests on this.
+root of epsilon. The jitter of repetitive inputs (onnx_gate/verify/reference/equal.py) rests on this.
 """
 
 from __future__ import annotations

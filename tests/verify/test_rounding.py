@@ -17,9 +17,9 @@ from onnx_gate.manifest import Tolerance
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.judge.judge import judge
 from onnx_gate.verify.judge.judgement import Rules
+from onnx_gate.verify.reference.equal import alike
 from onnx_gate.verify.reference.oracle import moved
 from onnx_gate.verify.reference.perturb import MovedRounding
-from onnx_gate.verify.reference.rounding import alike
 from tests.support.exact import Exact
 
 RUNS = 16
@@ -239,6 +239,109 @@ def test_an_element_is_moved_by_what_it_can_lose(family: str, kind: str) -> None
         lost = torch.maximum(lost, (in_onnx(*args).double() - exact).abs())
     assert (lost <= BELOW * most + torch.finfo(torch.float32).tiny).all(), (lost / most).max()
     assert most.median() <= ABOVE * lost.median()
+
+
+def constant(*shape: int, over: int = -1) -> Tensor:
+    """Return numbers that are equal over the last axes, ``over`` of them if that is negative."""
+    return torch.randn(*shape[:over], *([1] * -over)).expand(shape).contiguous()
+
+
+def uniform(n: int) -> tuple[Tensor, ...]:
+    q = constant(1, 2, n, 16, over=-2)
+    v = constant(1, 2, 16, n).mT.contiguous()
+    return q[:, :, :6].contiguous(), q / 2, v
+
+
+# Sums of n equal terms, the arguments by n, and the same as a node of ONNX.
+EQUALS: dict[str, tuple[Function, Callable[[int], tuple[Tensor, ...]], Any]] = {
+    **{
+        f"product of {rows} by {columns}": (
+            F.linear,
+            lambda n, r=rows, c=columns: (constant(r, n), constant(c, n)),
+            lambda x, w: node("Gemm", x, w, transB=1),
+        )
+        for rows, columns in ((4, 64), (24, 24))
+    },
+    **{
+        f"product of {rows} rows with columns": (
+            lambda x, w: x @ w.mT.contiguous(),
+            lambda n, r=rows: (constant(r, n), constant(40, n)),
+            lambda x, w: node("MatMul", x, w.mT.contiguous()),
+        )
+        for rows in (2, 24)
+    },
+    "convolution": (
+        F.conv2d,
+        lambda n: (constant(2, n // 16, 7, 7, over=-3), constant(16, n // 16, 4, 4, over=-3)),
+        lambda x, w: node("Conv", x, w),
+    ),
+    "convolution of one channel each": (
+        lambda x, w: F.conv2d(x, w, groups=8),
+        lambda n: (constant(2, 8, n // 8 + 2, 10, over=-2), constant(8, 1, n // 8, 8, over=-2)),
+        lambda x, w: node("Conv", x, w, group=8),
+    ),
+    "pooling": (
+        lambda x: F.avg_pool2d(x, (x.shape[2] // 2, 8)),
+        lambda n: (constant(4, 30, n // 4, 16, over=-2),),
+        lambda x: node("AveragePool", x, kernel_shape=(k := [x.shape[2] // 2, 8]), strides=k),
+    ),
+    "global pooling": (
+        lambda x: F.adaptive_avg_pool2d(x, 1),
+        lambda n: (constant(4, 30, n // 8, 8, over=-2),),
+        lambda x: node("GlobalAveragePool", x),
+    ),
+    "sum": (
+        lambda x: x.sum(-1),
+        lambda n: (constant(200, n),),
+        lambda x: node("ReduceSum", *last(x), keepdims=0),
+    ),
+    "sum of columns": (
+        lambda x: x.sum(0),
+        lambda n: (constant(200, n).mT.contiguous(),),
+        lambda x: node("ReduceSum", x, np.array([0]), keepdims=0),
+    ),
+    "norm": (
+        lambda x: x.norm(dim=-1),
+        lambda n: (constant(200, n),),
+        lambda x: node("ReduceL2", *last(x), keepdims=0),
+    ),
+    "sums by places": (
+        lambda z, x: z.index_add(0, torch.zeros(len(x), dtype=torch.long), x),
+        lambda n: (torch.zeros(1, 60), constant(60, n).mT.contiguous()),
+        lambda z, x: node(
+            "ScatterElements", z, np.zeros(x.shape, "i8"), x, axis=0, reduction="add"
+        ),
+    ),
+    "bag of rows": (
+        lambda t: F.embedding_bag(torch.arange(len(t)).reshape(1, -1), t, mode="sum"),
+        lambda n: (constant(60, n).mT.contiguous(),),
+        lambda t: node("ReduceSum", t, np.array([0])),
+    ),
+    "attention": (
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, scale=1.0),
+        uniform,
+        lambda q, k, v: in_steps(q, k, v, torch.zeros(())),
+    ),
+    "softmax": (
+        lambda x: x.softmax(-1),
+        lambda n: (torch.cat([torch.zeros(99, n // 2), constant(99, n // 2)], -1),),
+        lambda x: node("Softmax", x, axis=-1),
+    ),
+}
+
+
+@pytest.mark.parametrize("n", [176, 512, 2000, 4096])
+@pytest.mark.parametrize("family", EQUALS)
+def test_sums_of_equal_terms_are_moved_by_what_these_lose(family: str, n: int) -> None:
+    function, arguments, in_onnx = EQUALS[family]
+    torch.manual_seed(1)
+    args = arguments(n)
+    exact, most = function(*(a.double() for a in args)), moves(function, *args)
+    answers = function(*args), in_onnx(*args)
+    lost = torch.stack([(a.double() - exact).abs() for a in answers]).amax(0)
+    # 4.5 at most: a product of one or two rows is a single chain in PyTorch, and others are parts.
+    assert (lost <= BELOW * most).all(), (lost / most).max()
+    assert most.median() <= ABOVE * lost.median(), most.median() / lost.median()
 
 
 # What is added in 32 bits, as CPUs do, and rounded to 16 once.

@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
+from onnx_gate.verify.reference.equal import EQUAL, alike
 from onnx_gate.verify.reference.noise import Mover, unit
-from onnx_gate.verify.reference.rounding import RESULT, TERM, alike, in_lanes, walk
+from onnx_gate.verify.reference.rounding import RESULT, TERM, in_lanes, walk
 
 NORMALISATIONS = frozenset(
     {"native_batch_norm", "_native_batch_norm_legit", "native_group_norm", "native_layer_norm"}
 )
-_LANES = 8
 
 
 def move_normalised(noise: Mover, name: str, given: Mapping[str, Any], result: Any) -> None:
@@ -25,7 +25,8 @@ def move_normalised(noise: Mover, name: str, given: Mapping[str, Any], result: A
     output, mean, rstd = result[0], result[1], result[2]
     x, weight, bias = given["input"], given["weight"], given["bias"]
     count = output.numel() / mean.numel()
-    steps = walk(in_lanes(count))
+    chain = in_lanes(count)
+    steps = walk(chain)
     layer = name == "native_layer_norm"
     # As rows of what each statistic is of.
     groups = (
@@ -37,7 +38,7 @@ def move_normalised(noise: Mover, name: str, given: Mapping[str, Any], result: A
     )
     rows = groups.reshape(mean.numel(), -1) if name != "native_batch_norm" else groups
     walks = torch.full((mean.numel(),), RESULT * steps, dtype=mean.dtype)
-    walks = torch.where(alike(rows), walks.clamp(min=count / _LANES), walks).reshape(mean.shape)
+    walks = torch.where(alike(rows), walks.clamp(min=EQUAL * chain), walks).reshape(mean.shape)
     variance = (rstd.square().reciprocal()).clamp(max=torch.finfo(rstd.dtype).max)
     eps = min(unit(mean), torch.finfo(torch.float32).eps)  # in 32 bits where the result has 16
     lost = walks * mean.abs() + TERM * steps * (variance / count).sqrt()

@@ -21,7 +21,7 @@ _AS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "MatMul": ("mm", ("self", "mat2")),
     "FusedMatMul": ("mm", ("self", "mat2")),
     "Gemm": ("addmm", ("mat1", "mat2", "self")),
-    "Einsum": ("mm", ("self", "mat2")),
+    "Einsum": ("_trilinear", ("i1", "i2")),
     "Conv": ("convolution", ("input", "weight", "bias")),
     "ConvTranspose": ("convolution", ("input", "weight", "bias")),
     "ReduceSum": ("sum", _REDUCE),
@@ -71,10 +71,12 @@ def run_node_moved(
     operands = Exactness([t for t in tensors if t is not None and t.is_floating_point()])
     given = {**_given(node.op_type, attributes), **dict(zip(names, tensors, strict=False))}
     _reduced_axes(name, node.op_type, given)
+    for each, flag in zip(names, ("transA", "transB"), strict=False):
+        if attributes.get(flag):
+            given[each] = given[each].mT
     inputs = list(inputs)
     if not operands.all:
-        for place, each in enumerate(names):
-            operand = given.get(each)
+        for place, (each, operand) in enumerate(zip(names, tensors, strict=False)):
             if each in model.operands and operand is not None and operand.is_floating_point():
                 copy = moved.moved_operand(operand, model, given, each).to(operand.dtype)
                 inputs[place] = copy.numpy().astype(inputs[place].dtype)

@@ -25,7 +25,6 @@ from onnx_gate.verify.reference.rounding import (
     PLAIN,
     Model,
     carried,
-    equal_terms,
 )
 
 # Gaussian elimination and the decompositions are backward stable: what they compute is exact for a
@@ -255,11 +254,9 @@ def _move(
     if tail and model.tail is not None:
         wide = result.float() if result.dtype in _HALF else result
         amount = torch.as_tensor(model.tail(given, wide), dtype=wide.dtype)
-    units: torch.Tensor | float = model.result_units(given)
-    if model.chain is not None:  # what is added in 32 bits is rounded to 16 once
-        half = result.dtype in _HALF
-        units = model.units if half else equal_terms(given, result, units)
-    noise.scale(result, units, keep)
+    # What is added in 32 bits is rounded to 16 once.
+    half = model.chain is not None and result.dtype in _HALF
+    noise.scale(result, model.units if half else model.result_units(given, result), keep)
     if amount is not None:
         noise.shift(result, amount, keep)
 

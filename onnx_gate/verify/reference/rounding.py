@@ -25,13 +25,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
+from onnx_gate.verify.reference.equal import (
+    EQUAL,
+    LONG,
+    Equal,
+    Given,
+    alike,
+    attended,
+    bags,
+    kernels,
+    product,
+    reduced,
+    scattered,
+    windows,
+)
 from onnx_gate.verify.reference.noise import Mover, few_bits
-
-Given = Mapping[str, Any]
 
 # The amplitude of a uniform move is sqrt(3) of its deviation.
 TERM, RESULT = 0.155 * 3**0.5, 0.13 * 3**0.5
@@ -44,13 +55,8 @@ _QUOTIENT = 2.0
 _ADDITION = 0.22
 # Products are added one after the other up to this length, and in at least four parts when long.
 _WHOLE, _PARTS = 256, 4
-# Vector lanes that add side by side: equal terms, which round in one direction each time, lose a
-# unit in as many (ONNX Runtime's InstanceNormalization of n equal numbers loses n / 64, measured).
+# Vector lanes that add side by side.
 _LANES = 8
-# So many terms, each with those that it is added next to, show whether they are equal.
-_LOOKED_AT, _BESIDE = 16, 4
-# Shorter sums of equal terms are within what the walk moves.
-_LONG = 64
 
 
 def walk(chain: float) -> float:
@@ -68,55 +74,14 @@ def _in_blocks(terms: float) -> float:
     return min(terms, max(_WHOLE, terms / _PARTS))
 
 
-def alike(rows: torch.Tensor) -> torch.Tensor:
-    """Return, for each row of terms, whether they round in one direction, as a sum of ones does.
-
-    Those are equal terms, most of them or a few numbers again and again, and evenly spaced ones, as in
-    a ramp: what each leaves behind stays or drifts slowly, as long as a sum stays within a power of
-    two. Adding zero rounds nothing. However many numbers there are, as in channels that are constant
-    each: it is enough that those beside each other are equal.
-    """
-    if rows.shape[-1] < _LONG:
-        return torch.zeros(rows.shape[0], dtype=torch.bool)
-    begins = torch.arange(_LOOKED_AT) * (rows.shape[-1] // _LOOKED_AT)
-    places = (begins[:, None] + torch.arange(_BESIDE)).reshape(-1)
-    some = rows[:, places].sort(dim=-1).values
-    gaps = some[:, 1:] - some[:, :-1]
-    # The operators before have moved each of them by a few units of what they have added up.
-    near = (gaps - gaps.median(dim=-1, keepdim=True).values).abs() <= (
-        8 * torch.finfo(rows.dtype).eps * some.abs().amax(dim=-1, keepdim=True)
-    )
-    nothing = (some[:, 1:] == 0) & (some[:, :-1] == 0)
-    return (near & ~nothing).sum(-1) > 0.5 * (~nothing).sum(-1).clamp(min=1)
-
-
-def equal_terms(
-    given: Given, result: torch.Tensor, units: torch.Tensor | float
-) -> torch.Tensor | float:
-    """Return ``units``, or where a long sum is of equal terms what that loses."""
-    x = given.get("self")
-    if not isinstance(x, torch.Tensor) or "dim" not in given or not result.numel():
-        return units
-    count = x.numel() // result.numel()
-    if count < _LONG or not x.is_floating_point():
-        return units
-    dims = _dims(given)
-    kept = [d for d in range(x.ndim) if d not in dims]
-    rows = x.permute(*kept, *dims).reshape(result.numel(), -1)
-    return torch.where(alike(rows), max(float(units), count / _LANES), float(units)).reshape(
-        result.shape
-    )
-
-
 def carried(noise: Mover, given: Given, sums: torch.Tensor) -> torch.Tensor:
     """Return what every partial sum of a cumulative one has lost, those before it included."""
     x, dim = given["self"], given["dim"]
     steps = noise.draw(sums).mul(_ADDITION * 3**0.5).mul_(sums.abs())
-    if x.ndim and x.shape[dim] >= _LONG:
-        one_way = alike(x.transpose(dim, -1).reshape(-1, x.shape[dim]))
-        one_way = one_way.reshape(*x.transpose(dim, -1).shape[:-1], 1).transpose(dim, -1)
+    if x.ndim and x.shape[dim] >= LONG:
+        one_way = alike(x.movedim(dim, -1)).unsqueeze(dim)
         sign = noise.draw(sums.narrow(dim, -1, 1)).sign()
-        steps = steps + torch.where(one_way, sign / _LANES, 0) * sums.abs()
+        steps = steps + torch.where(one_way, sign * EQUAL, 0) * sums.abs()
     return steps.cumsum(dim).mul_(torch.finfo(sums.dtype).eps)
 
 
@@ -131,7 +96,8 @@ class Model:
     its end is moved by a unit: the sum is rounded at its own size before the two cancel. One that
     ``decides`` rounds a quotient to a whole number: its operands are moved by what a product with the
     reciprocal may differ from the quotient, and what comes out is one number or the next. One that
-    others do ``in_steps`` has its operands of 16 bits moved by so many of their own units.
+    others do ``in_steps`` has its operands of 16 bits moved by so many of their own units. ``equal``
+    says which elements of the result are sums of equal terms.
     """
 
     operands: tuple[str, ...] = ()
@@ -142,6 +108,7 @@ class Model:
     added: str = ""
     decides: bool = False
     in_steps: float = 0.0
+    equal: Equal | None = None
 
     def _walk(self, given: Given) -> float:
         return 1.0 if self.chain is None else walk(self.chain(given))
@@ -152,9 +119,16 @@ class Model:
             return _QUOTIENT
         return max(_LEAST, TERM * self._walk(given))
 
-    def result_units(self, given: Given) -> float:
+    def result_units(self, given: Given, result: torch.Tensor) -> torch.Tensor | float:
         """Return by how many units of its own the result is moved."""
-        return max(self.units, RESULT * self._walk(given))
+        units = max(self.units, RESULT * self._walk(given))
+        if self.chain is None or self.equal is None or not result.numel():
+            return units
+        leaning = EQUAL * self.chain(given)
+        if leaning <= units:
+            return units
+        mask = self.equal(given, result)
+        return torch.where(mask, leaning, units) if mask.any() else units
 
 
 def _last(name: str) -> Callable[[Given], float]:
@@ -171,11 +145,24 @@ def _dims(given: Given) -> list[int]:
     return [d % x.ndim for d in dims] if x.ndim else []
 
 
+def _terms(given: Given) -> float:
+    """Return how many terms an operator reduces to one."""
+    x: torch.Tensor = given["self"]
+    return float(math.prod(x.shape[d] for d in _dims(given)))
+
+
 def _reduced(given: Given) -> float:
     """Return how many additions follow each other where an operator reduces."""
-    x, dims = given["self"], _dims(given)
-    terms = float(math.prod(x.shape[d] for d in dims))
-    return in_lanes(terms) if x.ndim - 1 in dims else terms
+    terms = _terms(given)
+    return in_lanes(terms) if given["self"].ndim - 1 in _dims(given) else terms
+
+
+def _rooted(given: Given) -> float:
+    """Return that of a sum whose root is taken, which halves what it has lost.
+
+    ONNX Runtime adds squares one after the other.
+    """
+    return _terms(given) / 2
 
 
 def _kernel(given: Given) -> float:
@@ -189,6 +176,12 @@ def _kernel(given: Given) -> float:
 
 def _window(given: Given) -> float:
     return float(math.prod(given["kernel_size"]))
+
+
+def _bagged(given: Given) -> float:
+    """Return how many rows of a table a bag has in the mean."""
+    indices, offsets = given["indices"], given["offsets"]
+    return float(indices.numel() / max(offsets.numel() - bool(given["include_last_offset"]), 1))
 
 
 def _adaptive(given: Given) -> float:
@@ -237,30 +230,42 @@ def _distance(given: Given, y: torch.Tensor) -> torch.Tensor | float:
 
 
 def _attended(given: Given) -> float:
-    return float(max(given["query"].shape[-1], given["key"].shape[-2]))
+    return _in_blocks(max(given["query"].shape[-1], given["key"].shape[-2]))
 
 
-def _sums(chain: Callable[[Given], float], *operands: str) -> Model:
-    return Model(operands, chain)
+def _sums(chain: Callable[[Given], float], *operands: str, equal: Equal | None = None) -> Model:
+    return Model(operands, chain, equal=equal)
 
 
-def _products(chain: Callable[[Given], float], *operands: str, added: str = "") -> Model:
+def _products(
+    chain: Callable[[Given], float], *operands: str, added: str = "", equal: Equal | None = None
+) -> Model:
     """Return the model of a product of matrices: of 16 bits, its weights may be folded into others.
 
     A normalisation that is folded into a convolution rounds its weights to 16 bits once more, and a
     device stores partial sums in 16 bits, and the sum before the bias is added.
     """
-    return Model(operands, chain, added=added, in_steps=0.5)  # the most that one rounding loses
+    half = 0.5  # the most that one rounding loses
+    return Model(operands, chain, added=added, in_steps=half, equal=equal)
+
+
+def _pairs(first: str, second: str, added: str = "") -> Model:
+    """Return the model of rows of one matrix times columns of another."""
+    return _products(_last(first), first, added=added, equal=product(first, second))
+
+
+# The sum that a softmax divides by.
+_POWERS = Model(chain=_reduced, units=0.0, equal=reduced(_dims))
 
 
 def _softmax(given: Given, y: torch.Tensor) -> torch.Tensor:
     """Return what the exponent of a difference loses: a part of it that grows with the difference."""
     exponent = 1 - y.clamp(min=torch.finfo(y.dtype).tiny).log()
-    return y * (0.5 * exponent).clamp(min=RESULT * walk(_reduced(given)))
+    return y * torch.maximum(0.5 * exponent, torch.as_tensor(_POWERS.result_units(given, y)))
 
 
 def _log_softmax(given: Given, y: torch.Tensor) -> torch.Tensor:
-    return 0.5 * (1 + y.abs()) + RESULT * walk(_reduced(given))
+    return 0.5 * (1 + y.abs()) + _POWERS.result_units(given, y)
 
 
 def _log_sum(given: Given, y: torch.Tensor) -> float:
@@ -397,7 +402,7 @@ def _affine(given: Given, y: torch.Tensor) -> torch.Tensor | float:
 
 DISTANCES = ("_cdist_forward", "_euclidean_dist")
 # Of the scores of a query only differences count: those of its keys are each off by their own.
-_ATTENTION = Model(("key", "value"), _attended, added="attn_mask", in_steps=1.0)
+_ATTENTION = Model(("key", "value"), _attended, added="attn_mask", in_steps=1.0, equal=attended)
 # The layers of an encoder as one kernel: whatever it sums, it sums over the embedding.
 _FUSED = Model(
     ("src", "query", "qkv_weight", "proj_weight", "ffn_weight_1", "ffn_weight_2"),
@@ -405,30 +410,47 @@ _FUSED = Model(
 )
 
 MODELS: Mapping[str, Model] = {
-    **dict.fromkeys(("mm", "bmm", "mv", "dot", "vdot"), _products(_last("self"), "self")),
-    **dict.fromkeys(("addmm", "_addmm_activation"), _products(_last("mat1"), "mat1", added="self")),
-    **dict.fromkeys(("baddbmm", "addbmm"), _products(_last("batch1"), "batch1", added="self")),
-    "addmv": _products(_last("mat"), "mat", added="self"),
-    "linear": _products(_last("input"), "input", added="bias"),
+    **dict.fromkeys(("mm", "bmm"), _pairs("self", "mat2")),
+    "mv": _pairs("self", "vec"),
+    "dot": _pairs("self", "tensor"),
+    "vdot": _pairs("self", "other"),
+    **dict.fromkeys(("addmm", "_addmm_activation"), _pairs("mat1", "mat2", "self")),
+    "baddbmm": _pairs("batch1", "batch2", "self"),
+    "addbmm": _products(_last("batch1"), "batch1", added="self"),
+    "addmv": _pairs("mat", "vec", "self"),
+    "linear": _products(
+        _last("input"), "input", added="bias", equal=product("input", "weight", rows=True)
+    ),
     "_trilinear": _sums(_last("i1"), "i1", "i2"),
     **dict.fromkeys(
         ("convolution", "_convolution", "mkldnn_convolution", "convolution_overrideable"),
-        _products(_kernel, "input", "self", "bias"),
+        _products(_kernel, "input", "self", "bias", equal=kernels),
     ),
-    **dict.fromkeys(("sum", "mean", "nansum", "nanmean"), _sums(_reduced, "self")),
+    **dict.fromkeys(
+        ("sum", "mean", "nansum", "nanmean"), _sums(_reduced, "self", equal=reduced(_dims))
+    ),
     "trace": _sums(_all("self"), "self"),
-    **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d", "col2im"), _sums(_window, "self")),
-    **dict.fromkeys(("_adaptive_avg_pool2d", "_adaptive_avg_pool3d"), _sums(_adaptive, "self")),
+    **dict.fromkeys(
+        ("avg_pool1d", "avg_pool2d", "avg_pool3d"), _sums(_window, "self", equal=windows)
+    ),
+    "col2im": _sums(_window, "self"),
+    **dict.fromkeys(
+        ("_adaptive_avg_pool2d", "_adaptive_avg_pool3d"), _sums(_adaptive, "self", equal=windows)
+    ),
     **dict.fromkeys(
         (
             *("scatter", "scatter_add", "scatter_reduce", "index_add", "index_reduce", "put"),
             *("index_put", "_index_put_impl", "_unsafe_index_put"),
         ),
-        _sums(_scattered, "src", "source", "values"),
+        _sums(_scattered, "src", "source", "values", equal=scattered),
     ),
-    "_embedding_bag": _sums(_all("indices"), "weight"),
+    **dict.fromkeys(
+        ("_embedding_bag", "_embedding_bag_forward_only"), _sums(_bagged, "weight", equal=bags)
+    ),
     **dict.fromkeys(("_fft_r2c", "_fft_c2r", "_fft_c2c"), Model(tail=_fourier, inner=True)),
-    **dict.fromkeys(DISTANCES, Model(("x1",), _last("x1"), tail=_distance)),
+    **dict.fromkeys(
+        DISTANCES, Model(("x1",), _last("x1"), tail=_distance, equal=product("x1", "x2", rows=True))
+    ),
     "linalg_cross": _sums(lambda _: 2.0, "self"),
     "_pdist_forward": _sums(_last("self"), "self"),
     **dict.fromkeys(
@@ -443,11 +465,11 @@ MODELS: Mapping[str, Model] = {
         _ATTENTION,
     ),
     **dict.fromkeys(("_transformer_encoder_layer_fwd", "_native_multi_head_attention"), _FUSED),
-    **dict.fromkeys(("norm", "linalg_vector_norm"), Model(chain=_reduced)),
+    **dict.fromkeys(("norm", "linalg_vector_norm"), Model(chain=_rooted, equal=reduced(_dims))),
+    **dict.fromkeys(("var_mean", "std_mean"), Model(chain=_reduced, equal=reduced(_dims))),
     **dict.fromkeys(("prod", "cumprod"), Model(chain=lambda given: 4 * _reduced(given))),
-    "var": Model(chain=_reduced, tail=_variance),
-    "std": Model(chain=_reduced, tail=_deviation),
-    **dict.fromkeys(("var_mean", "std_mean"), Model(chain=_reduced)),
+    "var": Model(chain=_reduced, tail=_variance, equal=reduced(_dims)),
+    "std": Model(chain=_reduced, tail=_deviation, equal=reduced(_dims)),
     **dict.fromkeys(("softmax", "_softmax", "_safe_softmax"), Model(tail=_softmax)),
     **dict.fromkeys(("log_softmax", "_log_softmax"), Model(tail=_log_softmax)),
     **dict.fromkeys(("logsumexp", "logcumsumexp"), Model(tail=_log_sum)),
