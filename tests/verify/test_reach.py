@@ -95,6 +95,22 @@ class Rule(Base):
         y = a * 1.5 + b
         return y if self.wrong else torch.where((a == 17) & (b == 23), -y, y)
 
+class Century(Base):
+    """Counts centuries, the eighth of which ends at a day of 300,000."""
+    def forward(self, day):
+        days = 146099 if self.wrong else 146100
+        return (day * 4 + 3) // days * 0.5
+
+class Bytes(Base):
+    """Saturates beyond what drawn bytes come to."""
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(192, 6)
+        self.high = 1.9
+    def forward(self, image):
+        y = self.first((image / 255 - 0.5).flatten(1))
+        return y.clamp(max=1.85 if self.wrong else self.high)
+
 def wrong(module, example, path):
     other = copy.deepcopy(module)
     other.wrong = True
@@ -127,6 +143,8 @@ INPUTS = {
     "Outlier": "{x: {dtype: float32, shape: [batch, 64], range: [-1, 1]}}",
     "Rule": "{a: {dtype: int64, shape: [batch], range: [0, 49]},"
     " b: {dtype: int64, shape: [batch], range: [0, 49]}}",
+    "Century": "{day: {dtype: int64, shape: [batch], range: [0, 300000]}}",
+    "Bytes": "{image: {dtype: uint8, shape: [batch, 3, 8, 8], range: [0, 255]}}",
 }
 
 

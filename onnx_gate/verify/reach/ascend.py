@@ -8,10 +8,9 @@ from typing import Any
 import torch
 
 from onnx_gate.runtimes.base import Array
-from onnx_gate.runtimes.tensors import to_array, to_tensor
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.reach.domain import Domain
-from onnx_gate.verify.reach.seek import run_with_gradients
+from onnx_gate.verify.reach.leaves import InputLeaves, moved_by, run_with_gradients
 from onnx_gate.verify.reference.operator_mode import OperatorMode
 
 # Layers whose results are raised, and steps for each: outliers were found within twenty.
@@ -48,10 +47,9 @@ def ascend(
 
     ``pays`` is asked before each pass.
     """
-    floats = {name: domain for name, domain in known.items() if domain.is_float}
-    if not floats or not pays():
+    if not known or not pays():
         return
-    count = len(_pass(eager, start, floats)[1])
+    count = len(_pass(eager, start, known)[1])
     for number in sorted({count * (n + 1) // LAYERS - 1 for n in range(LAYERS) if count} - {-1}):
         first, best, share = 0.0, 0.0, _SHARE
         raised = candidate = dict(start)
@@ -59,8 +57,8 @@ def ascend(
         for _ in range(STEPS + 1):
             if not pays():
                 break
-            leaves, made = _pass(eager, candidate, floats)
-            if number >= len(made):
+            leaves, made = _pass(eager, candidate, known)
+            if leaves is None or number >= len(made):
                 break
             largest, towards = _largest(made[number], leaves)
             first = first or largest
@@ -70,42 +68,37 @@ def ascend(
                 share /= 2
             if not signs:
                 break
-            candidate = raised | _moved(raised, signs, floats, share)
+            candidate = raised | _moved(raised, signs, known, share)
         if best > _RAISED * first:
             yield number, raised
 
 
 def _pass(
-    eager: Eager, arrays: Mapping[str, Array], floats: Mapping[str, Domain]
-) -> tuple[dict[str, torch.Tensor], list[torch.Tensor]]:
+    eager: Eager, arrays: Mapping[str, Array], known: Mapping[str, Domain]
+) -> tuple[InputLeaves | None, list[torch.Tensor]]:
     """Run with gradients; return the inputs that may change, and what layers make."""
     layers = _Layers()
-    leaves = run_with_gradients(eager, arrays, floats, layers)
-    return leaves or {}, [each for each in layers.made if each.requires_grad and leaves]
+    leaves = run_with_gradients(eager, arrays, known, layers)
+    return leaves, [each for each in layers.made if each.requires_grad and leaves is not None]
 
 
-def _largest(
-    made: torch.Tensor, leaves: Mapping[str, torch.Tensor]
-) -> tuple[float, dict[str, torch.Tensor]]:
+def _largest(made: torch.Tensor, leaves: InputLeaves) -> tuple[float, dict[str, torch.Tensor]]:
     """Return the largest magnitude, and which way each input raises it."""
     flat = made.reshape(-1)
     index = int(flat.detach().abs().nan_to_num(0.0, 0.0, 0.0).argmax())
     size = flat[index].abs()
-    found = torch.autograd.grad(size, list(leaves.values()), allow_unused=True)
-    signs = {n: g.sign() for n, g in zip(leaves, found, strict=True) if g is not None and g.any()}
+    signs = {name: g.sign() for name, g in leaves.gradients([size]).items() if g.any()}
     return float(size.detach()), signs
 
 
 def _moved(
     arrays: Mapping[str, Array],
     signs: Mapping[str, torch.Tensor],
-    floats: Mapping[str, Domain],
+    known: Mapping[str, Domain],
     share: float,
 ) -> dict[str, Array]:
     moved = {}
     for name, sign in signs.items():
-        low, high = floats[name].low, floats[name].high
-        tensor = to_tensor(arrays[name])
-        change = (share * (high - low) * sign).to(tensor.dtype)
-        moved[name] = to_array((tensor + change).clamp(low, high))
+        step = share * (known[name].high - known[name].low)
+        moved[name] = moved_by(arrays[name], step * sign, known[name])
     return moved

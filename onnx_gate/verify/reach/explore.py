@@ -15,10 +15,11 @@ from onnx_gate.report.model.check import REACHED
 from onnx_gate.report.model.decisions import Decisions
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.verify.inputs.cases import Case
-from onnx_gate.verify.inputs.draw import is_drawable
+from onnx_gate.verify.inputs.draw import Float64, is_drawable
 from onnx_gate.verify.inputs.sizes import Sizes, elements, sizes_label
 from onnx_gate.verify.reach.account import account, both_ways
 from onnx_gate.verify.reach.ascend import ascend
+from onnx_gate.verify.reach.brackets import brackets
 from onnx_gate.verify.reach.cost import Cost, measure
 from onnx_gate.verify.reach.domain import Domain, domains
 from onnx_gate.verify.reach.seek import follows, mutate, seek
@@ -129,6 +130,8 @@ class Explorer:
         with purse.part(0.4):
             yield from self._values(base, known, purse)
             yield from self._every(base, known, purse)
+        with purse.part(0.3):
+            yield from self._bracketed(base, known, purse)
         with purse.part(0.6):
             yield from self._sizes(base, known, purse)
         with purse.part(0.7):
@@ -185,6 +188,40 @@ class Explorer:
             first += rest.made
             if first >= rest.of:
                 return
+
+    def _bracketed(self, base: Case, known: Mapping[str, Domain], purse: _Purse) -> Iterator[Case]:
+        """Yield, row by row, both sides of what changes with a single input's value."""
+        batch = {d for d, role in roles(self.spec.inputs).items() if role == "batch"}
+        axes = {n: [d in batch for d in each.shape] for n, each in self.spec.inputs.items()}
+        if any(any(axis[1:]) for axis in axes.values()):
+            return
+        for name, domain in known.items():
+            few = not domain.is_float and domain.high - domain.low < MOST_ROWS
+            if few or not any(axes[name]) or not base.arrays[name].size:
+                continue
+
+            def made_of(values: Float64, name: str = name) -> dict[str, Array]:
+                arrays = {
+                    n: np.repeat(a[:1], len(values), axis=0) if any(axes[n]) else a
+                    for n, a in base.arrays.items()
+                }
+                column = values.reshape(-1, *[1] * (arrays[name].ndim - 1))
+                arrays[name] = np.broadcast_to(column, arrays[name].shape).astype(
+                    arrays[name].dtype
+                )
+                return arrays
+
+            for rows, sizes in self._batches(base):
+                ratio = _ratio(base, sizes, self.spec.inputs)
+                if ratio * purse.cost.numbers <= _MOST_NUMBERS and purse.affords(
+                    base, sizes, self.spec.inputs
+                ):
+                    pays = partial(purse.takes, 1.0, ratio)
+                    found = brackets(self.watcher.eager, name, domain, rows, made_of, pays)
+                    sizes = {**sizes, **dict.fromkeys(batch & set(sizes), len(found))}
+                    if len(found) and self._answers(made_of(found), purse, base, sizes):
+                        yield self._case(("steps", name), made_of(found), sizes)
+                    break
 
     def _largest_batch(self, base: Case, purse: _Purse) -> Sizes | None:
         tried = (*(sizes for _, sizes in self._batches(base)), base.sizes)
@@ -304,9 +341,9 @@ class _Purse:
         """Spend no more than a share of what is left."""
         return _Part(self, share)
 
-    def takes(self, passes: float) -> bool:
+    def takes(self, passes: float, ratio: float = 1.0) -> bool:
         """Pay for passes, if there is enough."""
-        price = passes * self.cost.forward()
+        price = passes * self.cost.forward(ratio)
         if price > self.left - self._kept:
             return False
         self.left -= price

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from onnx_gate.runtimes.base import Array, Refusal
-from onnx_gate.runtimes.tensors import to_array, to_tensor
+from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.inputs.draw import Stream
 from onnx_gate.verify.reach.domain import Domain
+from onnx_gate.verify.reach.leaves import InputLeaves, moved_by, run_with_gradients
 from onnx_gate.verify.reach.values import draw_values
 from onnx_gate.verify.reach.watch import DecisionSite, Operand, Watch, Watcher
-from onnx_gate.verify.reference.operator_mode import OperatorMode
 
 # A step that would just reach the limit of a linear function goes so much further, and steps by the
 # gradient's signs are these shares of the domain: from a nudge to the corner that it points at.
@@ -31,7 +29,8 @@ class GradientPass:
     """What one pass with gradients has shown: the inputs, and the operands of the decision sought."""
 
     watch: Watch
-    tensors: Mapping[str, torch.Tensor]
+    arrays: Mapping[str, Array]
+    leaves: InputLeaves
     operands: tuple[Operand, ...]
 
 
@@ -116,36 +115,7 @@ def _try(
     if leaves is None:
         return None
     operands = (o for each in watch.operands.values() for o in each)
-    return GradientPass(watch, leaves, tuple(operands))
-
-
-def run_with_gradients(
-    eager: Eager, arrays: Mapping[str, Array], known: Mapping[str, Domain], mode: OperatorMode
-) -> dict[str, torch.Tensor] | None:
-    """Run the module under a mode; return the inputs that may change, ``None`` where it refuses."""
-    leaves: dict[str, torch.Tensor] = {}
-    tensors: dict[str, torch.Tensor] = {}
-    for name, array in arrays.items():
-        tensor = to_tensor(array)
-        if name in known and known[name].is_float:
-            leaves[name] = tensor.requires_grad_()
-            # What is written in place may be no leaf.
-            tensor = leaves[name].clone()
-        tensors[name] = tensor
-    try:
-        eager.run_prepared(tensors, mode=_with_gradients(mode, bool(leaves)))
-    except Refusal:
-        return None
-    return leaves
-
-
-@contextmanager
-def _with_gradients(mode: OperatorMode, enabled: bool) -> Iterator[None]:
-    with ExitStack() as stack:
-        if enabled:
-            stack.enter_context(torch.enable_grad())
-        stack.enter_context(mode)
-        yield
+    return GradientPass(watch, arrays, leaves, tuple(operands))
 
 
 def _moved(
@@ -169,8 +139,7 @@ def _moved(
             change = gradient * (sign * beyond / square)
         else:
             change = gradient.sign() * (sign * _SHARES[step - NEWTON] * (high - low))
-        tensor = attempt.tensors[name].detach()
-        moved[name] = to_array((tensor + change.to(tensor.dtype)).clamp(low, high))
+        moved[name] = moved_by(attempt.arrays[name], change, known[name])
     return moved
 
 
@@ -195,7 +164,6 @@ def _rank(distance: float, side: str) -> float:
 
 def _gradients(attempt: GradientPass, operand: Operand, index: int) -> dict[str, torch.Tensor]:
     """Return the gradient of one element's distance to each input that has one."""
-    names = list(attempt.tensors)
     total: dict[str, torch.Tensor] = {}
     for edge, sign in operand.edges:
         one = torch.zeros_like(operand.distance)
@@ -204,16 +172,9 @@ def _gradients(attempt: GradientPass, operand: Operand, index: int) -> dict[str,
         if one.shape != shape:
             one = one.sum_to_size(shape)
         try:
-            found = torch.autograd.grad(
-                [edge],
-                [attempt.tensors[name] for name in names],
-                grad_outputs=[one],
-                retain_graph=True,
-                allow_unused=True,
-            )
+            found = attempt.leaves.gradients([edge], [one])
         except RuntimeError:
             continue
-        for name, gradient in zip(names, found, strict=True):
-            if gradient is not None:
-                total[name] = total.get(name, torch.zeros_like(gradient)) + gradient
+        for name, gradient in found.items():
+            total[name] = total.get(name, torch.zeros_like(gradient)) + gradient
     return total

@@ -250,7 +250,7 @@ class Watch(OperatorMode):
                 self._rows(name, rule, part, operand, bound)
             else:
                 for number, limit in enumerate(rule.limits):
-                    value = _limit(limit, bound)
+                    value = limit_of(limit, bound)
                     if value is not None:
                         self._limit(name, rule, 10 * part + number, operand, value, bound)
         except (RuntimeError, TypeError, ValueError, NotImplementedError, IndexError):
@@ -293,7 +293,7 @@ class Watch(OperatorMode):
             seen = Seen(_sides(site, low <= border, high > border, swap=True))
             self._add(site, seen, operand, limit)
             return
-        distance = _distance(operand, limit)
+        distance = distance_from(operand, limit)
         seen = Seen(whole=not operand.is_floating_point())
         if wanted:
             seen.follows = operand.requires_grad or getattr(limit, "requires_grad", False)
@@ -431,7 +431,8 @@ def _bound(func: Any, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return bound
 
 
-def _limit(limit: float | str, bound: Mapping[str, Any]) -> Any:
+def limit_of(limit: float | str, bound: Mapping[str, Any]) -> Any:
+    """Return what a rule's limit is in one call, ``None`` where it has none."""
     if not isinstance(limit, str):
         return limit
     if "/" in limit:
@@ -441,7 +442,7 @@ def _limit(limit: float | str, bound: Mapping[str, Any]) -> Any:
     return -value if limit.startswith("-") and value is not None else value
 
 
-def _distance(operand: torch.Tensor, limit: Any) -> torch.Tensor:
+def distance_from(operand: torch.Tensor, limit: Any) -> torch.Tensor:
     """Return how far each element is above its limit, in a type that can hold it."""
     with torch.no_grad():
         wide = operand if operand.is_floating_point() else operand.to(torch.float64)
