@@ -179,6 +179,7 @@ def test_values_that_flow_are_in_what_is_expected_of_memory(tmp_path: Path) -> N
     [
         ("weights: model.safetensors.index.json", "name the .safetensors file under weights"),
         ("verify: blocks", "steps hand caches on"),
+        ("inputs: {ids", "past goes from block to block"),
         ("dims:", "the exporter torchscript needs the weights"),
     ],
 )
@@ -189,6 +190,7 @@ def test_an_entry_that_blocks_cannot_do_says_what_to_write(
     path = tmp_path / "onnx-gate.yml"
     more = {
         "verify: blocks": "verify: blocks\n    steps: {count: 2, feed: {ids: argmax(output)}}",
+        "inputs: {ids": "inputs: {past: {cache: dynamic, layers: 3, shape: [batch, 2, 4, 8]}, ids",
         "dims:": "export: {exporter: torchscript}\n    dims:",
     }.get(change, "")
     path.write_text(path.read_text().replace(change, more))
