@@ -22,6 +22,7 @@ from onnx_gate.manifest.load import load
 from onnx_gate.manifest.spec import ModelSpec
 from onnx_gate.report.io import read_report
 from onnx_gate.report.model import ModelResult
+from onnx_gate.verify.blocks import partition
 from onnx_gate.verify.blocks.partition import blocks_of, with_heads_apart
 from onnx_gate.verify.blocks.skeleton import build_skeleton
 from onnx_gate.verify.blocks.stored import Stored, find_stored
@@ -222,8 +223,12 @@ def test_blocks_are_the_layers_and_parameters_are_the_checkpoints(tmp_path: Path
     assert torch.equal(skeleton.module.get_buffer("places"), torch.linspace(-1, 1, 16))
 
 
-def test_a_head_larger_than_the_layers_is_blocks_of_rows(tmp_path: Path) -> None:
+def test_a_head_larger_than_the_layers_is_blocks_of_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spec = project(tmp_path, words=300)
+    assert "head" in blocks_of(with_heads_apart(build_skeleton(spec, tmp_path)))
+    monkeypatch.setattr(partition, "LEAST_ROWS", 0)
     skeleton = with_heads_apart(build_skeleton(spec, tmp_path))
     layer = skeleton.nbytes(skeleton.named_below("layers.0"))
     heads = [path for path in blocks_of(skeleton) if path.startswith("head.")]
@@ -238,7 +243,10 @@ def test_a_head_larger_than_the_layers_is_blocks_of_rows(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_a_head_in_rows_and_a_table_of_half_precision_are_verified(tmp_path: Path) -> None:
+def test_a_head_in_rows_and_a_table_of_half_precision_are_verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition, "LEAST_ROWS", 0)
     result = verified(tmp_path, project(tmp_path, words=300))
     assert result.verdict == "pass", result.error
     blocks = {check.block for check in result.checks}

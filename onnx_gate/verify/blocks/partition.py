@@ -14,6 +14,9 @@ from onnx_gate.verify.blocks.skeleton import Skeleton
 _CONTAINERS = (nn.ModuleList, nn.ModuleDict, InRows)
 # A part that repeats and is a larger share of the model is no block: it has layers of its own.
 _LARGEST_SHARE = 0.5
+# The bytes of rows that are worth a block of their own: fewer would not be seen in the peak, to which
+# what is taken beside blocks adds four times as much.
+LEAST_ROWS = 40 << 20
 
 
 def blocks_of(skeleton: Skeleton) -> tuple[str, ...]:
@@ -31,12 +34,12 @@ def with_heads_apart(skeleton: Skeleton) -> Skeleton:
 
     The head of a language model is: it has a row for each word.
     """
-    most = max(_repeated(skeleton))
+    most = max(*_repeated(skeleton), LEAST_ROWS)
     paths = [
         path
         for path, part in skeleton.module.named_modules()
         if path and type(part) is nn.Linear and _is_bare(part)
-        if most and skeleton.nbytes((f"{path}.{WEIGHT}",)) > most
+        if skeleton.nbytes((f"{path}.{WEIGHT}",)) > most
     ]
     stored = {name: weight.stored for name, weight in skeleton.parameters.items()}
     return skeleton.changed(in_rows(skeleton.module, paths, most, stored)) if paths else skeleton
