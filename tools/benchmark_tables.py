@@ -630,6 +630,7 @@ def blocks() -> str:
                 f"{row['parameters'] / 1e9:.2f} thousand million",
                 f"{row['bytes'] / 2**30:.1f} GiB",
                 f"{row['blocks']}",
+                f"{row['expected'] / 2**30:.2f} GiB",
                 f"{row['peak'] / 2**30:.2f} GiB",
                 f"{row['memory'] or 'none'}",
                 f"{row['seconds'] / 60:.1f}",
@@ -637,7 +638,7 @@ def blocks() -> str:
             ]
             for row in tables["sizes"]["rows"]
         ]
-        head = "parameters|on disk|blocks|peak|limit|minutes|verdict, checks"
+        head = "parameters|on disk|blocks|expected|peak|limit|minutes|verdict, checks"
         parts.append(_markdown(head, lines) + _source(tables["sizes"]))
     if "faults" in tables:
         rows = tables["faults"]["rows"]
