@@ -83,7 +83,12 @@ class CallOutcome:
     @property
     def leaves_traces(self) -> bool:
         """Whether a second call starts from something else than the first did."""
-        return bool(self.changed or self.drawn or self.attributes)
+        return self.keeps_state or bool(self.drawn)
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether the module is another one than before."""
+        return bool(self.changed) or self.attributes
 
     def findings(self) -> list[Finding]:
         """Return what is remarkable about a call whose result the next one repeats."""

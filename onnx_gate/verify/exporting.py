@@ -43,15 +43,14 @@ def export_prepared(
 def _export(
     spec: ModelSpec, context: Context, prepared: Prepared, folder: Path
 ) -> tuple[Exported, Prepared]:
-    try:
-        exported = export(spec, prepared.eager, prepared.example, context.workspace, folder)
-    except GateError:
-        # A model that disagrees with itself is that before anything else.
-        prepared = restore_after_export(spec, context, prepared)
-        uncalled = _export_uncalled(spec, context, prepared, folder)
-        if uncalled is None:
+    exported = _export_uncalled(spec, context, prepared, folder)
+    if exported is None:
+        try:
+            exported = export(spec, prepared.eager, prepared.example, context.workspace, folder)
+        except GateError:
+            # A model that disagrees with itself is that before anything else.
+            restore_after_export(spec, context, prepared)
             raise
-        exported = uncalled
     exported = replace(exported, example=dict(prepared.sizes))
     return exported, restore_after_export(spec, context, prepared)
 
@@ -59,12 +58,13 @@ def _export(
 def _export_uncalled(
     spec: ModelSpec, context: Context, prepared: Prepared, folder: Path
 ) -> Exported | None:
-    """Export a module that was never called, as its owner does; ``None`` where that fails too.
+    """Export a module that was never called, as its owner does.
 
-    What a first call keeps, such as the sizes that anchors were made for, is a condition for the
-    trace of a second, and ties the graph to the example.
+    What a first call keeps, such as a table of the sizes that it has met, is a condition for the
+    trace of a second, and ties the graph to the example. ``None`` where a call keeps nothing, and
+    where the export needs what it keeps.
     """
-    if not prepared.call.leaves_traces:
+    if not prepared.call.keeps_state:
         return None
     with suppress(GateError):
         eager = prepared.eager.with_module(build(spec, context.workspace).module)

@@ -194,7 +194,10 @@ def _verify(
     if spec.reference is None:
         with progress.stage("weights"):
             progress.weights, wrong = account(
-                exported.proto, exported.path.parent, prepared.eager.module
+                exported.proto,
+                exported.path.parent,
+                prepared.eager.module,
+                prepared.call.changed,
             )
         progress.findings += wrong
     prepared = leave_out(prepared, exported)

@@ -159,6 +159,22 @@ def interrupts():
 
 def spread():
     return nn.DataParallel(Net())
+
+class Remembers(Net):
+    '''Keeps what it has computed for the longest input so far, as rotary embeddings do.'''
+    def __init__(self):
+        super().__init__()
+        self.longest = 0
+        self.register_buffer("table", torch.zeros(64, 4), persistent=False)
+
+    def forward(self, x):
+        length = x.shape[0]
+        if length <= self.longest:
+            return super().forward(x + self.table[:length])
+        angles = torch.arange(length)[:, None].sin().expand(-1, 4)
+        self.table[:length] = angles
+        self.longest = length
+        return super().forward(x + angles)
 """
 PACKAGE = """
 def __getattr__(name):
@@ -192,6 +208,7 @@ EXPECTED = {
     "Sparse": _line("torch.sparse.mm"),
     "meta": "device meta",
     "spread": "",
+    "Remembers": "",
     "Leaves": f"SystemExit: no such file ({_line('no such file')})",
     "interrupts": f"raised KeyboardInterrupt ({_line('raise KeyboardInterrupt')})",
     "licensed": "RuntimeError: build needs a licence (package/__init__.py:3)",

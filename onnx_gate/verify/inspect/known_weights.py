@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -68,16 +68,21 @@ class KnownWeights:
     """The parameters and buffers of a module, by name and by the hashes of their rows.
 
     ``load`` returns the values of those that the module does not hold itself, ``None`` for the others.
+    ``written`` are the names of those that ``forward`` writes: a file has them as they were before.
     """
 
     def __init__(
-        self, module: nn.Module, load: Callable[[str], torch.Tensor | None] | None = None
+        self,
+        module: nn.Module,
+        load: Callable[[str], torch.Tensor | None] | None = None,
+        written: Collection[str] = (),
     ) -> None:
-        self._module, self._load = module, load
+        self._module, self._load, self._written = module, load, written
         self._tensors = {
             name: tensor
             for name, tensor in state.tensors(module)
             if tensor.layout == torch.strided and tensor.device.type != "meta" and tensor.numel()
+            if name not in written
         }
         self._rows: dict[tuple[str, int], tuple[NDArray[np.uint64], list[str]]] = {}
         self._elements: dict[str, NDArray[np.unsignedinteger]] = {}
@@ -87,7 +92,7 @@ class KnownWeights:
     def named(self, name: str) -> str | None:
         """Return the parameter that a weight of the file is called after, if there is one."""
         for each in (name, name.partition(".")[2]):
-            if each in self._tensors or self._at(each) is not None:
+            if each in self._tensors or (each not in self._written and self._at(each) is not None):
                 return each
         return None
 

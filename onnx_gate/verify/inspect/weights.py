@@ -15,7 +15,7 @@ The cost is one pass over the weights that are what their names say, and a few o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,9 +49,14 @@ class Accounted:
     parameters: Mapping[str, str]
 
 
-def account(proto: ModelProto, folder: Path, module: nn.Module) -> tuple[Weights, list[Finding]]:
-    """Return what the weights of a file in ``folder`` are, and a finding of those that are wrong."""
-    found = identify(proto, folder, module, KnownWeights(module))
+def account(
+    proto: ModelProto, folder: Path, module: nn.Module, written: Collection[str] = ()
+) -> tuple[Weights, list[Finding]]:
+    """Return what the weights of a file in ``folder`` are, and a finding of those that are wrong.
+
+    ``written`` are the names of those that ``forward`` writes, which a file need not have.
+    """
+    found = identify(proto, folder, module, KnownWeights(module, written=written))
     return found.weights, list(found.findings)
 
 
