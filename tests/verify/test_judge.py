@@ -241,3 +241,17 @@ def test_an_error_and_its_limit_are_of_one_unit_and_never_look_alike(
     assert deviation.value == pytest.approx(judged.budget * deviation.allowed, rel=1e-6)
     shown = value_and_limit(deviation)
     assert judged.holds or shown[0] != shown[1]
+
+
+@pytest.mark.parametrize(("off", "opened"), [(3e-5, True), (3e-4, False)])
+def test_what_a_decision_opens_has_the_noise_of_its_own_side(off: float, opened: bool) -> None:
+    """A zero that was masked has no noise; where it is not, the runs that do not mask it have."""
+    own = f32(0, 0.5, 0.25)
+    kept = f32(0.3, 0.5, 0.25)
+    wide = [kept * f32(1 + share, 1, 1) for share in (-4e-5, -1e-5, 2e-5, 4e-5)]
+    others = [OtherAnswer("rounding", run) for run in wide]
+    known = Known(own.astype(np.float64), [own], others)
+    found = judge(kept * f32(1 + off, 1, 1), own, Rules(AUTO), known)
+    assert found.holds == opened
+    alone = Known(own.astype(np.float64), [own], others[3:])
+    assert not judge(kept * f32(1 + 1e-5, 1, 1), own, Rules(AUTO), alone).holds

@@ -26,8 +26,8 @@ from onnx_gate.verify.judge.judgement import (
     unravel,
     value_at,
 )
-from onnx_gate.verify.judge.noise import Floats, Mask, Noise, Terms, distance
-from onnx_gate.verify.reference.answers import OtherAnswer, Reference
+from onnx_gate.verify.judge.noise import VISIBLE, Floats, Mask, Noise, Terms, distance
+from onnx_gate.verify.reference.answers import WIDE, OtherAnswer, Reference
 
 
 @dataclass(frozen=True)
@@ -140,9 +140,16 @@ def _nearest(candidate: Array, noise: Noise, others: Sequence[OtherAnswer]) -> _
     beyond = used > 1
     opened = np.zeros(expected.shape, np.bool_)
     causes: list[OpenCause] = []
+    at = np.flatnonzero(beyond)
+    wide = [o.array.reshape(-1)[at] for o in others if o.cause == "rounding"]
     for other in others:
         decided = other.cause == "rounding"
-        own = noise.like(other.array) if decided else noise.of(other.array, other.moved)
+        if decided:
+            there = noise.moves(whole)
+            there[at] = np.maximum(there[at], _on_its_side(other.array.reshape(-1)[at], wide))
+            own = noise.at(other.array, there)
+        else:
+            own = noise.of(other.array, other.moved)
         own_limits = own.limits(whole).reshape(expected.shape)
         share = _share(distance(candidate, other.array), own_limits)
         closer = beyond & (share < used)
@@ -159,6 +166,19 @@ def _nearest(candidate: Array, noise: Noise, others: Sequence[OtherAnswer]) -> _
         best[closer] = other.array[closer]
         moves[closer.reshape(-1)] = own.moves(closer.reshape(-1))
     return _Nearest(noise.at(best, moves), opened, tuple(dict.fromkeys(causes)))
+
+
+def _on_its_side(values: Array, wide: Sequence[Array]) -> Floats:
+    """Return how far rounding moves what a run has decided otherwise, by the runs that decided as it.
+
+    A zero that was masked has no noise, and what stands there where it is not has. Runs of one decision
+    are apart by no visible part, as one that is moved so far was not compared but left open.
+    """
+    most, visible = np.zeros(values.shape), VISIBLE * np.abs(values.astype(np.float64))
+    for run in wide:
+        apart = distance(run, values)
+        most = np.maximum(most, np.where(apart <= visible, apart, 0.0))
+    return most / WIDE
 
 
 def _share(apart: Floats, limits: Floats) -> Floats:

@@ -120,10 +120,6 @@ class Noise:
             noise._take(run)
         return noise
 
-    def like(self, other: Array) -> Noise:
-        """Return the noise of another answer, of which each element moves as it does here."""
-        return self.at(other, self._moves)
-
     def at(self, expected: Array, moves: Array | None) -> Noise:
         """Return the noise of another answer, of which each element moves by ``moves``."""
         noise = Noise(expected, self.terms, self._answers)

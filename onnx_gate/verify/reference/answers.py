@@ -11,6 +11,10 @@ import numpy as np
 from onnx_gate.report.model import OpenCause
 from onnx_gate.runtimes.base import Array, Outputs
 
+# By how many times as much as in others everything is moved in the runs that open decisions: K of the
+# judge's default.
+WIDE = 10.0
+
 
 @dataclass(frozen=True)
 class IndexSource:

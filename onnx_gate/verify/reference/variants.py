@@ -40,6 +40,7 @@ from onnx_gate.errors import GateError
 from onnx_gate.report.model import OpenCause
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.reference.answers import WIDE
 from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to
 from onnx_gate.verify.reference.perturb import MovedRounding
 
@@ -57,9 +58,9 @@ _SOFTMAX = frozenset({"_softmax", "_safe_softmax", "softmax"})
 _FAST_PATH = frozenset({"_transformer_encoder_layer_fwd", "_native_multi_head_attention"})
 # Runs of a variant with moved rounding: another answer has a noise of its own.
 _RUNS = 8
-# Runs in which everything is moved this many times as much: K of the judge's default. As many as there
-# are of others: six of them miss a decision of a third one time in eleven, and rows have one each.
-_WIDE_RUNS, _WIDE = 16, 10.0
+# As many as there are of others: six of them miss a decision of a third one time in eleven, and rows
+# have one each.
+_WIDE_RUNS = 16
 # Two pairs of runs that join what is near: a row of decisions has to be joined in one of them whole.
 _JOINED_RUNS = 4
 # Operators whose result jumps: a comparison, a choice, a step, or the cut of an angle.
@@ -239,10 +240,10 @@ def variants(eager: Eager, inputs: Mapping[str, Array]) -> Iterator[Variant]:
         yield from _variant("order of equals", eager, inputs, order)
     jumps = Jumps()
     decided = _run(eager, inputs, jumps) is not None and jumps.decided
-    wide = [(None, MovedRounding(seed, _WIDE)) for seed in range(_WIDE_RUNS)]
+    wide = [(None, MovedRounding(seed, WIDE)) for seed in range(_WIDE_RUNS)]
     # ONNX takes the first of equals.
     joined = [
-        (OrderOfEquals(first=True), MovedRounding(seed, _WIDE, joins=True))
+        (OrderOfEquals(first=True), MovedRounding(seed, WIDE, joins=True))
         for seed in range(_JOINED_RUNS)
     ]
     for mode, moved in (*wide, *joined) if decided else ():
