@@ -684,3 +684,19 @@ def test_terms_of_constant_channels_round_in_one_direction(channels: int, moved:
     assert alike(rows.reshape(3, -1)).all()
     assert not alike(torch.randn(3, channels * 1024)).any()
     assert not alike((rows + 0.01 * torch.randn_like(rows)).reshape(3, -1)).any()
+
+
+def test_sums_of_exact_products_that_cancel_are_moved() -> None:
+    """One partial sum of them is rounded, where it is largest; what each term loses is below that."""
+    torch.manual_seed(0)
+    signs = torch.randint(0, 2, (20_000, 8)) * 2 - 1
+    x, weight = 32.0 * signs, torch.randn(8, 8) * 0.2
+
+    def product(a: Tensor) -> Tensor:
+        return F.linear(a, weight)
+
+    exact = F.linear(x.double(), weight.double())
+    # Another order of the terms is another computation that is right.
+    turned = F.linear(x.flip(-1), weight.flip(-1))
+    lost = torch.maximum((product(x) - exact).abs(), (turned - exact).abs())
+    assert (lost <= BELOW * moves(product, x) + 1e-7 * exact.abs()).all()

@@ -176,7 +176,7 @@ class Exactness:
     def some(self) -> bool:
         """Whether every operand has elements of few bits."""
         return all(abs(x) <= 2.0**31 and (x * 2.0**20).is_integer() for x in self._scalars) and all(
-            map(_has_few_bits, self.operands)
+            map(has_few_bits, self.operands)
         )
 
     @cached_property
@@ -185,7 +185,8 @@ class Exactness:
         return self.some and all(bool(few_bits(each).all()) for each in self.operands)
 
 
-def _has_few_bits(operand: torch.Tensor) -> bool:
+def has_few_bits(operand: torch.Tensor) -> bool:
+    """Return whether some elements have few significant bits, of those that are looked at."""
     if not operand.numel():
         return True
     extent = 1 + sum((n - 1) * s for n, s in zip(operand.shape, operand.stride(), strict=True))

@@ -16,7 +16,14 @@ from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager, to_array, to_tensor
 from onnx_gate.verify.reference.exact import EXACT_ATEN
-from onnx_gate.verify.reference.noise import Exactness, Joiner, Mover, few_bits, unit
+from onnx_gate.verify.reference.noise import (
+    Exactness,
+    Joiner,
+    Mover,
+    few_bits,
+    has_few_bits,
+    unit,
+)
 from onnx_gate.verify.reference.normalisation import NORMALISATIONS, move_normalised
 from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to, tensors_of
 from onnx_gate.verify.reference.rounding import (
@@ -38,6 +45,8 @@ _ELIMINATIONS = frozenset(
 )
 _FLOATS = ("float64", "float32", "float16", "bfloat16")
 _HALF = (torch.float16, torch.bfloat16)
+# Sums of these are added in those.
+_SUMMED: Mapping[torch.dtype, torch.dtype] = dict.fromkeys(_HALF, torch.float32)
 
 
 class MovedRounding(OperatorMode):
@@ -151,41 +160,50 @@ class MovedRounding(OperatorMode):
         ]
         if not names or (operands.all and not model.inner):
             return func(*args, **kwargs)
-        moved = {id(given[n]): self.moved_operand(given[n], model, given, n) for n in names}
-        half = {*_HALF}.intersection(o.dtype for o in operands.operands)
-        half = set() if operator.written else half
+        wide = {} if operator.written else _widened(model, given, operands)
+        moved = {id(given[n]): self.moved_operand(given[n], model, given, n, wide) for n in names}
 
         def replace(value: Any) -> Any:
             if not isinstance(value, torch.Tensor):
                 return value
             value = moved.get(id(value), value)
-            # Sums of 16-bit numbers are added in 32 bits, and rounded once.
-            return value.float() if half and value.dtype in _HALF else value
+            return value.to(wide.get(value.dtype, value.dtype))
 
         args, kwargs = pytree.tree_map(replace, (args, kwargs))
         result = func(*args, **kwargs)
-        if half:
-            (narrow,) = half if len(half) == 1 else (torch.float32,)
+        if wide:
+            narrow = next(iter(wide)) if len(wide) == 1 else torch.float32
+            sums = set(wide.values())
             result = pytree.tree_map_only(
-                torch.Tensor, lambda t: t.to(narrow) if t.dtype == torch.float32 else t, result
+                torch.Tensor, lambda t: t.to(narrow) if t.dtype in sums else t, result
             )
         return result
 
     def moved_operand(
-        self, operand: torch.Tensor, model: Model, given: Mapping[str, Any], name: str
+        self,
+        operand: torch.Tensor,
+        model: Model,
+        given: Mapping[str, Any],
+        name: str,
+        wide: Mapping[torch.dtype, torch.dtype] = _SUMMED,
     ) -> torch.Tensor:
-        """Return a copy of an operand that is off by what sums over it lose."""
-        copy = operand.float() if operand.dtype in _HALF else operand.clone()
+        """Return a copy of an operand that is off by what sums over it lose, in its ``wide`` dtype."""
+        copy = operand.to(wide.get(operand.dtype, operand.dtype), copy=True)
         units = 1.0 if name == model.added else model.operand_units(given)
-        if model.in_steps and operand.dtype in _HALF:
-            units = model.in_steps * unit(operand) / unit(copy)
+        if model.in_steps and operand.dtype in _SUMMED:
+            units = model.in_steps
+        if operand.dtype not in _SUMMED or model.in_steps:
+            units *= unit(operand) / unit(copy)
         for leaf in _floating(copy):
+            noise = self._noise
+            if model.along is not None and leaf.ndim > 1:
+                noise = noise.made_of([_places(leaf, model.along)])
             if name == "grid":  # a coordinate, to which a half is added before it is scaled
                 self._noise.shift(leaf, leaf.abs() + 1, None)
             elif model.decides:
                 self._noise.push(leaf, units)
             else:
-                self._noise.scale(leaf, units, None)
+                noise.scale(leaf, units, None)
         if name == model.added and copy.is_floating_point():  # a mask of the least number
             low, high = torch.finfo(operand.dtype).min, torch.finfo(operand.dtype).max
             copy.clamp_(low, high).masked_fill_(operand == -torch.inf, -torch.inf)
@@ -259,6 +277,31 @@ def _move(
     noise.scale(result, model.units if half else model.result_units(given, result), keep)
     if amount is not None:
         noise.shift(result, amount, keep)
+
+
+def _places(like: torch.Tensor, axis: int) -> torch.Tensor:
+    """Return the place of each element along an axis, as a number."""
+    places = torch.arange(1, like.shape[axis] + 1, dtype=like.dtype)
+    shape = [1] * like.ndim
+    shape[axis] = -1
+    return places.view(shape).expand(like.shape)
+
+
+def _widened(
+    model: Model, given: Mapping[str, Any], operands: Exactness
+) -> Mapping[torch.dtype, torch.dtype]:
+    """Return in what dtype an operator is run on moved operands, by theirs.
+
+    Sums of 16-bit numbers are added in 32 bits, and rounded once. Where one side of a product has few
+    bits its terms are exact, and so are most partial sums: a short sum, which is rounded at a few of them
+    only, loses moves that are below the last place there.
+    """
+    narrow = {each.dtype for each in operands.operands}
+    if narrow == {torch.float32} and model.adds_few(given):
+        sides = (each for each in operands.operands if each is not given.get(model.added))
+        if any(map(has_few_bits, sides)):
+            return {torch.float32: torch.float64}
+    return {each: _SUMMED[each] for each in narrow & {*_SUMMED}}
 
 
 def _leaves(values: Any) -> Iterator[Any]:

@@ -97,7 +97,8 @@ class Model:
     ``decides`` rounds a quotient to a whole number: its operands are moved by what a product with the
     reciprocal may differ from the quotient, and what comes out is one number or the next. One that
     others do ``in_steps`` has its operands of 16 bits moved by so many of their own units. ``equal``
-    says which elements of the result are sums of equal terms.
+    says which elements of the result are sums of equal terms. Terms that lie ``along`` an axis of an
+    operand are multiplied by others each, and each is off by its own.
     """
 
     operands: tuple[str, ...] = ()
@@ -109,9 +110,14 @@ class Model:
     decides: bool = False
     in_steps: float = 0.0
     equal: Equal | None = None
+    along: int | None = None
 
     def _walk(self, given: Given) -> float:
         return 1.0 if self.chain is None else walk(self.chain(given))
+
+    def adds_few(self, given: Given) -> bool:
+        """Return whether sums are made, of few terms each."""
+        return self.chain is not None and self.chain(given) <= LONG
 
     def operand_units(self, given: Given) -> float:
         """Return by how many units of their own operands are moved."""
@@ -238,7 +244,11 @@ def _sums(chain: Callable[[Given], float], *operands: str, equal: Equal | None =
 
 
 def _products(
-    chain: Callable[[Given], float], *operands: str, added: str = "", equal: Equal | None = None
+    chain: Callable[[Given], float],
+    *operands: str,
+    added: str = "",
+    equal: Equal | None = None,
+    along: int = -1,
 ) -> Model:
     """Return the model of a product of matrices: of 16 bits, its weights may be folded into others.
 
@@ -246,7 +256,7 @@ def _products(
     device stores partial sums in 16 bits, and the sum before the bias is added.
     """
     half = 0.5  # the most that one rounding loses
-    return Model(operands, chain, added=added, in_steps=half, equal=equal)
+    return Model(operands, chain, added=added, in_steps=half, equal=equal, along=along)
 
 
 def _pairs(first: str, second: str, added: str = "") -> Model:
@@ -424,7 +434,7 @@ MODELS: Mapping[str, Model] = {
     "_trilinear": _sums(_last("i1"), "i1", "i2"),
     **dict.fromkeys(
         ("convolution", "_convolution", "mkldnn_convolution", "convolution_overrideable"),
-        _products(_kernel, "input", "self", "bias", equal=kernels),
+        _products(_kernel, "input", "self", "bias", equal=kernels, along=1),
     ),
     **dict.fromkeys(
         ("sum", "mean", "nansum", "nanmean"), _sums(_reduced, "self", equal=reduced(_dims))
