@@ -9,7 +9,8 @@ from pathlib import Path
 from onnx_gate.findings import CATALOGUE, Explanation
 from onnx_gate.manifest import jsonschema
 from onnx_gate.report.io import schema_text
-from tools import benchmark_tables, blocks_plot, faults_page, manifest_page, reference_pages
+from tools import blocks_plot, faults_page, manifest_page, reference_pages
+from tools.tables import pages as tables
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXTS = "onnx_gate/findings/texts"
@@ -126,10 +127,10 @@ def generated() -> dict[Path, str]:
             for entry in CATALOGUE.values()
         },
         ROOT / "docs" / "manifest.md": manifest_page.render(),
-        ROOT / "docs" / "known-faults.md": benchmark_tables.fill(faults_page.render()),
+        ROOT / "docs" / "known-faults.md": tables.fill(faults_page.render()),
         ROOT / "docs" / "cli.md": reference_pages.cli(),
         ROOT / "docs" / "api.md": reference_pages.api(),
-        **benchmark_tables.pages(),
+        **tables.pages(),
         **blocks_plot.pages(),
         ROOT / "schema" / "onnx-gate.schema.json": jsonschema.render(),
         ROOT / "schema" / "onnx-gate-report.schema.json": schema_text(),

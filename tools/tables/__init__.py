@@ -1,0 +1,1 @@
+"""The tables of the documentation, a file for each theme."""
