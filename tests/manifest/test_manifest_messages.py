@@ -203,6 +203,12 @@ GOLDEN: dict[str, tuple[str, list[str]]] = {
             "dimension; a name has letters, digits and '_' and begins with no digit"
         ],
     ),
+    "a dimension without a name": (
+        INPUTS + '"float32[None, 4]"\n',
+        [
+            "6:10: models.m.inputs.x: None names no dimension; give a dynamic one a name, such as batch"
+        ],
+    ),
     "integers without a range": (
         INPUTS + "int64[batch, seq]\n",
         [

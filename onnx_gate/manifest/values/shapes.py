@@ -102,6 +102,8 @@ def check_dimension(dimension: int | str) -> int | str:
     ``ValueError`` where it is none of these.
     """
     if isinstance(dimension, str):
+        if dimension == "None":  # as other tools write it: all of them would be one size
+            raise ValueError("None names no dimension; give a dynamic one a name, such as batch")
         computed = None if re.fullmatch(NAME, dimension) else dimensions.normalised(dimension)
         if computed is not None:
             return computed
