@@ -161,7 +161,7 @@ def _told(
 ) -> dict[str, Any]:
     """Say what explains the divergence, and where neither a number nor the book does, what is possible."""
     fault = known_fault(diagnosis, exported, check, checker.setting.spec.runtimes)
-    leading = (*known, *explaining(diagnosis, exported.proto, check))
+    leading = (*known, *explaining(diagnosis, exported.proto, check, checker.tally.checks))
     codes = tuple(dict.fromkeys(finding.code for finding in leading))
     others = () if leading or fault is not None else possible(diagnosis, exported.proto, check)
     findings = (*leading, *others)

@@ -466,3 +466,18 @@ def test_a_window_with_pytorch_s_attributes_is_no_cause(
     named = GraphNode(name="", op_type=operator, output="y")
     facts = DivergenceFacts(DIAGNOSIS.model_copy(update={"node": named}), model([node]), CHECK)
     assert (window(facts) is not None) == said
+
+
+def test_a_file_that_never_runs_is_made_for_no_sizes() -> None:
+    words = {
+        "op_type": "Relu",
+        "node": "n",
+        "words": "Shape mismatch {2,8} != {3,8}",
+        "sizes": True,
+    }
+    refused = CHECK.model_copy(update={"refused": ("runtime",), "refusal": words})
+    proto = model([helper.make_node("Relu", ["x"], ["y"])])
+    other = CHECK.model_copy(update={"case": "random/0"})
+    [somewhere] = explaining(DIAGNOSIS, proto, refused, [refused, other])
+    [nowhere] = explaining(DIAGNOSIS, proto, refused, [refused, refused])
+    assert (somewhere.code, nowhere.code) == ("OG102", "OG305")

@@ -21,10 +21,21 @@ _FEW = 16
 
 
 class DivergenceFacts:
-    """A diverged check, its diagnosis and its graph, with the questions that rules ask."""
+    """A diverged check, its diagnosis and its graph, with the questions that rules ask.
 
-    def __init__(self, diagnosis: Diagnosis, proto: onnx.ModelProto, check: Check) -> None:
+    ``never_runs``: the runtime refuses every case, the export's own sizes too.
+    """
+
+    def __init__(
+        self,
+        diagnosis: Diagnosis,
+        proto: onnx.ModelProto,
+        check: Check,
+        *,
+        never_runs: bool = False,
+    ) -> None:
         self.diagnosis, self.proto, self.check = diagnosis, proto, check
+        self.never_runs = never_runs
 
     @cached_property
     def node(self) -> onnx.NodeProto:

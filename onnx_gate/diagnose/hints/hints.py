@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import onnx
 
 from onnx_gate.diagnose.hints.facts import DivergenceFacts
@@ -16,12 +18,17 @@ from onnx_gate.report.model.diagnosis import Diagnosis
 _MOST = 3
 
 
-def explaining(diagnosis: Diagnosis, proto: onnx.ModelProto, check: Check) -> tuple[Finding, ...]:
+def explaining(
+    diagnosis: Diagnosis, proto: onnx.ModelProto, check: Check, checks: Iterable[Check] = ()
+) -> tuple[Finding, ...]:
     """Return what the numbers of the worst element, or an experiment, show to be behind it.
 
-    ``proto`` is the graph that diverged, ``check`` the check that the diagnosis is about.
+    ``proto`` is the graph that diverged, ``check`` the check that the diagnosis is about, of all the
+    ``checks``.
     """
-    facts = _facts(diagnosis, proto, check)
+    own = [each for each in checks if each.runtime == check.runtime and not each.advice]
+    never_runs = bool(own) and all(each.refused for each in own)
+    facts = _facts(diagnosis, proto, check, never_runs=never_runs)
     decisive = next((hint for rule in DECISIVE_RULES if (hint := _ask(rule, facts))), None)
     return (_finding(*decisive, diagnosis),) if decisive is not None else ()
 
@@ -35,10 +42,13 @@ def possible(diagnosis: Diagnosis, proto: onnx.ModelProto, check: Check) -> tupl
     return tuple(_finding(*hint, diagnosis) for hint in told)[:_MOST]
 
 
-def _facts(diagnosis: Diagnosis, proto: onnx.ModelProto, check: Check) -> DivergenceFacts:
+def _facts(
+    diagnosis: Diagnosis, proto: onnx.ModelProto, check: Check, *, never_runs: bool = False
+) -> DivergenceFacts:
     # Of an operator that the graph lacks, its neighbour shows what it was there for.
     node = diagnosis.beside or diagnosis.node
-    return DivergenceFacts(diagnosis.model_copy(update={"node": node}), proto, check)
+    told = diagnosis.model_copy(update={"node": node})
+    return DivergenceFacts(told, proto, check, never_runs=never_runs)
 
 
 def _ask(rule: Rule, facts: DivergenceFacts) -> Hint:

@@ -62,7 +62,7 @@ def refused(facts: DivergenceFacts) -> Hint:
                 f"{details['low']} to {details['high']}. Declare the input's range in the manifest, or "
                 "bring the index into it inside the model"
             )
-        if details["sizes"]:
+        if details["sizes"] and not facts.never_runs:
             return codes.OG102, (
                 f"{op_type} {name!r}{where} is made for the sizes of the example: {words}"
             )
