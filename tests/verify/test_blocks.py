@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 import torch
 from onnx.external_data_helper import ExternalDataInfo
@@ -258,6 +259,37 @@ def test_a_head_in_rows_and_a_table_of_half_precision_are_verified(
         node for node in proto.graph.node if node.op_type == "Gather" and node.input[0] not in made
     )
     assert rows.input[0] == "embed.weight.stored"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", ["first", "border", "last"])
+def test_a_wrong_weight_of_a_head_in_rows_is_found_in_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str
+) -> None:
+    monkeypatch.setattr(partition, "LEAST_ROWS", 0)
+    spec = project(tmp_path, words=300)
+    heads = [
+        path
+        for path in blocks_of(with_heads_apart(build_skeleton(spec, tmp_path)))
+        if path.startswith("head.")
+    ]
+    wrong = {"first": heads[0], "border": heads[1], "last": heads[-1]}[row]
+    external = Stored.external
+
+    def damaged(self: Stored, name: str, folder: Path) -> ir.ExternalTensor:
+        if not name.startswith(f"{wrong}.weight"):
+            return external(self, name, folder)
+        values = self.load(self.dtype).clone()
+        values[-1 if row == "last" else 0, 3] += 1
+        file = folder / "wrong.bin"
+        file.write_bytes(values.view(torch.uint8).numpy().tobytes())
+        return external(replace(self, file=file, offset=0), name, folder)
+
+    monkeypatch.setattr(Stored, "external", damaged)
+    result = verified(tmp_path, spec)
+    assert (tmp_path / "wrong.bin").exists()
+    assert result.verdict == "diverged", result.error
+    assert {c.block for c in result.checks if c.verdict == "diverged" and c.block} == {wrong}
 
 
 def test_it_goes_by_blocks_by_itself_where_memory_is_too_small(tmp_path: Path) -> None:
