@@ -6,55 +6,34 @@ it: see docs/security.md.
 
 from __future__ import annotations
 
-import glob
-import os
-import secrets
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from onnx_gate.action import allowed_environment, log, requirements, survivors
 from onnx_gate.action.changed_packages import ChangedPackages, requirements_file
 from onnx_gate.action.checkout import untrusted_checkout
+from onnx_gate.action.confine import RunFolders, policy_for, run_folders, services_of, with_network
 from onnx_gate.action.inputs import Inputs
 from onnx_gate.action.job import AskedSince, Job
 from onnx_gate.action.output_folder import make_output
 from onnx_gate.action.problems import failed_report
 from onnx_gate.errors import UserError
-from onnx_gate.files import remove_tree
 from onnx_gate.gate.shards import parse_shard
 from onnx_gate.github.run_context import read_context, run_of
 from onnx_gate.report.io import read_report, write_text
-from onnx_gate.report.layout import MODELS, OF_EACH, REMEDIES, REPORT, Layout
+from onnx_gate.report.layout import REMEDIES, REPORT
 from onnx_gate.report.model import Problem, Report, Sandbox, Shard
 from onnx_gate.sandbox.close import closed, credentials, opened, private_paths
 from onnx_gate.sandbox.git_folders import Survey, survey
-from onnx_gate.sandbox.level import reachable
-from onnx_gate.sandbox.policy import DEVICES, INSTALLER, SERVICES, Policy, runtime_paths
+from onnx_gate.sandbox.policy import INSTALLER, Policy
 from onnx_gate.text import workflow_command
 
 _STATUS = {"pass": 0, "diverged": 1, "error": 1}
 _CANCEL_SECONDS = 4.0  # of the 7.5 that a runner waits after SIGINT
-
-
-@dataclass(frozen=True)
-class RunFolders:
-    """Folders of this run: ``root`` is the gate's, the others the models' or pip's to write to."""
-
-    root: Path
-    home: Path
-    temporary: Path
-    site: Path
-    private: Path
-    services: Path
-    pip_home: Path
-    pip_temporary: Path
-    since: Path
 
 
 class _Stopped(Exception):
@@ -95,7 +74,7 @@ def verify(
             f"{len(surveyed.unknown)} folders, {surveyed.unknown[0].relative_to(workspace)} first"
         )
     try:
-        with _run_folders() as folders:
+        with run_folders() as folders:
             return _verify(inputs, environ, workspace, surveyed, output, folders, settled, packages)
     except _Stopped as stop:
         log.fail(str(stop))
@@ -127,7 +106,7 @@ def _verify(
     settled: Callable[[Report], None],
     packages: Sequence[ChangedPackages],
 ) -> tuple[Report, int]:
-    policy, level = _policy(inputs, environ, workspace, surveyed, output, folders)
+    policy, level = policy_for(inputs, environ, workspace, surveyed, output, folders)
     log.command(_level_line(level))
     _require(inputs, level)
     private = private_paths(environ, surveyed)
@@ -160,7 +139,7 @@ def _verify(
             owner=policy.uid if level.level != "off" else None,
             policy=policy.to_json() if level.level != "off" else None,
             private=str(folders.private),
-            services=_services(policy, folders) if level.level != "off" else None,
+            services=services_of(policy, folders) if level.level != "off" else None,
             sandbox=level,
             image=requirements.versions(),
             run=run_of(environ),
@@ -205,38 +184,6 @@ def _without_survivors(level: Sandbox, whose: str, uid: int | None) -> Sandbox:
     return lowered
 
 
-def _policy(
-    inputs: Inputs,
-    environ: Mapping[str, str],
-    workspace: Path,
-    surveyed: Survey,
-    output: Path,
-    folders: RunFolders,
-) -> tuple[Policy, Sandbox]:
-    written = [output / MODELS, Layout(folders.since / OF_EACH).models]
-    written += [output / REMEDIES] if inputs.remedies else []
-    for folder in written:
-        folder.mkdir(exist_ok=True, parents=True)
-    devices = (*DEVICES, *sorted(glob.glob("/dev/nvidia*")))
-    policy = Policy(
-        environment=allowed_environment.for_models(environ, folders.home, folders.temporary),
-        listable=(str(workspace),),
-        readable=(*runtime_paths(), *surveyed.rest, str(folders.site), str(folders.since)),
-        writable=tuple(map(str, (folders.home, folders.temporary, folders.private, *written))),
-        devices=devices,
-    )
-    if inputs.sandbox == "off":
-        return replace(policy, uid=None, landlock=False, seccomp=False), Sandbox(level="off")
-    policy, level = reachable(policy, folders.root)
-    if policy.uid is not None:
-        for folder in (folders.home, folders.temporary):
-            os.chown(folder, policy.uid, policy.uid)
-        os.chown(folders.services, SERVICES, SERVICES)
-        for folder in (folders.pip_home, folders.pip_temporary, folders.site):
-            os.chown(folder, INSTALLER, policy.uid)
-    return policy, level
-
-
 def _cache(inputs: Inputs, level: Sandbox) -> str | None:
     """The folder of the cache, where the models cannot write a verdict of their own into it."""
     if inputs.cache_path is None:
@@ -263,10 +210,10 @@ def _install(
         message = f"{file.name}: no such file; the requirements are a file in the repository"
         raise _Stopped(message, level)
     files = (requirements.CONSTRAINTS, requirements.WITHOUT)
-    with_network = _with_network(
+    confined = with_network(
         environ, policy, folders, folders.site, *map(folders.root.joinpath, files)
     )
-    prefix = with_network.command(folders.root / "install.json")
+    prefix = confined.command(folders.root / "install.json")
     with log.group(f"requirements: {file.name}"):
         done = requirements.install(
             file, folders.site, prefix, inputs.directory, lambda line: log.say([f"  | {line}"])
@@ -274,22 +221,6 @@ def _install(
     if done.problem is not None:
         raise _Stopped(done.problem, level, done.tail)
     return str(done.python)
-
-
-def _with_network(
-    environ: Mapping[str, str], policy: Policy, folders: RunFolders, site: Path, *readable: Path
-) -> Policy:
-    """Return what an installer may do, which writes into ``site``."""
-    home, temporary = folders.pip_home, folders.pip_temporary
-    return replace(
-        policy,
-        uid=INSTALLER if policy.uid is not None else None,
-        gid=policy.uid,
-        network=True,
-        environment=allowed_environment.for_models(environ, home, temporary, network=True),
-        readable=(*policy.readable, *map(str, readable)),
-        writable=(str(home), str(temporary), str(site)),
-    )
 
 
 def _asked_since(
@@ -307,30 +238,15 @@ def _asked_since(
         requirements.write_as_if_beside(each.base, each.head, base)
         files.append((str(base), str(each.head)))
     indexes = dict.fromkeys(url for each in packages for url in requirements.cpu_index(each.head))
-    with_network = _with_network(environ, policy, folders, folders.since)
+    confined = with_network(environ, policy, folders, folders.since)
     return AskedSince(
         files=tuple(files),
         folder=str(folders.since),
-        prefix=with_network.command(folders.root / "since.json"),
-        owner=with_network.uid,
+        prefix=confined.command(folders.root / "since.json"),
+        owner=confined.uid,
         indexes=tuple(indexes),
         seconds=seconds,
     )
-
-
-def _services(policy: Policy, folders: RunFolders) -> tuple[tuple[str, ...], str, int | None]:
-    """Return how the services of runtimes are started: they may use the network, and write nothing
-    of the models'."""
-    confined = replace(
-        policy,
-        uid=SERVICES if policy.uid is not None else None,
-        gid=None,
-        network=True,
-        environment={**policy.environment, "HOME": str(folders.services)},
-        writable=(str(folders.services),),
-    )
-    prefix = confined.command(folders.root / "services.json")
-    return prefix, str(folders.services), confined.uid
 
 
 def _run_gate(job: Job, environ: Mapping[str, str], directory: Path, folders: RunFolders) -> int:
@@ -407,21 +323,6 @@ def _level_line(level: Sandbox) -> str:
     else:
         lacking = f"without {'; '.join(level.missing)}"
     return workflow_command("warning", f"sandbox: {level.level}: {lacking}")
-
-
-@contextmanager
-def _run_folders() -> Iterator[RunFolders]:
-    # Not in RUNNER_TEMP or HOME, which are closed; and not guessable.
-    root = Path(tempfile.gettempdir(), f"onnx-gate-{secrets.token_hex(8)}")
-    root.mkdir(mode=0o711)
-    names = ("home", "tmp", "site", "models", "services", "pip-home", "pip-tmp", "since")
-    folders = RunFolders(root, *(root / name for name in names))
-    try:
-        for name in names:
-            (root / name).mkdir(mode=0o755)
-        yield folders
-    finally:
-        remove_tree(root)
 
 
 def _path(text: str | None) -> Path | None:

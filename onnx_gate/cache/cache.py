@@ -21,10 +21,10 @@ from onnx_gate.cache.git_index import tracked
 from onnx_gate.cache.key import Key, key_changes, key_of
 from onnx_gate.cache.path_names import State, find_names
 from onnx_gate.cache.record import installed
+from onnx_gate.cache.reproduction import files_of
 from onnx_gate.cache.store import Store, Unusable
 from onnx_gate.cache.watch import FolderWatch
 from onnx_gate.errors import UserError
-from onnx_gate.files import remove_tree, walk
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.model import ModelResult
 from onnx_gate.verify.checkpoint_files import checkpoint_files, external_data
@@ -230,7 +230,7 @@ class StoredCache(Cache):
                 key=self._key(spec),
                 result=result,
                 environment=environment,
-                files=_files(repro),
+                files=files_of(repro),
                 exported=self._keep(exported),
             )
             overlaps = self._overlaps.get(spec.name, set())
@@ -380,20 +380,6 @@ def open_cache(
     return StoredCache(store, State(names, seen), environment, cases, today)
 
 
-def put_repro(files: Mapping[str, bytes], target: Path) -> None:
-    """Write the files of a reproduction below ``target``, in place of what is there.
-
-    Raises ``OSError``.
-    """
-    remove_tree(target)
-    for name, data in files.items():
-        path = target / name
-        if not path.resolve().is_relative_to(target.resolve()):
-            raise OSError(f"{name} leads out of its folder")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-
-
 def _weights(spec: ModelSpec, workspace: Path) -> set[str]:
     """Return the files of a model's own weights, of which each block's key names its part."""
     files: list[Path] = []
@@ -403,16 +389,6 @@ def _weights(spec: ModelSpec, workspace: Path) -> set[str]:
     if spec.onnx is not None:
         files += external_data(workspace / spec.onnx)
     return {os.path.realpath(each) for each in files}
-
-
-def _files(folder: Path | None) -> dict[str, bytes]:
-    if folder is None:
-        return {}
-    return {
-        entry.path.as_posix(): (folder / entry.path).read_bytes()
-        for entry in walk(folder)
-        if entry.is_file
-    }
 
 
 def _from_messages(messages: Iterable[Mapping[str, Any]]) -> tuple[Recorded | None, dict[str, Any]]:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from onnx_gate.cache.cache import Cache, CacheLookup, open_cache, put_repro
+from onnx_gate.cache.cache import Cache, CacheLookup, open_cache
+from onnx_gate.cache.reproduction import put_repro
 from onnx_gate.cache.store import Unusable
 from onnx_gate.manifest import Manifest, ModelSpec
 from onnx_gate.report.layout import REPRO, Layout

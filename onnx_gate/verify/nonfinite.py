@@ -15,7 +15,8 @@ from onnx_gate.report.model import Check
 from onnx_gate.runtimes.base import Refusal
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.reach.rules import Rule
-from onnx_gate.verify.reach.watch import DecisionSite, Watch
+from onnx_gate.verify.reach.sites import DecisionSite
+from onnx_gate.verify.reach.watch import Watch
 from onnx_gate.verify.reference.operator_mode import tensors_of
 from onnx_gate.verify.source_lines import own_source, place_of
 

@@ -9,7 +9,7 @@ from typing import get_args
 
 from onnx_gate.report.model.decisions import Decision, Decisions, Side
 from onnx_gate.verify.reach.rules import COUNTED
-from onnx_gate.verify.reach.watch import DecisionSite, Seen
+from onnx_gate.verify.reach.sites import DecisionSite, Seen
 from onnx_gate.verify.source_lines import own_source, place_of
 
 # A report lists so many; with more of them it is the inputs as a whole that show nothing.

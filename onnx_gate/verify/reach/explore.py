@@ -23,9 +23,10 @@ from onnx_gate.verify.reach.brackets import brackets
 from onnx_gate.verify.reach.cost import Cost, measure
 from onnx_gate.verify.reach.domain import Domain, domains
 from onnx_gate.verify.reach.seek import follows, mutate, seek
+from onnx_gate.verify.reach.sites import MOST_ROWS, DecisionSite
 from onnx_gate.verify.reach.sizes import further_sizes, named_by_decisions
 from onnx_gate.verify.reach.values import WAYS, draw_values, enumerated
-from onnx_gate.verify.reach.watch import MOST_ROWS, DecisionSite, Watcher
+from onnx_gate.verify.reach.watch import Watcher
 
 # Looking for what was not seen may cost this share of what the run itself does.
 SHARE = 0.2

@@ -20,8 +20,9 @@ from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.tensors import to_array
 from onnx_gate.verify.reach.cost import measure
 from onnx_gate.verify.reach.rules import COUNTED
+from onnx_gate.verify.reach.sites import DecisionSite, Seen
 from onnx_gate.verify.reach.steered import DecisionTaken, Place, SteeredModule
-from onnx_gate.verify.reach.watch import DecisionSite, Seen, Watcher
+from onnx_gate.verify.reach.watch import Watcher
 from onnx_gate.verify.reference.perturb import MovedRounding
 from onnx_gate.verify.reference.variants import MaskedAttention, OrderOfEquals
 

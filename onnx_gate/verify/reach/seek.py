@@ -13,8 +13,9 @@ from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.inputs.draw import Stream
 from onnx_gate.verify.reach.domain import Domain
 from onnx_gate.verify.reach.leaves import InputLeaves, moved_by, run_with_gradients
+from onnx_gate.verify.reach.sites import DecisionSite
 from onnx_gate.verify.reach.values import draw_values
-from onnx_gate.verify.reach.watch import DecisionSite, Operand, Watch, Watcher
+from onnx_gate.verify.reach.watch import Operand, Watch, Watcher
 
 # A step that would just reach the limit of a linear function goes so much further, and steps by the
 # gradient's signs are these shares of the domain: from a nudge to the corner that it points at.

@@ -10,7 +10,7 @@ from onnx_gate.manifest import ModelSpec
 from onnx_gate.manifest.sizes import roles
 from onnx_gate.verify.export.exported import LARGEST_SIZE
 from onnx_gate.verify.inputs.sizes import Sizes, tried_sizes
-from onnx_gate.verify.reach.watch import DecisionSite, Seen
+from onnx_gate.verify.reach.sites import DecisionSite, Seen
 
 # What is cut into parts or halved is so by these, alone and in products of two.
 DIVISORS = (3, 4, 5, 6, 8, 10, 12, 16)

@@ -13,7 +13,8 @@ import torch.utils._pytree as pytree
 
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.tensors import to_array, to_tensor
-from onnx_gate.verify.reach.watch import DecisionSite, Seen, Watch, Watcher
+from onnx_gate.verify.reach.sites import DecisionSite, Seen
+from onnx_gate.verify.reach.watch import Watch, Watcher
 from onnx_gate.verify.reference.operator_mode import OperatorMode, tensors_of
 
 # The number of an operator's call, or the name of an input, and which of its results.

@@ -1,0 +1,93 @@
+"""Decisions in the code of a module, and what was shown of each."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from onnx_gate.verify.reach.rules import SIDES, Kind
+
+# Tables with more rows than this are known by their first and last; ids of more are hashes.
+MOST_ROWS = 4096
+
+
+@dataclass(frozen=True)
+class DecisionSite:
+    """One decision in the code: an operator's limit, the module that calls it, and the line.
+
+    ``limit`` is its number where it is one and the same in every run: one that follows from an
+    input's size or values is none. ``file`` is as Python knows it.
+    """
+
+    module: str
+    operator: str
+    kind: Kind
+    limit: float | None
+    file: str = ""
+    line: int = 0
+    part: int = 0
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """What its sides are called."""
+        return SIDES[self.kind]
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it reads rows of a weight, as buckets do not."""
+        return self.kind == "rows" and self.operator != "bucketize"
+
+    @property
+    def place(self) -> DecisionSite:
+        """The decision whatever its limit."""
+        return replace(self, limit=None)
+
+
+@dataclass
+class Seen:
+    """What was shown of one decision.
+
+    ``low`` and ``high`` are the operand's least and largest distance above its limit, ``at``
+    whether an element was exactly at it. ``rows`` are the rows of a table that were read.
+    ``whole``: the operand holds integers. ``follows``: it has a gradient to the inputs, where asked.
+    """
+
+    sides: set[str] = field(default_factory=set)
+    low: float = math.inf
+    high: float = -math.inf
+    at: bool = False
+    whole: bool = False
+    rows: torch.Tensor | None = None
+    follows: bool | None = None
+
+    @property
+    def read(self) -> int:
+        """How many rows were read."""
+        return 0 if self.rows is None else int(self.rows.sum())
+
+    def add(self, other: Seen) -> None:
+        """Take in what another run has shown of the same decision."""
+        self.sides |= other.sides
+        self.low, self.high = min(self.low, other.low), max(self.high, other.high)
+        self.at, self.whole = self.at or other.at, self.whole or other.whole
+        self.follows = other.follows if self.follows is None else self.follows or other.follows
+        if self.rows is None or other.rows is None or self.rows.shape != other.rows.shape:
+            self.rows = other.rows if self.rows is None else self.rows
+        else:
+            self.rows = self.rows | other.rows
+
+    @property
+    def moves(self) -> bool:
+        """Whether the inputs' values may change it: a gradient, whole numbers or a truth."""
+        return self.follows is not False or self.whole
+
+    def left(self, site: DecisionSite) -> tuple[str, ...]:
+        """Return the sides that were not seen."""
+        if site.kind != "rows":
+            return tuple(side for side in site.sides if side not in self.sides)
+        if self.rows is None:
+            return ()
+        whole = self.rows if len(self.rows) <= MOST_ROWS else self.rows[[0, -1]]
+        return () if bool(whole.all()) else site.sides
