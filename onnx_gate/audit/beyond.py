@@ -69,7 +69,7 @@ def wrong_weights(edit: Edit, checker: Checker) -> str:
         return ""
     tensors = [numpy_helper.from_array(a, n.removesuffix(CHANGED)) for n, a in edit.tensors.items()]
     model = helper.make_model(helper.make_graph([], "changed", [], [], tensors))
-    _, wrong = account(model, Path(), checker.setting.eager.module)
+    _, wrong = account(model, Path(), checker.setting.eager.module, checker.setting.written)
     return wrong[0].message if wrong else ""
 
 

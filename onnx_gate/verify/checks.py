@@ -8,7 +8,7 @@ import functools
 import glob
 import itertools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -44,7 +44,11 @@ from onnx_gate.workers import tracebacks
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleSetting(Setting):
-    """What a module and its file are compared by. ``keeps``: every case stays, with what is said of it."""
+    """What a module and its file are compared by.
+
+    ``keeps``: every case stays, with what is said of it. ``written`` are the buffers that ``forward``
+    writes.
+    """
 
     eager: Eager
     path: Path
@@ -53,6 +57,7 @@ class ModuleSetting(Setting):
     patterns: tuple[str, ...]
     numbers: Sequence[int] = ()
     keeps: bool = False
+    written: Collection[str] = ()
 
 
 @dataclass(kw_only=True)

@@ -271,6 +271,7 @@ def _checker(
         threads=context.threads,
         reduced=reduced,
         keeps=context.audit is not None or context.answers,
+        written=prepared.call.changed,
         numbers=exported.numbers
         if exported.exporter == "dynamo"
         else named_in_code(prepared.eager.module),
