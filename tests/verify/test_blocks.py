@@ -274,12 +274,14 @@ def test_a_wrong_weight_of_a_head_in_rows_is_found_in_its_rows(
         if path.startswith("head.")
     ]
     wrong = {"first": heads[0], "border": heads[1], "last": heads[-1]}[row]
-    external = Stored.external
+    external, rows = Stored.external, 0
 
     def damaged(self: Stored, name: str, folder: Path) -> ir.ExternalTensor:
         if not name.startswith(f"{wrong}.weight"):
             return external(self, name, folder)
         values = self.load(self.dtype).clone()
+        nonlocal rows
+        rows = len(values)
         values[-1 if row == "last" else 0, 3] += 1
         file = folder / "wrong.bin"
         file.write_bytes(values.view(torch.uint8).numpy().tobytes())
@@ -289,7 +291,11 @@ def test_a_wrong_weight_of_a_head_in_rows_is_found_in_its_rows(
     result = verified(tmp_path, spec)
     assert (tmp_path / "wrong.bin").exists()
     assert result.verdict == "diverged", result.error
-    assert {c.block for c in result.checks if c.verdict == "diverged" and c.block} == {wrong}
+    bad = [c for c in result.checks if c.verdict == "diverged" and c.block]
+    assert {c.block for c in bad} == {wrong}
+    assert {c.worst.index[-1] for c in bad if c.worst is not None} == {
+        rows - 1 if row == "last" else 0
+    }
 
 
 def test_it_goes_by_blocks_by_itself_where_memory_is_too_small(tmp_path: Path) -> None:
