@@ -344,6 +344,27 @@ def test_sums_of_equal_terms_are_moved_by_what_these_lose(family: str, n: int) -
     assert most.median() <= ABOVE * lost.median(), most.median() / lost.median()
 
 
+@pytest.mark.parametrize("share", [0.25, 0.5, 0.8])
+@pytest.mark.parametrize("n", [6000, 65536])
+@pytest.mark.parametrize("axis", ["sum", "mean", "running"])
+def test_terms_of_which_a_share_is_equal_lean_by_that_share(
+    axis: str, n: int, share: float
+) -> None:
+    torch.manual_seed(2)
+    rows = torch.rand(40, n) + 0.5
+    equal = torch.rand(40, n // 50).repeat_interleave(50, 1) < share
+    rows[:, : equal.shape[1]][equal] = 0.7310001
+    function: Function = {"sum": lambda x: x.sum(-1), "mean": lambda x: x.mean(-1)}.get(
+        axis, lambda x: x.cumsum(-1)
+    )
+    exact, most = function(rows.double()), moves(function, rows)
+    chain = torch.from_numpy(np.cumsum(rows.numpy(), axis=-1, dtype=np.float32))
+    answers = [function(rows), *([chain] if axis == "running" else [])]
+    lost = torch.stack([(a.double() - exact).abs() for a in answers]).amax(0)
+    # The share is estimated from 24 places: where it is small, within all that is allowed.
+    assert (lost <= (BELOW if share > 0.25 else 10) * most).all(), (lost / most).max()
+
+
 # What is added in 32 bits, as CPUs do, and rounded to 16 once.
 NARROW: dict[str, tuple[Function, Callable[[str], tuple[Tensor, ...]]]] = {
     "sum": (lambda x: x.sum(-1), lambda kind: (draw(kind, 90, 300),)),
@@ -681,9 +702,9 @@ def test_terms_of_constant_channels_round_in_one_direction(channels: int, moved:
     torch.manual_seed(0)
     values = torch.randn(3, channels, 1)
     rows = values + moved * torch.randn(3, channels, 1024)
-    assert alike(rows.reshape(3, -1)).all()
-    assert not alike(torch.randn(3, channels * 1024)).any()
-    assert not alike((rows + 0.01 * torch.randn_like(rows)).reshape(3, -1)).any()
+    assert (alike(rows.reshape(3, -1)) > 0.5).all()
+    assert (alike(torch.randn(3, channels * 1024)) < 0.05).all()
+    assert (alike((rows + 0.01 * torch.randn_like(rows)).reshape(3, -1)) < 0.05).all()
 
 
 def test_sums_of_exact_products_that_cancel_are_moved() -> None:

@@ -5,8 +5,12 @@ most half of a unit of its last place. Measured in PyTorch and in ONNX Runtime, 
 convolutions, pools, attention, sums by place and over an axis of 64 to 4,096 terms: 1/8 of a unit of
 the result for each addition that follows another, at most, and 1/19 in the median.
 
-Each function says, of an operator's arguments and result, which elements of the result are such sums,
-as a mask that broadcasts to it.
+A float is a whole multiple of its last place, so what is lost with a term depends on that term and on
+the power of two that the sum has reached, and on no other term: equal ones lose the same, and in one
+direction, whatever lies between them. So a sum of which a share is equal leans by that share.
+
+Each function says, of an operator's arguments and result, which share of the terms of each element of
+the result lean, from 0 to 1, in a shape that broadcasts to it.
 """
 
 from __future__ import annotations
@@ -21,90 +25,94 @@ Equal = Callable[[Given, torch.Tensor], torch.Tensor]
 
 # What an addition of a term that is equal to those before it loses of a unit, see above.
 EQUAL = 1 / 8
-# So many terms, each with those that it is added next to, show whether they are equal.
-_LOOKED_AT, _BESIDE = 16, 4
+# At most so many terms, each with those that it is added next to, show how many are equal.
+_LOOKED_AT, _BESIDE = 24, 3
 # Shorter sums of equal terms are within what the walk moves.
 LONG = 64
 
 
 def alike(rows: torch.Tensor) -> torch.Tensor:
-    """Return, for each row of terms, whether they round in one direction, as a sum of ones does.
+    """Return, for each row of terms, which share of them rounds in one direction, as a sum of ones does.
 
-    Those are equal terms, most of them or a few numbers again and again, and evenly spaced ones, as in
-    a ramp: what each leaves behind stays or drifts slowly, as long as a sum stays within a power of
-    two. Adding zero rounds nothing. However many numbers there are, as in channels that are constant
-    each: it is enough that those beside each other are equal. Rows are along the last axis.
+    Those are equal terms, or a few numbers again and again, and evenly spaced ones, as in a ramp: what
+    each leaves behind stays or drifts slowly, as long as a sum stays within a power of two. Adding zero
+    rounds nothing. However many numbers there are, as in channels that are constant each: it is enough
+    that those beside each other are equal. Rows are along the last axis.
     """
     if rows.shape[-1] < LONG or not rows.is_floating_point():
-        return torch.zeros(rows.shape[:-1], dtype=torch.bool)
-    begins = torch.arange(_LOOKED_AT) * (rows.shape[-1] // _LOOKED_AT)
+        return torch.zeros(rows.shape[:-1])
+    count = min(_LOOKED_AT, rows.shape[-1] // _BESIDE)
+    begins = torch.arange(count) * (rows.shape[-1] // count)
     places = (begins[:, None] + torch.arange(_BESIDE)).reshape(-1)
     some = rows[..., places].sort(dim=-1).values
     gaps = some[..., 1:] - some[..., :-1]
-    # The operators before have moved each of them by a few units of what they have added up.
-    near = (gaps - gaps.median(dim=-1, keepdim=True).values).abs() <= (
-        8 * torch.finfo(rows.dtype).eps * some.abs().amax(dim=-1, keepdim=True)
-    )
-    nothing = (some[..., 1:] == 0) & (some[..., :-1] == 0)
-    return (near & ~nothing).sum(-1) > 0.5 * (~nothing).sum(-1).clamp(min=1)
+    # The operators before have moved each of them by a few units of what they have added up; in 16 bits
+    # these are few numbers, again and again.
+    unit = min(torch.finfo(rows.dtype).eps, torch.finfo(torch.float32).eps)
+    near = 8 * unit * some.abs().amax(dim=-1, keepdim=True)
+    counts = (some[..., 1:] != 0) | (some[..., :-1] != 0)
+    equal = (counts & (gaps <= near)).sum(-1)
+    even = (counts & ((gaps - gaps.median(dim=-1, keepdim=True).values).abs() <= near)).sum(-1)
+    # One gap is no evidence: the one in the middle is always as large as itself.
+    return (torch.maximum(equal, even) - 1).clamp(min=0) / gaps.shape[-1]
 
 
 def reduced(dims: Callable[[Given], list[int]]) -> Equal:
-    """Return where what is summed over an operator's ``dims`` is alike."""
+    """Return how much of what is summed over an operator's ``dims`` is alike."""
 
     def equal(given: Given, y: torch.Tensor) -> torch.Tensor:
         x, over = given["self"], dims(given)
         kept = [d for d in range(x.ndim) if d not in over]
-        mask = alike(x.permute(*kept, *over).reshape(*(x.shape[d] for d in kept), -1))
+        share = alike(x.permute(*kept, *over).reshape(*(x.shape[d] for d in kept), -1))
         for d in sorted(over) if y.ndim == x.ndim else ():
-            mask = mask.unsqueeze(d)
-        return mask
+            share = share.unsqueeze(d)
+        return share
 
     return equal
 
 
 def product(first: str, second: str, *, rows: bool = False) -> Equal:
-    """Return where rows of the first matrix and columns (or ``rows``) of the second are alike."""
+    """Return how much of rows of the first matrix and columns (or ``rows``) of the second is alike."""
 
     def equal(given: Given, y: torch.Tensor) -> torch.Tensor:
         left, right = given[first], given[second]
-        mask = alike(left)
-        if not mask.any():
-            return mask.any()
+        share = alike(left)
+        if not share.any():
+            return torch.zeros(())
         other = alike(right if rows or right.ndim < 2 else right.mT)
-        if not other.ndim or not mask.ndim:
-            return mask & other
-        return mask.unsqueeze(-1) & (other.unsqueeze(-2) if other.ndim > 1 else other)
+        if not other.ndim or not share.ndim:
+            return torch.minimum(share, other)
+        return torch.minimum(share.unsqueeze(-1), other.unsqueeze(-2) if other.ndim > 1 else other)
 
     return equal
 
 
 def kernels(given: Given, y: torch.Tensor) -> torch.Tensor:
-    """Return where a convolution's kernel is alike, and the image of its group of channels."""
+    """Return how much of a convolution's kernel is alike, and of the image of its group of channels."""
     weight, groups = given["weight"], given.get("groups", 1)
     x = given["input"] if "input" in given else given["self"]
     if given.get("transposed"):
-        mask = alike(weight.transpose(0, 1).flatten(1)).repeat(groups)
+        share = alike(weight.transpose(0, 1).flatten(1)).repeat(groups)
     else:
-        mask = alike(weight.flatten(1))
-    if not mask.any():
-        return mask.any()
+        share = alike(weight.flatten(1))
+    if not share.any():
+        return torch.zeros(())
     x = x if x.ndim == y.ndim else x.unsqueeze(0)
     images = alike(x.reshape(x.shape[0], groups, -1)).repeat_interleave(
-        mask.shape[0] // groups, dim=1
+        share.shape[0] // groups, dim=1
     )
-    return (mask & images).reshape(-1, mask.shape[0], *([1] * (y.ndim - 2)))
+    return torch.minimum(share, images).reshape(-1, share.shape[0], *([1] * (y.ndim - 2)))
 
 
 def windows(given: Given, y: torch.Tensor) -> torch.Tensor:
-    """Return which channels of an image are alike."""
+    """Return how much of each channel of an image is alike."""
     spatial = len(given.get("output_size") or given["kernel_size"])
-    mask = alike(given["self"].flatten(-spatial))
-    return mask.reshape(*mask.shape, *([1] * spatial))
+    share = alike(given["self"].flatten(-spatial))
+    return share.reshape(*share.shape, *([1] * spatial))
 
 
 def scattered(given: Given, y: torch.Tensor) -> torch.Tensor:
-    """Return in which columns what is summed by places is alike."""
+    """Return how much of each column of what is summed by places is alike."""
     source = next(given[n] for n in ("src", "source", "values") if given.get(n) is not None)
     dim = given.get("dim") or 0
     if source.ndim != y.ndim:
@@ -113,14 +121,15 @@ def scattered(given: Given, y: torch.Tensor) -> torch.Tensor:
 
 
 def bags(given: Given, y: torch.Tensor) -> torch.Tensor:
-    """Return which columns of a table are alike in the rows that are asked for, in their order."""
+    """Return how much of each column of a table is alike in the rows that are asked for, in their order."""
     return alike(given["weight"][given["indices"]].mT)
 
 
 def attended(given: Given, y: torch.Tensor) -> torch.Tensor:
-    """Return which columns of the values are alike, of queries that see all keys alike."""
+    """Return how much of the columns of the values is alike, of queries that see keys alike."""
     query, key, value = given["query"], given["key"], given["value"]
     columns = alike(value.mT)
     if not columns.any() or query.shape[:-2] != key.shape[:-2] or y.shape[-1:] != value.shape[-1:]:
-        return torch.tensor(False)  # the second result is the logarithms of the sums
-    return alike((query @ key.mT).softmax(-1)).unsqueeze(-1) & columns.unsqueeze(-2)
+        return torch.zeros(())  # the second result is the logarithms of the sums
+    keys = alike((query @ key.mT).softmax(-1))
+    return torch.minimum(keys.unsqueeze(-1), columns.unsqueeze(-2))

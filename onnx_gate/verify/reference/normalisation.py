@@ -38,7 +38,7 @@ def move_normalised(noise: Mover, name: str, given: Mapping[str, Any], result: A
     )
     rows = groups.reshape(mean.numel(), -1) if name != "native_batch_norm" else groups
     walks = torch.full((mean.numel(),), RESULT * steps, dtype=mean.dtype)
-    walks = torch.where(alike(rows), walks.clamp(min=EQUAL * chain), walks).reshape(mean.shape)
+    walks = torch.maximum(EQUAL * chain * alike(rows), walks).reshape(mean.shape)
     variance = (rstd.square().reciprocal()).clamp(max=torch.finfo(rstd.dtype).max)
     eps = min(unit(mean), torch.finfo(torch.float32).eps)  # in 32 bits where the result has 16
     lost = walks * mean.abs() + TERM * steps * (variance / count).sqrt()

@@ -81,7 +81,7 @@ def carried(noise: Mover, given: Given, sums: torch.Tensor) -> torch.Tensor:
     if x.ndim and x.shape[dim] >= LONG:
         one_way = alike(x.movedim(dim, -1)).unsqueeze(dim)
         sign = noise.draw(sums.narrow(dim, -1, 1)).sign()
-        steps = steps + torch.where(one_way, sign * EQUAL, 0) * sums.abs()
+        steps = steps + sign * EQUAL * one_way * sums.abs()
     return steps.cumsum(dim).mul_(torch.finfo(sums.dtype).eps)
 
 
@@ -97,8 +97,8 @@ class Model:
     ``decides`` rounds a quotient to a whole number: its operands are moved by what a product with the
     reciprocal may differ from the quotient, and what comes out is one number or the next. One that
     others do ``in_steps`` has its operands of 16 bits moved by so many of their own units. ``equal``
-    says which elements of the result are sums of equal terms. Terms that lie ``along`` an axis of an
-    operand are multiplied by others each, and each is off by its own.
+    says which share of the terms of each element of the result is equal. Terms that lie ``along`` an
+    axis of an operand are multiplied by others each, and each is off by its own.
     """
 
     operands: tuple[str, ...] = ()
@@ -133,8 +133,8 @@ class Model:
         leaning = EQUAL * self.chain(given)
         if leaning <= units:
             return units
-        mask = self.equal(given, result)
-        return torch.where(mask, leaning, units) if mask.any() else units
+        share = self.equal(given, result)
+        return (share * leaning).clamp(min=units) if share.any() else units
 
 
 def _last(name: str) -> Callable[[Given], float]:
