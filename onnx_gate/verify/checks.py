@@ -55,9 +55,9 @@ class ModuleSetting(Setting):
     graph_inputs: Mapping[str, str]
     example: Mapping[str, int]
     patterns: tuple[str, ...]
+    written: Collection[str]
     numbers: Sequence[int] = ()
     keeps: bool = False
-    written: Collection[str] = ()
 
 
 @dataclass(kw_only=True)

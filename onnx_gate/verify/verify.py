@@ -204,7 +204,7 @@ def _verify(
     spec = with_half(spec, exported.proto)
     if reduced is not None:
         progress.findings.append(_note(reduced))
-    checker = _checker(spec, context, prepared, exported, reduced)
+    checker = checker_of(spec, context, prepared, exported, reduced)
     checker.explorer.accounted = progress.weights is not None and progress.weights.all_known
     with progress.split("verify", checker.tally.clock):
         tally = checker.run()
@@ -252,13 +252,14 @@ def _must_agree(prepared: Prepared, when: str) -> None:
         )
 
 
-def _checker(
+def checker_of(
     spec: ModelSpec,
     context: Context,
     prepared: Prepared,
     exported: Exported,
     reduced: Reduced | None,
 ) -> Checker:
+    """Return what compares a module and its file, before any case."""
     setting = ModuleSetting(
         spec=spec,
         eager=prepared.eager,
