@@ -19,8 +19,6 @@ from onnx_gate.runtimes.base import Array, first_line
 from onnx_gate.runtimes.torch_eager import Eager
 
 _OTHER_BATCH = 3
-
-
 # What still hears the same complaint is getting nowhere; several inputs may each have to be put right.
 _EXPANSIONS = 4
 

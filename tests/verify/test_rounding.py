@@ -703,7 +703,7 @@ def test_terms_of_constant_channels_round_in_one_direction(channels: int, moved:
     values = torch.randn(3, channels, 1)
     rows = values + moved * torch.randn(3, channels, 1024)
     assert (alike(rows.reshape(3, -1)) > 0.5).all()
-    assert (alike(torch.randn(3, channels * 1024)) < 0.05).all()
+    assert not alike(torch.randn(3, channels * 1024)).any()
     assert (alike((rows + 0.01 * torch.randn_like(rows)).reshape(3, -1)) < 0.05).all()
 
 

@@ -25,7 +25,8 @@ Equal = Callable[[Given, torch.Tensor], torch.Tensor]
 
 # What an addition of a term that is equal to those before it loses of a unit, see above.
 EQUAL = 1 / 8
-# At most so many terms, each with those that it is added next to, show how many are equal.
+# At most so many places show which share of the terms is equal, each with those that are added next to it:
+# three of them, as where a channel is constant two would be as often unequal, over a border, as equal.
 _LOOKED_AT, _BESIDE = 24, 3
 # Shorter sums of equal terms are within what the walk moves.
 LONG = 64

@@ -79,9 +79,9 @@ def carried(noise: Mover, given: Given, sums: torch.Tensor) -> torch.Tensor:
     x, dim = given["self"], given["dim"]
     steps = noise.draw(sums).mul(_ADDITION * 3**0.5).mul_(sums.abs())
     if x.ndim and x.shape[dim] >= LONG:
-        one_way = alike(x.movedim(dim, -1)).unsqueeze(dim)
+        share = alike(x.movedim(dim, -1)).unsqueeze(dim)
         sign = noise.draw(sums.narrow(dim, -1, 1)).sign()
-        steps = steps + sign * EQUAL * one_way * sums.abs()
+        steps = steps + sign * EQUAL * share * sums.abs()
     return steps.cumsum(dim).mul_(torch.finfo(sums.dtype).eps)
 
 
