@@ -168,6 +168,12 @@ def test_external_data_count_for_the_blocks_that_read_them(tmp_path: Path) -> No
     assert changed != weights
     (tmp_path / "w.bin").write_bytes(changed)
     assert known(verified(tmp_path, "--cache", "cache")) == len(BLOCKS) - 1
+    # The file's are stale, of a layer whose own are what they were: what was known of it holds no more.
+    (tmp_path / "w.bin").write_bytes(weights)
+    process = gate(tmp_path, "--cache", "cache")
+    process.communicate(timeout=600)
+    (model,) = read_report(tmp_path / "onnx-gate-report" / "report.json").models
+    assert {c.block for c in model.checks if c.verdict == "diverged" and c.block} == {"layers.2"}
 
 
 def test_a_wrong_block_is_not_kept(tmp_path: Path) -> None:
