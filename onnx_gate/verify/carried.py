@@ -115,6 +115,7 @@ class CarriedOutput:
 
     in_float64: Array | None = None
     samples: tuple[Array, ...] = ()
+    otherwise: tuple[Array, ...] = ()
     others: tuple[OtherAnswer, ...] = ()
     source: Searched | None = None
 
@@ -125,6 +126,10 @@ class CarriedOutput:
     def rounding(self, count: int) -> Sequence[Array]:
         """Return the runs with moved rounding: as many as PyTorch would have made by then."""
         return self.samples[:count]
+
+    def reshaped(self, count: int) -> Sequence[Array]:
+        """Return the runs in which rounding decides another shape."""
+        return self.otherwise
 
     def variants(self) -> Sequence[OtherAnswer]:
         """Return PyTorch's other answers."""
@@ -190,7 +195,7 @@ def _answers(
         r = answers.float64() if is_floating(array.dtype) else None
         if r is not None:
             _put(arrays, f"float64.{n}", r, array.astype(np.float64))
-        samples = answers.rounding(GROUPS[-1])
+        samples = [*answers.rounding(GROUPS[-1]), *answers.reshaped(GROUPS[-1])]
         runs.append(len(samples))
         for s, run in enumerate(samples):
             _put(arrays, f"run.{n}.{s}", run, array)
@@ -279,10 +284,12 @@ def _output(
         if array is not None:
             runs = (_get(arrays, f"other.{n}.{v}.{s}", array) for s in range(other.moved))
             others.append(OtherAnswer(other.cause, array, tuple(r for r in runs if r is not None)))
-    samples = (_get(arrays, f"run.{n}.{s}", own) for s in range(about.runs))
+    made = (_get(arrays, f"run.{n}.{s}", own) for s in range(about.runs))
+    samples = [run for run in made if run is not None]
     return CarriedOutput(
         _get(arrays, f"float64.{n}", own.astype(np.float64)) if is_floating(own.dtype) else None,
-        tuple(run for run in samples if run is not None),
+        tuple(run for run in samples if run.shape == own.shape),
+        tuple(run for run in samples if run.shape != own.shape),
         tuple(others),
         _searched(about.searched[name], n, arrays) if name in about.searched else None,
     )

@@ -50,6 +50,10 @@ class Known:
     def variants(self) -> Sequence[OtherAnswer]:
         return ()
 
+    def reshaped(self, count: int) -> list[np.ndarray]:
+        """No run has another shape."""
+        return []
+
     def searched(self) -> None:
         return None
 

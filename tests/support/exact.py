@@ -26,5 +26,9 @@ class Exact:
     def variants(self) -> list[OtherAnswer]:
         return []
 
+    def reshaped(self, count: int) -> list[np.ndarray]:
+        """No run has another shape."""
+        return []
+
     def searched(self) -> Searched | None:
         return None

@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_gate.runtimes.file_module import FileModule
 from onnx_gate.verify.reference.evaluate import Evaluator
 from onnx_gate.verify.reference.file import run_float64, run_moved
+from onnx_gate.verify.reference.perturb import MovedRounding
 from tests.support import onnx_files
 
 RNG = np.random.default_rng(1)
@@ -87,11 +88,11 @@ def test_float64_is_nearer_than_rounding_and_moved_rounding_is_rounding(tmp_path
     inputs = {"x": RNG.normal(size=(64, 8)).astype(np.float32)}
     (own,) = module.session.run(inputs)
     wide = run_float64(module, inputs)
-    moved = run_moved(module, inputs, seed=0)
+    moved = run_moved(module, inputs, MovedRounding(0))
     assert wide is not None
     assert moved is not None
     exact = wide[1][0].numpy()
     assert 0 < np.abs(own - exact).max() < 1e-5
     np.testing.assert_allclose(exact.sum(axis=-1), 1.0, atol=1e-14)
     assert 0 < np.abs(moved[0] - exact).max() < 1e-5
-    assert not np.array_equal(moved[0], run_moved(module, inputs, seed=1)[0])  # type: ignore[index]
+    assert not np.array_equal(moved[0], run_moved(module, inputs, MovedRounding(1))[0])  # type: ignore[index]

@@ -45,6 +45,9 @@ class Known:
         self.asked.append("variants")
         return self.others
 
+    def reshaped(self, count: int) -> list[np.ndarray]:
+        return []
+
     def searched(self) -> Searched | None:
         return self.traced
 

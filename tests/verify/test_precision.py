@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.reference.float64 import Float64Reference
+from onnx_gate.verify.reference.moved import run_moved
 from onnx_gate.verify.reference.oracle import RUNS, CaseReference
-from onnx_gate.verify.reference.perturb import run_moved
+from onnx_gate.verify.reference.perturb import MovedRounding
 from onnx_gate.workers.forked import run_forked
 from tests.support.modules import MODULES
 
@@ -58,12 +59,12 @@ def test_float64_is_float64_all_the_way() -> None:
 def test_moved_rounding_is_of_the_size_of_rounding(name: str) -> None:
     model, inputs = eager(name)
     own = model.run(inputs).arrays[0]
-    runs = [run_moved(model, inputs, seed) for seed in range(3)]
+    runs = [run_moved(model, inputs, MovedRounding(seed)) for seed in range(3)]
     for run in runs:
         assert run is not None
         assert 0 < np.abs(run[0] - own).max() < 3e-6
     assert not np.array_equal(runs[0][0], runs[1][0])  # type: ignore[index]
-    again = run_moved(model, inputs, 0)
+    again = run_moved(model, inputs, MovedRounding(0))
     assert again is not None
     assert np.array_equal(again[0], runs[0][0])  # type: ignore[index]
 
@@ -76,7 +77,7 @@ class Determinant(nn.Module):
 def test_a_determinant_of_almost_nothing_has_no_digits() -> None:
     model = Eager(Determinant().eval(), ("x",))
     x = np.stack([np.arange(9).reshape(3, 3) / 7, np.diag([1.0, 2, 3])]).astype(np.float32)
-    runs = [run_moved(model, {"x": x}, seed) for seed in range(3)]
+    runs = [run_moved(model, {"x": x}, MovedRounding(seed)) for seed in range(3)]
     own = model.run({"x": x}).arrays[0]
     singular, regular = np.abs([run[0] - own for run in runs if run is not None]).max(axis=0)
     assert singular > abs(own[0])
@@ -100,7 +101,7 @@ def test_normalisations_can_be_moved(
     model = Eager(module.eval(), ("x",))
     x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     inputs = {"x": np.full_like(x, 0.3) if constant else x}
-    run = run_moved(model, inputs, 0)
+    run = run_moved(model, inputs, MovedRounding(0))
     assert run is not None
     moved = np.abs(run[0] - model.run(inputs).arrays[0]).max()
     assert 0 < moved < (1e-2 if constant else 1e-5)
@@ -128,7 +129,7 @@ def test_sums_of_a_few_numbers_lose_more_than_sums_of_many(terms: tuple[float, .
     lost = []
     for x in (rng.choice(terms, (1, 6000)), rng.uniform(-1, 1, (1, 6000))):
         inputs = {"x": x.astype("f4")}
-        own, moved = model.run(inputs).arrays[0], run_moved(model, inputs, 0)
+        own, moved = model.run(inputs).arrays[0], run_moved(model, inputs, MovedRounding(0))
         assert moved is not None
         lost.append(np.abs(moved[0] - own).max() / np.abs(own).max())
     assert lost[0] > 10 * lost[1]
@@ -137,7 +138,7 @@ def test_sums_of_a_few_numbers_lose_more_than_sums_of_many(terms: tuple[float, .
 def test_exact_arithmetic_is_not_moved() -> None:
     model = Eager(Positions(), ("x",))
     inputs = {"x": np.arange(12, dtype=np.float32).reshape(4, 3)}
-    run = run_moved(model, inputs, 0)
+    run = run_moved(model, inputs, MovedRounding(0))
     assert run is not None
     assert np.array_equal(run[0], inputs["x"])
 

@@ -18,7 +18,7 @@ from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.judge.judge import judge
 from onnx_gate.verify.judge.judgement import Rules
 from onnx_gate.verify.reference.equal import alike
-from onnx_gate.verify.reference.oracle import moved
+from onnx_gate.verify.reference.moved import moved
 from onnx_gate.verify.reference.perturb import MovedRounding
 from tests.support.exact import Exact
 

@@ -41,6 +41,9 @@ class Alone:
     def variants(self) -> list[Any]:
         return []
 
+    def reshaped(self, count: int) -> list[np.ndarray]:
+        return []
+
     def searched(self) -> None:
         return None
 

@@ -73,6 +73,10 @@ class _Apart(CaseReference):
         run = super()._run_moved
         return self._bench.apart(lambda: run(seed), FORWARD)[0]
 
+    def _run_decided(self, seed: int) -> tuple[Array, ...] | None:
+        run = super()._run_decided
+        return self._bench.apart(lambda: run(seed), 2 * FORWARD)[0]
+
     def _run_variants(self) -> tuple[Variant, ...]:
         return self._bench.apart(super()._run_variants, 2 * FORWARD)[0] or ()
 

@@ -108,9 +108,8 @@ def _open_integers(
             take(other.cause, other.array == candidate)
     if np.any(differs & ~opened):
         for run in reference.rounding(GROUPS[-1]):
-            if run.shape == expected.shape:
-                answers.append(run)
-                take("rounding", run == candidate)
+            answers.append(run)
+            take("rounding", run == candidate)
         left = np.asarray(differs & ~opened)  # of a single number it is no array
         times = rules.tolerance.auto or DEFAULT_AUTO
         left[left] = _is_among(candidate[left], np.stack([each[left] for each in answers]), times)

@@ -106,8 +106,7 @@ class Noise:
         """Make the next group of runs; return whether there was one."""
         if not self._groups:
             return False
-        made = self._answers.rounding(self._groups.pop(0))
-        runs = [run for run in made if run.shape == self.expected.shape]
+        runs = list(self._answers.rounding(self._groups.pop(0)))
         for run in runs[len(self.runs) :]:
             self._take(run)
         self.runs = runs

@@ -115,6 +115,9 @@ class _Selected:
         arrays = (self._of(array) for array in self._whole.rounding(count))
         return [array for array in arrays if array is not None]
 
+    def reshaped(self, count: int) -> Sequence[Array]:
+        return ()
+
     def variants(self) -> Sequence[OtherAnswer]:
         made = []
         for other in self._whole.variants():

@@ -109,12 +109,16 @@ class OutputAnswers(Protocol):
         ...
 
     def rounding(self, count: int) -> Sequence[Array]:
-        """Return the output of ``count`` runs with moved rounding, of those that worked."""
+        """Return the output of ``count`` runs with moved rounding, of those that worked, in its shape."""
         ...
 
 
 class Reference(OutputAnswers, Protocol):
     """What can be asked of PyTorch about one output of one case, computed when first asked for."""
+
+    def reshaped(self, count: int) -> Sequence[Array]:
+        """Return those of ``count`` runs with moved rounding in which the output has another shape."""
+        ...
 
     def variants(self) -> Sequence[OtherAnswer]:
         """Return the other answers that PyTorch leaves open here, without those of rounding."""

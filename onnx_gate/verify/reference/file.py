@@ -135,10 +135,10 @@ def run_float64(
 
 
 def run_moved(
-    module: FileModule, inputs: Mapping[str, Array], seed: int
+    module: FileModule, inputs: Mapping[str, Array], mode: MovedRounding
 ) -> tuple[Array, ...] | None:
     """Return the outputs of the file with the rounding of its operators moved, or ``None``."""
-    around = partial(run_node_moved, MovedRounding(seed))
+    around = partial(run_node_moved, mode)
     return _evaluate(module, inputs, wide=False, around=around)
 
 

@@ -6,18 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from onnx_gate.runtimes.base import Array, Outputs, Refusal
-from onnx_gate.runtimes.file_module import FileModule
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.reference import file as of_file
 from onnx_gate.verify.reference.answers import IndexSource, OtherAnswer, Searched
+from onnx_gate.verify.reference.decided import Decisions
 from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.index_source import Tracker
-from onnx_gate.verify.reference.perturb import (
-    MovedRounding,
-    MovedRun,
-    run_last_bits,
-    run_moved,
-)
+from onnx_gate.verify.reference.moved import decisions_of, moved, run_moved
+from onnx_gate.verify.reference.perturb import MovedRounding
 from onnx_gate.verify.reference.variants import Variant, variants
 from onnx_gate.verify.stopwatch import Clock
 
@@ -25,18 +20,6 @@ from onnx_gate.verify.stopwatch import Clock
 RUNS = 16
 # The name under which all of these are timed.
 FLOAT64 = "float64"
-
-
-def moved(eager: Eager, inputs: Mapping[str, Array], seed: int) -> MovedRun | None:
-    """Return a run with moved rounding, ``None`` where it fails."""
-    if isinstance(eager.module, FileModule):
-        arrays = of_file.run_moved(eager.module, inputs, seed)
-    else:
-        arrays = run_moved(eager, inputs, seed)
-    if arrays is not None:
-        return MovedRun(arrays)
-    arrays = run_last_bits(eager, inputs, seed)
-    return None if arrays is None else MovedRun(arrays, watched=False)
 
 
 class CaseReference:
@@ -61,6 +44,8 @@ class CaseReference:
         self._in_float64: tuple[tuple[Array, ...] | None] | None = None
         self._samples: list[tuple[Array, ...]] = []
         self._seeds = 0
+        self._decisions: tuple[Decisions | None] | None = None
+        self._decided: dict[int, tuple[Array, ...] | None] = {}
         self.watched = True
         self._variants: tuple[Variant, ...] | None = None
         self._searched: list[Searched | None] | None = None
@@ -69,6 +54,7 @@ class CaseReference:
         """Take over what another one has asked about the same inputs."""
         self._in_float64, self._variants = other._in_float64, other._variants
         self._samples, self._seeds = list(other._samples), other._seeds
+        self._decisions, self._decided = other._decisions, dict(other._decided)
         self._searched = other._searched
 
     def output(self, index: int) -> OutputReference:
@@ -94,6 +80,13 @@ class CaseReference:
                 if arrays is not None and len(arrays) == len(self.outputs.arrays):
                     self._samples.append(arrays)
         return self._samples
+
+    def decided(self, run: int) -> tuple[Array, ...] | None:
+        """Return a run with moved rounding in which all is decided as PyTorch does, or ``None``."""
+        if run not in self._decided:
+            with self._clock.of(FLOAT64):
+                self._decided[run] = self._run_decided(run)
+        return self._decided[run]
 
     def variants(self) -> tuple[Variant, ...]:
         """Return PyTorch's other answers on these inputs."""
@@ -121,6 +114,16 @@ class CaseReference:
             return None
         self.watched &= run.watched
         return run.arrays
+
+    def _run_decided(self, seed: int) -> tuple[Array, ...] | None:
+        if self._decisions is None:
+            self._decisions = (decisions_of(self._eager, self._inputs),)
+        decisions = self._decisions[0]
+        if decisions is None:
+            return None
+        mode = MovedRounding(seed, decisions=decisions.followed())
+        arrays = run_moved(self._eager, self._inputs, mode)
+        return arrays if arrays is not None and len(arrays) == len(self.outputs.arrays) else None
 
     def _run_variants(self) -> tuple[Variant, ...]:
         made = variants(self._eager, self._inputs)
@@ -161,14 +164,35 @@ class OutputReference:
     def float64(self) -> Array | None:
         """Return the output in float64, or ``None``; also where it has another shape there."""
         arrays = self._case.float64()
-        own = self._case.outputs.arrays[self._index]
-        if arrays is None or arrays[self._index].shape != own.shape:
+        if arrays is None or arrays[self._index].shape != self._own.shape:
             return None
         return arrays[self._index]
 
     def rounding(self, count: int) -> Sequence[Array]:
-        """Return the output of the first ``count`` runs, whatever other outputs have asked for."""
+        """Return the output of the first ``count`` runs, whatever other outputs have asked for.
+
+        Where rounding decides its shape, a run in which it does not stands for the one in which it does.
+        """
+        alike = []
+        for run, array in enumerate(self._runs(count)):
+            if array.shape == self._own.shape:
+                alike.append(array)
+                continue
+            decided = self._case.decided(run)
+            if decided is not None and decided[self._index].shape == self._own.shape:
+                alike.append(decided[self._index])
+        return alike
+
+    def reshaped(self, count: int) -> Sequence[Array]:
+        """Return those of the first ``count`` runs in which the output has another shape."""
+        return [array for array in self._runs(count) if array.shape != self._own.shape]
+
+    def _runs(self, count: int) -> list[Array]:
         return [arrays[self._index] for arrays in self._case.rounding(count)[:count]]
+
+    @property
+    def _own(self) -> Array:
+        return self._case.outputs.arrays[self._index]
 
     def variants(self) -> Sequence[OtherAnswer]:
         """Return the output in every variant."""

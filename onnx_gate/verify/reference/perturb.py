@@ -1,4 +1,4 @@
-"""The module with the rounding of its operators moved: what another implementation could answer."""
+"""Operators with their rounding moved: what another implementation could answer."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch._library.custom_ops import OPDEFS
 
-from onnx_gate.errors import GateError
-from onnx_gate.runtimes import state
-from onnx_gate.runtimes.base import Array, Refusal
-from onnx_gate.runtimes.torch_eager import Eager, to_array, to_tensor
+from onnx_gate.verify.reference.decided import Decisions
 from onnx_gate.verify.reference.exact import EXACT_ATEN
 from onnx_gate.verify.reference.noise import (
     Exactness,
@@ -25,7 +22,7 @@ from onnx_gate.verify.reference.noise import (
     unit,
 )
 from onnx_gate.verify.reference.normalisation import NORMALISATIONS, move_normalised
-from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to, tensors_of
+from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to
 from onnx_gate.verify.reference.rounding import (
     DISTANCES,
     MODELS,
@@ -43,7 +40,6 @@ _ELIMINATIONS = frozenset(
         *("linalg_lu_factor_ex", "linalg_cholesky_ex", "_linalg_eigh", "_linalg_svd"),
     }
 )
-_FLOATS = ("float64", "float32", "float16", "bfloat16")
 _HALF = (torch.float16, torch.bfloat16)
 # Sums of these are added in those.
 _SUMMED: Mapping[torch.dtype, torch.dtype] = dict.fromkeys(_HALF, torch.float32)
@@ -61,19 +57,26 @@ class MovedRounding(OperatorMode):
     By how much is said by the operator's ``Model``; one that has none is rounded once. Recurrent
     layers that are one kernel are run step by step, custom operators by their Python, and what is
     made of other operators as these. ``times`` moves everything by as many times as much, ``joins``
-    moves what is near to each other to one number.
+    moves what is near to each other to one number, and ``decisions`` are kept or followed.
     """
 
-    def __init__(self, seed: int, times: float = 1.0, *, joins: bool = False) -> None:
+    def __init__(
+        self,
+        seed: int,
+        times: float = 1.0,
+        *,
+        joins: bool = False,
+        decisions: Decisions | None = None,
+    ) -> None:
         super().__init__()
         self._noise = (Joiner if joins else Mover)(seed, times)
+        self._decisions = decisions
         self.has_moved = False
 
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run the operator on what its model says, and move its floating-point results."""
         operator = _operator(func)
-        base, model = operator.base, operator.model
-        if base == "mkldnn_rnn_layer":
+        if operator.base == "mkldnn_rnn_layer":
             with self:
                 return _lstm_layer(*args)
         custom = OPDEFS.get(operator.name)
@@ -86,6 +89,15 @@ class MovedRounding(OperatorMode):
                 return func.decompose(*args, **kwargs)
         if operator.is_view:
             return func(*args, **kwargs)
+        return self.decided(operator.name, self._rounded(operator, func, args, kwargs))
+
+    def decided(self, name: str, result: Any) -> Any:
+        """Return the result of an operator, decided as it is to be."""
+        return result if self._decisions is None else self._decisions.take(name, result)
+
+    def _rounded(self, operator: _Operator, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Run an operator that is one, and move what it has rounded."""
+        base, model = operator.base, operator.model
         given = given_to(func, args, kwargs)
         if base in EXACT_ATEN and not given.get("accumulate") and not given.get("reduce"):
             result = func(*args, **kwargs)
@@ -359,79 +371,3 @@ def _lstm_layer(
         outputs.append(hidden)
     made = torch.stack(outputs[::-1] if reverse else outputs)
     return made, hidden.reshape(shape), cell.reshape(shape), made.new_empty(0)
-
-
-@dataclass(frozen=True)
-class MovedRun:
-    """The outputs of a run; ``watched`` unless only the inputs' and weights' last bits were moved."""
-
-    arrays: tuple[Array, ...]
-    watched: bool = True
-
-
-def run_moved(eager: Eager, inputs: Mapping[str, Array], seed: int) -> tuple[Array, ...] | None:
-    """Return the outputs of one run of the module in its own precision under ``MovedRounding``.
-
-    ``None`` where it fails, or no operator was seen that rounds and the module computes elsewhere.
-    """
-    mode = MovedRounding(seed)
-    try:
-        arrays = eager.run(inputs, mode=mode).arrays
-        return arrays if mode.has_moved or _only_selects(eager, inputs) else None
-    except (Refusal, GateError):
-        return None
-
-
-def _only_selects(eager: Eager, inputs: Mapping[str, Array]) -> bool:
-    """Return whether all of what a module answers was seen to be made, of its inputs and weights."""
-    tensors = {name: to_tensor(array) for name, array in inputs.items()}
-    known = [*tensors.values(), *state.parameters(eager.module), *state.buffers(eager.module)]
-    mode = _Made(known)
-    _, outputs = eager.run_prepared(tensors, mode=mode)
-    return mode.whole and all(id(output) in mode.made for output in outputs)
-
-
-class _Made(OperatorMode):
-    """Remembers which tensors operators make; ``whole`` until one reads a tensor from elsewhere."""
-
-    def __init__(self, known: Sequence[torch.Tensor]) -> None:
-        super().__init__()
-        # Kept, so that no other tensor gets the address of one.
-        self.made = {id(tensor): tensor for tensor in known}
-        self.whole = True
-
-    def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Run the operator between a look at what it reads and one at what it makes."""
-        self.whole &= all(id(tensor) in self.made for tensor in tensors_of((args, kwargs)))
-        result = func(*args, **kwargs)
-        self.made |= {id(tensor): tensor for tensor in tensors_of(result)}
-        return result
-
-
-def run_last_bits(eager: Eager, inputs: Mapping[str, Array], seed: int) -> tuple[Array, ...] | None:
-    """Return the outputs with the last bits of all inputs and weights moved, if it answers.
-
-    Stands for rounding where the operators cannot be watched: less than they lose in deep models.
-    """
-    noise, kept = Mover(seed), []
-
-    def off(tensor: torch.Tensor) -> torch.Tensor:
-        copy = tensor.clone()
-        noise.scale(copy, 1.0, few_bits(copy))
-        return copy
-
-    arrays = {
-        name: to_array(off(to_tensor(a))) if a.dtype.name in _FLOATS else a
-        for name, a in inputs.items()
-    }
-    try:
-        for tensor in (*state.parameters(eager.module), *state.buffers(eager.module)):
-            if tensor.is_floating_point() and tensor.layout == torch.strided:
-                kept.append((tensor, tensor.data))
-                tensor.data = off(tensor.data)
-        return eager.run(arrays).arrays
-    except (Refusal, GateError):
-        return None
-    finally:
-        for tensor, values in kept:
-            tensor.data = values

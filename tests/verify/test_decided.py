@@ -1,0 +1,101 @@
+"""Rows that rounding keeps or drops: the noise of those that PyTorch has kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from onnx_gate.manifest.values.tolerances import Tolerance
+from onnx_gate.runtimes.file_module import FileModule
+from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.judge.judge import judge
+from onnx_gate.verify.judge.judgement import Rules
+from onnx_gate.verify.reference.float64 import Float64Reference
+from onnx_gate.verify.reference.oracle import RUNS, CaseReference
+
+
+def nonzero(kept: Tensor) -> Tensor:
+    return torch.nonzero(kept)[:, 0]
+
+
+def in_place(kept: Tensor) -> Tensor:
+    return torch.nonzero((~kept).logical_not_())[:, 0]
+
+
+class Rows(nn.Module):
+    """Describes the rows whose score, computed in two ways, is not the smaller one in the first."""
+
+    def __init__(self, select: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.describe, self.select = nn.Linear(16, 8), select
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        score = x[:, 0].abs() + 1
+        kept = self.select(score / 3 * 3 >= (score * 7) / 7)
+        described = self.describe(x).tanh().index_select(0, kept)
+        return described / described.norm(dim=1, keepdim=True), kept
+
+
+class ByItem(Rows):
+    """Takes as many rows as it has counted, as a number of Python."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        score = x[:, 0].abs() + 1
+        count = int((score / 3 * 3 >= (score * 7) / 7).sum().item())
+        return self.describe(x)[:count], torch.arange(count)
+
+
+def reference_of(module: nn.Module, x: np.ndarray) -> CaseReference:
+    eager = Eager(module, ["x"])
+    return CaseReference(eager, Float64Reference(eager), {"x": x}, eager.run({"x": x}))
+
+
+@pytest.mark.parametrize("module", [Rows(nonzero), Rows(in_place), ByItem(nonzero)])
+def test_rows_that_rounding_drops_have_a_noise_of_their_own(module: nn.Module) -> None:
+    x = np.random.default_rng(0).standard_normal((200, 16)).astype(np.float32)
+    reference = reference_of(module.eval(), x)
+    own, output = reference.outputs.arrays[0], reference.output(0)
+    assert output.reshaped(RUNS), "rounding decides how many rows there are"
+    runs = output.rounding(RUNS)
+    assert len(runs) == RUNS
+    assert all(run.shape == own.shape for run in runs)
+    moves = np.max([np.abs(run - own) for run in runs], axis=0)
+    # Numbers move by what rounding does, all rows of them, and no row is another one.
+    assert np.all(moves > 0)
+    assert moves.max() < 1e-5
+    assert all(
+        np.array_equal(run, reference.outputs.arrays[1])
+        for run in reference.output(1).rounding(RUNS)
+    )
+
+
+def test_a_row_is_held_to_its_noise_and_no_other() -> None:
+    x = np.random.default_rng(0).standard_normal((200, 16)).astype(np.float32)
+    module = Rows(nonzero).eval()
+    reference = reference_of(module, x)
+    own = reference.outputs.arrays[0]
+    rules = Rules(Tolerance(auto=10.0))
+    wrong = own.copy()
+    wrong[7, 3] *= 1.0001
+    right = own + (np.random.default_rng(1).uniform(-1, 1, own.shape) * 2e-7).astype(np.float32)
+    assert judge(right, own, rules, reference.output(0)).holds
+    assert not judge(wrong, own, rules, reference.output(0)).holds
+
+
+def test_a_file_decides_the_same_again(tmp_path: Path) -> None:
+    path = tmp_path / "rows.onnx"
+    x = np.random.default_rng(0).standard_normal((200, 16)).astype(np.float32)
+    program = torch.onnx.export(
+        Rows(nonzero).eval(), (torch.from_numpy(x),), dynamo=True, input_names=["x"]
+    )
+    assert program is not None
+    program.save(path)
+    reference = reference_of(FileModule(path, {"x": "x"}), x)
+    output = reference.output(0)
+    assert output.reshaped(RUNS)
+    assert len(output.rounding(RUNS)) == RUNS
