@@ -125,6 +125,7 @@ def test_findings_name_the_line(
         ("custom", ("gate_tests::twice", "custom_translation_table")),
         ("untraceable", ("gate_tests::thrice", "register_fake")),
         ("untranslated", ("aten::fake_quantize_per_tensor_affine to", "exporter: torchscript")),
+        ("far", ("aten::_cdist_forward", "exporter: torchscript")),
         ("decomposed", ("aten::linalg_qr", "at any opset", "models.py:")),
         ("resampled", ("opset 14", "opset 16")),
         ("unexportable", ("not while exporting", "models.py:")),
@@ -144,6 +145,12 @@ def test_errors_name_the_cause_and_the_remedy(
     assert error is not None
     for word in words:
         assert word in f"{error.message} {error.remedy}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_warnings_that_a_model_makes_errors_stop_no_export(run_of: Callable[[str], Run]) -> None:
+    assert run_of("findings").model("strict").error is None
 
 
 @pytest.mark.slow

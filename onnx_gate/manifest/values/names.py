@@ -30,8 +30,10 @@ def read_name(value: Any) -> str:
     name = words(value, "a name")
     if len(name) > 100:
         raise mistake(f"a name of {len(name)} characters is too long; use at most 100")
-    if "/" in name or not name.strip("."):
-        raise mistake(f"{quote(name)} cannot be a name; use letters, digits, '.', '-' and '_'")
+    if "/" in name:
+        raise mistake(f"{quote(name)} cannot be a name; leave out '/', as files are named by it")
+    if not name.strip("."):
+        raise mistake(f"{quote(name)} cannot be a name; write more than dots")
     return name
 
 

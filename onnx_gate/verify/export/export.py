@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -70,12 +71,23 @@ def _export(
     path = folder / "model.onnx"
     seed_everything(spec.seed)
     tensors = {name: to_tensor(array) for name, array in example.items()}
-    with torch.no_grad():
+    with torch.no_grad(), _warnings_that_warn():
         if exporter == "dynamo":
             return by_dynamo(spec, eager, tensors, path)
         if exporter == "torchscript":
             return _torchscript(spec, eager, tensors, path)
         return _custom(spec, eager, tensors, path, workspace)
+
+
+@contextmanager
+def _warnings_that_warn() -> Iterator[None]:
+    """Make no error of a warning, as a model's code may have asked: exporters use what is deprecated."""
+    with warnings.catch_warnings():
+        filters: Any = warnings.filters
+        kept = [("default" if action == "error" else action, *rest) for action, *rest in filters]
+        warnings.resetwarnings()
+        filters.extend(kept)
+        yield
 
 
 def by_dynamo(

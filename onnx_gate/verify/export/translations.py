@@ -44,8 +44,14 @@ def _torchscript_opset(operator: str) -> int | None:
     for version in range(7, 21):
         importlib.import_module(f"{_TORCHSCRIPT}.symbolic_opset{version}")
     registry: Any = importlib.import_module(f"{_TORCHSCRIPT}.registration").registry
-    group = registry.get_function_group(operator)
-    return None if group is None else int(group.get_min_supported())
+    groups = (registry.get_function_group(name) for name in (operator, _public(operator)))
+    return next((int(group.get_min_supported()) for group in groups if group is not None), None)
+
+
+def _public(operator: str) -> str:
+    """Return the name of what calls ``aten::_cdist_forward``, at which the other exporter stops."""
+    namespace, _, name = operator.rpartition("::")
+    return f"{namespace}::{name.removeprefix('_').removesuffix('_forward')}"
 
 
 def _in_dynamo(operator: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -324,6 +325,16 @@ class Bytes(nn.Module):
 class Attended(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x.softmax(-1)
+
+
+class Far(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cdist(x, x)
+
+
+def strict() -> nn.Module:
+    warnings.simplefilter("error")
+    return Attended()
 
 
 class Quantised(nn.Module):
