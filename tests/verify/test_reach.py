@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import torch
 
 from onnx_gate.report.model import ModelResult
 from onnx_gate.report.story.coverage import describe
+from onnx_gate.verify.reach.leaves import InputLeaves
 from tests.support.gate import run_few
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -300,3 +302,7 @@ def test_what_was_never_shown_is_said_with_its_line_and_may_be_asked_for(
     }
     assert shown == {("clamp", 1e6, ("above",), line)}
     assert describe(unshown).endswith("0 of 1 decision seen both ways, 1 never")
+
+
+def test_integers_that_nothing_makes_floats_of_have_no_gradient() -> None:
+    assert InputLeaves().gradients([torch.ones((), requires_grad=True)]) == {}

@@ -721,3 +721,31 @@ def test_sums_of_exact_products_that_cancel_are_moved() -> None:
     turned = F.linear(x.flip(-1), weight.flip(-1))
     lost = torch.maximum((product(x) - exact).abs(), (turned - exact).abs())
     assert (lost <= BELOW * moves(product, x) + 1e-7 * exact.abs()).all()
+
+
+@pytest.mark.parametrize("offset", [0.0, 10.0, 1000.0])
+@pytest.mark.parametrize("size", [32, 768, 4096])
+@pytest.mark.parametrize("name", ["layer", "group"])
+def test_a_variance_is_moved_by_what_a_mean_far_from_it_loses(
+    name: str, size: int, offset: float
+) -> None:
+    norm = {
+        "layer": lambda x: F.layer_norm(x, (size,)),
+        "group": lambda x: F.group_norm(x, 1),
+    }[name]
+    x = torch.rand(64, size) * 0.5 + offset
+    x = x if name == "layer" else x.view(64, 4, -1)
+
+    def squares(y: Tensor) -> Tensor:
+        # To the first order nothing of the mean's error is in here, and of the variance's all.
+        return y.double().square().flatten(1).mean(1)
+
+    own = squares(norm(x))
+    lost = (own - squares(norm(x.double()))).abs().max()
+    moves = []
+    for seed in range(16):
+        with MovedRounding(seed):
+            moves.append((squares(norm(x)) - own).abs())
+    moved = torch.stack(moves).amax(0)
+    assert moved.max() >= lost
+    assert moved.median() <= 8 * max(lost, torch.finfo(torch.float32).eps)

@@ -42,6 +42,8 @@ class InputLeaves:
         """Return the gradient of results to each input that has one, in the input's own unit."""
         floats = [name for name, tensor in self.tensors.items() if tensor.requires_grad]
         leaves = [*(self.tensors[name] for name in floats), *(cast.leaf for cast in self.casts)]
+        if not leaves:  # integers alone, which nothing makes floats of
+            return {}
         found = torch.autograd.grad(
             results, leaves, grad_outputs=towards, retain_graph=True, allow_unused=True
         )

@@ -15,7 +15,7 @@ import torch
 import torch.utils._pytree as pytree
 
 
-class Decisions:
+class Decided:
     """The results of operators that are truth values or whole numbers, in order.
 
     Kept in a run in which nothing moves, followed in others. Which elements are taken, in which order
@@ -26,9 +26,9 @@ class Decisions:
         self._kept: list[tuple[str, list[Any]]] = []
         self._next: Iterator[tuple[str, list[Any]]] | None = None
 
-    def followed(self) -> Decisions:
+    def followed(self) -> Decided:
         """Return the same decisions, for one run that is to take them."""
-        followed = Decisions()
+        followed = Decided()
         followed._next = iter(self._kept)
         return followed
 

@@ -14,7 +14,7 @@ from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.file_module import FileModule
 from onnx_gate.runtimes.torch_eager import Eager, to_array, to_tensor
 from onnx_gate.verify.reference import file as of_file
-from onnx_gate.verify.reference.decided import Decisions
+from onnx_gate.verify.reference.decided import Decided
 from onnx_gate.verify.reference.noise import Mover, few_bits
 from onnx_gate.verify.reference.operator_mode import OperatorMode, tensors_of
 from onnx_gate.verify.reference.perturb import MovedRounding
@@ -39,9 +39,9 @@ def moved(eager: Eager, inputs: Mapping[str, Array], seed: int) -> MovedRun | No
     return None if arrays is None else MovedRun(arrays, watched=False)
 
 
-def decisions_of(eager: Eager, inputs: Mapping[str, Array]) -> Decisions | None:
+def decisions_of(eager: Eager, inputs: Mapping[str, Array]) -> Decided | None:
     """Return what a run decides in which nothing moves; ``None`` where it fails."""
-    decisions = Decisions()
+    decisions = Decided()
     arrays = run_moved(eager, inputs, MovedRounding(0, times=0.0, decisions=decisions))
     return None if arrays is None else decisions
 

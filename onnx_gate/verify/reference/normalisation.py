@@ -15,6 +15,9 @@ NORMALISATIONS = frozenset(
     {"native_batch_norm", "_native_batch_norm_legit", "native_group_norm", "native_layer_norm"}
 )
 
+# PyTorch's kernels begin with a new mean after so many additions, and join the means pairwise.
+_CHUNK = 16
+
 
 def move_normalised(noise: Mover, name: str, given: Mapping[str, Any], result: Any) -> None:
     """Move the mean and the standard deviation that a normalisation has used.
@@ -43,7 +46,10 @@ def move_normalised(noise: Mover, name: str, given: Mapping[str, Any], result: A
     eps = min(unit(mean), torch.finfo(torch.float32).eps)  # in 32 bits where the result has 16
     lost = walks * mean.abs() + TERM * steps * (variance / count).sqrt()
     shift = noise.draw(mean) * lost * eps * rstd
-    spread = 0.5 * eps * walks * noise.draw(mean)
+    # A running mean is rounded at its own size at every step, and each deviation from it is off by
+    # that: so is their sum of squares, by |mean| / std (Chan, Golub and LeVeque 1983, table 1).
+    off = walk(min(count, _CHUNK)) * mean.abs() * rstd / count**0.5
+    spread = eps * (0.5 * walks + off) * noise.draw(mean)
     if layer:
         if weight is not None:
             shift = shift * weight

@@ -8,7 +8,7 @@ from typing import ClassVar
 from onnx_gate.runtimes.base import Array, Outputs, Refusal
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.reference.answers import IndexSource, OtherAnswer, Searched
-from onnx_gate.verify.reference.decided import Decisions
+from onnx_gate.verify.reference.decided import Decided
 from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.index_source import Tracker
 from onnx_gate.verify.reference.moved import decisions_of, moved, run_moved
@@ -44,7 +44,7 @@ class CaseReference:
         self._in_float64: tuple[tuple[Array, ...] | None] | None = None
         self._samples: list[tuple[Array, ...]] = []
         self._seeds = 0
-        self._decisions: tuple[Decisions | None] | None = None
+        self._decisions: tuple[Decided | None] | None = None
         self._decided: dict[int, tuple[Array, ...] | None] = {}
         self.watched = True
         self._variants: tuple[Variant, ...] | None = None

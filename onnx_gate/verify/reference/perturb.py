@@ -11,7 +11,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch._library.custom_ops import OPDEFS
 
-from onnx_gate.verify.reference.decided import Decisions
+from onnx_gate.verify.reference.decided import Decided
 from onnx_gate.verify.reference.exact import EXACT_ATEN
 from onnx_gate.verify.reference.noise import (
     Exactness,
@@ -66,7 +66,7 @@ class MovedRounding(OperatorMode):
         times: float = 1.0,
         *,
         joins: bool = False,
-        decisions: Decisions | None = None,
+        decisions: Decided | None = None,
     ) -> None:
         super().__init__()
         self._noise = (Joiner if joins else Mover)(seed, times)
