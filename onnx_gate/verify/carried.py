@@ -127,7 +127,7 @@ class CarriedOutput:
         """Return the runs with moved rounding: as many as PyTorch would have made by then."""
         return self.samples[:count]
 
-    def reshaped(self, count: int) -> Sequence[Array]:
+    def reshaped(self) -> Sequence[Array]:
         """Return the runs in which rounding decides another shape."""
         return self.otherwise
 
@@ -195,7 +195,7 @@ def _answers(
         r = answers.float64() if is_floating(array.dtype) else None
         if r is not None:
             _put(arrays, f"float64.{n}", r, array.astype(np.float64))
-        samples = [*answers.rounding(GROUPS[-1]), *answers.reshaped(GROUPS[-1])]
+        samples = [*answers.rounding(GROUPS[-1]), *answers.reshaped()]
         runs.append(len(samples))
         for s, run in enumerate(samples):
             _put(arrays, f"run.{n}.{s}", run, array)

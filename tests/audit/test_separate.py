@@ -50,7 +50,7 @@ class Known:
     def variants(self) -> Sequence[OtherAnswer]:
         return ()
 
-    def reshaped(self, count: int) -> list[np.ndarray]:
+    def reshaped(self) -> list[np.ndarray]:
         """No run has another shape."""
         return []
 

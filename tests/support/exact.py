@@ -26,7 +26,7 @@ class Exact:
     def variants(self) -> list[OtherAnswer]:
         return []
 
-    def reshaped(self, count: int) -> list[np.ndarray]:
+    def reshaped(self) -> list[np.ndarray]:
         """No run has another shape."""
         return []
 

@@ -45,7 +45,7 @@ class Known:
         self.asked.append("variants")
         return self.others
 
-    def reshaped(self, count: int) -> list[np.ndarray]:
+    def reshaped(self) -> list[np.ndarray]:
         return []
 
     def searched(self) -> Searched | None:

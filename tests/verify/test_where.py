@@ -41,7 +41,7 @@ class Alone:
     def variants(self) -> list[Any]:
         return []
 
-    def reshaped(self, count: int) -> list[np.ndarray]:
+    def reshaped(self) -> list[np.ndarray]:
         return []
 
     def searched(self) -> None:

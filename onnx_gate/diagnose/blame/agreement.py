@@ -20,6 +20,7 @@ from onnx_gate.verify.judge.judge import judge
 from onnx_gate.verify.judge.judgement import Rules, is_floating
 from onnx_gate.verify.judge.noise import FLOOR
 from onnx_gate.verify.reference.answers import Searched
+from onnx_gate.verify.reference.decided import Decided
 from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.reference.variants import Variant
@@ -73,9 +74,12 @@ class _Apart(CaseReference):
         run = super()._run_moved
         return self._bench.apart(lambda: run(seed), FORWARD)[0]
 
-    def _run_decided(self, seed: int) -> tuple[Array, ...] | None:
-        run = super()._run_decided
-        return self._bench.apart(lambda: run(seed), 2 * FORWARD)[0]
+    def _keep(self) -> Decided | None:
+        return self._bench.apart(super()._keep, FORWARD)[0]
+
+    def _follow(self, kept: Decided, seed: int) -> tuple[Array, ...] | None:
+        follow = super()._follow
+        return self._bench.apart(lambda: follow(kept, seed), FORWARD)[0]
 
     def _run_variants(self) -> tuple[Variant, ...]:
         return self._bench.apart(super()._run_variants, 2 * FORWARD)[0] or ()

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from onnx_gate.runtimes.base import Array, Outputs
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.judge.noise import FEW, GROUPS
+from onnx_gate.verify.judge.noise import GROUPS
+from onnx_gate.verify.reference.answers import FEW
 from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.oracle import FLOAT64, CaseReference
 from onnx_gate.verify.stopwatch import Clock

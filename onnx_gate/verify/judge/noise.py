@@ -41,8 +41,6 @@ GROUPS = (1, 2, 3, 4, 8, 16)
 # No more runs are made where no element uses more of its limit: what is near it is told by all runs.
 # Of 34 cases of an encoder beyond the floor 30 end so after one run, and 31 would at the limit itself.
 SURE = 0.75
-# As many runs as a statement about all elements takes.
-FEW = 4
 # An element that rounding alone moves by this share of it was not compared but left open.
 VISIBLE = 0.01
 # Elements that sums over an output are taken from.

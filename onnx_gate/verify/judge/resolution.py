@@ -19,7 +19,8 @@ from onnx_gate.report.model.check import Resolution, Unseen
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.judge.criteria import Metric, fixed_criteria
 from onnx_gate.verify.judge.judgement import is_floating
-from onnx_gate.verify.judge.noise import FEW, GROUPS, VISIBLE, Floats, Mask, Noise
+from onnx_gate.verify.judge.noise import GROUPS, VISIBLE, Floats, Mask, Noise
+from onnx_gate.verify.reference.answers import FEW
 
 # Elements that a resolution is taken from.
 _LOOKED_AT = 1 << 22

@@ -115,7 +115,7 @@ class _Selected:
         arrays = (self._of(array) for array in self._whole.rounding(count))
         return [array for array in arrays if array is not None]
 
-    def reshaped(self, count: int) -> Sequence[Array]:
+    def reshaped(self) -> Sequence[Array]:
         return ()
 
     def variants(self) -> Sequence[OtherAnswer]:

@@ -14,6 +14,8 @@ from onnx_gate.runtimes.base import Array, Outputs
 # By how many times as much as in others everything is moved in the runs that open decisions: K of the
 # judge's default.
 WIDE = 10.0
+# As many runs as a statement about all elements takes.
+FEW = 4
 
 
 @dataclass(frozen=True)
@@ -116,8 +118,8 @@ class OutputAnswers(Protocol):
 class Reference(OutputAnswers, Protocol):
     """What can be asked of PyTorch about one output of one case, computed when first asked for."""
 
-    def reshaped(self, count: int) -> Sequence[Array]:
-        """Return those of ``count`` runs with moved rounding in which the output has another shape."""
+    def reshaped(self) -> Sequence[Array]:
+        """Return the runs with moved rounding in which the output has another shape."""
         ...
 
     def variants(self) -> Sequence[OtherAnswer]:

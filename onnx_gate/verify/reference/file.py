@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -138,7 +138,13 @@ def run_moved(
     module: FileModule, inputs: Mapping[str, Array], mode: MovedRounding
 ) -> tuple[Array, ...] | None:
     """Return the outputs of the file with the rounding of its operators moved, or ``None``."""
-    around = partial(run_node_moved, mode)
+
+    def around(
+        node: onnx.NodeProto, given: Sequence[Any], run: Callable[[Sequence[Any]], Sequence[Any]]
+    ) -> Sequence[Any]:
+        made: list[Any] = mode.decide(node.op_type, list(run_node_moved(mode, node, given, run)))
+        return made
+
     return _evaluate(module, inputs, wide=False, around=around)
 
 

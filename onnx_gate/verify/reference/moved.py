@@ -39,11 +39,11 @@ def moved(eager: Eager, inputs: Mapping[str, Array], seed: int) -> MovedRun | No
     return None if arrays is None else MovedRun(arrays, watched=False)
 
 
-def decisions_of(eager: Eager, inputs: Mapping[str, Array]) -> Decided | None:
+def decided_by(eager: Eager, inputs: Mapping[str, Array]) -> Decided | None:
     """Return what a run decides in which nothing moves; ``None`` where it fails."""
-    decisions = Decided()
-    arrays = run_moved(eager, inputs, MovedRounding(0, times=0.0, decisions=decisions))
-    return None if arrays is None else decisions
+    decided = Decided()
+    arrays = run_moved(eager, inputs, MovedRounding(0, times=0.0, decided=decided))
+    return None if arrays is None else decided
 
 
 def run_moved(

@@ -15,7 +15,8 @@ NORMALISATIONS = frozenset(
     {"native_batch_norm", "_native_batch_norm_legit", "native_group_norm", "native_layer_norm"}
 )
 
-# PyTorch's kernels begin with a new mean after so many additions, and join the means pairwise.
+# PyTorch's kernels begin with a new mean after so many additions (kChunkSize of aten's moments_utils.h),
+# and join the means pairwise.
 _CHUNK = 16
 
 
@@ -47,7 +48,8 @@ def move_normalised(noise: Mover, name: str, given: Mapping[str, Any], result: A
     lost = walks * mean.abs() + TERM * steps * (variance / count).sqrt()
     shift = noise.draw(mean) * lost * eps * rstd
     # A running mean is rounded at its own size at every step, and each deviation from it is off by
-    # that: so is their sum of squares, by |mean| / std (Chan, Golub and LeVeque 1983, table 1).
+    # that: so is their sum of squares, by |mean| / std of it (Chan, Golub and LeVeque, The American
+    # Statistician 37, 1983, of what they call updating).
     off = walk(min(count, _CHUNK)) * mean.abs() * rstd / count**0.5
     spread = eps * (0.5 * walks + off) * noise.draw(mean)
     if layer:

@@ -63,16 +63,6 @@ def run_node_moved(
     run: Callable[[Sequence[Any]], Sequence[Any]],
 ) -> Sequence[Any]:
     """Return the outputs of a node with its rounding moved."""
-    made: Sequence[Any] = moved.decided(node.op_type, list(_rounded(moved, node, inputs, run)))
-    return made
-
-
-def _rounded(
-    moved: MovedRounding,
-    node: onnx.NodeProto,
-    inputs: Sequence[Any],
-    run: Callable[[Sequence[Any]], Sequence[Any]],
-) -> Sequence[Any]:
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     if node.op_type in EXACT_ONNX and attributes.get("reduction", b"none") == b"none":
         return run(inputs)

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 from onnx_gate.runtimes.base import Array, Outputs, Refusal
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.reference.answers import IndexSource, OtherAnswer, Searched
+from onnx_gate.verify.reference.answers import FEW, IndexSource, OtherAnswer, Searched
 from onnx_gate.verify.reference.decided import Decided
 from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.index_source import Tracker
-from onnx_gate.verify.reference.moved import decisions_of, moved, run_moved
+from onnx_gate.verify.reference.moved import decided_by, moved, run_moved
 from onnx_gate.verify.reference.perturb import MovedRounding
 from onnx_gate.verify.reference.variants import Variant, variants
 from onnx_gate.verify.stopwatch import Clock
@@ -44,7 +44,7 @@ class CaseReference:
         self._in_float64: tuple[tuple[Array, ...] | None] | None = None
         self._samples: list[tuple[Array, ...]] = []
         self._seeds = 0
-        self._decisions: tuple[Decided | None] | None = None
+        self._kept: tuple[Decided | None] | None = None
         self._decided: dict[int, tuple[Array, ...] | None] = {}
         self.watched = True
         self._variants: tuple[Variant, ...] | None = None
@@ -54,7 +54,7 @@ class CaseReference:
         """Take over what another one has asked about the same inputs."""
         self._in_float64, self._variants = other._in_float64, other._variants
         self._samples, self._seeds = list(other._samples), other._seeds
-        self._decisions, self._decided = other._decisions, dict(other._decided)
+        self._kept, self._decided = other._kept, dict(other._decided)
         self._searched = other._searched
 
     def output(self, index: int) -> OutputReference:
@@ -116,12 +116,16 @@ class CaseReference:
         return run.arrays
 
     def _run_decided(self, seed: int) -> tuple[Array, ...] | None:
-        if self._decisions is None:
-            self._decisions = (decisions_of(self._eager, self._inputs),)
-        decisions = self._decisions[0]
-        if decisions is None:
-            return None
-        mode = MovedRounding(seed, decisions=decisions.followed())
+        if self._kept is None:
+            self._kept = (self._keep(),)
+        kept = self._kept[0]
+        return None if kept is None else self._follow(kept, seed)
+
+    def _keep(self) -> Decided | None:
+        return decided_by(self._eager, self._inputs)
+
+    def _follow(self, kept: Decided, seed: int) -> tuple[Array, ...] | None:
+        mode = MovedRounding(seed, decided=kept.followed())
         arrays = run_moved(self._eager, self._inputs, mode)
         return arrays if arrays is not None and len(arrays) == len(self.outputs.arrays) else None
 
@@ -183,9 +187,14 @@ class OutputReference:
                 alike.append(decided[self._index])
         return alike
 
-    def reshaped(self, count: int) -> Sequence[Array]:
-        """Return those of the first ``count`` runs in which the output has another shape."""
-        return [array for array in self._runs(count) if array.shape != self._own.shape]
+    def reshaped(self) -> Sequence[Array]:
+        """Return the runs in which the output has another shape; none where none of the first few has."""
+        found: list[Array] = []
+        for count in (FEW, RUNS):
+            found = [run for run in self._runs(count) if run.shape != self._own.shape]
+            if not found:
+                break
+        return found
 
     def _runs(self, count: int) -> list[Array]:
         return [arrays[self._index] for arrays in self._case.rounding(count)[:count]]

@@ -57,7 +57,7 @@ class MovedRounding(OperatorMode):
     By how much is said by the operator's ``Model``; one that has none is rounded once. Recurrent
     layers that are one kernel are run step by step, custom operators by their Python, and what is
     made of other operators as these. ``times`` moves everything by as many times as much, ``joins``
-    moves what is near to each other to one number, and ``decisions`` are kept or followed.
+    moves what is near to each other to one number, and what is ``decided`` is kept or followed.
     """
 
     def __init__(
@@ -66,11 +66,11 @@ class MovedRounding(OperatorMode):
         times: float = 1.0,
         *,
         joins: bool = False,
-        decisions: Decided | None = None,
+        decided: Decided | None = None,
     ) -> None:
         super().__init__()
         self._noise = (Joiner if joins else Mover)(seed, times)
-        self._decisions = decisions
+        self._decided = decided
         self.has_moved = False
 
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -89,11 +89,11 @@ class MovedRounding(OperatorMode):
                 return func.decompose(*args, **kwargs)
         if operator.is_view:
             return func(*args, **kwargs)
-        return self.decided(operator.name, self._rounded(operator, func, args, kwargs))
+        return self.decide(operator.name, self._rounded(operator, func, args, kwargs))
 
-    def decided(self, name: str, result: Any) -> Any:
+    def decide(self, name: str, result: Any) -> Any:
         """Return the result of an operator, decided as it is to be."""
-        return result if self._decisions is None else self._decisions.take(name, result)
+        return result if self._decided is None else self._decided.take(name, result)
 
     def _rounded(self, operator: _Operator, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run an operator that is one, and move what it has rounded."""
