@@ -27,6 +27,7 @@ from onnx_gate.verify.context import HUNG, Context
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.probing import probed_as_data
 from onnx_gate.verify.progress import Progress
+from onnx_gate.verify.subject import NO_CAUSE
 from onnx_gate.workers.forked import run_forked
 
 Explain = Callable[[ModelResult, Checker, Exported, Context, float], dict[str, Any]]
@@ -66,7 +67,7 @@ def explained(
             lambda: explain(result, checker.alone(), exported, context, seconds), seconds
         )
     if trouble:
-        result = _undiagnosed(result, f"what looks for the cause gave none: {trouble}")
+        result = _undiagnosed(result, f"{NO_CAUSE}: {trouble}")
     diagnosis, precision = answer.get("diagnosis"), answer.get("precision")
     told = tuple(Finding.model_validate(finding) for finding in answer.get("findings", ()))
     wrong = result.verdict == "pass" and any(finding.severity == "error" for finding in told)
@@ -167,14 +168,7 @@ def _undiagnosed(result: ModelResult, why: str) -> ModelResult:
     wrong = next((c for c in result.checks if c.verdict == "diverged" and not c.advice), None)
     if result.verdict != "diverged" or wrong is None:
         return result
-    diagnosis = Diagnosis(
-        runtime=wrong.runtime,
-        case=wrong.case,
-        output=wrong.output,
-        blame="undecided",
-        note=why,
-    )
-    return result.model_copy(update={"diagnosis": diagnosis})
+    return result.model_copy(update={"diagnosis": Diagnosis.undecided(wrong, why)})
 
 
 def too_large(spec: ModelSpec, result: ModelResult) -> ModelResult:

@@ -82,6 +82,8 @@ class Subject:
         return rounded(feeds, short, self.half)
 
 
-# Finds the first wrong node of a stage that is named, in so many seconds, where there is room to run it
-# again; a diagnosis as JSON data.
-Locate = Callable[[str, Check, Subject | None, float], dict[str, Any]]
+# Finds the first wrong node of a stage, of which it is said what is wrong, in so many seconds; a diagnosis
+# as JSON data.
+Locate = Callable[[str, Subject, float], dict[str, Any]]
+# What a diagnosis says that was not finished.
+NO_CAUSE = "what looks for the cause gave none"

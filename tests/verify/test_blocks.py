@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,6 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
+import psutil
 import pytest
 import torch
 from onnx.external_data_helper import ExternalDataInfo
@@ -86,6 +89,32 @@ def test_a_fault_is_found_in_its_block_and_at_its_line(
     folder = tmp_path / "out" / result.diagnosis.repro
     (replayed,) = replay(folder, spec.runtimes[0], Limits())
     assert not replayed.agrees
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("room", "note"),
+    [
+        (True, "what looks for the cause gave none: killed by SIGKILL"),
+        (False, "its parameters are too"),
+    ],
+)
+def test_a_search_that_fails_or_has_no_room_is_said(tmp_path: Path, room: bool, note: str) -> None:
+    def killed(*_: object) -> dict[str, Any]:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return {}
+
+    spec = project(tmp_path, fault="eps", at=1)
+    if not room:
+        # What is expected of the walk fits in it, and a fork of that does not.
+        least = psutil.Process().memory_info().rss
+        spec = replace(spec, memory=2 * least)
+    context = Context(tmp_path, tmp_path / "out")
+    result = verify(spec, context, lambda _: None, locate=killed)
+    assert result.verdict == "diverged", result.error
+    assert result.diagnosis is not None
+    assert result.diagnosis.cause == "layers.1 computes something else on PyTorch's own values"
+    assert note in result.diagnosis.note
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from pydantic import Field
 from onnx_gate.findings.finding import Frozen
 from onnx_gate.known import Known
 from onnx_gate.manifest.spec import Against
+from onnx_gate.report.model.check import Check
 from onnx_gate.report.model.number import Number
 
 Experiment = Literal[
@@ -222,3 +223,15 @@ class Diagnosis(Frozen):
     note: str = ""
     known: Known | None = None
     pictures: Pictures | None = None
+
+    @classmethod
+    def undecided(cls, check: Check, note: str, cause: str = "") -> Diagnosis:
+        """Return that of a check of which nobody is blamed."""
+        return cls(
+            runtime=check.runtime,
+            case=check.case,
+            output=check.output,
+            blame="undecided",
+            cause=cause,
+            note=note,
+        )

@@ -15,12 +15,15 @@ from onnx_gate.text import listed
 from onnx_gate.verify.blocks.cuts import divide_file
 from onnx_gate.verify.blocks.divided import Divided
 from onnx_gate.verify.blocks.export import export_divided
+from onnx_gate.verify.blocks.memory import give_back
 from onnx_gate.verify.blocks.need import Flow, Need
 from onnx_gate.verify.blocks.partition import blocks_of, with_heads_apart
+from onnx_gate.verify.blocks.pieces import Pieces
 from onnx_gate.verify.blocks.skeleton import Skeleton, build_skeleton
 from onnx_gate.verify.blocks.staged import Staged, Unfit
 from onnx_gate.verify.blocks.stored import find_stored
-from onnx_gate.verify.blocks.walk import BlockWalk, Walked, give_back
+from onnx_gate.verify.blocks.torch_side import TorchSide
+from onnx_gate.verify.blocks.walk import BlockWalk, Walked
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.export.export import export
 from onnx_gate.verify.inputs.cases import cases
@@ -146,16 +149,15 @@ def _verify(
     limit = _limit(spec)
     step = partial(progress.step, "verify")
     keep = None if context.blocks is None else progress.block
-    walk = BlockWalk(
-        spec, context, skeleton, staged, prepared.eager, divided, clock, limit, step, locate, keep
-    )
+    torch = TorchSide(skeleton, staged, prepared.eager, divided, Pieces(divided))
+    walk = BlockWalk(spec, context, torch, clock, limit, step, locate, keep)
     give_back()
     chosen = cases(spec, dict(prepared.sizes), context.workspace, context.patterns)
     every = tuple(chosen)
     flow = Flow.of(prepared, staged, divided)
     need = Need.of(
-        {stage.name: walk.load(stage) for stage in walk.pieces.stages},
-        skeleton.nbytes(tuple(walk.pieces.held)),
+        {stage.name: torch.load(stage) for stage in torch.pieces.stages},
+        skeleton.nbytes(tuple(torch.pieces.held)),
         [flow.at(case, prepared.example) for case in every],
     )
     told = len(progress.findings)
@@ -169,13 +171,13 @@ def _verify(
         )
     with progress.split("verify", clock):
         if (
-            not walk.apart
+            not torch.apart
         ):  # what the module said while it was prepared was said without some of them
-            with walk.whole():
+            with torch.whole():
                 outputs = prepared.eager.run(prepared.example)
             prepared = replace(prepared, call=replace(prepared.call, outputs=outputs))
         walked = walk.run(every, join_inputs(spec, exported), need.together)
-        with walk.whole():
+        with torch.whole():
             difference = prepared.agrees_still()
     if walked.known:
         progress.findings[told] = _told(need, len(divided.calls), walked.known)

@@ -1,0 +1,54 @@
+"""The worker's half of a block's key: what its checks come from beside code and options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import onnx
+from onnx.external_data_helper import ExternalDataInfo
+
+from onnx_gate.runtimes.tensors import to_array
+from onnx_gate.verify.blocks.known import KeyHash, StoredBytes
+from onnx_gate.verify.blocks.pieces import BlockStage
+from onnx_gate.verify.blocks.torch_side import Said, TorchSide
+
+
+class BlockKeys:
+    """Makes the keys of a model's blocks, and reads each weight once for all of them."""
+
+    def __init__(self, torch: TorchSide) -> None:
+        self._torch, self._bytes = torch, StoredBytes()
+
+    def of(self, stage: BlockStage, graph: onnx.ModelProto, said: Iterable[Said]) -> str:
+        """Return the key of a block, whose piece is ``graph``, which loses its nodes' metadata.
+
+        Empty where nothing is to be kept of a stage: between blocks it would be no less work, and what
+        PyTorch refuses is tried again.
+        """
+        if not stage.inside:
+            return ""
+        path, skeleton = self._torch.path(stage), self._torch.skeleton
+        key = KeyHash()
+        for node in graph.graph.node:
+            del node.metadata_props[:]  # the lines of code, with their folders
+        key.add(stage.name, stage.names, graph.SerializeToString(deterministic=True))
+        for tensor in graph.graph.initializer:
+            if tensor.data_location == onnx.TensorProto.EXTERNAL:
+                place = ExternalDataInfo(tensor)
+                file = self._torch.divided.folder / place.location
+                key.add(self._bytes.digest(file, place.offset or 0, place.length or None))
+        for name in sorted({*stage.piece.parameters, *skeleton.named_below(path)}):
+            stored = skeleton.parameters[name].stored
+            key.add(name, self._bytes.digest(stored.file, stored.offset, stored.nbytes))
+        for name, buffer in self._torch.staged.blocks[path].named_buffers():
+            key.add(name, to_array(buffer))
+        for each in said:
+            if each.asked.reference is None or each.line.given is None:
+                return ""
+            key.add(replace(each.case, arrays={}), each.line.given.plain, each.asked.slow)
+            for name, array in each.case.arrays.items():
+                key.add(name, array)
+            outputs = each.asked.reference.outputs
+            key.add(outputs.names, *outputs.arrays)
+        return key.hex

@@ -1,0 +1,88 @@
+"""The first wrong node of a stage that diverges, looked for where there is room to run it again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from onnx_gate.manifest import ModelSpec
+from onnx_gate.report.layout import REPRO
+from onnx_gate.report.model import Check
+from onnx_gate.report.model.diagnosis import Diagnosis
+from onnx_gate.verify.blocks.need import TIMES
+from onnx_gate.verify.blocks.pieces import BlockStage
+from onnx_gate.verify.blocks.torch_side import GRAPH, Said, TorchSide
+from onnx_gate.verify.context import Context
+from onnx_gate.verify.export.exported import Exported
+from onnx_gate.verify.subject import NO_CAUSE, Locate, Subject
+from onnx_gate.workers.forked import run_forked
+
+# The search for a node has so many seconds, and so many bytes for values.
+_SECONDS = 60.0
+_VALUES = 256 << 20
+# A fork has what this process has, and PyTorch's values and the graph's beside them.
+_COPIES = 2.5
+
+
+@dataclass(frozen=True)
+class BlockSearch:
+    """Finds the node; ``limit`` is the memory that the model may use, in bytes, ``scratch`` a folder."""
+
+    torch: TorchSide
+    context: Context
+    limit: int
+    locate: Locate
+    scratch: Path
+
+    def diagnosis(
+        self, spec: ModelSpec, stage: BlockStage, said: Said, checks: Sequence[Check]
+    ) -> Diagnosis | None:
+        """Return that of the first of a stage's checks that diverges; ``None`` where none does.
+
+        ``spec`` is the model's entry as it is for the stage.
+        """
+        bad = next((c for c in checks if c.verdict == "diverged" and not c.advice), None)
+        if bad is None:
+            return None
+        part = stage.name or "what follows the last block"
+        place = part if stage.inside or not stage.name else f"what leads to {part}"
+        cause = f"{place} computes something else on PyTorch's own values"
+        subject = self._subject(spec, stage, said, bad)
+        if subject is None:
+            note = "its parameters are too many to be looked into"
+            return Diagnosis.undecided(bad, note, cause)
+        data, trouble = run_forked(lambda: self.locate(cause, subject, _SECONDS), 2 * _SECONDS)
+        if trouble:
+            return Diagnosis.undecided(bad, f"{NO_CAUSE}: {trouble}", cause)
+        return Diagnosis.model_validate(data)
+
+    def _subject(
+        self, spec: ModelSpec, stage: BlockStage, said: Said, bad: Check
+    ) -> Subject | None:
+        reference = said.asked.reference
+        names = reference.outputs.names if reference is not None else ()
+        taken = psutil.Process().memory_info().rss
+        taken += TIMES * self.torch.skeleton.nbytes(stage.piece.parameters)
+        room = _COPIES * taken < self.limit
+        if not room or bad.output not in names or len(names) != len(stage.piece.outputs):
+            return None
+        path = self.scratch / "wrong.onnx"
+        feeds = {name: said.case.arrays[GRAPH + name] for name in stage.piece.needs}
+        proto = self.torch.pieces.write_whole(stage.piece, feeds, path)
+        return Subject(
+            spec=spec,
+            eager=said.eager,
+            exported=Exported(path, "dynamo", proto),
+            graph_inputs={GRAPH + name: name for name in stage.piece.needs},
+            arrays=said.case.arrays,
+            output=names.index(bad.output),
+            runtime=next(r for r in spec.runtimes if r.label == bad.runtime),
+            check=bad,
+            workspace=self.context.workspace,
+            folder=self.scratch / "diagnose",
+            repro=self.context.folder / REPRO,
+            memory=_VALUES,
+        )
