@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
+from onnx_gate.verify.reference.chains import in_lanes, walk
 from onnx_gate.verify.reference.equal import EQUAL, alike
 from onnx_gate.verify.reference.noise import Mover, unit
-from onnx_gate.verify.reference.rounding import RESULT, TERM, in_lanes, walk
+from onnx_gate.verify.reference.rounding import RESULT, TERM
 
 NORMALISATIONS = frozenset(
     {"native_batch_norm", "_native_batch_norm_legit", "native_group_norm", "native_layer_norm"}

@@ -11,9 +11,10 @@ import torch
 
 from onnx_gate.runtimes.torch_eager import to_tensor
 from onnx_gate.verify.reference.exact import EXACT_ONNX
+from onnx_gate.verify.reference.models import MODELS, PLAIN
 from onnx_gate.verify.reference.noise import Exactness
 from onnx_gate.verify.reference.perturb import MovedRounding
-from onnx_gate.verify.reference.rounding import MODELS, PLAIN, Model
+from onnx_gate.verify.reference.rounding import Model
 
 _REDUCE = ("self", "dim")
 # Operators of ONNX: PyTorch's name, and what PyTorch calls their inputs.

@@ -13,6 +13,7 @@ from torch._library.custom_ops import OPDEFS
 
 from onnx_gate.verify.reference.decided import Decided
 from onnx_gate.verify.reference.exact import EXACT_ATEN
+from onnx_gate.verify.reference.models import DISTANCES, MODELS, PLAIN
 from onnx_gate.verify.reference.noise import (
     Exactness,
     Joiner,
@@ -23,13 +24,7 @@ from onnx_gate.verify.reference.noise import (
 )
 from onnx_gate.verify.reference.normalisation import NORMALISATIONS, move_normalised
 from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to
-from onnx_gate.verify.reference.rounding import (
-    DISTANCES,
-    MODELS,
-    PLAIN,
-    Model,
-    carried,
-)
+from onnx_gate.verify.reference.rounding import Model, carried
 
 # Gaussian elimination and the decompositions are backward stable: what they compute is exact for a
 # matrix that is off by some units in the last place of its largest elements (Higham, Accuracy and

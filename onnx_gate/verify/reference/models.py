@@ -1,0 +1,185 @@
+"""One model of rounding per family of operators, by PyTorch's names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from onnx_gate.verify.reference import chains, tails
+from onnx_gate.verify.reference.equal import (
+    Equal,
+    Given,
+    attended,
+    bags,
+    kernels,
+    product,
+    reduced,
+    scattered,
+    windows,
+)
+from onnx_gate.verify.reference.rounding import Model
+
+
+def _sums(chain: Callable[[Given], float], *operands: str, equal: Equal | None = None) -> Model:
+    return Model(operands, chain, equal=equal)
+
+
+def _products(
+    chain: Callable[[Given], float],
+    *operands: str,
+    added: str = "",
+    equal: Equal | None = None,
+    along: int = -1,
+) -> Model:
+    """Return the model of a product of matrices: of 16 bits, its weights may be folded into others.
+
+    A normalisation that is folded into a convolution rounds its weights to 16 bits once more, and a
+    device stores partial sums in 16 bits, and the sum before the bias is added.
+    """
+    half = 0.5  # the most that one rounding loses
+    return Model(operands, chain, added=added, in_steps=half, equal=equal, along=along)
+
+
+def _pairs(first: str, second: str, added: str = "") -> Model:
+    """Return the model of rows of one matrix times columns of another."""
+    return _products(chains.last(first), first, added=added, equal=product(first, second))
+
+
+DISTANCES = ("_cdist_forward", "_euclidean_dist")
+# Of the scores of a query only differences count: those of its keys are each off by their own.
+_ATTENTION = Model(("key", "value"), chains.keys, added="attn_mask", in_steps=1.0, equal=attended)
+# The layers of an encoder as one kernel: whatever it sums, it sums over the embedding.
+_FUSED = Model(
+    ("src", "query", "qkv_weight", "proj_weight", "ffn_weight_1", "ffn_weight_2"),
+    lambda given: float(given["embed_dim"]),
+)
+
+MODELS: Mapping[str, Model] = {
+    **dict.fromkeys(("mm", "bmm"), _pairs("self", "mat2")),
+    "mv": _pairs("self", "vec"),
+    "dot": _pairs("self", "tensor"),
+    "vdot": _pairs("self", "other"),
+    **dict.fromkeys(("addmm", "_addmm_activation"), _pairs("mat1", "mat2", "self")),
+    "baddbmm": _pairs("batch1", "batch2", "self"),
+    "addbmm": _products(chains.last("batch1"), "batch1", added="self"),
+    "addmv": _pairs("mat", "vec", "self"),
+    "linear": _products(
+        chains.last("input"), "input", added="bias", equal=product("input", "weight", rows=True)
+    ),
+    "_trilinear": _sums(chains.last("i1"), "i1", "i2"),
+    **dict.fromkeys(
+        ("convolution", "_convolution", "mkldnn_convolution", "convolution_overrideable"),
+        _products(chains.kernel, "input", "self", "bias", equal=kernels, along=1),
+    ),
+    **dict.fromkeys(
+        ("sum", "mean", "nansum", "nanmean"),
+        _sums(chains.over_axes, "self", equal=reduced(chains.axes)),
+    ),
+    "trace": _sums(chains.whole("self"), "self"),
+    **dict.fromkeys(
+        ("avg_pool1d", "avg_pool2d", "avg_pool3d"), _sums(chains.window, "self", equal=windows)
+    ),
+    "col2im": _sums(chains.window, "self"),
+    **dict.fromkeys(
+        ("_adaptive_avg_pool2d", "_adaptive_avg_pool3d"),
+        _sums(chains.adaptive, "self", equal=windows),
+    ),
+    **dict.fromkeys(
+        (
+            *("scatter", "scatter_add", "scatter_reduce", "index_add", "index_reduce", "put"),
+            *("index_put", "_index_put_impl", "_unsafe_index_put"),
+        ),
+        _sums(chains.by_places, "src", "source", "values", equal=scattered),
+    ),
+    **dict.fromkeys(
+        ("_embedding_bag", "_embedding_bag_forward_only"),
+        _sums(chains.bagged, "weight", equal=bags),
+    ),
+    **dict.fromkeys(("_fft_r2c", "_fft_c2r", "_fft_c2c"), Model(tail=tails.fourier, inner=True)),
+    **dict.fromkeys(
+        DISTANCES,
+        Model(
+            ("x1",), chains.last("x1"), tail=tails.distance, equal=product("x1", "x2", rows=True)
+        ),
+    ),
+    "linalg_cross": _sums(lambda _: 2.0, "self"),
+    "_pdist_forward": _sums(chains.last("self"), "self"),
+    **dict.fromkeys(
+        (
+            "_scaled_dot_product_flash_attention_for_cpu",
+            "_scaled_dot_product_flash_attention",
+            "_scaled_dot_product_efficient_attention",
+            "_scaled_dot_product_cudnn_attention",
+            "_scaled_dot_product_fused_attention_overrideable",
+            "_scaled_dot_product_attention_math",
+        ),
+        _ATTENTION,
+    ),
+    **dict.fromkeys(("_transformer_encoder_layer_fwd", "_native_multi_head_attention"), _FUSED),
+    **dict.fromkeys(
+        ("norm", "linalg_vector_norm"), Model(chain=chains.rooted, equal=reduced(chains.axes))
+    ),
+    **dict.fromkeys(
+        ("var_mean", "std_mean"), Model(chain=chains.over_axes, equal=reduced(chains.axes))
+    ),
+    **dict.fromkeys(("prod", "cumprod"), Model(chain=lambda given: 4 * chains.over_axes(given))),
+    "var": Model(chain=chains.over_axes, tail=tails.variance, equal=reduced(chains.axes)),
+    "std": Model(chain=chains.over_axes, tail=tails.deviation, equal=reduced(chains.axes)),
+    **dict.fromkeys(("softmax", "_softmax", "_safe_softmax"), Model(tail=tails.softmax)),
+    **dict.fromkeys(("log_softmax", "_log_softmax"), Model(tail=tails.log_softmax)),
+    **dict.fromkeys(("logsumexp", "logcumsumexp"), Model(tail=tails.log_sum)),
+    **dict.fromkeys(("logaddexp", "logaddexp2"), Model(tail=tails.one)),
+    # Approximations that are good to a unit of 1, and of the argument where they multiply it. (A
+    # logsigmoid far out is no logarithm of a sigmoid: who computes it so loses what it keeps.)
+    **dict.fromkeys(
+        ("sigmoid", "erfc", "softplus", "expm1", "log1p", "log_sigmoid_forward"),
+        Model(tail=tails.one),
+    ),
+    "tanh": Model(units=1.5),
+    **dict.fromkeys(
+        ("acos", "asin", "atan", "atan2", "acosh", "logit"), Model(units=2, tail=tails.one)
+    ),
+    **dict.fromkeys(("elu", "selu", "celu"), Model(tail=tails.below)),
+    **dict.fromkeys(("gelu", "silu", "mish"), Model(tail=tails.of_x)),
+    "hardsigmoid": Model(tail=tails.bent),
+    "hardswish": Model(tail=tails.bent_x),
+    "glu": Model(tail=tails.of_half),
+    # powf of PyTorch's loses five units.
+    "pow": Model(units=2),
+    "linspace": Model(tail=tails.ends),
+    **dict.fromkeys(
+        (
+            *("floor_divide", "remainder", "quantize_per_tensor", "quantize_per_channel"),
+            "fake_quantize_per_tensor_affine_cachemask",
+            "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
+            "fake_quantize_per_channel_affine_cachemask",
+        ),
+        Model(("self", "input"), decides=True),
+    ),
+    **dict.fromkeys(("addcmul", "addcdiv", "lerp"), Model(tail=tails.added)),
+    **dict.fromkeys(
+        (
+            "native_batch_norm",
+            "_native_batch_norm_legit",
+            "_native_batch_norm_legit_no_training",
+            "cudnn_batch_norm",
+        ),
+        # A product and a sum, both rounded.
+        Model(units=2**0.5, tail=tails.affine),
+    ),
+    **dict.fromkeys(("native_layer_norm", "native_group_norm"), Model(tail=tails.affine)),
+    **dict.fromkeys(
+        (
+            *("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d"),
+            "_upsample_bilinear2d_aa",
+        ),
+        Model(("self",), lambda _: 4, tail=tails.resized, inner=True),
+    ),
+    **dict.fromkeys(
+        ("upsample_bicubic2d", "_upsample_bicubic2d_aa"),
+        Model(("self",), lambda _: 16, tail=tails.cubic, inner=True),
+    ),
+    "affine_grid_generator": Model(("theta",), lambda _: 3, inner=True),
+    "grid_sampler_2d": Model(("input", "grid"), inner=True),
+    "grid_sampler_3d": Model(("input", "grid"), inner=True),
+}
+PLAIN = Model()
