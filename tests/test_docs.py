@@ -84,7 +84,7 @@ def test_explain(code: str, tmp_path: Path) -> None:
     finished = gate("explain", code, cwd=tmp_path)
     assert finished.returncode == 0
     assert "baked into the graph" in finished.stdout
-    assert "How to mend it" in finished.stdout
+    assert "How to fix it" in finished.stdout
 
 
 def test_explain_an_unknown_code(tmp_path: Path) -> None:

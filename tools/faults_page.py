@@ -54,7 +54,7 @@ and what came out; the versions; and in which repository to file it. `--model NA
 
 
 def render() -> str:
-    """Return the page: a table for each project, what is not mended first."""
+    """Return the page: a table for each project, what is not fixed first."""
     parts = [_HEAD]
     book = sorted(faults(), key=lambda fault: bool(fault.fixed))
     for package, name in _NAMES.items():

@@ -64,7 +64,7 @@ def finding_page(entry: Explanation) -> str:
 
 {_linked(entry.why)}
 
-## How to mend it
+## How to fix it
 
 {_linked(entry.remedy)}
 

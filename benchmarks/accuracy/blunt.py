@@ -1,4 +1,4 @@
-"""Make manifests blunt on purpose, let an audit mend them, and audit what it has made.
+"""Make manifests blunt on purpose, let an audit fix them, and audit what it has made.
 
     python benchmarks/accuracy/blunt.py --output DIR [--sample N] [--save]
 

@@ -148,8 +148,8 @@ def _verify(
         # Before what is closed to the models is given back.
         level = _without_survivors(level, "what the models started", policy.uid)
         report, status = _result(output, level, status)
-        mend = inputs.remedies and report.verdict != "pass"
-        if report.problems or not (mend or packages):
+        wanted = inputs.remedies and report.verdict != "pass"
+        if report.problems or not (wanted or packages):
             return report, status
         settled(report)
         if packages:
@@ -157,7 +157,7 @@ def _verify(
             _run_gate(job.model_copy(update={"since": asked}), environ, inputs.directory, folders)
             level = _without_survivors(level, "what pip started", INSTALLER)
             level = _without_survivors(level, "what the models started", policy.uid)
-        if mend:
+        if wanted:
             _run_gate(job.model_copy(update={"remedies": True}), environ, inputs.directory, folders)
             level = _without_survivors(level, "what the models started", policy.uid)
     return _with_found(report.model_copy(update={"sandbox": level}), output), status

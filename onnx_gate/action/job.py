@@ -35,7 +35,7 @@ class Job(BaseModel):
     what ``services`` has, which is null without a sandbox. ``audit``: faults are seeded into models
     that pass, and ``min_score`` is the share of them that has to be caught, null for any.
     ``keep_models``: exported files stay in the output. ``remedies``: the models are verified, the
-    report is there, and what would mend the red ones is tried; ``since``: the report is there, and
+    report is there, and what would fix the red ones is tried; ``since``: the report is there, and
     which package changed what is asked, null where it is not. ``image``
     has the versions that the image came with, ``run`` the workflow run that this is part of.
     """

@@ -45,7 +45,7 @@ _SHORT_SHA = 7
 _BOT = "dependabot[bot]"
 _LEAST_ROOM = 2_000
 _TRYING = (
-    "what would mend red models, and what other packages have changed, is being tried; this comment will "
+    "what would fix red models, and what other packages have changed, is being tried; this comment will "
     "be brought up to date"
 )
 

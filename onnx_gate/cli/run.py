@@ -87,7 +87,7 @@ def run(
             "--remedies",
             min=0,
             metavar="TIMES",
-            help="How many times the run's own time to spend on trying what mends red models; 0: none.",
+            help="How many times the run's own time to spend on trying what fixes red models; 0: none.",
         ),
     ] = 1.0,
     fix: Annotated[

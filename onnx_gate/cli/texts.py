@@ -14,7 +14,7 @@ from onnx_gate.arguments import (
 
 
 def explain(code: CodeArgument = None) -> None:
-    """Say what a finding means, why it matters and how to mend it."""
+    """Say what a finding means, why it matters and how to fix it."""
     from onnx_gate.findings import CATALOGUE, explanation
 
     if code is None:

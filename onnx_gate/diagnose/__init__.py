@@ -1,1 +1,1 @@
-"""Why a model diverges, and where: experiments, the first guilty node, a small reproduction."""
+"""Why a model diverges, and where: experiments, the first faulty node, a small reproduction."""

@@ -277,7 +277,7 @@ def _at_step(check: Check, against: Against) -> str:
 
 
 def _place(located: Located | None) -> int | None:
-    """The place of the guilty node among those along the graph."""
+    """The place of the faulty node among those along the graph."""
     if located is None or located.node is None:
         return None
     node = located.node

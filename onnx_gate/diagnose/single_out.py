@@ -1,4 +1,4 @@
-"""What exactly is wrong with the guilty node: one thing is changed at a time, until it is right.
+"""What exactly is wrong with the faulty node: one thing is changed at a time, until it is right.
 
 The node runs alone on PyTorch's own values. An attribute has another of the values that it may have,
 two inputs change places, a constant or a weight is another of the model's. The change that makes the
@@ -70,7 +70,7 @@ class _Change:
 
 
 def single_out(subject: Subject, located: Located | None, seconds: float) -> str:
-    """Return the one thing that is wrong with the guilty node, empty where none was found to be."""
+    """Return the one thing that is wrong with the faulty node, empty where none was found to be."""
     if located is None or located.proto is None or located.beside is not None:
         return ""
     cause, _ = Bench(subject, seconds).apart(lambda: _single_out(subject, located), RUN)

@@ -1,4 +1,4 @@
-"""The guilty node alone: does its kernel make the error, or does it compute what it is told to?"""
+"""The faulty node alone: does its kernel make the error, or does it compute what it is told to?"""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from onnx_gate.verify.subject import Subject
 def decide_on_node(
     subject: Subject, blamed: BlameResult, located: Located | None, seconds: float = EVALUATOR
 ) -> BlameResult:
-    """Decide an undecided blame at the guilty node, held against the reference evaluator.
+    """Decide an undecided blame at the faulty node, held against the reference evaluator.
 
     For models that are too large for it as a whole. Anything but an undecided blame of the plain
     graph is returned as it is, and so is one that this cannot decide either.

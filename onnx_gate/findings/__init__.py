@@ -1,4 +1,4 @@
-"""The catalogue of findings: every code, what it means, why it matters, how to mend it."""
+"""The catalogue of findings: every code, what it means, why it matters, how to fix it."""
 
 from onnx_gate.findings.catalogue import CATALOGUE
 from onnx_gate.findings.entry import Explanation

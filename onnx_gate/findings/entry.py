@@ -10,7 +10,7 @@ from onnx_gate.findings.codes import ALL
 _HEADING = re.compile(r"^## (.+)$", re.M)
 _TITLE = re.compile(r"# (OG\d{3}): (.+)")
 _MESSAGE = re.compile(r"^```text\n(.*?)\n```$", re.M | re.S)
-_SECTIONS = ("Why it matters", "How to mend it", "Example")
+_SECTIONS = ("Why it matters", "How to fix it", "Example")
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def plain(entry: Explanation, width: int = WIDTH) -> str:
     ]
     for heading, text in (
         ("Why it matters", entry.why),
-        ("How to mend it", entry.remedy),
+        ("How to fix it", entry.remedy),
         ("Example", entry.example),
     ):
         lines += ["", heading, "", *_blocks(text, width, "  ")]

@@ -93,7 +93,7 @@ def init(options: InitOptions, say: Callable[[str], None]) -> bool:
         files.write_entry(learned.fixed(sizes))
         other = verify_and_deliver(load(options.manifest), run)
         if other.verdict == "pass":
-            say(f"kept {fixed}: where callers send other sizes, mend what is red above first")
+            say(f"kept {fixed}: where callers send other sizes, fix what is red above first")
             report = other
         else:
             files.write_entry(learned)

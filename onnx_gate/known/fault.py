@@ -15,9 +15,9 @@ Stage = Literal["export", "load", "run", "diverged"]
 
 
 class Known(BaseModel):
-    """What is to be said of a known fault: its title, where it is discussed, and since when it is mended.
+    """What is to be said of a known fault: its title, where it is discussed, and since when it is fixed.
 
-    ``fixed`` is the release of ``package`` with the mend, empty where none is known to have one.
+    ``fixed`` is the release of ``package`` with the fix, empty where none is known to have one.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")

@@ -105,6 +105,6 @@ def _problems(
     shown = unique[:MAX_MISTAKES]
     if len(unique) > len(shown):
         last = shown[-1]
-        more = f"only the first {MAX_MISTAKES} problems are shown; mend these first"
+        more = f"only the first {MAX_MISTAKES} problems are shown; fix these first"
         shown.append(ManifestProblem(last.file, last.line, last.column, "", more))
     return shown

@@ -60,7 +60,7 @@ def work(payload: tuple[ModelSpec, Context, Ladder], emit: Emit) -> None:
     """Try the candidates of one model; a message for each says whether it holds.
 
     Of each kind, source and settings, none is tried once one has held; and nothing where source has
-    been mended, which leaves no need for another exporter.
+    been fixed, which leaves no need for another exporter.
     """
     spec, context, ladder = payload
     if context.confinement is not None:

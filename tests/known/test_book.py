@@ -1,4 +1,4 @@
-"""Every entry of the book shows with what is installed, or is mended there and fits nothing."""
+"""Every entry of the book shows with what is installed, or is fixed there and fits nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_an_entry_shows_or_is_mended(proof: Proof) -> None:
         pytest.importorskip(proof.needs)
     shown = proof.show()
     if proof.told is None:
-        assert shown is not None, "it is mended: say so in the book, and give what it was"
+        assert shown is not None, "it is fixed: say so in the book, and give what it was"
         found = find(facts_as(shown, proof.exporter))
         assert found is not None
         assert found.link == fault.link
@@ -47,7 +47,7 @@ def test_an_entry_shows_or_is_mended(proof: Proof) -> None:
         assert found == fault.known
         assert find(replace(here, provider="")) is None
         return
-    # Mended: it is right here, is not linked with what is installed, and was with what had it.
+    # Fixed: it is right here, is not linked with what is installed, and was with what had it.
     assert fault.fixed
     assert shown is None or facts_as(shown, proof.exporter).message not in ("", proof.told.message)
     assert find(replace(proof.told, versions=versions())) is None

@@ -45,7 +45,7 @@ def test_no_message_has_a_line_break_or_an_escape(complaints: Complaints) -> Non
 def test_many_problems_are_cut(complaints: Complaints) -> None:
     found = complaints(TOP + "".join(f"key{index}: 1\n" for index in range(5000)))
     assert len(found) == 101
-    assert found[-1].endswith(": only the first 100 problems are shown; mend these first")
+    assert found[-1].endswith(": only the first 100 problems are shown; fix these first")
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def diagnosis() -> str:
         return "Not measured yet."
     rows = located["rows"]
     lines = [
-        ["guilty operator named first", _share(row["operator"] for row in rows)],
+        ["faulty operator named first", _share(row["operator"] for row in rows)],
         [
             "module path, where the exporter keeps it",
             _share(row["module"] for row in rows if row["has_module"]),

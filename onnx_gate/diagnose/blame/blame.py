@@ -23,7 +23,7 @@ from onnx_gate.diagnose.blame.captures import (
 from onnx_gate.diagnose.blame.chain import Chain
 from onnx_gate.diagnose.blame.dtype import of_dtype
 from onnx_gate.diagnose.blame.kernels import audit
-from onnx_gate.diagnose.blame.optimisers import find_culprit
+from onnx_gate.diagnose.blame.optimisers import find_optimiser
 from onnx_gate.diagnose.blame.result import BlameResult
 from onnx_gate.diagnose.blame.stale import blame_file
 from onnx_gate.diagnose.pictures import pictures_of
@@ -184,15 +184,15 @@ class _BlameSearch(Chain):
         return BlameResult("kernel", "other provider", note=note)
 
     def _optimiser(self, runtime: RuntimeSpec) -> BlameResult:
-        culprit = find_culprit(self.bench, runtime, self.against_torch)
-        self.evidence += culprit.evidence
-        if culprit.level is None:
+        found = find_optimiser(self.bench, runtime, self.against_torch)
+        self.evidence += found.evidence
+        if found.level is None:
             return BlameResult(
                 "undecided", note="no level of optimisation shows the divergence again"
             )
-        note = "" if culprit.optimiser else "no single optimiser could be measured to be at fault"
-        by: Experiment = "without an optimiser" if culprit.optimiser else "optimised"
-        return BlameResult("optimiser", by, fused_by=culprit.optimiser, note=note)
+        note = "" if found.optimiser else "no single optimiser could be measured to be at fault"
+        by: Experiment = "without an optimiser" if found.optimiser else "optimised"
+        return BlameResult("optimiser", by, fused_by=found.optimiser, note=note)
 
     def _ill_conditioned(self) -> BlameResult | None:
         """Return whether rounding explains the divergence at every element of it."""

@@ -49,7 +49,7 @@ _CHANGED = re.compile(rb"GraphTransformer (\S+) modified: 1 ")
 
 
 @dataclass(frozen=True)
-class Culprit:
+class OptimiserBlame:
     """The lowest level at which the answer changes, and the optimiser, where it has a name.
 
     Where several change it, each alone, all of them, joined with "and".
@@ -60,9 +60,9 @@ class Culprit:
     evidence: tuple[Evidence, ...]
 
 
-def find_culprit(
+def find_optimiser(
     bench: Bench, runtime: RuntimeSpec, compare: Callable[[Answer], LinkComparison]
-) -> Culprit:
+) -> OptimiserBlame:
     """Find which optimisation makes ``runtime`` differ from PyTorch.
 
     With optimisations off it agrees. ``compare`` holds an answer against PyTorch's.
@@ -85,7 +85,7 @@ def find_culprit(
         if evidence[-1].agrees is False:
             break
     else:
-        return Culprit(None, None, tuple(evidence))
+        return OptimiserBlame(None, None, tuple(evidence))
     base = replace(runtime, optimization=level)
     healed: dict[str, Evidence] = {}
 
@@ -105,7 +105,7 @@ def find_culprit(
     name = " and ".join(names)
     if name:
         evidence.append(healed[name])
-    return Culprit(level, name or None, tuple(evidence))
+    return OptimiserBlame(level, name or None, tuple(evidence))
 
 
 def fewest_without(

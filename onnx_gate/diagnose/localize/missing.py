@@ -2,7 +2,7 @@
 
 Where a residual was dropped, or an activation, no node of the graph computes anything wrong: the one
 behind the gap is right about what it reads, and reads the wrong value. The search blames it, as
-PyTorch's value in the place of its output is what mends. What it should have read tells the two
+PyTorch's value in the place of its output is what puts it right. What it should have read tells the two
 apart: PyTorch made that of what it does read, and no node of the graph makes it.
 """
 

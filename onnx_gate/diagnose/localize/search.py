@@ -13,8 +13,8 @@ The idea
 
 The invariant
     All nodes before the one that is looked at read PyTorch's values. So whatever is wrong behind a
-    node is born in it or behind it, and the first that *mends* is where the error is born. A node
-    counts as mending only by something that it did not have before and that was computed: a value
+    node is born in it or behind it, and the first that *repairs* is where the error is born. A node
+    counts as repairing only by something that it did not have before and that was computed: a value
     of the region between what agrees and the wrong output, which equals a value that PyTorch made
     of the one that was put in, and that no other node has already. What merely moves a value about
     (a Transpose, a Slice) gives another of PyTorch's values for nothing, and so does a ReLU that
@@ -128,7 +128,7 @@ class Search:
                 self.scope.deadline.check()
                 for traced in self._proposals(node, name):
                     faulty = FaultyNode(node, name, traced)
-                    if self._mends(faulty):
+                    if self._repairs(faulty):
                         return self._best(chosen[index + 1 :], faulty)
         return None
 
@@ -189,7 +189,7 @@ class Search:
             likely.update({p: self._trace[p] for p in parents})
         return likely
 
-    def _mends(self, faulty: FaultyNode) -> bool:
+    def _repairs(self, faulty: FaultyNode) -> bool:
         """Return whether what follows agrees once the faulty value is PyTorch's.
 
         It has to be something that did not agree before, and that was computed: whatever moves a
@@ -204,9 +204,9 @@ class Search:
         arrays = [in_dtype(faulty.traced.array, value)]
         if self.scope.flat and isinstance(value, np.ndarray) and arrays[0].size == value.size:
             arrays.append(arrays[0].reshape(value.shape))
-        return any(self._mends_with(faulty, array) for array in arrays)
+        return any(self._repairs_with(faulty, array) for array in arrays)
 
-    def _mends_with(self, faulty: FaultyNode, array: Array) -> bool:
+    def _repairs_with(self, faulty: FaultyNode, array: Array) -> bool:
         changed: dict[str, Value] = {faulty.value: array}
         values = ChainMap(changed, self.matching.reference_inputs)
         looked = weak = 0
@@ -272,7 +272,7 @@ class Search:
                 value = self.matching.reference_inputs.get(name)
                 other = FaultyNode(node, name, faulty.traced)
                 same = isinstance(value, np.ndarray) and value.shape == faulty.traced.array.shape
-                if same and not agree(value, faulty.traced.array) and self._mends(other):
+                if same and not agree(value, faulty.traced.array) and self._repairs(other):
                     fits.append(other)
         operators = {bare_name(t.operator) for t in self._trace.find(faulty.traced.array)}
         called = [f for f in fits if any(bare_name(f.node.op_type) in o for o in operators)]

@@ -31,7 +31,7 @@ MEANINGS: Mapping[Blame, str] = {
     "conversion": "the file computes something else than the one that it is held against.",
     "reduced precision": "the file computes in fewer bits than the model, and this is what it costs.",
     "ill-conditioned": "{against}'s own rounding moves the result as far.",
-    "undecided": "the experiments do not agree on one culprit.",
+    "undecided": "the experiments do not agree on one link.",
 }
 
 # What a blame means where that experiment has decided it.
@@ -89,7 +89,7 @@ def deciding(diagnosis: Diagnosis) -> Evidence | None:
 
 
 def around(diagnosis: Diagnosis) -> list[tuple[NodeError, bool]]:
-    """Return the guilty node and its neighbours, each with whether it is the guilty one.
+    """Return the faulty node and its neighbours, each with whether it is the faulty one.
 
     Nothing where it is the only one: the sentence above has said all of it.
     """

@@ -1,6 +1,6 @@
 """What shows each entry of the book: a module of one line, or a file of one node.
 
-``told`` is what was seen where it is mended by now, ``at`` a version that had it.
+``told`` is what was seen where it is fixed by now, ``at`` a version that had it.
 """
 
 from __future__ import annotations
