@@ -86,7 +86,28 @@ def memory() -> str:
         ]
         for row in table["rows"]
     ]
-    return markdown("|PSS|/ bare|largest process (VmHWM)|/ bare", lines) + source(table)
+    beside = max(row["beside"] for row in table["rows"])
+    told = (
+        f"\n\nThe command line and the fork server hold {beside:.0f} MiB beside the worker, once for "
+        "all models."
+    )
+    return markdown("|PSS|/ bare|largest process (VmHWM)|/ bare", lines) + source(table) + told
+
+
+def shards() -> str:
+    """Many models verified in parts, beside the same models at once."""
+    table = load("scale/shards")["shards"]
+    names = ("models", "shards", "checks", "differences")
+    evenness = ("longest / mean, planned", "longest / mean, measured", "longest / mean, CPU")
+    lines = [
+        [*(str(row[name]) for name in names), *(f"{row[name]:.2f}" for name in evenness)]
+        for row in table["rows"]
+    ]
+    head = (
+        "models|parts|checks|other than at once|longest part / mean: planned|on the clock|"
+        "in processor time"
+    )
+    return markdown(head, lines) + source(table)
 
 
 def first_verdict() -> str:

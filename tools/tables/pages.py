@@ -33,6 +33,7 @@ from tools.tables.cost import (
     overhead,
     page,
     self_test,
+    shards,
 )
 from tools.tables.coverage import audit, blunt, decisions
 from tools.tables.remedies import known, remedies
@@ -54,6 +55,7 @@ PAGES = (
     "docs/runtimes.md",
     "docs/since.md",
     "docs/tolerances.md",
+    "docs/workflows.md",
     "benchmarks/README.md",
 )
 _BLOCK = re.compile(r"(<!-- results: ([\w-]+) -->\n).*?(<!-- end of results -->)", re.S)
@@ -79,6 +81,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "self-test": self_test,
     "half": half,
     "memory": memory,
+    "shards": shards,
     "cold-start": cold_start,
     "many": many,
     "compare": compare,
