@@ -19,6 +19,7 @@ from onnx_gate.report.model import Sandbox
 from onnx_gate.sandbox.git_folders import Survey
 from onnx_gate.sandbox.level import reachable
 from onnx_gate.sandbox.policy import DEVICES, INSTALLER, SERVICES, Policy, runtime_paths
+from onnx_gate.workers.launch import ServiceLaunch
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def with_network(
     )
 
 
-def services_of(policy: Policy, folders: RunFolders) -> tuple[tuple[str, ...], str, int | None]:
+def services_of(policy: Policy, folders: RunFolders) -> ServiceLaunch:
     """Return how the services of runtimes are started: they may use the network, and write nothing
     of the models'."""
     confined = replace(
@@ -97,7 +98,7 @@ def services_of(policy: Policy, folders: RunFolders) -> tuple[tuple[str, ...], s
         writable=(str(folders.services),),
     )
     prefix = confined.command(folders.root / "services.json")
-    return prefix, str(folders.services), confined.uid
+    return ServiceLaunch(prefix, folders.services, confined.uid)
 
 
 @contextmanager

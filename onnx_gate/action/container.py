@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from onnx_gate.action import allowed_environment, log, requirements, survivors
@@ -30,7 +31,9 @@ from onnx_gate.report.model import Problem, Report, Sandbox, Shard
 from onnx_gate.sandbox.close import closed, credentials, opened, private_paths
 from onnx_gate.sandbox.git_folders import Survey, survey
 from onnx_gate.sandbox.policy import INSTALLER, Policy
+from onnx_gate.since.environments import Installer
 from onnx_gate.text import workflow_command
+from onnx_gate.workers.launch import Launch
 
 _STATUS = {"pass": 0, "diverged": 1, "error": 1}
 _CANCEL_SECONDS = 4.0  # of the 7.5 that a runner waits after SIGINT
@@ -116,30 +119,24 @@ def _verify(
     ):
         if open_still:
             log.warn(f"could not be closed to the models: {', '.join(open_still)}")
-        launch_prefix = policy.command(folders.root / "models.json") if level.level != "off" else ()
-        _check_readable(inputs, launch_prefix)
-        python = None
+        launch = _launch(policy, level, folders)
+        _check_readable(inputs, launch.prefix)
         file = requirements_file(inputs)
         if file is not None:
             python = _install(inputs, environ, policy, level, folders, file)
+            launch = replace(launch, python=python)
             level = _without_survivors(level, "what pip started", INSTALLER)
             _require(inputs, level)
         job = Job(
-            manifest=str(inputs.manifest_path),
+            manifest=inputs.manifest_path,
             models=inputs.models,
             shard=inputs.shard,
-            output=str(output),
+            output=output,
             cache=_cache(inputs, level),
             audit=inputs.audit,
             min_score=inputs.audit_min_score,
             keep_models=inputs.attest,
-            prefix=launch_prefix,
-            python=python,
-            environment=policy.environment,
-            owner=policy.uid if level.level != "off" else None,
-            policy=policy.to_json() if level.level != "off" else None,
-            private=str(folders.private),
-            services=services_of(policy, folders) if level.level != "off" else None,
+            launch=launch,
             sandbox=level,
             image=requirements.versions(),
             run=run_of(environ),
@@ -184,7 +181,21 @@ def _without_survivors(level: Sandbox, whose: str, uid: int | None) -> Sandbox:
     return lowered
 
 
-def _cache(inputs: Inputs, level: Sandbox) -> str | None:
+def _launch(policy: Policy, level: Sandbox, folders: RunFolders) -> Launch:
+    """Return how the models' processes are started."""
+    plain = Launch(environment=policy.environment, private=folders.private)
+    if level.level == "off":
+        return plain
+    return replace(
+        plain,
+        prefix=policy.command(folders.root / "models.json"),
+        owner=policy.uid,
+        policy=policy,
+        services=services_of(policy, folders),
+    )
+
+
+def _cache(inputs: Inputs, level: Sandbox) -> Path | None:
     """The folder of the cache, where the models cannot write a verdict of their own into it."""
     if inputs.cache_path is None:
         return None
@@ -194,7 +205,7 @@ def _cache(inputs: Inputs, level: Sandbox) -> str | None:
             f"into it (sandbox: {level.level})"
         )
         return None
-    return str(inputs.cache_path)
+    return inputs.cache_path
 
 
 def _install(
@@ -236,17 +247,17 @@ def _asked_since(
         base = folders.since / f"base-{number}" / each.head.name
         base.parent.mkdir()
         requirements.write_as_if_beside(each.base, each.head, base)
-        files.append((str(base), str(each.head)))
+        files.append((base, each.head))
     indexes = dict.fromkeys(url for each in packages for url in requirements.cpu_index(each.head))
     confined = with_network(environ, policy, folders, folders.since)
-    return AskedSince(
-        files=tuple(files),
-        folder=str(folders.since),
+    installer = Installer(
+        None,
+        folders.since,
+        indexes=tuple(indexes),
         prefix=confined.command(folders.root / "since.json"),
         owner=confined.uid,
-        indexes=tuple(indexes),
-        seconds=seconds,
     )
+    return AskedSince(files=tuple(files), packages=installer, seconds=seconds)
 
 
 def _run_gate(job: Job, environ: Mapping[str, str], directory: Path, folders: RunFolders) -> int:

@@ -28,12 +28,9 @@ from onnx_gate.report.layout import OF_EACH, REPORT
 from onnx_gate.report.model import Problem, Report
 from onnx_gate.report.story.remedied import tried
 from onnx_gate.report.story.since import lines
-from onnx_gate.sandbox.policy import Policy
-from onnx_gate.since.environments import Installer
 from onnx_gate.since.locks import changed_pins
 from onnx_gate.since.since import since
 from onnx_gate.verify.context import AuditRequest
-from onnx_gate.workers.launch import Launch, ServiceLaunch
 
 _DENIED = re.compile(
     r"PermissionError|Errno 13|Permission denied|NameResolution|name resolution|Max retries|"
@@ -48,29 +45,21 @@ _CONFINED = (
 def main(arguments: Sequence[str]) -> int:
     """Verify, and leave a report whatever happens."""
     job = Job.model_validate_json(Path(arguments[0]).read_bytes())
-    output = Path(job.output)
+    output = job.output
     try:
-        manifest = load(Path(job.manifest))
+        manifest = load(job.manifest)
         options = Options(
             output=output,
             models=job.models,
             shard=parse_shard(job.shard) if job.shard else None,
-            launch=Launch(
-                prefix=job.prefix,
-                python=job.python,
-                environment=job.environment,
-                owner=job.owner,
-                policy=Policy.from_json(job.policy) if job.policy is not None else None,
-                private=Path(job.private) if job.private is not None else None,
-                services=_services(job),
-            ),
+            launch=job.launch,
             sandbox=job.sandbox,
-            cache=Path(job.cache) if job.cache is not None else None,
+            cache=job.cache,
             changed=job.cache is not None,
             keep_models=job.keep_models,
             audit=AuditRequest(min_score=job.min_score) if job.audit else None,
             # Without a cache's guard the models may be able to write where the report is.
-            journal=Path(job.cache) if job.cache is not None else (output if job.audit else None),
+            journal=job.cache or (output if job.audit else None),
             report_bytes=UNTRUSTED_BYTES,
             remedies=1.0 if job.remedies else 0.0,
         )
@@ -95,10 +84,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _asked_since(asked: AskedSince, manifest: Manifest, options: Options, report: Report) -> Report:
     """Return the report with what other packages made of the answers, of the first file that has some."""
-    folder = Path(asked.folder)
-    packages = Installer(
-        None, folder, indexes=asked.indexes, prefix=asked.prefix, owner=asked.owner
-    )
+    packages = asked.packages
+    folder = packages.cache
     plain = Options(
         output=folder / OF_EACH,
         models=options.models,
@@ -108,9 +95,9 @@ def _asked_since(asked: AskedSince, manifest: Manifest, options: Options, report
     )
     notes: list[str] = []
     for base, head in asked.files:
-        name = path_in_repository(Path(head), manifest.workspace)
+        name = path_in_repository(head, manifest.workspace)
         try:
-            files = changed_pins(Path(base), Path(head), packages)
+            files = changed_pins(base, head, packages)
             if not files.packages:
                 continue
             found = since(
@@ -126,15 +113,8 @@ def _asked_since(asked: AskedSince, manifest: Manifest, options: Options, report
     return report.model_copy(update={"notes": (*report.notes, *notes)})
 
 
-def _services(job: Job) -> ServiceLaunch | None:
-    if job.services is None:
-        return None
-    prefix, folder, owner = job.services
-    return ServiceLaunch(prefix, Path(folder), owner)
-
-
 def _refuse(job: Job, problems: Sequence[Problem]) -> int:
-    name = Path(job.manifest).name
+    name = job.manifest.name
     say(
         f"{name}:{p.line}:{p.column}: {p.path}: {p.message}" if p.line else p.message
         for p in problems
@@ -143,7 +123,7 @@ def _refuse(job: Job, problems: Sequence[Problem]) -> int:
     with suppress(UserError):
         shard = parse_shard(job.shard)
     report = failed_report(problems, name, job.sandbox, run=job.run, shard=shard)
-    write_text(Path(job.output) / REPORT, to_json(report))
+    write_text(job.output / REPORT, to_json(report))
     return 2
 
 

@@ -19,6 +19,7 @@ from onnx_gate.report.model import ModelResult, Sandbox
 from onnx_gate.report.model.audit import Audit, Share
 from onnx_gate.report.render.markdown import render
 from onnx_gate.verify.context import AuditRequest
+from onnx_gate.workers.launch import Launch
 from tests.support.gate import ROOT, gate
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -205,9 +206,9 @@ def test_weights_that_are_not_packed_are_of_the_runtime_that_the_manifest_names(
 def test_the_action_audits_in_the_step_that_verifies(tmp_path: Path) -> None:
     folder = project(tmp_path)
     job = Job(
-        manifest=str(folder / "onnx-gate.yml"),
-        output=str(folder / "report"),
-        environment=dict(os.environ),
+        manifest=folder / "onnx-gate.yml",
+        output=folder / "report",
+        launch=Launch(environment=dict(os.environ)),
         sandbox=Sandbox(level="off"),
         audit=True,
         min_score=0.8,
