@@ -4,7 +4,7 @@ from onnx_gate.manifest.load import load
 from onnx_gate.manifest.problems import ManifestError, ManifestProblem
 from onnx_gate.manifest.spec import DEFAULT_SIZES, Manifest, ModelSpec
 from onnx_gate.manifest.values.coverage import CoverageSpec
-from onnx_gate.manifest.values.exports import COMMAND, ExportSpec
+from onnx_gate.manifest.values.exports import COMMAND, EXPORTERS, ExportSpec
 from onnx_gate.manifest.values.inputs import InputSpec
 from onnx_gate.manifest.values.runtimes import OPTIMIZATIONS, Optimization, RuntimeSpec
 from onnx_gate.manifest.values.shapes import DTYPES
@@ -33,6 +33,7 @@ __all__ = [
     "DEFAULT_SUITES",
     "DTYPES",
     "EDGE_KINDS",
+    "EXPORTERS",
     "OPTIMIZATIONS",
     "CoverageSpec",
     "EdgesSuite",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from onnx_gate.manifest.values.coverage import CoverageSpec
-from onnx_gate.manifest.values.exports import ExportSpec
+from onnx_gate.manifest.values.exports import EXPORTERS, ExportSpec
 from onnx_gate.manifest.values.inputs import InputSpec
 from onnx_gate.manifest.values.runtimes import RuntimeSpec
 from onnx_gate.manifest.values.steps import StepsSpec
@@ -87,6 +87,12 @@ class ModelSpec:
     verify: Way | None = None
     line: int = 0
     lines: Mapping[str, int] = field(default_factory=dict, compare=False)
+
+    @property
+    def exported_here(self) -> bool:
+        """Whether one of PyTorch's own exporters makes the file in the run, of the module itself."""
+        made = self.onnx is None and self.reference is None
+        return made and self.export.exporter in EXPORTERS
 
     @property
     def against(self) -> Against:

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from typing import Any, get_args
 
 from onnx_gate.findings import codes
-from onnx_gate.manifest import COMMAND, ModelSpec
+from onnx_gate.manifest import COMMAND, EXPORTERS, ModelSpec
 from onnx_gate.manifest.change import KeyChange, export_data
 from onnx_gate.manifest.values.runtimes import Optimization
 from onnx_gate.remedy.candidate import Candidate
 from onnx_gate.report.model import ModelResult
 
-_EXPORTERS = ("dynamo", "torchscript")
 # The oldest that the dynamo exporter writes, and newer ones that brought operators with them.
 _OPSETS = (18, 20, 23)
 # What an input may have been meant to be, where forward refuses what the manifest says.
@@ -70,9 +69,9 @@ def _exports(spec: ModelSpec, *, unread: bool) -> Iterator[Candidate]:
     """Yield other ways to the file; ``unread``: none was made yet, or none that could be run."""
     own = export_data(spec.export)
     kept = {key: own[key] for key in ("example",) if key in own}
-    others = [each for each in _EXPORTERS if each != spec.export.exporter]
-    if spec.export.command is not None or spec.export.exporter not in _EXPORTERS:
-        others = list(_EXPORTERS)
+    others = [each for each in EXPORTERS if each != spec.export.exporter]
+    if spec.export.command is not None or spec.export.exporter not in EXPORTERS:
+        others = list(EXPORTERS)
     tried: list[dict[str, Any]] = [
         {**{k: v for k, v in own.items() if k != key}, "exporter": spec.export.exporter}
         for key in own
@@ -83,7 +82,7 @@ def _exports(spec: ModelSpec, *, unread: bool) -> Iterator[Candidate]:
         for key in spec.export.options
     ]
     tried += [{**kept, "exporter": each} for each in others]
-    if spec.export.exporter in _EXPORTERS and spec.export.command is None:
+    if spec.export.exporter in EXPORTERS and spec.export.command is None:
         if spec.export.exporter == "dynamo" and spec.export.optimize is not False:
             tried.append({**own, "optimize": False})
         if unread:

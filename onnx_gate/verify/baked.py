@@ -4,6 +4,9 @@ That every case diverges at other sizes than the example's may be for what is in
 agree at the example's sizes are repeated, or cut, to another size, at which they have to diverge (also
 where they are made as much smaller, so that what is added up is no larger), and values that diverge
 there are brought to the example's sizes, at which they have to agree.
+
+A file that the gate has not exported may be of another module: a window or a clip that is another one
+shows from some size on, too. There a size is baked in only where no other than the example's agrees.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ def baked_size(
     spec, example = checker.setting.spec, checker.setting.example
     if not example or any(codes.OG102.among(findings)):
         return
-    agreeing, elsewhere = suspected(checks, example)
+    agreeing, elsewhere = suspected(checks, example, alone=not spec.exported_here)
     if not agreeing or not elsewhere or not _follows_sizes(checker, agreeing, elsewhere):
         return
     cause = next((f for f in codes.OG116.among(findings) if f.file), None)
@@ -62,10 +65,13 @@ def baked_size(
     )
 
 
-def suspected(checks: Sequence[Check], example: Sizes) -> tuple[list[Check], list[Check]]:
+def suspected(
+    checks: Sequence[Check], example: Sizes, *, alone: bool = False
+) -> tuple[list[Check], list[Check]]:
     """Return checks that agree at the example's sizes, and a diverging one of each size without any.
 
-    Ordinary cases first; none where some case diverges at the example's sizes.
+    Ordinary cases first; none where some case diverges at the example's sizes, or, if these have to
+    be ``alone``, where another size agrees.
     """
     counting = [
         check
@@ -78,6 +84,8 @@ def suspected(checks: Sequence[Check], example: Sizes) -> tuple[list[Check], lis
         at.setdefault(sizes_label(_at(check, example)), []).append(check)
     here = at.pop(sizes_label(example), [])
     if any(check.verdict != "pass" for check in here):
+        return [], []
+    if alone and any(check.verdict == "pass" for own in at.values() for check in own):
         return [], []
     elsewhere = [own[0] for own in at.values() if all(c.verdict == "diverged" for c in own)]
     return here, elsewhere

@@ -18,7 +18,7 @@ class Branch(nn.Module):
     """A branch on a size, which an export decides."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return x * 2 if x.shape[0] > 4 else x
+        return x * 2 if x.shape[0] > 2 else x
 
 
 class Branched(nn.Module):
@@ -70,18 +70,34 @@ class Plain(nn.Module):
         return x * 1
 
 
+class Window(nn.Module):
+    """An average over a window, which is longer than the example."""
+
+    size = 8
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[: self.size].mean(0)
+
+
+class NarrowWindow(Window):
+    """Another window, longer than the example, too."""
+
+    size = 4
+
+
 PAIRS = {
     "branch": (Branch, Branched, True),
     "mean": (Mean, BakedMean, True),
     "sum": (Sum, Saturated, False),
     "values": (Plain, Doubled, False),
+    "window": (Window, NarrowWindow, False),
 }
 
 
 def inputs(inputs: object, seed: int) -> object:
     """Yield values between 1 and 2, and at more rows than the example's one of 3."""
     generator = torch.Generator().manual_seed(seed)
-    for rows in (2, 2, 7, 9):
+    for rows in (2, 2, 3, 7, 9):
         x = 1 + torch.rand(rows, 3, generator=generator)
         yield {"x": torch.cat([x, torch.full((1, 3), 3.0)])[1:] if rows > 2 else x}
 

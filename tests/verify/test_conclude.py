@@ -145,6 +145,9 @@ def test_a_size_is_suspected_where_every_case_of_it_diverges_and_none_of_the_exa
     assert suspected([*HERE, check("typical/batch=1/0"), wrong], example) == (HERE, [wrong])
     assert suspected([*HERE, wrong, check("edges/ones/batch=2")], example) == (HERE, [])
     assert suspected([*HERE, check("typical/batch=5/1", "diverged"), wrong], example) == ([], [])
+    assert suspected([*HERE, wrong], example, alone=True) == (HERE, [wrong])
+    other = check("typical/batch=1/0")
+    assert suspected([*HERE, other, wrong], example, alone=True) == ([], [])
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,9 @@ OUTPUT = "{output}"
 COMMAND = "command"
 """What stands for the exporter where the owner's own script makes the file."""
 
+EXPORTERS = ("dynamo", "torchscript")
+"""Those of PyTorch itself, which say in a file what the module says."""
+
 OF_EXPORTER = {
     "dynamo": ("external_data", "keep_initializers_as_inputs"),
     "torchscript": (

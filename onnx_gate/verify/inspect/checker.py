@@ -12,7 +12,7 @@ from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.findings.codes import Code
 from onnx_gate.findings.finding import Finding
-from onnx_gate.manifest import ModelSpec, RuntimeSpec
+from onnx_gate.manifest import EXPORTERS, ModelSpec, RuntimeSpec
 from onnx_gate.runtimes.base import first_line
 from onnx_gate.runtimes.open import open_session
 from onnx_gate.verify.export.exported import Exported
@@ -25,10 +25,6 @@ _DOMAIN = re.compile(r"No opset import for domain '([^']*)'")
 _NO_OUTPUT = re.compile(r"Graph output '([^']*)' is not an output of any node")
 _EXTERNAL = re.compile(r"tensor name: (.*?)\) should be stored in (.*), but it")
 _NODE = re.compile(r"[Nn]ame: ?(\S*) OpType: (\S+)")
-
-
-# Who edits a file after one of these exporters has written it is nobody.
-_EXPORTERS = ("dynamo", "torchscript")
 
 
 def check_file(exported: Exported, spec: ModelSpec) -> Iterator[Finding]:
@@ -115,9 +111,9 @@ def _cause(text: str, inputs: Collection[str], exporter: str) -> str:
 
 def _written(exporter: str, edited: str) -> str:
     """Return who has written a graph with a hole in it."""
-    if exporter not in _EXPORTERS:
+    if exporter not in EXPORTERS:
         return f"What edits the graph after the export has {edited}"
-    other = _EXPORTERS[1 - _EXPORTERS.index(exporter)]
+    other = EXPORTERS[1 - EXPORTERS.index(exporter)]
     return (
         f"torch's {exporter} exporter wrote it so: report it to PyTorch, and until then try "
         f"export: {{exporter: {other}}}"

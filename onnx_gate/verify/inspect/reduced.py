@@ -14,6 +14,7 @@ import torch
 from onnx import TensorProto
 
 from onnx_gate.graph.walk import all_nodes, constants
+from onnx_gate.manifest import EXPORTERS
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.file_module import FileModule
 from onnx_gate.verify.context import Reduced
@@ -42,8 +43,6 @@ HALF: Mapping[int, str] = {
 }
 # A file is in half precision where this share of its floating-point weights is.
 _MOST = 0.5
-# The gate's own exporters write what the module says; whatever is quantised there is the module's.
-_FAITHFUL = ("dynamo", "torchscript")
 
 
 def reduced_precision(
@@ -54,7 +53,8 @@ def reduced_precision(
     ``proto`` need not hold the weights' values. Where another file is in the module's place, that
     may compute in as few.
     """
-    reduced = _of_file(proto) if exporter not in _FAITHFUL else None
+    # Whatever is quantised in what PyTorch's exporters write is the module's.
+    reduced = _of_file(proto) if exporter not in EXPORTERS else None
     if reduced is not None and isinstance(module, FileModule):
         other = _of_file(onnx.load(str(module.path), load_external_data=False))
         return None if other is not None and other.how == reduced.how else reduced
