@@ -207,7 +207,9 @@ class Comparer(Generic[_R]):
                     judged = judge_selected(candidate, expected, rules, answers, selected)
                     outside, expected = selected.outside(expected), selected.of(expected)
                 if judged.holds and not case.advice and not judged.open:
-                    self.tally.experience[name].try_judge(case.id, expected, rules, judged)
+                    # What was looked for is far from all else: to refuse that takes no sharp judge.
+                    if case.kind != REACHED:
+                        self.tally.experience[name].try_judge(case.id, expected, rules, judged)
                     if rules.resolves and not case.edge:
                         resolution = self.tally.experience[name].resolution(expected, rules, judged)
         except (ValueError, TypeError) as error:

@@ -126,6 +126,8 @@ def test_the_least_protected_channel_is_named() -> None:
         (Tolerance(snr_db=10), {"one channel negated"}),
         (Tolerance(cosine=0.999, snr_db=60), set()),
         (Tolerance(topk=TopK(9, 1.0)), {"one channel negated", "the order reversed"}),
+        (Tolerance(topk=TopK(5, 1.0)), {"the order reversed"}),
+        (Tolerance(topk=TopK(5, 1.0), cosine=0.999), set()),
         (Tolerance(top1=1.0, cosine=0.5), {"one channel negated"}),
         (Tolerance(atol=1e-3, mismatch=0.2), {"one channel negated"}),
         (Tolerance(atol=1e-3, mismatch=0.02), set()),

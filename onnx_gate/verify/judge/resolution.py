@@ -196,8 +196,9 @@ class _Trials:
         unseen: list[Unseen] = []
         if blind and any(not self._refuses(wide - 2 * wide * each) for each in slices):
             unseen.append("one channel negated")
-        if blind and wide.ndim > 1 and self._differs(reversed_ := np.flip(wide, -1)):
-            unseen += ["the order reversed"] if not self._refuses(reversed_) else []
+        first = self.tolerance.topk.k if self.tolerance.topk is not None else None
+        if blind and wide.ndim > 1 and self._differs(turned := _turned(wide, first)):
+            unseen += ["the order reversed"] if not self._refuses(turned) else []
         return Resolution(element=element, row=row, channel=channel, unseen=tuple(unseen))
 
     def _finest(self, wide: Floats, error: Floats) -> float:
@@ -216,6 +217,15 @@ class _Trials:
             actual, expected, compare(actual, expected), self.tolerance, self.metric, 1
         )
         return not all(each.holds for each in criteria)
+
+
+def _turned(wide: Floats, first: int | None) -> Floats:
+    """Return rows whose ``first`` largest entries, or all, have each other's values in reverse."""
+    ranks = np.argsort(-wide, axis=-1, kind="stable")[..., :first]
+    turned = wide.copy()
+    values = np.take_along_axis(wide, ranks, axis=-1)
+    np.put_along_axis(turned, ranks, values[..., ::-1], axis=-1)
+    return turned
 
 
 def _least(wide: Floats, axis: int) -> Mask:

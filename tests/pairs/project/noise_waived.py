@@ -148,6 +148,6 @@ PAIRS = [
         {"x": "float32[batch, 10]"},
         expect="remarked",
         faulty_entry={"tolerance": {"topk": {"k": 5, "agreement": 1.0}}},
-        twin_entry={"tolerance": {"topk": {"k": 5, "agreement": 1.0}, "atol": 1e-3}},
+        twin_entry={"tolerance": {"topk": {"k": 5, "agreement": 1.0}, "atol": 1e-4, "rtol": 1e-4}},
     ),
 ]
