@@ -102,7 +102,7 @@ def _refusals(spec: ModelSpec, counting: Sequence[Check]) -> Iterator[Finding]:
         yield codes.OG409.finding(
             f"{len({c.case for c in refused})} of {len(cases)} cases compare nothing, because {why}"
             f"{at}. {first.case}: {first.reason}",
-            severity="note" if alone else "warning",
+            severity="note" if alone and not never else "warning",
         )
 
 

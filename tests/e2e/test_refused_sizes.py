@@ -38,6 +38,16 @@ class Couples(nn.Module):
         if not torch.compiler.is_compiling() and x.shape[0] % 2 == 1:
             raise ValueError("neighbours come in pairs")
         return self.fc(x)
+
+class Shares(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(6, 4)
+
+    def forward(self, x):
+        if not torch.compiler.is_compiling() and (x == 0).all():
+            raise ValueError("no share is there")
+        return self.fc(x)
 """
 LINES = 'model: "models.py:Lines", inputs: {image: "float32[batch, 1, 32, width]"}'
 COUPLES = 'model: "models.py:Couples", inputs: {x: "float32[batch, 6]"}'
@@ -48,6 +58,7 @@ models:
   wrong: {{{LINES}, args: [true]}}
   narrow: {{{LINES}, dims: {{width: [2, 8]}}}}
   couples: {{{COUPLES}}}
+  shares: {{model: "models.py:Shares", inputs: {{x: "float32[batch, 6]"}}}}
   odd: {{{COUPLES}, dims: {{batch: [2, 7]}}}}
 """
 
@@ -79,12 +90,20 @@ class TestSizesThatPyTorchRefuses:
     ) -> None:
         couples = models["couples"]
         assert couples.verdict == "pass"
-        (note,) = codes.OG409.among(couples.findings)
-        assert note.severity == "note"
-        assert "at batch=1, batch=7, batch=17 nothing was compared" in note.message
-        assert "ValueError: neighbours come in pairs" in note.message
+        (said,) = codes.OG409.among(couples.findings)
+        assert said.severity == "warning"
+        assert "at batch=1, batch=7, batch=17 nothing was compared" in said.message
+        assert "ValueError: neighbours come in pairs" in said.message
         edges = {(c.verdict, c.sizes["batch"]) for c in couples.checks if c.suite == "edges"}
         assert edges == {("pass", 2)}
+
+    def test_refused_values_are_a_note_where_every_size_was_compared(
+        self, models: dict[str, ModelResult]
+    ) -> None:
+        assert models["shares"].verdict == "pass"
+        (note,) = codes.OG409.among(models["shares"].findings)
+        assert note.severity == "note"
+        assert "nothing was compared" not in note.message
 
     @pytest.mark.parametrize(("name", "size"), [("narrow", "width=2"), ("odd", "batch=7")])
     def test_a_size_that_the_manifest_names_is_a_divergence(

@@ -365,6 +365,7 @@ PAIRS = [
         {"x": "float32[batch, notes, 6]"},
         faulty=lambda: ChordsFile(),
         twin=lambda: ChordsFile(),
+        expect="remarked",
         twin_entry={"dims": {"notes": [2, 3, 5]}},
         witness=lambda rng: {"x": rng.standard_normal((2, 1, 6), np.float32)},
     ),
