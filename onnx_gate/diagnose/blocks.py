@@ -30,9 +30,7 @@ def locate(cause: str, subject: Subject, seconds: float) -> dict[str, Any]:
     path, notes = None, [located.note]
     # What is cut down is in memory several times, and nothing larger is written.
     if subject.exported.size <= MAX_BYTES:
-        repro = make_repro(
-            subject, located.node, located.inputs, located.expected, seconds=deadline.left
-        )
+        repro = make_repro(subject, located, seconds=deadline.left)
         path = repro_path(subject, repro)
         notes.append(repro.reason)
     node = located.node

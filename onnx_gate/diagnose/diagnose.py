@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import psutil
@@ -68,137 +69,118 @@ def explain(
     that computes in fewer bits ``precision`` is there too, with what its layers cost. ``seconds`` is
     all the time there is.
     """
+    explained = _Explained(result, checker, exported, context)
     whole = Deadline(_SHARE * seconds)
     several = len({check.runtime for check in failing(result)}) > 1
-    first = Deadline(whole.left * (_FIRST_SHARE if several else 1.0))
-    told = _explain_first(result, checker, exported, context, first)
+    told = explained.first(Deadline(whole.left * (_FIRST_SHARE if several else 1.0)))
     if several and told["diagnosis"] is not None:
-        others = further(
-            result,
-            Diagnosis.model_validate(told["diagnosis"]),
-            lambda check: _subject(check, checker, exported, context),
-            diagnose,
-            whole,
-        )
-        for diagnosis, check in others:
-            also = _told(diagnosis, exported, check, checker)
+        first = Diagnosis.model_validate(told["diagnosis"])
+        for diagnosis, check in further(result, first, explained.subject, diagnose, whole):
+            also = explained.told(diagnosis, check)
             told["further"] = [*told.get("further", ()), also["diagnosis"]]
             known = told["findings"]
             told["findings"] = known + [each for each in also["findings"] if each not in known]
     return told
 
 
-def _explain_first(
-    result: ModelResult,
-    checker: Checker,
-    exported: Exported,
-    context: Context,
-    deadline: Deadline,
-) -> dict[str, Any]:
-    """Return what explains the worst check."""
-    left = Deadline(_HALF_SHARE * deadline.left)
-    try:
-        half = of_half(
-            result, checker, lambda check: _subject(check, checker, exported, context), left
+@dataclass(frozen=True)
+class _Explained:
+    """A model that was checked, and what explains how it did."""
+
+    result: ModelResult
+    checker: Checker
+    exported: Exported
+    context: Context
+
+    def first(self, deadline: Deadline) -> dict[str, Any]:
+        """Return what explains the worst check."""
+        result = self.result
+        left = Deadline(_HALF_SHARE * deadline.left)
+        try:
+            half = of_half(result, self.checker, self.subject, left)
+        except OutOfTime:
+            half = None
+        if half is not None:
+            diagnosis, headroom, finding = half
+            found = {"diagnosis": None, "findings": [to_message(finding)]}
+            if diagnosis is not None:
+                key = diagnosis.runtime, diagnosis.case, diagnosis.output
+                about = next(c for c in result.checks if (c.runtime, c.case, c.output) == key)
+                found = self.told(diagnosis, about, (finding,))
+            return found | {"headroom": to_message(headroom)}
+        if result.precision is not None:
+            answer = self._precision(result.precision, deadline)
+            if answer is not None:
+                return answer
+        check = worst(result, self.checker.setting.spec.runtimes)
+        subject = self.subject(check)
+        if check is None or subject is None:
+            return {"diagnosis": None, "findings": []}
+        return self.told(diagnose(subject, deadline), check)
+
+    def _precision(self, precision: Precision, deadline: Deadline) -> dict[str, Any] | None:
+        """Return what the layers cost, and as the diagnosis where that is what diverged.
+
+        ``None`` where the runtime, or its optimisations, are more to blame than the bits.
+        """
+        diverged = self.result.verdict == "diverged"
+        check = clearest(self.result)
+        subject = self.subject(check)
+        if check is None or subject is None:
+            return None if diverged else {}
+        precision = with_layers(subject, precision, _LAYERS_SHARE * deadline.left)
+        cut = saturated(self.checker, subject, _SATURATION_SHARE * deadline.left)
+        precision = precision.model_copy(update={"saturated": cut})
+        findings = (*suspicion(precision, subject.spec.against), *cut_off(precision))
+        told: dict[str, Any] = {"precision": to_message(precision)}
+        if not diverged and not any(f.severity == "error" for f in findings):
+            return told | {"findings": [to_message(finding) for finding in findings]}
+        diagnosis = of_layers(subject, precision, deadline.left) or diagnose(subject, deadline)
+        return told | self.told(diagnosis, check, findings)
+
+    def told(
+        self, diagnosis: Diagnosis, check: Check, known: Sequence[Finding] = ()
+    ) -> dict[str, Any]:
+        """Say what explains a divergence, and where neither a number nor the book does, what may."""
+        proto, checker = self.exported.proto, self.checker
+        fault = known_fault(diagnosis, self.exported, check, checker.setting.spec.runtimes)
+        leading = (*known, *explaining(diagnosis, proto, check, checker.tally.checks))
+        codes = tuple(dict.fromkeys(finding.code for finding in leading))
+        others = () if leading or fault is not None else possible(diagnosis, proto, check)
+        return {
+            "diagnosis": to_message(diagnosis.model_copy(update={"hints": codes, "known": fault})),
+            "findings": [to_message(finding) for finding in (*leading, *others)],
+        }
+
+    def subject(self, check: Check | None) -> Subject | None:
+        """Return a check with all that it takes to run it again, ``None`` where it cannot be."""
+        checker, folder = self.checker, self.context.folder
+        again = checker.again(check) if check is not None else None
+        if check is None or again is None:
+            return None
+        case, output, runtime = again
+        noise, known = checker.tally.kept.get(
+            (check.runtime, check.case, check.output), (None, None)
         )
-    except OutOfTime:
-        half = None
-    if half is not None:
-        diagnosis, headroom, finding = half
-        found = {"diagnosis": None, "findings": [to_message(finding)]}
-        if diagnosis is not None:
-            key = diagnosis.runtime, diagnosis.case, diagnosis.output
-            about = next(c for c in result.checks if (c.runtime, c.case, c.output) == key)
-            found = _told(diagnosis, exported, about, checker, (finding,))
-        return found | {"headroom": to_message(headroom)}
-    if result.precision is not None:
-        answer = _explain_precision(result, result.precision, checker, exported, context, deadline)
-        if answer is not None:
-            return answer
-    check = worst(result, checker.setting.spec.runtimes)
-    subject = _subject(check, checker, exported, context)
-    if check is None or subject is None:
-        return {"diagnosis": None, "findings": []}
-    diagnosis = diagnose(subject, deadline)
-    return _told(diagnosis, exported, check, checker)
-
-
-def _explain_precision(
-    result: ModelResult,
-    precision: Precision,
-    checker: Checker,
-    exported: Exported,
-    context: Context,
-    deadline: Deadline,
-) -> dict[str, Any] | None:
-    """Return what the layers cost, and as the diagnosis where that is what diverged.
-
-    ``None`` where the runtime, or its optimisations, are more to blame than the bits.
-    """
-    check = clearest(result)
-    subject = _subject(check, checker, exported, context)
-    if check is None or subject is None:
-        return None if result.verdict == "diverged" else {}
-    precision = with_layers(subject, precision, _LAYERS_SHARE * deadline.left)
-    cut = saturated(checker, subject, _SATURATION_SHARE * deadline.left)
-    precision = precision.model_copy(update={"saturated": cut})
-    findings = (*suspicion(precision, subject.spec.against), *cut_off(precision))
-    told: dict[str, Any] = {"precision": to_message(precision)}
-    if result.verdict != "diverged" and not any(f.severity == "error" for f in findings):
-        return told | {"findings": [to_message(finding) for finding in findings]}
-    diagnosis = of_layers(subject, precision, deadline.left)
-    if diagnosis is None:
-        diagnosis = diagnose(subject, deadline)
-    return told | _told(diagnosis, exported, check, checker, findings)
-
-
-def _told(
-    diagnosis: Diagnosis,
-    exported: Exported,
-    check: Check,
-    checker: Checker,
-    known: Sequence[Finding] = (),
-) -> dict[str, Any]:
-    """Say what explains the divergence, and where neither a number nor the book does, what is possible."""
-    fault = known_fault(diagnosis, exported, check, checker.setting.spec.runtimes)
-    leading = (*known, *explaining(diagnosis, exported.proto, check, checker.tally.checks))
-    codes = tuple(dict.fromkeys(finding.code for finding in leading))
-    others = () if leading or fault is not None else possible(diagnosis, exported.proto, check)
-    findings = (*leading, *others)
-    return {
-        "diagnosis": to_message(diagnosis.model_copy(update={"hints": codes, "known": fault})),
-        "findings": [to_message(finding) for finding in findings],
-    }
-
-
-def _subject(
-    check: Check | None, checker: Checker, exported: Exported, context: Context
-) -> Subject | None:
-    """Return a check with all that it takes to run it again, ``None`` where it cannot be."""
-    again = checker.again(check) if check is not None else None
-    if check is None or again is None:
-        return None
-    case, output, runtime = again
-    noise, known = checker.tally.kept.get((check.runtime, check.case, check.output), (None, None))
-    subject = Subject(
-        spec=checker.setting.spec,
-        eager=checker.setting.eager,
-        exported=exported,
-        graph_inputs=checker.setting.graph_inputs,
-        arrays=case.arrays,
-        output=output,
-        runtime=runtime,
-        check=check,
-        workspace=context.workspace,
-        folder=context.folder / "diagnose",
-        repro=context.folder / REPRO,
-        memory=_memory(checker),
-        noise=noise,
-        known=known,
-        reduced=checker.setting.reduced,
-    )
-    subject.folder.mkdir(parents=True, exist_ok=True)
-    return subject
+        subject = Subject(
+            spec=checker.setting.spec,
+            eager=checker.setting.eager,
+            exported=self.exported,
+            graph_inputs=checker.setting.graph_inputs,
+            arrays=case.arrays,
+            output=output,
+            runtime=runtime,
+            check=check,
+            workspace=self.context.workspace,
+            folder=folder / "diagnose",
+            repro=folder / REPRO,
+            memory=_memory(checker),
+            noise=noise,
+            known=known,
+            reduced=checker.setting.reduced,
+        )
+        subject.folder.mkdir(parents=True, exist_ok=True)
+        return subject
 
 
 def worst(result: ModelResult, runtimes: Iterable[RuntimeSpec] = ()) -> Check | None:
@@ -220,27 +202,15 @@ def diagnose(subject: Subject, deadline: Deadline) -> Diagnosis:
     blamed = find_blame(subject, _BLAME_SHARE * deadline.left)
     located = _located(subject, blamed, deadline)
     blamed = decide_on_node(subject, blamed, located, deadline.left)
-    node = located.node if located is not None else None
     cause = Cause(blamed.cause)
     if blamed.blame in _IN_THE_FILE and deadline.left > 1:
         outside = of_the_whole(subject, located, deadline.left)
         cause = outside or Cause(single_out(subject, located, deadline.left))
-    notes = [
-        _at_step(subject.check, subject.spec.against),
-        blamed.note,
-        located.note if located is not None else "",
-    ]
+    notes = [_at_step(subject.check, subject.spec.against), blamed.note, located.note]
     path = None
     left = deadline.left
     if blamed.blame not in _NOWHERE and left > 1:
-        repro = make_repro(
-            subject,
-            node,
-            located.inputs if located is not None else None,
-            located.expected if located is not None else None,
-            plain_agrees=blamed.plain_agrees,
-            seconds=left,
-        )
+        repro = make_repro(subject, located, plain_agrees=blamed.plain_agrees, seconds=left)
         notes.append(repro.reason)
         path = repro_path(subject, repro)
     return Diagnosis(
@@ -250,13 +220,13 @@ def diagnose(subject: Subject, deadline: Deadline) -> Diagnosis:
         blame=blamed.blame,
         against=subject.spec.against,
         evidence=blamed.evidence,
-        node=node,
-        beside=located.beside if located is not None else None,
+        node=located.node,
+        beside=located.beside,
         fused_by=blamed.fused_by,
         cause=cause.told,
         remedy=cause.remedy,
-        source=cause.source or (located.source if located is not None else None),
-        nodes=located.nodes if located is not None else (),
+        source=cause.source or located.source,
+        nodes=located.nodes,
         guilty=_place(located),
         repro=path,
         replay=replay_arguments(subject.runtime) if has_own_kernels(subject.runtime) else (),
@@ -276,9 +246,9 @@ def _at_step(check: Check, against: Against) -> str:
     )
 
 
-def _place(located: Located | None) -> int | None:
+def _place(located: Located) -> int | None:
     """The place of the faulty node among those along the graph."""
-    if located is None or located.node is None:
+    if located.node is None:
         return None
     node = located.node
     names = [(each.name, each.op_type, each.output) for each in located.nodes]
@@ -286,13 +256,14 @@ def _place(located: Located | None) -> int | None:
     return names.index(key) if key in names else None
 
 
-def _located(subject: Subject, blamed: BlameResult, deadline: Deadline) -> Located | None:
+def _located(subject: Subject, blamed: BlameResult, deadline: Deadline) -> Located:
+    """Return where the error is born, and nothing where there is no node to look for, or no time."""
     left = deadline.left
     # Where the plain graph agrees there is no node of it to name, only the fusion: unless it is
     # another engine's kernels that run it.
     plain = blamed.plain_agrees is True and not has_own_kernels(subject.runtime)
     if blamed.blame in _NOWHERE or plain or left < 1:
-        return None
+        return Located()
     return localize(subject, _LOCALIZE_SHARE * left)
 
 

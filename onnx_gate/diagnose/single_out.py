@@ -69,9 +69,9 @@ class _Change:
     weight: tuple[Array, Array, str] | None = None
 
 
-def single_out(subject: Subject, located: Located | None, seconds: float) -> str:
+def single_out(subject: Subject, located: Located, seconds: float) -> str:
     """Return the one thing that is wrong with the faulty node, empty where none was found to be."""
-    if located is None or located.proto is None or located.beside is not None:
+    if located.proto is None or located.beside is not None:
         return ""
     cause, _ = Bench(subject, seconds).apart(lambda: _single_out(subject, located), RUN)
     return cause or ""

@@ -21,17 +21,18 @@ from onnx_gate.verify.subject import Subject
 
 
 def decide_on_node(
-    subject: Subject, blamed: BlameResult, located: Located | None, seconds: float = EVALUATOR
+    subject: Subject, blamed: BlameResult, located: Located, seconds: float = EVALUATOR
 ) -> BlameResult:
     """Decide an undecided blame at the faulty node, held against the reference evaluator.
 
     For models that are too large for it as a whole. Anything but an undecided blame of the plain
     graph is returned as it is, and so is one that this cannot decide either.
     """
-    if blamed.blame != "undecided" or blamed.plain_agrees is not False or located is None:
+    found = located.node
+    if blamed.blame != "undecided" or blamed.plain_agrees is not False or found is None:
         return blamed
     bench = Bench(subject, seconds)
-    answers, _ = bench.apart(lambda: _answers(subject, located), EVALUATOR)
+    answers, _ = bench.apart(lambda: _answers(subject, located, found.output), EVALUATOR)
     if answers is None:
         return blamed
     ours, theirs, expected = answers
@@ -41,9 +42,8 @@ def decide_on_node(
     # The graph of a committed file may be old as well as wrong.
     elif blame == "exporter" and subject.exported.exporter == "file":
         blame = None
-    assert located.node is not None
     against = subject.spec.against
-    node = f"{located.node.op_type} {located.node.name or located.node.output}"
+    node = f"{found.op_type} {found.name or found.output}"
     evidence = Evidence(
         kind="node",
         experiment=f"{node} alone, on {against}'s values, in the ONNX reference evaluator",
@@ -58,12 +58,11 @@ def decide_on_node(
     return replace(blamed, blame=blame, decided_by="node", note=note).marked()
 
 
-def _answers(subject: Subject, located: Located) -> tuple[Array, Array, Array] | None:
-    """Return what ONNX Runtime, the evaluator and PyTorch make of the node's inputs."""
-    graph = read_graph(subject.exported.proto, subject.exported.path)
-    if located.node is None or located.node.output not in located.expected:
+def _answers(subject: Subject, located: Located, name: str) -> tuple[Array, Array, Array] | None:
+    """Return what ONNX Runtime, the evaluator and PyTorch make of the inputs of the node of ``name``."""
+    if name not in located.expected:
         return None
-    name = located.node.output
+    graph = read_graph(subject.exported.proto, subject.exported.path)
     node = graph.producer.get(name)
     if node is None or any(True for _ in graph.bodies(node)):
         return None

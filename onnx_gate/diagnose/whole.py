@@ -41,20 +41,20 @@ class Cause:
     source: Source | None = None
 
 
-def of_the_whole(subject: Subject, located: Located | None, seconds: float) -> Cause | None:
+def of_the_whole(subject: Subject, located: Located, seconds: float) -> Cause | None:
     """Return what is wrong with the file as a whole, ``None`` where no experiment shows it."""
     bench = Bench(subject, seconds)
     cause, _ = bench.apart(lambda: _look(subject, bench.eager, located), RUN)
     return cause
 
 
-def _look(subject: Subject, eager: Eager, located: Located | None) -> Cause | None:
+def _look(subject: Subject, eager: Eager, located: Located) -> Cause | None:
     try:
         expected = eager.run(subject.arrays)
     except Refusal as refusal:
         return _refusing(subject, refusal)
     live = state.in_training(eager.module)
-    module = located.node.module if located is not None and located.node is not None else ""
+    module = located.node.module if located.node is not None else ""
     if module and module in live:
         told = f"{quote(module)} is in training mode, though the gate called eval(), and the file's is not"
         return Cause(told, TRAINING)

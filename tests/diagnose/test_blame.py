@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from onnx_gate.diagnose.blame.blame import find_blame
 from onnx_gate.diagnose.blame.optimisers import MOST, fewest_without
 from onnx_gate.diagnose.blame.result import BlameResult
-from onnx_gate.diagnose.localize.localize import localize
+from onnx_gate.diagnose.localize.localize import Located, localize
 from onnx_gate.diagnose.tie_break import decide_on_node
 from onnx_gate.manifest import InputSpec, ModelSpec, RuntimeSpec
 from onnx_gate.report.model import Metrics
@@ -561,7 +561,7 @@ def test_one_node_decides_where_the_whole_is_too_much(tmp_path: Path) -> None:
     found = decide_on_node(subject, undecided, located)
     assert (found.blame, found.evidence[-1].agrees) == ("kernel", True)
     assert decide_on_node(subject, BlameResult("capture"), located).blame == "capture"
-    assert decide_on_node(subject, undecided, None).blame == "undecided"
+    assert decide_on_node(subject, undecided, Located()).blame == "undecided"
     subject = make(tmp_path, Of(averaged), normal(2, 3))
     found = decide_on_node(subject, undecided, localize(subject))
     assert (found.blame, found.evidence[-1].agrees) == ("exporter", False)

@@ -74,7 +74,7 @@ def test_of_a_subgraph_the_node_that_holds_it_is_cut_out(
         subject = NAMED[name].make(tmp_path)
     subject.folder.mkdir(exist_ok=True)
     located = localize(subject)
-    repro = make_repro(subject, located.node, located.inputs, located.expected)
+    repro = make_repro(subject, located)
     assert repro.path is not None, repro.reason
     model = onnx.load(str(repro.path / "model.onnx"))
     assert {node.op_type for node in model.graph.node} == kinds

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
+from onnx_gate.diagnose.localize.localize import Located
 from onnx_gate.diagnose.repro.write import make_repro
 from onnx_gate.graph.extract import between, cut, open_ends
 from onnx_gate.graph.graph import read_graph
@@ -68,7 +69,7 @@ def wrong(
 
 def test_the_guilty_node_alone(wrong, tmp_path: Path) -> None:
     subject, node, inputs, expected = wrong
-    folder = make_repro(subject, node, inputs, expected).path
+    folder = make_repro(subject, Located(node, inputs=inputs, expected=expected)).path
     assert folder is not None
     assert subject.repro is not None
     assert folder == subject.repro / "model" / "typical_0"
@@ -110,7 +111,7 @@ def test_names_of_a_file_are_no_markup(wrong) -> None:
     onnx.save(proto, str(subject.exported.path))
     (value,) = expected.values()
     named = node.model_copy(update={"output": name})
-    folder = make_repro(subject, named, inputs, {name: value}).path
+    folder = make_repro(subject, Located(named, inputs=inputs, expected={name: value})).path
     text = (folder / "README.md").read_text()
     assert "y" in text.split("Seen here: ")[1]
     for markup in ("\x1b", "<script>", "](", "\n# pass", "`["):
@@ -121,13 +122,13 @@ def test_where_the_node_is_right_more_of_the_graph_is_written(wrong) -> None:
     subject, node, inputs, expected = wrong
     right = GraphNode(name="", op_type="Gemm", output="linear")
     values = {"linear": next(iter(inputs.values()))}
-    whole = make_repro(subject, right, {"x": subject.arrays["x"]}, values)
+    whole = make_repro(subject, Located(right, inputs={"x": subject.arrays["x"]}, expected=values))
     assert whole.nodes == 3
     model = onnx.load(str(whole.path / "model.onnx"))
     assert {tuple(t.dims) for t in model.graph.initializer} == {(256, 8), (256,), (8, 256), (8,)}
     assert all(t.data_location == TensorProto.DEFAULT for t in model.graph.initializer)
     # Again, with values further up and down: what lies between them is cut out.
-    group = make_repro(subject, node, {"x": subject.arrays["x"]}, expected)
+    group = make_repro(subject, Located(node, inputs={"x": subject.arrays["x"]}, expected=expected))
     assert group.nodes == 2
     assert [n.op_type for n in onnx.load(str(group.path / "model.onnx")).graph.node] == [
         "Gemm",
@@ -138,14 +139,14 @@ def test_where_the_node_is_right_more_of_the_graph_is_written(wrong) -> None:
 
 def test_nothing_is_left_where_nothing_can_be_shown(wrong, tmp_path: Path) -> None:
     subject, node, inputs, expected = wrong
-    small = make_repro(subject, node, inputs, expected, max_bytes=1000)
+    small = make_repro(subject, Located(node, inputs=inputs, expected=expected), max_bytes=1000)
     assert (small.path, small.reason) == (None, "a reproduction would be larger than 0.000954 MiB")
     fine = make(tmp_path / "fine", Layers(), normal(3, 8))
-    found = make_repro(fine, None, None, None)
+    found = make_repro(fine, Located())
     assert found.path is None
     assert "no part of the graph" in found.reason
     broken = dataclasses.replace(fine, graph_inputs={"y": "y"})
-    assert "KeyError" in make_repro(broken, None, None, None).reason
+    assert "KeyError" in make_repro(broken, Located()).reason
     for each in (subject, fine):
         assert not list(each.repro.rglob("*")) if each.repro.exists() else True
 
@@ -160,7 +161,7 @@ def test_names_stay_inside_the_folder(wrong, model: str, case: str) -> None:
         spec=dataclasses.replace(subject.spec, name=model),
         check=subject.check.model_copy(update={"case": case}),
     )
-    folder = make_repro(subject, node, inputs, expected).path
+    folder = make_repro(subject, Located(node, inputs=inputs, expected=expected)).path
     assert folder is not None
     assert folder.resolve().parent.parent == subject.repro.resolve()
 
@@ -174,7 +175,7 @@ def test_a_refusal_is_reproduced(tmp_path: Path) -> None:
     check = subject.check.model_copy(
         update={"reason": reason, "output": "*", "refused": ("runtime",)}
     )
-    found = make_repro(dataclasses.replace(subject, check=check), None, None, None)
+    found = make_repro(dataclasses.replace(subject, check=check), Located())
     assert found.path is not None
     finished = gate("replay", str(found.path), cwd=tmp_path)
     assert finished.returncode == 1
@@ -202,7 +203,7 @@ class Deep(nn.Module):
 
 def test_the_nodes_that_are_fused_wrongly(tmp_path: Path) -> None:
     subject = make(tmp_path, Deep(), normal(1, 3, 12, 12))
-    found = make_repro(subject, None, None, None, plain_agrees=True)
+    found = make_repro(subject, Located(), plain_agrees=True)
     assert found.path is not None
     model = onnx.load(str(found.path / "model.onnx"))
     assert [n.op_type for n in model.graph.node] == ["Pad", "MaxPool"]

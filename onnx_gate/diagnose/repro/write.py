@@ -19,6 +19,7 @@ from onnx import numpy_helper
 
 import onnx_gate
 from onnx_gate.diagnose.bench import RUN, Bench
+from onnx_gate.diagnose.localize.localize import Located
 from onnx_gate.diagnose.repro.reduce import Shrinker, least_error
 from onnx_gate.diagnose.repro.replay import (
     DATA_SET,
@@ -32,7 +33,7 @@ from onnx_gate.graph.extract import between, cut, open_ends, weight_bytes
 from onnx_gate.graph.graph import Node, as_it_is, read_graph
 from onnx_gate.graph.walk import inlined
 from onnx_gate.report.layout import REPRO
-from onnx_gate.report.model.diagnosis import Diagnosis, GraphNode
+from onnx_gate.report.model.diagnosis import Diagnosis
 from onnx_gate.report.render.escape import code
 from onnx_gate.runtimes.base import Array, contiguous, first_line
 from onnx_gate.text import listed
@@ -65,9 +66,7 @@ class _Piece:
 
 def make_repro(
     subject: Subject,
-    node: GraphNode | None,
-    inputs: Mapping[str, Array] | None,
-    expected: Mapping[str, Array] | None,
+    located: Located,
     max_bytes: int = MAX_BYTES,
     *,
     plain_agrees: bool | None = None,
@@ -75,21 +74,20 @@ def make_repro(
 ) -> Repro:
     """Write the smallest part of the graph that still diverges to ``subject.repro``/MODEL/CASE.
 
-    ``inputs`` and ``expected`` are PyTorch's values, by the names of the graph, of what ``node``
-    reads and makes; they may also lie further up and down. ``plain_agrees``: ONNX Runtime without
-    optimisations agrees with PyTorch, so a fusion is looked for. Nothing larger than ``max_bytes``
-    is written. Never raises.
+    Inputs and outputs of the node that was ``located`` may also lie further up and down.
+    ``plain_agrees``: ONNX Runtime without optimisations agrees with PyTorch, so a fusion is looked
+    for. Nothing larger than ``max_bytes`` is written. Never raises.
     """
     try:
         writer = _Writer(subject, max_bytes, Bench(subject, seconds))
-        return writer.write(node, inputs or {}, expected or {}, plain_agrees)
+        return writer.write(located, plain_agrees)
     except Exception as error:
         return Repro(None, reason=f"no reproduction: {type(error).__name__}: {first_line(error)}")
 
 
 def with_repro(subject: Subject, diagnosis: Diagnosis, seconds: float) -> Diagnosis:
     """Return a diagnosis with a reproduction of the whole graph, and with how to replay it."""
-    made = make_repro(subject, None, None, None, seconds=seconds)
+    made = make_repro(subject, Located(), seconds=seconds)
     kept = {
         "repro": repro_path(subject, made),
         "replay": replay_arguments(subject.runtime),
@@ -114,19 +112,15 @@ class _Writer:
         self._large = False
         self._trouble = ""
 
-    def write(
-        self,
-        node: GraphNode | None,
-        inputs: Mapping[str, Array],
-        expected: Mapping[str, Array],
-        plain_agrees: bool | None,
-    ) -> Repro:
+    def write(self, located: Located, plain_agrees: bool | None) -> Repro:
+        node = located.node
         known = {*self._graph.producer, *self._graph.inputs}
-        wanted = {*inputs, *expected, *((node.output,) if node and node.output else ())}
+        wanted = {*located.inputs, *located.expected}
+        wanted |= {node.output} if node and node.output else set()
         if self._source.functions and not wanted <= known:
             self._source = inlined(self._source)
             self._graph = read_graph(self._source, self._subject.exported.path)
-        for part in self._candidates(node, inputs, expected, plain_agrees):
+        for part in self._candidates(located, plain_agrees):
             path = self._try(part)
             if path is not None:
                 return Repro(path, len(part.nodes))
@@ -136,14 +130,9 @@ class _Writer:
         reason = "no part of the graph, nor all of it, shows the divergence when it is replayed"
         return Repro(None, reason=f"{reason}: {self._trouble}" if self._trouble else reason)
 
-    def _candidates(
-        self,
-        node: GraphNode | None,
-        inputs: Mapping[str, Array],
-        expected: Mapping[str, Array],
-        plain_agrees: bool | None,
-    ) -> Iterator[_Piece]:
-        made = {n: a for n, a in expected.items() if n in self._graph.producer}
+    def _candidates(self, located: Located, plain_agrees: bool | None) -> Iterator[_Piece]:
+        inputs = located.inputs
+        made = {n: a for n, a in located.expected.items() if n in self._graph.producer}
         if made and inputs:
             stop = {**self._feeds, **inputs}
             yield self._part(between(self._graph, made, inputs), stop, made, "PyTorch's")
