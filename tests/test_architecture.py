@@ -51,7 +51,7 @@ def test_the_floors_hold() -> None:
         ("manifest/load.py", "from onnx_gate import report", "floors"),
         ("verify/verify.py", "from onnx_gate.diagnose import diagnose", "floors"),
         ("workers/pool.py", "from onnx_gate.manifest import ModelSpec", "workers"),
-        ("init/command.py", "from onnx_gate.verify import build", "light"),
+        ("init/init.py", "from onnx_gate.verify import build", "light"),
         ("gate/run.py", "from onnx_gate.gate import worker", "in-workers"),
         ("numerics/compare.py", "from onnx_gate import errors", "numerics"),
         ("numerics/compare.py", "from onnx_gate.verify import judge", "floors"),
@@ -84,7 +84,7 @@ def test_one_forbidden_import_is_enough(
         ("verify/judge/where.py", "from onnx_gate.verify import checks", "onnx_gate.verify"),
         ("diagnose/bench.py", "from onnx_gate.diagnose.blame import blame", "onnx_gate.diagnose"),
         (
-            "report/story/coverage.py",
+            "report/story/extent.py",
             "from onnx_gate.report.story import sentence",
             "onnx_gate.report.story",
         ),

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from onnx_gate.action import allowed_environment
-from onnx_gate.action.inputs import Inputs, Mode, Protect, SandboxChoice, Switch, read_inputs
+from onnx_gate.action.action_inputs import Inputs, Mode, Protect, SandboxChoice, Switch, read_inputs
 from onnx_gate.github.comment_policy import CommentPolicy
 from onnx_gate.report.io import to_json, write_text
 from onnx_gate.report.model import Counts, ManifestInfo, ModelResult, Report

@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.accuracy.diagnose_cases import CASES, DivergingCase
 from benchmarks.support import results
 from onnx_gate.diagnose.blame.blame import find_blame
-from onnx_gate.diagnose.blame.result import BlameResult
+from onnx_gate.diagnose.blame.blame_result import BlameResult
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnx_gate.action.inputs import Inputs, inside
+from onnx_gate.action.action_inputs import Inputs, inside
 from onnx_gate.errors import UserError
 from onnx_gate.github.client import Client
 from onnx_gate.github.contents import read_file

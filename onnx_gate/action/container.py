@@ -15,13 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from onnx_gate.action import allowed_environment, log, requirements, survivors
+from onnx_gate.action.action_inputs import Inputs
 from onnx_gate.action.changed_packages import ChangedPackages, requirements_file
 from onnx_gate.action.checkout import untrusted_checkout
-from onnx_gate.action.confine import RunFolders, policy_for, run_folders, services_of, with_network
-from onnx_gate.action.inputs import Inputs
+from onnx_gate.action.failed import failed_report
 from onnx_gate.action.job import AskedSince, Job
 from onnx_gate.action.output_folder import make_output
-from onnx_gate.action.problems import failed_report
+from onnx_gate.action.rights import RunFolders, policy_for, run_folders, services_of, with_network
 from onnx_gate.errors import UserError
 from onnx_gate.gate.shards import parse_shard
 from onnx_gate.github.run_context import read_context, run_of

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onnx_gate.action.inputs import Inputs
+from onnx_gate.action.action_inputs import Inputs
+from onnx_gate.action.failed import failed_report, of_manifest, with_problem
 from onnx_gate.action.output_folder import refuse_tracked
-from onnx_gate.action.problems import failed_report, of_manifest, with_problem
 from onnx_gate.errors import UserError
 from onnx_gate.gate.provenance import manifest_info
 from onnx_gate.gate.select import select
@@ -18,8 +18,8 @@ from onnx_gate.manifest import ManifestError
 from onnx_gate.manifest.load import load
 from onnx_gate.report.io import UNTRUSTED_BYTES, parse_report, read_report
 from onnx_gate.report.join.amiss import is_of, run_label
-from onnx_gate.report.join.find import find_reports
 from onnx_gate.report.join.merge import merge_files
+from onnx_gate.report.join.report_files import find_reports
 from onnx_gate.report.layout import REPORT
 from onnx_gate.report.model import ManifestInfo, Problem, Report, Run
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from onnx_gate.action import log
+from onnx_gate.action.action_inputs import Inputs, read_inputs
 from onnx_gate.action.harden import harden
-from onnx_gate.action.inputs import Inputs, read_inputs
 from onnx_gate.action.modes import Annotated, Source, work_of
 from onnx_gate.errors import UserError
 from onnx_gate.github.run_context import (
@@ -224,7 +224,7 @@ def _nothing_verified(message: str, environ: Mapping[str, str], status: int) -> 
     """Report what is wrong wherever a person or a later step will look."""
     for line in message.splitlines():
         log.fail(line)
-    from onnx_gate.action.problems import failed_report
+    from onnx_gate.action.failed import failed_report
     from onnx_gate.github.fit import summary_text
     from onnx_gate.report.render.markdown import View
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from onnx_gate.action.inputs import Mode
+from onnx_gate.action.action_inputs import Mode
 
 Source = Literal["none", "models", "shards", "artifact", "folder"]
 """Where the report comes from.

@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from onnx_gate.action.inputs import Inputs
+from onnx_gate.action.action_inputs import Inputs
 from onnx_gate.cache.git_index import tracked
 from onnx_gate.errors import UserError
 from onnx_gate.files import plain_files_only, remove_tree, walk

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from onnx_gate.action import log
-from onnx_gate.action.inputs import Inputs
-from onnx_gate.action.problems import failed_report, of_manifest
+from onnx_gate.action.action_inputs import Inputs
+from onnx_gate.action.failed import failed_report, of_manifest
 from onnx_gate.errors import UserError
 from onnx_gate.gate.history import history_of
 from onnx_gate.gate.select import select

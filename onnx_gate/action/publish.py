@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from onnx_gate.action import log
-from onnx_gate.action.inputs import Inputs
+from onnx_gate.action.action_inputs import Inputs
+from onnx_gate.action.failed import with_problem
 from onnx_gate.action.modes import Annotated
 from onnx_gate.action.output_folder import hand_over
-from onnx_gate.action.problems import with_problem
 from onnx_gate.errors import UserError
 from onnx_gate.findings.codes import OG506
 from onnx_gate.github.annotations import annotations as annotation_lines

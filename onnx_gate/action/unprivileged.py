@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from onnx_gate.action.failed import failed_report, of_manifest
 from onnx_gate.action.job import AskedSince, Job
 from onnx_gate.action.log import say
-from onnx_gate.action.problems import failed_report, of_manifest
 from onnx_gate.errors import UserError
 from onnx_gate.gate.deliver import deliver, try_remedies, verify_manifest
 from onnx_gate.gate.options import Options

@@ -23,7 +23,7 @@ from onnx_gate.manifest import Manifest, ModelSpec
 from onnx_gate.report.io import write_text
 from onnx_gate.report.layout import slug
 from onnx_gate.report.model import Check, ModelResult, Report
-from onnx_gate.report.story.coverage import COMPARED, coverage
+from onnx_gate.report.story.extent import COMPARED, coverage
 from onnx_gate.verify.checkpoint_files import checkpoint_files
 
 _RESULTS = {"pass": "PASSED", "diverged": "FAILED", "error": "FAILED"}

@@ -15,15 +15,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from onnx_gate.cache.dependencies import Dependencies, Recorded, depend, differences
-from onnx_gate.cache.entry import StoredVerdict
-from onnx_gate.cache.environment import fingerprint_of, variables_that_matter
+from onnx_gate.cache.fingerprint import fingerprint_of, variables_that_matter
 from onnx_gate.cache.git_index import tracked
 from onnx_gate.cache.key import Key, key_changes, key_of
+from onnx_gate.cache.opened import FolderWatch
 from onnx_gate.cache.path_names import State, find_names
-from onnx_gate.cache.record import installed
+from onnx_gate.cache.reads import installed
 from onnx_gate.cache.reproduction import files_of
 from onnx_gate.cache.store import Store, Unusable
-from onnx_gate.cache.watch import FolderWatch
+from onnx_gate.cache.stored_verdict import StoredVerdict
 from onnx_gate.errors import UserError
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.model import ModelResult

@@ -17,8 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from onnx_gate.cache.entry import MOST_BYTES, Head, StoredVerdict, from_bytes, read_head, to_bytes
 from onnx_gate.cache.path_names import digest
+from onnx_gate.cache.stored_verdict import (
+    MOST_BYTES,
+    Head,
+    StoredVerdict,
+    from_bytes,
+    read_head,
+    to_bytes,
+)
 from onnx_gate.report.io import write_bytes
 
 MARKER = "CACHEDIR.TAG"

@@ -45,8 +45,8 @@ def init(
     Tries what the model takes, or records it, writes what it learned, and verifies it once. Exit
     status as for run; 2 where nothing could be learned, and nothing was written.
     """
-    from onnx_gate.init.command import InitOptions, manifest_for, parse_arguments, parse_inputs
-    from onnx_gate.init.command import init as write_manifest
+    from onnx_gate.init.init import InitOptions, manifest_for, parse_arguments, parse_inputs
+    from onnx_gate.init.init import init as write_manifest
     from onnx_gate.manifest import ManifestError
 
     path = manifest or manifest_for(Path.cwd())
@@ -131,7 +131,7 @@ def plan(
     from onnx_gate.gate.select import select
     from onnx_gate.gate.shards import described, matrix, parse_shards
     from onnx_gate.report.io import read_report
-    from onnx_gate.report.join.find import find_reports
+    from onnx_gate.report.join.report_files import find_reports
 
     loaded = load_manifest(manifest)
     with refusing():

@@ -74,7 +74,7 @@ def report(
     With --issue it runs the reproductions that lie beside the report, made smaller.
     """
     from onnx_gate.report.io import read_report, write_text
-    from onnx_gate.report.join.find import find_report
+    from onnx_gate.report.join.report_files import find_report
     from onnx_gate.report.render.screen import put
     from onnx_gate.report.story.view import View
 
@@ -108,7 +108,7 @@ def publish(
 
     The token is in GITHUB_TOKEN.
     """
-    from onnx_gate.action.inputs import Inputs, checked
+    from onnx_gate.action.action_inputs import Inputs, checked
     from onnx_gate.action.main import publish_report
     from onnx_gate.manifest.find import usual_manifest
     from onnx_gate.report.io import read_report

@@ -99,7 +99,7 @@ def run(
     Exit status: 0 every required model passed, 1 one diverged or could not be verified, 2 the call
     or the manifest is invalid, 130 interrupted; what was verified until then is in the report.
     """
-    from onnx_gate.gate.answers import open_answers
+    from onnx_gate.gate.answers_folder import open_answers
     from onnx_gate.gate.deliver import verify_and_deliver
     from onnx_gate.gate.options import Options
     from onnx_gate.gate.provenance import commit_of

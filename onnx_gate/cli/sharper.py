@@ -90,7 +90,7 @@ def attest_verify(
     Who wrote the statement is for its signature to say, and not checked here. Exit status: 0 it is
     the file and all that is required was found, 1 it is not, 2 the call or the statement is invalid.
     """
-    from onnx_gate.attest.check import refusals
+    from onnx_gate.attest.accept import refusals
     from onnx_gate.attest.statement import read
 
     with refusing():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from onnx_gate.deadline import Deadline
-from onnx_gate.diagnose.known import known_fault
+from onnx_gate.diagnose.known_fault import known_fault
 from onnx_gate.diagnose.localize.localize import localize
 from onnx_gate.diagnose.repro.write import MAX_BYTES, make_repro, repro_path
 from onnx_gate.report.io import to_message

@@ -10,11 +10,11 @@ import psutil
 
 from onnx_gate.deadline import Deadline, OutOfTime
 from onnx_gate.diagnose.blame.blame import find_blame
-from onnx_gate.diagnose.blame.result import BlameResult
+from onnx_gate.diagnose.blame.blame_result import BlameResult
 from onnx_gate.diagnose.further import further
 from onnx_gate.diagnose.half import of_half
 from onnx_gate.diagnose.hints.hints import explaining, possible
-from onnx_gate.diagnose.known import known_fault
+from onnx_gate.diagnose.known_fault import known_fault
 from onnx_gate.diagnose.localize.localize import Located, has_own_kernels, localize
 from onnx_gate.diagnose.reduced.precision import (
     clearest,

@@ -8,9 +8,9 @@ from dataclasses import replace
 from onnx_gate.deadline import Deadline
 from onnx_gate.diagnose.bench import Bench
 from onnx_gate.diagnose.blame.agreement import Agreement, LinkComparison
+from onnx_gate.diagnose.blame.blame_result import BlameResult
 from onnx_gate.diagnose.blame.chain import Chain
 from onnx_gate.diagnose.blame.dtype import of_dtype
-from onnx_gate.diagnose.blame.result import BlameResult
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.report.model import Check, ModelResult
 from onnx_gate.report.model.diagnosis import Blame, Diagnosis, Evidence

@@ -9,7 +9,7 @@ from onnx.reference import ReferenceEvaluator
 
 from onnx_gate.diagnose.bench import EVALUATOR, Bench
 from onnx_gate.diagnose.blame.agreement import SAME_SHARE
-from onnx_gate.diagnose.blame.result import BlameResult
+from onnx_gate.diagnose.blame.blame_result import BlameResult
 from onnx_gate.diagnose.localize.localize import Located
 from onnx_gate.diagnose.values import agree, distance
 from onnx_gate.graph.graph import read_graph

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from importlib.resources import files
 
-from onnx_gate.findings.entry import Explanation, parse
+from onnx_gate.findings.explanation import Explanation, parse
 
 
 class Catalogue(Mapping[str, Explanation]):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from onnx_gate.errors import UserError
 from onnx_gate.findings.catalogue import CATALOGUE
-from onnx_gate.findings.entry import Explanation
+from onnx_gate.findings.explanation import Explanation
 
 WIDTH = 88
 # What stands before a block of code, by its language.

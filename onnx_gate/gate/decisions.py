@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from onnx_gate.gate.tasks import PRELOAD
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.model.decisions import Decisions
-from onnx_gate.report.story import decided
+from onnx_gate.report.story import decisions as told
 from onnx_gate.text import printed
 from onnx_gate.workers.pool import run_tasks
 from onnx_gate.workers.task import Outcome, Task
@@ -50,6 +50,6 @@ def _lines(name: str, outcome: Outcome) -> Iterator[str]:
     if known is None or not known.of:
         yield f"{name}: no decisions that can be watched"
         return
-    yield f"{name}: {decided.counted(known)} ({known.before} by its own suites)"
+    yield f"{name}: {told.counted(known)} ({known.before} by its own suites)"
     for each in known.never:
-        yield f"{decided.where(each)}: {each.operator}, {decided.what(each)}"
+        yield f"{told.where(each)}: {each.operator}, {told.what(each)}"

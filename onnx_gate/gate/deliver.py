@@ -12,8 +12,8 @@ from pathlib import Path
 from rich.console import Console
 
 from onnx_gate.errors import UserError, unwritten
-from onnx_gate.gate.alone import alone_in
-from onnx_gate.gate.answers import answers_in
+from onnx_gate.gate.answers_folder import answers_in
+from onnx_gate.gate.folder_lock import alone_in
 from onnx_gate.gate.history import history_of
 from onnx_gate.gate.options import Options
 from onnx_gate.gate.progress import ProgressDisplay, make_progress
@@ -24,8 +24,8 @@ from onnx_gate.manifest import Manifest
 from onnx_gate.manifest.find import NAMES
 from onnx_gate.report.io import find_format, read_report, to_json, write_text
 from onnx_gate.report.join.baseline import baseline_of, with_baseline
-from onnx_gate.report.join.find import find_reports
 from onnx_gate.report.join.merge import merge_files
+from onnx_gate.report.join.report_files import find_reports
 from onnx_gate.report.layout import Layout
 from onnx_gate.report.model import Report
 from onnx_gate.report.render import markdown, terminal

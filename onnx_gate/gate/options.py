@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnx_gate.gate.answers import Against
+from onnx_gate.gate.answers_folder import Against
 from onnx_gate.report.io import MAX_BYTES
 from onnx_gate.report.model import Commit, Sandbox, Shard
 from onnx_gate.verify.context import AuditRequest

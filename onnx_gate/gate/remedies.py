@@ -27,7 +27,7 @@ from onnx_gate.manifest import Manifest, ModelSpec
 from onnx_gate.manifest.change import written
 from onnx_gate.remedy.candidate import Candidate, Ladder
 from onnx_gate.remedy.settings import settings
-from onnx_gate.remedy.source import blamed, sources
+from onnx_gate.remedy.source_remedies import blamed, sources
 from onnx_gate.report.io import to_json
 from onnx_gate.report.layout import Layout, slug
 from onnx_gate.report.model import ModelResult, Report
@@ -44,7 +44,7 @@ from onnx_gate.workers.launch import own_folder
 from onnx_gate.workers.pool import run_tasks
 from onnx_gate.workers.task import Outcome, Task
 
-WORKER = "onnx_gate.remedy.trial:work"
+WORKER = "onnx_gate.remedy.tries:work"
 _MADE = "made.onnx"  # as the worker calls it, which imports torch
 # Nobody waits longer for a report that is done, however long the run was.
 _MOST_SECONDS = 300.0

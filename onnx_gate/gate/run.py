@@ -10,11 +10,11 @@ from datetime import datetime, timezone
 from typing import Any
 
 from onnx_gate.cache.cache import Cache
-from onnx_gate.cache.lookup import CachedResults, look_up, use_cache
+from onnx_gate.cache.hits import CachedResults, look_up, use_cache
 from onnx_gate.files import plain_files_only, remove_tree
 from onnx_gate.findings import codes
 from onnx_gate.gate import services
-from onnx_gate.gate.answers import keep_answers
+from onnx_gate.gate.answers_folder import keep_answers
 from onnx_gate.gate.history import History, history_of_models
 from onnx_gate.gate.journal import BLOCKS, FAULTS, Journal
 from onnx_gate.gate.keep_repro import keep_repro

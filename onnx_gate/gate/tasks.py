@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from onnx_gate.cache.lookup import CachedResults
+from onnx_gate.cache.hits import CachedResults
 from onnx_gate.gate.history import History
 from onnx_gate.gate.journal import Journal
 from onnx_gate.gate.known_blocks import KnownBlocks

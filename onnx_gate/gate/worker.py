@@ -15,7 +15,7 @@ import onnx
 import torch
 
 import onnx_gate
-from onnx_gate.cache.record import AccessRecorder
+from onnx_gate.cache.reads import AccessRecorder
 from onnx_gate.deadline import Deadline
 from onnx_gate.findings import codes
 from onnx_gate.graph.constants import external_files

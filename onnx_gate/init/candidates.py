@@ -8,8 +8,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from onnx_gate.init.by_name import SURE, by_name, is_graph, shown
 from onnx_gate.init.facts import Attempt, Facts, Guess, Layer, Parameter
+from onnx_gate.init.usual_names import SURE, by_name, is_graph, shown
 
 MAX_ATTEMPTS = 300
 BATCH, POSITIONS = 2, 7

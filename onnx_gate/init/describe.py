@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from onnx_gate.init.entry import inputs
 from onnx_gate.init.facts import Learned, Note
+from onnx_gate.init.manifest_text import inputs
 from onnx_gate.report.model import Report
 from onnx_gate.text import counted
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from onnx_gate.errors import UserError
 from onnx_gate.gate.place import place
-from onnx_gate.init import entry
+from onnx_gate.init import manifest_text
 from onnx_gate.init.facts import Learned
 from onnx_gate.init.repository import WORKFLOW, ignoring, root_of, workflow
 
@@ -42,18 +42,21 @@ class Files:
             self._own(self._folder / FOLDER / f"{name}.py", learned.factory)
             reference = f"{FOLDER}/{name}.py:build"
         self._name, self._reference, self._manifest = name, reference, manifest
-        text, suite = entry.entry(name, reference, learned), entry.suite(name, learned)
+        text, suite = (
+            manifest_text.entry(name, reference, learned),
+            manifest_text.suite(name, learned),
+        )
         self._entry = text
         if manifest.exists():
             old = manifest.read_bytes()
             self.changed[manifest] = (
                 old,
-                entry.added(old.decode("utf-8"), name, text, suite).encode(),
+                manifest_text.added(old.decode("utf-8"), name, text, suite).encode(),
             )
         else:
             needs = self._folder / "requirements.txt"
             found = needs.name if needs.is_file() else None
-            self.new[manifest] = entry.manifest(text, suite, found).encode()
+            self.new[manifest] = manifest_text.manifest(text, suite, found).encode()
         self._repository(manifest)
         for path in self.new:
             if path.exists():
@@ -88,7 +91,7 @@ class Files:
 
     def write_entry(self, learned: Learned) -> None:
         """Put another entry in the place of the one that was written; raises ``UserError``."""
-        text = entry.entry(self._name, self._reference, learned)
+        text = manifest_text.entry(self._name, self._reference, learned)
         old = self._manifest.read_bytes()
         new = old.replace(self._entry.encode(), text.encode())
         place({}, {self._manifest: (old, new)})

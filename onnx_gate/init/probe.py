@@ -14,10 +14,10 @@ from onnx_gate.errors import GateError
 from onnx_gate.init.calls import CountedCalls, NothingFits
 from onnx_gate.init.candidates import attempts, widened
 from onnx_gate.init.construct import Construction, NoModel, constructions
-from onnx_gate.init.dimensions import vary
 from onnx_gate.init.facts import Attempt, Facts, Learned, Note
 from onnx_gate.init.look import facts_of
 from onnx_gate.init.request import Identity, Request
+from onnx_gate.init.varying import vary
 from onnx_gate.manifest.nesting import parameters
 from onnx_gate.manifest.paths import is_program
 from onnx_gate.runtimes.base import first_line

@@ -10,7 +10,7 @@ from types import MappingProxyType
 import yaml
 
 from onnx_gate.errors import GateError
-from onnx_gate.known.fault import Failure, Known, PublicFault, fits
+from onnx_gate.known.public_fault import Failure, Known, PublicFault, fits
 from onnx_gate.text import without_escapes
 
 # Distributions that bring a package along, the usual one first.

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from onnx_gate.manifest import source as yaml_source
+from onnx_gate.manifest import yaml_source
 from onnx_gate.manifest.lookup import Lookup
 from onnx_gate.manifest.problems import (
     ManifestError,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from onnx_gate.manifest import nesting, paths
 from onnx_gate.manifest.problems import Keys, Mistake
-from onnx_gate.manifest.source import ManifestSource
 from onnx_gate.manifest.validate import MAX_MISTAKES, Checked
+from onnx_gate.manifest.yaml_source import ManifestSource
 from onnx_gate.text import did_you_mean
 
 

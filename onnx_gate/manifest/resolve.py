@@ -10,7 +10,7 @@ from typing import Any
 from onnx_gate.manifest import nesting, steps
 from onnx_gate.manifest.dimensions import names_of
 from onnx_gate.manifest.engines import ENGINES, unheeded
-from onnx_gate.manifest.inputs import (
+from onnx_gate.manifest.input_tensors import (
     bounds_problems,
     expanded,
     possible_sizes,
@@ -19,8 +19,8 @@ from onnx_gate.manifest.inputs import (
 )
 from onnx_gate.manifest.lookup import Lookup, registered
 from onnx_gate.manifest.problems import Keys
+from onnx_gate.manifest.roles import default_sizes
 from onnx_gate.manifest.schema import DefaultsEntry, ManifestFile, ModelEntry
-from onnx_gate.manifest.sizes import default_sizes
 from onnx_gate.manifest.spec import DEFAULT_AUTO, DEFAULT_TIMEOUT, ModelSpec
 from onnx_gate.manifest.values import shapes
 from onnx_gate.manifest.values.exports import COMMAND, OF_EXPORTER, ExportSpec

@@ -11,11 +11,11 @@ from pydantic_core import ErrorDetails
 
 from onnx_gate.manifest.problems import Keys, Mistake, describe, missing
 from onnx_gate.manifest.schema import ABSENT, ManifestFile
-from onnx_gate.manifest.source import ManifestSource
 from onnx_gate.manifest.values.base import keys_of
 from onnx_gate.manifest.values.exports import BESIDE_OPTIONS, ExportOptions
 from onnx_gate.manifest.values.inputs import CacheEntry, InputSpec
 from onnx_gate.manifest.values.suites import BUILT_IN_KINDS
+from onnx_gate.manifest.yaml_source import ManifestSource
 from onnx_gate.pages import page
 from onnx_gate.text import did_you_mean, nearest, quote
 

@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from onnx_gate.errors import UserError
-from onnx_gate.gate.answers import Against, open_answers
+from onnx_gate.gate.answers_folder import Against, open_answers
 from onnx_gate.gate.options import Options
 from onnx_gate.gate.select import select
 from onnx_gate.manifest import Manifest

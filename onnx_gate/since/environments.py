@@ -19,7 +19,7 @@ from packaging.version import InvalidVersion, Version
 
 import onnx_gate
 from onnx_gate.errors import UserError
-from onnx_gate.gate.alone import alone_in
+from onnx_gate.gate.folder_lock import alone_in
 from onnx_gate.report.io import write_text
 from onnx_gate.text import plain
 from onnx_gate.workers.launch import own_folder

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from onnx_gate.deadline import Deadline, OutOfTime
 from onnx_gate.errors import UserError
-from onnx_gate.gate.answers import Against, open_answers
+from onnx_gate.gate.answers_folder import Against, open_answers
 from onnx_gate.gate.options import Options
 from onnx_gate.gate.outcome import result_of
 from onnx_gate.gate.select import select

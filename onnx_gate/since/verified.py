@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from onnx_gate.gate.answers import answers_in
+from onnx_gate.gate.answers_folder import answers_in
 from onnx_gate.gate.deliver import verify_manifest
 from onnx_gate.gate.options import Options
 from onnx_gate.manifest import Manifest

@@ -36,9 +36,9 @@ from onnx_gate.verify.prepare import focus_of
 from onnx_gate.verify.reach.explore import Explorer
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.sessions import Sessions, failure_findings, without_optimisations
+from onnx_gate.verify.steps.course import is_stepped, stepped
 from onnx_gate.verify.steps.feedback import feedback_of
 from onnx_gate.verify.steps.trajectory import Trajectory, inputs_at
-from onnx_gate.verify.steps.walk import is_stepped, stepped
 from onnx_gate.workers import tracebacks
 
 

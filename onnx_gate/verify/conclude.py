@@ -10,7 +10,7 @@ from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.model import Check, ModelError, Verdict
 from onnx_gate.report.model.decisions import Decisions
-from onnx_gate.report.story.coverage import COMPARED
+from onnx_gate.report.story.extent import COMPARED
 from onnx_gate.verify.inspect.weighed import weighed
 from onnx_gate.verify.remarks import Tried, _at, remarks
 from onnx_gate.verify.waive import waive

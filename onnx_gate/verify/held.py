@@ -37,8 +37,8 @@ from onnx_gate.verify.inputs.cases import Case, selected
 from onnx_gate.verify.inputs.sizes import Sizes
 from onnx_gate.verify.remarks import Tried
 from onnx_gate.verify.sessions import Sessions, failure_findings
+from onnx_gate.verify.steps.course import stepped
 from onnx_gate.verify.steps.feedback import Arrays, feedback_of
-from onnx_gate.verify.steps.walk import stepped
 from onnx_gate.verify.versions import version_findings
 
 _AGAIN = "write them again: onnx-gate run --answers DIR"

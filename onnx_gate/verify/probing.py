@@ -13,7 +13,7 @@ from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.graph.steer import Steered
 from onnx_gate.report.io import to_message
-from onnx_gate.report.story import decided
+from onnx_gate.report.story import decisions
 from onnx_gate.runtimes.base import Array, Refusal, first_line
 from onnx_gate.text import number
 from onnx_gate.verify.checks import Checker
@@ -88,7 +88,7 @@ def _finding(checker: Checker, each: Probe, workspace: Path) -> Finding:
     decision = described(each.site, (each.side,), workspace)
     source = decision.source
     return codes.OG419.finding(
-        f"{decided.where(decision)}: {decision.operator} {decided.beyond(decision)}, {reached}: with "
+        f"{decisions.where(decision)}: {decision.operator} {decisions.beyond(decision)}, {reached}: with "
         f"such values put in, the file answers {number(each.actual)} where PyTorch answers "
         f"{number(each.expected)}. {remedy(checker, each)}",
         file=None if source is None else source.file,

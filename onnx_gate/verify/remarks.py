@@ -10,7 +10,7 @@ from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.model import Check
-from onnx_gate.report.story.coverage import COMPARED
+from onnx_gate.report.story.extent import COMPARED
 from onnx_gate.text import listed
 from onnx_gate.verify.experience import Experience
 from onnx_gate.verify.judge.noise import VISIBLE

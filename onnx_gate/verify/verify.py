@@ -60,7 +60,7 @@ from onnx_gate.verify.reach.code import named_in_code
 from onnx_gate.verify.reference.file import with_file_inputs
 from onnx_gate.verify.remarks import Tried
 from onnx_gate.verify.source_lines import source_of
-from onnx_gate.verify.steps.walk import check_steps
+from onnx_gate.verify.steps.course import check_steps
 from onnx_gate.verify.subject import Locate
 from onnx_gate.verify.versions import version_findings
 from onnx_gate.verify.waive import waive

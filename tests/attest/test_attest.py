@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from onnx_gate.attest.check import refusals
+from onnx_gate.attest.accept import refusals
 from onnx_gate.attest.statement import parse
 from onnx_gate.attest.write import write_statements
 from onnx_gate.errors import UserError

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from onnx_gate.cache.cache import StoredCache, open_cache
-from onnx_gate.cache.lookup import look_up
+from onnx_gate.cache.hits import look_up
 from onnx_gate.cache.store import Unusable
 from onnx_gate.manifest import Manifest
 from onnx_gate.manifest.load import load

@@ -18,12 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnx_gate.cache.dependencies import Dependencies, Recorded, depend, differences
-from onnx_gate.cache.entry import from_bytes, to_bytes
 from onnx_gate.cache.git_index import tracked
+from onnx_gate.cache.opened import FolderWatch
 from onnx_gate.cache.path_names import PathNames, State
-from onnx_gate.cache.record import installed
+from onnx_gate.cache.reads import installed
 from onnx_gate.cache.store import PER_MODEL, Store
-from onnx_gate.cache.watch import FolderWatch
+from onnx_gate.cache.stored_verdict import from_bytes, to_bytes
 from tests.support.profiles import tries
 from tests.support.store_writer import entry_of, writer
 
@@ -144,7 +144,7 @@ def test_a_folder_called_importlib_does_not_import(tmp_path: Path) -> None:
     script.parent.mkdir()
     script.write_text("import os; names = os.listdir(os.path.dirname(__file__))")
     code = (
-        "import json, runpy, sys; from onnx_gate.cache.record import AccessRecorder; "
+        "import json, runpy, sys; from onnx_gate.cache.reads import AccessRecorder; "
         "recorder = AccessRecorder(); recorder.start(); runpy.run_path(sys.argv[1]); "
         "print(json.dumps(recorder.message('/')))"
     )
@@ -164,7 +164,7 @@ def test_a_package_is_known_by_version_and_files_and_the_first_on_the_path_count
 
     def package(*folders: str) -> str:
         path = os.pathsep.join([*(str(tmp_path / folder) for folder in folders), *sys.path])
-        command = [sys.executable, "-m", "onnx_gate.cache.environment"]
+        command = [sys.executable, "-m", "onnx_gate.cache.fingerprint"]
         environment = {**os.environ, "PYTHONPATH": path}
         done = subprocess.run(command, env=environment, check=True, capture_output=True)
         version: str = json.loads(done.stdout)["package some-package"]

@@ -22,8 +22,8 @@ from onnxscript import opset18 as op
 from torch import Tensor, nn
 
 from onnx_gate.diagnose.blame.blame import find_blame
+from onnx_gate.diagnose.blame.blame_result import BlameResult
 from onnx_gate.diagnose.blame.optimisers import MOST, fewest_without
-from onnx_gate.diagnose.blame.result import BlameResult
 from onnx_gate.diagnose.localize.localize import Located, localize
 from onnx_gate.diagnose.tie_break import decide_on_node
 from onnx_gate.manifest import InputSpec, ModelSpec, RuntimeSpec

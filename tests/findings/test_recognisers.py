@@ -27,8 +27,8 @@ from onnx_gate.report.model.diagnosis import Blame, Diagnosis, GraphNode, Source
 from onnx_gate.runtimes.base import Refusal
 from onnx_gate.runtimes.onnxruntime import OnnxRuntime
 from onnx_gate.verify.export.constraints import FailedTrace, constraint_message
-from onnx_gate.verify.export.errors import export_error
 from onnx_gate.verify.export.exported import Exported
+from onnx_gate.verify.export.failures import export_error
 from onnx_gate.verify.export.specialising import specialising
 from onnx_gate.verify.inspect.checker import check_file
 from onnx_gate.verify.inspect.opsets import changed_between, first_opset, introduced_after

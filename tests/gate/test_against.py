@@ -17,8 +17,8 @@ import pytest
 from onnx import numpy_helper
 
 from onnx_gate.files import sha256_of
-from onnx_gate.gate.alone import alone_in
-from onnx_gate.gate.answers import keep_answers
+from onnx_gate.gate.answers_folder import keep_answers
+from onnx_gate.gate.folder_lock import alone_in
 from onnx_gate.report.io import read_report
 from onnx_gate.report.model import Check, ModelResult, Report
 from tests.support.gate import gate

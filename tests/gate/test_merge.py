@@ -13,8 +13,8 @@ from onnx_gate.findings.codes import OG506
 from onnx_gate.gate.shards import partition
 from onnx_gate.manifest import load
 from onnx_gate.report.io import read_report, to_json, write_text
-from onnx_gate.report.join.find import find_reports
 from onnx_gate.report.join.merge import merge, merge_files
+from onnx_gate.report.join.report_files import find_reports
 from onnx_gate.report.join.verdict import count, overall
 from onnx_gate.report.model import (
     Baseline,

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from onnx_gate.errors import UserError
-from onnx_gate.init.entry import added, entry, inputs, manifest, model_name, suite
 from onnx_gate.init.facts import Guess, Learned
-from onnx_gate.manifest import source
+from onnx_gate.init.manifest_text import added, entry, inputs, manifest, model_name, suite
+from onnx_gate.manifest import yaml_source
 from onnx_gate.manifest.load import load_bytes
 
 LEARNED = Learned(
@@ -63,7 +63,7 @@ def test_an_entry_is_added_and_nothing_else_changes(old: str) -> None:
     new = added(old, "net", TEXT, CALLS)
     kept = iter(new.splitlines())
     assert all(line in kept for line in old.splitlines()), "a line is gone, or elsewhere"
-    before, after = source.read(old).data, source.read(new).data
+    before, after = yaml_source.read(old).data, yaml_source.read(new).data
     assert after["models"].pop("net")["model"] == "m.py:build"
     assert after.pop("suites") == {
         **before.pop("suites", {}),

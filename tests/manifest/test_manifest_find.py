@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onnx_gate.action.inputs import read_inputs
+from onnx_gate.action.action_inputs import read_inputs
 from onnx_gate.errors import UserError
 from onnx_gate.manifest.find import find_manifest
 from onnx_gate.pages import BASE

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from onnx_gate.manifest import DTYPES, Manifest, ManifestError, load, source
+from onnx_gate.manifest import DTYPES, Manifest, ManifestError, load, yaml_source
 from onnx_gate.manifest.values import shapes
 from tests.support.profiles import tries
 from tools import manifest_page
@@ -121,7 +121,7 @@ def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
     return copy
 
 
-WHOLE = source.read(manifest_page.WHOLE).data
+WHOLE = yaml_source.read(manifest_page.WHOLE).data
 
 
 # Once read for ever: nothing was left to cut out, and the rest was tried again and again.

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from onnx_gate.manifest import source
+from onnx_gate.manifest import yaml_source
 from onnx_gate.pages import page
 
 Complaints = Callable[[str | bytes], list[str]]
@@ -19,15 +19,15 @@ Complaints = Callable[[str | bytes], list[str]]
 def loader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both parsers of PyYAML: wheels without libyaml exist."""
     if request.param == "pure":
-        monkeypatch.setattr(source, "_LOADER", yaml.SafeLoader)
+        monkeypatch.setattr(yaml_source, "_LOADER", yaml.SafeLoader)
     elif not hasattr(yaml, "CSafeLoader"):
         pytest.skip("PyYAML without libyaml")
     return str(request.param)
 
 
 def refusal(text: str) -> str:
-    with pytest.raises(source.Unreadable) as caught:
-        source.read(text)
+    with pytest.raises(yaml_source.Unreadable) as caught:
+        yaml_source.read(text)
     return f"{caught.value.location.line}:{caught.value.location.column}: {caught.value.message}"
 
 
@@ -66,14 +66,14 @@ def refusal(text: str) -> str:
     ],
 )
 def test_scalars(text: str, value: Any) -> None:
-    read = source.read(f"key: {text}" if text != "-" else "key:\n  -")
+    read = yaml_source.read(f"key: {text}" if text != "-" else "key:\n  -")
     expected = [None] if text == "-" else value
     assert read.data == {"key": expected}
     assert type(read.data["key"]) is type(expected)
 
 
 def test_places_are_those_of_the_text() -> None:
-    read = source.read("a:\n  - b: [1, x]\n    c: {}\n'd e':   5\nf:\n")
+    read = yaml_source.read("a:\n  - b: [1, x]\n    c: {}\n'd e':   5\nf:\n")
     assert read.data == {"a": [{"b": [1, "x"], "c": {}}], "d e": 5, "f": None}
     shown = {json.dumps(path): (at.line, at.column) for path, at in read.values.items()}
     assert shown == {
@@ -91,7 +91,7 @@ def test_places_are_those_of_the_text() -> None:
 
 
 def test_aliases_and_merge_keys() -> None:
-    read = source.read(
+    read = yaml_source.read(
         "a: &a {x: 1, y: 2}\nb: *a\nc: {y: 3, <<: *a, z: 4}\nd: {<<: [{x: 5}, *a]}\ne: {'<<': 1}\n"
     )
     assert read.mistakes == []
@@ -129,7 +129,7 @@ def test_text_that_cannot_be_read(text: str, message: str) -> None:
 @pytest.mark.parametrize("pair", ["[]", "{}"])
 def test_depth_has_a_limit(pair: str) -> None:
     opening = pair[0] + ("a: " if pair == "{}" else "")
-    assert source.read(opening * 40 + "1" + pair[1] * 40)
+    assert yaml_source.read(opening * 40 + "1" + pair[1] * 40)
     assert "nested deeper than 40 levels" in refusal(opening * 41 + "1" + pair[1] * 41)
     assert "nested deeper than 40 levels" in refusal(opening * 200_000)
 

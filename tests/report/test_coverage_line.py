@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onnx_gate.report.model.result import UnknownWeight, Weights
-from onnx_gate.report.story.coverage import describe
+from onnx_gate.report.story.extent import describe
 from tests.support.report.reports import check
 from tests.support.report.scenes import model
 

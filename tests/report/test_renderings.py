@@ -28,8 +28,8 @@ from onnx_gate.report.layout import slug
 from onnx_gate.report.model import ModelResult, Report
 from onnx_gate.report.render import html, junit, markdown, sarif, terminal
 from onnx_gate.report.render.escape import fence, inline
-from onnx_gate.report.story.command import run_command
 from onnx_gate.report.story.locations import inside
+from onnx_gate.report.story.shell import run_command
 from onnx_gate.report.story.summary import distinct_digits, headline, percent
 from onnx_gate.report.story.versus import factor
 from onnx_gate.report.story.view import View

@@ -8,7 +8,7 @@ from typing import Any
 from onnx_gate.report.model import Check, Steps, Tokens
 from onnx_gate.report.render import html
 from onnx_gate.report.render.plots import by_step
-from onnx_gate.report.story.coverage import describe
+from onnx_gate.report.story.extent import describe
 from onnx_gate.report.story.steps import sentence
 from onnx_gate.report.story.summary import failing
 from tests.support.report.reports import check

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from onnx_gate.action.action_inputs import Inputs
 from onnx_gate.action.changed_packages import changed_packages
-from onnx_gate.action.inputs import Inputs
 from onnx_gate.action.requirements import write_as_if_beside
 from onnx_gate.github.client import Client
 from onnx_gate.github.run_context import PullRequest, RunContext

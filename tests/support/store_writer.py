@@ -8,9 +8,9 @@ import random
 from pathlib import Path
 
 from onnx_gate.cache.dependencies import Dependencies
-from onnx_gate.cache.entry import StoredVerdict
 from onnx_gate.cache.key import Key
 from onnx_gate.cache.store import Store
+from onnx_gate.cache.stored_verdict import StoredVerdict
 from onnx_gate.report.model import ModelResult
 
 

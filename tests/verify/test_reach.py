@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from onnx_gate.report.model import ModelResult
-from onnx_gate.report.story.coverage import describe
+from onnx_gate.report.story.extent import describe
 from onnx_gate.verify.reach.leaves import InputLeaves
 from tests.support.gate import run_few
 

@@ -9,7 +9,7 @@ import pytest
 
 from onnx_gate.findings import codes
 from onnx_gate.manifest import InputSpec, ModelSpec
-from onnx_gate.manifest.sizes import default_sizes, roles
+from onnx_gate.manifest.roles import default_sizes, roles
 from onnx_gate.manifest.values.shapes import parse
 from onnx_gate.report.io import read_report
 from onnx_gate.report.model import ModelResult

@@ -11,7 +11,7 @@ from torch.export import Dim
 
 from onnx_gate.manifest import InputSpec, ModelSpec
 from onnx_gate.verify.export.constraints import FailedTrace, constraint_message
-from onnx_gate.verify.export.errors import export_error
+from onnx_gate.verify.export.failures import export_error
 from onnx_gate.verify.versions import version_findings
 
 

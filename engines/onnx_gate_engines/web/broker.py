@@ -42,7 +42,7 @@ import psutil
 from onnx_gate_engines.web import frames
 from onnx_gate_engines.web.chromium import WEBGPU_FLAGS, BrowserError, Chromium, has_sandbox
 from onnx_gate_engines.web.package import PackageMissing, find_package
-from onnx_gate_engines.web.pages import Page, Server
+from onnx_gate_engines.web.pages import BrowserPage, Server
 
 _LOOK_SECONDS = 0.5
 # How long a model may keep the GPU process that others wait for. A U-Net's shaders take 20 s to be
@@ -61,7 +61,7 @@ class Broker:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._pages: dict[str, Page] = {}
+        self._pages: dict[str, BrowserPage] = {}
         self._lock = threading.Lock()
         self._shared: Chromium | None = None
         self._starts = itertools.count(1)
@@ -76,7 +76,7 @@ class Broker:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        page = Page(connection, {}, [])
+        page = BrowserPage(connection, {}, [])
         try:
             page.job = json.loads(frames.receive(connection)[1])
             for _ in range(int(page.job["files"])):
@@ -102,14 +102,14 @@ class Broker:
         with suppress(BrowserError, PackageMissing):
             self._shared_browser()
 
-    def _show_alone(self, page: Page) -> None:
+    def _show_alone(self, page: BrowserPage) -> None:
         page.browser = self._start()
         try:
             self._show(page, math.inf)
         finally:
             page.browser.close()
 
-    def _show(self, page: Page, patience: float) -> None:
+    def _show(self, page: BrowserPage, patience: float) -> None:
         """Open the page and wait until it, or its session, has ended."""
         assert page.browser is not None
         command = page.browser.command
@@ -137,7 +137,7 @@ class Broker:
             page.ended = True
             del self._pages[name]
 
-    def _lose(self, page: Page, reason: str) -> None:
+    def _lose(self, page: BrowserPage, reason: str) -> None:
         """End the browser of a page, and with it all its other pages."""
         browser = page.browser
         assert browser is not None

@@ -21,7 +21,7 @@ class _BrowserEnded(Exception):
     """The browser ended, and this page may or may not be the reason."""
 
 
-class Link:
+class BrowserLink:
     """One page, as the broker shows it.
 
     Where the browser that models share ends, which of them ended it is not to be seen. So each is

@@ -35,7 +35,7 @@ _HEADERS = {
 
 
 @dataclass
-class Page:
+class BrowserPage:
     """One session's page: ``job`` is what it is to load, ``files`` the model and what it points at.
 
     ``since`` is when it began what it is at, on the monotonic clock; ``None`` while it has nothing to do.
@@ -95,7 +95,9 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, pages: Mapping[str, Page], on_loss: Callable[[Page, str], None]) -> None:
+    def __init__(
+        self, pages: Mapping[str, BrowserPage], on_loss: Callable[[BrowserPage, str], None]
+    ) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.pages, self.on_loss = pages, on_loss
 
@@ -121,9 +123,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(200, _HTML, "text/html")
             case _, ["page.js"]:
                 self._answer(200, _PAGE.read_bytes(), "text/javascript")
-            case Page(job=job), ["job"]:
+            case BrowserPage(job=job), ["job"]:
                 self._answer(200, json.dumps(job).encode(), "application/json")
-            case Page(files=files), ["file", index] if index in map(str, range(len(files))):
+            case BrowserPage(files=files), ["file", index] if index in map(str, range(len(files))):
                 self._send_file(os.dup(files[int(index)]), "application/octet-stream")
             case _, ["dist", name] if (file := find_package().dist / name).is_file():
                 kind = _TYPES.get(file.suffix, "application/octet-stream")
@@ -137,11 +139,11 @@ class _Handler(BaseHTTPRequestHandler):
         page = self.server.pages.get(name)
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         match page, path:
-            case Page(), ["turn"] if (request := page.turn(body)) is not None:
+            case BrowserPage(), ["turn"] if (request := page.turn(body)) is not None:
                 self._answer(200, request, "application/octet-stream")
-            case Page(), ["turn"]:
+            case BrowserPage(), ["turn"]:
                 self._answer(204, b"", "text/plain")
-            case Page(), ["lost"]:
+            case BrowserPage(), ["lost"]:
                 words = body.decode("utf-8", "replace")
                 self.server.on_loss(page, f"the browser has lost its GPU process ({words})")
             case _:

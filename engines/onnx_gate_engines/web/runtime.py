@@ -25,7 +25,7 @@ from onnx_gate.runtimes.base import Array, Refusal, ValueInfo
 from onnx_gate.runtimes.onnxruntime_errors import load_problem, refusal
 from onnx_gate.text import did_you_mean
 from onnx_gate_engines.web import frames, wire
-from onnx_gate_engines.web.link import Link
+from onnx_gate_engines.web.link import BrowserLink
 from onnx_gate_engines.web.placement import Placement, placement_of
 from onnx_gate_engines.web.service import connect
 
@@ -101,7 +101,7 @@ class WebSession:
         self._model, self._spec, self._provider, self._threads = model, spec, provider, threads
         external = _external_files(model)
         self._files = (model, *(model.parent / path for path in external))
-        self._link = Link(spec.label, {**self._job(), "external": external}, self._files)
+        self._link = BrowserLink(spec.label, {**self._job(), "external": external}, self._files)
         self._elsewhere: tuple[Finding, ...] = ()
         self.inputs: tuple[ValueInfo, ...] = ()
         self.outputs: tuple[ValueInfo, ...] = ()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from onnx_gate.audit.catalogue import (
+    boundaries,
     inputs,
-    limits,
     operators,
     recurrent,
     rounding,
@@ -21,6 +21,6 @@ CATALOGUE: tuple[Fault, ...] = (
     *recurrent.FAULTS,
     *rounding.FAULTS,
     *wiring.FAULTS,
-    *limits.FAULTS,
+    *boundaries.FAULTS,
     *inputs.FAULTS,
 )

@@ -14,6 +14,7 @@ import numpy as np
 
 from onnx_gate.diagnose.bench import Answer
 from onnx_gate.diagnose.blame.agreement import Agreement, LinkComparison
+from onnx_gate.diagnose.blame.blame_result import BlameResult
 from onnx_gate.diagnose.blame.captures import (
     export_again,
     rebuilt,
@@ -24,7 +25,6 @@ from onnx_gate.diagnose.blame.chain import Chain
 from onnx_gate.diagnose.blame.dtype import of_dtype
 from onnx_gate.diagnose.blame.kernels import audit
 from onnx_gate.diagnose.blame.optimisers import find_optimiser
-from onnx_gate.diagnose.blame.result import BlameResult
 from onnx_gate.diagnose.blame.stale import blame_file
 from onnx_gate.diagnose.pictures import pictures_of
 from onnx_gate.manifest import RuntimeSpec

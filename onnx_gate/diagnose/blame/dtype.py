@@ -12,8 +12,8 @@ import numpy as np
 import onnx
 
 from onnx_gate.diagnose.bench import EVALUATOR_BYTES, Answer, Fresh
+from onnx_gate.diagnose.blame.blame_result import BlameResult
 from onnx_gate.diagnose.blame.chain import Chain
-from onnx_gate.diagnose.blame.result import BlameResult
 from onnx_gate.graph.edit import with_floats
 from onnx_gate.manifest.spec import DEFAULT_AUTO
 from onnx_gate.numerics.scaled import scale_error

@@ -12,9 +12,9 @@ import torch
 from onnx import numpy_helper
 
 from onnx_gate.diagnose.bench import Answer, Fresh
+from onnx_gate.diagnose.blame.blame_result import BlameResult
 from onnx_gate.diagnose.blame.captures import export_again
 from onnx_gate.diagnose.blame.chain import Chain, Tracing
-from onnx_gate.diagnose.blame.result import BlameResult
 from onnx_gate.diagnose.blame.weights import told_of_weight
 from onnx_gate.graph.walk import opset_of
 from onnx_gate.report.model.diagnosis import Evidence

@@ -18,8 +18,8 @@ from typing import TypeVar
 import numpy as np
 
 from onnx_gate.diagnose.divergence import Divergence
-from onnx_gate.diagnose.localize.exact import explained_by_rounding
 from onnx_gate.diagnose.localize.faulty import FaultyNode, SearchResult
+from onnx_gate.diagnose.localize.in_float64 import explained_by_rounding
 from onnx_gate.diagnose.trace.record_export import MAX_ERROR_RATIO
 from onnx_gate.diagnose.trace.record_file import record_file
 from onnx_gate.diagnose.trace.record_program import record_program

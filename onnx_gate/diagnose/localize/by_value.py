@@ -11,8 +11,8 @@ from __future__ import annotations
 import dataclasses
 
 from onnx_gate.diagnose.divergence import Divergence
-from onnx_gate.diagnose.localize.exact import explained_by_rounding
 from onnx_gate.diagnose.localize.faulty import FaultyNode, SearchResult, without_value
+from onnx_gate.diagnose.localize.in_float64 import explained_by_rounding
 from onnx_gate.diagnose.localize.matching import SearchScope
 from onnx_gate.diagnose.localize.missing import missing_operator
 from onnx_gate.diagnose.localize.search import PLUMBING, Search

@@ -12,7 +12,7 @@ import torch.utils._pytree as pytree
 from torch import nn
 from torch._decomp import decomposition_table
 
-from onnx_gate.diagnose.localize.exact import arguments
+from onnx_gate.diagnose.localize.in_float64 import arguments
 from onnx_gate.diagnose.trace.record_export import add_graph, run_all, silence_exporters
 from onnx_gate.diagnose.trace.record_module import OperatorRecorder
 from onnx_gate.diagnose.trace.trace import Call, Input, Trace, TracedValue

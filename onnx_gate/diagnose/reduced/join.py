@@ -9,7 +9,7 @@ import numpy as np
 
 from onnx_gate.deadline import Deadline
 from onnx_gate.diagnose.localize.matching import bare_name
-from onnx_gate.diagnose.reduced.walk import RESTORING, Walk
+from onnx_gate.diagnose.reduced.quantised import RESTORING, QuantisedGraph
 from onnx_gate.diagnose.trace.trace import INPUT, Trace, TracedValue
 from onnx_gate.graph.graph import Graph
 from onnx_gate.graph.run_graph import run_until
@@ -39,7 +39,7 @@ _PLUMBING = frozenset(
 )
 
 
-def join(walk: Walk, feeds: Mapping[str, Value], deadline: Deadline) -> dict[str, float]:
+def join(walk: QuantisedGraph, feeds: Mapping[str, Value], deadline: Deadline) -> dict[str, float]:
     """Fill in ``walk.traced``; return the noise of each value with all that it inherits, in dB."""
     likenesses: dict[str, list[tuple[float, TracedValue]]] = {}
     nearest: dict[int, float] = {}

@@ -26,7 +26,7 @@ from onnx_gate.diagnose.reduced.join import (
     samples,
     snr,
 )
-from onnx_gate.diagnose.reduced.walk import RESTORING, Walk, is_restored
+from onnx_gate.diagnose.reduced.quantised import RESTORING, QuantisedGraph, is_restored
 from onnx_gate.diagnose.trace.record_file import record_file
 from onnx_gate.diagnose.trace.record_module import record_module
 from onnx_gate.diagnose.trace.trace import Trace
@@ -100,7 +100,7 @@ def weigh_layers(subject: Subject, reduced: Reduced, seconds: float) -> Weighed:
         _record(subject, trace, store)
         graph = read_graph(subject.exported.proto, subject.exported.path)
         runner = Runner(graph, PLAIN, subject.folder)
-        walk = Walk(graph, runner, trace, subject.graph_inputs)
+        walk = QuantisedGraph(graph, runner, trace, subject.graph_inputs)
         feeds = subject.feeds()
         total = join(walk, feeds, deadline)
         origins = Origins(subject)
@@ -148,7 +148,9 @@ def _noisy(layers: Sequence[LayerCost], reduced: Reduced) -> list[LayerCost]:
     return [each for each in layers if each.snr_db < limit]
 
 
-def _heals(walk: Walk, feeds: Mapping[str, Value], subject: Subject, suspect: LayerCost) -> bool:
+def _heals(
+    walk: QuantisedGraph, feeds: Mapping[str, Value], subject: Subject, suspect: LayerCost
+) -> bool:
     """Return whether the output is nearer to PyTorch's with its value in place of the layer's.
 
     It is not where the graph has moved factors from one layer to the next, and is right.
@@ -166,7 +168,9 @@ def _heals(walk: Walk, feeds: Mapping[str, Value], subject: Subject, suspect: La
     return snr(after, expected) > snr(before, expected) + _HEALED_DB
 
 
-def _local(walk: Walk, feeds: Mapping[str, Value], deadline: Deadline) -> Iterator[_Noise]:
+def _local(
+    walk: QuantisedGraph, feeds: Mapping[str, Value], deadline: Deadline
+) -> Iterator[_Noise]:
     """Yield the noise of each value that PyTorch has too, made of PyTorch's own values."""
     values: dict[str, Value] = dict(feeds)
     for node in walk.graph.ancestors(walk.graph.outputs):
@@ -193,7 +197,7 @@ def _local(walk: Walk, feeds: Mapping[str, Value], deadline: Deadline) -> Iterat
 
 
 def _layer(
-    walk: Walk, origins: Origins, subject: Subject, noise: _Noise, total: float
+    walk: QuantisedGraph, origins: Origins, subject: Subject, noise: _Noise, total: float
 ) -> LayerCost:
     name = noise.name
     region = _region(walk, name)
@@ -216,7 +220,7 @@ def _layer(
     )
 
 
-def _region(walk: Walk, name: str) -> list[Node]:
+def _region(walk: QuantisedGraph, name: str) -> list[Node]:
     """Return the nodes that make a value of what PyTorch has before it, in order."""
     graph = walk.graph
 

@@ -15,7 +15,7 @@ from onnx_gate.report.layout import slug
 from onnx_gate.report.model import Report, Verdict
 from onnx_gate.report.render import plots
 from onnx_gate.report.render.drawing import Picture
-from onnx_gate.report.story import audited, decided, precision, summary, times
+from onnx_gate.report.story import audited, decisions, precision, summary, times
 from onnx_gate.report.story.issues import rule_page
 from onnx_gate.report.story.sentence import Sentence
 from onnx_gate.report.story.story import Row, RunStory, Story, row, tell
@@ -211,9 +211,9 @@ def _environment() -> Environment:
         "mebibytes": summary.mebibytes,
         "format_int": format_int,
         "counted": counted,
-        "decided": decided.counted,
-        "never": decided.what,
-        "decided_where": decided.where,
+        "decided": decisions.counted,
+        "never": decisions.what,
+        "decided_where": decisions.where,
         "duration": times.duration,
         "stages": times.stages_line,
         "block": _block,

@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 
 from onnx_gate.report.model import Check
 from onnx_gate.report.story import sentence
-from onnx_gate.report.story.command import run_command
+from onnx_gate.report.story.shell import run_command
 from onnx_gate.report.story.story import RunStory, Story
 from onnx_gate.text import plain
 

@@ -15,7 +15,7 @@ from onnx_gate.findings.finding import ErrorKind, Finding
 from onnx_gate.report.model import Check, ModelResult, Report
 from onnx_gate.report.model.diagnosis import Blame, Diagnosis
 from onnx_gate.report.story import diagnosed, headroom, locations, precision, summary
-from onnx_gate.report.story.coverage import coverage, relative
+from onnx_gate.report.story.extent import coverage, relative
 from onnx_gate.report.story.locations import Location, Place
 from onnx_gate.text import counted, format_int, number, plain
 

@@ -11,14 +11,14 @@ from onnx_gate.report.model import Change, Check, ModelResult, Problem, Report
 from onnx_gate.report.model.diagnosis import Diagnosis, Evidence, LayerCost, NodeError
 from onnx_gate.report.story import (
     audited,
-    command,
-    coverage,
     diagnosed,
+    extent,
     headroom,
     locations,
     precision,
     remedied,
     sentence,
+    shell,
     side_by_side,
     since,
     summary,
@@ -249,12 +249,12 @@ def tell_model(
         since=versus.change_sentence(model),
         outputs=tuple(versus.output_changes(model)),
         fixed=versus.newly_passes(model),
-        download=command.download_command(view.run_id) if any(w.replay for w in whys) else "",
-        again=command.run_command(manifest, model, [each.check for each in failing], view),
+        download=shell.download_command(view.run_id) if any(w.replay for w in whys) else "",
+        again=shell.run_command(manifest, model, [each.check for each in failing], view),
         why=whys[0] if whys else None,
         further=whys[1:],
         remarks=tuple(_remark(finding, manifest) for finding in _each_once(model.findings)),
-        coverage=coverage.describe(model),
+        coverage=extent.describe(model),
         precision=(
             *(precision.lines(model.precision) if model.precision is not None else ()),
             *([line] if (line := headroom.sentence(model)) else []),
@@ -316,7 +316,7 @@ def _why(diagnosis: Diagnosis, manifest: str, view: View) -> Why:
         around=tuple(diagnosed.around(diagnosis)),
         levels=tuple(diagnosed.levels(diagnosis.nodes)),
         lines=tuple(diagnosed.lines(diagnosis, place)),
-        replay=command.replay_command(diagnosis, view),
+        replay=shell.replay_command(diagnosis, view),
     )
 
 
@@ -324,4 +324,4 @@ def _again(failing: Sequence[Story], report: Report, manifest: str) -> str:
     """Return the command that shows the worst of a run again, empty where nothing is wrong."""
     if failing:
         return failing[0].again
-    return command.check_command(manifest) if report.problems and not report.models else ""
+    return shell.check_command(manifest) if report.problems and not report.models else ""

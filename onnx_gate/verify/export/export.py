@@ -20,9 +20,7 @@ from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.outputs import bound_inputs, flat_outputs
 from onnx_gate.runtimes.torch_eager import Eager, _fast_path, seed_everything, to_tensor
 from onnx_gate.verify.build import load_function
-from onnx_gate.verify.export.command import run_command
 from onnx_gate.verify.export.disk import check_room
-from onnx_gate.verify.export.errors import export_error
 from onnx_gate.verify.export.exported import (
     Exported,
     conditions_of,
@@ -30,6 +28,8 @@ from onnx_gate.verify.export.exported import (
     numbers_of,
     ranges_of,
 )
+from onnx_gate.verify.export.failures import export_error
+from onnx_gate.verify.export.owner_command import run_command
 from onnx_gate.verify.export.scripts import as_script, converted, has_script, refused
 from onnx_gate.verify.export.specialising import Stacks, specialising
 from onnx_gate.verify.onnx_file import read_model

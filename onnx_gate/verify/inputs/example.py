@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from onnx_gate.manifest import FilesSuite, GeneratorSuite, ModelSpec
-from onnx_gate.manifest.sizes import roles
+from onnx_gate.manifest.roles import roles
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inputs.cases import cases
 from onnx_gate.verify.inputs.draw import Stream, draw, is_drawable

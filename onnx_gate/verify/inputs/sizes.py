@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from onnx_gate.manifest import InputSpec, ModelSpec
 from onnx_gate.manifest.dimensions import size_of, value_of
-from onnx_gate.manifest.sizes import SIZES, roles
+from onnx_gate.manifest.roles import SIZES, roles
 
 Sizes = Mapping[str, int]
 

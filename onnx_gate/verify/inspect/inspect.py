@@ -20,11 +20,11 @@ from onnx_gate.runtimes.base import first_line
 from onnx_gate.verify.context import Reduced
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.inputs.draw import numpy_dtype
+from onnx_gate.verify.inspect.assumed_sizes import inspect_sizes
 from onnx_gate.verify.inspect.checker import check_file
 from onnx_gate.verify.inspect.loads import inspect_loads
 from onnx_gate.verify.inspect.lowering import deleted_constants, float64_inside, log_of_sigmoid
 from onnx_gate.verify.inspect.opsets import changed_between, introduced_after
-from onnx_gate.verify.inspect.sizes import inspect_sizes
 from onnx_gate.verify.source_lines import at, finding_at, of_node, workspace_of
 
 _SMALL_BYTES = 1024

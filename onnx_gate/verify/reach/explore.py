@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from onnx_gate.manifest import InputSpec, ModelSpec
-from onnx_gate.manifest.sizes import roles
+from onnx_gate.manifest.roles import roles
 from onnx_gate.report.model.check import REACHED
 from onnx_gate.report.model.decisions import Decisions
 from onnx_gate.runtimes.base import Array, Refusal

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from onnx_gate.manifest import ModelSpec
-from onnx_gate.manifest.sizes import roles
+from onnx_gate.manifest.roles import roles
 from onnx_gate.verify.export.exported import LARGEST_SIZE
 from onnx_gate.verify.inputs.sizes import Sizes, tried_sizes
 from onnx_gate.verify.reach.sites import DecisionSite, Seen

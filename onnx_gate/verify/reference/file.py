@@ -17,7 +17,7 @@ from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.graph.constants import stored_bytes
 from onnx_gate.manifest import DTYPES, FilesSuite, GeneratorSuite, InputSpec, ModelSpec
-from onnx_gate.manifest.sizes import default_sizes
+from onnx_gate.manifest.roles import default_sizes
 from onnx_gate.manifest.values import shapes
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.file_module import FileModule

@@ -15,7 +15,7 @@ import onnx
 import onnx.parser
 import torch
 
-from onnx_gate.diagnose.known import facts_of
+from onnx_gate.diagnose.known_fault import facts_of
 from onnx_gate.errors import GateError
 from onnx_gate.known import Failure
 from onnx_gate.known.book import message_of, versions

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from onnx_gate.action import allowed_environment
-from onnx_gate.action.inputs import Inputs
+from onnx_gate.action.action_inputs import Inputs
 from onnx_gate.files import remove_tree
 from onnx_gate.report.layout import MODELS, OF_EACH, REMEDIES, Layout
 from onnx_gate.report.model import Sandbox

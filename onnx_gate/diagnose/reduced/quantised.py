@@ -57,7 +57,7 @@ class Scale:
 
 
 @dataclass
-class Walk:
+class QuantisedGraph:
     """The graph with what PyTorch has: ``traced`` by the graph's names, and ``scales``.
 
     ``sums`` are sums of integers that were made floating-point, and have no scale yet.

@@ -55,7 +55,7 @@ def fingerprint_of(python: str | None, prefix: Iterable[str] = ()) -> dict[str, 
     """
     if python is None:
         return fingerprint()
-    command = [*prefix, python, "-I", "-m", "onnx_gate.cache.environment"]
+    command = [*prefix, python, "-I", "-m", "onnx_gate.cache.fingerprint"]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=True, env={})
         answer = json.loads(done.stdout)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from onnx_gate.report.model import Check, ModelResult, OpenCause, Resolution
-from onnx_gate.report.story import decided, steps
+from onnx_gate.report.story import decisions, steps
 from onnx_gate.text import format_int, number, plain
 
 COMPARED = ("pass", "diverged", "waived")
@@ -96,7 +96,7 @@ def describe(model: ModelResult) -> str:
         parts.append(" ".join([*shown[:_DIMENSIONS], *["…"] * (len(shown) > _DIMENSIONS)]))
     if model.verdict == "pass" and numbers.resolution is not None:
         parts.append(f"would have caught {resolved(numbers.resolution, numbers.output)}")
-    more = (decided.sentence(model), _weights(model), steps.sentence(model))
+    more = (decisions.sentence(model), _weights(model), steps.sentence(model))
     return "; ".join([*parts, *(each for each in more if each)])
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from onnx_gate.errors import UserError, unwritten
 from onnx_gate.files import plain_files_only, remove_tree, sha256_of, size
 from onnx_gate.findings import codes
-from onnx_gate.gate.alone import alone_in
+from onnx_gate.gate.folder_lock import alone_in
 from onnx_gate.manifest import Manifest, ManifestError
 from onnx_gate.manifest.load import load_bytes
 from onnx_gate.report.io import read_report, to_json, write_bytes, write_text

@@ -10,7 +10,7 @@ from onnx_gate.init.calls import CountedCalls
 from onnx_gate.init.facts import Attempt, Bound, Guess, Note
 from onnx_gate.manifest import InputSpec
 from onnx_gate.manifest.dimensions import is_computed, names_of, size_of
-from onnx_gate.manifest.sizes import SIZES, roles
+from onnx_gate.manifest.roles import SIZES, roles
 
 _LADDER = (1, 2, 3, 5, 7, 8, 16, 17, 32, 48, 64, 96, 100, 128, 160, 192, 224, 256, 288, 320, 400)
 _ENOUGH = 3

@@ -11,7 +11,7 @@ from typing import Any
 
 from onnx_gate.errors import UserError
 from onnx_gate.init.facts import Guess, Learned
-from onnx_gate.manifest import source
+from onnx_gate.manifest import yaml_source
 
 SCHEMA = "https://raw.githubusercontent.com/onnx-gate/onnx-gate/main/schema/onnx-gate.schema.json"
 _PLAIN = re.compile(r"[A-Za-z_][\w./:-]*")
@@ -83,7 +83,7 @@ def added(old: str, name: str, text: str, suite: str | None = None) -> str:
     Raises ``UserError`` where the name is taken, or the file is written so that nothing can be
     added to it.
     """
-    before = source.read(old)
+    before = yaml_source.read(old)
     models = before.data.get("models") if isinstance(before.data, dict) else None
     if isinstance(models, dict) and name in models:
         line = before.keys["models", name].line
@@ -91,13 +91,13 @@ def added(old: str, name: str, text: str, suite: str | None = None) -> str:
             f"the manifest has a model {name!r} on line {line}; choose another name with --name"
         )
     new, wanted, after = old, dict(before.data or {}), None
-    with suppress(source.Unreadable):
+    with suppress(yaml_source.Unreadable):
         for section, lines in (("models", text), ("suites", suite)):
             if lines is not None:
                 new = _inserted(new, section, lines)
-                more = source.read(f"{section}:\n{lines}").data[section]
+                more = yaml_source.read(f"{section}:\n{lines}").data[section]
                 wanted[section] = {**(wanted.get(section) or {}), **more}
-        after = source.read(new).data
+        after = yaml_source.read(new).data
     if after != wanted:
         rest = f"\nsuites:\n{suite}" if suite else ""
         raise UserError(
@@ -108,7 +108,7 @@ def added(old: str, name: str, text: str, suite: str | None = None) -> str:
 
 def _inserted(old: str, section: str, text: str) -> str:
     """Return a manifest with lines added at the end of a section, or with a new section."""
-    before = source.read(old)
+    before = yaml_source.read(old)
     entries = before.data.get(section)
     lines = old.splitlines(keepends=True)
     if lines and not lines[-1].endswith("\n"):

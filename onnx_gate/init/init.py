@@ -17,13 +17,13 @@ from onnx_gate.errors import UserError
 from onnx_gate.findings import codes
 from onnx_gate.gate.deliver import deliver, verify_and_deliver
 from onnx_gate.gate.options import Options
-from onnx_gate.init import describe, entry
+from onnx_gate.init import describe, manifest_text
 from onnx_gate.init.facts import Guess, Learned
 from onnx_gate.init.learn import RecordedCall, learn, of_one_kind, stored
 from onnx_gate.init.planned import OUTPUT, Files
-from onnx_gate.init.record import record
+from onnx_gate.init.recorded import record
 from onnx_gate.init.request import Identity, Request
-from onnx_gate.manifest import source
+from onnx_gate.manifest import yaml_source
 from onnx_gate.manifest.dimensions import is_computed
 from onnx_gate.manifest.find import NAMES, find_manifest
 from onnx_gate.manifest.load import load
@@ -63,7 +63,7 @@ def init(options: InitOptions, say: Callable[[str], None]) -> bool:
     """
     manifest = options.manifest.resolve()
     reference = _relative(options.reference, manifest.parent)
-    name = options.name or entry.model_name(reference)
+    name = options.name or manifest_text.model_name(reference)
     _check_free(manifest, name)
     request = Request(
         reference, manifest.parent, kwargs=dict(options.arguments), given=dict(options.inputs)
@@ -128,8 +128,8 @@ def parse_arguments(texts: Iterable[str]) -> dict[str, Any]:
         if not equals or not key.isidentifier():
             raise UserError(f"--arg {text!r}: write KEY=VALUE, as in --arg num_classes=10")
         try:
-            arguments[key] = source.read(f"value: {value}\n").data["value"]
-        except source.Unreadable as error:
+            arguments[key] = yaml_source.read(f"value: {value}\n").data["value"]
+        except yaml_source.Unreadable as error:
             raise UserError(f"--arg {text!r}: {error.message}") from error
     return arguments
 
@@ -204,7 +204,7 @@ def _check_free(manifest: Path, name: str) -> None:
         raise UserError(f"--name {name!r}: {error.message()}") from error
     if manifest.exists():
         load(manifest)
-        entry.added(manifest.read_text("utf-8-sig"), name, f"  {name}: {{}}\n")
+        manifest_text.added(manifest.read_text("utf-8-sig"), name, f"  {name}: {{}}\n")
 
 
 def _ask(request: Request, kind: type[Any]) -> Any:
