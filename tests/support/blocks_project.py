@@ -14,6 +14,7 @@ from onnx_gate.manifest.load import load
 from onnx_gate.manifest.spec import ModelSpec
 
 MODEL = '''
+import threading
 import time
 
 import torch
@@ -72,7 +73,7 @@ class Decoder(nn.Module):
 
 class Held:
     def __init__(self, value):
-        self.value = value
+        self.value, self.lock = value, threading.Lock()
 
     def __radd__(self, other):
         return other + self.value

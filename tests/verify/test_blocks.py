@@ -166,7 +166,7 @@ def test_what_lies_between_blocks_is_compared_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kwargs", "words"),
     [
-        ({"state": True}, "takes or returns a Held"),
+        ({"state": True}, "takes or returns a lock"),
         ({"fault": "skip"}, "forward calls the block layers.2, which it did not while"),
         ({"order": True}, "forward calls the block layers.2 where the export came to layers.0"),
     ],
@@ -209,8 +209,7 @@ def test_values_that_flow_are_in_what_is_expected_of_memory(tmp_path: Path) -> N
     ("change", "words"),
     [
         ("weights: model.safetensors.index.json", "name the .safetensors file under weights"),
-        ("verify: blocks", "steps hand caches on"),
-        ("inputs: {ids", "past goes from block to block"),
+        ("verify: blocks", "steps go through the model"),
         ("dims:", "the exporter torchscript needs the weights"),
     ],
 )
@@ -221,7 +220,6 @@ def test_an_entry_that_blocks_cannot_do_says_what_to_write(
     path = tmp_path / "onnx-gate.yml"
     more = {
         "verify: blocks": "verify: blocks\n    steps: {count: 2, feed: {ids: argmax(output)}}",
-        "inputs: {ids": "inputs: {past: {cache: dynamic, layers: 3, shape: [batch, 2, 4, 8]}, ids",
         "dims:": "export: {exporter: torchscript}\n    dims:",
     }.get(change, "")
     path.write_text(path.read_text().replace(change, more))

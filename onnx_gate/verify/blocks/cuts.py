@@ -26,7 +26,7 @@ from onnx_gate.runtimes.tensors import to_array
 from onnx_gate.verify.blocks.divided import BlockCall, Divided, call_names
 from onnx_gate.verify.blocks.pieces import Cutter
 from onnx_gate.verify.blocks.skeleton import Skeleton
-from onnx_gate.verify.blocks.staged import Leaves, Staged
+from onnx_gate.verify.blocks.staged import Call, Place, Staged
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.prepare import Prepared
 from onnx_gate.verify.sessions import Sessions
@@ -74,7 +74,7 @@ def divide_file(
     scratch.mkdir(parents=True, exist_ok=True)
     calls = []
     for (path, said), name, values in zip(called, call_names(paths), ends, strict=True):
-        found: dict[int, str] = {}
+        found: dict[Place, str] = {}
         if values:
             piece = cutter.piece(values, known.keys())
             cutter.write(piece, known, scratch / "ends.onnx")
@@ -107,15 +107,14 @@ def _distinct(parameters: Mapping[str, str], skeleton: Skeleton) -> dict[str, st
 
 def _called(
     skeleton: Skeleton, staged: Staged, prepared: Prepared, outside: Collection[str]
-) -> list[tuple[str, dict[int, Array]]]:
+) -> list[tuple[str, dict[Place, Array]]]:
     """Return the blocks in the order of their calls on the example, and the tensors that each returns."""
-    called: list[tuple[str, dict[int, Array]]] = []
+    called: list[tuple[str, dict[Place, Array]]] = []
 
-    def handler(path: str, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with skeleton.loaded(skeleton.named_below(path)):
-            result = original(*args, **kwargs)
-        tensors = Leaves.of(result, path).at
-        called.append((path, {place: to_array(tensor) for place, tensor in tensors.items()}))
+    def handler(call: Call) -> Any:
+        with skeleton.loaded(skeleton.named_below(call.path)):
+            result, said = call.made()
+        called.append((call.path, {place: to_array(each) for place, each in said.at.items()}))
         return result
 
     with skeleton.loaded(outside), staged.handled(handler):
@@ -191,9 +190,9 @@ def _chain(graph: Graph, after: Sequence[int], nodes: Sequence[Node]) -> Iterato
         index = after[index]
 
 
-def _nearest(said: Mapping[int, Array], values: Mapping[str, Array]) -> tuple[int, str | None]:
+def _nearest(said: Mapping[Place, Array], values: Mapping[str, Array]) -> tuple[Place, str | None]:
     """Return the place of the tensor and the value that are next to each other; no value if none is."""
-    best: tuple[float, int, str | None] = _NEAR, 0, None
+    best: tuple[float, Place, str | None] = _NEAR, 0, None
     for place, expected in said.items():
         size = float(np.linalg.norm(expected.astype(np.float64)))
         for name, value in values.items():

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from onnx_gate.verify.blocks.staged import Place
 from onnx_gate.verify.export.exported import Exported
 
 
@@ -19,8 +20,8 @@ class BlockCall:
 
     path: str
     name: str
-    inputs: Mapping[int, str]
-    outputs: Mapping[int, str]
+    inputs: Mapping[Place, str]
+    outputs: Mapping[Place, str]
 
 
 @dataclass(frozen=True)

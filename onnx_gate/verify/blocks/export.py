@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,27 +22,27 @@ from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import Eager, seed_everything, to_tensor
 from onnx_gate.verify.blocks.divided import BlockCall, Divided, call_names
 from onnx_gate.verify.blocks.skeleton import Skeleton
-from onnx_gate.verify.blocks.staged import Leaves, Staged, Unfit
+from onnx_gate.verify.blocks.staged import Call, Place, Staged, Unfit
 from onnx_gate.verify.export.export import by_dynamo
 
-_PLACE = re.compile(r"onnx_gate\.border\.default\]\(args = \(%\w+, (\d+)\.(in|out)\.(\d+)\)")
+_MARK = re.compile(r"onnx_gate\.border\.default\]\(args = \(%\w+, (\d+)\)")
 _FX_NODE = "pkg.torch.onnx.fx_node"
 # What a stored weight is called that is converted before it is read.
 _STORED = ".stored"
 
 
 @torch.library.custom_op("onnx_gate::border", mutates_args=())
-def _border(value: torch.Tensor, place: str) -> torch.Tensor:
+def _border(value: torch.Tensor, mark: int) -> torch.Tensor:
     """Stand in a graph where a tensor enters or leaves a block."""
     return value.clone()
 
 
 @_border.register_fake
-def _(value: torch.Tensor, place: str) -> torch.Tensor:
+def _(value: torch.Tensor, mark: int) -> torch.Tensor:
     return torch.empty_like(value)
 
 
-def _identity(value: Any, place: str) -> Any:
+def _identity(value: Any, mark: int) -> Any:
     return op.Identity(value)
 
 
@@ -63,18 +63,13 @@ def export_divided(
     seed_everything(spec.seed)
     spec = replace(spec, export=replace(spec.export, optimize=False))
     tensors = {name: to_tensor(array) for name, array in example.items()}
-    paths: list[str] = []
+    marks = _Marks()
     unfit: list[Unfit] = []
     parameters: dict[str, str] = {}
 
-    def marked(
-        path: str, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        number = len(paths)
-        paths.append(path)
+    def marked(call: Call) -> Any:
         try:
-            args, kwargs = _marked(Leaves.of((args, kwargs), path), f"{number}.in")
-            return _marked(Leaves.of(original(*args, **kwargs), path), f"{number}.out")
+            return marks.made(call)
         except Unfit as reason:
             unfit.append(reason)
             raise ValueError(str(reason)) from reason
@@ -95,7 +90,7 @@ def export_divided(
 
     translations = {torch.ops.onnx_gate.border.default: _identity}
     # Another attempt of the exporter's begins anew.
-    hook = skeleton.module.register_forward_pre_hook(lambda *_: paths.clear())
+    hook = skeleton.module.register_forward_pre_hook(lambda *_: marks.clear())
     try:
         with torch.no_grad(), skeleton.faked(), staged.handled(marked):
             exported = by_dynamo(
@@ -108,13 +103,58 @@ def export_divided(
     finally:
         hook.remove()
     exported = replace(exported, order=eager.binding.order)
-    calls = _calls(exported.proto, paths)
+    calls = marks.calls(exported.proto)
     return Divided(exported, calls, parameters, outside, skeleton.weights.folder)
 
 
-def _marked(leaves: Leaves, place: str) -> Any:
-    border = torch.ops.onnx_gate.border.default
-    return leaves.value([border(t, f"{place}.{i}") for i, t in leaves.at.items()])
+class _Marks:
+    """The borders of blocks in a program that is being traced, and afterwards in its graph.
+
+    What objects hold is marked as blocks leave it: what is in them from the beginning, the graph has as it
+    is, and what a block has put there is marked when another is given it.
+    """
+
+    def __init__(self) -> None:
+        self._paths: list[str] = []
+        self._places: list[tuple[int, bool, Place]] = []
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self._paths.clear()
+        self._places.clear()
+
+    def made(self, call: Call) -> Any:
+        """Make a call with its tensors marked, and return what it does, marked as well."""
+        number = len(self._paths)
+        self._paths.append(call.path)
+        at = call.given.at
+        given: Mapping[Place, torch.Tensor] = {p: t for p, t in at.items() if isinstance(p, int)}
+        _, said = call.made(self._marked(number, True, given))
+        return call.answered(said, self._marked(number, False, said.at))
+
+    def _marked(
+        self, number: int, enters: bool, at: Mapping[Place, torch.Tensor]
+    ) -> dict[Place, torch.Tensor]:
+        marked = {}
+        for place, tensor in at.items():
+            marked[place] = torch.ops.onnx_gate.border.default(tensor, len(self._places))
+            self._places.append((number, enters, place))
+        return marked
+
+    def calls(self, proto: onnx.ModelProto) -> tuple[BlockCall, ...]:
+        """Return the calls, with the graph's values at their borders."""
+        values: dict[int, str] = {}
+        for node in proto.graph.node:
+            mark = _MARK.search(props_of(node).get(_FX_NODE, ""))
+            if mark is not None and node.op_type == "Identity":
+                values[int(mark[1])] = node.output[0]
+        inputs: list[dict[Place, str]] = [{} for _ in self._paths]
+        outputs: list[dict[Place, str]] = [{} for _ in self._paths]
+        for mark_number, value in sorted(values.items()):
+            number, enters, place = self._places[mark_number]
+            (inputs if enters else outputs)[number][place] = value
+        named = zip(self._paths, call_names(self._paths), inputs, outputs, strict=True)
+        return tuple(BlockCall(*each) for each in named)
 
 
 def _converted(proto: onnx.ModelProto, dtypes: Mapping[str, torch.dtype]) -> dict[str, str]:
@@ -151,18 +191,3 @@ def _converted(proto: onnx.ModelProto, dtypes: Mapping[str, torch.dtype]) -> dic
 
 def _cast(stored: str, name: str, kind: int) -> onnx.NodeProto:
     return helper.make_node("Cast", [stored], [name], stored, to=kind)
-
-
-def _calls(proto: onnx.ModelProto, paths: Sequence[str]) -> tuple[BlockCall, ...]:
-    inputs: list[dict[int, str]] = [{} for _ in paths]
-    outputs: list[dict[int, str]] = [{} for _ in paths]
-    for node in proto.graph.node:
-        place = _PLACE.search(props_of(node).get(_FX_NODE, ""))
-        if place is not None and node.op_type == "Identity":
-            side = inputs if place[2] == "in" else outputs
-            side[int(place[1])][int(place[3])] = node.output[0]
-    named = zip(paths, call_names(paths), inputs, outputs, strict=True)
-    return tuple(
-        BlockCall(path, name, dict(sorted(i.items())), dict(sorted(o.items())))
-        for path, name, i, o in named
-    )

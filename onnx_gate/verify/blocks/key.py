@@ -46,7 +46,8 @@ class BlockKeys:
         for each in said:
             if each.asked.reference is None or each.line.given is None:
                 return ""
-            key.add(replace(each.case, arrays={}), each.line.given.plain, each.asked.slow)
+            given = each.line.given
+            key.add(replace(each.case, arrays={}), given.plain, given.objects, each.asked.slow)
             for name, array in each.case.arrays.items():
                 key.add(name, array)
             outputs = each.asked.reference.outputs

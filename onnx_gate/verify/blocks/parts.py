@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
 
 import torch
 from torch import nn
 
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.blocks.staged import Leaves, Reached, Staged
+from onnx_gate.verify.blocks.staged import Call, Leaves, Place, Reached, Staged
 
 PARAMETER = "values"
 
@@ -21,7 +21,7 @@ class Block(nn.Module):
     """
 
     def __init__(
-        self, block: nn.Module, given: Leaves, path: str, names: Mapping[int, str]
+        self, block: nn.Module, given: Leaves, path: str, names: Mapping[Place, str]
     ) -> None:
         super().__init__()
         self.block = block
@@ -30,8 +30,10 @@ class Block(nn.Module):
 
     def forward(self, values: list[torch.Tensor]) -> dict[str, torch.Tensor]:
         """Call the block with these tensors in the place of those that it was given."""
-        args, kwargs = self._given.value(values)
-        self.said = Leaves.of(self.block(*args, **kwargs), self._path)
+        at = dict(zip(self._given.at, values, strict=True))
+        objects = self._given.restored(at, {})
+        args, kwargs = self._given.value(at, objects)
+        _, self.said = Call(self._path, self.block, args, kwargs, objects).made()
         return _named(self.said, self._names)
 
 
@@ -50,7 +52,7 @@ class Between(nn.Module):
         staged: Staged,
         answers: Sequence[Leaves],
         calls: Sequence[str],
-        names: Mapping[int, str],
+        names: Mapping[Place, str],
     ) -> None:
         super().__init__()
         self.__dict__["_of"] = (eager, staged)
@@ -67,13 +69,11 @@ class Between(nn.Module):
             try:
                 return dict(zip(*eager.run_prepared(tensors), strict=True))
             except Reached as reached:
-                arguments: Any = (reached.args_given, reached.kwargs_given)
-                given = Leaves.of(arguments, reached.path)
+                given = reached.call.given
         # The block may write to what it is given.
-        self.given = Leaves(given.spec, given.plain, tuple(t.clone() for t in given.tensors))
+        self.given = replace(given, at=given.copied())
         return _named(self.given, self._names)
 
 
-def _named(leaves: Leaves, names: Mapping[int, str]) -> dict[str, torch.Tensor]:
-    at = leaves.at
-    return {name: at[place] for place, name in names.items() if place in at}
+def _named(leaves: Leaves, names: Mapping[Place, str]) -> dict[str, torch.Tensor]:
+    return {name: leaves.at[place] for place, name in names.items() if place in leaves.at}

@@ -13,6 +13,7 @@ from onnx_gate.graph.extract import between, cut, open_ends, stored_by
 from onnx_gate.graph.graph import Node, read_graph
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.blocks.divided import Divided
+from onnx_gate.verify.blocks.staged import Place
 
 _COPY = ".copy"
 
@@ -43,13 +44,17 @@ class BlockStage:
     inside: bool
     name: str
     piece: Piece
-    places: tuple[int, ...]
+    places: tuple[Place, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
         """What the piece's outputs are called in checks; those of the model have names of their own."""
-        side, several = "" if self.inside else ":in", len(self.places) > 1
-        return tuple(f"{self.name}{side}{f'[{i}]' if several else ''}" for i in self.places)
+        side = self.name if self.inside else f"{self.name}:in"
+        alone = sum(isinstance(place, int) for place in self.places) == 1
+        return tuple(
+            side if alone and isinstance(place, int) else f"{side}[{place}]"
+            for place in self.places
+        )
 
 
 class Cutter:

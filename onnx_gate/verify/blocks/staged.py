@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,15 +12,12 @@ import torch
 import torch.utils._pytree as pytree
 from torch import nn
 
-# Called with the path of a block, its own ``forward`` and what it is called with.
-Handler = Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
-# What a block may be given or return beside tensors: it is the same on both sides.
-_PLAIN = (
-    type(None),
-    *(bool, int, float, complex, str, bytes),
-    *(torch.dtype, torch.device, torch.layout, torch.memory_format, slice, range, type),
-)
-_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+from onnx_gate.verify.blocks.objects import PLAIN, Foreign, Known, Objects, Parts
+
+# Called with a call of a block: its answer is the call's.
+Handler = Callable[["Call"], Any]
+# Of a tensor among what a block is given or returns: its number, or its path in an object.
+Place = int | str
 
 
 class Unfit(BaseException):
@@ -29,52 +27,140 @@ class Unfit(BaseException):
 class Reached(BaseException):
     """A call that nobody has answered yet."""
 
-    def __init__(self, path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        super().__init__(path)
-        self.path, self.args_given, self.kwargs_given = path, args, kwargs
+    def __init__(self, call: Call) -> None:
+        super().__init__(call.path)
+        self.call = call
 
 
 @dataclass(frozen=True)
 class Leaves:
-    """What a block is given or returns: its tensors, in order, and what puts them together again.
+    """What a block is given or returns: its tensors by place, and what puts them together again.
 
-    A tensor's place is its number among all that is given: in an export there may be more of them.
+    A tensor's place is its number among all that is given: in an export there may be more of them. Those
+    that ``objects`` hold have a path. Of what a block returns these are as the block leaves them, and the
+    tensors are those that it has put there or written to.
     """
 
     spec: pytree.TreeSpec
     plain: tuple[Any, ...]
-    tensors: tuple[torch.Tensor, ...]
+    objects: Mapping[str, Parts]
+    at: Mapping[Place, torch.Tensor]
 
     @classmethod
-    def of(cls, value: Any, path: str) -> Leaves:
-        """Take a value apart; raises ``Unfit`` where it has more than tensors and plain values."""
+    def of(
+        cls,
+        value: Any,
+        path: str,
+        named: Mapping[str, object],
+        before: Mapping[str, tuple[torch.Tensor, int]] | None = None,
+    ) -> Leaves:
+        """Take a value apart; raises ``Unfit`` where it cannot be, or has objects that cannot.
+
+        ``named`` are the objects that are known already, ``before`` has what was in them, and how often
+        that had been written to.
+        """
         every, spec = pytree.tree_flatten(value)
-        for leaf in every:
-            if not isinstance(leaf, (torch.Tensor, *_PLAIN, *_SYMBOLIC)):
-                raise Unfit(
-                    f"the block {path} takes or returns a {type(leaf).__name__}, whose tensors cannot be "
-                    "handed on from block to block; leave it out by an argument under call, such as "
-                    "use_cache: false, or verify the model as a whole"
-                )
-        tensors = tuple(leaf for leaf in every if isinstance(leaf, torch.Tensor))
-        plain = tuple(None if isinstance(leaf, torch.Tensor) else (leaf,) for leaf in every)
-        return cls(spec, plain, tensors)
+        names = {id(each): name for name, each in named.items()}
+        objects = dict(named)
+        plain: list[Any] = []
+        at: dict[Place, torch.Tensor] = {}
+        for number, leaf in enumerate(every):
+            if isinstance(leaf, torch.Tensor):
+                at[number] = leaf
+                plain.append(None)
+            elif isinstance(leaf, PLAIN):
+                plain.append((leaf,))
+            else:
+                name = names.setdefault(id(leaf), str(number))
+                objects.setdefault(name, leaf)
+                plain.append(Known(name))
+        try:
+            held = Objects.of(objects)
+        except Foreign as what:
+            raise Unfit(
+                f"the block {path} takes or returns {what}, whose tensors cannot be handed on from block "
+                "to block; leave it out by an argument under call, or verify the model as a whole"
+            ) from what
+        for place, tensor in held.tensors.items():
+            was, version = (before or {}).get(place, (None, 0))
+            if was is not tensor or tensor._version != version:
+                at[place] = tensor
+        return cls(spec, tuple(plain), held.parts, at)
 
-    @property
-    def at(self) -> dict[int, torch.Tensor]:
-        """The tensors by their places."""
-        places = (place for place, each in enumerate(self.plain) if each is None)
-        return dict(zip(places, self.tensors, strict=True))
-
-    def value(self, tensors: Sequence[torch.Tensor]) -> Any:
-        """Return the value with other tensors."""
-        left = iter(tensors)
-        leaves = [next(left) if each is None else each[0] for each in self.plain]
+    def value(self, at: Mapping[Place, torch.Tensor], objects: Mapping[str, object]) -> Any:
+        """Return the value with other tensors, and with these objects as they are."""
+        leaves = [
+            at[number]
+            if each is None
+            else objects[each.name]
+            if isinstance(each, Known)
+            else each[0]
+            for number, each in enumerate(self.plain)
+        ]
         return pytree.tree_unflatten(leaves, self.spec)
 
-    def copied(self) -> Any:
-        """Return the value with copies of its tensors, which may be written to."""
-        return self.value([tensor.clone() for tensor in self.tensors])
+    def restored(
+        self, at: Mapping[Place, torch.Tensor], objects: Mapping[str, object]
+    ) -> dict[str, object]:
+        """Let objects be as they are here, with other tensors; return them, and new ones beside."""
+        held = {place: tensor for place, tensor in at.items() if isinstance(place, str)}
+        return Objects(self.objects).restored(held, objects)
+
+    def copied(self) -> dict[Place, torch.Tensor]:
+        """Return copies of the tensors, which may be written to."""
+        return {place: tensor.clone() for place, tensor in self.at.items()}
+
+
+class Call:
+    """A call of a block: its arguments, and the objects among them by name.
+
+    Where nobody has ``named`` them they are called as the parameters of ``forward`` that take them.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        original: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        named: Mapping[str, object] | None = None,
+    ) -> None:
+        self.path, self.args, self.kwargs = path, args, kwargs
+        self._original = original
+        self.given = Leaves.of((args, kwargs), path, self._named() if named is None else named)
+        every = pytree.tree_leaves((args, kwargs))
+        known = zip(self.given.plain, every, strict=True)
+        self.objects = {each.name: leaf for each, leaf in known if isinstance(each, Known)}
+        self._before = stamped(self.given.at)
+
+    def made(self, at: Mapping[Place, torch.Tensor] | None = None) -> tuple[Any, Leaves]:
+        """Make the call, with other tensors beside its objects; return what it does, and that apart."""
+        args, kwargs = self.args, self.kwargs
+        if at is not None:
+            args, kwargs = self.given.value(at, self.objects)
+        result = self._original(*args, **kwargs)
+        return result, Leaves.of(result, self.path, self.objects, self._before)
+
+    def answered(self, said: Leaves, at: Mapping[Place, torch.Tensor]) -> Any:
+        """Return what a call has returned, with other tensors, and let the objects be as it left them."""
+        return said.value(at, said.restored(at, self.objects))
+
+    def _named(self) -> dict[str, object]:
+        try:
+            bound = inspect.signature(self._original).bind(*self.args, **self.kwargs).arguments
+        except (TypeError, ValueError):
+            return {}
+        named = {id(v): n for n, v in bound.items() if pytree.tree_is_leaf(v) and not _is_simple(v)}
+        return {name: bound[name] for name in named.values()}
+
+
+def stamped(at: Mapping[Place, torch.Tensor]) -> dict[str, tuple[torch.Tensor, int]]:
+    """Return the tensors of objects, each with how often it was written to."""
+    return {place: (each, each._version) for place, each in at.items() if isinstance(place, str)}
+
+
+def _is_simple(value: Any) -> bool:
+    return isinstance(value, (torch.Tensor, *PLAIN))
 
 
 class Staged:
@@ -114,7 +200,7 @@ class Staged:
                 return original(*args, **kwargs)
             self._inside += 1
             try:
-                return handler(path, original, args, kwargs)
+                return handler(Call(path, original, args, kwargs))
             finally:
                 self._inside -= 1
 
@@ -129,20 +215,19 @@ class Staged:
         """
         made = 0
 
-        def handler(
-            path: str, _: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-        ) -> Any:
+        def handler(call: Call) -> Any:
             nonlocal made
-            if made >= len(calls) or calls[made] != path:
+            if made >= len(calls) or calls[made] != call.path:
                 was = calls[made] if made < len(calls) else "the end"
                 raise Unfit(
-                    f"forward calls the block {path} where the export came to {was}: which blocks it calls "
-                    "depends on the inputs, and a graph has one order; verify the model as a whole"
+                    f"forward calls the block {call.path} where the export came to {was}: which blocks it "
+                    "calls depends on the inputs, and a graph has one order; verify the model as a whole"
                 )
             if made == len(answers):
-                raise Reached(path, args, kwargs)
+                raise Reached(call)
             made += 1
-            return answers[made - 1].copied()
+            said = answers[made - 1]
+            return call.answered(said, said.copied())
 
         with self.handled(handler):
             yield
@@ -151,13 +236,10 @@ class Staged:
     def streamed(self, loaded: Callable[[str], Any]) -> Iterator[None]:
         """Let every block have its parameters while it is called, inside of a ``with``."""
 
-        def handler(
-            path: str, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-        ) -> Any:
-            with loaded(path):
-                result = original(*args, **kwargs)
-            tensors = (x for x in pytree.tree_leaves(result) if isinstance(x, torch.Tensor))
-            self.returned[path] = sum(tensor.nbytes for tensor in tensors)
+        def handler(call: Call) -> Any:
+            with loaded(call.path):
+                result, said = call.made()
+            self.returned[call.path] = sum(tensor.nbytes for tensor in said.at.values())
             return result
 
         with self.handled(handler):

@@ -129,7 +129,7 @@ class TorchSide:
             assert line.given is not None
             path = self.path(stage)
             part = Block(self.staged.blocks[path], line.given, path, names)
-            given = [to_array(tensor) for tensor in line.given.tensors]
+            given = [to_array(tensor) for tensor in line.given.at.values()]
         else:
             part = Between(self.eager, self.staged, line.answers, calls, names)
             given = [line.case.arrays[name] for name in self.eager.binding.order]

@@ -11,7 +11,6 @@ from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec
-from onnx_gate.text import listed
 from onnx_gate.verify.blocks.cuts import divide_file
 from onnx_gate.verify.blocks.divided import Divided
 from onnx_gate.verify.blocks.export import export_divided
@@ -69,14 +68,7 @@ def _unable(spec: ModelSpec) -> str:
     if not _is_file(spec) and spec.export.exporter != "dynamo":
         return f"the exporter {spec.export.exporter} needs the weights; leave it out, which means dynamo"
     if spec.steps is not None:
-        return (
-            "steps hand caches on, which no block can; remove steps, or verify the model as a whole"
-        )
-    if spec.caches:
-        return (
-            f"{listed(tuple(spec.caches), 3)} goes from block to block, which no cache can; remove it from "
-            "inputs and write call: {use_cache: false}, or verify the model as a whole"
-        )
+        return "steps go through the model again and again; remove steps, or verify the model as a whole"
     other = next((r.label for r in spec.runtimes if not r.engine.plain), None)
     if other is not None:
         return (
