@@ -14,8 +14,11 @@ import argparse
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from benchmarks.accuracy.foreign import FOLDER, prepare
 from benchmarks.support import results
@@ -85,13 +88,23 @@ def audits(packages: Path, output: Path, options: argparse.Namespace) -> list[di
     prepare(output)
     os.environ["PYTHONPATH"] = os.pathsep.join(map(str, [SITE, packages / "newest"]))
     jobs = ("--jobs", str(options.jobs))
-    chosen = [word for name in options.model for word in ("--model", name)]
-    some = [word for name in ARCHITECTURES for word in ("--model", name)]
+    examples = ROOT / "examples" / "onnx-gate.yml"
     calls = (
-        (ROOT / "examples" / "onnx-gate.yml", output / "examples", chosen),
-        (output / "onnx-gate.yml", output / FOLDER.name, chosen or some),
+        (examples, output / "examples", names_in(examples)),
+        (output / "onnx-gate.yml", output / FOLDER.name, ARCHITECTURES),
     )
-    return [run_gate(path, to, *jobs, *words, command="audit") for path, to, words in calls]
+    reports = []
+    for manifest, to, names in calls:
+        chosen = [n for n in names if any(fnmatchcase(n, each) for each in options.model or ["*"])]
+        words = [word for name in chosen for word in ("--model", name)]
+        if chosen:
+            reports.append(run_gate(manifest, to, *jobs, *words, command="audit"))
+    return reports
+
+
+def names_in(manifest: Path) -> list[str]:
+    """Return the names of a manifest's models."""
+    return list(yaml.safe_load(manifest.read_text(encoding="utf-8"))["models"])
 
 
 def row(model: dict[str, Any]) -> Row:

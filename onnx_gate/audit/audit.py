@@ -33,6 +33,7 @@ from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.context import BEGUN, MUTANT, SAMPLE, AuditRequest
 from onnx_gate.verify.export.exported import Exported
+from onnx_gate.verify.inspect.exact import ExactWeights, exact_weights
 from onnx_gate.verify.source_lines import of_node, own_source
 
 # What the trial of changes for a survivor is remembered under, where it has ended a process.
@@ -121,6 +122,13 @@ class _Desk:
         self._effects = Effects(self.bench, self._original)
         self._beyond: Effects | None = None
         self._passes = False
+        setting, exporter = self.bench.checker.setting, self.exported.exporter
+        self._exact: ExactWeights | None = None
+        if setting.spec.reference is None and self.bench.answered:
+            given = self.bench.answered[0][0].arrays
+            self._exact = exact_weights(
+                setting.spec, exporter, setting.reduced, setting.eager, given
+            )
         self._lines = {name: n for n in all_nodes(self.exported.proto) for name in n.output}
 
     def key(self, candidate: SampledFault, *of: str) -> str:
@@ -205,7 +213,7 @@ class _Desk:
                     "reason": check.reason,
                 }
             )
-        wrong = wrong_weights(edit, self.bench.checker)
+        wrong = wrong_weights(edit, self.bench.checker, self._exact)
         if wrong:
             return about.model_copy(update={"fate": "caught", "reason": wrong})
         exact = not candidate.fault.rounds

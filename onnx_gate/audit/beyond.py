@@ -25,6 +25,7 @@ from onnx_gate.manifest import BUILT_IN_SUITES, DEFAULT_SIZES, RandomSuite, Suit
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.inputs.draw import is_drawable
+from onnx_gate.verify.inspect.exact import ExactWeights
 from onnx_gate.verify.inspect.weights import account
 from onnx_gate.verify.probing import compared_at_operators
 
@@ -63,14 +64,15 @@ def shown_by_operators(checker: Checker, path: Path) -> bool:
         return False
 
 
-def wrong_weights(edit: Edit, checker: Checker) -> str:
-    """Return in what way constants that a fault has changed are not the module's, "" where they are."""
+def wrong_weights(edit: Edit, checker: Checker, exact: ExactWeights | None = None) -> str:
+    """Return in what way constants that a fault has changed fail the model, "" where they do not."""
     if checker.setting.spec.reference is not None:
         return ""
     tensors = [numpy_helper.from_array(a, n.removesuffix(CHANGED)) for n, a in edit.tensors.items()]
     model = helper.make_model(helper.make_graph([], "changed", [], [], tensors))
-    _, wrong = account(model, Path(), checker.setting.eager.module, checker.setting.written)
-    return wrong[0].message if wrong else ""
+    setting = checker.setting
+    _, found = account(model, Path(), setting.eager.module, setting.written, exact)
+    return next((each.message for each in found if each.severity == "error"), "")
 
 
 def is_reached(

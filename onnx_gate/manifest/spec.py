@@ -99,6 +99,12 @@ class ModelSpec:
         """What the candidate is held against, as sentences call it."""
         return "PyTorch" if self.reference is None else "the reference"
 
+    @property
+    def by_rounding(self) -> bool:
+        """Whether each output may be apart by what rounding explains, whatever else is asked of it."""
+        every = (self.tolerance, *filter(None, (self.outputs or {}).values()))
+        return all(tolerance.auto is not None for tolerance in every)
+
 
 @dataclass(frozen=True)
 class Manifest:

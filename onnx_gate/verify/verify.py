@@ -47,6 +47,7 @@ from onnx_gate.verify.export.reuse import delete_export, load_export, save_expor
 from onnx_gate.verify.exporting import export_prepared
 from onnx_gate.verify.half import first_beyond, headroom, with_half
 from onnx_gate.verify.inputs.sizes import elements, tried_sizes
+from onnx_gate.verify.inspect.exact import exact_weights
 from onnx_gate.verify.inspect.inspect import inspect_graph, join_inputs
 from onnx_gate.verify.inspect.reduced import reduced_precision
 from onnx_gate.verify.inspect.weights import account
@@ -198,6 +199,7 @@ def _verify(
                 exported.path.parent,
                 prepared.eager.module,
                 prepared.call.changed,
+                exact_weights(spec, exported.exporter, reduced, prepared.eager, prepared.example),
             )
         progress.findings += wrong
     prepared = leave_out(prepared, exported)

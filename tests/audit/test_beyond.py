@@ -13,6 +13,7 @@ from onnx_gate.manifest.load import load
 from onnx_gate.verify.build import build
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.exporting import export_prepared
+from onnx_gate.verify.inspect.exact import exact_weights
 from onnx_gate.verify.prepare import prepare
 from onnx_gate.verify.verify import checker_of
 
@@ -54,3 +55,9 @@ def test_what_forward_writes_is_no_wrong_weight_of_a_fault(tmp_path: Path) -> No
     assert wrong_weights(Edit("", tensors=fault), checker) == ""
     fault = {f"linear.bias{CHANGED}": np.full(3, 3, np.float32)}
     assert "linear.bias" in wrong_weights(Edit("", tensors=fault), checker)
+    rounded = after.eager.module.linear.weight.detach().half().float().numpy()
+    fault = {f"linear.weight{CHANGED}": rounded}
+    assert wrong_weights(Edit("", tensors=fault), checker) == ""
+    exact = exact_weights(spec, exported.exporter, None, after.eager, after.example)
+    said = wrong_weights(Edit("", tensors=fault), checker, exact)
+    assert "linear.weight went through float16" in said

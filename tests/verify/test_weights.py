@@ -12,6 +12,9 @@ import torch
 from onnx import ModelProto, numpy_helper
 from torch import nn
 
+from onnx_gate.findings.finding import Finding
+from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.inspect.exact import ExactWeights
 from onnx_gate.verify.inspect.weights import account
 
 pytestmark = pytest.mark.slow
@@ -207,3 +210,115 @@ def test_a_row_of_a_table_that_lost_its_name_is_a_warning(tmp_path: Path) -> Non
         assert [(f.code, f.severity) for f in findings] == [("OG417", "warning")] * told
         if told:
             assert "weight: row 777 of 1000" in findings[0].message
+
+
+def exact(module: nn.Module, *arguments: torch.Tensor, by_torch: bool = True) -> ExactWeights:
+    names = ["image", "ids"][: len(arguments)]
+    given = {name: tensor.numpy() for name, tensor in zip(names, arguments, strict=True)}
+    return ExactWeights(Eager(module, names), given, by_torch)
+
+
+def to_levels(array: np.ndarray) -> np.ndarray:
+    step = np.abs(array).max(axis=tuple(range(1, array.ndim)), keepdims=True) / 127
+    return np.rint(array / step) * step
+
+
+def stale(array: np.ndarray) -> np.ndarray:
+    return array * (1 + 1e-3 * np.random.default_rng(0).standard_normal(array.shape))
+
+
+def flipped(array: np.ndarray) -> np.ndarray:
+    array.flat[array.size // 2] *= 1.25
+    return array
+
+
+CHANGES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "float16": lambda array: array.astype(np.float16),
+    "bfloat16": lambda array: torch.from_numpy(array).bfloat16().float().numpy(),
+    "levels": to_levels,
+    "stale": stale,
+    "flipped": flipped,
+}
+
+
+def found_in(proto: ModelProto, path: Path, allowed: ExactWeights) -> list[Finding]:
+    return account(proto, path.parent, allowed.eager.module, (), allowed)[1]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_weights_nearly_a_parameter_are_wrong_where_rounding_alone_is_allowed(
+    change: str, exported: Path, module: nn.Module
+) -> None:
+    allowed = exact(module, *ARGUMENTS)
+    assert found_in(onnx.load(exported), exported, allowed) == []
+    proto, tried = onnx.load(exported), 0
+    for tensor in proto.graph.initializer:
+        right = numpy_helper.to_array(tensor)
+        matrix = right.dtype == np.float32 and right.ndim > 1 and right.size > 64
+        if not matrix or len(right) == 2:  # the gates of both directions, in ONNX's own order
+            continue
+        other = CHANGES[change](right.copy()).astype(np.float32)
+        tensor.CopyFrom(numpy_helper.from_array(other, tensor.name))
+        messages = [f.message for f in found_in(proto, exported, allowed) if f.severity == "error"]
+        assert messages, tensor.name
+        assert ("went through" in messages[0]) == ("float16" in change)
+        tensor.CopyFrom(numpy_helper.from_array(right, tensor.name))
+        tried += 1
+    assert tried > 6
+
+
+class RoundsItsOwn(nn.Module):
+    """What training for a quantiser, sixteen bits and a mask make of weights, in forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.halved, self.fake, self.sparse = (nn.Linear(16, 16) for _ in range(3))
+        self.normed = nn.utils.parametrizations.weight_norm(nn.Linear(16, 16))
+        self.plain = nn.Linear(16, 16)
+        self.register_buffer("mask", (torch.rand(16, 16) > 0.2).float())
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        x = nn.functional.linear(image, self.halved.weight.half().float(), self.halved.bias)
+        fake = torch.fake_quantize_per_tensor_affine(self.fake.weight, 0.004, 0, -128, 127)
+        x = nn.functional.linear(x, fake)
+        return self.plain(self.normed(nn.functional.linear(x, self.sparse.weight * self.mask)))
+
+
+@pytest.mark.parametrize("dynamo", [True, False])
+def test_a_module_that_rounds_its_own_weights_may_have_them_so_in_the_file(
+    dynamo: bool, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    module, image, path = RoundsItsOwn().eval(), torch.rand(3, 16), tmp_path / "model.onnx"
+    torch.onnx.export(module, (image,), path, dynamo=dynamo, verbose=False)
+    allowed = exact(module, image)
+    assert found_in(onnx.load(path), path, allowed) == []
+    assert allowed.vouches("plain.weight")
+    assert not any(map(allowed.vouches, ("halved.weight", "fake.weight", "sparse.weight")))
+    folded = changed(
+        path,
+        lambda _, array: (
+            None
+            if not np.array_equal(array.T, module.plain.weight.detach())
+            and not np.array_equal(array, module.plain.weight.detach())
+            else array.astype(np.float16).astype(np.float32)
+        ),
+    )
+    [finding] = found_in(folded, path, allowed)
+    assert "plain.weight went through float16" in finding.message
+
+
+def test_what_another_exporter_made_of_a_nameless_weight_is_a_warning(
+    exported: Path, module: nn.Module
+) -> None:
+    proto, nameless = onnx.load(exported), 0
+    for tensor in proto.graph.initializer:
+        right = numpy_helper.to_array(tensor)
+        if right.shape == (12, 10) and "weight" not in tensor.name:
+            nameless += 1
+            merged = right + np.float32(1e-3) * np.random.default_rng(0).random(
+                (12, 10), np.float32
+            )
+            tensor.CopyFrom(numpy_helper.from_array(merged, tensor.name))
+    found = found_in(proto, exported, exact(module, *ARGUMENTS, by_torch=False))
+    assert [finding.severity for finding in found] == ["warning"] * bool(nameless)

@@ -16,6 +16,7 @@ from torch import nn
 from onnx_gate.report.model import UnknownWeight
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array
+from onnx_gate.verify.inspect.meant import Meant, meant, rows_off
 from onnx_gate.verify.inspect.weight_bits import (
     FoldedNorms,
     Mask,
@@ -44,7 +45,7 @@ _TRIED = 8
 
 @dataclass(frozen=True)
 class WrongWeight:
-    """A weight that is not the parameter that it is meant to be."""
+    """A weight that is not the parameter that it is meant to be; ``through`` which type, if that is why."""
 
     name: str
     parameter: str
@@ -52,11 +53,16 @@ class WrongWeight:
     rows: tuple[int, ...]
     of: int
     instead: str | None = None
+    through: str | None = None
 
     def sentence(self) -> str:
         """Return it in words."""
         if self.instead is not None:
             return f"{self.parameter} holds the values of {self.instead}"
+        if self.through is not None:
+            return (
+                f"{self.parameter} went through {self.through}: off by up to {self.difference:.2g}"
+            )
         shown = ", ".join(map(str, self.rows[:_SHOWN]))
         more = len(self.rows) - _SHOWN
         rows = f"row {shown}" + (f" and {more} more" if more > 0 else "") + f" of {self.of}"
@@ -151,6 +157,23 @@ class KnownWeights:
         return WrongWeight(
             name, own, largest_difference(array, expected), listed, len(rows), instead
         )
+
+    def meant(self, array: Array, own: str | None) -> Meant | None:
+        """Return the parameter that a weight is near to, or has most numbers of."""
+        shapes = (array.shape, array.shape[::-1]) if array.ndim == 2 else (array.shape,)
+        names = (
+            [own] if own is not None else [n for n, t in self._tensors.items() if t.shape in shapes]
+        )
+        held = ((name, self._of(name)) for name in names)
+        alike = ((n, t) for n, t in held if t is not None and castable(t.dtype, array.dtype))
+        return meant(array, alike, self.norms(array), own)
+
+    def off(self, name: str, array: Array, meant: Meant) -> WrongWeight:
+        """Return in what a weight is not the parameter that it is meant to be."""
+        rows = tuple(map(int, np.flatnonzero(rows_off(array, meant.expected))))
+        apart = largest_difference(array, meant.expected)
+        through = meant.through(array)
+        return WrongWeight(name, meant.parameter, apart, rows, len(array), through=through)
 
     def nearest(self, name: str, array: Array, own: str | None) -> UnknownWeight:
         """Return a weight that nothing explains beside the parameter that it is nearest to."""

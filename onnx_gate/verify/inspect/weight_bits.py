@@ -15,7 +15,7 @@ from onnx_gate.runtimes.base import Array
 Mask = NDArray[np.bool_]
 # Folding is w * (g / sqrt(v + e)), and for a bias a sum of three terms: four roundings, each of them
 # in another order on the other side.
-_FOLDED = 8
+FOLDED = 8
 # Half a step of four bits with a sign, of the largest number of a row.
 _FOUR_BITS = 1 / 14
 # The numbers that are looked at together: a copy of so many is little beside any weight that matters.
@@ -37,7 +37,7 @@ def folded_bias(array: Array, expected: Array, norms: FoldedNorms) -> Iterator[M
 
     A sum of three terms, each as large as it is: what is lost is in units of these.
     """
-    eps, least = _FOLDED * eps_of(array.dtype), float(ml_dtypes.finfo(array.dtype).tiny)
+    eps, least = FOLDED * eps_of(array.dtype), float(ml_dtypes.finfo(array.dtype).tiny)
     terms = expected.astype(np.float64) * norms.scale, -norms.mean * norms.scale, norms.bias
     size = sum(np.abs(term) for term in terms)
     near = np.abs(array.astype(np.float64) - sum(terms)) <= eps * size + least
@@ -46,7 +46,7 @@ def folded_bias(array: Array, expected: Array, norms: FoldedNorms) -> Iterator[M
 
 def folded_into(array: Array, expected: Array, norms: FoldedNorms, axis: int) -> Iterator[Mask]:
     """Yield for each norm which channels of a weight are ``expected``'s with it folded in, where any is."""
-    eps, least = _FOLDED * eps_of(array.dtype), float(ml_dtypes.finfo(array.dtype).tiny)
+    eps, least = FOLDED * eps_of(array.dtype), float(ml_dtypes.finfo(array.dtype).tiny)
     a, b = (np.moveaxis(x, axis, 0).reshape(x.shape[axis], -1) for x in (array, expected))
     # One number of each channel first: most norms are not this layer's.
     first = b[:, 0].astype(np.float64) * norms.scale

@@ -30,6 +30,8 @@ from onnx_gate.graph.module_path import module_of_props, module_of_scope
 from onnx_gate.graph.walk import all_nodes, constants
 from onnx_gate.report.model import UnknownWeight, Weights
 from onnx_gate.runtimes import state
+from onnx_gate.runtimes.base import Array
+from onnx_gate.verify.inspect.exact import ExactWeights
 from onnx_gate.verify.inspect.known_weights import KnownWeights, WrongWeight
 
 _KINDS = (*FLOATS, TensorProto.INT64, TensorProto.INT32)
@@ -50,17 +52,28 @@ class Accounted:
 
 
 def account(
-    proto: ModelProto, folder: Path, module: nn.Module, written: Collection[str] = ()
+    proto: ModelProto,
+    folder: Path,
+    module: nn.Module,
+    written: Collection[str] = (),
+    exact: ExactWeights | None = None,
 ) -> tuple[Weights, list[Finding]]:
     """Return what the weights of a file in ``folder`` are, and a finding of those that are wrong.
 
-    ``written`` are the names of those that ``forward`` writes, which a file need not have.
+    ``written`` are the names of those that ``forward`` writes, which a file need not have. Without
+    ``exact``, weights in fewer bits are left to the tolerance.
     """
-    found = identify(proto, folder, module, KnownWeights(module, written=written))
+    found = identify(proto, folder, module, KnownWeights(module, written=written), exact)
     return found.weights, list(found.findings)
 
 
-def identify(proto: ModelProto, folder: Path, module: nn.Module, known: KnownWeights) -> Accounted:
+def identify(
+    proto: ModelProto,
+    folder: Path,
+    module: nn.Module,
+    known: KnownWeights,
+    exact: ExactWeights | None = None,
+) -> Accounted:
     """Find what the weights of a file in ``folder`` are.
 
     Single numbers are left out: they are attributes rather than weights.
@@ -91,18 +104,32 @@ def identify(proto: ModelProto, folder: Path, module: nn.Module, known: KnownWei
             continue
         if own is not None:
             named[name] = own
-            if known.comparable(array, own):
-                wrong.append(known.wrong(name, array, own))
-        elif (mostly := known.mostly(array)) is not None:
-            found = known.wrong(name, array, mostly)
-            if 2 * len(found.rows) < found.of:  # a mask is in most rows, and forward's own
-                nearly.append(found)
+        off = _off(known, name, array, own, exact)
+        if off is not None:
+            (wrong if off[1] == "error" else nearly).append(off[0])
         unknown.append(known.nearest(name, array, own))
     wrong += _misplaced(proto, module, known, whole)
     total = sum(counts.values()) + len(unknown)
     weights = Weights(total=total, unknown=tuple(unknown), **counts)
     findings = *_findings(wrong, "error"), *_findings(nearly, "warning")
     return Accounted(weights, findings, {**named, **whole})
+
+
+def _off(
+    known: KnownWeights, name: str, array: Array, own: str | None, exact: ExactWeights | None
+) -> tuple[WrongWeight, Severity] | None:
+    """Return in what a weight that nothing explains is wrong, and how certainly it is."""
+    meant = known.meant(array, own) if exact is not None else None
+    if exact is not None and meant is not None and exact.vouches(meant.parameter):
+        return known.off(name, array, meant), exact.severity(own)
+    if own is not None and known.comparable(array, own):
+        return known.wrong(name, array, own), "error"
+    mostly = known.mostly(array) if own is None else None
+    if mostly is None or (exact is not None and exact.alters(mostly)):
+        return None
+    found = known.wrong(name, array, mostly)
+    # A mask is in most rows, and forward's own.
+    return (found, "warning") if 2 * len(found.rows) < found.of else None
 
 
 _WORDS: Mapping[Severity, str] = {

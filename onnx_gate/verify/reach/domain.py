@@ -57,8 +57,7 @@ def domains(
         isinstance(suite, RandomSuite | EdgesSuite) for suite in spec.suites.values()
     )
     # A limit in the output's own unit was chosen for the values that its owner has in mind.
-    judged = (spec.tolerance, *filter(None, (spec.outputs or {}).values()))
-    beyond = BEYOND if all(each.auto is not None for each in judged) else 1.0
+    beyond = BEYOND if spec.by_rounding else 1.0
     numbers = sorted(set(constants), key=lambda value: (abs(value), value))
     known: dict[str, Domain] = {}
     for name, each in spec.inputs.items():

@@ -1,0 +1,57 @@
+"""Whether a weight has to be the module's to the bit, and how certain that is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from onnx_gate.findings.finding import Severity
+from onnx_gate.manifest import EXPORTERS, ModelSpec
+from onnx_gate.runtimes.base import Array
+from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.context import Reduced
+from onnx_gate.verify.inspect.altered import altered_by
+
+
+@dataclass(frozen=True)
+class ExactWeights:
+    """That nothing but rounding is allowed, so that a weight has to be what an exporter makes of one.
+
+    ``example`` are inputs for one call of ``eager``, whose own changes of its weights are looked at.
+    What has lost its name is certainly meant to be a parameter in a file of torch's own exporters
+    only (``by_torch``): others may have merged weights, as low-rank ones.
+    """
+
+    eager: Eager
+    example: Mapping[str, Array]
+    by_torch: bool
+
+    @cached_property
+    def _altered(self) -> Collection[str] | None:
+        return altered_by(self.eager, self.example)
+
+    def vouches(self, parameter: str) -> bool:
+        """Return whether a file has to hold a parameter as the module does."""
+        return self._altered is not None and parameter not in self._altered
+
+    def alters(self, parameter: str) -> bool:
+        """Return whether the module makes another of a parameter, which a file may hold instead."""
+        return self._altered is not None and parameter in self._altered
+
+    def severity(self, own: str | None) -> Severity:
+        """Return how certain it is that a weight near to a parameter has to be that parameter."""
+        return "error" if own is not None or self.by_torch else "warning"
+
+
+def exact_weights(
+    spec: ModelSpec,
+    exporter: str,
+    reduced: Reduced | None,
+    eager: Eager,
+    example: Mapping[str, Array],
+) -> ExactWeights | None:
+    """Return it where the manifest allows rounding alone and the file is not in fewer bits."""
+    if reduced is not None or not spec.by_rounding:
+        return None
+    return ExactWeights(eager, example, exporter in EXPORTERS)
