@@ -67,6 +67,12 @@ class FlatGraph(Graph):
         """Return the number of elements of a constant."""
         return self.constants.count(name)
 
+    def scalar(self, name: str) -> float | None:
+        """Return the only element of a stored floating-point value, ``None`` of any other value."""
+        if not self.is_float(name) or self.count(name) != 1:
+            return None
+        return float(self.array(name).reshape(-1)[0].astype(np.float64))
+
     def array(self, name: str) -> Array:
         """Return a copy of a constant."""
         return np.array(self.constants.array(name))

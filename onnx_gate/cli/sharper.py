@@ -51,7 +51,7 @@ def audit(
     --min-score), 1 one did not, 2 the call or the manifest is invalid, 130 interrupted; what was
     tried until then is not tried again.
     """
-    from onnx_gate.gate.audit import audit_and_deliver
+    from onnx_gate.gate.deliver import audit_and_deliver
     from onnx_gate.gate.options import Options
     from onnx_gate.text import quote
     from onnx_gate.verify.context import AuditRequest

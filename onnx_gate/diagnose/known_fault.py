@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
-
-import onnx
-from onnx.helper import get_attribute_value
+from collections.abc import Iterable
 
 from onnx_gate.diagnose.hints.facts import DivergenceFacts
 from onnx_gate.graph.module_path import props_of
+from onnx_gate.graph.walk import attributes_of
 from onnx_gate.known import Failure, Known, find
 from onnx_gate.known.book import versions
 from onnx_gate.manifest import RuntimeSpec
@@ -56,18 +53,3 @@ def facts_of(
         source=props_of(node).get(_FX_NODE, ""),
         nonfinite=facts.one_finite or facts.one_nan,
     )
-
-
-def attributes_of(node: onnx.NodeProto, opset: int) -> Mapping[str, Any]:
-    """Return a node's attributes, ONNX's defaults among them, text decoded."""
-    given = list(node.attribute)
-    if onnx.defs.has(node.op_type, opset, node.domain):
-        schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
-        given = [
-            a.default_value for a in schema.attributes.values() if a.default_value.name
-        ] + given
-    values = {item.name: get_attribute_value(item) for item in given if not item.HasField("g")}
-    return {
-        name: value.decode() if isinstance(value, bytes) else value
-        for name, value in values.items()
-    }

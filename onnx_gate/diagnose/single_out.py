@@ -9,23 +9,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
-from onnx.helper import get_attribute_value, make_attribute
 from torch import nn
 
 from onnx_gate.diagnose.bench import RUN, Bench
 from onnx_gate.diagnose.blame.weights import folded, told_of_weight, weights_of
 from onnx_gate.diagnose.localize.localize import Located
 from onnx_gate.diagnose.values import agree
+from onnx_gate.graph.edit import with_attribute, with_input
 from onnx_gate.graph.graph import Graph, read_graph
 from onnx_gate.graph.run_node import model_of, type_of
 from onnx_gate.graph.session import PlainSession
+from onnx_gate.graph.walk import attributes_of
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.verify.subject import Subject
 
@@ -127,24 +127,13 @@ def _attributes(
     node: onnx.NodeProto, feeds: Mapping[str, Array], graph: Graph
 ) -> Iterator[_Change]:
     opset = next((each.version for each in graph.opsets if each.domain == node.domain), 1)
-    assumed = []
-    with suppress(onnx.defs.SchemaError):
-        schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
-        assumed = [a.default_value for a in schema.attributes.values() if a.default_value.name]
-    values = {a.name: get_attribute_value(a) for a in (*assumed, *node.attribute)}
-    values = {k: v.decode() if isinstance(v, bytes) else v for k, v in values.items()}
     rank = max((np.ndim(a) for a in feeds.values()), default=0)
-    for name, value in values.items():
+    for name, value in attributes_of(node, opset).items():
         for other in _others(name, value, rank):
             if other == value or (isinstance(value, float) and np.isclose(other, value)):
                 continue
-            changed = onnx.NodeProto()
-            changed.CopyFrom(node)
-            del changed.attribute[:]
-            changed.attribute.extend(a for a in node.attribute if a.name != name)
-            changed.attribute.append(make_attribute(name, other))
             told = f"{node.op_type} has {name}={_shown(value)}, and with {_shown(other)} it agrees"
-            yield _Change(changed, feeds, told + " with {against}")
+            yield _Change(with_attribute(node, name, other), feeds, told + " with {against}")
 
 
 def _others(name: str, value: Any, rank: int) -> Iterator[Any]:
@@ -182,10 +171,7 @@ def _exchanged(node: onnx.NodeProto, feeds: Mapping[str, Array]) -> Iterator[_Ch
             turned = {a: np.swapaxes(other, -1, -2), b: np.swapaxes(one, -1, -2)}
             yield _Change(node, {**feeds, **turned}, told)
         if alike and a != b and node.op_type not in _SYMMETRIC:
-            changed = onnx.NodeProto()
-            changed.CopyFrom(node)
-            changed.input[i], changed.input[j] = b, a
-            yield _Change(changed, feeds, told)
+            yield _Change(with_input(with_input(node, i, b), j, a), feeds, told)
 
 
 def _constants(

@@ -16,11 +16,13 @@ from onnx_gate.gate.answers_folder import answers_in
 from onnx_gate.gate.folder_lock import alone_in
 from onnx_gate.gate.history import history_of
 from onnx_gate.gate.options import Options
+from onnx_gate.gate.place import place
 from onnx_gate.gate.progress import ProgressDisplay, make_progress
 from onnx_gate.gate.provenance import manifest_info
 from onnx_gate.gate.run import Interrupted, run
 from onnx_gate.gate.select import check_cases, select, with_runtimes
 from onnx_gate.manifest import Manifest
+from onnx_gate.manifest.change import KeyChange, written
 from onnx_gate.manifest.find import NAMES
 from onnx_gate.report.io import find_format, read_report, to_json, write_text
 from onnx_gate.report.join.baseline import baseline_of, with_baseline
@@ -254,3 +256,31 @@ def _show(console: Console, report: Report, view: View, detail: int) -> None:
 def _say(console: Console, lines: Iterable[str]) -> None:
     for line in fenced(lines) if on_github() else lines:
         console.print(line, markup=False, soft_wrap=True)
+
+
+def audit_and_deliver(
+    manifest: Manifest, options: Options, formats: tuple[str, ...] = (), *, write: bool = False
+) -> tuple[Report, tuple[str, ...]]:
+    """Do all of ``onnx-gate audit``: verify, seed faults, write the report, print what survived.
+
+    With ``write`` what catches the survivors is put into the manifest; the names of the models whose
+    entries are changed are returned beside the report. Raises ``UserError`` as
+    ``verify_and_deliver`` does, and where an entry cannot be changed: then none is.
+    """
+    before = manifest.path.read_bytes() if write else b""
+    report = verify_and_deliver(manifest, options, formats)
+    return report, _write_changes(manifest.path, before, report) if write else ()
+
+
+def _write_changes(path: Path, before: bytes, report: Report) -> tuple[str, ...]:
+    """Change the entries of a manifest in place, all or none."""
+    text, names = before.decode(), []
+    for model in report.models:
+        if model.audit is not None and model.audit.changes:
+            changes = [KeyChange(each.key, each.value) for each in model.audit.changes]
+            text = written(text, path, model.name, changes)
+            names.append(model.name)
+    if not names:
+        return ()
+    place({}, {path: (before, text.encode())})
+    return tuple(names)

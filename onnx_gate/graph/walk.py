@@ -61,6 +61,17 @@ def attribute(node: NodeProto, name: str, default: Any = None) -> Any:
     return default
 
 
+def attributes_of(node: NodeProto, opset: int) -> Mapping[str, Any]:
+    """Return a node's attributes without graphs, ONNX's defaults among them, text as ``str``."""
+    given = list(node.attribute)
+    if onnx.defs.has(node.op_type, opset, node.domain):
+        schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
+        usual = (each.default_value for each in schema.attributes.values())
+        given = [*(each for each in usual if each.name), *given]
+    values = {item.name: get_attribute_value(item) for item in given if not item.HasField("g")}
+    return {k: v.decode() if isinstance(v, bytes) else v for k, v in values.items()}
+
+
 def opset_of(model: ModelProto) -> int:
     """Return the version of ONNX's own operators that a model imports."""
     own = (opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx"))

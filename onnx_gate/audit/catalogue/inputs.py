@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from onnx_gate.audit.edit import Edit
-from onnx_gate.audit.fault import Fault, FaultSite
+from onnx_gate.audit.fault import Edits, Fault, FaultSite
 from onnx_gate.audit.graph import FlatGraph, GraphInput
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inputs.draw import FLOATS, is_mask
@@ -69,9 +69,7 @@ def _caches(graph: FlatGraph, index: int) -> Iterable[int]:
     return dynamic[:1] if named and len(each.spec.shape) > 2 else ()
 
 
-def _fed(
-    words: str, change: Callable[[Array, FaultSite, GraphInput], Array]
-) -> Callable[[FlatGraph, FaultSite, np.random.Generator], Edit]:
+def _fed(words: str, change: Callable[[Array, FaultSite, GraphInput], Array]) -> Edits:
     """Return an edit that changes one input's array."""
 
     def edit(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:

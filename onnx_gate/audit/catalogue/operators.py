@@ -8,7 +8,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import onnx
 from onnx import helper
 
 from onnx_gate.audit.edit import Edit
@@ -22,7 +21,7 @@ from onnx_gate.audit.fault import (
     whole,
 )
 from onnx_gate.audit.graph import FlatGraph
-from onnx_gate.graph.edit import with_attribute
+from onnx_gate.graph.edit import with_attribute, without_attributes
 from onnx_gate.graph.walk import attribute
 
 _NORMS = (
@@ -53,10 +52,9 @@ def _added_epsilons(graph: FlatGraph, index: int) -> Iterable[int]:
         yield 0
         return
     for operand, name in enumerate(node.input):
-        if graph.is_float(name) and graph.count(name) == 1:
-            value = float(graph.array(name).reshape(-1)[0].astype(np.float64))
-            if _EPSILONS[0] < value < _EPSILONS[1]:
-                yield operand
+        value = graph.scalar(name)
+        if value is not None and _EPSILONS[0] < value < _EPSILONS[1]:
+            yield operand
 
 
 def _rank(graph: FlatGraph, index: int) -> int:
@@ -84,10 +82,9 @@ def _slope(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Ed
 def _finite_bounds(graph: FlatGraph, index: int) -> Iterator[int]:
     node = graph.nodes[index].proto
     for operand, name in enumerate(node.input):
-        if operand and graph.is_float(name) and graph.count(name) == 1:
-            value = float(graph.array(name).reshape(-1)[0].astype(np.float64))
-            if abs(value) < 1e6:
-                yield operand
+        value = graph.scalar(name)
+        if operand and value is not None and abs(value) < 1e6:
+            yield operand
 
 
 def _bound(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
@@ -123,9 +120,14 @@ def _become(op_type: str, words: str, **attributes: Any) -> Edits:
     return edit
 
 
+def _left_out(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
+    node = graph.nodes[site.index].proto
+    same = helper.make_node("Identity", [node.input[0]], [node.output[0]])
+    return in_place(site, same, "it is left out")
+
+
 def _largest(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:
-    node = onnx.NodeProto()
-    node.CopyFrom(graph.nodes[site.index].proto)
+    node = without_attributes(graph.nodes[site.index].proto)
     node.op_type = "ReduceMax"
     return in_place(site, node, "it takes the largest, not the mean")
 
@@ -248,15 +250,7 @@ FAULTS = (
         "https://github.com/microsoft/onnxruntime/issues/4110",
         ("Relu", "Tanh", "Sigmoid", "Gelu", "HardSwish", "Clip", "LeakyRelu", "Elu"),
         whole,
-        lambda graph, site, random: in_place(
-            site,
-            helper.make_node(
-                "Identity",
-                [graph.nodes[site.index].proto.input[0]],
-                [graph.nodes[site.index].proto.output[0]],
-            ),
-            "it is left out",
-        ),
+        _left_out,
     ),
     Fault(
         "sigmoid-hard",

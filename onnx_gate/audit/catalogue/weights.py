@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from onnx_gate.audit.edit import Edit
-from onnx_gate.audit.fault import Fault, FaultSite, replaced
+from onnx_gate.audit.fault import Edits, Fault, FaultSite, replaced
 from onnx_gate.audit.graph import FlatGraph
 from onnx_gate.graph.edit import with_input
 from onnx_gate.runtimes.base import Array
@@ -74,9 +74,7 @@ def _next_alike(graph: FlatGraph, index: int, operand: int) -> tuple[int, int] |
     return None
 
 
-def _changed(
-    words: str, change: Callable[[Array, float, np.random.Generator], Array]
-) -> Callable[[FlatGraph, FaultSite, np.random.Generator], Edit]:
+def _changed(words: str, change: Callable[[Array, float, np.random.Generator], Array]) -> Edits:
     """Return an edit that changes a constant; what becomes of it in between may be wider."""
 
     def edit(graph: FlatGraph, site: FaultSite, random: np.random.Generator) -> Edit:

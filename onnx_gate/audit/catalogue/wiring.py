@@ -129,9 +129,8 @@ def _fill(graph: FlatGraph, index: int) -> Iterator[int]:
     """The branch of a Where that fills what is masked."""
     node = graph.nodes[index].proto
     for operand in (1, 2):
-        name = node.input[operand]
-        single = graph.is_float(name) and graph.count(name) == 1
-        if single and float(graph.array(name).reshape(-1)[0].astype(np.float64)) < _FILL:
+        value = graph.scalar(node.input[operand])
+        if value is not None and value < _FILL:
             yield operand
 
 
