@@ -14,6 +14,9 @@ from onnx_gate.report.story.diagnosed import sentence
         ("onnxruntime", "A kernel of ONNX Runtime: the graph is right, and ONNX Runtime computes"),
         ("onnxruntime:cuda", "A kernel of ONNX Runtime: "),
         ("openvino", "A kernel of openvino: the graph is right, and openvino computes it wrongly."),
+        ("openvino[threads=2]", "A kernel of openvino: the graph is right, and openvino computes"),
+        ("onnxruntime[intra=1]", "A kernel of ONNX Runtime: "),
+        ("what is no [ label", "A kernel of what is no [ label: "),
     ],
 )
 def test_a_kernel_is_that_of_the_runtime_that_diverged(runtime: str, words: str) -> None:

@@ -28,6 +28,7 @@ from onnx_gate.errors import GateError, UserError
 from onnx_gate.graph.module_path import props_of
 from onnx_gate.graph.walk import all_nodes
 from onnx_gate.manifest import RuntimeSpec
+from onnx_gate.manifest.values.runtimes import engine_of_label
 from onnx_gate.numerics.scaled import scale_error
 from onnx_gate.report.model import ModelResult, Report
 from onnx_gate.report.model.diagnosis import Diagnosis
@@ -111,14 +112,14 @@ def repository_of(model: ModelResult) -> str:
     dynamo = model.export is None or model.export.exporter == "dynamo"
     if diagnosis is not None and diagnosis.blame not in _OWN:
         if diagnosis.blame in ("kernel", "optimiser"):
-            return _REPOSITORIES.get(diagnosis.runtime.partition(":")[0], "")
+            return _REPOSITORIES.get(engine_of_label(diagnosis.runtime), "")
         written = diagnosis.blame == "exporter" and dynamo
         return "microsoft/onnxscript" if written else "pytorch/pytorch"
     if error is not None and error.kind == "export":
         return "pytorch/pytorch"
     failed = next((each for each in model.runtimes if each.error is not None), None)
     if error is not None and error.kind == "runtime" and failed is not None:
-        return _REPOSITORIES.get(failed.runtime.partition(":")[0], "")
+        return _REPOSITORIES.get(engine_of_label(failed.runtime), "")
     return ""
 
 
@@ -241,7 +242,7 @@ def _answers(model: onnx.ModelProto, feeds: Feeds, runtime: RuntimeSpec) -> list
 
 def _runtime(diagnosis: Diagnosis) -> RuntimeSpec:
     words = dict(zip(diagnosis.replay[::2], diagnosis.replay[1::2], strict=False))
-    name = words.get("--runtime", diagnosis.runtime.partition(":")[0])
+    name = words.get("--runtime", engine_of_label(diagnosis.runtime))
     return runtime_of(name, None, words.get("--provider"), words.get("--device"), [])
 
 

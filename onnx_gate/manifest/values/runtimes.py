@@ -194,6 +194,12 @@ class RuntimeSpec:
         return label
 
 
+def engine_of_label(label: str) -> str:
+    """Return the name of the engine that a label begins with; the text itself where it is no label."""
+    match = _LABEL.fullmatch(label)
+    return match[1] if match is not None else label
+
+
 def runtime_of_label(label: str) -> RuntimeSpec:
     """Return the runtime that a label means: ``onnxruntime:cuda:all[use_tf32=1]``.
 

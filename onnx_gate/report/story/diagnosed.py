@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from onnx_gate.manifest.values.runtimes import engine_of_label
 from onnx_gate.report.model.diagnosis import Blame, Diagnosis, Evidence, Experiment, NodeError
 from onnx_gate.report.story.locations import Place
 from onnx_gate.text import format_int, plain
@@ -73,7 +74,7 @@ def meaning(diagnosis: Diagnosis) -> str:
 
 def worded(text: str, diagnosis: Diagnosis) -> str:
     """Return a text with the names of the side that is right and of the engine that is not."""
-    engine = diagnosis.runtime.partition(":")[0]
+    engine = engine_of_label(diagnosis.runtime)
     name = "ONNX Runtime" if engine == "onnxruntime" else plain(engine, 40)
     return text.format(against=diagnosis.against, engine=name)
 
