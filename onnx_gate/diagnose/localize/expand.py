@@ -15,7 +15,7 @@ from torch._decomp import decomposition_table
 from onnx_gate.diagnose.localize.in_float64 import arguments
 from onnx_gate.diagnose.trace.record_export import add_graph, run_all, silence_exporters
 from onnx_gate.diagnose.trace.record_module import OperatorRecorder
-from onnx_gate.diagnose.trace.trace import Call, Input, Trace, TracedValue
+from onnx_gate.diagnose.trace.trace import Input, OperatorCall, Trace, TracedValue
 from onnx_gate.diagnose.values import ArrayStore, agree
 from onnx_gate.graph.graph import read_graph
 from onnx_gate.graph.run_node import Runner
@@ -53,7 +53,7 @@ def decompose(traced: TracedValue, trace: Trace, store: ArrayStore) -> bool:
     return len(trace.values) > before
 
 
-def _inputs(call: Call, filled: Any) -> list[tuple[int, torch.Tensor]]:
+def _inputs(call: OperatorCall, filled: Any) -> list[tuple[int, torch.Tensor]]:
     """Return the traced values among the arguments, with the tensors that stand for them."""
     before = pytree.tree_leaves((call.args, call.kwargs), is_leaf=lambda x: isinstance(x, Input))
     after = pytree.tree_leaves(filled)
@@ -63,7 +63,9 @@ def _inputs(call: Call, filled: Any) -> list[tuple[int, torch.Tensor]]:
 class _Alone(nn.Module):
     """One operator as a module of its tensors."""
 
-    def __init__(self, call: Call, indices: list[int], leaves: list[Any], spec: Any) -> None:
+    def __init__(
+        self, call: OperatorCall, indices: list[int], leaves: list[Any], spec: Any
+    ) -> None:
         super().__init__()
         self._call, self._indices = call, indices
         self._leaves, self._spec = leaves, spec

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 import torch.utils._pytree as pytree
 
-from onnx_gate.diagnose.trace.trace import Call, Input, Trace, TracedValue
+from onnx_gate.diagnose.trace.trace import Input, OperatorCall, Trace, TracedValue
 from onnx_gate.diagnose.values import distance, kind_of
 from onnx_gate.graph.session import Value
 from onnx_gate.numerics.precision import eps_of
@@ -35,7 +35,7 @@ def explained_by_rounding(value: Value, traced: TracedValue, trace: Trace) -> bo
     )
 
 
-def in_float64(call: Call, trace: Trace) -> Array | None:
+def in_float64(call: OperatorCall, trace: Trace) -> Array | None:
     """Return what the operator makes of the same inputs in float64, ``None`` where it cannot."""
     try:
         args, kwargs = arguments(call, trace)
@@ -48,7 +48,7 @@ def in_float64(call: Call, trace: Trace) -> Array | None:
         return None
 
 
-def arguments(call: Call, trace: Trace) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def arguments(call: OperatorCall, trace: Trace) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return an operator's arguments, tensors with memory of their own."""
 
     def tensor(value: Any) -> Any:

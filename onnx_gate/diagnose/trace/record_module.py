@@ -14,7 +14,7 @@ import torch.utils._pytree as pytree
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from onnx_gate.diagnose.trace.trace import INPUT, Call, Input, Trace
+from onnx_gate.diagnose.trace.trace import INPUT, Input, OperatorCall, Trace
 from onnx_gate.diagnose.values import ArrayStore
 from onnx_gate.errors import GateError
 from onnx_gate.runtimes.base import Array
@@ -43,7 +43,7 @@ class OperatorRecorder(OperatorMode):
         """Run an operator and record its outputs."""
         inputs = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
         parents = [n for n in map(self.number, inputs) if n is not None]
-        call = Call(
+        call = OperatorCall(
             func, pytree.tree_map(self._reference, args), pytree.tree_map(self._reference, kwargs)
         )
         result = func(*args, **kwargs)
@@ -72,7 +72,7 @@ class OperatorRecorder(OperatorMode):
         tensor: torch.Tensor,
         operator: str,
         parents: list[int] | None = None,
-        call: Call | None = None,
+        call: OperatorCall | None = None,
         index: int | None = None,
     ) -> int | None:
         """Add a tensor's value; return its number, ``None`` where it has no value to keep."""
@@ -88,7 +88,9 @@ class OperatorRecorder(OperatorMode):
             source=own_source(of_frame(sys._getframe(1), self._workspace))
             if self._workspace
             else None,
-            call=None if call is None else Call(call.function, call.args, call.kwargs, index),
+            call=None
+            if call is None
+            else OperatorCall(call.function, call.args, call.kwargs, index),
         )
         self.know(tensor, traced.number)
         self._storages.setdefault(_storage(tensor), []).append(weakref.ref(tensor))

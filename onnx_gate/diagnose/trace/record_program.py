@@ -13,7 +13,7 @@ import torch.utils._pytree as pytree
 from torch import fx
 from torch.export.graph_signature import InputKind, OutputKind
 
-from onnx_gate.diagnose.trace.trace import INPUT, Call, Input, Trace
+from onnx_gate.diagnose.trace.trace import INPUT, Input, OperatorCall, Trace
 from onnx_gate.diagnose.values import ArrayStore
 from onnx_gate.errors import GateError
 from onnx_gate.graph.module_path import module_of_fx
@@ -38,7 +38,7 @@ class Recorder(fx.Interpreter):
         self._trace, self._store, self._workspace = trace, store, workspace
         self._inputs = inputs
         self.numbers: dict[fx.Node, int] = {}
-        self._calls: dict[fx.Node, Call] = {}
+        self._calls: dict[fx.Node, OperatorCall] = {}
 
     def run_node(self, n: fx.Node) -> Any:
         """Run one node and record its value."""
@@ -52,7 +52,7 @@ class Recorder(fx.Interpreter):
                 self._add(n, array, call)
         return value
 
-    def _add(self, n: fx.Node, array: Array, call: Call | None) -> None:
+    def _add(self, n: fx.Node, array: Array, call: OperatorCall | None) -> None:
         parents = [p for i in n.all_input_nodes for p in self._origins(i)]
         self.numbers[n] = self._trace.add(
             self._store.put(array),
@@ -80,11 +80,11 @@ class Recorder(fx.Interpreter):
             return [self.numbers[n]]
         return [p for i in n.all_input_nodes for p in self._origins(i)]
 
-    def _call(self, n: fx.Node) -> Call | None:
+    def _call(self, n: fx.Node) -> OperatorCall | None:
         """Return the call of a node that is about to run, or of the node whose output it takes."""
         if n.target is operator.getitem and n.args[0] in self._calls:
             whole = self._calls[n.args[0]]  # type: ignore[index]
-            return Call(whole.function, whole.args, whole.kwargs, n.args[1])  # type: ignore[arg-type]
+            return OperatorCall(whole.function, whole.args, whole.kwargs, n.args[1])  # type: ignore[arg-type]
         if n.op != "call_function" or not isinstance(n.target, torch._ops.OpOverload):
             return None
 
@@ -93,7 +93,7 @@ class Recorder(fx.Interpreter):
             return Input(number) if number is not None and _is_tensor(value) else value
 
         args, kwargs = fx.map_arg((n.args, n.kwargs), reference)
-        self._calls[n] = Call(n.target, tuple(args), dict(kwargs))
+        self._calls[n] = OperatorCall(n.target, tuple(args), dict(kwargs))
         return self._calls[n]
 
     def _branch(self, n: fx.Node) -> Any:

@@ -31,7 +31,7 @@ class Input:
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class OperatorCall:
     """An operator's call: tensors that are values are ``Input``, others (weights) themselves."""
 
     function: Callable[..., Any]
@@ -56,7 +56,7 @@ class TracedValue:
     name: str | None = None
     module: str | None = None
     source: Source | None = None
-    call: Call | None = None
+    call: OperatorCall | None = None
     distinctive: bool = False
     depends_on_input: bool = True
 

@@ -36,7 +36,7 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownObject:
     """Stands for one of the objects themselves, by its name."""
 
     name: str
@@ -104,7 +104,7 @@ class _Taking:
         if isinstance(value, PLAIN):
             return value
         if id(value) in self.names:
-            return Known(self.names[id(value)])
+            return KnownObject(self.names[id(value)])
         return self.parts(path, value)
 
 
@@ -135,7 +135,7 @@ def _is_ordinary(value: Any) -> bool:
 def _made(node: Any, objects: Mapping[str, object], tensors: Tensors) -> Any:
     if isinstance(node, Slot):
         return tensors[node.path]
-    if isinstance(node, Known):
+    if isinstance(node, KnownObject):
         return objects[node.name]
     if not isinstance(node, Parts):
         return node

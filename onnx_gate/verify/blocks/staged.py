@@ -12,7 +12,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch import nn
 
-from onnx_gate.verify.blocks.objects import PLAIN, Foreign, Known, Objects, Parts
+from onnx_gate.verify.blocks.objects import PLAIN, Foreign, KnownObject, Objects, Parts
 
 # Called with a call of a block: its answer is the call's.
 Handler = Callable[["Call"], Any]
@@ -73,7 +73,7 @@ class Leaves:
             else:
                 name = names.setdefault(id(leaf), str(number))
                 objects.setdefault(name, leaf)
-                plain.append(Known(name))
+                plain.append(KnownObject(name))
         try:
             held = Objects.of(objects)
         except Foreign as what:
@@ -93,7 +93,7 @@ class Leaves:
             at[number]
             if each is None
             else objects[each.name]
-            if isinstance(each, Known)
+            if isinstance(each, KnownObject)
             else each[0]
             for number, each in enumerate(self.plain)
         ]
@@ -130,7 +130,7 @@ class Call:
         self.given = Leaves.of((args, kwargs), path, self._named() if named is None else named)
         every = pytree.tree_leaves((args, kwargs))
         known = zip(self.given.plain, every, strict=True)
-        self.objects = {each.name: leaf for each, leaf in known if isinstance(each, Known)}
+        self.objects = {each.name: leaf for each, leaf in known if isinstance(each, KnownObject)}
         self._before = stamped(self.given.at)
 
     def made(self, at: Mapping[Place, torch.Tensor] | None = None) -> tuple[Any, Leaves]:
