@@ -209,7 +209,6 @@ def test_values_that_flow_are_in_what_is_expected_of_memory(tmp_path: Path) -> N
     ("change", "words"),
     [
         ("weights: model.safetensors.index.json", "name the .safetensors file under weights"),
-        ("verify: blocks", "steps go through the model"),
         ("dims:", "the exporter torchscript needs the weights"),
     ],
 )
@@ -219,7 +218,6 @@ def test_an_entry_that_blocks_cannot_do_says_what_to_write(
     project(tmp_path)
     path = tmp_path / "onnx-gate.yml"
     more = {
-        "verify: blocks": "verify: blocks\n    steps: {count: 2, feed: {ids: argmax(output)}}",
         "dims:": "export: {exporter: torchscript}\n    dims:",
     }.get(change, "")
     path.write_text(path.read_text().replace(change, more))

@@ -59,6 +59,56 @@ def test_a_wrong_key_is_found_in_its_layer(tmp_path: Path) -> None:
     assert "k = k * 1.01" in result.diagnosis.source.code
 
 
+STEPS = "steps: {count: 4, carry: {past_key_values: present}, feed: {ids: argmax(logits)}}"
+
+
+@pytest.mark.slow
+def test_steps_are_judged_in_each_block_and_carried_through_all(tmp_path: Path) -> None:
+    result = verified(tmp_path, cached(tmp_path, more=STEPS))
+    assert result.verdict == "pass", result.error
+    for check in result.checks:
+        assert check.runtime != "onnxruntime" or check.steps is not None, check
+        assert check.steps is None or len(check.steps.errors) == 4
+    cases = {check.case for check in result.checks}
+    # One check for all steps of an output.
+    assert len({(c.case, c.runtime, c.output) for c in result.checks}) == len(result.checks)
+    ends = {c.output: c for c in result.checks if c.case.endswith("/carried")}
+    assert ends.keys() == {"logits", *PRESENT}
+    (case,) = {c.case.removesuffix("/carried") for c in ends.values()} & cases
+    inside = next(c for c in result.checks if c.case == case and c.output == "layers.1")
+    carried = ends["logits"].steps
+    assert inside.steps is not None
+    assert carried is not None
+    assert carried.tokens is not None
+    assert (carried.tokens.same, carried.tokens.of) == (8, 8)
+    # The errors of the steps before are in a runtime's own cache, and in none that PyTorch hands on.
+    assert ends["present.2.key"].steps is not None
+    assert max(ends["present.2.key"].steps.errors) > 0
+
+
+@pytest.mark.slow
+def test_a_fault_of_a_later_step_is_found_in_its_block_and_at_its_step(tmp_path: Path) -> None:
+    result = verified(tmp_path, cached(tmp_path, fault="late", at=1, more=STEPS))
+    wrong = [c for c in result.checks if c.verdict == "diverged"]
+    assert {c.block for c in wrong} == {"layers.1", ""}
+    # It begins once there are five in the cache.
+    begins = {2: 4, 4: 2}
+    for check in wrong:
+        assert check.steps is not None
+        assert check.steps.at >= begins[check.sizes["past"]]
+    places = {(c.sizes["past"], c.steps.at) for c in wrong if c.block and c.steps is not None}
+    assert places == set(begins.items())
+    assert "at step 4 of 4" in next(c.reason for c in wrong if c.sizes["past"] == 2)
+
+
+def test_steps_that_do_not_fit_are_refused_before_the_export(tmp_path: Path) -> None:
+    spec = cached(tmp_path, more="steps: {count: 2, carry: {past_key_values: prevent}}")
+    result = verified(tmp_path, spec)
+    assert result.error is not None
+    assert result.error.code == "OG412"
+    assert result.export is None
+
+
 class Store:
     """Holds tensors in every way that a cache does."""
 

@@ -11,7 +11,6 @@ import psutil
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.blocks.divided import Divided
 from onnx_gate.verify.blocks.staged import Staged
-from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.prepare import Prepared
 from onnx_gate.verify.reference.oracle import RUNS
 
@@ -61,9 +60,12 @@ class Flow:
         outputs = sum(array.nbytes for array in prepared.call.outputs.arrays)
         return cls(sum(answers) + outputs, max(*answers, outputs))
 
-    def at(self, case: Case, example: Mapping[str, Array]) -> Flow:
-        """Return that of a case: as many times as much as it has of the input that grows most."""
-        inputs = [(case.arrays[n].size, e.size) for n, e in example.items() if n in case.arrays]
+    def at(self, sizes: Mapping[str, int], example: Mapping[str, Array]) -> Flow:
+        """Return that of a case: as many times as much as it has of the input that grows most.
+
+        ``sizes`` are the numbers of elements of its inputs.
+        """
+        inputs = [(sizes[name], each.size) for name, each in example.items() if name in sizes]
         times = max((own / size for own, size in inputs if size), default=1.0)
         return Flow(math.ceil(self.kept * times), math.ceil(self.largest * times))
 

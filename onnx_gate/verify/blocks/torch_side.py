@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
@@ -22,6 +22,7 @@ from onnx_gate.verify.compared import Asked
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.reference.perturb import MovedRounding
+from onnx_gate.verify.steps.feedback import Feedback
 
 # Between blocks seeds are others than in them, and two that are a pair still are.
 _OUTSIDE = 1 << 20
@@ -35,7 +36,8 @@ class BlockLine:
 
     ``own`` are those that a runtime has carried on itself, by its label; one that refuses them is in
     ``refused``. ``answers`` are what blocks have returned, ``given`` is what the next is called with, and
-    ``outputs`` what the module returns in the end.
+    ``outputs`` what the module returns in the end, ``refusal`` why it does not. ``number`` is the step of
+    a case that goes on by ``feedback``.
     """
 
     case: Case
@@ -45,7 +47,10 @@ class BlockLine:
     answers: list[Leaves] = field(default_factory=list)
     given: Leaves | None = None
     outputs: Outputs | None = None
+    refusal: Refusal | None = None
     over: bool = False
+    number: int = 1
+    feedback: Feedback | None = None
 
     def goes_on(self, part: Block | Between) -> None:
         """Take what PyTorch's side of a stage has come to in its call, for the next."""
@@ -135,30 +140,55 @@ class TorchSide:
             given = [line.case.arrays[name] for name in self.eager.binding.order]
         return part, {f"{PARAMETER}.{index}": array for index, array in enumerate(given)}
 
-    def moved(self, case: Case, seeds: Sequence[int]) -> list[tuple[Array, ...] | None]:
-        """Return what the module answers with its rounding moved, in a run for each of some seeds.
+    def answers(self, cases: Sequence[Case]) -> list[Outputs | Refusal | None]:
+        """Return what the module answers to each case; a block is loaded once for all of them."""
+        lines = [BlockLine(case, {}, {}) for case in cases]
+        with self.skeleton.loaded(self.pieces.held):
+            self._through(lines, lambda *_: None)
+        return [line.refusal or line.outputs for line in lines]
+
+    def moved(self, cases: Sequence[Case], seeds: Sequence[int]) -> list[tuple[Array, ...] | None]:
+        """Return what the module answers to each case with its rounding moved, by a seed for each.
 
         They go from stage to stage together. What lies between blocks is computed again for each, and is
         moved in the same way again.
         """
-        runs = [(BlockLine(case, {}, {}), seed, MovedRounding(seed)) for seed in seeds]
+        lines = [BlockLine(case, {}, {}) for case in cases]
+        modes = [[MovedRounding(seed)] for seed in seeds]
+
+        def mode(stage: BlockStage, run: int) -> MovedRounding:
+            if not stage.inside:
+                modes[run].append(MovedRounding(seeds[run] + _OUTSIDE))
+            return modes[run][0 if stage.inside else -1]
+
+        self._through(lines, mode, (GateError, Unfit))
+        return [
+            line.outputs.arrays
+            if line.outputs is not None and any(mode.has_moved for mode in made) and not line.over
+            else None
+            for line, made in zip(lines, modes, strict=True)
+        ]
+
+    def _through(
+        self,
+        lines: Sequence[BlockLine],
+        mode: Callable[[BlockStage, int], MovedRounding | None],
+        failures: tuple[type[BaseException], ...] = (),
+    ) -> None:
+        """Take cases through all stages; ``failures`` end the way of one as its refusal does."""
         for stage in self.pieces.stages:
             with self.skeleton.loaded(self.parameters(stage)):
-                for line, seed, inside in runs:
+                for run, line in enumerate(lines):
                     if line.over:
                         continue
                     part, inputs = self.part(stage, line)
-                    mode = inside if stage.inside else MovedRounding(seed + _OUTSIDE)
                     try:
-                        line.outputs = Eager(part, tuple(inputs)).run(inputs, mode=mode)
-                    except (Refusal, GateError, Unfit):
+                        with_mode = mode(stage, run)
+                        line.outputs = Eager(part, tuple(inputs)).run(inputs, mode=with_mode)
+                    except Refusal as refusal:
+                        line.refusal, line.over = refusal, True
+                        continue
+                    except failures:
                         line.over = True
                         continue
-                    inside.has_moved |= mode.has_moved
                     line.goes_on(part)
-        return [
-            line.outputs.arrays
-            if line.outputs is not None and inside.has_moved and not line.over
-            else None
-            for line, _, inside in runs
-        ]

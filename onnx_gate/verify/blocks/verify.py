@@ -11,6 +11,7 @@ from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec
+from onnx_gate.verify.blocks.block_steps import expected_sizes, steps_of
 from onnx_gate.verify.blocks.cuts import divide_file
 from onnx_gate.verify.blocks.divided import Divided
 from onnx_gate.verify.blocks.export import export_divided
@@ -33,6 +34,7 @@ from onnx_gate.verify.inspect.weights import identify
 from onnx_gate.verify.left_out import leave_out
 from onnx_gate.verify.prepare import Prepared, prepare
 from onnx_gate.verify.progress import Progress
+from onnx_gate.verify.steps.course import check_steps
 from onnx_gate.verify.stopwatch import Clock
 from onnx_gate.verify.subject import Locate
 from onnx_gate.workers.admission import WEIGHTS_TIMES
@@ -67,8 +69,6 @@ def _unable(spec: ModelSpec) -> str:
         return "name the .safetensors file under weights, and build the model without them"
     if not _is_file(spec) and spec.export.exporter != "dynamo":
         return f"the exporter {spec.export.exporter} needs the weights; leave it out, which means dynamo"
-    if spec.steps is not None:
-        return "steps go through the model again and again; remove steps, or verify the model as a whole"
     other = next((r.label for r in spec.runtimes if not r.engine.plain), None)
     if other is not None:
         return (
@@ -124,6 +124,7 @@ def _verify(
             staged.streamed(lambda path: skeleton.loaded(below[path])),
         ):
             prepared = prepare(spec, context, skeleton.module)
+        check_steps(spec, prepared.example, prepared.call.outputs, prepared.sizes)
         progress.findings += prepared.findings
     if _is_file(spec):
         divided = _of_file(spec, context, progress, skeleton, staged, prepared, outside)
@@ -145,12 +146,16 @@ def _verify(
     walk = BlockWalk(spec, context, torch, clock, limit, step, locate, keep)
     give_back()
     chosen = cases(spec, dict(prepared.sizes), context.workspace, context.patterns)
-    every = tuple(chosen)
+    every = steps_of(spec, prepared.call.outputs.names, chosen)
     flow = Flow.of(prepared, staged, divided)
     need = Need.of(
         {stage.name: torch.load(stage) for stage in torch.pieces.stages},
         skeleton.nbytes(tuple(torch.pieces.held)),
-        [flow.at(case, prepared.example) for case in every],
+        [
+            flow.at(sizes, prepared.example)
+            for each in every
+            for sizes in expected_sizes(spec, prepared, each)
+        ],
     )
     told = len(progress.findings)
     progress.findings.append(_told(need, len(divided.calls)))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
+import itertools
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from onnx_gate.errors import GateError
@@ -17,9 +17,15 @@ from onnx_gate.manifest import ModelSpec, RuntimeSpec, Tolerance
 from onnx_gate.manifest.spec import DEFAULT_AUTO
 from onnx_gate.report.model import Check, RuntimeResult
 from onnx_gate.report.model.diagnosis import Diagnosis
-from onnx_gate.runtimes.base import Array
+from onnx_gate.runtimes.base import Array, Outputs
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.asked import AskedModule
+from onnx_gate.verify.blocks.block_steps import (
+    CaseSteps,
+    MovedSteps,
+    StepTogetherReference,
+    go_through,
+)
 from onnx_gate.verify.blocks.key import BlockKeys
 from onnx_gate.verify.blocks.known import KnownBlock, all_pass
 from onnx_gate.verify.blocks.memory import give_back
@@ -30,10 +36,12 @@ from onnx_gate.verify.blocks.torch_side import GRAPH, BlockLine, Said, TorchSide
 from onnx_gate.verify.compared import Asked, Comparer, Setting, Tally
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.experience import Experience
-from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.judge.where import selection
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.sessions import Sessions, failure_findings, without_optimisations
+from onnx_gate.verify.steps.course import in_order, refused_at
+from onnx_gate.verify.steps.measured_steps import StepRows
+from onnx_gate.verify.steps.trajectory import Trajectory
 from onnx_gate.verify.stopwatch import Clock
 from onnx_gate.verify.subject import Locate
 
@@ -84,15 +92,19 @@ class BlockWalk:
             name: place for place, s in enumerate(self._pieces.stages) for name in s.piece.needs
         }
 
-    def run(self, cases: Sequence[Case], graph_inputs: Mapping[str, str], together: int) -> Walked:
-        """Take all cases from stage to stage; raises ``GateError`` as runtimes do.
+    def run(
+        self, cases: Sequence[CaseSteps], graph_inputs: Mapping[str, str], together: int
+    ) -> Walked:
+        """Take all cases, and their steps, from stage to stage; raises ``GateError`` as runtimes do.
 
         One of them, at no edge where there is such a one, is carried on by the runtimes themselves, too.
         There, so many runs with moved rounding go side by side.
         """
         walked = Walked()
-        lines = [self._line(case, graph_inputs) for case in cases]
-        carried = next((line for line in lines if not line.case.is_edge), lines[0])
+        go_through(self._torch, cases)
+        ways = [self._lines(each, graph_inputs) for each in cases]
+        way = next((each for each in ways if not each[0].case.is_edge), ways[0])
+        carried, lines = way[0], [line for each in ways for line in each]
         carried.own = {r.label: dict(carried.known) for r in self._spec.runtimes}
         with self._skeleton.loaded(self._pieces.held):
             for place, stage in enumerate(self._pieces.stages):
@@ -107,20 +119,26 @@ class BlockWalk:
                 f"no case was carried through all blocks: PyTorch refuses {carried.case.id}"
             )
         lines.clear()
-        carried.answers.clear()
+        ways.clear()
+        for line in way:
+            line.answers.clear()
         give_back()
+        self._own_steps(way, graph_inputs)
         with self._torch.whole():
-            self._end(carried, walked, together)
+            self._end([line for line in way if line.outputs is not None], walked, together)
         outputs = carried.outputs
         walked.experience = {n: walked.experience[n] for n in outputs.names}
         walked.runtimes = tuple(self._results.values())
         walked.findings += failure_findings(walked.runtimes)
         return walked
 
-    def _line(self, case: Case, graph_inputs: Mapping[str, str]) -> BlockLine:
-        return BlockLine(
-            case, {graph: case.arrays[name] for name, graph in graph_inputs.items()}, {}
-        )
+    def _lines(self, steps: CaseSteps, graph_inputs: Mapping[str, str]) -> list[BlockLine]:
+        return [
+            BlockLine(
+                case, _fed(case.arrays, graph_inputs), {}, number=number, feedback=steps.feedback
+            )
+            for number, case in enumerate(steps.cases, 1)
+        ]
 
     def _forget(self, lines: Iterable[BlockLine], place: int) -> None:
         """Drop the values that no later stage is fed with, and give their memory back."""
@@ -144,18 +162,25 @@ class BlockWalk:
         stored = KnownBlock.of(self._context.blocks, key, stage.name)
         comparer = self._comparer(self._judging(stage), walked.experience)
         checks: list[Check] = []
+        rows: dict[tuple[str, str], StepRows] = {}
         first = said[0]
         with self._sessions(stage, self._spec.runtimes) as sessions:
             while said:  # what it takes to judge a case goes with it
                 now = said.popleft()
+                steps = self._step_rows(stage, now.line) if now.asked.reference else None
                 for label in sessions:
-                    if stored is None:
-                        made = list(self._judged(comparer, stage, now, label, sessions, now.line))
+                    if stored is None and (now.asked.reference or now.line.number == 1):
+                        own = steps and rows.setdefault((now.case.id, label), steps())
+                        made = list(
+                            self._judged(comparer, stage, now, label, sessions, now.line, own)
+                        )
                         if walked.diagnosis is None and self._search is not None:
                             judging = self._judging(stage)
                             walked.diagnosis = self._search.diagnosis(judging, stage, now, made)
-                        checks += made
+                        checks += () if own else made
                     self._carry(stage, now.line, label, sessions)
+        for each in rows.values():
+            checks += (c.model_copy(update={"block": stage.name}) for c in each.checks())
         for label, seconds in sessions.seconds.items():
             self._took(label, seconds, sessions)
         if stored is not None:
@@ -186,8 +211,11 @@ class BlockWalk:
         label: str,
         sessions: Sessions,
         kept: BlockLine | None,
+        rows: StepRows | None = None,
     ) -> Iterator[Check]:
         """Ask a runtime, and judge what PyTorch has, too; of what it has not ``kept`` takes the runtime's.
+
+        ``rows`` takes in what a step comes to.
 
         While it is exported a model may make a mask that it leaves out otherwise, or one of another form:
         what it does is seen in the block that it is for.
@@ -204,8 +232,24 @@ class BlockWalk:
                         kept.known[value] = answer
             every = zip(stage.names, answers, strict=True)
             answers = [answer for name, answer in every if name in known]
-        for check in comparer.one(said.case, label, said.asked, (answers, refused), other):
+        answered = answers, refused
+        settled = other if rows is None else {*other, *rows.settled}
+        checks = list(comparer.one(said.case, label, said.asked, answered, settled))
+        if rows is not None and reference is not None:
+            ordered = (
+                None if other else in_order(comparer.setting, reference.outputs.names, answered)
+            )
+            rows.take(said.line.number, checks, reference, ordered, said.asked.selected)
+        for check in checks:
             yield check.model_copy(update={"block": stage.name})
+
+    def _step_rows(self, stage: BlockStage, line: BlockLine) -> Callable[[], StepRows] | None:
+        """Return what the steps of a case are taken in by; ``None`` where it has one step."""
+        feedback = line.feedback
+        if feedback is None:
+            return None
+        inside = replace(feedback, links=(), counted={}) if stage.name else feedback
+        return lambda: StepRows(inside, line.case.sizes, measure=False)
 
     def _ask(self, stage: BlockStage, line: BlockLine, walked: Walked) -> Said:
         """Return PyTorch's side of a stage, and keep what later stages need of it.
@@ -219,6 +263,9 @@ class BlockWalk:
         asked = AskedModule(self._judging(stage), eager, self._clock, walked.experience).ask(case)
         if asked.reference is None:
             line.over = True
+            if line.number > 1:
+                known = walked.findings
+                known += refused_at(line.number, case.id, asked.refusal, self._spec, known)
             return Said(line, case, asked, eager)
         outputs = asked.reference.outputs
         if not stage.name:
@@ -243,13 +290,16 @@ class BlockWalk:
     def _comparer(
         self, spec: ModelSpec, experience: dict[str, Experience]
     ) -> Comparer[CaseReference]:
-        setting = Setting(
+        tally: Tally[CaseReference] = Tally(clock=self._clock, experience=experience)
+        return Comparer(self._setting(spec), tally)
+
+    def _setting(self, spec: ModelSpec) -> Setting:
+        return Setting(
             spec=spec,
             graph_outputs=self._pieces.outputs,
             workspace=self._context.workspace,
             threads=self._context.threads,
         )
-        return Comparer(setting, Tally(clock=self._clock, experience=experience))
 
     @contextmanager
     def _sessions(self, stage: BlockStage, runtimes: Sequence[RuntimeSpec]) -> Iterator[Sessions]:
@@ -281,35 +331,95 @@ class BlockWalk:
         total = round(result.seconds + seconds, 4)
         self._results[label] = result.model_copy(update={"seconds": total, "error": error})
 
-    def _end(self, line: BlockLine, walked: Walked, together: int) -> None:
+    def _own_steps(self, lines: Sequence[BlockLine], graph_inputs: Mapping[str, str]) -> None:
+        """Take the runtimes through the later steps, each by what it has come to itself."""
+        for before, line in itertools.pairwise(lines):
+            self._step(f"step {line.number} of {len(lines)}")
+            assert line.feedback is not None
+            for label, own in before.own.items():
+                every = [own[name] for name in self._pieces.outputs if name in own]
+                answers = (None, None) if label in before.refused else (every, None)
+                if before.outputs is None:
+                    continue
+                ordered = in_order(self._setting(self._spec), before.outputs.names, answers)
+                if ordered is not None and line.outputs is not None:
+                    mine = line.feedback.mine(line.case.arrays, ordered)
+                    line.own[label] = _fed(mine, graph_inputs)
+            for place, stage in enumerate(self._pieces.stages):
+                if not line.own or not stage.piece.outputs:
+                    continue
+                fed = next(iter(line.own.values()))
+                self._pieces.write(stage.piece, fed, self._file)
+                runtimes = [r for r in self._spec.runtimes if r.label in line.own]
+                with self._sessions(stage, runtimes) as sessions:
+                    for label in sessions:
+                        self._carry(stage, line, label, sessions)
+                for label, seconds in sessions.seconds.items():
+                    self._took(label, seconds, sessions)
+                self._forget([line], place)
+
+    def _end(self, lines: Sequence[BlockLine], walked: Walked, together: int) -> None:
         """Judge what the runtimes have come to by themselves, by the manifest's own tolerance."""
-        spec, case, outputs = self._spec, line.case, line.outputs
-        assert outputs is not None
-        reference: CaseReference = TogetherReference(
-            self._torch.eager,
-            case.arrays,
-            outputs,
-            self._clock,
-            partial(self._torch.moved, case),
-            together,
-        )
-        selected = tuple(
-            selection(spec, name, array.shape, case.arrays, case.sizes, case.id)
-            for name, array in zip(outputs.names, outputs.arrays, strict=True)
-        )
-        experience = {name: Experience() for name in outputs.names}
+        spec, first = self._spec, lines[0]
+        way, moved = None, None
+        rows: dict[str, StepRows] = {}
+        if first.feedback is not None:
+            way = Trajectory(first.feedback, first.case)
+            moved = MovedSteps(self._torch, first.feedback, [line.case for line in lines])
+            rows = {n: StepRows(first.feedback, first.case.sizes, False) for n in first.own}
+        experience: dict[str, Experience] = defaultdict(Experience)
         comparer = self._comparer(spec, experience)
-        case = replace(case, id=f"{case.id}/{CARRIED}", expected={})
         checks: list[Check] = []
-        for label, own in line.own.items():
-            refused = line.refused.get(label)
-            answers = (
-                None if refused else [own[name] for name in self._pieces.outputs if name in own]
+        for line in lines:
+            case, outputs = line.case, line.outputs
+            assert outputs is not None
+            reference = self._reference(line, outputs, way, moved, together)
+            selected = tuple(
+                selection(spec, name, array.shape, case.arrays, case.sizes, case.id)
+                for name, array in zip(outputs.names, outputs.arrays, strict=True)
             )
+            case = replace(case, id=f"{case.id}/{CARRIED}", expected={})
             asked = Asked(reference, selected=selected)
-            checks += comparer.one(case, label, asked, (answers, refused))
+            for label, own in line.own.items():
+                refused = line.refused.get(label)
+                answers = (
+                    None if refused else [own[name] for name in self._pieces.outputs if name in own]
+                )
+                answered, taken = (answers, refused), rows.get(label)
+                settled = taken.settled if taken else ()
+                made = list(comparer.one(case, label, asked, answered, settled))
+                if taken is None:
+                    checks += made
+                else:
+                    ordered = in_order(comparer.setting, outputs.names, answered)
+                    taken.take(line.number, made, reference, ordered, selected)
+            if way is not None:
+                way.advance(outputs.arrays)
+        checks += (check for taken in rows.values() for check in taken.checks())
         walked.checks += comparer.settled(checks)
         walked.findings += comparer.tally.findings
+
+    def _reference(
+        self,
+        line: BlockLine,
+        outputs: Outputs,
+        way: Trajectory | None,
+        moved: MovedSteps | None,
+        together: int,
+    ) -> CaseReference:
+        """Return what PyTorch says of a case that was carried, or of one of its steps."""
+        eager, clock = self._torch.eager, self._clock
+        if way is None or moved is None:
+
+            def alone(seeds: Sequence[int]) -> list[tuple[Array, ...] | None]:
+                return self._torch.moved([line.case] * len(seeds), seeds)
+
+            return TogetherReference(eager, line.case.arrays, outputs, clock, alone, together)
+        return StepTogetherReference(eager, way, outputs, clock, moved, together)
+
+
+def _fed(arrays: Mapping[str, Array], graph_inputs: Mapping[str, str]) -> dict[str, Array]:
+    return {graph: arrays[name] for name, graph in graph_inputs.items()}
 
 
 def _alike(one: Array, other: Array) -> bool:

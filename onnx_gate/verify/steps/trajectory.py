@@ -23,20 +23,20 @@ from onnx_gate.verify.stopwatch import Clock
 
 _Answers = tuple[Array, ...]
 # The generators of two runs, and of two steps of one, are never the same.
-_STRIDE = 1000
+STRIDE = 1000
 
 
 class Trajectory:
     """PyTorch's way through the steps of one case (``Way``), which begins at ``case``.
 
-    ``ask`` is how the module is asked about a step of it.
+    ``ask`` is how the module is asked about a step of it, where the steps are not asked by somebody else.
     """
 
     def __init__(
         self,
         feedback: Feedback,
         case: Case,
-        ask: Callable[[Case, Trajectory], Asked[CaseReference]],
+        ask: Callable[[Case, Trajectory], Asked[CaseReference]] | None = None,
     ) -> None:
         self.feedback, self._ask, self.number = feedback, ask, 1
         self.arrays: Arrays = case.arrays
@@ -59,6 +59,7 @@ class Trajectory:
 
     def ask(self, case: Case) -> Asked[CaseReference]:
         """Return what the module says of this step."""
+        assert self._ask is not None
         return self._ask(case, self)
 
     def other(
@@ -109,7 +110,7 @@ class StepReference(CaseReference):
     def _run_moved(self, seed: int) -> _Answers | None:
         return self._trajectory.other(
             seed,
-            lambda inputs, number: self._moved(inputs, seed + _STRIDE * (number - 1)),
+            lambda inputs, number: self._moved(inputs, seed + STRIDE * (number - 1)),
         )
 
 
