@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from onnx_gate.verify.reference import chains, tails
+from onnx_gate.verify.reference import chains, in_turn, tails
 from onnx_gate.verify.reference.equal import (
     Equal,
     Given,
@@ -121,12 +121,15 @@ MODELS: Mapping[str, Model] = {
     **dict.fromkeys(
         ("var_mean", "std_mean"), Model(chain=chains.over_axes, equal=reduced(chains.axes))
     ),
-    **dict.fromkeys(("prod", "cumprod"), Model(chain=lambda given: 4 * chains.over_axes(given))),
+    "cumsum": Model(in_turn=in_turn.RUNNING_SUM),
+    "cumprod": Model(in_turn=in_turn.RUNNING_PRODUCT),
+    "prod": Model(in_turn=in_turn.PRODUCT),
+    "logcumsumexp": Model(tail=tails.log_sum, in_turn=in_turn.RUNNING_LOGARITHM),
+    "logsumexp": Model(tail=tails.log_sum, in_turn=in_turn.LOGARITHM),
     "var": Model(chain=chains.over_axes, tail=tails.variance, equal=reduced(chains.axes)),
     "std": Model(chain=chains.over_axes, tail=tails.deviation, equal=reduced(chains.axes)),
     **dict.fromkeys(("softmax", "_softmax", "_safe_softmax"), Model(tail=tails.softmax)),
     **dict.fromkeys(("log_softmax", "_log_softmax"), Model(tail=tails.log_softmax)),
-    **dict.fromkeys(("logsumexp", "logcumsumexp"), Model(tail=tails.log_sum)),
     **dict.fromkeys(("logaddexp", "logaddexp2"), Model(tail=tails.one)),
     # Approximations that are good to a unit of 1, and of the argument where they multiply it. (A
     # logsigmoid far out is no logarithm of a sigmoid: who computes it so loses what it keeps.)

@@ -109,6 +109,7 @@ def _given(op_type: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
         "align_corners": attributes.get("coordinate_transformation_mode") == b"align_corners",
         **({"normalized_shape": None} if op_type == "LayerNormalization" else {}),
         "eps": attributes.get("epsilon", 1e-5),
+        "reverse": attributes.get("reverse"),
     }
 
 

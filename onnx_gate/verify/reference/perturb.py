@@ -24,7 +24,7 @@ from onnx_gate.verify.reference.noise import (
 )
 from onnx_gate.verify.reference.normalisation import NORMALISATIONS, move_normalised
 from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to
-from onnx_gate.verify.reference.rounding import Model, carried
+from onnx_gate.verify.reference.rounding import Model
 
 # Gaussian elimination and the decompositions are backward stable: what they compute is exact for a
 # matrix that is off by some units in the last place of its largest elements (Higham, Accuracy and
@@ -122,14 +122,14 @@ class MovedRounding(OperatorMode):
             self.has_moved = True
             return
         # A sum that ends at few bits may have lost some on its way.
-        sums = model.chain is not None or model.tail is not None or name == "cumsum"
+        sums = any(each is not None for each in (model.chain, model.tail, model.in_turn))
         may_keep = not model.inner and (operands.all if sums else operands.some)
         if name in NORMALISATIONS and isinstance(result, tuple):
             self.normalise(name, given, result)
         # Sums have been moved by the values of what they add.
         noise = self._noise if model.chain is not None else self._noise.made_of(operands.operands)
-        if name == "cumsum" and result.is_floating_point() and result.numel():
-            lost = carried(noise, given, result)
+        if model.in_turn is not None and result.is_floating_point() and result.numel():
+            lost = model.in_turn.lost(noise, given, result)
             result.add_(lost.masked_fill_(few_bits(result), 0) if may_keep else lost)
         for place, leaf in enumerate(_floating(result)):
             if leaf.numel():

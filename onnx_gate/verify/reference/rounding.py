@@ -28,8 +28,8 @@ from dataclasses import dataclass
 import torch
 
 from onnx_gate.verify.reference.chains import walk
-from onnx_gate.verify.reference.equal import EQUAL, LONG, Equal, Given, alike
-from onnx_gate.verify.reference.noise import Mover
+from onnx_gate.verify.reference.equal import EQUAL, LONG, Equal, Given
+from onnx_gate.verify.reference.in_turn import InTurn
 
 # The amplitude of a uniform move is sqrt(3) of its deviation.
 TERM, RESULT = 0.155 * 3**0.5, 0.13 * 3**0.5
@@ -38,19 +38,6 @@ _LEAST = 0.75
 # The rounding of a reciprocal, of the product with it and of the quotient add up to a unit and a half
 # of the quotient's last place: what is that far from a half falls on either side.
 _QUOTIENT = 2.0
-# What one addition loses, see above.
-_ADDITION = 0.22
-
-
-def carried(noise: Mover, given: Given, sums: torch.Tensor) -> torch.Tensor:
-    """Return what every partial sum of a cumulative one has lost, those before it included."""
-    x, dim = given["self"], given["dim"]
-    steps = noise.draw(sums).mul(_ADDITION * 3**0.5).mul_(sums.abs())
-    if x.ndim and x.shape[dim] >= LONG:
-        share = alike(x.movedim(dim, -1)).unsqueeze(dim)
-        sign = noise.draw(sums.narrow(dim, -1, 1)).sign()
-        steps = steps + sign * EQUAL * share * sums.abs()
-    return steps.cumsum(dim).mul_(torch.finfo(sums.dtype).eps)
 
 
 @dataclass(frozen=True)
@@ -66,7 +53,8 @@ class Model:
     reciprocal may differ from the quotient, and what comes out is one number or the next. One that
     others do ``in_steps`` has its operands of 16 bits moved by so many of their own units. ``equal``
     says which share of the terms of each element of the result is equal. Terms that lie ``along`` an
-    axis of an operand are multiplied by others each, and each is off by its own.
+    axis of an operand are multiplied by others each, and each is off by its own. What is taken
+    ``in_turn`` is moved by what that loses.
     """
 
     operands: tuple[str, ...] = ()
@@ -79,6 +67,7 @@ class Model:
     in_steps: float = 0.0
     equal: Equal | None = None
     along: int | None = None
+    in_turn: InTurn | None = None
 
     def _walk(self, given: Given) -> float:
         return 1.0 if self.chain is None else walk(self.chain(given))

@@ -43,21 +43,27 @@ def distance(given: Given, y: torch.Tensor) -> torch.Tensor | float:
 _POWERS = Model(chain=over_axes, units=0.0, equal=reduced(axes))
 
 
+def _powers_lose(given: Given, powers: torch.Tensor) -> torch.Tensor | float:
+    """Return what the sum of ``powers`` loses: where these are equal, not where their logarithms are 0."""
+    return _POWERS.result_units({**given, "self": powers}, powers)
+
+
 def softmax(given: Given, y: torch.Tensor) -> torch.Tensor:
     """Return what the exponent of a difference loses: a part of it that grows with the difference."""
     exponent = 1 - y.clamp(min=torch.finfo(y.dtype).tiny).log()
-    return y * torch.maximum(0.5 * exponent, torch.as_tensor(_POWERS.result_units(given, y)))
+    return y * torch.maximum(0.5 * exponent, torch.as_tensor(_powers_lose(given, y)))
 
 
 def log_softmax(given: Given, y: torch.Tensor) -> torch.Tensor:
     """Return what the logarithm of a softmax loses: a difference, and the logarithm of a sum."""
-    return 0.5 * (1 + y.abs()) + _POWERS.result_units(given, y)
+    return 0.5 * (1 + y.abs()) + _powers_lose(given, y.exp())
 
 
-def log_sum(given: Given, y: torch.Tensor) -> float:
-    """Return what a logarithm of a sum that is near 1 or is added to a maximum near it loses."""
-    terms = max(over_axes(given), 1.0)
-    return 1 + math.log(terms) + RESULT * walk(terms)
+def log_sum(given: Given, y: torch.Tensor) -> torch.Tensor:
+    """Return what powers, and the logarithm of their sum, lose: it is added to the largest number."""
+    x: torch.Tensor = given["self"]
+    largest = x.amax(axes(given), keepdim=y.ndim == x.ndim)
+    return 0.5 * (1 + (y - largest).abs())
 
 
 def _ratio(given: Given, axis: int, old: int, new: int) -> float:
