@@ -137,6 +137,11 @@ def of_size(name: str, folder: Path, memory: str | None) -> dict[str, object]:
     }
 
 
+def of_blocks(model: Mapping[str, Any]) -> int | None:
+    """Return how many blocks a model was verified in, ``None`` where it was not."""
+    return next((f["data"]["blocks"] for f in model["findings"] if f["code"] == "OG433"), None)
+
+
 def again(folder: Path, size: str) -> Iterator[dict[str, object]]:
     """Verify a decoder anew, killed in the middle and called again, and with another layer."""
     layers = SIZES[size][1]
@@ -258,7 +263,7 @@ def agreement(folder: Path, only: Collection[str]) -> Iterator[dict[str, object]
             "name": name,
             "blocks": blocks["verdict"],
             "whole": whole["verdict"],
-            "of blocks": len({check["block"] for check in blocks["checks"]} - {""}),
+            "of blocks": of_blocks(blocks),
             "seconds": [blocks["seconds"], whole["seconds"]],
             "error": (blocks["error"] or {}).get("message"),
         }
@@ -291,14 +296,13 @@ def committed(folder: Path, size: str, memory: str) -> Iterator[dict[str, object
             report = run_gate(path, place / "report", "--jobs", "1", "--no-cache")
             model = report["models"][0]
             said = [f["message"] for f in model["findings"] if f["code"] == "OG417"]
-            blocks = {check["block"] for check in model["checks"]} - {""}
             yield {
                 "name": name,
                 "parameters": count,
                 "bytes": (place / "model.data").stat().st_size,
                 "verdict": model["verdict"],
                 "error": (model["error"] or {}).get("message"),
-                "blocks": len(blocks),
+                "blocks": of_blocks(model),
                 "said": said,
                 "peak": model["peak_memory"],
                 "seconds": model["seconds"],

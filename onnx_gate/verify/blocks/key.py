@@ -15,10 +15,13 @@ from onnx_gate.verify.blocks.torch_side import Said, TorchSide
 
 
 class BlockKeys:
-    """Makes the keys of a model's blocks, and reads each weight once for all of them."""
+    """Makes the keys of a model's blocks, and reads each weight once for all of them.
 
-    def __init__(self, torch: TorchSide) -> None:
-        self._torch, self._bytes = torch, StoredBytes()
+    With ``pairs`` a block is run with the one before as well.
+    """
+
+    def __init__(self, torch: TorchSide, pairs: bool) -> None:
+        self._torch, self._bytes, self._pairs = torch, StoredBytes(), pairs
 
     def of(self, stage: BlockStage, graph: onnx.ModelProto, said: Iterable[Said]) -> str:
         """Return the key of a block, whose piece is ``graph``, which loses its nodes' metadata.
@@ -32,7 +35,7 @@ class BlockKeys:
         key = KeyHash()
         for node in graph.graph.node:
             del node.metadata_props[:]  # the lines of code, with their folders
-        key.add(stage.name, stage.names, graph.SerializeToString(deterministic=True))
+        key.add(self._pairs, stage.name, stage.names, graph.SerializeToString(deterministic=True))
         for tensor in graph.graph.initializer:
             if tensor.data_location == onnx.TensorProto.EXTERNAL:
                 place = ExternalDataInfo(tensor)

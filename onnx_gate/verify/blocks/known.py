@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,12 @@ class KnownBlock:
 
     @classmethod
     def of(
-        cls, known: Mapping[str, Mapping[str, Any]] | None, key: str, name: str
+        cls, known: Mapping[str, Mapping[str, Any]] | None, key: str, names: Collection[str]
     ) -> KnownBlock | None:
-        """Return what is known of the block called ``name``, ``None`` where nothing is, or no sense."""
+        """Return what is known of the block called so, ``None`` where nothing is, or no sense.
+
+        ``names`` are its own, and that of it and the one before.
+        """
         value = (known or {}).get(key)
         if value is None:
             return None
@@ -38,7 +41,7 @@ class KnownBlock:
             findings = tuple(map(Finding.model_validate, value["findings"]))
         except (ValidationError, KeyError, TypeError):
             return None
-        sound = checks and all_pass(checks) and all(check.block == name for check in checks)
+        sound = checks and all_pass(checks) and all(check.block in names for check in checks)
         return cls(checks, findings) if sound else None
 
     @property

@@ -32,15 +32,19 @@ _JUDGED = 16
 
 @dataclass(frozen=True)
 class Load:
-    """The bytes of a stage's parameters; ``table``: they are rows that inputs choose from."""
+    """The bytes of a stage's parameters, and those of them that are rows that inputs choose from."""
 
     nbytes: int
-    table: bool = False
+    tables: int = 0
 
     @property
     def taken(self) -> int:
         """The bytes that they take at most."""
-        return self.nbytes * (_ALONE_TIMES if self.table else TIMES)
+        return TIMES * (self.nbytes - self.tables) + _ALONE_TIMES * self.tables
+
+    def __add__(self, other: Load) -> Load:
+        """Return that of two stages that are loaded together."""
+        return Load(self.nbytes + other.nbytes, self.tables + other.tables)
 
 
 @dataclass(frozen=True)
@@ -74,32 +78,41 @@ class Flow:
 class Need:
     """What it takes, in bytes: ``largest`` are the parameters of the stage that takes most, ``block``.
 
+    ``loaded`` is what parameters take at most, in this stage or in a pair of neighbours.
     ``held`` are those that are read outside of blocks, ``values`` what flows between blocks, ``now`` is
     the process before the first stage. So many runs with moved rounding go ``together``.
     """
 
     block: str
     largest: Load
+    loaded: int
     held: int
     values: int
     now: int
     together: int
 
     @classmethod
-    def of(cls, stages: Mapping[str, Load], held: int, flows: Sequence[Flow]) -> Need:
+    def of(
+        cls,
+        stages: Mapping[str, Load],
+        pairs: Sequence[Load],
+        held: int,
+        flows: Sequence[Flow],
+    ) -> Need:
         """Measure it; ``stages`` are those of each stage's parameters, ``flows`` those of the cases."""
         block = max(stages, key=lambda name: stages[name].taken)
         kept, largest = max(f.kept for f in flows), max(f.largest for f in flows)
         walk = sum(f.kept + _COPIES * f.largest for f in flows) + _JUDGED * largest
         # In the end there is no session beside PyTorch: as many go together as have room in its place.
-        free = stages[block].taken - _ALONE_TIMES * stages[block].nbytes
+        loaded = max(load.taken for load in (*stages.values(), *pairs))
+        free = loaded - _ALONE_TIMES * stages[block].nbytes
         run = max(kept + _COPIES * largest, 1)
         together = min(RUNS, max(1, max(walk + free, _BESIDE) // run))
         values = RUNS * largest + max(walk, together * run - free)
         now = psutil.Process().memory_info().rss
-        return cls(block, stages[block], held, values, now, together)
+        return cls(block, stages[block], loaded, held, values, now, together)
 
     @property
     def peak(self) -> int:
         """The resident memory that is expected at most, where little flows between operators."""
-        return self.now + self.largest.taken + TIMES * self.held + self.values + _BESIDE
+        return self.now + self.loaded + TIMES * self.held + self.values + _BESIDE

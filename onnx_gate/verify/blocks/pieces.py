@@ -103,8 +103,12 @@ class Cutter:
         return model
 
 
+def _made(piece: Piece) -> set[str]:
+    return {name for node in piece.nodes for name in node.outputs}
+
+
 class Pieces(Cutter):
-    """All pieces of a divided graph."""
+    """All pieces of a divided graph; ``pairs`` are those of a call and the one before, by its number."""
 
     def __init__(self, divided: Divided) -> None:
         super().__init__(divided.exported.proto, divided.folder, divided.parameters)
@@ -113,7 +117,14 @@ class Pieces(Cutter):
         borders = {v for c in calls for v in (*c.inputs.values(), *c.outputs.values())}
         known = set(self.graph.inputs)
         stages = []
+        self.pairs: dict[int, Piece] = {}
+        begin: set[str] = set()
         for number, call in enumerate(calls):
+            if number and calls[number - 1].outputs and call.outputs:
+                pair = self.piece(tuple(call.outputs.values()), {*begin, *self.graph.inputs})
+                if not {*calls[number - 1].outputs.values()}.isdisjoint(_made(pair)):
+                    self.pairs[number] = pair
+            begin = {*known, *call.inputs.values()}
             for inside, values in ((False, call.inputs), (True, call.outputs)):
                 stop = borders - set(values.values()) if inside else known
                 piece = self.piece(tuple(values.values()), {*stop, *self.graph.inputs})

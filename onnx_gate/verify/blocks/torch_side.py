@@ -36,8 +36,9 @@ class BlockLine:
 
     ``own`` are those that a runtime has carried on itself, by its label; one that refuses them is in
     ``refused``. ``answers`` are what blocks have returned, ``given`` is what the next is called with, and
-    ``outputs`` what the module returns in the end, ``refusal`` why it does not. ``number`` is the step of
-    a case that goes on by ``feedback``.
+    ``before`` what the one before it was where runtimes carry the case. ``outputs`` are what the module
+    returns in the end, ``refusal`` is why it does not. ``number`` is the step of a case that goes on by
+    ``feedback``.
     """
 
     case: Case
@@ -46,6 +47,7 @@ class BlockLine:
     refused: dict[str, Refusal] = field(default_factory=dict)
     answers: list[Leaves] = field(default_factory=list)
     given: Leaves | None = None
+    before: Leaves | None = None
     outputs: Outputs | None = None
     refusal: Refusal | None = None
     over: bool = False
@@ -55,6 +57,7 @@ class BlockLine:
     def goes_on(self, part: Block | Between) -> None:
         """Take what PyTorch's side of a stage has come to in its call, for the next."""
         if isinstance(part, Between):
+            self.before = self.given if self.own else None
             self.given = part.given
         elif part.said is not None:
             self.answers.append(part.said)
@@ -94,7 +97,8 @@ class TorchSide:
         """Return what a stage's parameters are, and take."""
         nbytes = self.skeleton.nbytes(self.parameters(stage))
         path = self.path(stage) if stage.inside else ""
-        return Load(nbytes, bool(path) and type(self.staged.blocks[path]) is nn.Embedding)
+        is_table = bool(path) and type(self.staged.blocks[path]) is nn.Embedding
+        return Load(nbytes, nbytes if is_table else 0)
 
     @property
     def apart(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -143,22 +144,19 @@ def _verify(
     step = partial(progress.step, "verify")
     keep = None if context.blocks is None else progress.block
     torch = TorchSide(skeleton, staged, prepared.eager, divided, Pieces(divided))
-    walk = BlockWalk(spec, context, torch, clock, limit, step, locate, keep)
     give_back()
     chosen = cases(spec, dict(prepared.sizes), context.workspace, context.patterns)
     every = steps_of(spec, prepared.call.outputs.names, chosen)
     flow = Flow.of(prepared, staged, divided)
-    need = Need.of(
-        {stage.name: torch.load(stage) for stage in torch.pieces.stages},
-        skeleton.nbytes(tuple(torch.pieces.held)),
-        [
-            flow.at(sizes, prepared.example)
-            for each in every
-            for sizes in expected_sizes(spec, prepared, each)
-        ],
-    )
+    flows = [
+        flow.at(sizes, prepared.example)
+        for each in every
+        for sizes in expected_sizes(spec, prepared, each)
+    ]
+    need, pairs = _need(torch, flows, limit)
+    walk = BlockWalk(spec, context, torch, clock, limit, step, locate, keep, pairs)
     told = len(progress.findings)
-    progress.findings.append(_told(need, len(divided.calls)))
+    progress.findings.append(_told(need, len(divided.calls), pairs))
     print(progress.findings[-1].message, flush=True)
     if need.peak > limit:
         raise codes.OG503.error(
@@ -177,7 +175,7 @@ def _verify(
         with torch.whole():
             difference = prepared.agrees_still()
     if walked.known:
-        progress.findings[told] = _told(need, len(divided.calls), walked.known)
+        progress.findings[told] = _told(need, len(divided.calls), pairs, walked.known)
     if difference:
         raise codes.OG106.error(f"the model disagrees with itself: called again, {difference}")
     return Verified(
@@ -230,7 +228,20 @@ def _of_file(
         )
 
 
-def _told(need: Need, blocks: int, known: int = 0) -> Finding:
+def _need(torch: TorchSide, flows: Sequence[Flow], limit: int) -> tuple[Need, bool]:
+    """Return what it takes, and whether that is with pairs of neighbours: where memory allows these."""
+    loads = {stage.name: torch.load(stage) for stage in torch.pieces.stages}
+    inside = [torch.load(stage) for stage in torch.pieces.stages if stage.inside]
+    held = torch.skeleton.nbytes(tuple(torch.pieces.held))
+    pairs = [inside[number - 1] + inside[number] for number in torch.pieces.pairs]
+    need = Need.of(loads, pairs, held, flows)
+    if need.peak <= limit or not pairs:
+        return need, bool(pairs)
+    return Need.of(loads, (), held, flows), False
+
+
+def _told(need: Need, blocks: int, pairs: bool, known: int = 0) -> Finding:
+    alone = "; no two neighbours are run together, for which there is too little memory"
     earlier = (
         f"; {known} of them, their weights and what they are given are as they were in an earlier run, "
         "which has verified them"
@@ -239,6 +250,12 @@ def _told(need: Need, blocks: int, known: int = 0) -> Finding:
         f"verified block by block: {blocks} blocks, of which {need.block or 'the rest'} is the largest "
         f"({gibibytes(need.largest.nbytes)} of parameters); expected to take {gibibytes(need.peak)} of "
         "memory, and more where larger values flow inside of blocks than between them"
-        f"{earlier if known else ''}",
-        data={"blocks": blocks, "largest": need.block, "peak": need.peak, "known": known},
+        f"{'' if pairs or blocks < 2 else alone}{earlier if known else ''}",
+        data={
+            "blocks": blocks,
+            "largest": need.block,
+            "peak": need.peak,
+            "known": known,
+            "pairs": pairs,
+        },
     )

@@ -29,6 +29,7 @@ from onnx_gate.verify.blocks.block_steps import (
 from onnx_gate.verify.blocks.key import BlockKeys
 from onnx_gate.verify.blocks.known import KnownBlock, all_pass
 from onnx_gate.verify.blocks.memory import give_back
+from onnx_gate.verify.blocks.pairs import PairRun, pair_name
 from onnx_gate.verify.blocks.pieces import BlockStage
 from onnx_gate.verify.blocks.search import BlockSearch
 from onnx_gate.verify.blocks.together import TogetherReference
@@ -77,20 +78,30 @@ class BlockWalk:
         step: Callable[[str], None],
         locate: Locate | None = None,
         keep: Callable[[str, dict[str, Any]], None] | None = None,
+        pairs: bool = True,
     ) -> None:
         self._spec, self._context, self._torch = spec, context, torch
         self._clock, self._step = clock, step
         self._pieces, self._skeleton = torch.pieces, torch.skeleton
         self._file = context.folder / "blocks" / "piece.onnx"
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        self._keep, self._keys = keep, BlockKeys(torch)
+        self._keep, self._keys = keep, BlockKeys(torch, pairs)
         self._search = locate and BlockSearch(torch, context, limit, locate, self._file.parent)
         self._results = {
             r.label: RuntimeResult(runtime=r.label, seconds=0.0) for r in spec.runtimes
         }
+        self._pairs = (
+            PairRun(torch, clock, self._file, spec.runtimes, self._sessions) if pairs else None
+        )
         self._last_use = {
             name: place for place, s in enumerate(self._pieces.stages) for name in s.piece.needs
         }
+        if pairs:
+            for number, piece in self._pieces.pairs.items():
+                for name in piece.needs:
+                    self._last_use[name] = max(self._last_use.get(name, 0), 2 * number + 1)
+        self._passed: set[str] = set()
+        self._known: set[str] = set()
 
     def run(
         self, cases: Sequence[CaseSteps], graph_inputs: Mapping[str, str], together: int
@@ -159,11 +170,14 @@ class BlockWalk:
         graph = self._pieces.write(stage.piece, feeds, self._file)
         said = deque(self._ask(stage, line, walked) for line in lines)
         key = "" if self._keep is None else self._keys.of(stage, graph, said)
-        stored = KnownBlock.of(self._context.blocks, key, stage.name)
+        before = self._pairs and self._pairs.before(stage)
+        pair = pair_name(before.name, stage.name) if before else ""
+        stored = KnownBlock.of(self._context.blocks, key, (stage.name, pair or stage.name))
         comparer = self._comparer(self._judging(stage), walked.experience)
         checks: list[Check] = []
         rows: dict[tuple[str, str], StepRows] = {}
         first = said[0]
+        joined = next((now for now in said if now.line.own), None)
         with self._sessions(stage, self._spec.runtimes) as sessions:
             while said:  # what it takes to judge a case goes with it
                 now = said.popleft()
@@ -184,7 +198,13 @@ class BlockWalk:
         for label, seconds in sessions.seconds.items():
             self._took(label, seconds, sessions)
         if stored is not None:
-            walked.checks += stored.checks
+            both = [check for check in stored.checks if check.block == pair]
+            walked.checks += (check for check in stored.checks if check.block == stage.name)
+            self._passed.add(stage.name)
+            self._known.add(stage.name)
+            if before and before.name not in self._known:
+                both = self._together(stage, before, joined, walked)
+            walked.checks += both
             walked.findings += stored.findings
             walked.known += 1
             return
@@ -198,10 +218,27 @@ class BlockWalk:
             failed |= bool(sessions.failures)
         settled = comparer.settled(checks)
         findings += comparer.tally.findings
+        if stage.inside and not failed and all_pass(settled):
+            self._passed.add(stage.name)
+        if before:
+            settled = (*settled, *self._together(stage, before, joined, walked))
         walked.checks += settled
         walked.findings += findings
         if key and self._keep is not None and not failed and all_pass(settled):
             self._keep(key, KnownBlock(settled, tuple(findings)).value)
+
+    def _together(
+        self, stage: BlockStage, before: BlockStage, said: Said | None, walked: Walked
+    ) -> list[Check]:
+        """Judge a block with the one before where each of them passes alone."""
+        if self._pairs is None or said is None or not {before.name, stage.name} <= self._passed:
+            return []
+        give_back()
+        comparer = self._comparer(self._judging(stage), defaultdict(Experience))
+        checks, diagnosis = self._pairs.judged(comparer, stage, before, said)
+        walked.findings += comparer.tally.findings
+        walked.diagnosis = walked.diagnosis or diagnosis
+        return checks
 
     def _judged(
         self,
