@@ -182,6 +182,12 @@ class Norm(Base):
         top, least = (2e6, 1e-9) if self.wrong else (1e6, 1e-6)
         return y.clamp(max=top) / y.norm(dim=1, keepdim=True).clamp(min=least)
 
+class Pairs(Base):
+    """Has a number for each two members of a batch, which is a set, and for each alone."""
+    def forward(self, x):
+        apart = (x[:, None] - x[None]).square().sum(-1)
+        return torch.where(apart < 4, apart, 0.0)[..., None].expand(-1, -1, 64).mul(2.0).sum((1, 2))
+
 class Long(Base):
     """Reads the first rows of a table by what no input changes the reach of."""
     def __init__(self):
@@ -227,6 +233,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ModelResul
         "right": f'{entry}, export: {{exporter: "models.py:right"}}',
         "wrong": f'{entry}, export: {{exporter: "models.py:wrong"}}',
         "long": f'{entry}, export: {{exporter: "models.py:right"}}'.replace("Norm", "Long"),
+        "pairs": f'{entry}, export: {{exporter: "models.py:right"}}'.replace("Norm", "Pairs"),
         "ranged": "model: models.py:Limited, inputs: {x: {dtype: float32, shape: [batch, 3], "
         'range: [0, 1]}}, export: {exporter: "models.py:wrong"}',
         "asked": f'{entry}, export: {{exporter: "models.py:right"}}, coverage: {{decisions: 0.9}}',
@@ -282,6 +289,17 @@ def test_what_no_input_reaches_is_compared_at_its_operator(
     assert [f.code for f in guarded["rooted-wrong"].findings if "within 1e-06" in f.message] == [
         "OG419"
     ]
+
+
+def test_a_batch_whose_members_meet_each_other_is_no_larger_than_its_square_allows(
+    guarded: Mapping[str, ModelResult],
+) -> None:
+    def largest(name: str) -> int:
+        return max(c.sizes["batch"] for c in guarded[name].checks if c.suite == "reached")
+
+    assert guarded["pairs"].verdict == "pass"
+    assert 10 < largest("pairs") <= 250
+    assert largest("right") == 4000
 
 
 def test_what_was_never_shown_is_said_with_its_line_and_may_be_asked_for(

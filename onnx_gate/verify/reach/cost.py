@@ -31,9 +31,14 @@ class Cost:
     numbers: int
     products: int
 
+    @property
+    def work(self) -> float:
+        """The part of the price that grows with the inputs."""
+        return _NUMBER * self.numbers + _PRODUCT * self.products
+
     def forward(self, ratio: float = 1.0) -> float:
         """Return the price of a call, of inputs that are ``ratio`` times as large."""
-        return _CALL * self.calls + ratio * (_NUMBER * self.numbers + _PRODUCT * self.products)
+        return _CALL * self.calls + ratio * self.work
 
     def case(self, ratio: float = 1.0) -> float:
         """Return the price of a case: both sides answer and are compared."""

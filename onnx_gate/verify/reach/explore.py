@@ -120,12 +120,32 @@ class Explorer:
             cost = measure(self.watcher.eager, base.arrays)
         except Refusal:
             return
-        purse = _Purse(SHARE * cost.run(self.tried), cost)
+        purse = _Purse(
+            SHARE * cost.run(self.tried), cost, self.spec.inputs, self._pairs(base, cost)
+        )
         known = domains(self.spec, base.sizes, self.watcher.hulls, self.watcher.constants)
         for draft in self._drafts(base, known, purse):
             if draft.id not in self.made:
                 self.made[draft.id] = draft
                 yield draft
+
+    def _pairs(self, base: Case, cost: Cost) -> float:
+        """Return which share of a case grows with the square of its batch.
+
+        Some batches are sets whose members meet each other, such as atoms and their distances. What a
+        case costs is taken for a + b, of which b grows so: r times as large it is r a + r * r * b.
+        """
+        batch = (d for d, role in roles(self.spec.inputs).items() if role == "batch")
+        size = max((base.sizes.get(d, 0) for d in batch), default=0)
+        for _, sizes in self._batches(base, (2 * size,)):
+            try:
+                twice = measure(self.watcher.eager, self._draw({}, sizes, ("twice",), None))
+            except Refusal:
+                return 1.0
+            r = elements(self.spec.inputs, sizes) / max(1, _count(base.arrays))
+            grown = twice.work / cost.work if cost.work else r
+            return min(max((grown - r) / (r * (r - 1)), 0.0), 1.0) if r > 1 else 0.0
+        return 0.0
 
     def _drafts(self, base: Case, known: Mapping[str, Domain], purse: _Purse) -> Iterator[Case]:
         with purse.part(0.4):
@@ -153,13 +173,13 @@ class Explorer:
         if not known:
             return
         for rows, sizes in self._batches(base):
-            if rows >= len(WAYS) and purse.affords(base, sizes, self.spec.inputs):
+            if rows >= len(WAYS) and purse.affords(base, sizes):
                 arrays = self._draw(known, sizes, ("values",), None)
                 if self._answers(arrays, purse, base, sizes):
                     yield self._case(("values", sizes_label(sizes)), arrays, sizes)
                     return
         for way, name in enumerate(WAYS):
-            if not purse.affords(base, base.sizes, self.spec.inputs):
+            if not purse.affords(base, base.sizes):
                 return
             arrays = {**base.arrays, **self._draw(known, base, ("values", name), way)}
             if self._answers(arrays, purse, base, base.sizes):
@@ -213,10 +233,8 @@ class Explorer:
                 return arrays
 
             for rows, sizes in self._batches(base):
-                ratio = _ratio(base, sizes, self.spec.inputs)
-                if ratio * purse.cost.numbers <= _MOST_NUMBERS and purse.affords(
-                    base, sizes, self.spec.inputs
-                ):
+                ratio = purse.ratio(base, sizes)
+                if purse.affords(base, sizes):
                     pays = partial(purse.takes, 1.0, ratio)
                     found = brackets(self.watcher.eager, name, domain, rows, made_of, pays)
                     sizes = {**sizes, **dict.fromkeys(batch & set(sizes), len(found))}
@@ -226,7 +244,7 @@ class Explorer:
 
     def _largest_batch(self, base: Case, purse: _Purse) -> Sizes | None:
         tried = (*(sizes for _, sizes in self._batches(base)), base.sizes)
-        return next((s for s in tried if purse.affords(base, s, self.spec.inputs)), None)
+        return next((s for s in tried if purse.affords(base, s)), None)
 
     def _sizes(self, base: Case, known: Mapping[str, Domain], purse: _Purse) -> Iterator[Case]:
         """Yield sizes that the code names, and some that small numbers divide."""
@@ -234,7 +252,7 @@ class Explorer:
             return
         numbers = {*self.numbers, *named_by_decisions(self.watcher.seen)}
         for name, sizes in further_sizes(self.spec, numbers, base.sizes):
-            if not purse.affords(base, sizes, self.spec.inputs, squared=True):
+            if not purse.affords(base, sizes, squared=True):
                 continue
             arrays = self._draw({}, sizes, ("sizes", name), None)
             if self._answers(arrays, purse, base, sizes, squared=True):
@@ -289,15 +307,15 @@ class Explorer:
             return draw_values(inputs, known, at.sizes, (REACHED, *key), way)
         return draw_values(self.spec.inputs, known, at, (REACHED, *key), way)
 
-    def _batches(self, base: Case) -> Iterator[tuple[int, Sizes]]:
-        """Yield larger batches, the largest first, where every input can be drawn at any size."""
+    def _batches(self, base: Case, tried: Sequence[int] = _ROWS) -> Iterator[tuple[int, Sizes]]:
+        """Yield batches of sizes that are tried where every input can be drawn at any size."""
         inputs = self.spec.inputs
         batch = [d for d, role in roles(inputs).items() if role == "batch" and d in base.sizes]
         if not batch or self.spec.named_dims & set(batch):
             return
         if not all(is_drawable(each) for each in inputs.values()):
             return
-        for rows in _ROWS:
+        for rows in tried:
             sizes = {**base.sizes, **dict.fromkeys(batch, rows)}
             if elements(inputs, sizes) <= _LARGEST:
                 yield rows, sizes
@@ -311,7 +329,7 @@ class Explorer:
         squared: bool = False,
     ) -> bool:
         """Return whether the module answers with finite numbers; what it decides is remembered."""
-        ratio = _ratio(base, sizes, self.spec.inputs, squared)
+        ratio = purse.ratio(base, sizes, squared)
         try:
             outputs = self.watcher.run(arrays)
         except Refusal:
@@ -333,10 +351,16 @@ class Explorer:
 
 
 class _Purse:
-    """What may still be spent; ``part`` keeps the rest of it back for a while."""
+    """What may still be spent; ``part`` keeps the rest of it back for a while.
 
-    def __init__(self, left: float, cost: Cost) -> None:
+    ``pairs`` is the share of ``cost`` that grows with the square of a batch.
+    """
+
+    def __init__(
+        self, left: float, cost: Cost, inputs: Mapping[str, InputSpec], pairs: float
+    ) -> None:
         self.left, self.cost, self._kept = left, cost, 0.0
+        self._inputs, self._pairs = inputs, pairs
 
     def part(self, share: float) -> _Part:
         """Spend no more than a share of what is left."""
@@ -350,11 +374,17 @@ class _Purse:
         self.left -= price
         return True
 
-    def affords(
-        self, base: Case, sizes: Sizes, inputs: Mapping[str, InputSpec], squared: bool = False
-    ) -> bool:
+    def ratio(self, base: Case, sizes: Sizes, squared: bool = False) -> float:
+        """Return how much more a case of some sizes costs; ``squared`` where a length grows."""
+        if sizes == base.sizes:
+            return 1.0
+        ratio = elements(self._inputs, sizes) / max(1, _count(base.arrays))
+        pairs = 1.0 if squared else self._pairs
+        return (1 - pairs) * ratio + pairs * ratio**2 if ratio > 1 else ratio
+
+    def affords(self, base: Case, sizes: Sizes, squared: bool = False) -> bool:
         """Return whether there is enough for a case of some sizes."""
-        ratio = _ratio(base, sizes, inputs, squared)
+        ratio = self.ratio(base, sizes, squared)
         fits = ratio * self.cost.numbers <= _MOST_NUMBERS
         return fits and self.cost.case(ratio) <= self.left - self._kept
 
@@ -372,16 +402,6 @@ class _Part:
 
     def __exit__(self, *error: object) -> None:
         self._purse._kept = 0.0
-
-
-def _ratio(
-    base: Case, sizes: Sizes, inputs: Mapping[str, InputSpec], squared: bool = False
-) -> float:
-    """Return how much more a case of some sizes costs; ``squared`` where a length grows."""
-    if sizes == base.sizes:
-        return 1.0
-    ratio = elements(inputs, sizes) / max(1, _count(base.arrays))
-    return ratio**2 if squared and ratio > 1 else ratio
 
 
 def _count(arrays: Mapping[str, Array]) -> int:
