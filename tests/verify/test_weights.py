@@ -29,6 +29,7 @@ class Mixed(nn.Module):
         super().__init__()
         self.conv, self.norm = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
         self.up, self.norm_up = nn.ConvTranspose2d(8, 8, 2, bias=False), nn.BatchNorm2d(8)
+        self.two, self.norm_two = nn.ConvTranspose2d(8, 8, 3, groups=2), nn.BatchNorm2d(8)
         self.lstm = nn.LSTM(8, 6, 2, batch_first=True, bidirectional=True)
         self.attention = nn.MultiheadAttention(12, 3, batch_first=True)
         self.narrow = nn.MultiheadAttention(12, 3, vdim=10, batch_first=True)
@@ -40,6 +41,7 @@ class Mixed(nn.Module):
 
     def forward(self, image: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, ...]:
         maps = self.norm_up(self.up(self.norm(self.conv(image))))
+        maps = self.norm_two(self.two(maps))
         states, _ = self.lstm(maps.flatten(2).transpose(1, 2))
         x = self.last(states[:, :7] + self.table(ids))
         x = x + self.attention(x, x, x)[0] + self.narrow(x, x, x[..., :10])[0]
@@ -51,7 +53,7 @@ class Mixed(nn.Module):
 def module() -> nn.Module:
     torch.manual_seed(0)
     made = Mixed().eval()
-    for norm in (made.norm, made.norm_up):
+    for norm in (made.norm, made.norm_up, made.norm_two):
         for tensor in (norm.weight.data, norm.bias.data, norm.running_mean):
             tensor.normal_()
         norm.running_var.uniform_(0.5, 2)
@@ -155,6 +157,7 @@ def test_a_channel_that_was_folded_wrongly_is_named(module: nn.Module, tmp_path:
     torch.onnx.export(module, ARGUMENTS, path, dynamo=True, verbose=False)
     _, [finding] = account(changed(path, off("conv.bias", at=3)), tmp_path, module)
     assert finding.data["parameters"] == ["conv.bias"]
+    assert "conv.bias: row 3 of 8" in finding.message
 
 
 def test_a_wrong_row_of_integers_is_named(module: nn.Module, tmp_path: Path) -> None:

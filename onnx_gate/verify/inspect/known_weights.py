@@ -37,6 +37,7 @@ from onnx_gate.verify.inspect.weight_bits import (
 # The scale, the mean and the bias of a batch norm, by channel, in float64.
 _Terms = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 
+_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 # What a wrong weight is called by at most this many of its rows.
 _SHOWN = 3
 # How many rows are tried before all are.
@@ -93,6 +94,7 @@ class KnownWeights:
         self._rows: dict[tuple[str, int], tuple[NDArray[np.uint64], list[str]]] = {}
         self._elements: dict[str, NDArray[np.unsignedinteger]] = {}
         self._norms: dict[int, FoldedNorms] | None = None
+        self._groups: set[tuple[tuple[int, ...], int]] = set()
         self._of_norms: set[str] | None = None
 
     def named(self, name: str) -> str | None:
@@ -149,6 +151,12 @@ class KnownWeights:
         expected = self._of(own)
         if expected is None or expected.shape != array.shape:
             return WrongWeight(name, own, 0.0, (), 0, instead)
+        for _, norms in self.norms(array) if array.ndim == 1 else ():
+            for mask, folded in folded_bias(array, expected, norms):
+                if 2 * np.count_nonzero(mask) > mask.size:
+                    listed = tuple(map(int, np.flatnonzero(~mask)))
+                    apart = largest_difference(array, folded)
+                    return WrongWeight(name, own, apart, listed, len(mask), instead)
         held = [
             held_in(a, b).reshape(len(a), -1).all(axis=1) for a, b in some_rows(array, expected)
         ]
@@ -192,7 +200,10 @@ class KnownWeights:
         return UnknownWeight(name=name, parameter=parameter, difference=distance)
 
     def norms(self, array: Array) -> list[tuple[int, FoldedNorms]]:
-        """Return the batch norms with as many channels as one of the first two sizes, and its axis."""
+        """Return the batch norms with as many channels as one of the first two sizes, and its axis.
+
+        Of a transposed convolution in groups, the second size is that of one group.
+        """
         if self._norms is None:
             found: dict[int, list[_Terms]] = {}
             for _, part in state.parts(self._module):
@@ -202,7 +213,13 @@ class KnownWeights:
                 size: FoldedNorms(*map(np.stack, zip(*norms, strict=True)))
                 for size, norms in found.items()
             }
-        sizes = enumerate(array.shape[:2])
+            self._groups = {
+                (tuple(part.weight.shape), part.groups)
+                for _, part in state.parts(self._module)
+                if isinstance(part, _TRANSPOSED) and part.groups > 1
+            }
+        grouped = {shape[1] * groups for shape, groups in self._groups if shape == array.shape}
+        sizes = [*enumerate(array.shape[:2]), *((1, size) for size in sorted(grouped))]
         return [(axis, self._norms[size]) for axis, size in sizes if size in self._norms]
 
     def stock(self, scope: str) -> list[str]:
@@ -254,13 +271,13 @@ class KnownWeights:
         for axis, norms in self.norms(array):
             if array.ndim == 1:
                 # Most layers before a norm have no bias, and a norm is folded into no other norm.
-                yield from folded_bias(array, np.zeros_like(array), norms)
+                yield from (mask for mask, _ in folded_bias(array, np.zeros_like(array), norms))
             for name in dict.fromkeys((*([own] if own else []), *self._layers(array))):
                 expected = self._of(name)
                 if expected is None or expected.shape != array.shape:
                     continue
                 if array.ndim == 1:
-                    yield from folded_bias(array, expected, norms)
+                    yield from (mask for mask, _ in folded_bias(array, expected, norms))
                 else:
                     yield from folded_into(array, expected, norms, axis)
 

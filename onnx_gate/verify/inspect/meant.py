@@ -24,6 +24,7 @@ from onnx_gate.verify.inspect.weight_bits import (
     bits_of,
     cast_to,
     is_rounded,
+    spread,
 )
 
 # Half a step of four bits with a sign, of how far the numbers of a row are from their middle: nothing
@@ -131,10 +132,9 @@ def _made_of(
 
 
 def _scaled(tensor: Array, scale: Array, axis: int, rows: slice) -> Array:
-    shape = [1] * tensor.ndim
-    shape[axis] = -1
-    factor = scale.reshape(shape)
-    scaled: Array = tensor[rows] * (factor[rows] if axis == 0 else factor)
+    factor = spread(scale, tensor.shape, axis)
+    factor = factor[rows] if len(factor) == len(tensor) else factor
+    scaled: Array = tensor[rows] * factor.reshape(*factor.shape, *[1] * (tensor.ndim - 2))
     return scaled
 
 

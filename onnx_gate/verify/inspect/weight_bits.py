@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import ml_dtypes
@@ -32,22 +32,44 @@ class FoldedNorms:
     bias: NDArray[np.float64]
 
 
-def folded_bias(array: Array, expected: Array, norms: FoldedNorms) -> Iterator[Mask]:
-    """Yield for each norm which numbers are those of a bias with it folded in, where any is.
+def folded_bias(
+    array: Array, expected: Array, norms: FoldedNorms
+) -> Iterator[tuple[Mask, NDArray[np.float64]]]:
+    """Yield for each norm which numbers are those of a bias with it folded in, where any is, and that bias.
 
     A sum of three terms, each as large as it is: what is lost is in units of these.
     """
     eps, least = FOLDED * eps_of(array.dtype), float(ml_dtypes.finfo(array.dtype).tiny)
     terms = expected.astype(np.float64) * norms.scale, -norms.mean * norms.scale, norms.bias
     size = sum(np.abs(term) for term in terms)
-    near = np.abs(array.astype(np.float64) - sum(terms)) <= eps * size + least
-    yield from near[near.any(axis=1)]
+    folded = np.asarray(sum(terms), np.float64)
+    near = np.abs(array.astype(np.float64) - folded) <= eps * size + least
+    some = near.any(axis=1)
+    yield from zip(near[some], folded[some], strict=True)
+
+
+def by_channel(array: Array, axis: int, channels: int) -> Array:
+    """Return a weight as [channels, all else]; along axis 1 there may be some of each of several groups.
+
+    Those of a transposed convolution are [in, out / groups, ...], a group's inputs next to each other.
+    """
+    groups = channels // array.shape[axis]
+    parts = array.reshape(groups, len(array) // groups, *array.shape[1:]) if axis else array[None]
+    return np.moveaxis(parts, axis + 1, 1).reshape(channels, -1)
+
+
+def spread(scale: NDArray[np.float64], shape: Sequence[int], axis: int) -> NDArray[np.float64]:
+    """Return what each number of a weight is multiplied by, of the two first axes of its shape."""
+    if axis == 0:
+        return scale[:, None]
+    groups = scale.size // shape[1]
+    return np.repeat(scale.reshape(groups, shape[1]), shape[0] // groups, axis=0)
 
 
 def folded_into(array: Array, expected: Array, norms: FoldedNorms, axis: int) -> Iterator[Mask]:
     """Yield for each norm which channels of a weight are ``expected``'s with it folded in, where any is."""
     eps, least = FOLDED * eps_of(array.dtype), float(ml_dtypes.finfo(array.dtype).tiny)
-    a, b = (np.moveaxis(x, axis, 0).reshape(x.shape[axis], -1) for x in (array, expected))
+    a, b = (by_channel(x, axis, norms.scale.shape[1]) for x in (array, expected))
     # One number of each channel first: most norms are not this layer's.
     first = b[:, 0].astype(np.float64) * norms.scale
     near = np.abs(a[:, 0] - first) <= eps * np.abs(first) + least
