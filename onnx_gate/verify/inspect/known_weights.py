@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 
 import ml_dtypes
 import numpy as np
@@ -33,42 +32,14 @@ from onnx_gate.verify.inspect.weight_bits import (
     largest_difference,
     some_rows,
 )
+from onnx_gate.verify.inspect.wrong_weight import WrongWeight
 
 # The scale, the mean and the bias of a batch norm, by channel, in float64.
 _Terms = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-# What a wrong weight is called by at most this many of its rows.
-_SHOWN = 3
 # How many rows are tried before all are.
 _TRIED = 8
-
-
-@dataclass(frozen=True)
-class WrongWeight:
-    """A weight that is not the parameter that it is meant to be; ``through`` which type, if that is why."""
-
-    name: str
-    parameter: str
-    difference: float
-    rows: tuple[int, ...]
-    of: int
-    instead: str | None = None
-    through: str | None = None
-
-    def sentence(self) -> str:
-        """Return it in words."""
-        if self.instead is not None:
-            return f"{self.parameter} holds the values of {self.instead}"
-        if self.through is not None:
-            return (
-                f"{self.parameter} went through {self.through}: off by up to {self.difference:.2g}"
-            )
-        shown = ", ".join(map(str, self.rows[:_SHOWN]))
-        more = len(self.rows) - _SHOWN
-        rows = f"row {shown}" + (f" and {more} more" if more > 0 else "") + f" of {self.of}"
-        where = rows if len(self.rows) < self.of else "all of it"
-        return f"{self.parameter}: {where} by up to {self.difference:.2g}"
 
 
 class KnownWeights:

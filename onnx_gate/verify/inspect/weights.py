@@ -32,7 +32,8 @@ from onnx_gate.report.model import UnknownWeight, Weights
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inspect.exact import ExactWeights
-from onnx_gate.verify.inspect.known_weights import KnownWeights, WrongWeight
+from onnx_gate.verify.inspect.known_weights import KnownWeights
+from onnx_gate.verify.inspect.wrong_weight import WrongWeight
 
 _KINDS = (*FLOATS, TensorProto.INT64, TensorProto.INT32)
 # A finding names so many weights; they are all in its data.

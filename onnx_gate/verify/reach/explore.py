@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from onnx_gate.manifest import InputSpec, ModelSpec
+from onnx_gate.manifest import ModelSpec
 from onnx_gate.manifest.roles import roles
 from onnx_gate.report.model.check import REACHED
 from onnx_gate.report.model.decisions import Decisions
@@ -22,6 +22,7 @@ from onnx_gate.verify.reach.ascend import ascend
 from onnx_gate.verify.reach.brackets import brackets
 from onnx_gate.verify.reach.cost import Cost, measure
 from onnx_gate.verify.reach.domain import Domain, domains
+from onnx_gate.verify.reach.purse import MOST_NUMBERS, Purse, count
 from onnx_gate.verify.reach.seek import follows, mutate, seek
 from onnx_gate.verify.reach.sites import MOST_ROWS, DecisionSite
 from onnx_gate.verify.reach.sizes import further_sizes, named_by_decisions
@@ -35,8 +36,6 @@ _WITH_GRADIENTS = 3.0
 # So many rows hold every way of drawing some hundred times, and pairs of small codes all of them.
 _ROWS = (4000, 1000, 250, 60, 20, 10)
 _LARGEST = 2**18
-# Gradients keep every value of a pass: half a GiB of float32.
-_MOST_NUMBERS = 2**27
 # Cases of one kind that a report can still list.
 _MOST = 24
 _TRIES = 6
@@ -95,7 +94,7 @@ class Explorer:
     @property
     def base(self) -> Case:
         """The case that others begin with."""
-        return min(self.bases, key=lambda each: (*self._rank(each), _count(each.arrays)))
+        return min(self.bases, key=lambda each: (*self._rank(each), count(each.arrays)))
 
     def _rank(self, case: Case) -> tuple[bool, bool]:
         """Order cases: along an axis of one there is nothing that elements do to each other."""
@@ -120,9 +119,7 @@ class Explorer:
             cost = measure(self.watcher.eager, base.arrays)
         except Refusal:
             return
-        purse = _Purse(
-            SHARE * cost.run(self.tried), cost, self.spec.inputs, self._pairs(base, cost)
-        )
+        purse = Purse(SHARE * cost.run(self.tried), cost, self.spec.inputs, self._pairs(base, cost))
         known = domains(self.spec, base.sizes, self.watcher.hulls, self.watcher.constants)
         for draft in self._drafts(base, known, purse):
             if draft.id not in self.made:
@@ -142,12 +139,12 @@ class Explorer:
                 twice = measure(self.watcher.eager, self._draw({}, sizes, ("twice",), None))
             except Refusal:
                 return 1.0
-            r = elements(self.spec.inputs, sizes) / max(1, _count(base.arrays))
+            r = elements(self.spec.inputs, sizes) / max(1, count(base.arrays))
             grown = twice.work / cost.work if cost.work else r
             return min(max((grown - r) / (r * (r - 1)), 0.0), 1.0) if r > 1 else 0.0
         return 0.0
 
-    def _drafts(self, base: Case, known: Mapping[str, Domain], purse: _Purse) -> Iterator[Case]:
+    def _drafts(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
         with purse.part(0.4):
             yield from self._values(base, known, purse)
             yield from self._every(base, known, purse)
@@ -159,16 +156,16 @@ class Explorer:
             yield from self._sought(base, known, purse)
         yield from self._raised(base, known, purse)
 
-    def _raised(self, base: Case, known: Mapping[str, Domain], purse: _Purse) -> Iterator[Case]:
+    def _raised(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
         """Yield what makes results of layers as large as inputs can."""
-        if purse.cost.numbers > _MOST_NUMBERS:
+        if purse.cost.numbers > MOST_NUMBERS:
             return
         pays = partial(purse.takes, _WITH_GRADIENTS)
         for number, arrays in ascend(self.watcher.eager, base.arrays, known, pays):
             if self._answers(arrays, purse, base, base.sizes):
                 yield self._case(("large", str(number)), arrays, base.sizes)
 
-    def _values(self, base: Case, known: Mapping[str, Domain], purse: _Purse) -> Iterator[Case]:
+    def _values(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
         """Yield values that the module names: all ways in one large batch, or a case for each."""
         if not known:
             return
@@ -185,7 +182,7 @@ class Explorer:
             if self._answers(arrays, purse, base, base.sizes):
                 yield self._case(("values", name.replace(" ", "-")), arrays, base.sizes)
 
-    def _every(self, base: Case, known: Mapping[str, Domain], purse: _Purse) -> Iterator[Case]:
+    def _every(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
         """Yield every value of integer inputs, and of several small ones every combination."""
         spans = {
             name: int(domain.high) - int(domain.low) + 1
@@ -210,7 +207,7 @@ class Explorer:
             if first >= rest.of:
                 return
 
-    def _bracketed(self, base: Case, known: Mapping[str, Domain], purse: _Purse) -> Iterator[Case]:
+    def _bracketed(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
         """Yield, row by row, both sides of what changes with a single input's value."""
         batch = {d for d, role in roles(self.spec.inputs).items() if role == "batch"}
         axes = {n: [d in batch for d in each.shape] for n, each in self.spec.inputs.items()}
@@ -242,11 +239,11 @@ class Explorer:
                         yield self._case(("steps", name), made_of(found), sizes)
                     break
 
-    def _largest_batch(self, base: Case, purse: _Purse) -> Sizes | None:
+    def _largest_batch(self, base: Case, purse: Purse) -> Sizes | None:
         tried = (*(sizes for _, sizes in self._batches(base)), base.sizes)
         return next((s for s in tried if purse.affords(base, s)), None)
 
-    def _sizes(self, base: Case, known: Mapping[str, Domain], purse: _Purse) -> Iterator[Case]:
+    def _sizes(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
         """Yield sizes that the code names, and some that small numbers divide."""
         if not all(is_drawable(each) for each in self.spec.inputs.values()):
             return
@@ -258,9 +255,9 @@ class Explorer:
             if self._answers(arrays, purse, base, sizes, squared=True):
                 yield self._case(("sizes", name), arrays, sizes)
 
-    def _sought(self, base: Case, known: Mapping[str, Domain], purse: _Purse) -> Iterator[Case]:
+    def _sought(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
         """Yield what steps towards the sides that are still unseen come to."""
-        if not known or purse.cost.numbers > _MOST_NUMBERS or not purse.takes(_WITH_GRADIENTS):
+        if not known or purse.cost.numbers > MOST_NUMBERS or not purse.takes(_WITH_GRADIENTS):
             return
         follows(self.watcher, base.arrays, known)
         for site, side in self.watcher.open():
@@ -272,7 +269,7 @@ class Explorer:
                 yield self._case(_parts(site, side), found, base.sizes)
 
     def _found(
-        self, site: DecisionSite, side: str, base: Case, known: Mapping[str, Domain], purse: _Purse
+        self, site: DecisionSite, side: str, base: Case, known: Mapping[str, Domain], purse: Purse
     ) -> Mapping[str, Array] | None:
         if self.watcher.seen[site].follows and site.kind != "half":
             for number in range(2):
@@ -323,7 +320,7 @@ class Explorer:
     def _answers(
         self,
         arrays: Mapping[str, Array],
-        purse: _Purse,
+        purse: Purse,
         base: Case,
         sizes: Sizes,
         squared: bool = False,
@@ -348,64 +345,6 @@ class Explorer:
         # What is computed of an array without axes is none, and no engine takes it.
         arrays = {name: np.asarray(array) for name, array in arrays.items()}
         return Case(REACHED, name, REACHED, arrays, sizes, named=False, sized=False)
-
-
-class _Purse:
-    """What may still be spent; ``part`` keeps the rest of it back for a while.
-
-    ``pairs`` is the share of ``cost`` that grows with the square of a batch.
-    """
-
-    def __init__(
-        self, left: float, cost: Cost, inputs: Mapping[str, InputSpec], pairs: float
-    ) -> None:
-        self.left, self.cost, self._kept = left, cost, 0.0
-        self._inputs, self._pairs = inputs, pairs
-
-    def part(self, share: float) -> _Part:
-        """Spend no more than a share of what is left."""
-        return _Part(self, share)
-
-    def takes(self, passes: float, ratio: float = 1.0) -> bool:
-        """Pay for passes, if there is enough."""
-        price = passes * self.cost.forward(ratio)
-        if price > self.left - self._kept:
-            return False
-        self.left -= price
-        return True
-
-    def ratio(self, base: Case, sizes: Sizes, squared: bool = False) -> float:
-        """Return how much more a case of some sizes costs; ``squared`` where a length grows."""
-        if sizes == base.sizes:
-            return 1.0
-        ratio = elements(self._inputs, sizes) / max(1, _count(base.arrays))
-        pairs = 1.0 if squared else self._pairs
-        return (1 - pairs) * ratio + pairs * ratio**2 if ratio > 1 else ratio
-
-    def affords(self, base: Case, sizes: Sizes, squared: bool = False) -> bool:
-        """Return whether there is enough for a case of some sizes."""
-        ratio = self.ratio(base, sizes, squared)
-        fits = ratio * self.cost.numbers <= _MOST_NUMBERS
-        return fits and self.cost.case(ratio) <= self.left - self._kept
-
-    def pay(self, price: float) -> None:
-        """Pay what a case has cost."""
-        self.left -= price
-
-
-class _Part:
-    def __init__(self, purse: _Purse, share: float) -> None:
-        self._purse, self._share = purse, share
-
-    def __enter__(self) -> None:
-        self._purse._kept = (1 - self._share) * self._purse.left
-
-    def __exit__(self, *error: object) -> None:
-        self._purse._kept = 0.0
-
-
-def _count(arrays: Mapping[str, Array]) -> int:
-    return sum(array.size for array in arrays.values())
 
 
 def _parts(site: DecisionSite, side: str) -> tuple[str, ...]:
