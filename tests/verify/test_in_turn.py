@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.verify.test_rounding import moves, node
+from tests.support.rounding import moves, node
 
 Function = Callable[[Tensor], Tensor]
 # What the judge allows: 6.5 at most of some hundred draws, in blocks of another length than those that

@@ -6,11 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 import pytest
 import torch
 import torch.nn.functional as F
-from onnx import helper
 from torch import Tensor, nn
 
 from onnx_gate.manifest import Tolerance
@@ -21,8 +19,8 @@ from onnx_gate.verify.reference.equal import alike
 from onnx_gate.verify.reference.moved import moved
 from onnx_gate.verify.reference.perturb import MovedRounding
 from tests.support.exact import Exact
+from tests.support.rounding import RUNS, moves, node
 
-RUNS = 16
 # Half of what the judge allows, K = 10: measured are 3.1 at most, over all of these and four draws.
 BELOW = 5.0
 # Of median elements: 9.4 at most, a sum of five terms; one correct rounding is moved by up to a whole
@@ -38,34 +36,6 @@ def draw(kind: str, *shape: int) -> Tensor:
     if kind == "one sign":
         return x.abs() + 0.1
     return x * torch.exp(2 * torch.randn(*shape)) if kind == "unlike" else x
-
-
-def moves(function: Function, *args: Tensor) -> Tensor:
-    own = function(*args).double()
-    most = torch.zeros_like(own)
-    for seed in range(RUNS):
-        with torch.no_grad(), MovedRounding(seed):
-            run = function(*args)
-        most = torch.maximum(most, (run.double() - own).abs())
-    return most
-
-
-def node(op: str, *args: Tensor | np.ndarray, **attributes: Any) -> Tensor:
-    """Run one node in ONNX Runtime."""
-    arrays = {f"x{n}": np.asarray(a) for n, a in enumerate(args)}
-    graph = helper.make_graph(
-        [helper.make_node(op, list(arrays), ["y"], **attributes)],
-        "one",
-        [
-            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), None)
-            for n, a in arrays.items()
-        ],
-        [helper.make_empty_tensor_value_info("y")],
-    )
-    model = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9
-    ).SerializeToString()
-    return torch.from_numpy(ort.InferenceSession(model).run(None, arrays)[0])
 
 
 def last(x: Tensor) -> tuple[Tensor, np.ndarray]:

@@ -42,7 +42,7 @@ def pair_name(first: str, second: str) -> str:
     return f"{first} + {second}"
 
 
-class Pair(nn.Module):
+class Neighbours(nn.Module):
     """A block, what leads from it to the next, and the next, as PyTorch computes them in a row."""
 
     def __init__(
@@ -135,7 +135,7 @@ class PairRun:
         blocks, answers = torch_side.staged.blocks, tuple(line.answers[: before.number])
         paths = torch_side.path(before), torch_side.path(stage)
         names = dict(zip(stage.places, stage.names, strict=True))
-        module = Pair(
+        module = Neighbours(
             Block(blocks[paths[0]], line.before, paths[0], {}),
             lambda said: Between(torch_side.eager, torch_side.staged, [*answers, said], calls, {}),
             lambda given: Block(blocks[paths[1]], given, paths[1], names),
