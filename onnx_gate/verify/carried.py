@@ -205,7 +205,8 @@ def _answers(
             for s, run in enumerate(other.moved):
                 _put(arrays, f"other.{n}.{v}.{s}", run, other.array)
         found = answers.searched() if array.dtype.kind in "iu" else None
-        if found is not None:
+        # What is computed of an index goes without: it is judged by the runs.
+        if found is not None and found.own.derived is None:
             source = found.own
             searched[name] = CarriedIndex(
                 axis=source.axis,

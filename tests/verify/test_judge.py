@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ml_dtypes
@@ -17,7 +17,7 @@ from onnx_gate.manifest import Tolerance, TopK
 from onnx_gate.report.story.summary import ERRORS, value_and_limit
 from onnx_gate.verify.judge.judge import judge
 from onnx_gate.verify.judge.judgement import Judgement, Rules
-from onnx_gate.verify.reference.answers import IndexSource, OtherAnswer, Searched
+from onnx_gate.verify.reference.answers import Derived, IndexSource, OtherAnswer, Searched
 from tests.support.profiles import tries
 
 AUTO = Tolerance(auto=10.0)
@@ -198,6 +198,15 @@ def test_an_index_may_not_appear_twice_among_the_largest() -> None:
     known: dict[str, Any] = {"traced": Searched(traced(values, (1, 2), distinct=True))}
     assert verdict(np.array([[1, 0]]), np.array([[0, 1]]), **known).holds
     assert not verdict(np.array([[1, 1]]), np.array([[0, 1]]), **known).holds
+
+
+def test_rows_and_columns_of_ties_are_judged_by_the_places_they_may_come_from() -> None:
+    values = f32(1, 3, 3, 2, 0, 3 + 1e-2).reshape(1, 6)  # two rows of three columns
+    columns = Derived(np.arange(6) % 3, np.array([[5, 1]]))
+    known: dict[str, Any] = {"traced": Searched(replace(traced(values, (1, 2)), derived=columns))}
+    assert verdict(np.array([[2, 2]]), np.array([[2, 1]]), **known).holds
+    assert not verdict(np.array([[1, 1]]), np.array([[2, 1]]), **known).holds
+    assert not verdict(np.array([[2, 0]]), np.array([[2, 1]]), **known).holds
 
 
 def test_integers_that_rounding_decides_may_go_either_way() -> None:

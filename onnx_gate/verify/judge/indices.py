@@ -2,7 +2,8 @@
 
 An index is judged by what it points at. ``argmax``, ``argmin``, ``max``, ``min`` and a stable sort
 promise the first of equals, so where the equality is exact (it stays when rounding is moved) the
-index has to be the same one.
+index has to be the same one. What is computed of an index, as the rows and columns of peaks are, is
+judged by the places that it may come from: one of them has to hold an equal value.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from onnx_gate.runtimes.base import Array
-from onnx_gate.verify.judge.noise import Mask, Noise, Terms
-from onnx_gate.verify.reference.answers import IndexSource, Searched
+from onnx_gate.verify.judge.noise import Floats, Mask, Noise, Terms
+from onnx_gate.verify.reference.answers import Derived, IndexSource, Searched
+
+# Places that are looked at in a search for those that a number may come from.
+_MOST = 1 << 26
 
 
 def point_at_equals(
@@ -27,6 +31,8 @@ def point_at_equals(
     own = searched.own
     if candidate.dtype.kind not in "iu" or own.values.dtype.kind not in "iubfV":
         return None
+    if own.derived is not None:
+        return _come_of_equals(candidate, expected, searched, own.derived, factor)
     picked_c, picked_t = own.gather(candidate), own.gather(expected)
     if picked_c is None or picked_t is None:
         return None
@@ -34,13 +40,42 @@ def point_at_equals(
     with np.errstate(invalid="ignore", over="ignore"):
         close = (c == t) | (np.isnan(c) & np.isnan(t))
         if own.values.dtype.kind not in "iub" and not close.all():
-            terms = Terms.of(factor, own.values.dtype)
-            noise = Noise(own.values, terms, searched).all()
-            limits = noise.limits(slice(None)).reshape(own.values.shape)
+            limits = _limits(searched, factor)
             allowed = [own.gather(each, limits) for each in (candidate, expected)]
             close |= np.abs(c - t) <= sum(each for each in allowed if each is not None)
     if own.promises_first:
         close &= ~_exactly_equal(candidate, expected, [own, *searched.moved])
+    return np.asarray(close.reshape(expected.shape), np.bool_)
+
+
+def _limits(searched: Searched, factor: float) -> Floats:
+    """Return by how much each of the values that were searched may be off."""
+    values = searched.own.values
+    if values.dtype.kind in "iub":
+        return np.zeros(values.shape)
+    noise = Noise(values, Terms.of(factor, values.dtype), searched).all()
+    return noise.limits(slice(None)).reshape(values.shape)
+
+
+def _come_of_equals(
+    candidate: Array, expected: Array, searched: Searched, derived: Derived, factor: float
+) -> Mask | None:
+    """Return where a number is that of a place whose value is the chosen one's but for rounding."""
+    own = searched.own
+    close = (candidate == expected).reshape(-1)
+    left = np.flatnonzero(~close)
+    values, limits = (
+        own.lanes(each.astype(np.float64)) for each in (own.values, _limits(searched, factor))
+    )
+    if left.size * values.shape[1] > _MOST:
+        return None
+    lanes = own.lane_of()[left]
+    places, numbers = derived.places.reshape(-1)[left], candidate.reshape(-1)[left]
+    for at, lane, place, number in zip(left, lanes, places, numbers, strict=True):
+        with np.errstate(invalid="ignore"):
+            apart = np.abs(values[lane] - values[lane, place])
+        equal = apart <= limits[lane] + limits[lane, place]
+        close[at] = bool((equal & (derived.of == number)).any())
     return np.asarray(close.reshape(expected.shape), np.bool_)
 
 

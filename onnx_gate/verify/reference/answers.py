@@ -19,13 +19,26 @@ FEW = 4
 
 
 @dataclass(frozen=True)
+class Derived:
+    """What an output of whole numbers was computed to be of an index, as rows and columns are.
+
+    ``of`` is that of every place along the axis that was searched, ``places`` PyTorch's own indices in
+    the output's shape.
+    """
+
+    of: Array
+    places: Array
+
+
+@dataclass(frozen=True)
 class IndexSource:
     """An integer output, traced to the reduction that made it.
 
     ``values`` is what was searched, along ``axis`` (``None``: all of it, flattened). ``slots`` has
     the output's shape and says which element of the reduction's own index tensor, of shape
     ``index_shape``, each element of the output is. ``distinct``: no index may appear twice.
-    ``promises_first``: of equals it is the first.
+    ``promises_first``: of equals it is the first. ``derived``: the output is no index, but computed
+    of one.
     """
 
     values: Array
@@ -34,6 +47,25 @@ class IndexSource:
     index_shape: tuple[int, ...]
     distinct: bool
     promises_first: bool
+    derived: Derived | None = None
+
+    def lanes(self, values: Array) -> Array:
+        """Return values of the searched ones' shape as [lanes, places]: one lane for each search."""
+        if self.axis is None:
+            return values.reshape(1, -1)
+        moved: Array = np.moveaxis(values, self.axis, -1)
+        return moved.reshape(-1, moved.shape[-1])
+
+    def lane_of(self) -> Array:
+        """Return the lane of each of the output's elements, flat."""
+        slots = self.slots.reshape(-1)
+        if self.axis is None or self.values.ndim < 2:
+            return np.zeros(slots.shape, np.int64)
+        at = list(np.unravel_index(slots, self.index_shape))
+        if len(self.index_shape) == self.values.ndim:
+            del at[self.axis]
+        sizes = tuple(np.delete(self.values.shape, self.axis))
+        return np.asarray(np.ravel_multi_index(tuple(at), sizes), np.int64)
 
     def gather(self, indices: Array, values: Array | None = None) -> Array | None:
         """Return the values that ``indices`` (of the output's shape) point at.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
 
 from onnx_gate.runtimes.torch_eager import to_array
-from onnx_gate.verify.reference.answers import IndexSource
+from onnx_gate.verify.reference.answers import Derived, IndexSource
 from onnx_gate.verify.reference.operator_mode import OperatorMode
 
 _INDEX_OUTPUT = {
@@ -56,42 +57,64 @@ _MOVES = frozenset(
 )
 
 
+# Operators that compute a number of an index and of numbers that are known.
+_COMPUTES = frozenset(
+    {"floor_divide", "remainder", "fmod", "div", "add", "sub", "mul", "bitwise_and"}
+)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """Where a tensor of indices comes from; ``of`` and ``places`` where it was computed of one."""
+
+    source: torch.Tensor
+    axis: int | None
+    slots: torch.Tensor
+    shape: tuple[int, ...]
+    made_by: str
+    of: torch.Tensor | None = None
+    places: torch.Tensor | None = None
+
+    def told(self) -> IndexSource:
+        """Return it as data."""
+        derived = None
+        if self.of is not None and self.places is not None:
+            derived = Derived(to_array(self.of), to_array(self.places))
+        return IndexSource(
+            to_array(self.source),
+            self.axis,
+            to_array(self.slots),
+            self.shape,
+            self.made_by in _SEVERAL,
+            self.made_by in _FIRST_OF_EQUALS,
+            derived,
+        )
+
+
 class Tracker(OperatorMode):
     """Remembers, for every tensor of indices, what it points into."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._known: dict[int, tuple[torch.Tensor, Any]] = {}
+        # The tensors are kept, so that no other gets the address of one.
+        self._known: dict[int, tuple[torch.Tensor, _Known]] = {}
 
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Run the operator; note reductions to indices and what moves such indices."""
+        """Run the operator; note reductions to indices, what moves such indices or computes of them."""
         result = func(*args, **kwargs)
         if name in _INDEX_OUTPUT:
             self._note_reduction(name, func, args, kwargs, result)
-        elif name in _MOVES and args and id(args[0]) in self._known:
-            self._note_move(name, func, args, kwargs, result)
+        elif args and id(args[0]) in self._known:
+            if name in _MOVES:
+                self._note_move(name, func, args, kwargs, result)
+            elif name in _COMPUTES:
+                self._note_computed(func, args, kwargs, result)
         return result
 
     def origins(self, outputs: Sequence[torch.Tensor]) -> list[IndexSource | None]:
         """Return the origin of each output, ``None`` where it is no known index."""
-        sources: list[IndexSource | None] = []
-        for tensor in outputs:
-            entry = self._known.get(id(tensor))
-            if entry is None:
-                sources.append(None)
-                continue
-            source, axis, slots, shape, name = entry[1]
-            sources.append(
-                IndexSource(
-                    to_array(source),
-                    axis,
-                    to_array(slots),
-                    shape,
-                    name in _SEVERAL,
-                    name in _FIRST_OF_EQUALS,
-                )
-            )
-        return sources
+        known = (self._known.get(id(tensor)) for tensor in outputs)
+        return [None if entry is None else entry[1].told() for entry in known]
 
     def _note_reduction(
         self, name: str, func: Any, args: Any, kwargs: dict[str, Any], result: Any
@@ -114,20 +137,40 @@ class Tracker(OperatorMode):
         if name == "sort" and given.get("stable"):
             name = "stable sort"
         slots = torch.arange(index.numel()).reshape(index.shape)
-        entry = (source.detach().clone(), axis, slots, tuple(index.shape), name)
-        self._known[id(index)] = (index, entry)
+        known = _Known(source.detach().clone(), axis, slots, tuple(index.shape), name)
+        self._known[id(index)] = index, known
 
     def _note_move(
         self, name: str, func: Any, args: Any, kwargs: dict[str, Any], result: Any
     ) -> None:
-        source, axis, slots, shape, made_by = self._known[id(args[0])][1]
-        if name == "_to_copy":
-            moved: Any = slots
-            if result.is_floating_point():
-                return
-        else:
-            moved = func(slots, *args[1:], **kwargs)
-        for tensor, where in zip(
-            pytree.tree_leaves(result), pytree.tree_leaves(moved), strict=True
-        ):
-            self._known[id(tensor)] = (tensor, (source, axis, where, shape, made_by))
+        known = self._known[id(args[0])][1]
+        if name == "_to_copy" and result.is_floating_point():
+            return
+
+        def moved(each: torch.Tensor) -> list[Any]:
+            return pytree.tree_leaves(
+                each if name == "_to_copy" else func(each, *args[1:], **kwargs)
+            )
+
+        tensors, slots = pytree.tree_leaves(result), moved(known.slots)
+        places = [None] * len(tensors) if known.places is None else moved(known.places)
+        for tensor, where, place in zip(tensors, slots, places, strict=True):
+            self._known[id(tensor)] = tensor, replace(known, slots=where, places=place)
+
+    def _note_computed(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+        """Note what is computed of an index and of single numbers, which is known of every place."""
+        index, known = args[0], self._known[id(args[0])][1]
+        single = (
+            not isinstance(each, torch.Tensor) or (not each.ndim and id(each) not in self._known)
+            for each in args[1:]
+        )
+        # Of what promises the first of equals, another place is another answer.
+        if known.made_by in _FIRST_OF_EQUALS or not known.source.ndim or not all(single):
+            return
+        if result.shape != index.shape or result.is_floating_point() or result.dtype == torch.bool:
+            return
+        count = known.source.numel() if known.axis is None else known.source.shape[known.axis]
+        of = torch.arange(count) if known.of is None else known.of
+        places = index if known.places is None else known.places
+        made = replace(known, of=func(of, *args[1:], **kwargs), places=places.clone())
+        self._known[id(result)] = result, made
