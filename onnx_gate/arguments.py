@@ -93,7 +93,10 @@ JobsOption = Annotated[
     int, typer.Option("--jobs", "-j", min=0, help="Models side by side (0: one per core).")
 ]
 ShardOption = Annotated[
-    OptionalText, typer.Option("--shard", metavar="I/N", help="Only one of N parts of the models.")
+    OptionalText,
+    typer.Option(
+        "--shard", metavar="I/N", help="Only one of N parts of the models, or of their blocks."
+    ),
 ]
 BaselineOption = Annotated[
     OptionalPath,

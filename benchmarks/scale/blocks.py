@@ -4,6 +4,7 @@
     python benchmarks/scale/blocks.py --agreement --save           # the same verdict, blocks and whole
     python benchmarks/scale/blocks.py --faults --save              # found, and in the right block?
     python benchmarks/scale/blocks.py --again --save               # what was verified before
+    python benchmarks/scale/blocks.py --shared --save              # by several machines, one after another
     python benchmarks/scale/blocks.py --committed --save           # a file with 4 GB of weights beside it
 
 Weights are drawn in bfloat16, shard by shard, into ``--folder``, and deleted afterwards: 2 bytes for each
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -186,6 +188,36 @@ def again(folder: Path, size: str) -> Iterator[dict[str, object]]:
             anew = row(f"{name}, from nothing", "--no-cache")
             yield {**after, "same": checks[name] == checks[f"{name}, from nothing"]}
             yield anew
+
+
+def shared(folder: Path, size: str, machines: int) -> Iterator[dict[str, object]]:
+    """Verify a decoder as a whole, then as machines that share its blocks do, one after another."""
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        place = Path(temporary)
+        entry, _ = decoder(place, size, None)
+        path = manifest(place, {"decoder": entry})
+        alone: list[Any] = []
+        checks: list[Any] = []
+        for index in range(machines + 1):
+            shard = ("--shard", f"{index}/{machines}") if index else ()
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            report = run_gate(path, place / f"report-{index}", "--jobs", "1", "--no-cache", *shard)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            (model,) = report["models"]
+            (checks if index else alone).extend(model["checks"])
+            yield {
+                "name": f"part {index} of {machines}" if index else "the whole",
+                "blocks": len(
+                    {check["block"].partition(":")[0] for check in model["checks"]} - {""}
+                ),
+                "checks": len(model["checks"]),
+                "verdict": model["verdict"],
+                "seconds": model["seconds"],
+                "processor": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+                "peak": model["peak_memory"],
+                "stages": {stage["name"]: stage["seconds"] for stage in model["stages"]},
+                **({"same": checks == alone} if index == machines else {}),
+            }
 
 
 def with_faults(folder: Path) -> Iterator[dict[str, object]]:
@@ -374,6 +406,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=(), help="these of the small models")
     parser.add_argument("--faults", action="store_true")
     parser.add_argument("--again", nargs="?", const="0.1", choices=tuple(SIZES))
+    parser.add_argument("--shared", nargs="?", const="0.1", choices=tuple(SIZES))
+    parser.add_argument("--machines", type=int, default=2)
     parser.add_argument("--committed", nargs="?", const="1", choices=tuple(SIZES))
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     results.add_option(parser)
@@ -387,6 +421,8 @@ def main() -> None:
         tables["faults"] = list(with_faults(asked.folder))
     if asked.again:
         tables["again"] = list(again(asked.folder, asked.again))
+    if asked.shared:
+        tables["shared"] = list(shared(asked.folder, asked.shared, asked.machines))
     if asked.committed:
         tables["committed"] = list(committed(asked.folder, asked.committed, asked.memory or "3GiB"))
     for name, rows in tables.items():

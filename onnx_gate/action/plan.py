@@ -12,7 +12,7 @@ from onnx_gate.action.failed import failed_report, of_manifest
 from onnx_gate.errors import UserError
 from onnx_gate.gate.history import history_of
 from onnx_gate.gate.select import select
-from onnx_gate.gate.shards import described, matrix
+from onnx_gate.gate.shards import described, divisible, matrix
 from onnx_gate.github.step_outputs import append_outputs
 from onnx_gate.manifest import ManifestError
 from onnx_gate.manifest.load import load
@@ -37,11 +37,12 @@ def plan(inputs: Inputs, environ: Mapping[str, str]) -> Report | None:
         manifest = load(inputs.manifest_path)
     except ManifestError as error:
         return failed_report(of_manifest(error), inputs.manifest)
-    names = [model.name for model in select(manifest.models, inputs.models)]
+    selected = select(manifest.models, inputs.models)
+    names, may = [model.name for model in selected], divisible(selected)
     seconds = _durations(inputs)
-    planned_matrix = matrix(names, "auto" if shards == "auto" else int(shards), seconds)
+    planned_matrix = matrix(names, "auto" if shards == "auto" else int(shards), seconds, may)
     planned = json.dumps(planned_matrix, separators=(",", ":"))
-    log.say([described(names, planned_matrix["shard"], seconds), planned])
+    log.say([described(names, planned_matrix["shard"], seconds, may), planned])
     if path := environ.get("GITHUB_OUTPUT"):
         append_outputs(Path(path), {"matrix": planned})
     return None

@@ -32,13 +32,14 @@ _RESULTS = {"pass": "PASSED", "diverged": "FAILED", "error": "FAILED"}
 def write_statements(report: Report, manifest: Manifest, report_file: Path, folder: Path) -> None:
     """Write what was verified of every file that was; raises ``UserError`` where that is not possible.
 
-    A model that came to no file has no statement, since there is nothing that it could be about.
+    A model that came to no file has no statement, since there is nothing that it could be about, and
+    neither has one of which some blocks were judged alone.
     """
     specs = {spec.name: spec for spec in manifest.models}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for model in report.models:
-            if model.export is None or not model.export.files:
+            if model.portion is not None or model.export is None or not model.export.files:
                 continue
             statement = statement_of(report, model, specs[model.name], manifest, report_file)
             parity = statement.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -121,7 +121,7 @@ def plan(
     shards: ShardsOption = "auto",
     durations: DurationsOption = None,
 ) -> None:
-    """Print the matrix of a workflow whose jobs share the models.
+    """Print the matrix of a workflow whose jobs share the models, and the blocks of verify: blocks.
 
     It is one line of JSON: {"shard": ["1/2", "2/2"]}.
     """
@@ -129,16 +129,17 @@ def plan(
 
     from onnx_gate.gate.history import history_of
     from onnx_gate.gate.select import select
-    from onnx_gate.gate.shards import described, matrix, parse_shards
+    from onnx_gate.gate.shards import described, divisible, matrix, parse_shards
     from onnx_gate.report.io import read_report
     from onnx_gate.report.join.report_files import find_reports
 
     loaded = load_manifest(manifest)
     with refusing():
-        names = [spec.name for spec in select(loaded.models, tuple(model or ()))]
+        selected = select(loaded.models, tuple(model or ()))
+        names, may = [spec.name for spec in selected], divisible(selected)
         count = parse_shards(shards)
         past = history_of(read_report(path) for path in find_reports(durations or ()))
-        planned = matrix(names, count, past.seconds)
-        if durations:
-            typer.echo(described(names, planned["shard"], past.seconds), err=True)
+        planned = matrix(names, count, past.seconds, may)
+        if durations or may:
+            typer.echo(described(names, planned["shard"], past.seconds, may), err=True)
         typer.echo(json.dumps(planned))

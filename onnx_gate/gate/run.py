@@ -33,6 +33,7 @@ from onnx_gate.report.layout import INTERRUPTED, Layout
 from onnx_gate.report.model import (
     ModelError,
     ModelResult,
+    Portion,
     Problem,
     Report,
     Shard,
@@ -237,9 +238,18 @@ class _Models:
         self._progress.finished(name, result.verdict, model_line(result), tail)
 
     def result(self, spec: ModelSpec, lost: ModelError) -> ModelResult:
-        """Return the result of a model; of one that has none, ``lost`` says why."""
-        if spec.name in self.results:
-            return self.results[spec.name]
+        """Return the result of a model; of one that has none, ``lost`` says why.
+
+        Of which part of the model it is, is not the worker's to say.
+        """
+        result = self.results.get(spec.name) or self._lost(spec, lost)
+        if spec.portion is None:
+            return result.model_copy(update={"portion": None})
+        of = "" if result.portion is None else result.portion.of
+        portion = Portion(index=spec.portion[0], count=spec.portion[1], of=of)
+        return result.model_copy(update={"portion": portion})
+
+    def _lost(self, spec: ModelSpec, lost: ModelError) -> ModelResult:
         return ModelResult(
             name=spec.name,
             line=spec.line or None,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from onnx_gate.errors import UserError
-from onnx_gate.gate.shards import part
+from onnx_gate.gate.shards import divisible, part
 from onnx_gate.manifest import BUILT_IN_SUITES, ModelSpec, RuntimeSpec
 from onnx_gate.manifest.lookup import registered
 from onnx_gate.manifest.resolve import BUILT_IN_RUNTIMES
@@ -22,7 +22,8 @@ def select(
 ) -> tuple[ModelSpec, ...]:
     """Return the models that match a glob, of these the part of ``shard``.
 
-    Raises ``UserError`` for a glob that matches none, and for more shards than models.
+    One of which it has some blocks alone says so (``portion``). Raises ``UserError`` for a glob that
+    matches none, and for more shards than models.
     """
     for pattern in patterns:
         if not any(fnmatch.fnmatchcase(model.name, pattern) for model in models):
@@ -35,8 +36,9 @@ def select(
     )
     if shard is None:
         return chosen
-    own = set(part([model.name for model in chosen], shard))
-    return tuple(model for model in chosen if model.name in own)
+    units = part([model.name for model in chosen], shard, divisible(chosen))
+    own = {unit.name: unit.portion for unit in units}
+    return tuple(replace(m, portion=own[m.name]) for m in chosen if m.name in own)
 
 
 def check_cases(models: Sequence[ModelSpec], patterns: Sequence[str]) -> None:

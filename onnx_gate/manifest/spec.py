@@ -52,7 +52,8 @@ class ModelSpec:
     ``steps`` is ``None`` where every case is one call.
     ``coverage`` is ``None`` where nothing is asked of what the cases show. ``targets`` have to load the
     file.
-    ``verify`` is ``None`` where it depends on the size of the weights.
+    ``verify`` is ``None`` where it depends on the size of the weights. ``portion`` is which of how many
+    parts of its blocks is judged here, from 1, ``None`` where all of them are.
     ``timeout`` is in seconds, ``memory`` in bytes, ``line`` is the line of the model's name in the
     manifest, and ``lines`` has those of its inputs.
     """
@@ -85,6 +86,7 @@ class ModelSpec:
     required: bool = True
     waivers: tuple[Waiver, ...] = ()
     verify: Way | None = None
+    portion: tuple[int, int] | None = None
     line: int = 0
     lines: Mapping[str, int] = field(default_factory=dict, compare=False)
 

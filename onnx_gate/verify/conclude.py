@@ -28,7 +28,9 @@ def conclude(
     ``diverged`` where a check diverged or a finding is an error, ``error`` where something that
     had to be compared was not (the findings of OG402 and OG307 say what), else ``pass``.
     """
-    judged, notes = waive(spec, _answered_where_refused(spec, checks), today)
+    if not tried.elsewhere:
+        checks = _answered_where_refused(spec, checks)
+    judged, notes = waive(spec, checks, today)
     findings = [
         weighed(each, judged) if each.code == codes.OG116.code else each for each in findings
     ]
@@ -59,8 +61,9 @@ def _not_compared(
     """Yield what had to be compared and was not: dimensions, suites, sizes, outputs, and judges."""
     counting = [check for check in checks if not check.advice]
     compared = [check for check in counting if check.verdict in COMPARED]
-    yield from _untested_dimensions(spec, counting, compared, findings)
-    if not tried.selected:
+    if not tried.elsewhere:
+        yield from _untested_dimensions(spec, counting, compared, findings)
+    if not tried.selected and not tried.elsewhere:
         yield from _untested_suites(spec, counting, tried)
         yield from _untested_steps(spec, compared)
     yield from _uncompared_outputs(spec, _own(compared))

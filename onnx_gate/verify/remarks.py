@@ -21,12 +21,14 @@ class Tried:
     """What was tried beside the checks: ``outputs`` by name, ``empty`` the suites without a case.
 
     ``selected``: the user asked for some of
-    the cases only, so what was left out is no omission.
+    the cases only, so what was left out is no omission. ``elsewhere``: which cases were compared at all
+    is another machine's to say, which has the first of the model's blocks.
     """
 
     outputs: Mapping[str, Experience]
     empty: tuple[str, ...] = ()
     selected: bool = False
+    elsewhere: bool = False
 
 
 def remarks(spec: ModelSpec, checks: Sequence[Check], tried: Tried) -> Iterator[Finding]:

@@ -19,6 +19,7 @@ from onnx_gate.report.model import (
     Check,
     ModelError,
     ModelResult,
+    Portion,
     Verdict,
 )
 from onnx_gate.report.model.check import REACHED
@@ -144,11 +145,15 @@ def _by_blocks(
 ) -> ModelResult:
     """Verify a model with what one of its blocks needs; whole runs have more that is tried."""
     walked = verify_blocks(spec, context, progress, locate)
-    tried = Tried(walked.experience, walked.without_any, bool(context.patterns))
+    portion = walked.portion
+    elsewhere = portion is not None and portion.index > 1
+    tried = Tried(walked.experience, walked.without_any, bool(context.patterns), elsewhere)
     findings = (*progress.findings, *walked.findings)
     verdict, checks, findings = conclude(spec, walked.checks, findings, tried, context.today)
     result = _result(spec, progress, verdict, checks, findings)
-    update = {"runtimes": walked.runtimes, "diagnosis": walked.diagnosis}
+    update: dict[str, object] = {"runtimes": walked.runtimes, "diagnosis": walked.diagnosis}
+    if portion is not None and portion.count > 1:
+        update["portion"] = Portion(index=portion.index, count=portion.count, of=portion.of)
     return _decided(spec, context, result.model_copy(update=update))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -9,18 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnx_gate.findings.codes import OG506
-from onnx_gate.gate.shards import partition
+from onnx_gate.findings.codes import OG506, OG602
+from onnx_gate.gate.shards import partition, units
 from onnx_gate.manifest import load
 from onnx_gate.report.io import read_report, to_json, write_text
 from onnx_gate.report.join.merge import merge, merge_files
 from onnx_gate.report.join.report_files import find_reports
-from onnx_gate.report.join.verdict import count, overall
+from onnx_gate.report.join.verdict import count, overall, worst_verdict
 from onnx_gate.report.model import (
     Baseline,
     Change,
+    ExportInfo,
     ManifestInfo,
+    ModelError,
     ModelResult,
+    Portion,
     Problem,
     Report,
     Run,
@@ -33,6 +37,7 @@ from tests.support.report.reports import check
 
 VERSIONS = {"python": "3.11.4", "torch": "2.13.0", "onnx": "1.19", "onnxruntime": "1.31.1"}
 MANIFEST = ManifestInfo(path="onnx-gate.yml", sha256="ab" * 32)
+FILE: dict[str, Any] = {"exporter": "file", "opset": 20, "bytes": 1, "nodes": 1}
 
 
 def report(models: list[ModelResult], **changes: Any) -> Report:
@@ -66,13 +71,13 @@ def model(name: str, line: int | None, verdict: str = "pass", required: bool = T
 
 def parts(whole: Report, total: int) -> list[Report]:
     """Split a report as the jobs of a plan do."""
-    split = partition([each.name for each in whole.models], total)
+    split = partition(units([each.name for each in whole.models], total), total)
     return [
         report(
-            [each for each in whole.models if each.name in names],
+            [each for each in whole.models if each.name in {unit.name for unit in own}],
             shard=Shard(index=index, count=total),
         )
-        for index, names in enumerate(split, 1)
+        for index, own in enumerate(split, 1)
     ]
 
 
@@ -116,6 +121,111 @@ def test_models_on_one_line_keep_the_order_of_their_names_in_the_manifest() -> N
     whole = report([model("z", 3), model("a", 3), model("b", None)])
     assert [m.name for m in merge(parts(whole, 2), ["z", "a", "b"]).models] == ["z", "a", "b"]
     assert [m.name for m in merge(parts(whole, 2)).models] == ["a", "z", "b"]
+
+
+def in_portions(result: ModelResult, ends: list[int]) -> list[ModelResult]:
+    """Split a result as machines do that share a model's blocks, behind each of these checks."""
+    borders = [0, *ends, len(result.checks)]
+    return [
+        result.model_copy(
+            update={
+                "checks": result.checks[first:last],
+                "portion": Portion(index=index, count=len(borders) - 1, of="x"),
+                "stages": (Stage(name="verify", seconds=1.5 / (len(borders) - 1)),),
+                "verdict": worst_verdict(
+                    "diverged" if each.verdict == "diverged" else "pass"
+                    for each in result.checks[first:last]
+                ),
+            }
+        )
+        for index, (first, last) in enumerate(itertools.pairwise(borders), 1)
+    ]
+
+
+BLOCKS = model("llm", 7).model_copy(
+    update={
+        "checks": tuple(check(f"typical/{n}", "diverged" if n == 5 else "pass") for n in range(8))
+    }
+)
+BLOCKS = BLOCKS.model_copy(update={"verdict": "diverged"})
+
+
+@given(st.sets(st.integers(1, 7), min_size=1), st.data())
+def test_parts_of_a_models_blocks_make_the_model_again(ends: set[int], data: st.DataObject) -> None:
+    portions = in_portions(BLOCKS, sorted(ends))
+    shards = [
+        report([each], shard=Shard(index=index, count=len(portions)))
+        for index, each in enumerate(portions, 1)
+    ]
+    whole = merge(data.draw(st.permutations(shards)), ["llm"], MANIFEST)
+    stages = (Stage(name="verify", seconds=1.5, times=len(shards)),)
+    assert whole.models == (BLOCKS.model_copy(update={"stages": stages}),)
+    assert whole.verdict == "diverged"
+    assert not whole.problems
+
+    lost = data.draw(st.integers(0, len(shards) - 1))
+    short = merge([*shards[:lost], *shards[lost + 1 :]], ["llm"], MANIFEST)
+    assert short.verdict == "error"
+    (one,) = short.models
+    assert code_of_error(one) == OG506.code
+    assert one.error is not None
+    if len(shards) > 1:
+        assert f"no report has part {lost + 1} of {len(shards)} of its blocks" in one.error.message
+
+
+FIRST, SECOND = in_portions(BLOCKS.model_copy(update={"checks": BLOCKS.checks[:4]}), [2])
+
+
+def _of(result: ModelResult, **changes: Any) -> ModelResult:
+    assert result.portion is not None
+    return result.model_copy(update={"portion": result.portion.model_copy(update=changes)})
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ([FIRST], "no report has part 2 of 2"),
+        ([FIRST, FIRST], "no report has part 2 of 2"),
+        ([FIRST, _of(SECOND, count=3)], "divided in 2, 3 parts"),
+        ([FIRST, _of(SECOND, index=3)], "a part that is none of"),
+        ([_of(FIRST, count=10**5000)], "a part that is none of"),
+        ([FIRST, _of(SECOND, of="y")], "not of the same model, weights and file"),
+        (
+            [
+                FIRST.model_copy(update={"export": ExportInfo(**FILE, files={"a.onnx": "1"})}),
+                SECOND.model_copy(update={"export": ExportInfo(**FILE, files={"a.onnx": "2"})}),
+            ],
+            "not of the same model, weights and file",
+        ),
+    ],
+)
+def test_parts_that_are_not_the_whole_are_never_green(given: list[ModelResult], words: str) -> None:
+    # Without shards, too, as of reports that somebody has put together.
+    merged = merge([report([each]) for each in given])
+    assert merged.verdict == "error"
+    (one,) = merged.models
+    assert one.verdict == "error"
+    assert one.error is not None
+    assert words in one.error.message
+
+
+def test_what_ends_one_part_ends_the_model_and_says_which() -> None:
+    failed = ModelError(kind="timeout", code="OG502", message="it took too long")
+    second = SECOND.model_copy(update={"verdict": "error", "error": failed, "checks": ()})
+    (one,) = merge([report([FIRST]), report([second])]).models
+    assert one.verdict == "error"
+    assert one.error is not None
+    assert one.error.message == "part 2 of 2: it took too long"
+    assert one.checks == FIRST.checks
+
+
+def test_a_waiver_that_one_part_needs_is_needed() -> None:
+    unneeded = OG602.finding("the waiver for a was not needed (why): remove it")
+    other = OG602.finding("the waiver for b was not needed (why): remove it")
+    first = FIRST.model_copy(update={"findings": (unneeded, other)})
+    second = SECOND.model_copy(update={"findings": (other,)})
+    (one,) = merge([report([first]), report([second])]).models
+    assert one.findings == (other,)
 
 
 WHOLE = report([model("a", 3), model("b", 4, "diverged"), model("c", 5)])

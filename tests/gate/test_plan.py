@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,18 @@ from hypothesis import strategies as st
 
 from onnx_gate.errors import UserError
 from onnx_gate.gate.outcome import result_of
-from onnx_gate.gate.shards import BALANCE, balance, matrix, parse_shard, part, partition, shard_text
+from onnx_gate.gate.shards import (
+    BALANCE,
+    Unit,
+    balance,
+    matrix,
+    parse_shard,
+    part,
+    partition,
+    shard_of,
+    shard_text,
+    units,
+)
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.io import read_report, to_json, to_message
 from onnx_gate.report.join.amiss import plan_of
@@ -35,6 +47,16 @@ models:
 """
 
 
+def names_of(parts: Sequence[Sequence[Unit]]) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(unit.name for unit in part) for part in parts)
+
+
+def in_parts(
+    names: Sequence[str], count: int, weights: Mapping[str, float] | None = None
+) -> tuple[tuple[str, ...], ...]:
+    return names_of(partition(units(names, count), count, weights))
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "onnx-gate.yml").write_text(MANIFEST)
@@ -43,12 +65,12 @@ def folder(tmp_path: Path) -> Path:
 
 @given(NAMES, st.integers(1, 15), WEIGHTS)
 def test_every_name_is_in_one_part(names: list[str], count: int, weights: dict[str, float]) -> None:
-    parts = partition(names, count, weights)
+    parts = in_parts(names, count, weights)
     assert len(parts) == count
     assert sorted(name for each in parts for name in each) == sorted(names)
     assert all(list(each) == sorted(each, key=names.index) for each in parts)
     assert sum(not each for each in parts) == max(0, count - len(names))
-    assert partition(names, count, dict(reversed(weights.items()))) == parts
+    assert in_parts(names, count, dict(reversed(weights.items()))) == parts
 
 
 @given(NAMES, st.integers(1, 5), st.data())
@@ -56,16 +78,16 @@ def test_parts_differ_by_no_more_than_one_model(
     names: list[str], count: int, data: st.DataObject
 ) -> None:
     weights = {name: data.draw(st.floats(0, 100)) for name in names}
-    loads = [sum(weights[name] for name in each) for each in partition(names, count, weights)]
+    loads = [sum(weights[name] for name in each) for each in in_parts(names, count, weights)]
     assert max(loads) - min(loads) <= max(weights.values()) + 1e-6
 
 
 def test_the_longest_go_first_and_what_is_unknown_is_usual() -> None:
     weights = {"a": 1.0, "b": 9.0, "c": 5.0, "d": 4.0}
-    assert partition("abcd", 2, weights) == (("a", "b"), ("c", "d"))
+    assert in_parts("abcd", 2, weights) == (("a", "b"), ("c", "d"))
     # x weighs 4.5, the median: after b and c, and before d.
-    assert partition("xabcd", 3, weights) == (("b",), ("a", "c"), ("x", "d"))
-    assert partition("abcd", 2) == (("a", "c"), ("b", "d"))
+    assert in_parts("xabcd", 3, weights) == (("b",), ("a", "c"), ("x", "d"))
+    assert in_parts("abcd", 2) == (("a", "c"), ("b", "d"))
 
 
 @pytest.mark.parametrize(
@@ -85,7 +107,7 @@ def test_a_shard_of_a_plan_by_durations_says_which_models_it_has(
     shards = [parse_shard(text) for text in matrix(names, count, seconds)["shard"]]
     assert all((each.members is not None) == bool(set(names) & set(seconds)) for each in shards)
     # Each job knows its own string and the manifest, and nothing else.
-    parts = [part(names, shard) for shard in shards]
+    parts = names_of([part(names, shard) for shard in shards])
     assert sorted(name for each in parts for name in each) == sorted(names)
     assert all(list(each) == sorted(each, key=names.index) for each in parts)
 
@@ -109,7 +131,7 @@ def test_no_shard_is_longer_than_the_mean_by_more_than_its_last_model(
     parts = [part(names, parse_shard(text)) for text in matrix(names, count, seconds)["shard"]]
     mean = sum(times) / len(parts)
     for each in parts:
-        load = [seconds[name] for name in each]
+        load = [seconds[unit.name] for unit in each]
         assert len(load) == 1 or sum(load) - min(load) <= mean + 1e-6
 
 
@@ -121,14 +143,60 @@ def test_a_shard_of_other_models_is_refused() -> None:
 
 
 def test_a_shard_has_its_models_in_the_manifests_order() -> None:
-    assert part("abcde", parse_shard("2/2/e/a/c")) == ("a", "c", "e")
+    assert names_of([part("abcde", parse_shard("2/2/e/a/c"))]) == (("a", "c", "e"),)
 
 
-@given(st.lists(st.text(st.characters(exclude_characters="/"), min_size=1), min_size=1))
-def test_a_shard_is_read_as_it_is_written(names: list[str]) -> None:
+@given(
+    st.lists(st.text(st.characters(exclude_characters="/"), min_size=1), min_size=1, unique=True),
+    st.data(),
+)
+def test_a_shard_is_read_as_it_is_written(names: list[str], data: st.DataObject) -> None:
     for members in (tuple(names), None):
         shard = Shard(index=2, count=3, members=members)
         assert parse_shard(shard_text(shard)) == shard
+    whole = data.draw(st.integers(0, len(names)))
+    divided = [Unit(name, 2, data.draw(st.integers(2, 256))) for name in names[whole:]]
+    shard = shard_of(2, 3, [*map(Unit, names[:whole]), *divided])
+    assert parse_shard(shard_text(shard)) == shard
+
+
+@given(NAMES, st.integers(1, 9), st.data())
+def test_every_part_of_a_divided_model_is_in_a_shard_of_its_own(
+    names: list[str], count: int, data: st.DataObject
+) -> None:
+    may = data.draw(st.sets(st.sampled_from(names)))
+    known = data.draw(st.booleans())
+    weights = {name: data.draw(st.floats(0.1, 100)) for name in names} if known else {}
+    shards = [parse_shard(text) for text in matrix(names, count, weights, may)["shard"]]
+    if not may:
+        count = min(count, len(names))
+    assert len(shards) == count
+    # Each job knows its own string and the manifest, and nothing else.
+    parts = [part(names, shard, may) for shard in shards]
+    assert all(parts)
+    assert all(len({unit.name for unit in each}) == len(each) for each in parts)
+    every = [unit for each in parts for unit in each]
+    for name in names:
+        own = sorted((unit for unit in every if unit.name == name), key=lambda unit: unit.index)
+        assert [unit.index for unit in own] == list(range(1, own[0].count + 1))
+        assert {unit.count for unit in own} == {len(own)}
+        assert len(own) == 1 or name in may
+    # None is so heavy that a further machine would help: what can be divided is.
+    load = {name: weights.get(name, 1.0) for name in names}
+    mean = sum(load.values()) / count
+    assert all(load[u.name] / u.count <= mean * (1 + 1e-9) for u in every if u.name in may)
+
+
+def test_a_large_model_takes_the_shards_that_are_left() -> None:
+    def text(shards: int, **seconds: float) -> list[str]:
+        return matrix(["bert", "llama"], shards, seconds, {"llama"})["shard"]
+
+    assert text(2) == ["1/2", "2/2"]
+    assert part(["bert", "llama"], parse_shard("2/4"), {"llama"}) == (Unit("llama", 1, 3),)
+    assert part(["bert", "llama"], parse_shard("4/4"), {"llama"}) == (Unit("llama", 3, 3),)
+    assert text(2, bert=1.0, llama=9.0) == ["1/2/bert//llama/1/2", "2/2//llama/2/2"]
+    with pytest.raises(UserError, match="'bert' has no verify: blocks, and cannot be divided"):
+        part(["bert", "llama"], parse_shard("1/2//bert/1/2"), {"llama"})
 
 
 def test_names_that_are_too_long_for_a_job_are_left_out() -> None:
@@ -142,7 +210,8 @@ def test_names_that_are_too_long_for_a_job_are_left_out() -> None:
     "text",
     ["", "1", "0/3", "1/3.", "1/3/", "1/3//a", "1/3/a/", "/1/3", ".1",
      "4/3", "-1/3", "1/0", "a/b", "4/3/3", "1/257", "01/3", " 1/3", "1/3\n", "1 /3",
-     "1.0/3", "١/3", "+1/3", "1/99999999999999999999"],
+     "1.0/3", "١/3", "+1/3", "1/99999999999999999999", "1/3//a/1", "1/3//a/3/2", "1/3//a/1/1",
+     "1/3/b//a/1/2/c", "1/3///1/2", "1/3//a/1/257"],
 )  # fmt: skip
 def test_what_is_no_shard_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="such as 2/3"):
@@ -152,7 +221,8 @@ def test_what_is_no_shard_is_refused(text: str) -> None:
 def test_more_shards_than_models_are_refused() -> None:
     with pytest.raises(UserError, match="only 3 models; take the shards from `onnx-gate plan`"):
         part("abc", Shard(index=1, count=4))
-    assert [part("abcde", Shard(index=i, count=2)) for i in (1, 2)] == [tuple("ace"), tuple("bd")]
+    parts = [part("abcde", Shard(index=i, count=2)) for i in (1, 2)]
+    assert names_of(parts) == (tuple("ace"), tuple("bd"))
 
 
 @pytest.mark.process

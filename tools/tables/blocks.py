@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from tools.tables.common import load, markdown, source
 
 
@@ -54,6 +57,31 @@ def blocks() -> str:
         ]
         head = "a decoder|known blocks|seconds|verdict"
         parts.append(markdown(head, lines) + source(tables["again"]))
+    if "sizes" in tables:
+        every = [
+            f"{_judging(row):.0%} at {row['parameters'] / 1e9:.2f} thousand million parameters"
+            for row in tables["sizes"]["rows"]
+        ]
+        parts.append(
+            "Of the time of the decoders above so much was spent on judging, which several machines share: "
+            f"{', '.join(every)}. The rest each of them has, and the last has the end."
+        )
+    if "shared" in tables:
+        whole = tables["shared"]["rows"][0]
+        lines = [
+            [
+                row["name"],
+                str(row["blocks"]),
+                str(row["checks"]),
+                f"{row['processor']:.0f}",
+                f"{row['processor'] / whole['processor']:.2f}",
+                f"{row['peak'] / 2**30:.2f} GiB",
+                row["verdict"] + (", together the same checks" if row.get("same") else ""),
+            ]
+            for row in tables["shared"]["rows"]
+        ]
+        head = "on several machines|blocks judged|checks|processor's seconds|of the whole's|peak|verdict"
+        parts.append(markdown(head, lines) + source(tables["shared"]))
     if "committed" in tables:
         lines = [
             [
@@ -74,3 +102,9 @@ def blocks() -> str:
         head = "a committed file|weights beside it|blocks|peak|minutes|verdict|named"
         parts.append(markdown(head, lines) + source(tables["committed"]))
     return "\n\n".join(parts) or "Not measured yet."
+
+
+def _judging(row: Mapping[str, Any]) -> float:
+    """Return the share of a run's seconds that is spent on its blocks one by one."""
+    parts = ("sessions", "runtime", "compare", "float64")
+    return sum(row["stages"].get(f"verify: {part}", 0.0) for part in parts) / row["seconds"]

@@ -15,6 +15,7 @@ from onnx_gate.report.model import (
     Problem,
     Report,
     Run,
+    Shard,
 )
 from onnx_gate.text import format_int, listed, quote
 
@@ -154,25 +155,33 @@ def _uncovered(reports: Sequence[Report], names: Sequence[str] | None) -> Iterat
                 message=f"{_label(report)} has no result for {_few(map(quote, sorted(lacking)))}; "
                 "run its job again"
             )
-    covered = Counter(name for shard in parts for name in shard.members or ())
-    twice = [quote(name) for name, times in covered.items() if times > 1]
+    covered = Counter(unit for shard in parts for unit in _units(shard))
+    twice = united(quote(unit[0]) for unit, times in covered.items() if times > 1)
     if twice:
         yield Problem(
             message=f"{_few(twice)} is in several shards; use the shards of one plan only"
         )
     if names is None:
         return
-    gaps = [quote(name) for name in names if name not in covered]
+    planned = united(name for name, *_ in covered)
+    gaps = [quote(name) for name in names if name not in planned]
     if gaps and len(parts) == max(shard.count for shard in parts):
         yield Problem(
             message=f"{_few(gaps)} is in no shard of the plan; plan and run all jobs again"
         )
-    unknown = [quote(name) for name in covered if name not in set(names)]
+    unknown = [quote(name) for name in planned if name not in set(names)]
     if unknown:
         yield Problem(
             message=f"the plan has {_few(unknown)}, which is no model here; plan and run all jobs "
             "at the same commit, with the same models selected"
         )
+
+
+def _units(shard: Shard) -> Iterator[tuple[str, int, int]]:
+    """Yield what a shard has of each of its models: which of how many parts, 1 of 1 where it has all."""
+    divided = {each.name: (each.index, each.count) for each in shard.divided}
+    for name in shard.members or ():
+        yield name, *divided.get(name, (1, 1))
 
 
 def _disagreements(reports: Sequence[Report], manifest: ManifestInfo | None) -> Iterator[Problem]:
@@ -201,8 +210,14 @@ def _disagreements(reports: Sequence[Report], manifest: ManifestInfo | None) -> 
 
 
 def _doubled(reports: Sequence[Report]) -> Iterator[Problem]:
-    results = Counter(model.name for report in reports for model in report.models)
-    twice = [quote(name) for name in results if results[name] > 1]
+    results = Counter(
+        (model.name, model.portion and (model.portion.index, model.portion.count))
+        for report in reports
+        for model in report.models
+    )
+    names = Counter(name for name, _ in results)
+    whole = {name for name, portion in results if portion is None and names[name] > 1}
+    twice = united(quote(n) for (n, p), times in results.items() if times > 1 or n in whole)
     if twice:
         yield Problem(
             message=f"there are several results for {_few(twice)}, of which the worst counts; "

@@ -10,6 +10,7 @@ from onnx_gate.errors import UserError
 from onnx_gate.findings import codes
 from onnx_gate.report.io import MAX_BYTES, read_report
 from onnx_gate.report.join.amiss import amiss, is_of, united
+from onnx_gate.report.join.portions import with_portions_joined
 from onnx_gate.report.join.verdict import VERDICTS, count, overall, worst_verdict
 from onnx_gate.report.model import (
     ManifestInfo,
@@ -57,13 +58,14 @@ def merge(
 
     ``names`` are the models that there should be, in order, ``manifest`` is what the reports
     should be of, and ``run`` the workflow run that should have made them: what another run has
-    made is not believed. A model without a result is an error by name; of several results the
-    worst counts. Whatever is missing, there twice, or of another manifest, run or environment is a
-    problem, and the verdict then is ``error``.
+    made is not believed. Parts of a model's blocks are joined where all are there. A model without a
+    result is an error by name; of several results the worst counts. Whatever is missing, there twice,
+    or of another manifest, run or environment is a problem, and the verdict then is ``error``.
     """
     own = [report for report in reports if run is None or is_of(report, run)]
     latest = _latest(own)
-    results = _worst_by_name(model for report in latest for model in report.models)
+    every = with_portions_joined(model for report in latest for model in report.models)
+    results = _worst_by_name(every)
     lost = [_lost(name) for name in names or () if name not in results]
     models = _ordered([*results.values(), *lost], names)
     problems = united(

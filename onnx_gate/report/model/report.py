@@ -67,17 +67,26 @@ class Baseline(Frozen):
     verdict: Verdict | None = None
 
 
+class DividedModel(Frozen):
+    """A model whose blocks several shards share, and which of them one has: ``index`` of ``count``."""
+
+    name: str = Field(min_length=1)
+    index: int = Field(ge=1)
+    count: int = Field(ge=2)
+
+
 class Shard(Frozen):
     """Which part of a manifest's models a report covers: ``index`` of ``count``, from 1.
 
     ``members`` are the names of the models of a part that was planned by durations, null where all
-    parts are alike. ``plan`` tells the plan that it is a part of from others, null where nothing
-    was verified.
+    parts are alike; ``divided`` says of which of them it has some blocks alone. ``plan`` tells the plan
+    that it is a part of from others, null where nothing was verified.
     """
 
     index: int = Field(ge=1)
     count: int = Field(ge=1)
     members: tuple[str, ...] | None = Field(default=None, min_length=1)
+    divided: tuple[DividedModel, ...] = ()
     plan: str | None = None
 
 

@@ -127,6 +127,17 @@ class Weights(Frozen):
         return self.total > 0 and not self.unknown
 
 
+class Portion(Frozen):
+    """Which part of a model's blocks a result is about: ``index`` of ``count``, from 1.
+
+    ``of`` tells what was divided from other models and other weights; empty where that was not reached.
+    """
+
+    index: int = Field(ge=1)
+    count: int = Field(ge=2)
+    of: str = ""
+
+
 class ModelResult(Frozen):
     """Everything known about one model.
 
@@ -141,12 +152,14 @@ class ModelResult(Frozen):
     where the model's operators were not watched. ``audit`` is what
     faults its gate would have caught, null where nobody asked. ``answers`` are what another machine
     can hold its runtimes against, null where they were not written down. ``remedies`` are what was tried
-    to make it green, null where nothing was.
+    to make it green, null where nothing was. ``portion`` is which part of its blocks this is about, null
+    where it is about the whole model.
     """
 
     name: str
     line: int | None = None
     verdict: Verdict
+    portion: Portion | None = None
     required: bool = True
     reference: str | None = None
     cached: bool = False

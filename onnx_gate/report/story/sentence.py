@@ -17,7 +17,7 @@ from onnx_gate.report.model.diagnosis import Blame, Diagnosis
 from onnx_gate.report.story import diagnosed, headroom, locations, precision, summary
 from onnx_gate.report.story.extent import coverage, relative
 from onnx_gate.report.story.locations import Location, Place
-from onnx_gate.text import counted, format_int, number, plain
+from onnx_gate.text import counted, format_int, listed, number, plain
 
 _NAME = 60
 _LINE = 120
@@ -137,6 +137,8 @@ def of_model(model: ModelResult, manifest: str, check: Check | None = None) -> S
         return Sentence(name, ends, "", message, where, file, action, model.error.remedy)
     if model.verdict == "pass":
         by_blocks = ", block by block" if any(codes.OG433.among(model.findings)) else ""
+        if model.portion is not None:
+            by_blocks += f", in part {model.portion.index} of {model.portion.count}"
         what = f"ONNX computes what {model.against} computes{by_blocks}{_but_waived([model])}"
         what += _but_nonfinite(model)
         return Sentence(name, what, action=_sharpness([model]))
@@ -197,6 +199,9 @@ def _passing(report: Report) -> Sentence:
         what = f"{every} compute in ONNX what they compute in PyTorch"
         if any(model.reference is not None for model in models):
             what = f"{every} compute what their references compute"
+        parts = [m.name for m in models if m.portion is not None]
+        if parts:
+            what += f", of {listed([plain(name, _NAME) for name in parts], 2)} a part of the blocks"
         what += _but_waived(models)
         sentence = Sentence(None, what, action=_sharpness(models))
     if not report.changes:

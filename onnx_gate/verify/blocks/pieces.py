@@ -141,3 +141,13 @@ class Pieces(Cutter):
         """The parameters that are read outside of blocks."""
         read = (n for s in self.stages if not s.inside for n in s.piece.parameters)
         return self._outside.union(read)
+
+    def read_after(self, place: int, pairs: bool = False) -> frozenset[str]:
+        """Return the values that stages behind that of this place are fed with, and all outputs.
+
+        With ``pairs`` blocks are run with the ones before as well.
+        """
+        later = [stage.piece for stage in self.stages[place + 1 :]]
+        if pairs:
+            later += [p for number, p in self.pairs.items() if 2 * number + 1 > place]
+        return frozenset(self.outputs).union(*(piece.needs for piece in later))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
@@ -36,9 +36,9 @@ class BlockLine:
 
     ``own`` are those that a runtime has carried on itself, by its label; one that refuses them is in
     ``refused``. ``answers`` are what blocks have returned, ``given`` is what the next is called with, and
-    ``before`` what the one before it was where runtimes carry the case. ``outputs`` are what the module
-    returns in the end, ``refusal`` is why it does not. ``number`` is the step of a case that goes on by
-    ``feedback``.
+    ``before`` what the one before it was where pairs are run on the case (``joined``). ``outputs`` are what
+    the module returns in the end, ``refusal`` is why it does not. ``number`` is the step of a case that
+    goes on by ``feedback``.
     """
 
     case: Case
@@ -48,6 +48,7 @@ class BlockLine:
     answers: list[Leaves] = field(default_factory=list)
     given: Leaves | None = None
     before: Leaves | None = None
+    joined: bool = False
     outputs: Outputs | None = None
     refusal: Refusal | None = None
     over: bool = False
@@ -57,10 +58,16 @@ class BlockLine:
     def goes_on(self, part: Block | Between) -> None:
         """Take what PyTorch's side of a stage has come to in its call, for the next."""
         if isinstance(part, Between):
-            self.before = self.given if self.own else None
+            self.before = self.given if self.joined else None
             self.given = part.given
         elif part.said is not None:
             self.answers.append(part.said)
+
+    def keep(self, read: Container[str]) -> None:
+        """Drop the values that are not among those that are ``read`` later."""
+        for values in (self.known, *self.own.values()):
+            for name in [name for name in values if name not in read]:
+                del values[name]
 
 
 @dataclass(frozen=True)

@@ -2,52 +2,39 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
-from onnx_gate.findings.codes import code_of
 from onnx_gate.findings.finding import Finding
-from onnx_gate.manifest import ModelSpec, RuntimeSpec, Tolerance
-from onnx_gate.manifest.spec import DEFAULT_AUTO
+from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.model import Check, RuntimeResult
 from onnx_gate.report.model.diagnosis import Diagnosis
-from onnx_gate.runtimes.base import Array, Outputs
+from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.asked import AskedModule
-from onnx_gate.verify.blocks.block_steps import (
-    CaseSteps,
-    MovedSteps,
-    StepTogetherReference,
-    go_through,
-)
+from onnx_gate.verify.blocks.block_steps import CaseSteps, go_through
+from onnx_gate.verify.blocks.carried import Carried, fed
 from onnx_gate.verify.blocks.key import BlockKeys
 from onnx_gate.verify.blocks.known import KnownBlock, all_pass
 from onnx_gate.verify.blocks.memory import give_back
 from onnx_gate.verify.blocks.pairs import PairRun, pair_name
 from onnx_gate.verify.blocks.pieces import BlockStage
+from onnx_gate.verify.blocks.portion import BlockPortion
 from onnx_gate.verify.blocks.search import BlockSearch
-from onnx_gate.verify.blocks.together import TogetherReference
+from onnx_gate.verify.blocks.stage_runs import StageRuns
 from onnx_gate.verify.blocks.torch_side import GRAPH, BlockLine, Said, TorchSide
-from onnx_gate.verify.compared import Asked, Comparer, Setting, Tally
+from onnx_gate.verify.compared import Answers, Comparer
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.experience import Experience
-from onnx_gate.verify.judge.where import selection
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.sessions import Sessions, failure_findings, without_optimisations
 from onnx_gate.verify.steps.course import in_order, refused_at
 from onnx_gate.verify.steps.measured_steps import StepRows
-from onnx_gate.verify.steps.trajectory import Trajectory
 from onnx_gate.verify.stopwatch import Clock
 from onnx_gate.verify.subject import Locate
-
-# Behind the id of the case whose values the runtimes carry on themselves.
-CARRIED = "carried"
 
 
 @dataclass
@@ -79,27 +66,18 @@ class BlockWalk:
         locate: Locate | None = None,
         keep: Callable[[str, dict[str, Any]], None] | None = None,
         pairs: bool = True,
+        portion: BlockPortion | None = None,
     ) -> None:
         self._spec, self._context, self._torch = spec, context, torch
+        self._portion = portion or BlockPortion(range(len(torch.divided.calls)))
         self._clock, self._step = clock, step
         self._pieces, self._skeleton = torch.pieces, torch.skeleton
-        self._file = context.folder / "blocks" / "piece.onnx"
-        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._runs = runs = StageRuns(spec, context, torch, clock)
         self._keep, self._keys = keep, BlockKeys(torch, pairs)
-        self._search = locate and BlockSearch(torch, context, limit, locate, self._file.parent)
-        self._results = {
-            r.label: RuntimeResult(runtime=r.label, seconds=0.0) for r in spec.runtimes
-        }
+        self._search = locate and BlockSearch(torch, context, limit, locate, runs.file.parent)
         self._pairs = (
-            PairRun(torch, clock, self._file, spec.runtimes, self._sessions) if pairs else None
+            PairRun(torch, clock, runs.file, spec.runtimes, runs.sessions) if pairs else None
         )
-        self._last_use = {
-            name: place for place, s in enumerate(self._pieces.stages) for name in s.piece.needs
-        }
-        if pairs:
-            for number, piece in self._pieces.pairs.items():
-                for name in piece.needs:
-                    self._last_use[name] = max(self._last_use.get(name, 0), 2 * number + 1)
         self._passed: set[str] = set()
         self._known: set[str] = set()
 
@@ -108,23 +86,34 @@ class BlockWalk:
     ) -> Walked:
         """Take all cases, and their steps, from stage to stage; raises ``GateError`` as runtimes do.
 
-        One of them, at no edge where there is such a one, is carried on by the runtimes themselves, too.
-        There, so many runs with moved rounding go side by side.
+        One of them, at no edge where there is such a one, is carried on by the runtimes themselves, too,
+        where the end is judged. There, so many runs with moved rounding go side by side.
         """
         walked = Walked()
         go_through(self._torch, cases)
         ways = [self._lines(each, graph_inputs) for each in cases]
         way = next((each for each in ways if not each[0].case.is_edge), ways[0])
         carried, lines = way[0], [line for each in ways for line in each]
-        carried.own = {r.label: dict(carried.known) for r in self._spec.runtimes}
+        carried.joined = True
+        if self._portion.ends:
+            carried.own = {r.label: dict(carried.known) for r in self._spec.runtimes}
         with self._skeleton.loaded(self._pieces.held):
             for place, stage in enumerate(self._pieces.stages):
+                if self._portion.over(stage):
+                    break
                 if stage.inside:
                     blocks = len(self._torch.divided.calls)
                     self._step(f"block {stage.number + 1} of {blocks}, {stage.name}")
                 with self._skeleton.loaded(self._torch.parameters(stage)):
                     self._stage(stage, [line for line in lines if not line.over], walked)
-                self._forget(lines, place)
+                read = self._pieces.read_after(place, self._pairs is not None)
+                for line in lines:
+                    line.keep(read)
+                give_back()
+        if not self._portion.ends:
+            walked.runtimes, walked.experience = tuple(self._runs.results.values()), {}
+            walked.findings += failure_findings(walked.runtimes)
+            return walked
         if carried.outputs is None:
             raise codes.OG402.error(
                 f"no case was carried through all blocks: PyTorch refuses {carried.case.id}"
@@ -134,31 +123,25 @@ class BlockWalk:
         for line in way:
             line.answers.clear()
         give_back()
-        self._own_steps(way, graph_inputs)
+        end = Carried(self._torch, self._runs, self._clock, self._step)
+        end.own_steps(way, graph_inputs)
         with self._torch.whole():
-            self._end([line for line in way if line.outputs is not None], walked, together)
+            checks, findings = end.end([line for line in way if line.outputs is not None], together)
+        walked.checks += checks
+        walked.findings += findings
         outputs = carried.outputs
         walked.experience = {n: walked.experience[n] for n in outputs.names}
-        walked.runtimes = tuple(self._results.values())
+        walked.runtimes = tuple(self._runs.results.values())
         walked.findings += failure_findings(walked.runtimes)
         return walked
 
     def _lines(self, steps: CaseSteps, graph_inputs: Mapping[str, str]) -> list[BlockLine]:
         return [
             BlockLine(
-                case, _fed(case.arrays, graph_inputs), {}, number=number, feedback=steps.feedback
+                case, fed(case.arrays, graph_inputs), {}, number=number, feedback=steps.feedback
             )
             for number, case in enumerate(steps.cases, 1)
         ]
-
-    def _forget(self, lines: Iterable[BlockLine], place: int) -> None:
-        """Drop the values that no later stage is fed with, and give their memory back."""
-        for line in lines:
-            for values in (line.known, *line.own.values()):
-                for name in [n for n in values if self._last_use.get(n, -1) <= place]:
-                    if name not in self._pieces.outputs:
-                        del values[name]
-        give_back()
 
     def _stage(self, stage: BlockStage, lines: Sequence[BlockLine], walked: Walked) -> None:
         """Judge one stage on PyTorch's values, and carry the runtimes' own through it."""
@@ -166,19 +149,35 @@ class BlockWalk:
             for line in lines:  # what nobody in the graph reads is answered for, and not compared
                 self._ask(stage, line, walked)
             return
+        if self._portion.has(stage):
+            self._judge(stage, lines, walked)
+        elif self._pairs and self._portion.leads_in(stage, self._pieces.pairs):
+            self._judge(stage, lines, Walked(experience=walked.experience), reported=False)
+        else:
+            self._pass_on(stage, lines, walked)
+
+    def _judge(
+        self,
+        stage: BlockStage,
+        lines: Sequence[BlockLine],
+        walked: Walked,
+        *,
+        reported: bool = True,
+    ) -> None:
+        """Judge a stage; where it is not ``reported`` only whether it passes is wanted, for a pair."""
         feeds = {name: lines[0].known[name] for name in stage.piece.needs}
-        graph = self._pieces.write(stage.piece, feeds, self._file)
+        graph = self._pieces.write(stage.piece, feeds, self._runs.file)
         said = deque(self._ask(stage, line, walked) for line in lines)
         key = "" if self._keep is None else self._keys.of(stage, graph, said)
         before = self._pairs and self._pairs.before(stage)
         pair = pair_name(before.name, stage.name) if before else ""
         stored = KnownBlock.of(self._context.blocks, key, (stage.name, pair or stage.name))
-        comparer = self._comparer(self._judging(stage), walked.experience)
+        comparer = self._runs.comparer(self._runs.judging(stage), walked.experience)
         checks: list[Check] = []
         rows: dict[tuple[str, str], StepRows] = {}
         first = said[0]
-        joined = next((now for now in said if now.line.own), None)
-        with self._sessions(stage, self._spec.runtimes) as sessions:
+        joined = next((now for now in said if now.line.joined and reported), None)
+        with self._runs.sessions(stage, self._spec.runtimes) as sessions:
             while said:  # what it takes to judge a case goes with it
                 now = said.popleft()
                 steps = self._step_rows(stage, now.line) if now.asked.reference else None
@@ -188,15 +187,14 @@ class BlockWalk:
                         made = list(
                             self._judged(comparer, stage, now, label, sessions, now.line, own)
                         )
-                        if walked.diagnosis is None and self._search is not None:
-                            judging = self._judging(stage)
+                        if reported and walked.diagnosis is None and self._search is not None:
+                            judging = self._runs.judging(stage)
                             walked.diagnosis = self._search.diagnosis(judging, stage, now, made)
                         checks += () if own else made
-                    self._carry(stage, now.line, label, sessions)
+                    self._runs.carry(stage, now.line, label, sessions)
         for each in rows.values():
             checks += (c.model_copy(update={"block": stage.name}) for c in each.checks())
-        for label, seconds in sessions.seconds.items():
-            self._took(label, seconds, sessions)
+        self._runs.took(sessions)
         if stored is not None:
             both = [check for check in stored.checks if check.block == pair]
             walked.checks += (check for check in stored.checks if check.block == stage.name)
@@ -208,12 +206,12 @@ class BlockWalk:
             walked.findings += stored.findings
             walked.known += 1
             return
-        failed = any(result.error is not None for result in self._results.values())
+        failed = bool(sessions.failures)
         findings = list(sessions.findings)
         plain = without_optimisations(self._spec.runtimes)
         if plain is not None and first.asked.reference is not None:
             give_back()
-            with self._sessions(stage, (plain,)) as sessions:
+            with self._runs.sessions(stage, (plain,)) as sessions:
                 checks += self._judged(comparer, stage, first, plain.label, sessions, None)
             failed |= bool(sessions.failures)
         settled = comparer.settled(checks)
@@ -224,7 +222,7 @@ class BlockWalk:
             settled = (*settled, *self._together(stage, before, joined, walked))
         walked.checks += settled
         walked.findings += findings
-        if key and self._keep is not None and not failed and all_pass(settled):
+        if key and reported and self._keep is not None and not failed and all_pass(settled):
             self._keep(key, KnownBlock(settled, tuple(findings)).value)
 
     def _together(
@@ -234,11 +232,32 @@ class BlockWalk:
         if self._pairs is None or said is None or not {before.name, stage.name} <= self._passed:
             return []
         give_back()
-        comparer = self._comparer(self._judging(stage), defaultdict(Experience))
+        comparer = self._runs.comparer(self._runs.judging(stage), defaultdict(Experience))
         checks, diagnosis = self._pairs.judged(comparer, stage, before, said)
         walked.findings += comparer.tally.findings
         walked.diagnosis = walked.diagnosis or diagnosis
         return checks
+
+    def _pass_on(self, stage: BlockStage, lines: Sequence[BlockLine], walked: Walked) -> None:
+        """Take values through a stage that another machine judges: what PyTorch has not is a runtime's."""
+        asking = []
+        for line in lines:
+            if line.own or not stage.inside:
+                asking.append(line)
+            else:
+                self._ask(stage, line, walked)
+        if not asking:
+            return
+        feeds = {name: lines[0].known[name] for name in stage.piece.needs}
+        self._pieces.write(stage.piece, feeds, self._runs.file)
+        with self._runs.sessions(stage, self._spec.runtimes) as sessions:
+            for line in asking:
+                said = self._ask(stage, line, walked)
+                for label in sessions:
+                    if not stage.inside:
+                        self._answers(stage, said, label, sessions, line)
+                    self._runs.carry(stage, line, label, sessions)
+        self._runs.took(sessions)
 
     def _judged(
         self,
@@ -250,26 +269,12 @@ class BlockWalk:
         kept: BlockLine | None,
         rows: StepRows | None = None,
     ) -> Iterator[Check]:
-        """Ask a runtime, and judge what PyTorch has, too; of what it has not ``kept`` takes the runtime's.
+        """Ask a runtime, and judge what PyTorch has, too; ``kept`` takes the runtime's where it has not.
 
         ``rows`` takes in what a step comes to.
-
-        While it is exported a model may make a mask that it leaves out otherwise, or one of another form:
-        what it does is seen in the block that it is for.
         """
-        graph = {GRAPH + name: name for name in stage.piece.needs}
-        answers, refused = sessions.ask(label, said.case.arrays, graph)
-        reference, other = said.asked.reference, set()
-        if answers is not None and reference is not None and stage.name:
-            known = dict(zip(reference.outputs.names, reference.outputs.arrays, strict=True))
-            for name, value, answer in zip(stage.names, stage.piece.outputs, answers, strict=True):
-                if not stage.inside and (name not in known or not _alike(known[name], answer)):
-                    other.add(name)
-                    if kept is not None:
-                        kept.known[value] = answer
-            every = zip(stage.names, answers, strict=True)
-            answers = [answer for name, answer in every if name in known]
-        answered = answers, refused
+        answered, other = self._answers(stage, said, label, sessions, kept)
+        reference = said.asked.reference
         settled = other if rows is None else {*other, *rows.settled}
         checks = list(comparer.one(said.case, label, said.asked, answered, settled))
         if rows is not None and reference is not None:
@@ -279,6 +284,33 @@ class BlockWalk:
             rows.take(said.line.number, checks, reference, ordered, said.asked.selected)
         for check in checks:
             yield check.model_copy(update={"block": stage.name})
+
+    def _answers(
+        self,
+        stage: BlockStage,
+        said: Said,
+        label: str,
+        sessions: Sessions,
+        kept: BlockLine | None,
+    ) -> tuple[Answers, set[str]]:
+        """Return what a runtime answers of what PyTorch has, and the names of what is not to be judged.
+
+        While it is exported a model may make a mask that it leaves out otherwise, or one of another form:
+        what it does is seen in the block that it is for.
+        """
+        graph = {GRAPH + name: name for name in stage.piece.needs}
+        answers, refused = sessions.ask(label, said.case.arrays, graph)
+        reference, other = said.asked.reference, set[str]()
+        if answers is not None and reference is not None and stage.name:
+            known = dict(zip(reference.outputs.names, reference.outputs.arrays, strict=True))
+            for name, value, answer in zip(stage.names, stage.piece.outputs, answers, strict=True):
+                if not stage.inside and (name not in known or not _alike(known[name], answer)):
+                    other.add(name)
+                    if kept is not None:
+                        kept.known[value] = answer
+            every = zip(stage.names, answers, strict=True)
+            answers = [answer for name, answer in every if name in known]
+        return (answers, refused), other
 
     def _step_rows(self, stage: BlockStage, line: BlockLine) -> Callable[[], StepRows] | None:
         """Return what the steps of a case are taken in by; ``None`` where it has one step."""
@@ -293,11 +325,12 @@ class BlockWalk:
 
         What the graph is fed with is in the case's arrays, too.
         """
-        fed = {GRAPH + name: line.known[name] for name in stage.piece.needs}
+        given = {GRAPH + name: line.known[name] for name in stage.piece.needs}
         part, inputs = self._torch.part(stage, line)
-        case = replace(line.case, arrays={**line.case.arrays, **inputs, **fed}, expected={})
+        case = replace(line.case, arrays={**line.case.arrays, **inputs, **given}, expected={})
         eager = Eager(part, tuple(inputs))
-        asked = AskedModule(self._judging(stage), eager, self._clock, walked.experience).ask(case)
+        spec = self._runs.judging(stage)
+        asked = AskedModule(spec, eager, self._clock, walked.experience).ask(case)
         if asked.reference is None:
             line.over = True
             if line.number > 1:
@@ -314,149 +347,6 @@ class BlockWalk:
                 line.known[value] = by_name[name]
         line.goes_on(part)
         return Said(line, case, asked, eager)
-
-    def _judging(self, stage: BlockStage) -> ModelSpec:
-        """Return the model's entry as it is for a stage: its own limits say nothing of values inside."""
-        if not stage.name:
-            return self._spec
-        auto = self._spec.tolerance.auto
-        tolerance = Tolerance(auto=DEFAULT_AUTO if auto is None else auto)
-        runtimes = tuple(replace(each, tolerance=None) for each in self._spec.runtimes)
-        return replace(self._spec, outputs=None, where={}, tolerance=tolerance, runtimes=runtimes)
-
-    def _comparer(
-        self, spec: ModelSpec, experience: dict[str, Experience]
-    ) -> Comparer[CaseReference]:
-        tally: Tally[CaseReference] = Tally(clock=self._clock, experience=experience)
-        return Comparer(self._setting(spec), tally)
-
-    def _setting(self, spec: ModelSpec) -> Setting:
-        return Setting(
-            spec=spec,
-            graph_outputs=self._pieces.outputs,
-            workspace=self._context.workspace,
-            threads=self._context.threads,
-        )
-
-    @contextmanager
-    def _sessions(self, stage: BlockStage, runtimes: Sequence[RuntimeSpec]) -> Iterator[Sessions]:
-        """Open the stage's file, whose weights stay where they are."""
-        threads, weights = self._context.threads, self._torch.divided.folder
-        try:
-            with Sessions(self._file, runtimes, threads, self._clock, weights) as sessions:
-                yield sessions
-        except GateError as error:
-            where = stage.name or "the end"
-            raise code_of(error.code).error(f"{where}: {error.message}") from error
-
-    def _carry(self, stage: BlockStage, line: BlockLine, label: str, sessions: Sessions) -> None:
-        """Take a runtime's own values through a stage."""
-        own = line.own.get(label)
-        if own is None or label in line.refused:
-            return
-        answers, refused = sessions.ask(label, own, {name: name for name in stage.piece.needs})
-        if refused is not None:
-            line.refused[label] = refused
-        elif answers is not None:
-            own |= zip(stage.piece.outputs, answers, strict=False)
-
-    def _took(self, label: str, seconds: float, sessions: Sessions) -> None:
-        result = self._results[label]
-        error = result.error or next(
-            (r.error for r in sessions.results() if r.runtime == label), None
-        )
-        total = round(result.seconds + seconds, 4)
-        self._results[label] = result.model_copy(update={"seconds": total, "error": error})
-
-    def _own_steps(self, lines: Sequence[BlockLine], graph_inputs: Mapping[str, str]) -> None:
-        """Take the runtimes through the later steps, each by what it has come to itself."""
-        for before, line in itertools.pairwise(lines):
-            self._step(f"step {line.number} of {len(lines)}")
-            assert line.feedback is not None
-            for label, own in before.own.items():
-                every = [own[name] for name in self._pieces.outputs if name in own]
-                answers = (None, None) if label in before.refused else (every, None)
-                if before.outputs is None:
-                    continue
-                ordered = in_order(self._setting(self._spec), before.outputs.names, answers)
-                if ordered is not None and line.outputs is not None:
-                    mine = line.feedback.mine(line.case.arrays, ordered)
-                    line.own[label] = _fed(mine, graph_inputs)
-            for place, stage in enumerate(self._pieces.stages):
-                if not line.own or not stage.piece.outputs:
-                    continue
-                fed = next(iter(line.own.values()))
-                self._pieces.write(stage.piece, fed, self._file)
-                runtimes = [r for r in self._spec.runtimes if r.label in line.own]
-                with self._sessions(stage, runtimes) as sessions:
-                    for label in sessions:
-                        self._carry(stage, line, label, sessions)
-                for label, seconds in sessions.seconds.items():
-                    self._took(label, seconds, sessions)
-                self._forget([line], place)
-
-    def _end(self, lines: Sequence[BlockLine], walked: Walked, together: int) -> None:
-        """Judge what the runtimes have come to by themselves, by the manifest's own tolerance."""
-        spec, first = self._spec, lines[0]
-        way, moved = None, None
-        rows: dict[str, StepRows] = {}
-        if first.feedback is not None:
-            way = Trajectory(first.feedback, first.case)
-            moved = MovedSteps(self._torch, first.feedback, [line.case for line in lines])
-            rows = {n: StepRows(first.feedback, first.case.sizes, False) for n in first.own}
-        experience: dict[str, Experience] = defaultdict(Experience)
-        comparer = self._comparer(spec, experience)
-        checks: list[Check] = []
-        for line in lines:
-            case, outputs = line.case, line.outputs
-            assert outputs is not None
-            reference = self._reference(line, outputs, way, moved, together)
-            selected = tuple(
-                selection(spec, name, array.shape, case.arrays, case.sizes, case.id)
-                for name, array in zip(outputs.names, outputs.arrays, strict=True)
-            )
-            case = replace(case, id=f"{case.id}/{CARRIED}", expected={})
-            asked = Asked(reference, selected=selected)
-            for label, own in line.own.items():
-                refused = line.refused.get(label)
-                answers = (
-                    None if refused else [own[name] for name in self._pieces.outputs if name in own]
-                )
-                answered, taken = (answers, refused), rows.get(label)
-                settled = taken.settled if taken else ()
-                made = list(comparer.one(case, label, asked, answered, settled))
-                if taken is None:
-                    checks += made
-                else:
-                    ordered = in_order(comparer.setting, outputs.names, answered)
-                    taken.take(line.number, made, reference, ordered, selected)
-            if way is not None:
-                way.advance(outputs.arrays)
-        checks += (check for taken in rows.values() for check in taken.checks())
-        walked.checks += comparer.settled(checks)
-        walked.findings += comparer.tally.findings
-
-    def _reference(
-        self,
-        line: BlockLine,
-        outputs: Outputs,
-        way: Trajectory | None,
-        moved: MovedSteps | None,
-        together: int,
-    ) -> CaseReference:
-        """Return what PyTorch says of a case that was carried, or of one of its steps."""
-        eager, clock = self._torch.eager, self._clock
-        if way is None or moved is None:
-
-            def alone(seeds: Sequence[int]) -> list[tuple[Array, ...] | None]:
-                return self._torch.moved([line.case] * len(seeds), seeds)
-
-            return TogetherReference(eager, line.case.arrays, outputs, clock, alone, together)
-        return StepTogetherReference(eager, way, outputs, clock, moved, together)
-
-
-def _fed(arrays: Mapping[str, Array], graph_inputs: Mapping[str, str]) -> dict[str, Array]:
-    return {graph: arrays[name] for name, graph in graph_inputs.items()}
 
 
 def _alike(one: Array, other: Array) -> bool:

@@ -1,0 +1,86 @@
+"""What each stage of a model is run and judged with, and what its runtimes have taken so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from onnx_gate.errors import GateError
+from onnx_gate.findings.codes import code_of
+from onnx_gate.manifest import ModelSpec, RuntimeSpec, Tolerance
+from onnx_gate.manifest.spec import DEFAULT_AUTO
+from onnx_gate.report.model import RuntimeResult
+from onnx_gate.verify.blocks.pieces import BlockStage
+from onnx_gate.verify.blocks.torch_side import BlockLine, TorchSide
+from onnx_gate.verify.compared import Comparer, Setting, Tally
+from onnx_gate.verify.context import Context
+from onnx_gate.verify.experience import Experience
+from onnx_gate.verify.reference.oracle import CaseReference
+from onnx_gate.verify.sessions import Sessions
+from onnx_gate.verify.stopwatch import Clock
+
+
+class StageRuns:
+    """Opens the runtimes of a stage, whose piece lies in ``file``, and makes what judges them."""
+
+    def __init__(self, spec: ModelSpec, context: Context, torch: TorchSide, clock: Clock) -> None:
+        self.spec, self._context, self._torch, self._clock = spec, context, torch, clock
+        self.file = context.folder / "blocks" / "piece.onnx"
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        self.results = {r.label: RuntimeResult(runtime=r.label, seconds=0.0) for r in spec.runtimes}
+
+    def judging(self, stage: BlockStage) -> ModelSpec:
+        """Return the model's entry as it is for a stage: its own limits say nothing of values inside."""
+        if not stage.name:
+            return self.spec
+        auto = self.spec.tolerance.auto
+        tolerance = Tolerance(auto=DEFAULT_AUTO if auto is None else auto)
+        runtimes = tuple(replace(each, tolerance=None) for each in self.spec.runtimes)
+        return replace(self.spec, outputs=None, where={}, tolerance=tolerance, runtimes=runtimes)
+
+    def comparer(
+        self, spec: ModelSpec, experience: dict[str, Experience]
+    ) -> Comparer[CaseReference]:
+        """Return what judges by an entry; what outputs have come to is added to ``experience``."""
+        tally: Tally[CaseReference] = Tally(clock=self._clock, experience=experience)
+        return Comparer(self.setting(spec), tally)
+
+    def setting(self, spec: ModelSpec) -> Setting:
+        """Return what is judged by, for an entry."""
+        return Setting(
+            spec=spec,
+            graph_outputs=self._torch.pieces.outputs,
+            workspace=self._context.workspace,
+            threads=self._context.threads,
+        )
+
+    @contextmanager
+    def sessions(self, stage: BlockStage, runtimes: Sequence[RuntimeSpec]) -> Iterator[Sessions]:
+        """Open the stage's file, whose weights stay where they are."""
+        threads, weights = self._context.threads, self._torch.divided.folder
+        try:
+            with Sessions(self.file, runtimes, threads, self._clock, weights) as sessions:
+                yield sessions
+        except GateError as error:
+            where = stage.name or "the end"
+            raise code_of(error.code).error(f"{where}: {error.message}") from error
+
+    def carry(self, stage: BlockStage, line: BlockLine, label: str, sessions: Sessions) -> None:
+        """Take a runtime's own values through a stage."""
+        own = line.own.get(label)
+        if own is None or label in line.refused:
+            return
+        answers, refused = sessions.ask(label, own, {name: name for name in stage.piece.needs})
+        if refused is not None:
+            line.refused[label] = refused
+        elif answers is not None:
+            own |= zip(stage.piece.outputs, answers, strict=False)
+
+    def took(self, sessions: Sessions) -> None:
+        """Add what the runtimes of a stage have taken, and the first error of each."""
+        errors = {result.runtime: result.error for result in sessions.results()}
+        for label, seconds in sessions.seconds.items():
+            result = self.results[label]
+            total, error = round(result.seconds + seconds, 4), result.error or errors.get(label)
+            self.results[label] = result.model_copy(update={"seconds": total, "error": error})
