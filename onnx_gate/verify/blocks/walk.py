@@ -78,7 +78,7 @@ class BlockWalk:
         self._pairs = (
             PairRun(torch, clock, runs.file, spec.runtimes, runs.sessions) if pairs else None
         )
-        self._passed: set[str] = set()
+        self._passed: set[tuple[int, bool]] = set()
         self._known: set[str] = set()
 
     def run(
@@ -148,6 +148,7 @@ class BlockWalk:
         if not lines or not stage.piece.outputs:
             for line in lines:  # what nobody in the graph reads is answered for, and not compared
                 self._ask(stage, line, walked)
+            self._passed.add((stage.number, stage.inside))
             return
         if self._portion.has(stage):
             self._judge(stage, lines, walked)
@@ -198,7 +199,7 @@ class BlockWalk:
         if stored is not None:
             both = [check for check in stored.checks if check.block == pair]
             walked.checks += (check for check in stored.checks if check.block == stage.name)
-            self._passed.add(stage.name)
+            self._passed.add((stage.number, stage.inside))
             self._known.add(stage.name)
             if before and before.name not in self._known:
                 both = self._together(stage, before, joined, walked)
@@ -216,8 +217,8 @@ class BlockWalk:
             failed |= bool(sessions.failures)
         settled = comparer.settled(checks)
         findings += comparer.tally.findings
-        if stage.inside and not failed and all_pass(settled):
-            self._passed.add(stage.name)
+        if not failed and all_pass(settled):
+            self._passed.add((stage.number, stage.inside))
         if before:
             settled = (*settled, *self._together(stage, before, joined, walked))
         walked.checks += settled
@@ -228,8 +229,9 @@ class BlockWalk:
     def _together(
         self, stage: BlockStage, before: BlockStage, said: Said | None, walked: Walked
     ) -> list[Check]:
-        """Judge a block with the one before where each of them passes alone."""
-        if self._pairs is None or said is None or not {before.name, stage.name} <= self._passed:
+        """Judge a block with the one before where both, and what is between them, pass alone."""
+        alone = {(before.number, True), (stage.number, False), (stage.number, True)}
+        if self._pairs is None or said is None or not alone <= self._passed:
             return []
         give_back()
         comparer = self._runs.comparer(self._runs.judging(stage), defaultdict(Experience))
