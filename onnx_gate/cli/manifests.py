@@ -121,9 +121,10 @@ def plan(
     shards: ShardsOption = "auto",
     durations: DurationsOption = None,
 ) -> None:
-    """Print the matrix of a workflow whose jobs share the models, and the blocks of verify: blocks.
+    """Print the matrix of a workflow whose jobs share the models.
 
-    It is one line of JSON: {"shard": ["1/2", "2/2"]}.
+    It is one line of JSON: {"shard": ["1/2", "2/2"]}. Several jobs may share the blocks of a model that
+    has verify: blocks.
     """
     import json
 
