@@ -44,6 +44,18 @@ FAULTS = {
     "block.bad": ("block", "static", 0, "qkv"),
     "block.bad-int4": ("block", "int4", 1, "proj"),
 }
+# Without it sums of u8 by s8 products saturate (OG717), and the widest layers lose more than their bits.
+VNNI = "vnni" in Path("/proc/cpuinfo").read_text()
+LEFT_OUT = pytest.mark.skip(reason="sums of u8 by s8 products saturate on a processor without VNNI")
+
+
+def is_as_elsewhere(model: str, how: str) -> bool:
+    """Return whether a file computes on this processor what it does on one with VNNI."""
+    return VNNI or model != "mlp" or how not in ("static", "dynamic", "qoperator")
+
+
+RUN = [(m, h) for m, h in FILES if is_as_elsewhere(m, h)]
+EACH = [pytest.param(*each, marks=[] if each in RUN else [LEFT_OUT]) for each in FILES]
 
 
 def entry(model: str, file: str, tolerance: dict[str, float] | None = None) -> dict[str, object]:
@@ -83,7 +95,7 @@ def first(files: Path, once: Callable[..., Path]) -> dict[str, ModelResult]:
 
     def fill(folder: Path) -> None:
         shutil.copytree(files, folder, dirs_exist_ok=True)
-        run(folder, "first", {f"{m}.{h}": entry(m, f"{m}.{h}.onnx") for m, h in FILES})
+        run(folder, "first", {f"{m}.{h}": entry(m, f"{m}.{h}.onnx") for m, h in RUN})
 
     folder = once("quantised-first", fill)
     return {m.name: m for m in read_report(folder / "first" / "report.json").models}
@@ -102,15 +114,16 @@ def second(
 
     def fill(folder: Path) -> None:
         shutil.copytree(files, folder, dirs_exist_ok=True)
-        entries = {f"{m}.{h}": entry(m, f"{m}.{h}.onnx", proposed(m, h)) for m, h in FILES}
-        entries |= {n: entry(m, f"{n}.onnx", proposed(m, h)) for n, (m, h, *_) in FAULTS.items()}
+        entries = {f"{m}.{h}": entry(m, f"{m}.{h}.onnx", proposed(m, h)) for m, h in RUN}
+        faults = {n: (m, h) for n, (m, h, *_) in FAULTS.items() if (m, h) in RUN}
+        entries |= {n: entry(m, f"{n}.onnx", proposed(m, h)) for n, (m, h) in faults.items()}
         run(folder, "second", entries)
 
     folder = once("quantised-second", fill)
     return {m.name: m for m in read_report(folder / "second" / "report.json").models}
 
 
-@pytest.mark.parametrize(("model", "how"), FILES)
+@pytest.mark.parametrize(("model", "how"), EACH)
 def test_it_is_recognised_and_weighed(model: str, how: str, first: dict[str, ModelResult]) -> None:
     result = first[f"{model}.{how}"]
     found = result.precision
@@ -132,14 +145,20 @@ def test_it_is_recognised_and_weighed(model: str, how: str, first: dict[str, Mod
         assert any(f.code == ("OG117" if how == "fp16" else "OG121") for f in result.findings)
 
 
-@pytest.mark.parametrize(("model", "how"), FILES)
+@pytest.mark.parametrize(("model", "how"), EACH)
 def test_it_passes_with_the_tolerance_that_is_proposed(
     model: str, how: str, second: dict[str, ModelResult]
 ) -> None:
     assert second[f"{model}.{how}"].verdict == "pass"
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if each[:2] in RUN else [LEFT_OUT])
+        for name, each in FAULTS.items()
+    ],
+)
 def test_a_wrong_scale_is_caught_and_its_layer_named(
     name: str, second: dict[str, ModelResult]
 ) -> None:
