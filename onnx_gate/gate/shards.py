@@ -51,9 +51,7 @@ def units(
     A ``divisible`` model is in as many parts as it takes for every shard to have one, and for no part to
     weigh more than a shard's share of all; a weight that is unknown is the median of the others.
     """
-    known = _known(names, weights)
-    usual = median(known.values()) if known else 1.0
-    own = {name: known.get(name, usual) for name in names}
+    own = _every(names, weights or {})
     mean = math.fsum(own.values()) / shards
     parts = dict.fromkeys(names, 1)
     while True:
@@ -75,9 +73,8 @@ def partition(
     model; equal ones go in their order. A model's weight, in seconds say, that is unknown or no finite
     number from 0 on is the median of the others. No part is empty where there are ``count`` or more.
     """
-    known = _known([unit.name for unit in every], weights)
-    usual = median(known.values()) if known else 1.0
-    own = [known.get(unit.name, usual) / unit.count for unit in every]
+    known = _every([unit.name for unit in every], weights or {})
+    own = [known[unit.name] / unit.count for unit in every]
     parts: list[list[int]] = [[] for _ in range(count)]
     # An empty part comes before any other that weighs nothing.
     loads = [(0.0, 0, index) for index in range(count)]
@@ -93,12 +90,11 @@ def partition(
     return tuple(tuple(every[index] for index in sorted(part)) for part in parts)
 
 
-def _known(names: Sequence[str], weights: Mapping[str, float] | None) -> dict[str, float]:
-    return {
-        name: weights[name]
-        for name in names
-        if weights and 0 <= weights.get(name, math.nan) < math.inf
-    }
+def _every(names: Sequence[str], weights: Mapping[str, float]) -> dict[str, float]:
+    """Return the weight of each name: one that is not known is the median of the others."""
+    known = {n: weights[n] for n in names if 0 <= weights.get(n, math.nan) < math.inf}
+    usual = median(known.values()) if known else 1.0
+    return {name: known.get(name, usual) for name in names}
 
 
 def matrix(
@@ -137,8 +133,8 @@ def matrix(
 
 def balance(parts: Sequence[Sequence[Unit]], weights: Mapping[str, float]) -> float:
     """Return how many times the mean the heaviest part is; what has no weight is the median."""
-    usual = median(weights.values()) if weights else 1.0
-    loads = [math.fsum(weights.get(u.name, usual) / u.count for u in part) for part in parts]
+    own = _every([unit.name for part in parts for unit in part], weights)
+    loads = [math.fsum(own[unit.name] / unit.count for unit in part) for part in parts]
     total = math.fsum(loads)
     return max(loads) * len(loads) / total if total > 0 else 1.0
 
@@ -174,8 +170,7 @@ def _parts(
 def _balanced(
     names: Sequence[str], most: int, seconds: Mapping[str, float], divisible: Collection[str]
 ) -> tuple[tuple[Unit, ...], ...]:
-    usual = median(seconds.values())
-    total = math.fsum(seconds.get(name, usual) for name in names)
+    total = math.fsum(_every(names, seconds).values())
     wanted = max(1, min(math.ceil(total / _SECONDS_PER_SHARD), most))
     for count in range(wanted, 1, -1):
         parts = _parts(names, count, seconds, divisible)

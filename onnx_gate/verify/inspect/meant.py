@@ -19,6 +19,7 @@ from onnx_gate.numerics.precision import eps_of, is_floating
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inspect.weight_bits import (
     FOLDED,
+    FOUR_BITS,
     FoldedNorms,
     Mask,
     bits_of,
@@ -27,9 +28,7 @@ from onnx_gate.verify.inspect.weight_bits import (
     spread,
 )
 
-# Half a step of four bits with a sign, of how far the numbers of a row are from their middle: nothing
-# is that near to eight numbers by chance.
-_NEAR = 1 / 14
+# No eight numbers are by chance as near to others as four bits are, of how far they are from their middle.
 _FEWEST = 8
 _NARROW = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 # Where a norm was folded into a weight, its last bit decides on which side of a half some fall.
@@ -148,4 +147,4 @@ def _is_near(array: Array, expected: Array) -> bool:
     if a.shape[1] < _FEWEST:
         return False
     low, high = np.quantile(b, (0.25, 0.75), axis=1)
-    return bool((np.abs(a - b).max(axis=1) <= _NEAR * (high - low) / 2).all())
+    return bool((np.abs(a - b).max(axis=1) <= FOUR_BITS * (high - low) / 2).all())

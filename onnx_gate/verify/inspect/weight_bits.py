@@ -17,7 +17,7 @@ Mask = NDArray[np.bool_]
 # in another order on the other side.
 FOLDED = 8
 # Half a step of four bits with a sign, of the largest number of a row.
-_FOUR_BITS = 1 / 14
+FOUR_BITS = 1 / 14
 # The numbers that are looked at together: a copy of so many is little beside any weight that matters.
 _AT_ONCE = 1 << 22
 _SEED = 20_261_122
@@ -84,7 +84,7 @@ def is_rounded(array: Array, expected: Array) -> bool:
     """Return whether a weight may be ``expected`` in fewer bits: no row is further off than in four."""
     a, b = (x.astype(np.float64).reshape(len(x), -1) for x in (array, expected))
     largest = np.abs(b).max(axis=1, initial=0.0) if array.ndim > 1 else np.abs(b).max(initial=0.0)
-    return bool((np.abs(a - b).max(axis=1) <= _FOUR_BITS * largest).all())
+    return bool((np.abs(a - b).max(axis=1) <= FOUR_BITS * largest).all())
 
 
 def bits_of(array: Array) -> NDArray[np.unsignedinteger]:
