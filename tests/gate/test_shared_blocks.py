@@ -72,3 +72,14 @@ def test_the_part_that_has_a_wrong_block_finds_it(tmp_path: Path) -> None:
     assert inside == {"layers.2"}
     assert part.diagnosis is not None
     assert "layers.2" in part.diagnosis.cause
+
+
+def test_more_machines_than_blocks_are_too_many(tmp_path: Path) -> None:
+    project(tmp_path)
+    done = gate("run", "--shard", "9/9", "--no-cache", cwd=tmp_path)
+    part = result(tmp_path / "onnx-gate-report")
+    assert done.returncode == 1
+    assert part.error is not None
+    assert part.error.code == "OG434"
+    assert "and 9 machines are to share them" in part.error.message
+    assert part.portion is not None
