@@ -31,7 +31,7 @@ from onnx_gate.report.io import to_message
 from onnx_gate.report.model.audit import Audit, ManifestChange, Mutant, Share, Site, Unseen
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.checks import Checker
-from onnx_gate.verify.context import BEGUN, MUTANT, SAMPLE, AuditRequest
+from onnx_gate.verify.context import BEGUN, MUTANT, SAMPLE, AuditRequest, today
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.inspect.exact import ExactWeights, exact_weights
 from onnx_gate.verify.source_lines import of_node, own_source
@@ -127,7 +127,7 @@ class _Desk:
         if setting.spec.reference is None and self.bench.answered:
             given = self.bench.answered[0][0].arrays
             self._exact = exact_weights(
-                setting.spec, exporter, setting.reduced, setting.eager, given
+                setting.spec, exporter, setting.reduced, setting.eager, given, today()
             )
         self._lines = {name: n for n in all_nodes(self.exported.proto) for name in n.output}
 

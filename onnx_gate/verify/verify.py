@@ -204,7 +204,14 @@ def _verify(
                 exported.path.parent,
                 prepared.eager.module,
                 prepared.call.changed,
-                exact_weights(spec, exported.exporter, reduced, prepared.eager, prepared.example),
+                exact_weights(
+                    spec,
+                    exported.exporter,
+                    reduced,
+                    prepared.eager,
+                    prepared.example,
+                    context.today,
+                ),
             )
         progress.findings += wrong
     prepared = leave_out(prepared, exported)

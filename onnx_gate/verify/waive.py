@@ -62,6 +62,11 @@ def waived_error(check: Check) -> float:
     return max((own, *steps))
 
 
+def waives_every_case(spec: ModelSpec, today: datetime.date) -> bool:
+    """Return whether a waiver holds that is not about certain cases (its glob is ``*``)."""
+    return any(set(each.check) == {"*"} and each.until >= today for each in spec.waivers)
+
+
 def waiver_of(spec: ModelSpec, check: Check, today: datetime.date) -> int | None:
     """Return the index of the waiver that forgives a check, ``None`` where none does."""
     for index, waiver in enumerate(spec.waivers):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 
 from onnx_gate.audit.beyond import wrong_weights
 from onnx_gate.audit.edit import CHANGED, Edit
+from onnx_gate.manifest import Waiver
 from onnx_gate.manifest.load import load
 from onnx_gate.verify.build import build
 from onnx_gate.verify.context import Context
@@ -58,6 +61,15 @@ def test_what_forward_writes_is_no_wrong_weight_of_a_fault(tmp_path: Path) -> No
     rounded = after.eager.module.linear.weight.detach().half().float().numpy()
     fault = {f"linear.weight{CHANGED}": rounded}
     assert wrong_weights(Edit("", tensors=fault), checker) == ""
-    exact = exact_weights(spec, exported.exporter, None, after.eager, after.example)
-    said = wrong_weights(Edit("", tensors=fault), checker, exact)
+    day = datetime.date(2026, 1, 1)
+    asked = exported.exporter, None, after.eager, after.example, day
+    said = wrong_weights(Edit("", tensors=fault), checker, exact_weights(spec, *asked))
     assert "linear.weight went through float16" in said
+    # Nor where whatever the cases show is accepted, which a waiver of certain cases does not.
+    for check, until, exact in (
+        ("*", day, False),
+        ("*", datetime.date.min, True),
+        ("a/*", day, True),
+    ):
+        waived = replace(spec, waivers=(Waiver(check, until, "shipped in 16 bits"),))
+        assert (exact_weights(waived, *asked) is not None) == exact
