@@ -108,6 +108,15 @@ class Mover:
             step = self.draw(tensor).mul(1.5).round_().masked_fill_(~low, 0)
             tensor.add_(step if keep is None else step.masked_fill_(keep, 0), alpha=2.0**-24)
 
+    def flush(self, tensor: torch.Tensor, keep: torch.Tensor | None) -> None:
+        """Move what an engine may flush, by up to itself: float32 below the least normal number."""
+        size, least = tensor.abs(), torch.finfo(tensor.dtype).tiny
+        if tensor.dtype != torch.float32 or size.aminmax().min >= least:
+            return
+        low = size < least
+        step = self.draw(tensor).masked_fill_(~low if keep is None else ~low | keep, 0)
+        tensor.addcmul_(step, tensor)
+
     def push(self, tensor: torch.Tensor, units: float) -> None:
         """Move every element by ``units``, and the other way with the seed that this one's pair is."""
         side = self.draw(tensor, self._sides).sign().mul_(self._side)

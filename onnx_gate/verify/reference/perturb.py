@@ -282,6 +282,8 @@ def _move(
     # What is added in 32 bits is rounded to 16 once.
     half = model.chain is not None and result.dtype in _HALF
     noise.scale(result, model.units if half else model.result_units(given, result), keep)
+    if model.chain is None:  # a sum of normal numbers is none that is flushed
+        noise.flush(result, keep)
     if amount is not None:
         noise.shift(result, amount, keep)
 
