@@ -66,10 +66,12 @@ STEPS = "steps: {count: 4, carry: {past_key_values: present}, feed: {ids: argmax
 def test_steps_are_judged_in_each_block_and_carried_through_all(tmp_path: Path) -> None:
     result = verified(tmp_path, cached(tmp_path, more=STEPS))
     assert result.verdict == "pass", result.error
-    for check in result.checks:
+    # Two blocks are run in a row on one step: what is optimised across their border shows in each.
+    stepped = [check for check in result.checks if not check.case.endswith("/joined")]
+    for check in stepped:
         assert check.runtime != "onnxruntime" or check.steps is not None, check
         assert check.steps is None or len(check.steps.errors) == 4
-    cases = {check.case for check in result.checks}
+    cases = {check.case for check in stepped}
     # One check for all steps of an output.
     assert len({(c.case, c.runtime, c.output) for c in result.checks}) == len(result.checks)
     ends = {c.output: c for c in result.checks if c.case.endswith("/carried")}

@@ -70,7 +70,7 @@ class Baseline(Frozen):
 class DividedModel(Frozen):
     """A model whose blocks several shards share, and which of them one has: ``index`` of ``count``."""
 
-    name: str = Field(min_length=1)
+    name: str
     index: int = Field(ge=1)
     count: int = Field(ge=2)
 

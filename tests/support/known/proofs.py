@@ -33,7 +33,10 @@ NAN, INF = float("nan"), float("inf")
 
 @dataclass(frozen=True)
 class Proof:
-    """``show`` returns what fails, ``None`` where nothing does; ``needs`` is a package for it."""
+    """``show`` returns what fails, ``None`` where nothing does; ``needs`` is a package for it.
+
+    ``flag`` is what a processor needs for the kernel that is at fault, as ``/proc/cpuinfo`` names it.
+    """
 
     thread: str
     show: Callable[[], Shown]
@@ -41,6 +44,7 @@ class Proof:
     told: Failure | None = None
     at: str = ""
     needs: str = ""
+    flag: str = ""
 
 
 X = torch.rand(4, 4) + 0.1
@@ -579,6 +583,7 @@ _OPENVINO = (
         {"x": _f(INF, 75)},
         [INF, 75],
         "Gelu",
+        flag="avx512f",
     ),
     _openvino(
         "openvino/issues/36234",
