@@ -5,6 +5,9 @@ Once as PyTorch calls them and once as ONNX does: a module is watched by the one
 
 from __future__ import annotations
 
+# What scatters by choosing rounds nothing either: as PyTorch and as ONNX call it.
+CHOOSING = frozenset({"amax", "amin", "max", "min", "none"})
+
 EXACT_ATEN = frozenset(
     [
         "abs",

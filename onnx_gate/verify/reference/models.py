@@ -45,6 +45,10 @@ def _pairs(first: str, second: str, added: str = "") -> Model:
 
 
 DISTANCES = ("_cdist_forward", "_euclidean_dist")
+SCATTERED = (
+    *("scatter", "scatter_add", "scatter_reduce", "index_add", "index_reduce", "put"),
+    *("index_put", "_index_put_impl", "_unsafe_index_put"),
+)
 # Of the scores of a query only differences count: those of its keys are each off by their own.
 _ATTENTION = Model(("key", "value"), chains.keys, added="attn_mask", in_steps=1.0, equal=attended)
 # The layers of an encoder as one kernel: whatever it sums, it sums over the embedding.
@@ -83,13 +87,7 @@ MODELS: Mapping[str, Model] = {
         ("_adaptive_avg_pool2d", "_adaptive_avg_pool3d"),
         _sums(chains.adaptive, "self", equal=windows),
     ),
-    **dict.fromkeys(
-        (
-            *("scatter", "scatter_add", "scatter_reduce", "index_add", "index_reduce", "put"),
-            *("index_put", "_index_put_impl", "_unsafe_index_put"),
-        ),
-        _sums(chains.by_places, "src", "source", "values", equal=scattered),
-    ),
+    **dict.fromkeys(SCATTERED, _sums(chains.by_places, "src", "source", "values", equal=scattered)),
     **dict.fromkeys(
         ("_embedding_bag", "_embedding_bag_forward_only"),
         _sums(chains.bagged, "weight", equal=bags),

@@ -10,7 +10,7 @@ import onnx
 import torch
 
 from onnx_gate.runtimes.torch_eager import to_tensor
-from onnx_gate.verify.reference.exact import EXACT_ONNX
+from onnx_gate.verify.reference.exact import CHOOSING, EXACT_ONNX
 from onnx_gate.verify.reference.models import MODELS, PLAIN
 from onnx_gate.verify.reference.noise import Exactness
 from onnx_gate.verify.reference.perturb import MovedRounding
@@ -65,7 +65,7 @@ def run_node_moved(
 ) -> Sequence[Any]:
     """Return the outputs of a node with its rounding moved."""
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-    if node.op_type in EXACT_ONNX and attributes.get("reduction", b"none") == b"none":
+    if node.op_type in EXACT_ONNX and attributes.get("reduction", b"none").decode() in CHOOSING:
         return run(inputs)
     name, model, names = _model(node)
     tensors = [to_tensor(x) if isinstance(x, np.ndarray) else None for x in inputs]

@@ -12,8 +12,8 @@ import torch.utils._pytree as pytree
 from torch._library.custom_ops import OPDEFS
 
 from onnx_gate.verify.reference.decided import Decided
-from onnx_gate.verify.reference.exact import EXACT_ATEN
-from onnx_gate.verify.reference.models import DISTANCES, MODELS, PLAIN
+from onnx_gate.verify.reference.exact import CHOOSING, EXACT_ATEN
+from onnx_gate.verify.reference.models import DISTANCES, MODELS, PLAIN, SCATTERED
 from onnx_gate.verify.reference.noise import (
     Exactness,
     Joiner,
@@ -94,7 +94,9 @@ class MovedRounding(OperatorMode):
         """Run an operator that is one, and move what it has rounded."""
         base, model = operator.base, operator.model
         given = given_to(func, args, kwargs)
-        if base in EXACT_ATEN and not given.get("accumulate") and not given.get("reduce"):
+        reduce = given.get("reduce")
+        exact = base in EXACT_ATEN and not given.get("accumulate") and not reduce
+        if exact or reduce in CHOOSING:
             result = func(*args, **kwargs)
             if base in ("_to_copy", "copy"):
                 self._convert(args[1] if base == "copy" else args[0], result)
@@ -135,6 +137,10 @@ class MovedRounding(OperatorMode):
             if leaf.numel():
                 self.has_moved = True
                 keep = _kept(leaf, () if sums else operands.operands) if may_keep else None
+                if name in SCATTERED:
+                    # A place that no term has come to holds what it held.
+                    held = leaf == given["self"]
+                    keep = held if keep is None else keep | held
                 _move(noise, leaf, model, given, keep, tail=not place)
                 if name in DISTANCES:
                     leaf.abs_()
