@@ -23,7 +23,7 @@ from onnx_gate.verify.reach.brackets import brackets
 from onnx_gate.verify.reach.cost import Cost, measure
 from onnx_gate.verify.reach.domain import Domain, domains
 from onnx_gate.verify.reach.purse import MOST_NUMBERS, Purse, count
-from onnx_gate.verify.reach.seek import follows, mutate, seek
+from onnx_gate.verify.reach.seek import CLIMBERS, STEPS, follows, mutate, seek
 from onnx_gate.verify.reach.sites import MOST_ROWS, DecisionSite
 from onnx_gate.verify.reach.sizes import further_sizes, named_by_decisions
 from onnx_gate.verify.reach.values import WAYS, draw_values, enumerated
@@ -265,31 +265,44 @@ class Explorer:
             if seen is None or side not in seen.left(site) or not seen.moves:
                 continue
             found = self._found(site, side, base, known, purse)
-            if found is not None and self._answers(found, purse, base, base.sizes):
-                yield self._case(_parts(site, side), found, base.sizes)
+            if found is not None and self._answers(found[0], purse, base, found[1]):
+                yield self._case(_parts(site, side), *found)
 
     def _found(
         self, site: DecisionSite, side: str, base: Case, known: Mapping[str, Domain], purse: Purse
-    ) -> Mapping[str, Array] | None:
+    ) -> tuple[Mapping[str, Array], Sizes] | None:
         if self.watcher.seen[site].follows and site.kind != "half":
-            for number in range(2):
-                start = base.arrays
-                if number:
-                    start = {**start, **self._draw(known, base, ("start", site.module), 0)}
-                price = _WITH_GRADIENTS
-                for found in seek(self.watcher, site, side, start, known):
+            for start, sizes, rows in self._starts(site, base, known, purse):
+                price = _WITH_GRADIENTS, purse.ratio(base, sizes)
+                for found in seek(self.watcher, site, side, start, known, rows):
                     if found is not None:
-                        return found
-                    if not purse.takes(price):
+                        return found, sizes
+                    if not purse.takes(*price):
                         return None
         whole = {name: domain for name, domain in known.items() if not domain.is_float}
         if whole and site.kind in ("limit", "equality", "truth"):
             for found in mutate(self.watcher, site, side, base.arrays, whole, _TRIES):
                 if found is not None:
-                    return found
+                    return found, base.sizes
                 if not purse.takes(1.0):
                     return None
         return None
+
+    def _starts(
+        self, site: DecisionSite, base: Case, known: Mapping[str, Domain], purse: Purse
+    ) -> Iterator[tuple[Mapping[str, Array], Sizes, int]]:
+        """Yield inputs to climb from, their sizes and the number of their rows."""
+        batch = {d for d, role in roles(self.spec.inputs).items() if role == "batch"}
+        axes = [[d in batch for d in each.shape] for each in self.spec.inputs.values()]
+        if all(any(axis[:1]) and not any(axis[1:]) for axis in axes):
+            passes = _WITH_GRADIENTS * (STEPS + 1) * len(self.watcher.open())
+            for rows, sizes in self._batches(base, CLIMBERS):
+                if purse.has(passes, purse.ratio(base, sizes)):
+                    yield self._draw(known, sizes, ("start", site.module), None), sizes, rows
+                    return
+        yield base.arrays, base.sizes, 1
+        drawn = self._draw(known, base, ("start", site.module), 0)
+        yield {**base.arrays, **drawn}, base.sizes, 1
 
     def _draw(
         self,

@@ -1,4 +1,11 @@
-"""Inputs that bring one decision to its other side: steps along the gradient of its distance."""
+"""Inputs that bring one decision to its other side: each row of a batch climbs towards it.
+
+Rows do not meet, so one pass with gradients is a step for every one of them, from another place and
+towards another element of what is decided: half of them towards the nearest, the others spread over
+all. A row keeps the nearest that it has come to. Newton's steps find what is linear; those that follow
+go along the gradient's signs, and one that brings a row no nearer halves its next. A pass costs what it
+does for the batch; there are at most ``STEPS + 1``.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +24,13 @@ from onnx_gate.verify.reach.sites import DecisionSite
 from onnx_gate.verify.reach.values import draw_values
 from onnx_gate.verify.reach.watch import Operand, Watch, Watcher
 
-# A step that would just reach the limit of a linear function goes so much further, and steps by the
-# gradient's signs are these shares of the domain: from a nudge to the corner that it points at.
+# A step that would just reach the limit of a linear function goes so much further.
 _OVERSHOOT = 1.5
-_SHARES = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
-NEWTON = 2
-STEPS = NEWTON + len(_SHARES)
+# The first step along the gradient's signs, as a share of the domain.
+_SHARE = 1 / 8
+NEWTON, STEPS = 2, 14
+# How many rows climb, where there is enough for all of their passes at every side that is open.
+CLIMBERS = (32, 8)
 
 
 @dataclass(frozen=True)
@@ -48,9 +56,13 @@ def seek(
     side: str,
     start: Mapping[str, Array],
     known: Mapping[str, Domain],
+    rows: int = 1,
 ) -> Iterator[Mapping[str, Array] | None]:
-    """Yield after each pass: the inputs that show the side, which ends it, or nothing."""
-    arrays = dict(start)
+    """Yield after each pass: the inputs that show the side, which ends it, or nothing.
+
+    ``rows`` is the length of the first axis of every input, where that is the batch.
+    """
+    arrays, climb = dict(start), _Climb(side, known, rows)
     for step in range(STEPS + 1):
         watch = Watch(watcher, frozenset((site,)))
         attempt = _try(watcher.eager, arrays, known, watch)
@@ -60,7 +72,7 @@ def seek(
             yield arrays
             return
         yield None
-        moved = None if step == STEPS else _moved(attempt, site, side, step, known)
+        moved = None if step == STEPS else climb.step(attempt, step)
         if moved is None:
             return
         arrays |= moved
@@ -119,56 +131,103 @@ def _try(
     return GradientPass(watch, arrays, leaves, tuple(operands))
 
 
-def _moved(
-    attempt: GradientPass, site: DecisionSite, side: str, step: int, known: Mapping[str, Domain]
-) -> dict[str, Array] | None:
-    """Return the inputs one step nearer to the other side; ``None`` where nothing leads there."""
-    chosen = _nearest(attempt.operands, side)
-    if chosen is None:
-        return None
-    operand, index, distance = chosen
-    sign = {"above": 1.0, "below": -1.0}.get(side, -1.0 if distance > 0 else 1.0)
-    gradients = _gradients(attempt, operand, index)
-    square = sum(float(g.double().square().sum()) for g in gradients.values())
-    if not square or not np.isfinite(square):
-        return None
-    moved: dict[str, Array] = {}
-    for name, gradient in gradients.items():
-        low, high = known[name].low, known[name].high
-        if step < NEWTON:
-            beyond = abs(distance) * (_OVERSHOOT if side in ("above", "below") else 1.0)
-            change = gradient * (sign * beyond / square)
-        else:
-            change = gradient.sign() * (sign * _SHARES[step - NEWTON] * (high - low))
-        moved[name] = moved_by(attempt.arrays[name], change, known[name])
-    return moved
+class _Climb:
+    """What each row has come to: how near, with which inputs, and which way is further."""
+
+    def __init__(self, side: str, known: Mapping[str, Domain], rows: int) -> None:
+        self._side, self._known, self._rows = side, known, rows
+        self._overshoot = _OVERSHOOT if side in ("above", "below") else 1.0
+        self._place = -1
+        self._targets = torch.zeros(0, dtype=torch.int64)
+        self._away = torch.zeros(0)
+        self._shares = torch.zeros(0)
+        self._kept: dict[str, Array] = {}
+        self._gradients: dict[str, torch.Tensor] = {}
+
+    def step(self, attempt: GradientPass, number: int) -> dict[str, Array] | None:
+        """Take note of a pass and return the inputs of the next; ``None`` where nothing leads on."""
+        if not self._targets.numel() and not self._choose(attempt):
+            return None
+        if self._place >= len(attempt.operands):
+            return None
+        self._learn(attempt, number)
+        found = self._gradients.items()
+        square = sum(g.double().square().reshape(self._rows, -1).sum(1) for _, g in found)
+        if not isinstance(square, torch.Tensor) or not bool((square > 0).any()):
+            return None
+        beyond = (self._away * self._overshoot / square).nan_to_num(0.0, 0.0, 0.0)
+        moved: dict[str, Array] = {}
+        for name, gradient in found:
+            span = self._known[name].high - self._known[name].low
+            if number < NEWTON:
+                change = gradient * _by_row(-beyond, gradient)
+            else:
+                change = gradient.sign() * _by_row(-span * self._shares, gradient)
+            moved[name] = moved_by(self._kept[name], change, self._known[name])
+        return moved
+
+    def _choose(self, attempt: GradientPass) -> bool:
+        """Choose an element for every row, and begin."""
+        led = [(n, o) for n, o in enumerate(attempt.operands) if o.edges and o.distance.numel()]
+        away = {n: self._distances(operand.distance) for n, operand in led}
+        if not away:
+            return False
+        self._place = min(away, key=lambda n: float(away[n].min()))
+        flat = away[self._place].reshape(-1)
+        if flat.numel() % self._rows:
+            self._rows = 1
+        each = flat.reshape(self._rows, -1)
+        among = (torch.arange(self._rows) - self._rows // 2).clamp(min=0)
+        ranks = 2 * among * each.shape[1] // (2 * self._rows)
+        own = each.argsort(1).gather(1, ranks[:, None])[:, 0]
+        self._targets = torch.arange(self._rows) * each.shape[1] + own
+        self._away = torch.full((self._rows,), torch.inf, dtype=torch.float64)
+        self._shares = torch.full((self._rows,), _SHARE, dtype=torch.float64)
+        return True
+
+    def _learn(self, attempt: GradientPass, number: int) -> None:
+        """Keep what has brought rows nearer; have the others go less far."""
+        operand = attempt.operands[self._place]
+        if operand.distance.numel() <= int(self._targets.max()):
+            return
+        ahead = operand.distance.reshape(-1)[self._targets].double()
+        away = self._distances(ahead)
+        nearer = away < self._away
+        if number > NEWTON:
+            self._shares[~nearer] /= 2
+        self._away = torch.where(nearer, away, self._away)
+        if not bool(nearer.any()):
+            return
+        towards = {"above": -1.0, "below": 1.0}.get(self._side)
+        signs = ahead.sign() if towards is None else torch.full_like(ahead, towards)
+        found = _gradients(attempt, operand, self._targets, signs * nearer)
+        for name, gradient in found.items():
+            new = _by_row(nearer, gradient).expand(gradient.shape)
+            old = self._gradients.get(name, torch.zeros_like(gradient))
+            self._gradients[name] = torch.where(new, gradient.nan_to_num(0.0, 0.0, 0.0), old)
+            array, before = attempt.arrays[name], self._kept.get(name)
+            kept = array if before is None else np.where(new.numpy(force=True), array, before)
+            self._kept[name] = kept.astype(array.dtype)
+
+    def _distances(self, ahead: torch.Tensor) -> torch.Tensor:
+        """Return how far from the side elements are; infinite where nothing can be said."""
+        away = {"above": -ahead, "below": ahead}.get(self._side, ahead.abs())
+        return torch.where(torch.isfinite(away), away.double(), torch.inf)
 
 
-def _nearest(operands: tuple[Operand, ...], side: str) -> tuple[Operand, int, float] | None:
-    """Return the element that is nearest to the side: its operand, index and distance."""
-    best: tuple[Operand, int, float] | None = None
-    for operand in operands:
-        if not operand.edges:
-            continue
-        flat = operand.distance.reshape(-1)
-        rank = flat if side == "above" else -flat if side == "below" else -flat.abs()
-        rank = torch.where(torch.isfinite(flat), rank, rank.new_tensor(-float("inf")))
-        index = int(rank.argmax())
-        if best is None or float(rank[index]) > _rank(best[2], side):
-            best = operand, index, float(flat[index])
-    return best
+def _by_row(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Return a value of each row, beside an input or its gradient."""
+    return values.reshape(len(values), *[1] * (like.ndim - 1)) if like.ndim else values[0]
 
 
-def _rank(distance: float, side: str) -> float:
-    return distance if side == "above" else -distance if side == "below" else -abs(distance)
-
-
-def _gradients(attempt: GradientPass, operand: Operand, index: int) -> dict[str, torch.Tensor]:
-    """Return the gradient of one element's distance to each input that has one."""
+def _gradients(
+    attempt: GradientPass, operand: Operand, places: torch.Tensor, signs: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    """Return the gradient of some elements' distances, each times its sign, to each input that has one."""
     total: dict[str, torch.Tensor] = {}
     for edge, sign in operand.edges:
-        one = torch.zeros_like(operand.distance)
-        one.view(-1)[index] = sign
+        one = operand.distance.new_zeros(operand.distance.shape)
+        one.view(-1)[places] = (sign * signs).to(one.dtype)
         shape = edge.node._input_metadata[edge.output_nr].shape
         if one.shape != shape:
             one = one.sum_to_size(shape)
