@@ -9,6 +9,7 @@ from pathlib import Path
 
 import onnx
 import pytest
+import torch
 
 from onnx_gate.report.io import read_report
 from onnx_gate.report.model import ModelResult
@@ -181,6 +182,9 @@ def test_a_float_file_is_none_of_them(files: Path) -> None:
     half = onnx.load(str(files / "mlp.fp16.onnx"))
     assert reduced_precision(half, "file", quantised.mlp()) is not None
     assert reduced_precision(half, "file", quantised.mlp().half()) is None
+    mostly = quantised.mlp().half()
+    mostly.register_buffer("scale", torch.ones(3))
+    assert reduced_precision(half, "file", mostly) is None
     # What the gate's own exporters write is what the module says.
     assert reduced_precision(half, "dynamo", quantised.mlp()) is None
 

@@ -58,7 +58,12 @@ def reduced_precision(
     if reduced is not None and isinstance(module, FileModule):
         other = _of_file(onnx.load(str(module.path), load_external_data=False))
         return None if other is not None and other.how == reduced.how else reduced
-    return None if reduced is not None and reduced.is_half and not _is_wide(module) else reduced
+    if reduced is None or not reduced.is_half:
+        return reduced
+    in_file = _sizes((HALF.get(t.data_type, ""), t.dims) for t in proto.graph.initializer)
+    own = _sizes((str(t.dtype)[6:], t.shape) for _, t in state.tensors(module))
+    # Weights that are as short in the module are no fewer bits than it has.
+    return reduced if own[reduced.dtype] < _MOST * in_file[reduced.dtype] else None
 
 
 def _of_file(proto: onnx.ModelProto) -> Reduced | None:
@@ -117,17 +122,15 @@ def _bits(node: onnx.NodeProto) -> int:
 
 
 def _half(weights: Iterable[onnx.TensorProto]) -> str | None:
-    sizes: Counter[str] = Counter()
-    for tensor in weights:
-        if tensor.data_type in HALF:
-            sizes[HALF[tensor.data_type]] += math.prod(tensor.dims)
-        elif tensor.data_type in (TensorProto.FLOAT, TensorProto.DOUBLE):
-            sizes["wide"] += math.prod(tensor.dims)
+    names = {**HALF, TensorProto.FLOAT: "wide", TensorProto.DOUBLE: "wide"}
+    sizes = _sizes((names[t.data_type], t.dims) for t in weights if t.data_type in names)
     name = sizes.most_common(1)[0][0] if sizes else "wide"
     return name if name != "wide" and sizes[name] > _MOST * sizes.total() else None
 
 
-def _is_wide(module: torch.nn.Module) -> bool:
-    """Return whether the module's own weights are wider than half precision."""
-    own = {t.dtype for _, t in state.tensors(module) if t.is_floating_point()}
-    return torch.float32 in own or torch.float64 in own
+def _sizes(tensors: Iterable[tuple[str, Iterable[int]]]) -> Counter[str]:
+    """Return how many numbers of each kind tensors have."""
+    sizes: Counter[str] = Counter()
+    for kind, shape in tensors:
+        sizes[kind] += math.prod(shape)
+    return sizes
