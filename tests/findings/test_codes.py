@@ -166,7 +166,8 @@ def test_hints_are_in_the_diagnosis(run_of: Callable[[str], Run]) -> None:
             "OG415",
         }
         if model.diagnosis is not None:
-            assert set(model.diagnosis.hints) == hinted, model.name
+            known = {f.code for f in model.findings if f.code == "OG124"}  # from the export
+            assert set(model.diagnosis.hints) == hinted | known, model.name
 
 
 @pytest.mark.slow

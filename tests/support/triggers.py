@@ -33,7 +33,7 @@ TRIGGERS: dict[str, tuple[tuple[str, str], ...]] = {
     "OG120": (("findings", "false_shape"),),
     "OG121": (("findings", "double_input"),),
     "OG122": (("hints", "narrowed"),),
-    "OG124": (("findings", "tiny_constant"), ("hints", "dividing")),
+    "OG124": (("findings", "tiny_constant"), ("hints", "dividing"), ("hints", "gumbel")),
     "OG125": (("hints", "stale"),),
     "OG126": (("findings", "log_sigmoid"), ("hints", "log_sigmoid")),
     "OG127": (("findings", "misfit"),),

@@ -65,6 +65,13 @@ class TinyConstant(nn.Module):
         return x / (x.norm(dim=-1, keepdim=True) + 1e-12)
 
 
+class TinyArgument(nn.Module):
+    """Gumbel noise of a uniform number that may be zero: the root of no norm is in it."""
+
+    def forward(self, u: Tensor) -> Tensor:
+        return -torch.log(-torch.log(u + 1e-10) + 1e-10)
+
+
 class LogSigmoid(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return F.logsigmoid(x)
