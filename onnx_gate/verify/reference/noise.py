@@ -114,7 +114,7 @@ class Mover:
         if tensor.dtype != torch.float32 or size.aminmax().min >= least:
             return
         low = size < least
-        step = self.draw(tensor).masked_fill_(~low if keep is None else ~low | keep, 0)
+        step = self.draw(tensor).masked_fill(~low if keep is None else ~low | keep, 0)
         tensor.addcmul_(step, tensor)
 
     def push(self, tensor: torch.Tensor, units: float) -> None:
