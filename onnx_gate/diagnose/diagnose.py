@@ -29,7 +29,6 @@ from onnx_gate.diagnose.repro.write import make_repro, repro_path
 from onnx_gate.diagnose.single_out import single_out
 from onnx_gate.diagnose.tie_break import decide_on_node
 from onnx_gate.diagnose.whole import Cause, of_the_whole
-from onnx_gate.findings.codes import OG124
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.manifest.spec import Against
@@ -82,14 +81,6 @@ def explain(
             known = told["findings"]
             told["findings"] = known + [each for each in also["findings"] if each not in known]
     return told
-
-
-def _is_behind(finding: Finding, diagnosis: Diagnosis) -> bool:
-    """Return whether what was said of an export is what makes a line of it wrong."""
-    source = diagnosis.source
-    left_out = finding.code == OG124.code and diagnosis.blame == "exporter"
-    at = source is not None and (finding.file, finding.line) == (source.file, source.line)
-    return left_out and at
 
 
 @dataclass(frozen=True)
@@ -153,13 +144,10 @@ class _Explained:
         """Say what explains a divergence, and where neither a number nor the book does, what may."""
         proto, checker = self.exported.proto, self.checker
         fault = known_fault(diagnosis, self.exported, check, checker.setting.spec.runtimes)
-        left_out = [each for each in self.result.findings if _is_behind(each, diagnosis)]
-        shown = explaining(diagnosis, proto, check, checker.tally.checks)
-        # What the numbers look like gives way to what is known to be gone from the line.
-        shown = tuple(f for f in shown if not left_out or f.code == OG124.code)
-        leading = (*known, *shown)
-        codes = tuple(dict.fromkeys(finding.code for finding in (*known, *left_out, *shown)))
-        others = () if codes or fault is not None else possible(diagnosis, proto, check)
+        said = self.result.findings
+        leading = (*known, *explaining(diagnosis, proto, check, checker.tally.checks, said))
+        codes = tuple(dict.fromkeys(finding.code for finding in leading))
+        others = () if leading or fault is not None else possible(diagnosis, proto, check)
         return {
             "diagnosis": to_message(diagnosis.model_copy(update={"hints": codes, "known": fault})),
             "findings": [to_message(finding) for finding in (*leading, *others)],

@@ -166,8 +166,7 @@ def test_hints_are_in_the_diagnosis(run_of: Callable[[str], Run]) -> None:
             "OG415",
         }
         if model.diagnosis is not None:
-            known = {f.code for f in model.findings if f.code == "OG124"}  # from the export
-            assert set(model.diagnosis.hints) == hinted | known, model.name
+            assert set(model.diagnosis.hints) == hinted, model.name
 
 
 @pytest.mark.slow

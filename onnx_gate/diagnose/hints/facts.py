@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -11,6 +11,8 @@ import onnx
 from onnx import numpy_helper
 from onnx.helper import tensor_dtype_to_np_dtype
 
+from onnx_gate.findings.codes import Code
+from onnx_gate.findings.finding import Finding
 from onnx_gate.graph.walk import all_nodes, attribute, constants, opset_of
 from onnx_gate.report.model import Check
 from onnx_gate.report.model.diagnosis import Diagnosis
@@ -23,7 +25,8 @@ _FEW = 16
 class DivergenceFacts:
     """A diverged check, its diagnosis and its graph, with the questions that rules ask.
 
-    ``never_runs``: the runtime refuses every case, the export's own sizes too.
+    ``never_runs``: the runtime refuses every case, the export's own sizes too. ``said`` are findings of
+    the model that are known.
     """
 
     def __init__(
@@ -33,9 +36,18 @@ class DivergenceFacts:
         check: Check,
         *,
         never_runs: bool = False,
+        said: Sequence[Finding] = (),
     ) -> None:
         self.diagnosis, self.proto, self.check = diagnosis, proto, check
-        self.never_runs = never_runs
+        self.never_runs, self._said = never_runs, said
+
+    def is_said(self, code: Code) -> bool:
+        """Return whether a finding says this of the guilty line already."""
+        source = self.diagnosis.source
+        return source is not None and any(
+            (each.code, each.file, each.line) == (code.code, source.file, source.line)
+            for each in self._said
+        )
 
     @cached_property
     def node(self) -> onnx.NodeProto:

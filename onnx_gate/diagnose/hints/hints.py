@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import onnx
 
@@ -19,16 +19,20 @@ _MOST = 3
 
 
 def explaining(
-    diagnosis: Diagnosis, proto: onnx.ModelProto, check: Check, checks: Iterable[Check] = ()
+    diagnosis: Diagnosis,
+    proto: onnx.ModelProto,
+    check: Check,
+    checks: Iterable[Check] = (),
+    said: Sequence[Finding] = (),
 ) -> tuple[Finding, ...]:
     """Return what the numbers of the worst element, or an experiment, show to be behind it.
 
     ``proto`` is the graph that diverged, ``check`` the check that the diagnosis is about, of all the
-    ``checks``.
+    ``checks``; ``said`` is what the model's findings are already.
     """
     own = [each for each in checks if each.runtime == check.runtime and not each.advice]
     never_runs = bool(own) and all(each.refused for each in own)
-    facts = _facts(diagnosis, proto, check, never_runs=never_runs)
+    facts = _facts(diagnosis, proto, check, never_runs=never_runs, said=said)
     decisive = next((hint for rule in DECISIVE_RULES if (hint := _ask(rule, facts))), None)
     return (_finding(*decisive, diagnosis),) if decisive is not None else ()
 
@@ -43,12 +47,17 @@ def possible(diagnosis: Diagnosis, proto: onnx.ModelProto, check: Check) -> tupl
 
 
 def _facts(
-    diagnosis: Diagnosis, proto: onnx.ModelProto, check: Check, *, never_runs: bool = False
+    diagnosis: Diagnosis,
+    proto: onnx.ModelProto,
+    check: Check,
+    *,
+    never_runs: bool = False,
+    said: Sequence[Finding] = (),
 ) -> DivergenceFacts:
     # Of an operator that the graph lacks, its neighbour shows what it was there for.
     node = diagnosis.beside or diagnosis.node
     told = diagnosis.model_copy(update={"node": node})
-    return DivergenceFacts(told, proto, check, never_runs=never_runs)
+    return DivergenceFacts(told, proto, check, never_runs=never_runs, said=said)
 
 
 def _ask(rule: Rule, facts: DivergenceFacts) -> Hint:

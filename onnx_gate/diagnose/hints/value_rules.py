@@ -187,12 +187,17 @@ def domain(facts: DivergenceFacts) -> Hint:
 def tiny_constant(facts: DivergenceFacts) -> Hint:
     """The line adds a constant that the exporter takes for zero."""
     source = facts.diagnosis.source
-    tiny = _TINY.search(source.code) if source is not None else None
-    if tiny is None or not 0 < float(tiny[1]) <= 1e-8 or facts.has_constant(float(tiny[1])):
+    if source is None:
         return None
+    lacks = f"the graph lacks a constant that `{source.code}` adds"
+    if not facts.is_said(codes.OG124):
+        tiny = _TINY.search(source.code)
+        if tiny is None or not 0 < float(tiny[1]) <= 1e-8 or facts.has_constant(float(tiny[1])):
+            return None
+        lacks = f"the graph has no constant {tiny[1]}, and `{source.code}` does"
     return codes.OG124, (
-        f"the graph has no constant {tiny[1]}, and `{source.code if source else ''}` does: the "
-        "exporter drops an addition of anything up to 1e-8. Use a larger constant, or clamp(min=...)"
+        f"{lacks}: the exporter drops an addition of anything up to 1e-8. Use a larger constant, or "
+        "clamp(min=...)"
     )
 
 

@@ -61,7 +61,7 @@ def reduced_precision(
     if reduced is None or not reduced.is_half:
         return reduced
     in_file = _sizes((HALF.get(t.data_type, ""), t.dims) for t in proto.graph.initializer)
-    own = _sizes((str(t.dtype)[6:], t.shape) for _, t in state.tensors(module))
+    own = _sizes((str(t.dtype).removeprefix("torch."), t.shape) for _, t in state.tensors(module))
     # Weights that are as short in the module are no fewer bits than it has.
     return reduced if own[reduced.dtype] < _MOST * in_file[reduced.dtype] else None
 

@@ -23,7 +23,7 @@ from onnx_gate.verify.reach.brackets import brackets
 from onnx_gate.verify.reach.cost import Cost, measure
 from onnx_gate.verify.reach.domain import Domain, domains
 from onnx_gate.verify.reach.purse import MOST_NUMBERS, Purse, count
-from onnx_gate.verify.reach.seek import CLIMBERS, STEPS, follows, mutate, seek
+from onnx_gate.verify.reach.seek import CLIMBERS, follows, mutate, seek
 from onnx_gate.verify.reach.sites import MOST_ROWS, DecisionSite
 from onnx_gate.verify.reach.sizes import further_sizes, named_by_decisions
 from onnx_gate.verify.reach.values import WAYS, draw_values, enumerated
@@ -33,6 +33,8 @@ from onnx_gate.verify.reach.watch import Watcher
 SHARE = 0.2
 # A pass with gradients goes there and back, and keeps what it meets.
 _WITH_GRADIENTS = 3.0
+# A pass of rows that climb may cost so many plain ones: where most of it are its calls, it does.
+_ROWS_COST = 2.0
 # So many rows hold every way of drawing some hundred times, and pairs of small codes all of them.
 _ROWS = (4000, 1000, 250, 60, 20, 10)
 _LARGEST = 2**18
@@ -210,7 +212,7 @@ class Explorer:
     def _bracketed(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
         """Yield, row by row, both sides of what changes with a single input's value."""
         batch = {d for d, role in roles(self.spec.inputs).items() if role == "batch"}
-        axes = {n: [d in batch for d in each.shape] for n, each in self.spec.inputs.items()}
+        axes = self._batch_axes
         if any(any(axis[1:]) for axis in axes.values()):
             return
         for name, domain in known.items():
@@ -272,13 +274,13 @@ class Explorer:
         self, site: DecisionSite, side: str, base: Case, known: Mapping[str, Domain], purse: Purse
     ) -> tuple[Mapping[str, Array], Sizes] | None:
         if self.watcher.seen[site].follows and site.kind != "half":
-            for start, sizes, rows in self._starts(site, base, known, purse):
-                price = _WITH_GRADIENTS, purse.ratio(base, sizes)
-                for found in seek(self.watcher, site, side, start, known, rows):
-                    if found is not None:
-                        return found, sizes
-                    if not purse.takes(*price):
-                        return None
+            start, sizes, rows = self._start(site, base, known, purse)
+            price = _WITH_GRADIENTS, purse.ratio(base, sizes)
+            for found in seek(self.watcher, site, side, start, known, rows):
+                if found is not None:
+                    return found, sizes
+                if not purse.takes(*price):
+                    return None
         whole = {name: domain for name, domain in known.items() if not domain.is_float}
         if whole and site.kind in ("limit", "equality", "truth"):
             for found in mutate(self.watcher, site, side, base.arrays, whole, _TRIES):
@@ -288,21 +290,22 @@ class Explorer:
                     return None
         return None
 
-    def _starts(
+    def _start(
         self, site: DecisionSite, base: Case, known: Mapping[str, Domain], purse: Purse
-    ) -> Iterator[tuple[Mapping[str, Array], Sizes, int]]:
-        """Yield inputs to climb from, their sizes and the number of their rows."""
-        batch = {d for d, role in roles(self.spec.inputs).items() if role == "batch"}
-        axes = [[d in batch for d in each.shape] for each in self.spec.inputs.values()]
-        if all(any(axis[:1]) and not any(axis[1:]) for axis in axes):
-            passes = _WITH_GRADIENTS * (STEPS + 1) * len(self.watcher.open())
+    ) -> tuple[Mapping[str, Array], Sizes, int]:
+        """Return inputs to climb from, their sizes and the number of rows that climb."""
+        if all(axes[:1] == [True] and not any(axes[1:]) for axes in self._batch_axes.values()):
+            most = _ROWS_COST * purse.cost.forward()
             for rows, sizes in self._batches(base, CLIMBERS):
-                if purse.has(passes, purse.ratio(base, sizes)):
-                    yield self._draw(known, sizes, ("start", site.module), None), sizes, rows
-                    return
-        yield base.arrays, base.sizes, 1
-        drawn = self._draw(known, base, ("start", site.module), 0)
-        yield {**base.arrays, **drawn}, base.sizes, 1
+                if purse.cost.forward(purse.ratio(base, sizes)) <= most:
+                    return self._draw(known, sizes, ("start", site.module), None), sizes, rows
+        return base.arrays, base.sizes, 1
+
+    @property
+    def _batch_axes(self) -> Mapping[str, list[bool]]:
+        """Of every axis of every input whether it is a batch's."""
+        batch = {d for d, role in roles(self.spec.inputs).items() if role == "batch"}
+        return {n: [d in batch for d in each.shape] for n, each in self.spec.inputs.items()}
 
     def _draw(
         self,

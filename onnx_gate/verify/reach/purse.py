@@ -30,11 +30,6 @@ class Purse:
         """Spend no more than a share of what is left."""
         return _Part(self, share)
 
-    def has(self, passes: float, ratio: float) -> bool:
-        """Return whether there is enough for passes, and for what gradients of one keep."""
-        fits = ratio * self.cost.numbers <= MOST_NUMBERS
-        return fits and passes * self.cost.forward(ratio) <= self.left - self._kept
-
     def takes(self, passes: float, ratio: float = 1.0) -> bool:
         """Pay for passes, if there is enough."""
         price = passes * self.cost.forward(ratio)

@@ -29,7 +29,7 @@ _OVERSHOOT = 1.5
 # The first step along the gradient's signs, as a share of the domain.
 _SHARE = 1 / 8
 NEWTON, STEPS = 2, 14
-# How many rows climb, where there is enough for all of their passes at every side that is open.
+# How many rows climb, where a pass of them costs little more than one of few.
 CLIMBERS = (32, 8)
 
 
@@ -62,7 +62,7 @@ def seek(
 
     ``rows`` is the length of the first axis of every input, where that is the batch.
     """
-    arrays, climb = dict(start), _Climb(side, known, rows)
+    arrays, climb = dict(start), None
     for step in range(STEPS + 1):
         watch = Watch(watcher, frozenset((site,)))
         attempt = _try(watcher.eager, arrays, known, watch)
@@ -72,7 +72,8 @@ def seek(
             yield arrays
             return
         yield None
-        moved = None if step == STEPS else climb.step(attempt, step)
+        climb = climb or _begin(attempt, side, known, rows)
+        moved = None if climb is None or step == STEPS else climb.step(attempt, step)
         if moved is None:
             return
         arrays |= moved
@@ -132,87 +133,89 @@ def _try(
 
 
 class _Climb:
-    """What each row has come to: how near, with which inputs, and which way is further."""
+    """What each row has come to: how near, with which inputs, and which way is further.
 
-    def __init__(self, side: str, known: Mapping[str, Domain], rows: int) -> None:
-        self._side, self._known, self._rows = side, known, rows
-        self._overshoot = _OVERSHOOT if side in ("above", "below") else 1.0
-        self._place = -1
-        self._targets = torch.zeros(0, dtype=torch.int64)
-        self._away = torch.zeros(0)
-        self._shares = torch.zeros(0)
+    ``place`` is that of the operand among those of a pass, ``targets`` are flat indices into it, one
+    of each row.
+    """
+
+    def __init__(
+        self, side: str, known: Mapping[str, Domain], place: int, targets: torch.Tensor
+    ) -> None:
+        self._side, self._known, self._place, self._targets = side, known, place, targets
+        self._away = torch.full((len(targets),), torch.inf, dtype=torch.float64)
+        self._shares = torch.full((len(targets),), _SHARE, dtype=torch.float64)
         self._kept: dict[str, Array] = {}
         self._gradients: dict[str, torch.Tensor] = {}
 
     def step(self, attempt: GradientPass, number: int) -> dict[str, Array] | None:
         """Take note of a pass and return the inputs of the next; ``None`` where nothing leads on."""
-        if not self._targets.numel() and not self._choose(attempt):
-            return None
-        if self._place >= len(attempt.operands):
-            return None
         self._learn(attempt, number)
-        found = self._gradients.items()
-        square = sum(g.double().square().reshape(self._rows, -1).sum(1) for _, g in found)
-        if not isinstance(square, torch.Tensor) or not bool((square > 0).any()):
+        if not any(gradient.any() for gradient in self._gradients.values()):
             return None
-        beyond = (self._away * self._overshoot / square).nan_to_num(0.0, 0.0, 0.0)
+        rows = len(self._targets)
+        squares = (g.double().square().reshape(rows, -1) for g in self._gradients.values())
+        overshoot = _OVERSHOOT if self._side in ("above", "below") else 1.0
+        beyond = overshoot * self._away / torch.cat(list(squares), 1).sum(1)
         moved: dict[str, Array] = {}
-        for name, gradient in found:
+        for name, gradient in self._gradients.items():
             span = self._known[name].high - self._known[name].low
             if number < NEWTON:
-                change = gradient * _by_row(-beyond, gradient)
+                change = gradient * _by_row(-beyond.nan_to_num(0.0, 0.0, 0.0), gradient)
             else:
                 change = gradient.sign() * _by_row(-span * self._shares, gradient)
             moved[name] = moved_by(self._kept[name], change, self._known[name])
         return moved
 
-    def _choose(self, attempt: GradientPass) -> bool:
-        """Choose an element for every row, and begin."""
-        led = [(n, o) for n, o in enumerate(attempt.operands) if o.edges and o.distance.numel()]
-        away = {n: self._distances(operand.distance) for n, operand in led}
-        if not away:
-            return False
-        self._place = min(away, key=lambda n: float(away[n].min()))
-        flat = away[self._place].reshape(-1)
-        if flat.numel() % self._rows:
-            self._rows = 1
-        each = flat.reshape(self._rows, -1)
-        among = (torch.arange(self._rows) - self._rows // 2).clamp(min=0)
-        ranks = 2 * among * each.shape[1] // (2 * self._rows)
-        own = each.argsort(1).gather(1, ranks[:, None])[:, 0]
-        self._targets = torch.arange(self._rows) * each.shape[1] + own
-        self._away = torch.full((self._rows,), torch.inf, dtype=torch.float64)
-        self._shares = torch.full((self._rows,), _SHARE, dtype=torch.float64)
-        return True
-
     def _learn(self, attempt: GradientPass, number: int) -> None:
         """Keep what has brought rows nearer; have the others go less far."""
-        operand = attempt.operands[self._place]
-        if operand.distance.numel() <= int(self._targets.max()):
-            return
-        ahead = operand.distance.reshape(-1)[self._targets].double()
-        away = self._distances(ahead)
+        operands = attempt.operands[self._place :]
+        if not operands or operands[0].distance.numel() <= int(self._targets.max()):
+            return  # this pass took another way
+        ahead = operands[0].distance.reshape(-1)[self._targets].double()
+        away = _away(ahead, self._side)
         nearer = away < self._away
         if number > NEWTON:
             self._shares[~nearer] /= 2
         self._away = torch.where(nearer, away, self._away)
-        if not bool(nearer.any()):
+        if not nearer.any():
             return
         towards = {"above": -1.0, "below": 1.0}.get(self._side)
         signs = ahead.sign() if towards is None else torch.full_like(ahead, towards)
-        found = _gradients(attempt, operand, self._targets, signs * nearer)
+        found = _gradients(attempt, operands[0], self._targets, signs * nearer)
         for name, gradient in found.items():
             new = _by_row(nearer, gradient).expand(gradient.shape)
             old = self._gradients.get(name, torch.zeros_like(gradient))
             self._gradients[name] = torch.where(new, gradient.nan_to_num(0.0, 0.0, 0.0), old)
-            array, before = attempt.arrays[name], self._kept.get(name)
-            kept = array if before is None else np.where(new.numpy(force=True), array, before)
-            self._kept[name] = kept.astype(array.dtype)
+            array = attempt.arrays[name]
+            before = self._kept.get(name, array)
+            self._kept[name] = np.where(new.numpy(force=True), array, before).astype(array.dtype)
 
-    def _distances(self, ahead: torch.Tensor) -> torch.Tensor:
-        """Return how far from the side elements are; infinite where nothing can be said."""
-        away = {"above": -ahead, "below": ahead}.get(self._side, ahead.abs())
-        return torch.where(torch.isfinite(away), away.double(), torch.inf)
+
+def _begin(
+    attempt: GradientPass, side: str, known: Mapping[str, Domain], rows: int
+) -> _Climb | None:
+    """Choose an element for every row of the nearest operand; ``None`` where no gradient leads on."""
+    away = {
+        place: _away(operand.distance.reshape(-1), side)
+        for place, operand in enumerate(attempt.operands)
+        if operand.edges and operand.distance.numel()
+    }
+    if not away:
+        return None
+    place = min(away, key=lambda each: float(away[each].min()))
+    rows = rows if away[place].numel() % rows == 0 else 1
+    each = away[place].reshape(rows, -1)
+    count = each.shape[1]
+    ranks = (2 * torch.arange(rows) - rows).clamp(min=0) * count // rows
+    own = each.argsort(1).gather(1, ranks[:, None])[:, 0]
+    return _Climb(side, known, place, torch.arange(rows) * count + own)
+
+
+def _away(ahead: torch.Tensor, side: str) -> torch.Tensor:
+    """Return how far from the side elements are; infinite where nothing can be said."""
+    away = {"above": -ahead, "below": ahead}.get(side, ahead.abs())
+    return torch.where(torch.isfinite(away), away.double(), torch.inf)
 
 
 def _by_row(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

@@ -109,13 +109,17 @@ class Mover:
             tensor.add_(step if keep is None else step.masked_fill_(keep, 0), alpha=2.0**-24)
 
     def flush(self, tensor: torch.Tensor, keep: torch.Tensor | None) -> None:
-        """Move what an engine may flush, by up to itself: float32 below the least normal number."""
-        size, least = tensor.abs(), torch.finfo(tensor.dtype).tiny
-        if tensor.dtype != torch.float32 or size.aminmax().min >= least:
+        """Move what an engine may flush, float32 below the least normal number, by half of itself.
+
+        Engines flush all of it or none, so nothing is drawn: a seed takes one side, its pair the other.
+        """
+        if tensor.dtype != torch.float32:
             return
-        low = size < least
-        step = self.draw(tensor).masked_fill(~low if keep is None else ~low | keep, 0)
-        tensor.addcmul_(step, tensor)
+        size, least = tensor.abs(), torch.finfo(tensor.dtype).tiny
+        if size.aminmax().min >= least:
+            return
+        low = size < least if keep is None else (size < least) & ~keep
+        tensor.mul_(1 - self._side / 2 * low)
 
     def push(self, tensor: torch.Tensor, units: float) -> None:
         """Move every element by ``units``, and the other way with the seed that this one's pair is."""
