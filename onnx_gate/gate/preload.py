@@ -6,6 +6,7 @@ recurrent networks with a dynamic length, and so would one that had captured one
 
 from __future__ import annotations
 
+import functools
 import importlib
 from contextlib import suppress
 
@@ -35,7 +36,8 @@ def warm() -> None:
     """Import the exporters' modules.
 
     The registry of operators is not made: every export makes its own, whatever there was before,
-    because a model may register operators.
+    because a model may register operators. What the registry is made of is: the translations of
+    operators, of which every export would read and parse the source of each for its domain.
     """
     for name in _MODULES:
         with suppress(Exception):
@@ -43,6 +45,12 @@ def warm() -> None:
     with suppress(Exception):
         torch_export = importlib.import_module("torch.export")
         torch_export.default_decompositions()
+    with suppress(Exception):
+        traced = importlib.import_module("onnxscript._internal.values").TracedOnnxFunction
+        once = functools.cached_property(traced.function_ir.fget)
+        once.__set_name__(traced, "function_ir")
+        traced.function_ir = once
+        importlib.import_module("onnxscript._framework_apis.torch_2_5").get_torchlib_ops()
 
 
 warm()

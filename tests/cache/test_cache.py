@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from onnx_gate.report.io import read_report
 from onnx_gate.report.layout import Layout
 from onnx_gate.report.model import Report
 from onnx_gate.workers.launch import Launch
+from tests.support import gate as command
 from tests.support.cache_project import EVERY, outside, write_project
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -65,16 +65,9 @@ class Repository:
 
 
 def gate(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {k: v for k, v in os.environ.items() if k not in ("CI", "GITHUB_ACTIONS")}
-    return subprocess.run(
-        [sys.executable, "-m", "onnx_gate", "run", "--jobs", "2", *arguments],
-        cwd=folder,
-        env=environment | variables,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=600,
-    )
+    # What is set may be for the interpreter, which reads it as it starts.
+    start = command.started if variables else command.gate
+    return start("run", "--jobs", "2", *arguments, cwd=folder, variables=variables)
 
 
 @pytest.fixture(scope="module")

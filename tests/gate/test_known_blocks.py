@@ -18,30 +18,17 @@ from safetensors.torch import load_file, save_file
 from onnx_gate.report.io import read_report
 from onnx_gate.report.model import ModelResult
 from tests.support.blocks_project import committed, project
+from tests.support.gate import gate
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 BLOCKS = ("embed", "layers.0", "layers.1", "layers.2")
 
 
-def gate(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    hidden = ("CI", "GITHUB_ACTIONS", "ONNX_GATE_CACHE")
-    return subprocess.Popen(
-        [sys.executable, "-m", "onnx_gate", "run", *arguments],
-        cwd=folder,
-        env={k: v for k, v in os.environ.items() if k not in hidden},
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-
-
 def verified(folder: Path, *arguments: str) -> ModelResult:
-    process = gate(folder, *arguments)
-    said, _ = process.communicate(timeout=600)
+    done = gate("run", *arguments, cwd=folder)
     (model,) = read_report(folder / "onnx-gate-report" / "report.json").models
-    assert model.verdict == "pass", said
+    assert model.verdict == "pass", done.stdout + done.stderr
     return model
 
 
@@ -59,7 +46,14 @@ def written(journal: Path) -> list[str]:
 
 def test_a_run_that_is_killed_goes_on(tmp_path: Path) -> None:
     project(tmp_path, slow=0.05)
-    process = gate(tmp_path)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "onnx_gate", "run"],
+        cwd=tmp_path,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
     journal = tmp_path / "onnx-gate-report" / "interrupted" / "blocks" / "decoder.jsonl"
     until = time.monotonic() + 300
     while len(written(journal)) < 2:
@@ -170,8 +164,7 @@ def test_external_data_count_for_the_blocks_that_read_them(tmp_path: Path) -> No
     assert known(verified(tmp_path, "--cache", "cache")) == len(BLOCKS) - 1
     # The file's are stale, of a layer whose own are what they were: what was known of it holds no more.
     (tmp_path / "w.bin").write_bytes(weights)
-    process = gate(tmp_path, "--cache", "cache")
-    process.communicate(timeout=600)
+    gate("run", "--cache", "cache", cwd=tmp_path)
     (model,) = read_report(tmp_path / "onnx-gate-report" / "report.json").models
     assert {c.block for c in model.checks if c.verdict == "diverged" and c.block} == {"layers.2"}
 
@@ -179,8 +172,7 @@ def test_external_data_count_for_the_blocks_that_read_them(tmp_path: Path) -> No
 def test_a_wrong_block_is_not_kept(tmp_path: Path) -> None:
     project(tmp_path, fault="weight", at=1)
     for _ in range(2):
-        process = gate(tmp_path, "--cache", "cache")
-        process.communicate(timeout=600)
+        gate("run", "--cache", "cache", cwd=tmp_path)
         (model,) = read_report(tmp_path / "onnx-gate-report" / "report.json").models
         assert model.verdict == "diverged"
         blocks = {c.block for c in model.checks if c.verdict == "diverged" and c.block}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from onnx_gate.report.io import read_report
 from onnx_gate.report.model import ModelResult, Report
+from tests.support import warm
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("onnx_gate", "engines/onnx_gate_engines")
@@ -42,19 +43,30 @@ def finished_run(folder: Path) -> Run:
 def gate(
     *arguments: str, cwd: Path, timeout: float = 900, variables: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process of its own, as a user does."""
-    # A terminal's width may have been set for this process by what else runs in it.
-    left_out = ("CI", "GITHUB_ACTIONS", "COLUMNS")
-    environment = {k: v for k, v in os.environ.items() if k not in left_out}
+    """Run the command line in a process of its own, which has imported what a run needs."""
+    return warm.run(arguments, cwd, _environment(variables), timeout)
+
+
+def started(
+    *arguments: str, cwd: Path, timeout: float = 900, variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Start the command line as a user does."""
     return subprocess.run(
         [sys.executable, "-m", "onnx_gate", *arguments],
         cwd=cwd,
-        env={**environment, **(variables or {})},
+        env=_environment(variables),
         text=True,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=timeout,
     )
+
+
+def _environment(variables: Mapping[str, str] | None) -> dict[str, str]:
+    # A terminal's width may have been set for this process by what else runs in it.
+    left_out = ("CI", "GITHUB_ACTIONS", "COLUMNS", "ONNX_GATE_CACHE")
+    environment = {k: v for k, v in os.environ.items() if k not in left_out}
+    return {**environment, **(variables or {})}
 
 
 def run_few(folder: Path, models: str, entries: Mapping[str, str]) -> dict[str, ModelResult]:

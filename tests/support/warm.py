@@ -1,0 +1,69 @@
+"""The command line in a fork of a process that has imported what a run imports.
+
+A run of a small model takes longer to import PyTorch and its exporter than to verify, and the tests
+start hundreds. Here each is a fork with its own arguments, folder, environment, output and status;
+and its fork server, which would import the same once more, is a fork of it. What is to be true of a
+process from its first instruction is tested with ``gate.started``.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+
+@cache
+def _server() -> ForkServerContext:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.support.warm_imports"])
+    return context
+
+
+def run(
+    arguments: Sequence[str], cwd: Path, environment: Mapping[str, str], timeout: float
+) -> subprocess.CompletedProcess[str]:
+    """Run the command line; raises ``TimeoutExpired`` after ``timeout`` seconds."""
+    words = ["onnx-gate", *arguments]
+    # What keeps a test without a mark from starting processes hears of those that subprocess starts.
+    sys.audit("subprocess.Popen", sys.executable, words, str(cwd), None)
+    with tempfile.TemporaryDirectory() as folder:
+        said = [Path(folder) / "stdout", Path(folder) / "stderr"]
+        process = _server().Process(target=_run, args=(words, str(cwd), dict(environment), said))
+        process.start()
+        process.join(timeout)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+            raise subprocess.TimeoutExpired(words, timeout)
+        stdout, stderr = (path.read_text() for path in said)
+        return subprocess.CompletedProcess(words, process.exitcode, stdout, stderr)
+
+
+def _run(words: list[str], cwd: str, environment: dict[str, str], said: list[Path]) -> None:
+    # By name: a test that runs the command line needs no PyTorch in its own process.
+    server = resolve_name("onnx_gate.workers.forkserver:ForkServer")
+    for path, stream in zip(said, (sys.stdout, sys.stderr), strict=True):
+        with path.open("wb") as file:
+            os.dup2(file.fileno(), stream.fileno())
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv[:] = words
+    start = server._start
+
+    def forked(self: Any, control: Any, target: str, preload: Any, launch: Any) -> Any:
+        if launch.prefix or launch.python or launch.environment is not None:
+            return start(self, control, target, preload, launch)
+        return self._fork(control, target, preload)
+
+    server._start = forked
+    resolve_name("onnx_gate.cli:main")()
