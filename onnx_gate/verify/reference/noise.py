@@ -109,17 +109,17 @@ class Mover:
             tensor.add_(step if keep is None else step.masked_fill_(keep, 0), alpha=2.0**-24)
 
     def flush(self, tensor: torch.Tensor, keep: torch.Tensor | None) -> None:
-        """Move what an engine may flush, float32 below the least normal number, by half of itself.
+        """Flush float32 below the least normal number, as some engines do, for every second seed.
 
-        Engines flush all of it or none, so nothing is drawn: a seed takes one side, its pair the other.
+        They flush all of it or none, so nothing is drawn; and to zero, where equals come together.
         """
-        if tensor.dtype != torch.float32:
+        if self._side < 0 or tensor.dtype != torch.float32:
             return
         size, least = tensor.abs(), torch.finfo(tensor.dtype).tiny
         if size.aminmax().min >= least:
             return
         low = size < least if keep is None else (size < least) & ~keep
-        tensor.mul_(1 - self._side / 2 * low)
+        tensor.masked_fill_(low, 0)
 
     def push(self, tensor: torch.Tensor, units: float) -> None:
         """Move every element by ``units``, and the other way with the seed that this one's pair is."""
