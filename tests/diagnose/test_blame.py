@@ -477,6 +477,22 @@ def test_a_file_of_renamed_values_is_compared_by_content(tmp_path: Path) -> None
     assert "1 of the file's 4 weights are none of the module's" in found.note
 
 
+def test_a_stale_file_parts_from_a_fresh_export_at_a_line(tmp_path: Path) -> None:
+    """An epsilon that is added, where the module clamps: no node alone is visibly wrong."""
+    (tmp_path / "floor.py").write_text(
+        "import torch\n\n\nclass Model(torch.nn.Module):\n    floor = False\n\n"
+        "    def forward(self, x):\n        x = x.abs()\n        if self.floor:\n"
+        "            x = x.clamp(min=1e-5)\n        else:\n            x = x + 1e-5\n"
+        "        return x.log()\n"
+    )
+    spec = ModelSpec("model", "floor.py:Model", {"x": InputSpec("float32", (3, 8))})
+    module = build(spec, tmp_path).module
+    subject = file_of(tmp_path, module, normal(3, 8), lambda m: setattr(m, "floor", True))
+    found = find_blame(subject)
+    assert found.blame == "stale artifact"
+    assert "lacks 1 Clip; they part at `x = x.clamp(min=1e-5)` (floor.py:10)" in found.note
+
+
 def test_state_that_two_calls_do_not_show(tmp_path: Path) -> None:
     (tmp_path / "saturating.py").write_text(
         "import torch\n\n\nclass Model(torch.nn.Module):\n    calls = 0\n\n"

@@ -67,7 +67,9 @@ def fill(folder: Path) -> None:
         both_inputs: Inputs = [*x, ("mask", TensorProto.INT64, ["batch", 8])]
         onnx_files.save(folder / name, masked, weights, both_inputs, [("y", 8)])
     (folder / "onnx-gate.yml").write_text(MANIFEST)
-    done = gate("run", "--no-cache", "--output", str(folder / "report"), cwd=folder)
+    done = gate(
+        "run", "--no-cache", "--remedies", "0", "--output", str(folder / "report"), cwd=folder
+    )
     (folder / "report" / "status").write_text(str(done.returncode))
     (folder / "report" / "output").write_text(done.stdout + done.stderr)
 

@@ -74,7 +74,7 @@ def refused(wrong: np.ndarray, expected: np.ndarray, tolerance: Tolerance) -> bo
     return not judge(wrong, expected, Rules(tolerance), Exact(expected.astype(float))).holds
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(
     st.integers(0, 999),
     st.sampled_from([1e-4, 1e-3, 3e-2, 0.3]),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from onnx_gate.report.model.diagnosis import Evidence
 from onnx_gate.runtimes.base import Array, first_line
 from onnx_gate.runtimes.file_module import PLAIN
 from onnx_gate.text import listed
+from onnx_gate.verify.source_lines import of_node, shown
 
 # Larger models are compared by their graphs alone.
 WEIGHT_BYTES = 2 * 2**30
@@ -105,24 +107,27 @@ def _changes(chain: Chain, fresh: Fresh | None) -> tuple[str, ...]:
     exported = chain.subject.exported
     try:
         if fresh is not None:
-            return differences(exported.path, fresh.path, exported.size, chain.bench.eager.module)
+            module, root = chain.bench.eager.module, chain.subject.workspace
+            return differences(exported.path, fresh.path, exported.size, module, root)
         return tuple(_against_module(exported.path, chain.bench.eager.module))
     except Exception as error:
         return (f"the two could not be compared: {first_line(error)}",) if fresh else ()
 
 
-def differences(file: Path, fresh: Path, size: int, module: torch.nn.Module) -> tuple[str, ...]:
+def differences(
+    file: Path, fresh: Path, size: int, module: torch.nn.Module, root: Path
+) -> tuple[str, ...]:
     """Return sentences on what is different in ``file``: weights, operators, attributes, opset.
 
-    ``size`` is the model's, in bytes, ``module`` what both were made of. Raises
-    whatever reading the files raises.
+    ``size`` is the model's, in bytes, ``module`` what both were made of, with lines of files below
+    ``root``. Raises whatever reading the files raises.
     """
     weights = size <= WEIGHT_BYTES
     old = onnx.load(str(file), load_external_data=weights)
     new = onnx.load(str(fresh), load_external_data=weights)
     return (
         *(_weights(old, new, module) if weights else ()),
-        *_operators(old, new),
+        *_operators(old, new, root),
         *_opset(old, new),
     )
 
@@ -169,7 +174,7 @@ def _weights(old: onnx.ModelProto, new: onnx.ModelProto, module: torch.nn.Module
         )
 
 
-def _operators(old: onnx.ModelProto, new: onnx.ModelProto) -> Iterator[str]:
+def _operators(old: onnx.ModelProto, new: onnx.ModelProto, root: Path) -> Iterator[str]:
     a, b = ([n for n in m.graph.node if n.op_type != "Constant"] for m in (old, new))
     more, less = (
         Counter(n.op_type for n in x) - Counter(n.op_type for n in y) for x, y in ((a, b), (b, a))
@@ -179,11 +184,8 @@ def _operators(old: onnx.ModelProto, new: onnx.ModelProto) -> Iterator[str]:
             *([f"{_counted(more)} that a fresh export has not"] if more else []),
             *([f"lacks {_counted(less)}"] if less else []),
         ]
-        yield (
-            f"the graph is another one: it has {' and '.join(parts)}"
-            if more
-            else (f"the graph is another one: it {parts[0]}")
-        )
+        what = f"has {' and '.join(parts)}" if more else parts[0]
+        yield f"the graph is another one: it {what}{_parting(a, b, root)}"
         return
     if [n.op_type for n in a] != [n.op_type for n in b]:
         yield "the graph has the same operators in another order"
@@ -198,6 +200,14 @@ def _operators(old: onnx.ModelProto, new: onnx.ModelProto) -> Iterator[str]:
                 )
                 return
     yield from _constants(old, new)
+
+
+def _parting(old: Sequence[onnx.NodeProto], new: Sequence[onnx.NodeProto], root: Path) -> str:
+    """Return the line that a fresh export has next where the graphs part, if it says one."""
+    pairs = zip_longest(old, new)
+    node = next((b for a, b in pairs if b and (a is None or a.op_type != b.op_type)), None)
+    line = None if node is None else of_node(node, root)
+    return f"; they part at {shown(line, '')}" if line is not None else ""
 
 
 def _constants(old: onnx.ModelProto, new: onnx.ModelProto) -> Iterator[str]:

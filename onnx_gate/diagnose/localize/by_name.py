@@ -18,7 +18,7 @@ from typing import TypeVar
 import numpy as np
 
 from onnx_gate.diagnose.divergence import Divergence
-from onnx_gate.diagnose.localize.faulty import FaultyNode, SearchResult
+from onnx_gate.diagnose.localize.faulty import NO_NODE, FaultyNode, SearchResult
 from onnx_gate.diagnose.localize.in_float64 import explained_by_rounding
 from onnx_gate.diagnose.trace.record_export import MAX_ERROR_RATIO
 from onnx_gate.diagnose.trace.record_file import record_file
@@ -88,9 +88,7 @@ def _search_in_file(divergence: Divergence, module: FileModule) -> SearchResult 
 
 def _first_candidate(result: SearchResult) -> SearchResult:
     if not result.candidates:
-        return result.noting(
-            "no node alone is wrong: the error is that of many roundings, or of the inputs"
-        )
+        return result.noting(NO_NODE)
     return dataclasses.replace(result, faulty=result.candidates[0])
 
 

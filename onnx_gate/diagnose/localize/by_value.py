@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 
 from onnx_gate.diagnose.divergence import Divergence
-from onnx_gate.diagnose.localize.faulty import FaultyNode, SearchResult, without_value
+from onnx_gate.diagnose.localize.faulty import NO_NODE, FaultyNode, SearchResult, without_value
 from onnx_gate.diagnose.localize.in_float64 import explained_by_rounding
 from onnx_gate.diagnose.localize.matching import SearchScope
 from onnx_gate.diagnose.localize.missing import missing_operator
@@ -98,9 +98,7 @@ def _guessed(search: Search, result: SearchResult) -> SearchResult:
         _known(search, result), values=dict(search.matching.reference_inputs)
     )
     if not region:
-        return result.noting(
-            "no node alone is wrong: the error is that of many roundings, or of the inputs"
-        )
+        return result.noting(NO_NODE)
     node: Node = next((n for n in region if n.op_type not in PLUMBING), region[0])
     result = result.noting(
         "the node is the first whose value the other side does not have; that it is wrong is not shown"

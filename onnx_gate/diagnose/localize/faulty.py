@@ -12,6 +12,11 @@ from onnx_gate.diagnose.trace.trace import Trace, TracedValue
 from onnx_gate.graph.graph import Node
 from onnx_gate.graph.session import Value
 
+NO_NODE = (
+    "no node alone is off by more than rounding, measured by its largest values: the error is that "
+    "of many roundings, of small values, or of the inputs"
+)
+
 
 @dataclass(frozen=True)
 class FaultyNode:
