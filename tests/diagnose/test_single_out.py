@@ -76,3 +76,9 @@ def test_a_norm_that_was_folded_with_another_eps_is_told() -> None:
     assert told_of_weight(stored, right, name, module) == told
     other = (stored * np.linspace(0.9, 1.1, 27).reshape(3, 3, 3)).astype(np.float32)
     assert "eps" not in told_of_weight(other, right, name, module)
+
+
+def test_what_is_filled_with_one_number_is_no_training() -> None:
+    stored, right = np.full((6, 3), 0.5, np.float32), np.full((6, 3), -1e9, np.float32)
+    told = "val_3 is 0.5 everywhere in the file, and -1e+09 in the module"
+    assert told_of_weight(stored, right, "val_3", nn.Linear(3, 6)) == told

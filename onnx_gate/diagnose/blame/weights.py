@@ -58,6 +58,8 @@ def told_of_weight(stored: Array, right: Array, name: str, module: nn.Module) ->
     for how, made in _ways(right):
         if _same(stored, made):
             return f"the weight {name} is {how} in the file"
+    if stored.min() == stored.max() and right.min() == right.max():
+        return f"{name} is {stored.flat[0]:g} everywhere in the file, and {right.flat[0]:g} in the module"
     for other, array in weights_of(module).items() if is_distinctive(stored) else ():
         if other != name and any(_same(stored, turned) for turned in (array, array.T)):
             return f"the file has {other} where {name} belongs"
