@@ -125,9 +125,11 @@ def project(once: Callable[..., Path]) -> Path:
 def verify_manifest(project: Path, once: Callable[..., Path]) -> Callable[..., command.Run]:
     """Run a manifest of the project once, however many tests look at the result."""
 
-    def run(manifest: str, *arguments: str) -> command.Run:
+    def run(
+        manifest: str, *arguments: str, start: Callable[..., command.Finished] = command.gate
+    ) -> command.Run:
         def fill(folder: Path) -> None:
-            done = command.gate(
+            done = start(
                 *("run", "--manifest", manifest, "--output", str(folder), "--remedies", "0"),
                 *arguments,
                 cwd=project,

@@ -65,9 +65,7 @@ class Repository:
 
 
 def gate(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    # What is set may be for the interpreter, which reads it as it starts.
-    start = command.started if variables else command.gate
-    return start("run", "--jobs", "2", *arguments, cwd=folder, variables=variables)
+    return command.gate("run", "--jobs", "2", *arguments, cwd=folder, variables=variables)
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from onnx_gate.report.model import ModelResult, Report
 from tests.support import warm
 
 ROOT = Path(__file__).parents[2]
+Finished = subprocess.CompletedProcess[str]
 PACKAGES = ("onnx_gate", "engines/onnx_gate_engines")
 
 
@@ -42,14 +43,20 @@ def finished_run(folder: Path) -> Run:
 
 def gate(
     *arguments: str, cwd: Path, timeout: float = 900, variables: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process of its own, which has imported what a run needs."""
-    return warm.run(arguments, cwd, _environment(variables), timeout)
+) -> Finished:
+    """Run the command line in a process of its own, which has imported what a run needs.
+
+    Where variables are set for the interpreter, which reads them as it starts, it is started.
+    """
+    environment = _environment(variables)
+    if warm.fits(environment):
+        return warm.run(arguments, cwd, environment, timeout)
+    return started(*arguments, cwd=cwd, timeout=timeout, variables=variables)
 
 
 def started(
     *arguments: str, cwd: Path, timeout: float = 900, variables: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
+) -> Finished:
     """Start the command line as a user does."""
     return subprocess.run(
         [sys.executable, "-m", "onnx_gate", *arguments],

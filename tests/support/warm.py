@@ -21,6 +21,18 @@ from pkgutil import resolve_name
 from typing import Any
 
 
+def _of_interpreter(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith("PYTHON")}
+
+
+_AT_START = _of_interpreter(os.environ)
+
+
+def fits(environment: Mapping[str, str]) -> bool:
+    """Return whether a process that is started with an environment would be one like the server."""
+    return _of_interpreter(environment) == _AT_START
+
+
 @cache
 def _server() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")

@@ -97,6 +97,9 @@ class repeated(nn.Module):
         return F.linear(x, self.embed.weight)
 
 
+_GROUPED = {"num_key_value_heads": 2}
+
+
 def _of(config: str, model: str, inputs: Mapping[str, Any], **kwargs: Any) -> dict[str, Any]:
     return {
         "model": "small.py:from_config",
@@ -110,6 +113,15 @@ def _decoder(family: str, **kwargs: Any) -> dict[str, Any]:
     sizes = {"hidden_size": 32, "vocab_size": 100, **_SMALL, **kwargs}
     made = _of(f"{family}Config", f"{family}ForCausalLM", {"input_ids": TOKENS}, **sizes)
     return {**made, "call": {"use_cache": False}}
+
+
+def _cached(family: str, **more: Any) -> dict[str, Any]:
+    """Return a decoder that takes one more token and the keys and values of those before it."""
+    made = _decoder(family, **_GROUPED)
+    token = {**TOKENS, "shape": ["batch", 1]}
+    past = {"cache": "dynamic", "layers": 3, "shape": ["batch", 2, "past", 8]}
+    inputs = {"input_ids": token, "past_key_values": past}
+    return {**made, "inputs": inputs, "call": {"use_cache": True}, **more}
 
 
 def _encoder(family: str, **kwargs: Any) -> dict[str, Any]:
@@ -134,7 +146,6 @@ def _vision(family: str, **kwargs: Any) -> dict[str, Any]:
     )
 
 
-_GROUPED = {"num_key_value_heads": 2}
 _BERT = {"hidden_size": 32, "max_position_embeddings": 80, **_SMALL}
 ENTRIES: Mapping[str, Mapping[str, Any]] = {
     "llama": _decoder("Llama", **_GROUPED),
@@ -163,6 +174,15 @@ ENTRIES: Mapping[str, Mapping[str, Any]] = {
         ),
         "call": {"use_cache": False},
     },
+    "llama-cached": _cached("Llama"),
+    "qwen2-steps": _cached(
+        "Qwen2",
+        steps={
+            "count": 4,
+            "carry": {"past_key_values": "present"},
+            "feed": {"input_ids": "argmax(logits)"},
+        },
+    ),
     "bert": _encoder("Bert", **_BERT),
     "roberta": _encoder("Roberta", **_BERT),
     "electra": _encoder("Electra", embedding_size=32, **_BERT),
