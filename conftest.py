@@ -125,9 +125,10 @@ def project(once: Callable[..., Path]) -> Path:
 def verify_manifest(project: Path, once: Callable[..., Path]) -> Callable[..., command.Run]:
     """Run a manifest of the project once, however many tests look at the result."""
 
-    def run(
-        manifest: str, *arguments: str, start: Callable[..., command.Finished] = command.gate
-    ) -> command.Run:
+    def run(manifest: str, *arguments: str) -> command.Run:
+        # Hostile models reach for the processes above their own.
+        start = command.started if manifest == "hostile.yml" else command.gate
+
         def fill(folder: Path) -> None:
             done = start(
                 *("run", "--manifest", manifest, "--output", str(folder), "--remedies", "0"),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import psutil
 import pytest
 
-from tests.support.gate import Run, started
+from tests.support.gate import Run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -31,8 +31,7 @@ HARMLESS = ("first", "last", "prints", "closes_stdout", "leaves_threads")
 
 @pytest.fixture(scope="module")
 def hostile(verify_manifest: Callable[..., Run]) -> Run:
-    # These models reach for the processes above their own.
-    return verify_manifest("hostile.yml", start=started)
+    return verify_manifest("hostile.yml")
 
 
 @pytest.mark.parametrize("name", HARMFUL)

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from onnx_gate.report.io import read_report
 from onnx_gate.report.model import ModelResult
 from tests.support.blocks_project import committed, project
-from tests.support.gate import gate
+from tests.support.gate import environment_with, gate
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -49,6 +49,7 @@ def test_a_run_that_is_killed_goes_on(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "onnx_gate", "run"],
         cwd=tmp_path,
+        env=environment_with(),
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -48,7 +48,7 @@ def gate(
 
     Where variables are set for the interpreter, which reads them as it starts, it is started.
     """
-    environment = _environment(variables)
+    environment = environment_with(variables)
     if warm.fits(environment):
         return warm.run(arguments, cwd, environment, timeout)
     return started(*arguments, cwd=cwd, timeout=timeout, variables=variables)
@@ -61,7 +61,7 @@ def started(
     return subprocess.run(
         [sys.executable, "-m", "onnx_gate", *arguments],
         cwd=cwd,
-        env=_environment(variables),
+        env=environment_with(variables),
         text=True,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -69,7 +69,8 @@ def started(
     )
 
 
-def _environment(variables: Mapping[str, str] | None) -> dict[str, str]:
+def environment_with(variables: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return this process's variables without those of CI, and with others."""
     # A terminal's width may have been set for this process by what else runs in it.
     left_out = ("CI", "GITHUB_ACTIONS", "COLUMNS", "ONNX_GATE_CACHE")
     environment = {k: v for k, v in os.environ.items() if k not in left_out}

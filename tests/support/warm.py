@@ -8,6 +8,7 @@ process from its first instruction is tested with ``gate.started``.
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import subprocess
@@ -40,6 +41,14 @@ def _server() -> ForkServerContext:
     return context
 
 
+@cache
+def _path() -> list[str]:
+    """Return where an interpreter finds modules: other tests have added to this one's."""
+    code = "import json, sys; print(json.dumps(sys.path[1:]))"
+    found: list[str] = json.loads(subprocess.check_output([sys.executable, "-c", code]))
+    return found
+
+
 def run(
     arguments: Sequence[str], cwd: Path, environment: Mapping[str, str], timeout: float
 ) -> subprocess.CompletedProcess[str]:
@@ -49,7 +58,8 @@ def run(
     sys.audit("subprocess.Popen", sys.executable, words, str(cwd), None)
     with tempfile.TemporaryDirectory() as folder:
         said = [Path(folder) / "stdout", Path(folder) / "stderr"]
-        process = _server().Process(target=_run, args=(words, str(cwd), dict(environment), said))
+        path = [str(cwd), *_path()]
+        process = _server().Process(target=_run, args=(words, path, dict(environment), said))
         process.start()
         process.join(timeout)
         if process.exitcode is None:
@@ -60,13 +70,14 @@ def run(
         return subprocess.CompletedProcess(words, process.exitcode, stdout, stderr)
 
 
-def _run(words: list[str], cwd: str, environment: dict[str, str], said: list[Path]) -> None:
+def _run(words: list[str], path: list[str], environment: dict[str, str], said: list[Path]) -> None:
     # By name: a test that runs the command line needs no PyTorch in its own process.
     server = resolve_name("onnx_gate.workers.forkserver:ForkServer")
-    for path, stream in zip(said, (sys.stdout, sys.stderr), strict=True):
-        with path.open("wb") as file:
+    for place, stream in zip(said, (sys.stdout, sys.stderr), strict=True):
+        with place.open("wb") as file:
             os.dup2(file.fileno(), stream.fileno())
-    os.chdir(cwd)
+    os.chdir(path[0])
+    sys.path[:] = path
     os.environ.clear()
     os.environ.update(environment)
     sys.argv[:] = words
