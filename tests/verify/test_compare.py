@@ -22,6 +22,7 @@ from onnx_gate.numerics.compare import Comparison, ScaledError, compare, max_ulp
 from onnx_gate.numerics.pairs import gather
 from onnx_gate.numerics.precision import eps_of
 from onnx_gate.numerics.scaled import scale_error
+from onnx_gate.verify.judge.noise import distance as apart
 from tests.support.profiles import tries
 
 Array = np.ndarray[Any, Any]
@@ -549,3 +550,9 @@ def test_inputs_are_left_alone() -> None:
     max_ulp(actual, expected)
     np.testing.assert_array_equal(actual, copies[0])
     np.testing.assert_array_equal(expected, copies[1])
+
+
+def test_a_number_without_axes_is_as_far_off_as_in_an_array() -> None:
+    for a, b in ((np.nan, np.nan), (np.inf, np.inf), (np.inf, 1.0), (1.0, 1.5)):
+        one, other = np.array(a, np.float32), np.array(b, np.float32)
+        assert apart(one, other) == apart(one[None], other[None])[0]

@@ -214,3 +214,39 @@ def test_work_aside_may_die() -> None:
     assert run_forked(lambda: os.kill(os.getpid(), signal.SIGKILL), 30) == ({}, "killed by SIGKILL")  # type: ignore[arg-type, return-value]
     assert run_forked(lambda: os._exit(0), 30)[1] == "ended with exit status 0 and no answer"
     assert run_forked(lambda: signal.pause(), 0.2)[1] == "no answer after 0 s"  # type: ignore[arg-type, return-value]
+
+
+BOUNDED = {
+    "sigmoid": (torch.sigmoid, 0, 1),
+    "softmax": (lambda x: x.softmax(-1), 0, 1),
+    "log_softmax": (lambda x: x.log_softmax(-1), -np.inf, 0),
+    "hardsigmoid": (nn.functional.hardsigmoid, 0, 1),
+    "tanh": (torch.tanh, -1, 1),
+    "erf": (torch.erf, -1, 1),
+    "erfc": (torch.erfc, 0, 2),
+    "cos": (torch.cos, -1, 1),
+    "softplus": (nn.functional.softplus, 0, np.inf),
+    "expm1": (torch.expm1, -1, np.inf),
+    "distance": (lambda x: torch.cdist(x.mT, x.mT), 0, np.inf),
+}
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_what_is_moved_stays_where_every_implementation_does(name: str) -> None:
+    """Beyond it are numbers whose logarithms and roots are none, in every run at once."""
+    function, low, high = BOUNDED[name]
+
+    class Bounded(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            made: Tensor = function(x)
+            return made
+
+    model = Eager(Bounded().eval(), ("x",))
+    inputs = {"x": np.linspace(-40, 40, 1601, dtype=np.float32)[None]}
+    own = model.run(inputs).arrays[0]
+    for seed in range(4):
+        moved = run_moved(model, inputs, MovedRounding(seed))
+        assert moved is not None
+        assert (moved[0] >= low).all()
+        assert (moved[0] <= high).all()
+        assert (moved[0] != own).any()

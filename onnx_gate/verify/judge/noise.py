@@ -222,6 +222,6 @@ def distance(a: Array, b: Array) -> Floats:
     """Return |a - b|, 0 where both are NaN or the same infinity, infinite where one is."""
     a, b = a.astype(np.float64), b.astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
-        d = np.abs(a - b)
+        d = np.asarray(np.abs(a - b))
     d[(a == b) | (np.isnan(a) & np.isnan(b))] = 0.0
     return np.asarray(np.nan_to_num(d, nan=np.inf, posinf=np.inf), np.float64)

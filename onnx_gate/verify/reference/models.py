@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 from onnx_gate.verify.reference import chains, in_turn, tails
@@ -44,7 +45,8 @@ def _pairs(first: str, second: str, added: str = "") -> Model:
     return _products(chains.last(first), first, added=added, equal=product(first, second))
 
 
-DISTANCES = ("_cdist_forward", "_euclidean_dist")
+_POSITIVE = (0.0, math.inf)
+_SHARE, _WAVE = (0.0, 1.0), (-1.0, 1.0)
 SCATTERED = (
     *("scatter", "scatter_add", "scatter_reduce", "index_add", "index_reduce", "put"),
     *("index_put", "_index_put_impl", "_unsafe_index_put"),
@@ -94,9 +96,13 @@ MODELS: Mapping[str, Model] = {
     ),
     **dict.fromkeys(("_fft_r2c", "_fft_c2r", "_fft_c2c"), Model(tail=tails.fourier, inner=True)),
     **dict.fromkeys(
-        DISTANCES,
+        ("_cdist_forward", "_euclidean_dist"),
         Model(
-            ("x1",), chains.last("x1"), tail=tails.distance, equal=product("x1", "x2", rows=True)
+            ("x1",),
+            chains.last("x1"),
+            tail=tails.distance,
+            equal=product("x1", "x2", rows=True),
+            bounds=_POSITIVE,
         ),
     ),
     "linalg_cross": _sums(lambda _: 2.0, "self"),
@@ -124,24 +130,38 @@ MODELS: Mapping[str, Model] = {
     "prod": Model(in_turn=in_turn.PRODUCT),
     "logcumsumexp": Model(tail=tails.log_sum, in_turn=in_turn.RUNNING_LOGARITHM),
     "logsumexp": Model(tail=tails.log_sum, in_turn=in_turn.LOGARITHM),
-    "var": Model(chain=chains.over_axes, tail=tails.variance, equal=reduced(chains.axes)),
-    "std": Model(chain=chains.over_axes, tail=tails.deviation, equal=reduced(chains.axes)),
-    **dict.fromkeys(("softmax", "_softmax", "_safe_softmax"), Model(tail=tails.softmax)),
-    **dict.fromkeys(("log_softmax", "_log_softmax"), Model(tail=tails.log_softmax)),
+    **{
+        name: Model(chain=chains.over_axes, tail=tail, equal=reduced(chains.axes), bounds=_POSITIVE)
+        for name, tail in (("var", tails.variance), ("std", tails.deviation))
+    },
+    **dict.fromkeys(
+        ("softmax", "_softmax", "_safe_softmax"), Model(tail=tails.softmax, bounds=_SHARE)
+    ),
+    **dict.fromkeys(
+        ("log_softmax", "_log_softmax"), Model(tail=tails.log_softmax, bounds=(-math.inf, 0.0))
+    ),
     **dict.fromkeys(("logaddexp", "logaddexp2"), Model(tail=tails.one)),
     # Approximations that are good to a unit of 1, and of the argument where they multiply it. (A
     # logsigmoid far out is no logarithm of a sigmoid: who computes it so loses what it keeps.)
-    **dict.fromkeys(
-        ("sigmoid", "erfc", "softplus", "expm1", "log1p", "log_sigmoid_forward"),
-        Model(tail=tails.one),
-    ),
-    "tanh": Model(units=1.5),
+    **{
+        name: Model(tail=tails.one, bounds=bounds)
+        for name, bounds in {
+            "sigmoid": _SHARE,
+            "erfc": (0.0, 2.0),
+            "softplus": _POSITIVE,
+            "expm1": (-1.0, math.inf),
+            "log1p": (-math.inf, math.inf),
+            "log_sigmoid_forward": (-math.inf, 0.0),
+        }.items()
+    },
+    "tanh": Model(units=1.5, bounds=_WAVE),
+    **dict.fromkeys(("sin", "cos", "erf"), Model(bounds=_WAVE)),
     **dict.fromkeys(
         ("acos", "asin", "atan", "atan2", "acosh", "logit"), Model(units=2, tail=tails.one)
     ),
     **dict.fromkeys(("elu", "selu", "celu"), Model(tail=tails.below)),
     **dict.fromkeys(("gelu", "silu", "mish"), Model(tail=tails.of_x)),
-    "hardsigmoid": Model(tail=tails.bent),
+    "hardsigmoid": Model(tail=tails.bent, bounds=_SHARE),
     "hardswish": Model(tail=tails.bent_x),
     "glu": Model(tail=tails.of_half),
     # powf of PyTorch's loses five units.

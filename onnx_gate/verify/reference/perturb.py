@@ -13,7 +13,7 @@ from torch._library.custom_ops import OPDEFS
 
 from onnx_gate.verify.reference.decided import Decided
 from onnx_gate.verify.reference.exact import CHOOSING, EXACT_ATEN
-from onnx_gate.verify.reference.models import DISTANCES, MODELS, PLAIN, SCATTERED
+from onnx_gate.verify.reference.models import MODELS, PLAIN, SCATTERED
 from onnx_gate.verify.reference.noise import (
     Exactness,
     Joiner,
@@ -142,8 +142,8 @@ class MovedRounding(OperatorMode):
                     held = leaf == given["self"]
                     keep = held if keep is None else keep | held
                 _move(noise, leaf, model, given, keep, tail=not place)
-                if name in DISTANCES:
-                    leaf.abs_()
+                if not place:
+                    model.reflect(leaf)
 
     def normalise(self, name: str, given: Mapping[str, Any], result: Any) -> None:
         """Move the statistics that a normalisation has used, where it has made its own."""

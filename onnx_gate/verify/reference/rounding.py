@@ -22,6 +22,7 @@ result by what its own terms allow, whatever the others are; and then its result
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -54,7 +55,7 @@ class Model:
     others do ``in_steps`` has its operands of 16 bits moved by so many of their own units. ``equal``
     says which share of the terms of each element of the result is equal. Terms that lie ``along`` an
     axis of an operand are multiplied by others each, and each is off by its own. What is taken
-    ``in_turn`` is moved by what that loses.
+    ``in_turn`` is moved by what that loses. No implementation leaves the operator's ``bounds``.
     """
 
     operands: tuple[str, ...] = ()
@@ -68,6 +69,19 @@ class Model:
     equal: Equal | None = None
     along: int | None = None
     in_turn: InTurn | None = None
+    bounds: tuple[float, float] = (-math.inf, math.inf)
+
+    def reflect(self, result: torch.Tensor) -> None:
+        """Have what was moved beyond the bounds stay as far inside of them, in place.
+
+        A probability below 0 has no logarithm, and no run in which there is one would tell anything.
+        """
+        low, high = self.bounds
+        ends = result.aminmax() if math.isfinite(low) or math.isfinite(high) else None
+        if ends is not None and ends.min < low:
+            result.copy_(torch.where(result < low, 2 * low - result, result))
+        if ends is not None and ends.max > high:
+            result.copy_(torch.where(result > high, 2 * high - result, result))
 
     def _walk(self, given: Given) -> float:
         return 1.0 if self.chain is None else walk(self.chain(given))
