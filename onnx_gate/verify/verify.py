@@ -14,7 +14,7 @@ from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.known import of_error
-from onnx_gate.manifest import COMMAND, ModelSpec
+from onnx_gate.manifest import COMMAND, EXPORTERS, ModelSpec
 from onnx_gate.report.model import (
     Check,
     ModelError,
@@ -50,6 +50,7 @@ from onnx_gate.verify.half import first_beyond, headroom, with_half
 from onnx_gate.verify.inputs.sizes import elements, tried_sizes
 from onnx_gate.verify.inspect.exact import exact_weights
 from onnx_gate.verify.inspect.inspect import inspect_graph, join_inputs
+from onnx_gate.verify.inspect.instead import Instead
 from onnx_gate.verify.inspect.reduced import reduced_precision
 from onnx_gate.verify.inspect.weights import account
 from onnx_gate.verify.left_out import leave_out
@@ -212,6 +213,7 @@ def _verify(
                     prepared.example,
                     context.today,
                 ),
+                _instead(spec, prepared, exported),
             )
         progress.findings += wrong
     prepared = leave_out(prepared, exported)
@@ -253,6 +255,15 @@ def _is_small(spec: ModelSpec, module: torch.nn.Module) -> bool:
         return False
     held = sum(math.prod(state.shape(tensor) or ()) for _, tensor in state.tensors(module))
     return held + max(elements(spec.inputs, sizes) for sizes in tried_sizes(spec)) <= SMALL
+
+
+def _instead(spec: ModelSpec, prepared: Prepared, exported: Exported) -> Instead | None:
+    """Return the file with what PyTorch says on the example; torch's exporters change no weights."""
+    if exported.exporter in EXPORTERS:
+        return None
+    names = join_inputs(spec, exported)
+    feeds = {graph: prepared.example[name] for name, graph in names.items()}
+    return Instead(exported.path, feeds, prepared.call.outputs.arrays)
 
 
 def _must_agree(prepared: Prepared, when: str) -> None:

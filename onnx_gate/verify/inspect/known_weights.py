@@ -215,6 +215,10 @@ class KnownWeights:
         a, b = self._of(own), self._of(other)
         return a is None or b is None or a.shape != b.shape or not equal_bits(a, b)
 
+    def value(self, own: str) -> Array | None:
+        """Return a tensor of the module, ``None`` where it has none of that name."""
+        return self._of(own)
+
     def distance(self, own: str, other: str) -> float:
         """Return the largest difference of two tensors, 0.0 where their shapes differ."""
         a, b = self._of(own), self._of(other)

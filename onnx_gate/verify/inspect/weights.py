@@ -32,6 +32,7 @@ from onnx_gate.report.model import UnknownWeight, Weights
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inspect.exact import ExactWeights
+from onnx_gate.verify.inspect.instead import Instead
 from onnx_gate.verify.inspect.known_weights import KnownWeights
 from onnx_gate.verify.inspect.wrong_weight import WrongWeight
 
@@ -58,13 +59,16 @@ def account(
     module: nn.Module,
     written: Collection[str] = (),
     exact: ExactWeights | None = None,
+    instead: Instead | None = None,
 ) -> tuple[Weights, list[Finding]]:
     """Return what the weights of a file in ``folder`` are, and a finding of those that are wrong.
 
     ``written`` are the names of those that ``forward`` writes, which a file need not have. Without
-    ``exact``, weights in fewer bits are left to the tolerance.
+    ``exact``, weights in fewer bits are left to the tolerance. ``instead`` tries the module's in the
+    place of those that are wrong: what others make up for is none of them.
     """
-    found = identify(proto, folder, module, KnownWeights(module, written=written), exact)
+    known = KnownWeights(module, written=written)
+    found = identify(proto, folder, module, known, exact, instead)
     return found.weights, list(found.findings)
 
 
@@ -74,6 +78,7 @@ def identify(
     module: nn.Module,
     known: KnownWeights,
     exact: ExactWeights | None = None,
+    instead: Instead | None = None,
 ) -> Accounted:
     """Find what the weights of a file in ``folder`` are.
 
@@ -106,7 +111,7 @@ def identify(
         if own is not None:
             named[name] = own
         off = _off(known, name, array, own, exact)
-        if off is not None:
+        if off is not None and not _made_up_for(known, off[0], array, instead):
             (wrong if off[1] == "error" else nearly).append(off[0])
         unknown.append(known.nearest(name, array, own))
     wrong += _misplaced(proto, module, known, whole)
@@ -131,6 +136,17 @@ def _off(
     found = known.wrong(name, array, mostly)
     # A mask is in most rows, and forward's own.
     return (found, "warning") if 2 * len(found.rows) < found.of else None
+
+
+def _made_up_for(
+    known: KnownWeights, wrong: WrongWeight, array: Array, instead: Instead | None
+) -> bool:
+    own = known.value(wrong.parameter) if instead is not None else None
+    if instead is None or own is None:
+        return False
+    if own.shape != array.shape and own.shape == array.shape[::-1]:
+        own = own.T
+    return own.shape == array.shape and instead.parts(wrong.name, own.astype(array.dtype))
 
 
 _WORDS: Mapping[Severity, str] = {

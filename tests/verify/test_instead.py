@@ -1,0 +1,108 @@
+"""Weights that others make up for are none that is wrong; a stale one that no input reaches is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+import pytest
+import torch
+from torch import Tensor, nn
+
+from onnx_gate.findings.finding import Finding
+from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.inspect.exact import ExactWeights
+from onnx_gate.verify.inspect.instead import Instead
+from onnx_gate.verify.inspect.weights import account
+
+
+class Scores(nn.Module):
+    """A table, a norm and two layers; a third is behind a ReLU that is dead."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.norm = nn.Embedding(100, 8), nn.LayerNorm(8)
+        self.first, self.second = nn.Linear(8, 12), nn.Linear(12, 16)
+        self.dead = nn.Linear(8, 16)
+        nn.init.normal_(self.norm.weight)
+        nn.init.normal_(self.norm.bias)
+        nn.init.constant_(self.dead.bias, -100.0)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.norm(self.table(ids))
+        return self.second(self.first(x).relu()) + self.dead(x).relu()
+
+
+@torch.no_grad()
+def scaled(module: Scores) -> None:
+    module.first.weight.mul_(3.0)
+    module.first.bias.mul_(3.0)
+    module.second.weight.div_(3.0)
+
+
+@torch.no_grad()
+def permuted(module: Scores) -> None:
+    order = torch.randperm(12)
+    module.first.weight.copy_(module.first.weight[order])
+    module.first.bias.copy_(module.first.bias[order])
+    module.second.weight.copy_(module.second.weight[:, order])
+
+
+@torch.no_grad()
+def folded(module: Scores) -> None:
+    # Of what is dead nobody can say that it was folded.
+    for layer in (module.first, module.dead):
+        layer.bias.add_(layer.weight @ module.norm.bias)
+        layer.weight.mul_(module.norm.weight)
+    nn.init.ones_(module.norm.weight)
+    nn.init.zeros_(module.norm.bias)
+
+
+@torch.no_grad()
+def unread(module: Scores) -> None:
+    module.table.weight[77] *= 1.25
+
+
+@torch.no_grad()
+def stale(module: Scores) -> None:
+    module.dead.bias.sub_(1.0)
+
+
+CHANGES: dict[Callable[[Scores], None], str] = {
+    scaled: "",
+    permuted: "",
+    folded: "dead",
+    unread: "table",
+    stale: "dead",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_others_make_up_for_is_not_wrong(
+    change: Callable[[Scores], None], tmp_path: Path
+) -> None:
+    wrong = CHANGES[change]
+    module, other, ids = Scores().eval(), Scores().eval(), torch.arange(60).reshape(6, 10)
+    change(other)
+    path = tmp_path / "model.onnx"
+    torch.onnx.export(other, (ids,), path, dynamo=False, input_names=["ids"], verbose=False)
+    proto = onnx.load(path)
+    expected = module(ids).detach().numpy()
+    arrays = {"ids": ids.numpy()}
+
+    def found(instead: Instead | None) -> list[Finding]:
+        exact = ExactWeights(Eager(module, ["ids"]), arrays, False)
+        return [
+            f
+            for f in account(proto, tmp_path, module, (), exact, instead)[1]
+            if f.severity == "error"
+        ]
+
+    assert found(None) or change is permuted
+    told = " ".join(f.message for f in found(Instead(path, arrays, [expected])))
+    assert bool(told) == bool(wrong)
+    assert wrong in told
+    for name in ("table", "norm", "first", "second", "dead"):
+        assert name == wrong or f"{name}." not in told
