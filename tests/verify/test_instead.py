@@ -18,21 +18,23 @@ from onnx_gate.verify.inspect.weights import account
 
 
 class Scores(nn.Module):
-    """A table, a norm and two layers; a third is behind a ReLU that is dead."""
+    """Layers behind a norm, one of them dead behind its ReLU, and a square one that reads a zero."""
 
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.table, self.norm = nn.Embedding(100, 8), nn.LayerNorm(8)
-        self.first, self.second = nn.Linear(8, 12), nn.Linear(12, 16)
-        self.dead = nn.Linear(8, 16)
+        self.table, self.norm = nn.Embedding(100, 16), nn.LayerNorm(16)
+        self.first, self.second = nn.Linear(16, 12), nn.Linear(12, 16)
+        self.dead, self.square = nn.Linear(16, 16), nn.Linear(16, 16)
+        nn.init.zeros_(self.table.weight[:, 5])
         nn.init.normal_(self.norm.weight)
         nn.init.normal_(self.norm.bias)
         nn.init.constant_(self.dead.bias, -100.0)
 
     def forward(self, ids: Tensor) -> Tensor:
-        x = self.norm(self.table(ids))
-        return self.second(self.first(x).relu()) + self.dead(x).relu()
+        table = self.table(ids)
+        x = self.norm(table)
+        return self.second(self.first(x).relu()) + self.dead(x).relu() + self.square(table)
 
 
 @torch.no_grad()
@@ -70,12 +72,19 @@ def stale(module: Scores) -> None:
     module.dead.bias.sub_(1.0)
 
 
+@torch.no_grad()
+def transposed(module: Scores) -> None:
+    # It lies in the file the other way round, and what it is multiplied by is 0.
+    module.square.weight[3, 5] *= 1.25
+
+
 CHANGES: dict[Callable[[Scores], None], str] = {
     scaled: "",
     permuted: "",
     folded: "dead",
     unread: "table",
     stale: "dead",
+    transposed: "square",
 }
 
 
@@ -93,7 +102,7 @@ def test_what_others_make_up_for_is_not_wrong(
     arrays = {"ids": ids.numpy()}
 
     def found(instead: Instead | None) -> list[Finding]:
-        exact = ExactWeights(Eager(module, ["ids"]), arrays, False)
+        exact = ExactWeights(Eager(module, ["ids"]), arrays, True)
         return [
             f
             for f in account(proto, tmp_path, module, (), exact, instead)[1]
@@ -104,5 +113,5 @@ def test_what_others_make_up_for_is_not_wrong(
     told = " ".join(f.message for f in found(Instead(path, arrays, [expected])))
     assert bool(told) == bool(wrong)
     assert wrong in told
-    for name in ("table", "norm", "first", "second", "dead"):
+    for name in ("table", "norm", "first", "second", "dead", "square"):
         assert name == wrong or f"{name}." not in told

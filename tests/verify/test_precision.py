@@ -242,11 +242,13 @@ def test_what_is_moved_stays_where_every_implementation_does(name: str) -> None:
             return made
 
     model = Eager(Bounded().eval(), ("x",))
-    inputs = {"x": np.linspace(-40, 40, 1601, dtype=np.float32)[None]}
-    own = model.run(inputs).arrays[0]
-    for seed in range(4):
-        moved = run_moved(model, inputs, MovedRounding(seed))
-        assert moved is not None
-        assert (moved[0] >= low).all()
-        assert (moved[0] <= high).all()
-        assert (moved[0] != own).any()
+    x = np.stack([np.linspace(-40, 40, 1601), np.full(1601, np.nan)]).astype(np.float32)
+    for inputs in ({"x": x[:1]}, {"x": x[:, None]}):  # and beside what is no number
+        own = model.run(inputs).arrays[0]
+        for seed in range(4):
+            moved = run_moved(model, inputs, MovedRounding(seed))
+            assert moved is not None
+            numbers = moved[0][~np.isnan(own)]
+            assert (numbers >= low).all()
+            assert (numbers <= high).all()
+            assert (numbers != own[~np.isnan(own)]).any()

@@ -144,9 +144,10 @@ def _made_up_for(
     own = known.value(wrong.parameter) if instead is not None else None
     if instead is None or own is None:
         return False
-    if own.shape != array.shape and own.shape == array.shape[::-1]:
-        own = own.T
-    return own.shape == array.shape and instead.parts(wrong.name, own.astype(array.dtype))
+    # A square one may lie in the file as it is or transposed.
+    fitting = [each for each in (own, own.T) if each.shape == array.shape]
+    tried = (instead.parts(wrong.name, each.astype(array.dtype)) for each in fitting)
+    return bool(fitting) and all(tried)
 
 
 _WORDS: Mapping[Severity, str] = {

@@ -78,9 +78,10 @@ class Model:
         """
         low, high = self.bounds
         ends = result.aminmax() if math.isfinite(low) or math.isfinite(high) else None
-        if ends is not None and ends.min < low:
+        # Where there is a NaN it is both ends.
+        if ends is not None and not bool(ends.min >= low):
             result.copy_(torch.where(result < low, 2 * low - result, result))
-        if ends is not None and ends.max > high:
+        if ends is not None and not bool(ends.max <= high):
             result.copy_(torch.where(result > high, 2 * high - result, result))
 
     def _walk(self, given: Given) -> float:
