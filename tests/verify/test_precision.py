@@ -252,3 +252,45 @@ def test_what_is_moved_stays_where_every_implementation_does(name: str) -> None:
             assert (numbers >= low).all()
             assert (numbers <= high).all()
             assert (numbers != own[~np.isnan(own)]).any()
+
+
+class Griffin(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        a = torch.exp(-8 * torch.sigmoid(x))
+        return torch.sqrt(1 - a * a)
+
+
+class Angle(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        unit = nn.functional.normalize(x[..., None] + torch.arange(3.0), dim=-1)
+        return torch.acos((unit * unit).sum(-1))
+
+
+class InPlace(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        a = torch.exp(-(torch.sigmoid(x) ** 2))
+        return (1 - a).log_()
+
+
+class Masked(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.nan_to_num(torch.sqrt(x), nan=-1.0)
+
+
+@pytest.mark.parametrize("module", [Griffin, Angle, InPlace])
+def test_rounding_carries_nothing_out_of_a_domain(module: type[nn.Module]) -> None:
+    """Else there is no number in any run, and nothing would be known of the element."""
+    model = Eager(module().eval(), ("x",))
+    inputs = {"x": np.linspace(-40, 3, 801, dtype=np.float32)[None]}
+    for seed in range(4):
+        moved = run_moved(model, inputs, MovedRounding(seed))
+        assert moved is not None
+        assert not np.isnan(moved[0]).any()
+
+
+def test_what_has_no_root_has_none_when_moved() -> None:
+    model = Eager(Masked().eval(), ("x",))
+    inputs = {"x": np.array([[-4.0, -1.0, -0.1, 0.1, 2.0]], np.float32)}
+    moved = run_moved(model, inputs, MovedRounding(0))
+    assert moved is not None
+    assert (moved[0][0, :3] == -1).all()

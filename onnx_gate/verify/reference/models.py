@@ -150,22 +150,33 @@ MODELS: Mapping[str, Model] = {
             "erfc": (0.0, 2.0),
             "softplus": _POSITIVE,
             "expm1": (-1.0, math.inf),
-            "log1p": (-math.inf, math.inf),
             "log_sigmoid_forward": (-math.inf, 0.0),
         }.items()
     },
     "tanh": Model(units=1.5, bounds=_WAVE),
     **dict.fromkeys(("sin", "cos", "erf"), Model(bounds=_WAVE)),
-    **dict.fromkeys(
-        ("acos", "asin", "atan", "atan2", "acosh", "logit"), Model(units=2, tail=tails.one)
-    ),
+    **dict.fromkeys(("atan", "atan2"), Model(units=2, tail=tails.one)),
+    **{
+        name: Model(units=2, tail=tails.one, domain=("self", *ends))
+        for name, ends in {
+            **dict.fromkeys(("acos", "asin"), _WAVE),
+            "acosh": (1.0, math.inf),
+            "logit": _SHARE,
+        }.items()
+    },
+    **dict.fromkeys(("sqrt", "rsqrt", "log", "log2", "log10"), Model(domain=("self", *_POSITIVE))),
+    "log1p": Model(tail=tails.one, domain=("self", -1.0, math.inf)),
+    **dict.fromkeys(("atanh", "erfinv", "special_erfinv"), Model(domain=("self", *_WAVE))),
+    "special_ndtri": Model(domain=("self", *_SHARE)),
+    "xlogy": Model(domain=("other", *_POSITIVE)),
+    "special_xlog1py": Model(domain=("other", -1.0, math.inf)),
     **dict.fromkeys(("elu", "selu", "celu"), Model(tail=tails.below)),
     **dict.fromkeys(("gelu", "silu", "mish"), Model(tail=tails.of_x)),
     "hardsigmoid": Model(tail=tails.bent, bounds=_SHARE),
     "hardswish": Model(tail=tails.bent_x),
     "glu": Model(tail=tails.of_half),
     # powf of PyTorch's loses five units.
-    "pow": Model(units=2),
+    "pow": Model(units=2, domain=("self", *_POSITIVE)),
     "linspace": Model(tail=tails.ends),
     **dict.fromkeys(
         (

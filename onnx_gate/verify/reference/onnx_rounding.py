@@ -82,6 +82,10 @@ def run_node_moved(
                 copy = moved.moved_operand(operand, model, given, each).to(operand.dtype)
                 inputs[place] = copy.numpy().astype(inputs[place].dtype)
     outputs = run(inputs)
+    if model.domain is not None:
+        inside = model.back_inside(given, torch.from_numpy(np.asarray(outputs[0])))
+        if inside is not None:
+            outputs = run([inside.numpy(), *inputs[1:]])
     if node.op_type in _NORMS:
         outputs = [_normalised(moved, node.op_type, attributes, tensors, outputs[0]), *outputs[1:]]
     for output in outputs:

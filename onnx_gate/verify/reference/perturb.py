@@ -108,6 +108,12 @@ class MovedRounding(OperatorMode):
             base, model = "floor_divide", MODELS["floor_divide"]
         operands = Exactness(_floating(given), [v for v in _leaves(given) if type(v) is float])
         result = self._called(operator, model, func, given, args, kwargs, operands)
+        inside = None if model.domain is None else model.back_inside(given, result)
+        if model.domain is not None and inside is not None:
+            # What writes in place has its result where the operand was.
+            own = result if operator.written else given[model.domain[0]]
+            args, kwargs = pytree.tree_map(lambda x: inside if x is own else x, (args, kwargs))
+            result.copy_(func(*args, **kwargs))
         self.finish(base, model, given, operands, result)
         return result
 

@@ -31,11 +31,15 @@ import torch
 from onnx_gate.verify.reference.chains import walk
 from onnx_gate.verify.reference.equal import EQUAL, LONG, Equal, Given
 from onnx_gate.verify.reference.in_turn import InTurn
+from onnx_gate.verify.reference.noise import unit
 
 # The amplitude of a uniform move is sqrt(3) of its deviation.
 TERM, RESULT = 0.155 * 3**0.5, 0.13 * 3**0.5
 # A smaller move of an operand is none: most of it is rounded away.
 _LEAST = 0.75
+# So many units of 1, or of the largest number beside it, carry what is moved beyond a domain's end: what
+# operators lose is modelled to within 8 times, and two of them may stand between a bound and the end.
+_BEYOND_ITS_END = 16
 # The rounding of a reciprocal, of the product with it and of the quotient add up to a unit and a half
 # of the quotient's last place: what is that far from a half falls on either side.
 _QUOTIENT = 2.0
@@ -55,7 +59,8 @@ class Model:
     others do ``in_steps`` has its operands of 16 bits moved by so many of their own units. ``equal``
     says which share of the terms of each element of the result is equal. Terms that lie ``along`` an
     axis of an operand are multiplied by others each, and each is off by its own. What is taken
-    ``in_turn`` is moved by what that loses. No implementation leaves the operator's ``bounds``.
+    ``in_turn`` is moved by what that loses. No implementation leaves the operator's ``bounds``, and
+    beyond the ends of its ``domain`` an operand (by name) has no result.
     """
 
     operands: tuple[str, ...] = ()
@@ -70,6 +75,7 @@ class Model:
     along: int | None = None
     in_turn: InTurn | None = None
     bounds: tuple[float, float] = (-math.inf, math.inf)
+    domain: tuple[str, float, float] | None = None
 
     def reflect(self, result: torch.Tensor) -> None:
         """Have what was moved beyond the bounds stay as far inside of them, in place.
@@ -83,6 +89,27 @@ class Model:
             result.copy_(torch.where(result < low, 2 * low - result, result))
         if ends is not None and not bool(ends.max <= high):
             result.copy_(torch.where(result > high, 2 * high - result, result))
+
+    def back_inside(self, given: Given, result: torch.Tensor) -> torch.Tensor | None:
+        """Return the operand with what moves have carried out of the domain as far inside of it.
+
+        ``None`` where nothing was: what is far outside was so before anything was moved.
+        """
+        operand = None if self.domain is None else given.get(self.domain[0])
+        if self.domain is None or not isinstance(operand, torch.Tensor):
+            return None
+        if operand.shape != result.shape or not operand.is_floating_point():
+            return None
+        lost = result.isnan() & operand.isfinite()
+        if not lost.any():
+            return None
+        _, low, high = self.domain
+        largest = float(operand[operand.isfinite()].abs().max())
+        reach = _BEYOND_ITS_END * unit(operand) * max(1.0, largest)
+        below = lost & (operand < low) & (operand >= low - reach)
+        above = lost & (operand > high) & (operand <= high + reach)
+        inside = torch.where(below, 2 * low - operand, operand)
+        return torch.where(above, 2 * high - operand, inside)
 
     def _walk(self, given: Given) -> float:
         return 1.0 if self.chain is None else walk(self.chain(given))
