@@ -69,3 +69,82 @@ def test_what_a_long_search_finds_rows_that_climb_find(kind: str) -> None:
         assert np.abs(found["x"]).max() <= END
         with torch.no_grad():
             assert module.network(torch.from_numpy(found["x"])).exp().min() < module.floor
+
+
+class Together(nn.Module):
+    """A rule of three features, of which each is often so and all at once hardly ever."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.first, self.second = nn.Linear(WIDTH, 1), nn.Linear(WIDTH, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        one, two = self.first(x), self.second(x)
+        held = (one > 4.0) & (two < -4.0) & ~(x[:, :1] < 3.0)
+        return torch.where(held, one - two, one)
+
+
+class Either(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        kept = (x.sum(-1) < 60.0) | (x[:, 0] > x[:, 1] + 2.0)
+        return x.masked_fill(~kept[:, None], 0.0)
+
+
+class Experts(nn.Module):
+    """One of five layers computes a row, and the last of them hardly ever."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        torch.manual_seed(2)
+        self.route, self.layers = nn.Linear(WIDTH, 5), nn.Linear(WIDTH, 5)
+        self.way = way
+        with torch.no_grad():
+            self.route.bias[4] -= 12.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores, made = self.route(x), self.layers(x)
+        if self.way == "written out":
+            return (nn.functional.one_hot(scores.argmax(-1), 5) * made).sum(-1)
+        if self.way == "two of them":
+            return torch.zeros_like(made).scatter(1, scores.topk(2).indices, 1.0) * made
+        chosen = scores.max(-1, keepdim=True).indices
+        return made * (chosen == 4)
+
+
+class Cap(nn.Module):
+    """The least of four, of which one is hardly ever the least."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.layers = nn.Linear(WIDTH, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        a, b, c = self.layers(x).unbind(-1)
+        return torch.stack([a, b, c, a * 0 + 9.0 + x[:, 0]], 1).amin(1)
+
+
+HARDLY = {
+    "and": (Together, "where", "true"),
+    "or": (Either, "masked_fill", "true"),
+    "written out": (lambda: Experts("written out"), "scatter", "rest"),
+    "two of them": (lambda: Experts("two of them"), "scatter", "rest"),
+    "equal": (lambda: Experts("equal"), "eq", "equal"),
+    "extreme": (Cap, "amin", "rest"),
+}
+
+
+@pytest.mark.parametrize("name", HARDLY)
+def test_what_is_hardly_ever_chosen_is_found(name: str) -> None:
+    make, operator, side = HARDLY[name]
+    module = make().eval()
+    drawn = np.random.default_rng(0).normal(size=(CLIMBERS[1], WIDTH)).astype("f4")
+    watcher = Watcher(Eager(module, ("x",)))
+    watcher.run({"x": drawn})
+    follows(watcher, {"x": drawn}, KNOWN)
+    (site,) = (each for each, left in watcher.open() if each.operator == operator and left == side)
+    while watcher.seen[site].left(site):
+        *_, found = seek(watcher, site, side, {"x": drawn}, KNOWN, len(drawn))
+        assert found is not None
+        watcher.run(found)

@@ -19,6 +19,9 @@ _SIDES: dict[Side, str] = {
     "beyond": "beyond {}",
 }
 
+# What reads no rows of a weight but chooses among values.
+_CHOOSING = frozenset(("amax", "amin", "max", "min", "scatter"))
+
 
 def sentence(model: ModelResult) -> str:
     """Return ``96 of 98 decisions seen both ways, 1 compared at its operator, 1 never``, or nothing."""
@@ -43,9 +46,10 @@ def counted(decisions: Decisions) -> str:
 
 
 def what(decision: Decision) -> str:
-    """Return what was never seen: ``never above 6``, ``33 of 512 rows read``."""
+    """Return what was never seen: ``never above 6``, ``33 of 512 rows read``, ``4 of 5 chosen``."""
     if decision.read is not None and decision.limit is not None:
-        return f"{format_int(decision.read)} of {format_int(int(decision.limit))} rows read"
+        done = "chosen" if decision.operator in _CHOOSING else "rows read"
+        return f"{format_int(decision.read)} of {format_int(int(decision.limit))} {done}"
     return " or ".join(f"never {side}" for side in _sides(decision))
 
 

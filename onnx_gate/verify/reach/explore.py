@@ -22,6 +22,7 @@ from onnx_gate.verify.reach.ascend import ascend
 from onnx_gate.verify.reach.brackets import brackets
 from onnx_gate.verify.reach.cost import Cost, measure
 from onnx_gate.verify.reach.domain import Domain, domains
+from onnx_gate.verify.reach.margins import MOST_CANDIDATES
 from onnx_gate.verify.reach.purse import MOST_NUMBERS, Purse, count
 from onnx_gate.verify.reach.seek import CLIMBERS, follows, mutate, seek
 from onnx_gate.verify.reach.sites import MOST_ROWS, DecisionSite
@@ -266,9 +267,15 @@ class Explorer:
             seen = self.watcher.seen.get(site)
             if seen is None or side not in seen.left(site) or not seen.moves:
                 continue
-            found = self._found(site, side, base, known, purse)
-            if found is not None and self._answers(found[0], purse, base, found[1]):
-                yield self._case(_parts(site, side), *found)
+            # Of rows each way leads to one that is still unread.
+            for number in range(MOST_CANDIDATES if site.kind == "rows" else 1):
+                if side not in self.watcher.seen[site].left(site):
+                    break
+                found = self._found(site, side, base, known, purse)
+                if found is None or not self._answers(found[0], purse, base, found[1]):
+                    break
+                parts = _parts(site, side)
+                yield self._case((*parts, str(number)) if number else parts, *found)
 
     def _found(
         self, site: DecisionSite, side: str, base: Case, known: Mapping[str, Domain], purse: Purse

@@ -62,6 +62,11 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     **dict.fromkeys(("eq", "ne"), (Rule(("other",), "equality"),)),
     "where": (Rule((), "truth", "condition"),),
     "masked_fill": (Rule((), "truth", "mask"),),
+    # Truths that others make together: that each was seen says nothing of both.
+    **dict.fromkeys(
+        ("logical_and", "logical_or", "bitwise_and", "bitwise_or"),
+        (Rule((), "truth", "result"),),
+    ),
     **dict.fromkeys(("isnan", "isinf"), (Rule((), "truth", "result"),)),
     # Halves, and what is rounded towards zero or down, differ by sign.
     "round": (Rule(), Rule((), "half")),
@@ -73,6 +78,9 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "embedding": (Rule(("indices",), "rows", "weight"),),
     **dict.fromkeys(("index", "_unsafe_index"), (Rule(("indices",), "rows"),)),
     **dict.fromkeys(("index_select", "gather"), (Rule(("index",), "rows"),)),
+    # A choice that is written out as ones among zeros, and an extreme of values side by side.
+    "scatter": (Rule(("index",), "rows"),),
+    **dict.fromkeys(("amax", "amin", "max", "min"), (Rule(("dim",), "rows"),)),
     # Of these the table are the buckets, and the result says which.
     "bucketize": (Rule(("result",), "rows", "boundaries"),),
 }

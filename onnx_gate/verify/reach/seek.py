@@ -20,15 +20,18 @@ from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.inputs.draw import Stream
 from onnx_gate.verify.reach.domain import Domain
 from onnx_gate.verify.reach.leaves import InputLeaves, moved_by, run_with_gradients
+from onnx_gate.verify.reach.margins import Margin
 from onnx_gate.verify.reach.sites import DecisionSite
 from onnx_gate.verify.reach.values import draw_values
-from onnx_gate.verify.reach.watch import Operand, Watch, Watcher
+from onnx_gate.verify.reach.watch import Watch, Watcher
 
 # A step that would just reach the limit of a linear function goes so much further.
 _OVERSHOOT = 1.5
 # The first step along the gradient's signs, as a share of the domain.
 _SHARE = 1 / 8
 NEWTON, STEPS = 2, 14
+# On which side of the limit a side is, where it is on one.
+_TOWARDS = {"above": 1.0, "true": 1.0, "rest": 1.0, "below": -1.0, "false": -1.0}
 # How many rows climb, where a pass of them costs little more than one of few.
 CLIMBERS = (32, 8)
 
@@ -40,7 +43,7 @@ class GradientPass:
     watch: Watch
     arrays: Mapping[str, Array]
     leaves: InputLeaves
-    operands: tuple[Operand, ...]
+    operands: tuple[Margin, ...]
 
 
 def follows(watcher: Watcher, inputs: Mapping[str, Array], known: Mapping[str, Domain]) -> None:
@@ -155,7 +158,7 @@ class _Climb:
             return None
         rows = len(self._targets)
         squares = (g.double().square().reshape(rows, -1) for g in self._gradients.values())
-        overshoot = _OVERSHOOT if self._side in ("above", "below") else 1.0
+        overshoot = _OVERSHOOT if self._side in _TOWARDS else 1.0
         beyond = overshoot * self._away / torch.cat(list(squares), 1).sum(1)
         moved: dict[str, Array] = {}
         for name, gradient in self._gradients.items():
@@ -180,8 +183,8 @@ class _Climb:
         self._away = torch.where(nearer, away, self._away)
         if not nearer.any():
             return
-        towards = {"above": -1.0, "below": 1.0}.get(self._side)
-        signs = ahead.sign() if towards is None else torch.full_like(ahead, towards)
+        towards = _TOWARDS.get(self._side)
+        signs = ahead.sign() if towards is None else torch.full_like(ahead, -towards)
         found = _gradients(attempt, operands[0], self._targets, signs * nearer)
         for name, gradient in found.items():
             new = _by_row(nearer, gradient).expand(gradient.shape)
@@ -199,7 +202,7 @@ def _begin(
     away = {
         place: _away(operand.distance.reshape(-1), side)
         for place, operand in enumerate(attempt.operands)
-        if operand.edges and operand.distance.numel()
+        if operand.pulls and operand.distance.numel()
     }
     if not away:
         return None
@@ -214,7 +217,7 @@ def _begin(
 
 def _away(ahead: torch.Tensor, side: str) -> torch.Tensor:
     """Return how far from the side elements are; infinite where nothing can be said."""
-    away = {"above": -ahead, "below": ahead}.get(side, ahead.abs())
+    away = -ahead * _TOWARDS[side] if side in _TOWARDS else ahead.abs()
     return torch.where(torch.isfinite(away), away.double(), torch.inf)
 
 
@@ -224,18 +227,17 @@ def _by_row(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 
 def _gradients(
-    attempt: GradientPass, operand: Operand, places: torch.Tensor, signs: torch.Tensor
+    attempt: GradientPass, operand: Margin, places: torch.Tensor, signs: torch.Tensor
 ) -> dict[str, torch.Tensor]:
     """Return the gradient of some elements' distances, each times its sign, to each input that has one."""
     total: dict[str, torch.Tensor] = {}
-    for edge, sign in operand.edges:
-        one = operand.distance.new_zeros(operand.distance.shape)
-        one.view(-1)[places] = (sign * signs).to(one.dtype)
-        shape = edge.node._input_metadata[edge.output_nr].shape
-        if one.shape != shape:
-            one = one.sum_to_size(shape)
+    for pull in operand.pulls:
+        known = pull.edge.node._input_metadata[pull.edge.output_nr]
+        one = torch.zeros(known.shape, dtype=known.dtype)
+        factors = signs * pull.factors.reshape(-1)[places]
+        one.view(-1).index_add_(0, pull.places.reshape(-1)[places], factors.to(one.dtype))
         try:
-            found = attempt.leaves.gradients([edge], [one])
+            found = attempt.leaves.gradients([pull.edge], [one])
         except RuntimeError:
             continue
         for name, gradient in found.items():

@@ -9,6 +9,8 @@ import torch
 
 from onnx_gate.verify.reach.rules import SIDES, Kind
 
+# What reads rows of weights.
+READ = frozenset(("embedding", "index", "_unsafe_index", "index_select", "gather"))
 # Tables with more rows than this are known by their first and last; ids of more are hashes.
 MOST_ROWS = 4096
 
@@ -36,8 +38,8 @@ class DecisionSite:
 
     @property
     def is_table(self) -> bool:
-        """Whether it reads rows of a weight, as buckets do not."""
-        return self.kind == "rows" and self.operator != "bucketize"
+        """Whether it reads rows of a weight, as buckets and choices do not."""
+        return self.kind == "rows" and self.operator in READ
 
     @property
     def place(self) -> DecisionSite:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
+import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -18,6 +19,14 @@ from torch._ops import HigherOrderOperator
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array, Outputs, Refusal
 from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.reach.margins import (
+    MOST_CANDIDATES,
+    Margin,
+    Margins,
+    apart,
+    candidates,
+    distance_from,
+)
 from onnx_gate.verify.reach.rules import LARGEST_GUARD, RULES, Rule
 from onnx_gate.verify.reach.sites import DecisionSite, Seen
 from onnx_gate.verify.reference.operator_mode import OperatorMode, tensors_of
@@ -26,16 +35,12 @@ from onnx_gate.verify.reference.operator_mode import OperatorMode, tensors_of
 _MOST_LIMITS = 64
 # Whether an element is exactly at a limit is asked of tensors that cost next to nothing.
 _LOOKED_AT = 2**16
+# What an operator that is called in another way than its rule knows may raise here.
+_NOT_LOOKED_AT = (RuntimeError, TypeError, ValueError, NotImplementedError, LookupError)
 _TORCH = f"{Path(torch.__file__).parent}/"
+# Which end of several values these choose.
+_SIGNS = {"amax": 1, "max": 1, "amin": -1, "min": -1}
 _GATE = f"{Path(__file__).parents[2]}/"
-
-
-@dataclass(frozen=True)
-class Operand:
-    """A decision's distance from its limit in one call, and where its gradients begin."""
-
-    distance: torch.Tensor
-    edges: tuple[tuple[Any, float], ...]
 
 
 class Watcher:
@@ -124,7 +129,9 @@ class Watch(OperatorMode):
         self.seen: dict[DecisionSite, Seen] = {}
         self.limits: dict[DecisionSite, set[float]] = {}
         self.listed: dict[float, None] = {}
-        self.operands: dict[DecisionSite, list[Operand]] = {}
+        self.operands: dict[DecisionSite, list[Margin]] = {}
+        self._margins = Margins() if targets or follow else None
+        self._stacked: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
         self._watcher, self._targets, self._follow = watcher, targets, follow
 
     def __torch_dispatch__(  # type: ignore[no-untyped-def]
@@ -133,14 +140,16 @@ class Watch(OperatorMode):
         """Note which branch is taken, and go on in it."""
         if isinstance(func, HigherOrderOperator) and func.name() == "cond" and args:
             predicate = args[0]
-            if isinstance(predicate, (bool, torch.Tensor)):
-                self._note(self._site("cond", Rule((), "truth"), None, 0), bool(predicate))
+            if isinstance(predicate, torch.Tensor):
+                self._truth(self._site("cond", Rule((), "truth"), None, 0), predicate)
+            elif isinstance(predicate, bool):
+                self._note(self._site("cond", Rule((), "truth"), None, 0), predicate)
         return super().__torch_dispatch__(func, types, args, kwargs)
 
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run the operator between a look at its arguments and one at its result."""
-        rules = RULES.get(name if name.startswith("_") else name.rstrip("_"))
-        if rules is None:
+        rules = RULES.get(name if name.startswith("_") else name.rstrip("_"), ())
+        if not rules and self._margins is None and name != "stack":
             return func(*args, **kwargs)
         bound = _bound(func, args, kwargs)
         for part, rule in enumerate(rules):
@@ -148,6 +157,11 @@ class Watch(OperatorMode):
                 self._look(name, rule, part, bound)
         result = func(*args, **kwargs)
         bound["result"] = result
+        if name == "stack":
+            self._stacked[id(result)] = weakref.ref(result), bound["dim"] % result.ndim
+        if self._margins is not None:
+            with suppress(*_NOT_LOOKED_AT):
+                self._margins.learn(name, func, bound, result)
         for part, rule in enumerate(rules):
             if rule.operand == "result" or "result" in rule.limits or rule.kind == "scale":
                 self._look(name, rule, part, bound)
@@ -172,7 +186,7 @@ class Watch(OperatorMode):
                     value = limit_of(limit, bound)
                     if value is not None:
                         self._limit(name, rule, 10 * part + number, operand, value, bound)
-        except (RuntimeError, TypeError, ValueError, NotImplementedError, IndexError):
+        except _NOT_LOOKED_AT:
             return
 
     def _limit(
@@ -216,13 +230,12 @@ class Watch(OperatorMode):
         seen = Seen(whole=not operand.is_floating_point())
         if wanted:
             seen.follows = operand.requires_grad or getattr(limit, "requires_grad", False)
-            if site in self._targets:
-                edges = tuple(
-                    (torch.autograd.graph.get_gradient_edge(each), sign)
-                    for each, sign in ((operand, 1.0), (limit, -1.0))
-                    if isinstance(each, torch.Tensor) and each.requires_grad
-                )
-                self.operands.setdefault(site, []).append(Operand(distance.detach().clone(), edges))
+            choices = self._choices(operand)
+            chosen = next((c for n, c in enumerate(choices) if n == number), None)
+            if rule.kind == "equality" and chosen is not None:
+                self._aim(site, seen, chosen.shortfall)
+            elif site in self._targets:
+                self.operands.setdefault(site, []).append(apart(operand, limit))
         if rule.kind == "guard":
             assert number is not None
             # Within some units of the guard it is a good part of the sum.
@@ -260,8 +273,19 @@ class Watch(OperatorMode):
     def _truth(self, site: DecisionSite, mask: torch.Tensor) -> None:
         known = self._watcher.seen.get(site)
         if known is None or known.left(site):
-            sides = _sides(site, bool(mask.any()), not bool(mask.all()))
-            self._add(site, Seen(sides, at=True), mask)
+            seen = Seen(_sides(site, bool(mask.any()), not bool(mask.all())), at=True)
+            for margin in self._choices(mask):
+                self._aim(site, seen, margin)
+            self._add(site, seen, mask)
+
+    def _choices(self, made: torch.Tensor) -> tuple[Margin, ...]:
+        return () if self._margins is None else self._margins.of(made)
+
+    def _aim(self, site: DecisionSite, seen: Seen, margin: Margin) -> None:
+        """Take note that a gradient leads to a decision, and keep it where it is sought."""
+        seen.follows = True
+        if site in self._targets:
+            self.operands.setdefault(site, []).append(margin)
 
     def _halves(self, site: DecisionSite, operand: torch.Tensor) -> None:
         known = self._watcher.seen.get(site)
@@ -278,9 +302,17 @@ class Watch(OperatorMode):
     def _rows(
         self, name: str, rule: Rule, part: int, table: torch.Tensor, bound: Mapping[str, Any]
     ) -> None:
+        choices: tuple[Margin, ...] = ()
         if rule.operand == "boundaries":
             count, pointed = table.numel() + 1, bound["result"]
             self._listed(table)
+        elif rule.limits == ("dim",):
+            axis, sign = self._stacked_along(table, bound.get("dim")), _SIGNS[name]
+            if axis is None:
+                return
+            count, pointed = table.shape[axis], (sign * table).argmax(axis)
+            if self._margins is not None:
+                choices = candidates(table, axis, sign)
         else:
             pointed, axis = bound.get(str(rule.limits[0])), bound.get("dim", 0)
             if isinstance(pointed, (list, tuple)):
@@ -288,9 +320,10 @@ class Watch(OperatorMode):
                 if len(given) != 1:
                     return
                 axis, pointed = given[0], pointed[given[0]]
-            if state.address(table) not in self._watcher.own or not table.ndim:
+            if not table.ndim or not self._is_table(name, table, axis, bound):
                 return
             count = table.shape[axis]
+            choices = self._choices(pointed)
         if not isinstance(pointed, torch.Tensor) or pointed.dtype == torch.bool or count < 2:
             return
         site = self._site(name, rule, float(count), part)
@@ -298,7 +331,32 @@ class Watch(OperatorMode):
         if known is None or known.left(site):
             rows = torch.zeros(count, dtype=torch.bool)
             rows[pointed.detach().reshape(-1).long()] = True
-            self._add(site, Seen(rows=rows, whole=True, at=True))
+            seen, fresh = Seen(rows=rows, whole=True, at=True), rows
+            if known is not None and known.rows is not None:
+                rows, fresh = known.rows, rows & ~known.rows
+            if fresh.any():
+                seen.sides |= {*site.sides}
+            for row, margin in enumerate(choices):
+                if not rows[row]:
+                    self._aim(site, seen, margin)
+            self._add(site, seen)
+
+    def _is_table(
+        self, name: str, table: torch.Tensor, axis: int, bound: Mapping[str, Any]
+    ) -> bool:
+        """Return whether rows are the module's own, or the places of a choice that is written out."""
+        if name.rstrip("_") == "scatter":
+            number = isinstance(bound.get("value"), int | float)
+            return number and table.shape[axis] <= MOST_CANDIDATES
+        return state.address(table) in self._watcher.own
+
+    def _stacked_along(self, table: torch.Tensor, axes: Any) -> int | None:
+        """Return the axis of an extreme where it is one of values that were put side by side."""
+        axis = axes[0] if isinstance(axes, list | tuple) and len(axes) == 1 else axes
+        known = self._stacked.get(id(table))
+        if known is None or known[0]() is not table or not isinstance(axis, int):
+            return None
+        return known[1] if axis % table.ndim == known[1] else None
 
     def _add(
         self, site: DecisionSite, seen: Seen, operand: torch.Tensor | None = None, limit: Any = None
@@ -359,15 +417,6 @@ def limit_of(limit: float | str, bound: Mapping[str, Any]) -> Any:
         return None if over is None or not under else over / under
     value = bound.get(limit.removeprefix("-"))
     return -value if limit.startswith("-") and value is not None else value
-
-
-def distance_from(operand: torch.Tensor, limit: Any) -> torch.Tensor:
-    """Return how far each element is above its limit, in a type that can hold it."""
-    with torch.no_grad():
-        wide = operand if operand.is_floating_point() else operand.to(torch.float64)
-        if isinstance(limit, torch.Tensor):
-            return wide - (limit if limit.is_floating_point() else limit.to(wide.dtype))
-        return wide if limit == 0 else wide - limit
 
 
 def _scale(result: Any) -> torch.Tensor | None:

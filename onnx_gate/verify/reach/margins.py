@@ -1,0 +1,216 @@
+"""How far truths and choices are from being others: what gradients can lead to.
+
+Search-based testing calls it the distance of a branch (Korel, IEEE TSE 16, 1990): a comparison is as true
+as its sides are apart, "and" as its least true operand, "or" as its truest, "not" as the opposite is; one
+of several candidates is chosen by as much as it is ahead of the others. So a margin is above 0 where its
+truth holds. An element of it grows with one element of each tensor that it pulls on, at a place that
+moves with it when truths are rearranged. Kept in passes with gradients alone, of what has any.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+Rearrangement = Callable[[torch.Tensor], torch.Tensor]
+
+# A candidate that is ahead by this share of how far others are behind is chosen whatever rounds.
+_CLEARLY = 1e-4
+# A choice among more candidates than this is a search: nobody writes a rule for each of them.
+MOST_CANDIDATES = 64
+_ABOVE, _BELOW = frozenset(("gt", "ge")), frozenset(("lt", "le"))
+_COMPARISONS = _ABOVE | _BELOW | {"eq", "ne"}
+_AND, _OR = frozenset(("logical_and", "bitwise_and")), frozenset(("logical_or", "bitwise_or"))
+_NOT = frozenset(("logical_not", "bitwise_not"))
+_LARGEST = frozenset(("argmax", "max", "topk"))
+_SMALLEST = frozenset(("argmin", "min"))
+# What moves truths about, beside views.
+_MOVES = frozenset(("clone", "contiguous", "index_select", "flip", "roll", "gather"))
+
+
+@dataclass(frozen=True)
+class Pull:
+    """A tensor that a margin grows with, by the edge at which its gradient begins.
+
+    Of each element of the margin: the flat place of the element that it grows with, and how fast.
+    """
+
+    edge: Any
+    places: torch.Tensor
+    factors: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Margin:
+    """The distance of each element of a decision from its limit, and what it pulls on."""
+
+    distance: torch.Tensor
+    pulls: tuple[Pull, ...]
+
+    def times(self, factors: torch.Tensor | float) -> Margin:
+        """Return the margin with each element multiplied."""
+        pulls = (Pull(p.edge, p.places, p.factors * factors) for p in self.pulls)
+        return Margin(self.distance * factors, tuple(pulls))
+
+    def moved(self, move: Rearrangement) -> Margin:
+        """Return the margin with its elements rearranged."""
+        pulls = (Pull(p.edge, move(p.places), move(p.factors)) for p in self.pulls)
+        return Margin(move(self.distance), tuple(pulls))
+
+    @property
+    def shortfall(self) -> Margin:
+        """Return how far each element is from being clearly above 0, as what is negative."""
+        clearly = _CLEARLY * self.distance.abs().amax().clamp(min=_CLEARLY)
+        return Margin((self.distance - clearly).clamp(max=0), self.pulls)
+
+    def where(self, mask: torch.Tensor) -> tuple[Pull, ...]:
+        """Return what it pulls on where a mask holds, broadcast to the mask's shape."""
+        shape = mask.shape
+        return tuple(
+            Pull(p.edge, p.places.broadcast_to(shape), p.factors.broadcast_to(shape) * mask)
+            for p in self.pulls
+        )
+
+
+def apart(operand: torch.Tensor, limit: Any) -> Margin:
+    """Return how far each element is above its limit, a number or a tensor."""
+    distance = distance_from(operand, limit).detach().clone()
+    pulls = []
+    for each, sign in ((operand, 1.0), (limit, -1.0)):
+        if isinstance(each, torch.Tensor) and each.requires_grad:
+            places = torch.arange(each.numel()).view(each.shape).broadcast_to(distance.shape)
+            factors = torch.full((), sign, dtype=distance.dtype).broadcast_to(distance.shape)
+            pulls.append(Pull(torch.autograd.graph.get_gradient_edge(each), places, factors))
+    return Margin(distance, tuple(pulls))
+
+
+def distance_from(operand: torch.Tensor, limit: Any) -> torch.Tensor:
+    """Return how far each element is above its limit, in a type that can hold it."""
+    with torch.no_grad():
+        wide = operand if operand.is_floating_point() else operand.to(torch.float64)
+        if isinstance(limit, torch.Tensor):
+            return wide - (limit if limit.is_floating_point() else limit.to(wide.dtype))
+        return wide if limit == 0 else wide - limit
+
+
+def candidates(operand: torch.Tensor, axis: int, sign: float, count: int = 1) -> tuple[Margin, ...]:
+    """Return of every candidate along an axis by how much it is among the first ``count``.
+
+    ``sign`` is -1 where the smallest are chosen. Each has the operand's shape without the axis.
+    """
+    whole = apart(operand, 0.0).times(sign)
+    size = operand.shape[axis]
+    least, most = whole.distance.topk(min(count + 1, size), axis), []
+    for each in range(size):
+        own = whole.moved(lambda t, each=each: t.select(axis, each))  # type: ignore[misc]
+        # The last that is chosen beside it, or the first that is not.
+        first = own.distance < least.values.select(axis, -1 if size <= count else count - 1)
+        ahead = least.indices.select(axis, min(count, size) - 1)
+        behind = least.indices.select(axis, min(count, size - 1))
+        rival = torch.where(first, ahead, behind).unsqueeze(axis)
+        other = whole.moved(lambda t, at=rival: t.gather(axis, at).squeeze(axis))  # type: ignore[misc]
+        pulls = (*own.pulls, *other.times(-1.0).pulls)
+        most.append(Margin(own.distance - other.distance, pulls))
+    return tuple(most)
+
+
+def _least(one: Margin, other: Margin) -> Margin:
+    first = one.distance <= other.distance
+    distance = torch.minimum(one.distance, other.distance)
+    return Margin(distance, (*one.where(first), *other.where(~first)))
+
+
+class Margins:
+    """The margins of the truths and of the choices that one pass has made."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[torch.Tensor], tuple[Margin, ...]]] = {}
+
+    def of(self, made: Any) -> tuple[Margin, ...]:
+        """Return the margin of a truth, or one of each candidate of a choice; empty if unknown."""
+        found = self._known.get(id(made))
+        return found[1] if found is not None and found[0]() is made else ()
+
+    def learn(self, name: str, func: Any, given: Mapping[str, Any], result: Any) -> None:
+        """Take note of what an operator has made of truths, choices and numbers."""
+        name, own = name.rstrip("_"), given.get("self")
+        if not isinstance(own, torch.Tensor):
+            return
+        if name in _LARGEST or name in _SMALLEST:
+            made = result if isinstance(result, torch.Tensor) else result[-1]
+            self._note(made, self._chosen(name, own, given, made))
+        elif not isinstance(result, torch.Tensor):
+            return
+        elif name in _COMPARISONS:
+            self._note(result, self._compared(name, own, given.get("other")))
+        elif name in _NOT:
+            self._note(result, tuple(each.times(-1.0) for each in self.of(own)))
+        elif (name in _AND or name in _OR) and result.dtype == torch.bool:
+            self._note(result, self._joined(own, given.get("other"), -1.0 if name in _OR else 1.0))
+        elif self.of(own) and result.dtype == own.dtype and self._rearranges(name, func):
+            names = [a.name for a in func._schema.arguments if a.name != "self"]
+            rest = {n: given[n] for n in names if n in given}
+
+            def move(tensor: torch.Tensor) -> torch.Tensor:
+                moved: torch.Tensor = func(tensor, **rest)
+                return moved
+
+            self._note(result, tuple(each.moved(move) for each in self.of(own)))
+
+    def _note(self, made: Any, margins: tuple[Margin, ...]) -> None:
+        if isinstance(made, torch.Tensor) and any(each.pulls for each in margins):
+            self._known[id(made)] = weakref.ref(made), margins
+
+    def _chosen(
+        self, name: str, own: torch.Tensor, given: Mapping[str, Any], made: torch.Tensor
+    ) -> tuple[Margin, ...]:
+        axis = given.get("dim")
+        if not isinstance(axis, int) or made.dtype != torch.int64 or not own.requires_grad:
+            return ()
+        if not own.ndim or not 1 < own.shape[axis] <= MOST_CANDIDATES:
+            return ()
+        count = given["k"] if name == "topk" else 1
+        smallest = name in _SMALLEST or given.get("largest") is False
+        found = candidates(own, axis, -1.0 if smallest else 1.0, count)
+        if made.ndim == own.ndim:  # an axis of the choices is kept
+            found = tuple(
+                each.moved(lambda t: t.unsqueeze(axis).expand(made.shape)) for each in found
+            )
+        return found
+
+    def _compared(self, name: str, own: torch.Tensor, other: Any) -> tuple[Margin, ...]:
+        if isinstance(other, torch.Tensor) and not other.ndim and not other.requires_grad:
+            other = other.item()
+        choices = self.of(own)
+        if choices and own.dtype != torch.bool:
+            whole = isinstance(other, int) and 0 <= other < len(choices)
+            if not whole or name not in ("eq", "ne"):
+                return ()
+            margin = choices[int(other)]
+        else:
+            margin = apart(own, other)
+            if name in ("eq", "ne"):
+                margin = margin.times(-margin.distance.sign())
+        return (margin.times(-1.0) if name in _BELOW or name == "ne" else margin,)
+
+    def _joined(self, own: torch.Tensor, other: Any, sign: float) -> tuple[Margin, ...]:
+        """Return what two truths make: of "or" the opposites are joined, and it is the opposite."""
+        if not isinstance(other, torch.Tensor) or not (self.of(own) or self.of(other)):
+            return ()
+        one, two = (self._or_fixed(each).times(sign) for each in (own, other))
+        return (_least(one, two).times(sign),)
+
+    def _or_fixed(self, truth: torch.Tensor) -> Margin:
+        """Return a truth's margin; of one that nothing is known of it is out of reach."""
+        found = self.of(truth)
+        fixed = torch.full((), 2.0**100, dtype=torch.float64)
+        return found[0] if found else Margin(torch.where(truth, fixed, -fixed), ())
+
+    def _rearranges(self, name: str, func: Any) -> bool:
+        returns = func._schema.returns
+        alias = any(r.alias_info is not None and not r.alias_info.is_write for r in returns)
+        return alias or name in _MOVES
