@@ -26,7 +26,7 @@ from onnx_gate.verify.reach.watch import Watch
 from onnx_gate.verify.sessions import rounded
 
 # Both sides keep every value of one case, and the file its weights a second time.
-_MOST_BYTES = 2**28
+MOST_BYTES = 2**28
 # Up to a thousand times what is drawn; what lies beyond that is no value of anybody's.
 _DOUBLINGS = 11
 _REAL = "Real data or a generator that leads there makes it count"
@@ -43,8 +43,8 @@ def may_probe(checker: Checker, exported: Exported) -> bool:
 
 def probed_as_data(checker: Checker, exported: Exported, workspace: Path) -> dict[str, Any]:
     """Compare what can be; return decisions and findings as data, or why nothing could be compared."""
-    if exported.size > _MOST_BYTES:
-        return _skipped(f"the file is larger than {_MOST_BYTES >> 20} MiB")
+    if exported.size > MOST_BYTES:
+        return _skipped(f"the file is larger than {MOST_BYTES >> 20} MiB")
     try:
         found = compared_at_operators(checker, exported.path)
     except Refusal as refusal:

@@ -46,6 +46,7 @@ from onnx_gate.verify.determinism import repeat
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.export.reuse import delete_export, load_export, save_export_metadata
 from onnx_gate.verify.exporting import export_prepared
+from onnx_gate.verify.file_limits import learn_of_file
 from onnx_gate.verify.half import first_beyond, headroom, with_half
 from onnx_gate.verify.inputs.sizes import elements, tried_sizes
 from onnx_gate.verify.inspect.exact import exact_weights
@@ -302,7 +303,9 @@ def checker_of(
         if exported.exporter == "dynamo"
         else named_in_code(prepared.eager.module),
     )
-    return Checker(setting)
+    checker = Checker(setting)
+    learn_of_file(checker, exported)
+    return checker
 
 
 def _note(reduced: Reduced) -> Finding:

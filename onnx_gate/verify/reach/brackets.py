@@ -21,8 +21,7 @@ from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.inputs.draw import Float64, numpy_dtype
 from onnx_gate.verify.reach.domain import Domain
 from onnx_gate.verify.reach.margins import distance_from
-from onnx_gate.verify.reach.rules import RULES
-from onnx_gate.verify.reach.watch import limit_of
+from onnx_gate.verify.reach.rules import RULES, limit_of
 from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to, tensors_of
 
 # Beside what decides, these keep a value a function of one input's element, with slopes and steps.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from onnx_gate.verify.reach.seek import CLIMBERS, follows, mutate, seek
 from onnx_gate.verify.reach.sites import MOST_ROWS, DecisionSite
 from onnx_gate.verify.reach.sizes import further_sizes, named_by_decisions
 from onnx_gate.verify.reach.values import WAYS, draw_values, enumerated
-from onnx_gate.verify.reach.watch import Watcher
+from onnx_gate.verify.reach.watch import Limits, Watcher
 
 # Looking for what was not seen may cost this share of what the run itself does.
 SHARE = 0.2
@@ -51,7 +51,8 @@ class Explorer:
 
     ``numbers`` are those that its export names of sizes. ``bases`` are cases of its own to start from.
     ``accounted``: every weight of the file is the module's, so that rows of tables were compared.
-    ``opened``: rounding has left elements open in cases that were reached.
+    ``opened``: rounding has left elements open in cases that were reached. ``besides`` tells of the
+    limits that the file alone has, from the values of a case.
     """
 
     spec: ModelSpec
@@ -62,6 +63,7 @@ class Explorer:
     tried: int = 0
     accounted: bool = False
     opened: bool = False
+    besides: Callable[[Watcher, Mapping[str, Array]], Limits] | None = None
     _before: frozenset[DecisionSite] | None = None
 
     def account(
@@ -123,7 +125,12 @@ class Explorer:
         except Refusal:
             return
         purse = Purse(SHARE * cost.run(self.tried), cost, self.spec.inputs, self._pairs(base, cost))
-        known = domains(self.spec, base.sizes, self.watcher.hulls, self.watcher.constants)
+        if self.besides is not None:
+            self.watcher.besides = self.besides(self.watcher, base.arrays)
+            if self.watcher.besides:
+                self.watcher.run(base.arrays)
+        constants = (*self.watcher.constants, *self.watcher.limits_of_inputs)
+        known = domains(self.spec, base.sizes, self.watcher.hulls, constants)
         for draft in self._drafts(base, known, purse):
             if draft.id not in self.made:
                 self.made[draft.id] = draft

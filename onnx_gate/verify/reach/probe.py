@@ -21,8 +21,8 @@ from onnx_gate.runtimes.tensors import to_array
 from onnx_gate.verify.reach.cost import measure
 from onnx_gate.verify.reach.rules import COUNTED
 from onnx_gate.verify.reach.sites import DecisionSite, Seen
-from onnx_gate.verify.reach.steered import DecisionTaken, Place, SteeredModule
-from onnx_gate.verify.reach.watch import Watcher
+from onnx_gate.verify.reach.steered import DecisionTaken, SteeredModule
+from onnx_gate.verify.reach.watch import Place, Watcher
 from onnx_gate.verify.reference.perturb import MovedRounding
 from onnx_gate.verify.reference.variants import MaskedAttention, OrderOfEquals
 
@@ -84,7 +84,7 @@ def probe(
     left = left[: int(SHARE * cost.run(cases) / (_PASSES * cost.forward()))]
     module = SteeredModule(watcher, arrays)
     taken, before = module.look(frozenset(site for site, _ in left))
-    exact = partial(_is_alike, share=EXACT.alike)
+    exact = partial(is_alike, share=EXACT.alike)
     alike = {s: partial(exact, t.operand) for s, t in taken.items() if t.operand.numel()}
     places = module.roots(alike)
     for site, side in left:
@@ -120,7 +120,8 @@ def _left(site: DecisionSite, seen: Seen) -> Sequence[str]:
     return [side for side in seen.left(site) if side == "within"]
 
 
-def _is_alike(operand: torch.Tensor, other: torch.Tensor, share: float) -> bool:
+def is_alike(operand: torch.Tensor, other: torch.Tensor, share: float) -> bool:
+    """Return whether two values are one, each computed to within a share of itself."""
     if operand.shape != other.shape:
         return False
     if operand.is_floating_point() and other.is_floating_point():
@@ -151,7 +152,7 @@ class _Bench:
         self._roots, self._before, self._order = roots, before, order
         self._near = nearness.near
         operand = taken.operand
-        alike = partial(_is_alike, operand, share=nearness.alike)
+        alike = partial(is_alike, operand, share=nearness.alike)
         here = steered.roots(lambda array: alike(_tensor(array, operand)))
         flipped = operand.reshape(-1).flip(0).reshape(operand.shape)
         told = not alike(flipped)

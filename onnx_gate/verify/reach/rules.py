@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 Kind = Literal["limit", "equality", "truth", "half", "guard", "scale", "rows"]
 
@@ -87,3 +87,14 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
 
 # What is added to something larger than this is no guard: normalisations add 1e-12 to 1e-3.
 LARGEST_GUARD = 1e-3
+
+
+def limit_of(limit: float | str, bound: Mapping[str, Any]) -> Any:
+    """Return what a rule's limit is in one call, ``None`` where it has none."""
+    if not isinstance(limit, str):
+        return limit
+    if "/" in limit:
+        over, under = (bound.get(name) for name in limit.split("/"))
+        return None if over is None or not under else over / under
+    value = bound.get(limit.removeprefix("-"))
+    return -value if limit.startswith("-") and value is not None else value

@@ -14,11 +14,8 @@ import torch.utils._pytree as pytree
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.tensors import to_array, to_tensor
 from onnx_gate.verify.reach.sites import DecisionSite, Seen
-from onnx_gate.verify.reach.watch import Watch, Watcher
+from onnx_gate.verify.reach.watch import Place, Watch, Watcher
 from onnx_gate.verify.reference.operator_mode import OperatorMode, tensors_of
-
-# The number of an operator's call, or the name of an input, and which of its results.
-Place = tuple[int | str, int]
 
 
 @dataclass(frozen=True)
@@ -40,12 +37,11 @@ class Steer(Watch):
     ) -> None:
         super().__init__(watcher, targets)
         self.taken: dict[DecisionSite, DecisionTaken] = {}
-        self._put, self._calls = put or {}, 0
+        self._put = put or {}
 
-    def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    def call(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run an operator, and put something in the place of what it makes."""
-        number, self._calls = self._calls, self._calls + 1
-        result = super().run(name, func, args, kwargs)
+        number, result = self._calls - 1, func(*args, **kwargs)
         if all(place[0] != number for place in self._put):
             return result
         leaves, tree = pytree.tree_flatten(result)

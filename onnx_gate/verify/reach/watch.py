@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -13,23 +13,18 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.utils._pytree as pytree
 from torch import nn
 from torch._ops import HigherOrderOperator
 
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array, Outputs, Refusal
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.reach.margins import (
-    MOST_CANDIDATES,
-    Margin,
-    Margins,
-    apart,
-    candidates,
-    distance_from,
-)
-from onnx_gate.verify.reach.rules import LARGEST_GUARD, RULES, Rule
+from onnx_gate.verify.reach.margins import Margin, Margins, apart, distance_from
+from onnx_gate.verify.reach.rows import Tables
+from onnx_gate.verify.reach.rules import LARGEST_GUARD, RULES, Rule, limit_of
 from onnx_gate.verify.reach.sites import DecisionSite, Seen
-from onnx_gate.verify.reference.operator_mode import OperatorMode, tensors_of
+from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to, tensors_of
 
 # A tensor of so many constants is a list of limits, as bucket bounds are; a larger one is weights.
 _MOST_LIMITS = 64
@@ -38,16 +33,21 @@ _LOOKED_AT = 2**16
 # What an operator that is called in another way than its rule knows may raise here.
 _NOT_LOOKED_AT = (RuntimeError, TypeError, ValueError, NotImplementedError, LookupError)
 _TORCH = f"{Path(torch.__file__).parent}/"
-# Which end of several values these choose.
-_SIGNS = {"amax": 1, "max": 1, "amin": -1, "min": -1}
 _GATE = f"{Path(__file__).parents[2]}/"
+
+
+# The number of an operator's call, or the name of an input, and which of its results.
+Place = tuple[int | str, int]
+# By the place of a value: the limits that the file has for it, each with its operator there.
+Limits = Mapping[Place, Mapping[float, str]]
 
 
 class Watcher:
     """Runs one module and remembers what every decision in it was shown.
 
     ``seen`` has the decisions in the order in which they were met, ``hulls`` the least and the
-    largest value of each input. ``lost``: the module cannot be watched.
+    largest value of each input. ``lost``: the module cannot be watched. ``besides`` are the limits
+    that the file alone has.
     """
 
     def __init__(self, eager: Eager) -> None:
@@ -55,6 +55,7 @@ class Watcher:
         self.seen: dict[DecisionSite, Seen] = {}
         self.hulls: dict[str, tuple[float, float]] = {}
         self.lost = False
+        self.besides: Limits = {}
         self._listed: dict[float, None] = {}
         self._limits: dict[DecisionSite, frozenset[float]] = {}
         self.paths = {id(part): path for path, part in state.parts(eager.module)}
@@ -106,6 +107,13 @@ class Watcher:
         limits = (s.limit for s in self.seen if s.kind not in ("scale", "rows"))
         return dict.fromkeys(each for each in (*limits, *self._listed) if each is not None)
 
+    @property
+    def limits_of_inputs(self) -> Iterator[float]:
+        """The limits that the file alone has for what the module is given."""
+        for (at, _), limits in self.besides.items():
+            if isinstance(at, str):
+                yield from limits
+
     def open(self) -> list[tuple[DecisionSite, str]]:
         """Return the sides that were not seen, in the order of the code's running."""
         return [(site, side) for site, seen in self.seen.items() for side in seen.left(site)]
@@ -131,7 +139,11 @@ class Watch(OperatorMode):
         self.listed: dict[float, None] = {}
         self.operands: dict[DecisionSite, list[Margin]] = {}
         self._margins = Margins() if targets or follow else None
-        self._stacked: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
+        self._tables = Tables(watcher.own)
+        # Values that the file has limits of its own for, looked at where they are first read: there
+        # they have their gradients.
+        self._besides: dict[int, tuple[weakref.ref[torch.Tensor], Mapping[DecisionSite, Rule]]] = {}
+        self._calls = 0
         self._watcher, self._targets, self._follow = watcher, targets, follow
 
     def __torch_dispatch__(  # type: ignore[no-untyped-def]
@@ -148,17 +160,49 @@ class Watch(OperatorMode):
 
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run the operator between a look at its arguments and one at its result."""
+        number, self._calls = self._calls, self._calls + 1
+        if self._besides:
+            self._read(tensors_of((args, kwargs)))
+        result = self._looked_at(name, func, args, kwargs)
+        limits = {n: t for (at, n), t in self._watcher.besides.items() if at == number}
+        for index, leaf in enumerate(pytree.tree_leaves(result) if limits else ()):
+            if index in limits:
+                rules = ((n, op, Rule((n,))) for n, op in limits[index].items())
+                sites = {self._site(op, rule, n, 0): rule for n, op, rule in rules}
+                self._besides[id(leaf)] = weakref.ref(leaf), sites
+        return result
+
+    def __exit__(self, *error: Any) -> None:
+        """Look at what nothing has read: the outputs."""
+        super().__exit__(*error)
+        self._read([tensor for at, _ in (*self._besides.values(),) if (tensor := at()) is not None])
+
+    def call(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Run an operator as it is."""
+        return func(*args, **kwargs)
+
+    def _read(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Look at values that the file has limits of its own for."""
+        for tensor in tensors:
+            known = self._besides.pop(id(tensor), None)
+            if known is not None and known[0]() is tensor:
+                for site, rule in known[1].items():
+                    with suppress(*_NOT_LOOKED_AT):
+                        self._limit(site, rule, tensor, site.limit, {})
+
+    def _looked_at(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         rules = RULES.get(name if name.startswith("_") else name.rstrip("_"), ())
         if not rules and self._margins is None and name != "stack":
-            return func(*args, **kwargs)
-        bound = _bound(func, args, kwargs)
+            return self.call(func, args, kwargs)
+        bound = given_to(func, args, kwargs)
+        bound.setdefault("self", bound.get("input"))
         for part, rule in enumerate(rules):
             if rule.operand != "result" and "result" not in rule.limits and rule.kind != "scale":
                 self._look(name, rule, part, bound)
-        result = func(*args, **kwargs)
+        result = self.call(func, args, kwargs)
         bound["result"] = result
         if name == "stack":
-            self._stacked[id(result)] = weakref.ref(result), bound["dim"] % result.ndim
+            self._tables.stacked(result, bound["dim"])
         if self._margins is not None:
             with suppress(*_NOT_LOOKED_AT):
                 self._margins.learn(name, func, bound, result)
@@ -184,29 +228,26 @@ class Watch(OperatorMode):
             else:
                 for number, limit in enumerate(rule.limits):
                     value = limit_of(limit, bound)
+                    own = None if value is None else self._number(value)
+                    if rule.kind == "guard" and not _guards(operand, own, bound):
+                        continue
                     if value is not None:
-                        self._limit(name, rule, 10 * part + number, operand, value, bound)
+                        site = self._site(name, rule, own, 10 * part + number)
+                        self._limit(site, rule, operand, value, bound)
         except _NOT_LOOKED_AT:
             return
 
     def _limit(
         self,
-        name: str,
+        site: DecisionSite,
         rule: Rule,
-        part: int,
         operand: torch.Tensor,
         limit: Any,
         bound: Mapping[str, Any],
     ) -> None:
-        number = self._number(limit)
-        if rule.kind == "guard":
-            if number is None or not 0 < number <= LARGEST_GUARD or bound.get("alpha", 1) != 1:
-                return
-            if not operand.is_floating_point():
-                return
+        number = site.limit
         if number is not None and not math.isfinite(number):
             return
-        site = self._site(name, rule, number, part)
         if number is None:
             self._listed(limit)
         else:
@@ -302,61 +343,25 @@ class Watch(OperatorMode):
     def _rows(
         self, name: str, rule: Rule, part: int, table: torch.Tensor, bound: Mapping[str, Any]
     ) -> None:
-        choices: tuple[Margin, ...] = ()
         if rule.operand == "boundaries":
-            count, pointed = table.numel() + 1, bound["result"]
             self._listed(table)
-        elif rule.limits == ("dim",):
-            axis, sign = self._stacked_along(table, bound.get("dim")), _SIGNS[name]
-            if axis is None:
-                return
-            count, pointed = table.shape[axis], (sign * table).argmax(axis)
-            if self._margins is not None:
-                choices = candidates(table, axis, sign)
-        else:
-            pointed, axis = bound.get(str(rule.limits[0])), bound.get("dim", 0)
-            if isinstance(pointed, (list, tuple)):
-                given = [i for i, each in enumerate(pointed) if each is not None]
-                if len(given) != 1:
-                    return
-                axis, pointed = given[0], pointed[given[0]]
-            if not table.ndim or not self._is_table(name, table, axis, bound):
-                return
-            count = table.shape[axis]
-            choices = self._choices(pointed)
-        if not isinstance(pointed, torch.Tensor) or pointed.dtype == torch.bool or count < 2:
+        found = self._tables.pointed(name, rule, table, bound, self._margins)
+        if found is None:
             return
-        site = self._site(name, rule, float(count), part)
+        site = self._site(name, rule, float(found.count), part)
         known = self._watcher.seen.get(site)
         if known is None or known.left(site):
-            rows = torch.zeros(count, dtype=torch.bool)
-            rows[pointed.detach().reshape(-1).long()] = True
+            rows = torch.zeros(found.count, dtype=torch.bool)
+            rows[found.at.detach().reshape(-1).long()] = True
             seen, fresh = Seen(rows=rows, whole=True, at=True), rows
             if known is not None and known.rows is not None:
                 rows, fresh = known.rows, rows & ~known.rows
             if fresh.any():
                 seen.sides |= {*site.sides}
-            for row, margin in enumerate(choices):
+            for row, margin in enumerate(found.choices):
                 if not rows[row]:
                     self._aim(site, seen, margin)
             self._add(site, seen)
-
-    def _is_table(
-        self, name: str, table: torch.Tensor, axis: int, bound: Mapping[str, Any]
-    ) -> bool:
-        """Return whether rows are the module's own, or the places of a choice that is written out."""
-        if name.rstrip("_") == "scatter":
-            number = isinstance(bound.get("value"), int | float)
-            return number and table.shape[axis] <= MOST_CANDIDATES
-        return state.address(table) in self._watcher.own
-
-    def _stacked_along(self, table: torch.Tensor, axes: Any) -> int | None:
-        """Return the axis of an extreme where it is one of values that were put side by side."""
-        axis = axes[0] if isinstance(axes, list | tuple) and len(axes) == 1 else axes
-        known = self._stacked.get(id(table))
-        if known is None or known[0]() is not table or not isinstance(axis, int):
-            return None
-        return known[1] if axis % table.ndim == known[1] else None
 
     def _add(
         self, site: DecisionSite, seen: Seen, operand: torch.Tensor | None = None, limit: Any = None
@@ -393,30 +398,10 @@ def _sides(site: DecisionSite, first: bool, second: bool, *, swap: bool = False)
     return {side for side, was in ((one, first), (other, second)) if was}
 
 
-def _bound(func: Any, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call by their names, with defaults."""
-    bound = {}
-    for position, argument in enumerate(func._schema.arguments):
-        if position < len(args):
-            bound[argument.name] = args[position]
-        elif argument.name in kwargs:
-            bound[argument.name] = kwargs[argument.name]
-        elif argument.has_default_value():
-            bound[argument.name] = argument.default_value
-    if "input" in bound:
-        bound.setdefault("self", bound["input"])
-    return bound
-
-
-def limit_of(limit: float | str, bound: Mapping[str, Any]) -> Any:
-    """Return what a rule's limit is in one call, ``None`` where it has none."""
-    if not isinstance(limit, str):
-        return limit
-    if "/" in limit:
-        over, under = (bound.get(name) for name in limit.split("/"))
-        return None if over is None or not under else over / under
-    value = bound.get(limit.removeprefix("-"))
-    return -value if limit.startswith("-") and value is not None else value
+def _guards(operand: torch.Tensor, number: float | None, bound: Mapping[str, Any]) -> bool:
+    """Return whether what is added is so small that it only keeps a sum from being zero."""
+    small = number is not None and 0 < number <= LARGEST_GUARD
+    return small and bound.get("alpha", 1) == 1 and operand.is_floating_point()
 
 
 def _scale(result: Any) -> torch.Tensor | None:

@@ -1,0 +1,89 @@
+"""Which rows of a table an operator reads, and which of several values it chooses."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from onnx_gate.runtimes import state
+from onnx_gate.verify.reach.margins import MOST_CANDIDATES, Margin, Margins, candidates
+from onnx_gate.verify.reach.rules import Rule
+
+# Which end of several values these choose.
+_SIGNS = {"amax": 1, "max": 1, "amin": -1, "min": -1}
+
+
+@dataclass(frozen=True)
+class Pointed:
+    """Which of ``count`` rows are read, or values chosen; and how near each was to being so."""
+
+    count: int
+    at: torch.Tensor
+    choices: tuple[Margin, ...] = ()
+
+
+class Tables:
+    """The tables of one pass: weights of the module, by ``own`` addresses, and values side by side."""
+
+    def __init__(self, own: Collection[int]) -> None:
+        self._own = own
+        self._stacked: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
+
+    def stacked(self, made: torch.Tensor, axis: int) -> None:
+        """Take note of values that were put side by side."""
+        self._stacked[id(made)] = weakref.ref(made), axis % made.ndim
+
+    def pointed(
+        self,
+        name: str,
+        rule: Rule,
+        table: torch.Tensor,
+        bound: Mapping[str, Any],
+        margins: Margins | None,
+    ) -> Pointed | None:
+        """Return what a rule about rows says of a call, ``None`` where it is about none."""
+        if rule.operand == "boundaries":
+            return _several(Pointed(table.numel() + 1, bound["result"]))
+        if rule.limits == ("dim",):
+            axis, sign = self._stacked_along(table, bound.get("dim")), _SIGNS[name]
+            if axis is None:
+                return None
+            choices = () if margins is None else candidates(table, axis, sign)
+            return _several(Pointed(table.shape[axis], (sign * table).argmax(axis), choices))
+        at, axis = bound.get(str(rule.limits[0])), bound.get("dim", 0)
+        if isinstance(at, (list, tuple)):
+            given = [i for i, each in enumerate(at) if each is not None]
+            if len(given) != 1:
+                return None
+            axis, at = given[0], at[given[0]]
+        if not table.ndim or not isinstance(at, torch.Tensor) or at.dtype == torch.bool:
+            return None
+        if not self._is_table(name, table, axis, bound):
+            return None
+        choices = () if margins is None else margins.of(at)
+        return _several(Pointed(table.shape[axis], at, choices))
+
+    def _is_table(
+        self, name: str, table: torch.Tensor, axis: int, bound: Mapping[str, Any]
+    ) -> bool:
+        """Return whether rows are the module's own, or the places of a choice that is written out."""
+        if name.rstrip("_") == "scatter":
+            number = isinstance(bound.get("value"), int | float)
+            return number and table.shape[axis] <= MOST_CANDIDATES
+        return state.address(table) in self._own
+
+    def _stacked_along(self, table: torch.Tensor, axes: Any) -> int | None:
+        """Return the axis of an extreme where it is one of values that were put side by side."""
+        axis = axes[0] if isinstance(axes, list | tuple) and len(axes) == 1 else axes
+        known = self._stacked.get(id(table))
+        if known is None or known[0]() is not table or not isinstance(axis, int):
+            return None
+        return known[1] if axis % table.ndim == known[1] else None
+
+
+def _several(found: Pointed) -> Pointed | None:
+    return found if found.count > 1 else None

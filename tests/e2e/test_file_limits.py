@@ -1,0 +1,198 @@
+"""Limits that the file alone has: gone to where inputs lead there, compared at their node elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import yaml
+from onnx import TensorProto, helper, numpy_helper
+
+from onnx_gate.graph.graph import read_graph
+from onnx_gate.graph.limits import limits_of_values, sizes_named
+from onnx_gate.report.io import read_report
+from onnx_gate.report.model import ModelResult
+from tests.support.gate import gate
+
+MODELS = '''
+import numpy as np
+import onnx
+import torch
+from onnx import helper, numpy_helper
+from torch import nn
+
+
+class Rates(nn.Module):
+    """Exponentials, all but few of them small."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = nn.Linear(8, 16), nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.second(torch.exp(self.first(x) / 2))
+
+
+class Squares(Rates):
+    def forward(self, x):
+        return self.second(self.first(x)) ** 2
+
+
+class Means(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(4, 6)
+
+    def forward(self, x):
+        return self.layer(x).mean(1)
+
+
+class Chosen(nn.Module):
+    """Three conditions that hardly ever hold at once, and a layer of five that is hardly ever chosen."""
+
+    def __init__(self, wrong=False):
+        super().__init__()
+        torch.manual_seed(2)
+        self.route, self.layers, self.wrong = nn.Linear(9, 5), nn.Linear(9, 5), wrong
+        with torch.no_grad():
+            self.route.bias[4] -= 16.0
+
+    def forward(self, x):
+        scores, made = self.route(x), self.layers(x)
+        a, b, c, *_ = made.unbind(-1)
+        held = (a > 2.0) & (a < 2.3) & ~((b > -1.7) | (b < -2.0)) & (c > 1.5) & (c < 1.9)
+        made = torch.where(held[:, None], -made if self.wrong != "rule" else made * 1.5, made)
+        last = made[:, 4:] * (2 if self.wrong == "expert" else 1)
+        made = torch.cat([made[:, :4], last], 1)
+        return (nn.functional.one_hot(scores.argmax(-1), 5) * made).sum(-1)
+
+
+def right(module, example, path):
+    shapes = tuple({axis: torch.export.Dim.AUTO for axis in range(v.ndim - 1)} for v in example.values())
+    torch.onnx.export(
+        module, tuple(example.values()), str(path), dynamo=True, dynamic_shapes=shapes, verbose=False
+    )
+
+
+def other(wrong):
+    def export(module, example, path):
+        right(Chosen(wrong).eval(), example, path)
+
+    return export
+
+
+other_rule, other_expert = other("rule"), other("expert")
+
+
+def clips(operator, at):
+    def export(module, example, path):
+        right(module, example, path)
+        model = onnx.load(str(path))
+        place = max(n for n, node in enumerate(model.graph.node) if node.op_type == operator)
+        made = model.graph.node[place].output[0]
+        model.graph.node[place].output[0] = "before"
+        model.graph.initializer.append(numpy_helper.from_array(np.float32(at), "most"))
+        model.graph.node.insert(place + 1, helper.make_node("Clip", ["before", "", "most"], [made]))
+        onnx.save(model, str(path))
+
+    return export
+
+
+rates, far, squares = clips("Exp", 400.0), clips("Exp", 1e25), clips("Pow", 30.0)
+
+
+def window(module, example, path):
+    right(module, example, path)
+    model = onnx.load(str(path))
+    for name, value in (("start", [0]), ("end", [300]), ("axis", [1])):
+        model.graph.initializer.append(numpy_helper.from_array(np.array(value), name))
+    for node in model.graph.node:
+        node.input[:] = ["cut" if name == "x" else name for name in node.input]
+    model.graph.node.insert(0, helper.make_node("Slice", ["x", "start", "end", "axis"], ["cut"]))
+    onnx.save(model, str(path))
+'''
+ENTRIES = {
+    "rates": ("Rates", "rates", "float32[batch, 8]"),
+    "rates-twin": ("Rates", "right", "float32[batch, 8]"),
+    "far": ("Rates", "far", "float32[batch, 8]"),
+    "squares": ("Squares", "squares", "float32[batch, 8]"),
+    "means": ("Means", "window", "float32[batch, steps, 4]"),
+    "means-twin": ("Means", "right", "float32[batch, steps, 4]"),
+    "rule": ("Chosen", "other_rule", "float32[batch, 9]"),
+    "expert": ("Chosen", "other_expert", "float32[batch, 9]"),
+    "chosen-twin": ("Chosen", "right", "float32[batch, 9]"),
+}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ModelResult]:
+    folder = tmp_path_factory.mktemp("limits")
+    (folder / "models.py").write_text(MODELS)
+    entries = {
+        name: {
+            "model": f"models.py:{model}",
+            "export": {"exporter": f"models.py:{export}"},
+            "inputs": {"x": x},
+        }
+        for name, (model, export, x) in ENTRIES.items()
+    }
+    (folder / "onnx-gate.yml").write_text(yaml.safe_dump({"version": 1, "models": entries}))
+    finished = gate("run", "--remedies", "0", cwd=folder)
+    assert finished.returncode == 1, finished.stdout + finished.stderr
+    report = read_report(folder / "onnx-gate-report" / "report.json")
+    return {model.name: model for model in report.models}
+
+
+@pytest.mark.parametrize("name", ["rates", "squares", "means", "rule", "expert"])
+def test_inputs_are_looked_for_where_the_file_decides(
+    models: dict[str, ModelResult], name: str
+) -> None:
+    assert models[name].verdict == "diverged"
+
+
+@pytest.mark.parametrize("name", ["rates-twin", "means-twin", "chosen-twin"])
+def test_what_decides_as_the_module_does_agrees(models: dict[str, ModelResult], name: str) -> None:
+    assert models[name].verdict == "pass"
+    decisions = models[name].decisions
+    assert decisions is None or not decisions.never
+
+
+def test_a_limit_that_no_input_reaches_is_compared_at_its_node(
+    models: dict[str, ModelResult],
+) -> None:
+    assert models["far"].verdict == "pass"
+    (finding,) = (each for each in models["far"].findings if each.code == "OG419")
+    assert "Clip above 1e+25" in finding.message
+
+
+def test_numbers_of_a_graph() -> None:
+    """Ends of a slice along an axis of one length are no sizes, and weights are no limits."""
+    stored = {
+        "limit": np.float32(2.5),
+        "row": np.ones(4, np.float32),
+        "start": np.array([0]),
+        "end": np.array([700]),
+        "half": np.array([8]),
+        "first": np.array([1]),
+        "last": np.array([2]),
+    }
+    nodes = [
+        helper.make_node("Max", ["x", "limit"], ["a"]),
+        helper.make_node("Min", ["a", "row"], ["b"]),
+        helper.make_node("Relu", ["b"], ["c"]),
+        helper.make_node("Slice", ["c", "start", "end", "first"], ["d"]),
+        helper.make_node("Slice", ["c", "start", "half", "last"], ["y"]),
+        helper.make_node("Max", ["limit", "limit"], ["fixed"]),
+    ]
+    shape = ["batch", "steps", 16]
+    known = [helper.make_tensor_value_info("c", TensorProto.FLOAT, shape)]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("x", "y")]
+    tensors = [numpy_helper.from_array(value, name) for name, value in stored.items()]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], tensors, value_info=known)
+    read = read_graph(onnx.helper.make_model(graph), Path("model.onnx"))
+    assert limits_of_values(read) == {"x": {2.5: "Max"}, "b": {0.0: "Relu"}}
+    assert sizes_named(read) == {0, 700}
