@@ -141,9 +141,15 @@ class Complex(nn.Module):
         return (x * 1j).real
 
 
+class Sorted(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sort(stable=True).values
+
+
 @pytest.mark.parametrize(
     ("module", "tensor", "code", "words"),
     [
+        (Sorted(), torch.ones(2), "OG201", "aten::sort with `stable` to ONNX"),
         (Promoted(), torch.ones(2, dtype=torch.int64), "OG207", ".to(torch.float32)"),
         (Bounded(), torch.ones(2), "OG207", "where integers and floats meet"),
         (Complex(), torch.ones(2), "OG201", "computes with complex numbers"),

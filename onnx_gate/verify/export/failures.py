@@ -44,7 +44,9 @@ _BOILERPLATE = (
     "Caused by:",
     "Specifically, we",
 )
-_NO_TRANSLATION = re.compile(r"No ONNX function found for <OpOverload\(op='([^']+)'")
+_NO_TRANSLATION = re.compile(
+    r"No ONNX function found for <OpOverload\(op='([^']+)'(?:, overload='([^']+)')?"
+)
 _NO_SYMBOLIC = re.compile(
     r"(?:Exporting the operator|ONNX export of operator) '?([\w:.]+)'?.*? opset version (\d+)"
     r"(?:.*?added in version (\d+))?"
@@ -229,11 +231,19 @@ def _operator(failure: _Failure) -> _Said | None:
     if name is None:
         return None
     added = _NO_SYMBOLIC.search(failure.text)
-    head = f"the {failure.exporter} exporter has no translation of {name} to ONNX"
+    missing = f"the {failure.exporter} exporter has no translation of {name}"
+    head = f"{missing} to ONNX"
     if added is not None and added[3]:
         return _Said(
             f"{head} at opset {added[2]}{at(failure.source)}: it has one from opset {added[3]} on",
             f"ask for that, export: {{opset: {added[3]}}}",
+        )
+    overload = (_NO_TRANSLATION.search(failure.text) or ("", "", ""))[2] or ""
+    arguments = translations.beyond_default(name, overload)
+    if arguments:
+        return _Said(
+            f"{missing} with `{'`, `'.join(arguments)}` to ONNX{at(failure.source)}, and has one without",
+            f"leave {'it' if len(arguments) == 1 else 'them'} out of the call, where that is as good",
         )
     other = translations.elsewhere(name, failure.exporter)
     if other is not None:

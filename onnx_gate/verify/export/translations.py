@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+import torch
+
 _TORCHSCRIPT = "torch.onnx._internal.torchscript_exporter"
 _DYNAMO = "torch.onnx._internal.exporter._registration"
 
@@ -29,6 +31,24 @@ def elsewhere(operator: str, exporter: str) -> tuple[str, str] | None:
     except (ImportError, AttributeError, TypeError):  # the registries are private to torch
         return None
     return None
+
+
+def beyond_default(operator: str, overload: str) -> tuple[str, ...]:
+    """Return the arguments that an overload has and one that the dynamo exporter knows has not.
+
+    Empty where it knows none of that name without arguments of this kind.
+    """
+    namespace, _, name = operator.partition("::")
+    try:
+        packet: Any = getattr(getattr(torch.ops, namespace), name)
+        own, plain = (
+            {argument.name for argument in getattr(packet, each)._schema.arguments}
+            for each in (overload, "default")
+        )
+        known = operator in importlib.import_module(_DYNAMO).ONNXRegistry.from_torchlib().functions
+    except (ImportError, AttributeError, TypeError):  # the registries are private to torch
+        return ()
+    return tuple(sorted(own - plain)) if known and plain < own else ()
 
 
 def opsets_of_torchscript() -> tuple[int, int]:
