@@ -11,9 +11,12 @@ from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.model import Check
 from onnx_gate.report.story.extent import COMPARED
-from onnx_gate.text import listed
+from onnx_gate.text import listed, number
 from onnx_gate.verify.experience import Experience
 from onnx_gate.verify.judge.noise import VISIBLE
+
+# From here on per cent are harder to read than times.
+_TIMES = 10.0
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,7 @@ def _blunt(name: str, own: Sequence[Check]) -> Iterator[Finding]:
             continue
         known = {"an element": found.element, "a row": found.row, "a channel": found.channel}
         off = [
-            f"{what} by {f'{size:.0%}' if math.isfinite(size) else '100%'}"
+            f"{what} by {_as_share(size)}"
             for what, size in known.items()
             if size is not None and size > VISIBLE
         ]
@@ -132,6 +135,13 @@ def _blunt(name: str, own: Sequence[Check]) -> Iterator[Finding]:
             data={"output": name, "resolution": found.worst},
         )
         return
+
+
+def _as_share(size: float) -> str:
+    """Return an error beside what it is an error of: per cent, or times itself."""
+    if not math.isfinite(size):
+        return "100%"
+    return f"{size:.0%}" if size < _TIMES else f"{number(size)} times itself"
 
 
 def _nonfinite(check: Check) -> int:
