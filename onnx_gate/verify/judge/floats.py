@@ -63,7 +63,8 @@ def judge_floats(
     if automatically:
         noise.all()
     nearest = _nearest(candidate, noise, others)
-    if not nearest.open.any():
+    explained = automatically and nearest.noise.used(candidate).share <= 1
+    if not nearest.open.any() and not explained:
         return plain
     return _hold_against(candidate, expected, rules, reference, nearest)[0]
 
@@ -133,6 +134,7 @@ def _criterion(automatic: AutoResult, rules: Rules) -> Criterion:
 
 def _nearest(candidate: Array, noise: Noise, others: Sequence[OtherAnswer]) -> _Nearest:
     """Choose PyTorch's answer for each element: of those it was beyond, the one it is least so."""
+    noise = _behind_kinks(candidate, noise, others)
     expected = noise.expected
     best, whole = expected.copy(), slice(None)
     limits, moves = noise.limits(whole).reshape(expected.shape), noise.moves(whole)
@@ -146,7 +148,8 @@ def _nearest(candidate: Array, noise: Noise, others: Sequence[OtherAnswer]) -> _
         decided = other.cause == "rounding"
         if decided:
             there = noise.moves(whole)
-            there[at] = np.maximum(there[at], _on_its_side(other.array.reshape(-1)[at], wide))
+            own_side = _on_its_side(other.array.reshape(-1)[at], wide, noise.usual)
+            there[at] = np.maximum(there[at], own_side)
             own = noise.at(other.array, there)
         else:
             own = noise.of(other.array, other.moved)
@@ -168,13 +171,30 @@ def _nearest(candidate: Array, noise: Noise, others: Sequence[OtherAnswer]) -> _
     return _Nearest(noise.at(best, moves), opened, tuple(dict.fromkeys(causes)))
 
 
-def _on_its_side(values: Array, wide: Sequence[Array]) -> Floats:
+def _behind_kinks(candidate: Array, noise: Noise, others: Sequence[OtherAnswer]) -> Noise:
+    """Return the noise with that of elements that no run has moved, from runs that move as far as allowed.
+
+    A ReLU or a clamp holds what is next to its limit where it is: no run may take it beyond, and a
+    candidate that is K times as wrong as PyTorch may be there.
+    """
+    off, moves = noise.beyond(candidate), noise.moves(slice(None))
+    still = off[moves[off] == 0]
+    wide = [o.array.reshape(-1)[still] for o in others if o.cause == "rounding"]
+    if not still.size or not wide:
+        return noise
+    moves[still] = _on_its_side(noise.expected.reshape(-1)[still], wide, noise.usual)
+    return noise.at(noise.expected, moves)
+
+
+def _on_its_side(values: Array, wide: Sequence[Array], usual: float) -> Floats:
     """Return how far rounding moves what a run has decided otherwise, by the runs that decided as it.
 
     A zero that was masked has no noise, and what stands there where it is not has. Runs of one decision
-    are apart by no visible part, as one that is moved so far was not compared but left open.
+    are apart by no visible part, as one that is moved so far was not compared but left open: of the
+    value, or of what is ``usual``, as behind a kink, where all of them are next to nothing.
     """
-    most, visible = np.zeros(values.shape), VISIBLE * np.abs(values.astype(np.float64))
+    size = np.maximum(np.abs(values.astype(np.float64)), usual)
+    most, visible = np.zeros(values.shape), VISIBLE * size
     for run in wide:
         apart = distance(run, values)
         most = np.maximum(most, np.where(apart <= visible, apart, 0.0))

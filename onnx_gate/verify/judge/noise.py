@@ -183,6 +183,13 @@ class Noise:
             found.append(np.flatnonzero(off > self.limits(part, against)) + low)
         return np.concatenate(found)
 
+    @property
+    def usual(self) -> float:
+        """What is usual in the output: the median of the magnitudes of what is not zero."""
+        t = np.abs(self.expected.reshape(-1)[self.sample].astype(np.float64))
+        t = t[np.isfinite(t) & (t > 0)]
+        return float(np.median(t)) if t.size else 0.0
+
     def opened(self, candidate: Array) -> Mask | None:
         """Return where rounding may have decided: beyond the floor, and moved by a visible part.
 
@@ -191,9 +198,7 @@ class Noise:
         """
         if self._moves is None or not self.expected.size:
             return None
-        t = np.abs(self.expected.reshape(-1)[self.sample].astype(np.float64))
-        t = t[np.isfinite(t) & (t > 0)]
-        usual = float(np.median(t)) if t.size else 0.0
+        usual = self.usual
         opened = np.zeros(self.expected.size, np.bool_)
         c, flat = candidate.reshape(-1), self.expected.reshape(-1)
         for low in range(0, flat.size, BLOCK):
