@@ -324,6 +324,8 @@ class Watch(OperatorMode):
 
     def _aim(self, site: DecisionSite, seen: Seen, margin: Margin) -> None:
         """Take note that a gradient leads to a decision, and keep it where it is sought."""
+        if not margin.pulls:
+            return
         seen.follows = True
         if site in self._targets:
             self.operands.setdefault(site, []).append(margin)
