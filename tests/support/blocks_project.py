@@ -43,14 +43,48 @@ class Layer(nn.Module):
         return x + self.out(scores.softmax(-1) @ v)
 
 
+class Expert(nn.Module):
+    def __init__(self, width, fault):
+        super().__init__()
+        self.up, self.down, self.fault = nn.Linear(width, 8 * width), nn.Linear(8 * width, width), fault
+
+    def forward(self, x):
+        wrong = self.fault and torch.compiler.is_exporting()
+        return self.down(F.gelu(self.up(x), approximate="tanh" if wrong else "none"))
+
+
+class Experts(nn.Module):
+    """Four layers of which each row has two: all are computed, or each on its own rows."""
+
+    def __init__(self, width, fault, chosen):
+        super().__init__()
+        self.norm, self.gate = nn.LayerNorm(width), nn.Linear(width, 4)
+        self.experts = nn.ModuleList(Expert(width, fault and n == 1) for n in range(4))
+        self.chosen = chosen
+
+    def forward(self, x, places, mask=None):
+        rows = self.norm(x).flatten(0, 1)
+        shares = self.gate(rows).softmax(-1)
+        shares = shares * torch.zeros_like(shares).scatter(-1, shares.topk(2).indices, 1.0)
+        made = torch.zeros_like(rows)
+        for n, expert in enumerate(self.experts):
+            at = torch.where(shares[:, n] > 0)[0] if self.chosen else slice(None)
+            made = made.index_add(0, at, expert(rows[at]) * shares[at, n : n + 1]) if self.chosen else (
+                made + expert(rows) * shares[:, n : n + 1]
+            )
+        return x + made.view_as(x)
+
+
 class Decoder(nn.Module):
     """The mask is there in exports alone, as in transformers; the head reads the embedding's weight."""
 
-    def __init__(self, fault="", at=0, state=False, order=False, slow=0, words=0):
+    def __init__(self, fault="", at=0, state=False, order=False, slow=0, words=0, experts=""):
         super().__init__()
         self.fault, self.state, self.order = fault, state, order
         self.embed = nn.Embedding(50, 16)
         self.layers = nn.ModuleList(Layer(16, fault if n == at else "", slow) for n in range(3))
+        if experts:
+            self.layers[1] = Experts(16, fault == "expert", experts == "chosen")
         self.head = nn.Linear(16, words) if words else None
         self.register_buffer("places", torch.linspace(-1, 1, 16), persistent=False)
 

@@ -288,6 +288,24 @@ def test_a_head_in_rows_and_a_table_of_half_precision_are_verified(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("experts", "fault"), [("all", "expert"), ("chosen", "")])
+def test_experts_are_blocks_and_a_fault_is_found_in_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, experts: str, fault: str
+) -> None:
+    monkeypatch.setattr(partition, "LEAST_ROWS", 0)
+    spec = project(tmp_path, experts=experts, fault=fault, at=3)
+    own = [f"layers.1.{part}" for part in ("norm", "gate", *(f"experts.{n}" for n in range(4)))]
+    parts = blocks_of(with_heads_apart(build_skeleton(spec, tmp_path)))
+    assert parts == ("embed", "layers.0", *own, "layers.2")
+    result = verified(tmp_path, spec)
+    assert result.verdict == ("diverged" if fault else "pass"), result.error
+    bad = {c.block for c in result.checks if c.verdict == "diverged" and c.block}
+    assert {block for block in bad if "+" not in str(block)} == (
+        {"layers.1.experts.1"} if fault else set()
+    )
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("row", ["first", "border", "last"])
 def test_a_wrong_weight_of_a_head_in_rows_is_found_in_its_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str

@@ -80,6 +80,20 @@ def _is_whole(part: nn.Module) -> bool:
     return known or not any(True for _ in part.children())
 
 
+def _has_experts(skeleton: Skeleton, path: str, part: nn.Module) -> bool:
+    """Return whether most of a part is a list of parts alike, and worth a block each.
+
+    The experts of a layer are: of many there is one at a time to compute, and in memory.
+    """
+    whole = skeleton.nbytes(skeleton.named_below(path))
+    for name, child in part.named_modules(prefix=path):
+        if isinstance(child, nn.ModuleList) and len({type(each) for each in child}) == 1:
+            several = len(child) > 1 and not _is_whole(child[0])
+            if several and skeleton.nbytes(skeleton.named_below(name)) > max(whole / 2, LEAST_ROWS):
+                return True
+    return False
+
+
 def _below(skeleton: Skeleton, path: str, part: nn.Module, largest: int) -> Iterator[str]:
     for name, child in part.named_children():
         own = f"{path}.{name}".lstrip(".")
@@ -87,7 +101,7 @@ def _below(skeleton: Skeleton, path: str, part: nn.Module, largest: int) -> Iter
         if not parameters:
             continue
         small = skeleton.nbytes(parameters) <= largest and not isinstance(child, _CONTAINERS)
-        if small or _is_whole(child):
+        if _is_whole(child) or (small and not _has_experts(skeleton, own, child)):
             yield own
         else:
             yield from _below(skeleton, own, child, largest)
