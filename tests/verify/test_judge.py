@@ -280,3 +280,17 @@ def test_behind_a_kink_rounding_is_what_runs_beyond_it_show(found: float, holds:
     jumps = [OtherAnswer("rounding", f32(value, *usual)) for value in (0, 1.0, 3.0)]
     known = Known(own.astype(np.float64), [own], jumps)
     assert not judge(f32(found, *usual), own, Rules(AUTO), known).holds
+
+
+@pytest.mark.parametrize(("wrong", "holds"), [(0, True), (60, False)])
+def test_what_several_decisions_make_may_be_now_and_then_what_no_run_has_made(
+    wrong: int, holds: bool
+) -> None:
+    """Codes of three digits, each of which rounding decides; 55 is no such code."""
+    codes = np.random.default_rng(0).integers(0, 2, (37, 1000, 3)) @ np.array([1, 10, 100])
+    own, found, runs = codes[0], codes[1], list(codes[2:])
+    assert (np.stack([own, *runs]) != found).all(axis=0).sum() in range(1, 20)
+    found[:wrong] = 55
+    assert judge(found, own, Rules(AUTO), Known(runs=runs)).holds == holds
+    found[500] = 5000
+    assert not judge(found, own, Rules(AUTO), Known(runs=runs)).holds

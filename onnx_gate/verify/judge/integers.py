@@ -25,6 +25,8 @@ from onnx_gate.verify.judge.noise import GROUPS, Mask
 from onnx_gate.verify.reference.answers import Reference
 
 UNEQUAL = "unequal elements"
+# The answers of a single decision.
+_DECISION = 2
 
 
 def judge_integers(
@@ -110,26 +112,42 @@ def _open_integers(
         for run in reference.rounding(GROUPS[-1]):
             answers.append(run)
             take("rounding", run == candidate)
-        left = np.asarray(differs & ~opened)  # of a single number it is no array
-        times = rules.tolerance.auto or DEFAULT_AUTO
-        left[left] = _is_among(candidate[left], np.stack([each[left] for each in answers]), times)
+        # Of a single number it is no array.
+        varies = np.zeros(expected.shape, np.bool_)
+        for each in answers[1:]:
+            varies |= each != expected
+        left = np.zeros_like(varies)
+        left[varies] = _is_among(
+            candidate[varies],
+            np.stack([each[varies] for each in answers]),
+            np.asarray(differs & ~opened)[varies],
+            rules.tolerance.auto or DEFAULT_AUTO,
+        )
         take("rounding", left)
     return opened, tuple(dict.fromkeys(causes))
 
 
-def _is_among(candidate: Array, answers: Array, times: float) -> Mask:
-    """Return the elements that may be a further one of the ``answers``, [runs, elements].
+def _is_among(candidate: Array, answers: Array, left: Mask, times: float) -> Mask:
+    """Return which elements that are ``left`` may be further ones of the ``answers``, [runs, elements].
 
     They are no further from the first than ``times`` the others are, as any number is judged, and there
-    are more answers than were seen. What was never seen is told by what was seen once (Chao, Scand. J.
-    Stat. 11, 1984): f (f - 1) / 2 are missing at most, f being the values that came a single time. A
-    decision between two is known from either; an index into many near equals is another one in each run.
+    are more answers than were seen. What was never seen of an element is told by what was seen once
+    (Chao, Scand. J. Stat. 11, 1984): f (f - 1) / 2 are missing at most, f being the values that came a
+    single time. A decision between two is known from either; an index into many near equals is another
+    one in each run. What is made of several decisions has all of its values seen often, but for few of
+    many elements: one further run shows f / runs of a new value (Good, Biometrika 40, 1953), so that as
+    many in all are no more than chance, and three deviations of a Poisson variable.
     """
     ordered = np.sort(answers, axis=0)
     changes = np.ones((len(ordered) + 1, ordered.shape[1]), np.bool_)
     changes[1:-1] = ordered[1:] != ordered[:-1]
-    once = changes[1:] & changes[:-1]
+    once = (changes[1:] & changes[:-1]).sum(axis=0)
     first = answers[0].astype(np.float64)
     apart = np.abs(answers - first).max(axis=0)
-    near = np.abs(candidate - first) <= times * apart
-    return np.asarray((once.sum(axis=0) > 1) & near, np.bool_)
+    near = left & (np.abs(candidate - first) <= times * apart)
+    granted = near & (once > 1)
+    several = changes[1:].sum(axis=0) > _DECISION
+    rest, chance = near & ~granted & several, float(once[several].sum()) / len(answers)
+    if np.count_nonzero(rest) <= chance + 3 * math.sqrt(chance):
+        granted |= rest
+    return np.asarray(granted, np.bool_)
