@@ -125,8 +125,24 @@ class Cap(nn.Module):
         return torch.stack([a, b, c, a * 0 + 9.0 + x[:, 0]], 1).amin(1)
 
 
+class Codes(nn.Module):
+    """A rule of three codes; the third of them never decides it alone."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return ((ids[:, 0] == 1731) & (ids[:, 1] == 29) & (ids[:, 2] >= 4200)).float()
+
+
+class Neighbours(nn.Module):
+    def forward(self, ids: Tensor) -> Tensor:
+        return ((ids[:, 1:] == ids[:, :-1]) & (ids[:, 1:] == 77)).float()
+
+
 HARDLY = {
     "and": (Together, "where", "true"),
+    "both": (Together, "bitwise_and", "both"),
+    "alone": (Codes, "bitwise_and", "first"),
+    "codes": (Codes, "bitwise_and", "both"),
+    "neighbours": (Neighbours, "bitwise_and", "both"),
     "or": (Either, "masked_fill", "true"),
     "written out": (lambda: Experts("written out"), "scatter", "rest"),
     "two of them": (lambda: Experts("two of them"), "scatter", "rest"),
@@ -138,13 +154,42 @@ HARDLY = {
 @pytest.mark.parametrize("name", HARDLY)
 def test_what_is_hardly_ever_chosen_is_found(name: str) -> None:
     make, operator, side = HARDLY[name]
-    module = make().eval()
-    drawn = np.random.default_rng(0).normal(size=(CLIMBERS[1], WIDTH)).astype("f4")
-    watcher = Watcher(Eager(module, ("x",)))
-    watcher.run({"x": drawn})
-    follows(watcher, {"x": drawn}, KNOWN)
-    (site,) = (each for each, left in watcher.open() if each.operator == operator and left == side)
-    while watcher.seen[site].left(site):
-        *_, found = seek(watcher, site, side, {"x": drawn}, KNOWN, len(drawn))
-        assert found is not None
-        watcher.run(found)
+    module, draw = make().eval(), np.random.default_rng(0)
+    given, known = {"x": draw.normal(size=(CLIMBERS[1], WIDTH)).astype("f4")}, KNOWN
+    if make in (Codes, Neighbours):
+        spec = InputSpec("int64", ("batch", WIDTH), (0, 9999))
+        known = {"ids": Domain(spec, 0, 9999, (), True)}
+        given = {"ids": draw.integers(0, 9999, (CLIMBERS[1], WIDTH))}
+    watcher = Watcher(Eager(module, tuple(given)))
+    watcher.run(given)
+    follows(watcher, given, known)
+    wanted = [s for s, left in watcher.open() if s.operator == operator and left == side]
+    assert wanted
+    for site in wanted:
+        while side in watcher.seen[site].left(site):
+            *_, found = seek(watcher, site, side, given, known, CLIMBERS[1])
+            assert found is not None
+            watcher.run(found)
+
+
+class Written(nn.Module):
+    """Writes to what it has computed, and to a parameter's own values nothing leads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.scale = nn.Linear(WIDTH, 4), nn.Parameter(torch.randn(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = self.layer(x).sigmoid_().mul_(2.0).clamp_(max=1.9999)
+        return made * self.scale.relu()
+
+
+def test_what_writes_to_its_values_has_gradients_too() -> None:
+    watcher = Watcher(Eager(Written().eval(), ("x",)))
+    given = {"x": np.random.default_rng(0).normal(size=(8, WIDTH)).astype("f4")}
+    watcher.run(given)
+    follows(watcher, given, KNOWN)
+    (site,) = (each for each, _ in watcher.open() if each.operator == "clamp")
+    *_, found = seek(watcher, site, "above", given, KNOWN, 8)
+    assert found is not None

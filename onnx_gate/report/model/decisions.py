@@ -10,7 +10,20 @@ from onnx_gate.findings.finding import Frozen
 from onnx_gate.report.model.diagnosis import Source
 
 Side = Literal[
-    "below", "above", "equal", "different", "true", "false", "even", "odd", "within", "beyond"
+    "below",
+    "above",
+    "equal",
+    "different",
+    "true",
+    "false",
+    "both",
+    "neither",
+    "first",
+    "second",
+    "even",
+    "odd",
+    "within",
+    "beyond",
 ]
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from onnx_gate.runtimes.base import Array
-from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.reach.domain import Domain
 from onnx_gate.verify.reach.leaves import InputLeaves, moved_by, run_with_gradients
+from onnx_gate.verify.reach.watch import Watcher
 from onnx_gate.verify.reference.operator_mode import OperatorMode
 
 # Layers whose results are raised, and steps for each: outliers were found within twenty.
@@ -38,7 +38,7 @@ class _Layers(OperatorMode):
 
 
 def ascend(
-    eager: Eager,
+    watcher: Watcher,
     start: Mapping[str, Array],
     known: Mapping[str, Domain],
     pays: Callable[[], bool],
@@ -49,7 +49,7 @@ def ascend(
     """
     if not known or not pays():
         return
-    count = len(_pass(eager, start, known)[1])
+    count = len(_pass(watcher, start, known)[1])
     for number in sorted({count * (n + 1) // LAYERS - 1 for n in range(LAYERS) if count} - {-1}):
         first, best, share = 0.0, 0.0, _SHARE
         raised = candidate = dict(start)
@@ -57,7 +57,7 @@ def ascend(
         for _ in range(STEPS + 1):
             if not pays():
                 break
-            leaves, made = _pass(eager, candidate, known)
+            leaves, made = _pass(watcher, candidate, known)
             if leaves is None or number >= len(made):
                 break
             largest, towards = _largest(made[number], leaves)
@@ -74,11 +74,11 @@ def ascend(
 
 
 def _pass(
-    eager: Eager, arrays: Mapping[str, Array], known: Mapping[str, Domain]
+    watcher: Watcher, arrays: Mapping[str, Array], known: Mapping[str, Domain]
 ) -> tuple[InputLeaves | None, list[torch.Tensor]]:
     """Run with gradients; return the inputs that may change, and what layers make."""
     layers = _Layers()
-    leaves = run_with_gradients(eager, arrays, known, layers)
+    leaves = run_with_gradients(watcher.eager, arrays, known, layers, writes=watcher.writes)
     return leaves, [each for each in layers.made if each.requires_grad and leaves is not None]
 
 

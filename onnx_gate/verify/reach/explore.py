@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import count as count_from
 from pathlib import Path
 
 import numpy as np
@@ -171,7 +172,7 @@ class Explorer:
         if purse.cost.numbers > MOST_NUMBERS:
             return
         pays = partial(purse.takes, _WITH_GRADIENTS)
-        for number, arrays in ascend(self.watcher.eager, base.arrays, known, pays):
+        for number, arrays in ascend(self.watcher, base.arrays, known, pays):
             if self._answers(arrays, purse, base, base.sizes):
                 yield self._case(("large", str(number)), arrays, base.sizes)
 
@@ -275,14 +276,18 @@ class Explorer:
             if seen is None or side not in seen.left(site) or not seen.moves:
                 continue
             # Of rows each way leads to one that is still unread.
-            for number in range(MOST_CANDIDATES if site.kind == "rows" else 1):
+            for _ in range(MOST_CANDIDATES if site.kind == "rows" else 1):
                 if side not in self.watcher.seen[site].left(site):
                     break
                 found = self._found(site, side, base, known, purse)
                 if found is None or not self._answers(found[0], purse, base, found[1]):
                     break
                 parts = _parts(site, side)
-                yield self._case((*parts, str(number)) if number else parts, *found)
+                # Of two decisions on one line each has cases of its own.
+                tried = (
+                    self._case((*parts, str(n)) if n else parts, *found) for n in count_from(0)
+                )
+                yield next(case for case in tried if case.id not in self.made)
 
     def _found(
         self, site: DecisionSite, side: str, base: Case, known: Mapping[str, Domain], purse: Purse
@@ -296,7 +301,7 @@ class Explorer:
                 if not purse.takes(*price):
                     return None
         whole = {name: domain for name, domain in known.items() if not domain.is_float}
-        if whole and site.kind in ("limit", "equality", "truth"):
+        if whole and site.kind in ("limit", "equality", "truth", "and", "or"):
             for found in mutate(self.watcher, site, side, base.arrays, whole, _TRIES):
                 if found is not None:
                     return found, base.sizes

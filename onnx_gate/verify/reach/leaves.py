@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.autograd.graph import saved_tensors_hooks
 
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.tensors import to_array, to_tensor
@@ -35,6 +36,16 @@ class InputLeaves:
 
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     casts: list[_Cast] = field(default_factory=list)
+
+    def whole(self, tensor: torch.Tensor) -> tuple[str, torch.Tensor] | None:
+        """Return of which integer input a tensor is a view, and the flat place of each element in it."""
+        for name, base in self.tensors.items():
+            own = not base.requires_grad and base.dtype == tensor.dtype and base.numel() > 0
+            if own and base.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr():
+                places = torch.arange(base.numel())
+                shape, stride = tensor.shape, tensor.stride()
+                return name, places.as_strided(shape, stride, tensor.storage_offset()).clone()
+        return None
 
     def gradients(
         self, results: Sequence[Any], towards: Sequence[torch.Tensor] | None = None
@@ -102,10 +113,20 @@ def _slope(whole: torch.Tensor, made: torch.Tensor) -> float:
 
 
 def run_with_gradients(
-    eager: Eager, arrays: Mapping[str, Array], known: Mapping[str, Domain], mode: OperatorMode
+    eager: Eager,
+    arrays: Mapping[str, Array],
+    known: Mapping[str, Domain],
+    mode: OperatorMode,
+    *,
+    writes: bool = False,
+    leaves: InputLeaves | None = None,
 ) -> InputLeaves | None:
-    """Run the module under a mode; return the inputs that may change, ``None`` where it refuses."""
-    leaves = InputLeaves()
+    """Run the module under a mode; return the inputs that may change, ``None`` where it refuses.
+
+    ``writes``: it writes to values that gradients may need, so that copies of these are kept.
+    ``leaves`` are filled, and returned, where they are given.
+    """
+    leaves = InputLeaves() if leaves is None else leaves
     tensors: dict[str, torch.Tensor] = {}
     for name, array in arrays.items():
         tensor = to_tensor(array)
@@ -117,10 +138,19 @@ def run_with_gradients(
         tensors[name] = tensor
     whole = {n: t for n, t in leaves.tensors.items() if not t.requires_grad and t.numel()}
     try:
-        eager.run_prepared(tensors, mode=_with_gradients(mode, leaves, whole))
+        with saved_tensors_hooks(_copied, _same) if writes else nullcontext():
+            eager.run_prepared(tensors, mode=_with_gradients(mode, leaves, whole))
     except Refusal:
         return None
     return leaves
+
+
+def _copied(saved: torch.Tensor) -> torch.Tensor:
+    return saved.detach().clone()
+
+
+def _same(saved: torch.Tensor) -> torch.Tensor:
+    return saved
 
 
 @contextmanager

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+
+from onnx_gate.verify.reach.leaves import InputLeaves
 
 Rearrangement = Callable[[torch.Tensor], torch.Tensor]
 
@@ -28,6 +31,8 @@ _AND, _OR = frozenset(("logical_and", "bitwise_and")), frozenset(("logical_or", 
 _NOT = frozenset(("logical_not", "bitwise_not"))
 _LARGEST = frozenset(("argmax", "max", "topk"))
 _SMALLEST = frozenset(("argmin", "min"))
+# Which of two truths hold on a side of what they make together.
+TRUTHS = {"both": (1, 1), "first": (1, -1), "second": (-1, 1), "neither": (-1, -1)}
 # What moves truths about, beside views.
 _MOVES = frozenset(("clone", "contiguous", "index_select", "flip", "roll", "gather"))
 
@@ -36,7 +41,8 @@ _MOVES = frozenset(("clone", "contiguous", "index_select", "flip", "roll", "gath
 class Pull:
     """A tensor that a margin grows with, by the edge at which its gradient begins.
 
-    Of each element of the margin: the flat place of the element that it grows with, and how fast.
+    Of an integer input, which has none, the edge is its name. Of each element of the margin: the flat
+    place of the element that it grows with, and how fast.
     """
 
     edge: Any
@@ -46,20 +52,25 @@ class Pull:
 
 @dataclass(frozen=True)
 class Margin:
-    """The distance of each element of a decision from its limit, and what it pulls on."""
+    """The distance of each element of a decision from its limit, and what it pulls on.
+
+    ``exact``: where the limit is all that there is to reach, as of two that are to be equal.
+    """
 
     distance: torch.Tensor
     pulls: tuple[Pull, ...]
+    exact: torch.Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.bool))
 
     def times(self, factors: torch.Tensor | float) -> Margin:
         """Return the margin with each element multiplied."""
         pulls = (Pull(p.edge, p.places, p.factors * factors) for p in self.pulls)
-        return Margin(self.distance * factors, tuple(pulls))
+        return Margin(self.distance * factors, tuple(pulls), self.exact)
 
     def moved(self, move: Rearrangement) -> Margin:
         """Return the margin with its elements rearranged."""
         pulls = (Pull(p.edge, move(p.places), move(p.factors)) for p in self.pulls)
-        return Margin(move(self.distance), tuple(pulls))
+        exact = move(self.exact.broadcast_to(self.distance.shape))
+        return Margin(move(self.distance), tuple(pulls), exact)
 
     @property
     def shortfall(self) -> Margin:
@@ -76,16 +87,38 @@ class Margin:
         )
 
 
-def apart(operand: torch.Tensor, limit: Any) -> Margin:
-    """Return how far each element is above its limit, a number or a tensor."""
+def apart(operand: torch.Tensor, limit: Any, leaves: InputLeaves | None = None) -> Margin:
+    """Return how far each element is above its limit, a number or a tensor.
+
+    ``leaves`` are the inputs of the pass: an integer one is what its own elements grow with.
+    """
     distance = distance_from(operand, limit).detach().clone()
-    pulls = []
+    pulls: list[Pull] = []
     for each, sign in ((operand, 1.0), (limit, -1.0)):
-        if isinstance(each, torch.Tensor) and each.requires_grad:
-            places = torch.arange(each.numel()).view(each.shape).broadcast_to(distance.shape)
+        edge, places = _edge(each, leaves)
+        if edge is not None:
             factors = torch.full((), sign, dtype=distance.dtype).broadcast_to(distance.shape)
-            pulls.append(Pull(torch.autograd.graph.get_gradient_edge(each), places, factors))
+            pulls.append(Pull(edge, places.broadcast_to(distance.shape), factors))
+    if len(pulls) > 1 and all(isinstance(pull.edge, str) for pull in pulls):
+        # Of two whole numbers one moves, by turns: half of an odd distance is none.
+        turn = (torch.arange(distance.numel()) % 2).view(distance.shape)
+        pulls = [replace(p, factors=p.factors * (turn == n)) for n, p in enumerate(pulls)]
     return Margin(distance, tuple(pulls))
+
+
+def _edge(value: Any, leaves: InputLeaves | None) -> tuple[Any, torch.Tensor]:
+    """Return where the gradient of a value begins, if it has one, and its elements' places there."""
+    none = torch.empty(0, dtype=torch.int64)
+    if not isinstance(value, torch.Tensor):
+        return None, none
+    if not value.is_floating_point() and leaves is not None:
+        return leaves.whole(value) or (None, none)
+    if not value.requires_grad:
+        return None, none
+    with suppress(AttributeError):  # a parameter's, of which torch has none to give here
+        edge = torch.autograd.graph.get_gradient_edge(value)
+        return edge, torch.arange(value.numel()).view(value.shape)
+    return None, none
 
 
 def distance_from(operand: torch.Tensor, limit: Any) -> torch.Tensor:
@@ -121,13 +154,15 @@ def candidates(operand: torch.Tensor, axis: int, sign: float, count: int = 1) ->
 def _least(one: Margin, other: Margin) -> Margin:
     first = one.distance <= other.distance
     distance = torch.minimum(one.distance, other.distance)
-    return Margin(distance, (*one.where(first), *other.where(~first)))
+    exact = torch.where(first, one.exact, other.exact)
+    return Margin(distance, (*one.where(first), *other.where(~first)), exact)
 
 
 class Margins:
     """The margins of the truths and of the choices that one pass has made."""
 
-    def __init__(self) -> None:
+    def __init__(self, leaves: InputLeaves | None = None) -> None:
+        self._leaves = leaves
         self._known: dict[int, tuple[weakref.ref[torch.Tensor], tuple[Margin, ...]]] = {}
 
     def of(self, made: Any) -> tuple[Margin, ...]:
@@ -150,7 +185,9 @@ class Margins:
         elif name in _NOT:
             self._note(result, tuple(each.times(-1.0) for each in self.of(own)))
         elif (name in _AND or name in _OR) and result.dtype == torch.bool:
-            self._note(result, self._joined(own, given.get("other"), -1.0 if name in _OR else 1.0))
+            sign = -1.0 if name in _OR else 1.0
+            joined = self.joined(own, given.get("other"), sign, sign)
+            self._note(result, tuple(each.times(sign) for each in joined))
         elif self.of(own) and result.dtype == own.dtype and self._rearranges(name, func):
             names = [a.name for a in func._schema.arguments if a.name != "self"]
             rest = {n: given[n] for n in names if n in given}
@@ -192,17 +229,17 @@ class Margins:
                 return ()
             margin = choices[int(other)]
         else:
-            margin = apart(own, other)
+            margin = apart(own, other, self._leaves)
             if name in ("eq", "ne"):
                 margin = margin.times(-margin.distance.sign())
+                margin = replace(margin, exact=torch.ones_like(margin.exact))
         return (margin.times(-1.0) if name in _BELOW or name == "ne" else margin,)
 
-    def _joined(self, own: torch.Tensor, other: Any, sign: float) -> tuple[Margin, ...]:
-        """Return what two truths make: of "or" the opposites are joined, and it is the opposite."""
+    def joined(self, own: Any, other: Any, first: float, second: float) -> tuple[Margin, ...]:
+        """Return by how much two truths hold at once, or where a sign is negative, their opposites."""
         if not isinstance(other, torch.Tensor) or not (self.of(own) or self.of(other)):
             return ()
-        one, two = (self._or_fixed(each).times(sign) for each in (own, other))
-        return (_least(one, two).times(sign),)
+        return (_least(self._or_fixed(own).times(first), self._or_fixed(other).times(second)),)
 
     def _or_fixed(self, truth: torch.Tensor) -> Margin:
         """Return a truth's margin; of one that nothing is known of it is out of reach."""

@@ -105,12 +105,12 @@ def to_compare(
     """Return the sides that are to be compared at their operators, those that are counted first."""
     left = [(s, side) for s, seen in watcher.seen.items() for side in _left(s, seen)]
     left.sort(key=lambda each: each[0].kind not in COUNTED)
-    again = [s for s in watcher.seen if s in doubted and s.kind in COUNTED and s.kind != "rows"]
+    again = [s for s in watcher.seen if s in doubted and s.kind in COUNTED - {"rows", "and", "or"}]
     return left + [(s, side) for s in again if watcher.seen[s].moves for side in s.sides]
 
 
 def _left(site: DecisionSite, seen: Seen) -> Sequence[str]:
-    if site.kind == "rows" or not seen.moves:
+    if site.kind in ("rows", "and", "or") or not seen.moves:
         return ()
     if site.kind == "half":
         # On inputs the last bit of what is rounded decides, which leaves the element open.

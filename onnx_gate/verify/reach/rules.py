@@ -6,16 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Kind = Literal["limit", "equality", "truth", "half", "guard", "scale", "rows"]
+Kind = Literal["limit", "equality", "truth", "and", "or", "half", "guard", "scale", "rows"]
 
 # What the sides of a decision are called. A ``half`` is exactly between two whole numbers, above an
 # even or an odd one: PyTorch rounds the two to either side. A ``guard`` is a small number that is
 # added so that nothing is divided by zero: within it, it is what counts. A ``scale`` is the guard of
-# a normalisation, looked at in the scale that it has used.
+# a normalisation, looked at in the scale that it has used. Of two truths each has to be seen to decide
+# alone, as those who test aircraft ask of conditions (modified condition and decision coverage, DO-178C).
 SIDES: Mapping[Kind, tuple[str, ...]] = {
     "limit": ("below", "above"),
     "equality": ("equal", "different"),
     "truth": ("true", "false"),
+    "and": ("both", "first", "second"),
+    "or": ("neither", "first", "second"),
     "half": ("even", "odd"),
     "guard": ("within", "beyond"),
     "scale": ("within", "beyond"),
@@ -24,7 +27,7 @@ SIDES: Mapping[Kind, tuple[str, ...]] = {
 
 # What is said of a model counts these. A guard that is no part of the sum is not passed by either: it
 # is gone to, but what has no variance at all is nothing that a network could be brought to.
-COUNTED: frozenset[Kind] = frozenset({"limit", "equality", "truth", "half", "rows"})
+COUNTED: frozenset[Kind] = frozenset({"limit", "equality", "truth", "and", "or", "half", "rows"})
 
 
 @dataclass(frozen=True)
@@ -62,11 +65,8 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     **dict.fromkeys(("eq", "ne"), (Rule(("other",), "equality"),)),
     "where": (Rule((), "truth", "condition"),),
     "masked_fill": (Rule((), "truth", "mask"),),
-    # Truths that others make together: that each was seen says nothing of both.
-    **dict.fromkeys(
-        ("logical_and", "logical_or", "bitwise_and", "bitwise_or"),
-        (Rule((), "truth", "result"),),
-    ),
+    **dict.fromkeys(("logical_and", "bitwise_and"), (Rule((), "and"),)),
+    **dict.fromkeys(("logical_or", "bitwise_or"), (Rule((), "or"),)),
     **dict.fromkeys(("isnan", "isinf"), (Rule((), "truth", "result"),)),
     # Halves, and what is rounded towards zero or down, differ by sign.
     "round": (Rule(), Rule((), "half")),

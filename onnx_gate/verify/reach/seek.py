@@ -16,11 +16,10 @@ import numpy as np
 import torch
 
 from onnx_gate.runtimes.base import Array
-from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.inputs.draw import Stream
 from onnx_gate.verify.reach.domain import Domain
 from onnx_gate.verify.reach.leaves import InputLeaves, moved_by, run_with_gradients
-from onnx_gate.verify.reach.margins import Margin
+from onnx_gate.verify.reach.margins import TRUTHS, Margin
 from onnx_gate.verify.reach.sites import DecisionSite
 from onnx_gate.verify.reach.values import draw_values
 from onnx_gate.verify.reach.watch import Watch, Watcher
@@ -31,7 +30,10 @@ _OVERSHOOT = 1.5
 _SHARE = 1 / 8
 NEWTON, STEPS = 2, 14
 # On which side of the limit a side is, where it is on one.
-_TOWARDS = {"above": 1.0, "true": 1.0, "rest": 1.0, "below": -1.0, "false": -1.0}
+_TOWARDS = {
+    **dict.fromkeys(("above", "true", "rest", *TRUTHS), 1.0),
+    **dict.fromkeys(("below", "false"), -1.0),
+}
 # How many rows climb, where a pass of them costs little more than one of few.
 CLIMBERS = (32, 8)
 
@@ -48,8 +50,9 @@ class GradientPass:
 
 def follows(watcher: Watcher, inputs: Mapping[str, Array], known: Mapping[str, Domain]) -> None:
     """Learn of every decision whether a gradient leads from it to the inputs."""
-    watch = Watch(watcher, follow=True)
-    _try(watcher.eager, inputs, known, watch)
+    leaves = InputLeaves()
+    watch = Watch(watcher, follow=True, leaves=leaves)
+    _try(watcher, inputs, known, watch, leaves)
     watcher.take(watch)
 
 
@@ -67,8 +70,9 @@ def seek(
     """
     arrays, climb = dict(start), None
     for step in range(STEPS + 1):
-        watch = Watch(watcher, frozenset((site,)))
-        attempt = _try(watcher.eager, arrays, known, watch)
+        leaves = InputLeaves()
+        watch = Watch(watcher, frozenset((site,)), side=side, leaves=leaves)
+        attempt = _try(watcher, arrays, known, watch, leaves)
         if attempt is None:
             return
         if site in watch.seen and side in watch.seen[site].sides:
@@ -97,7 +101,7 @@ def mutate(
         if number:
             candidate = _mutated(arrays, known, ("mutate", site.module, site.operator, number))
         watch = Watch(watcher, frozenset((site,)))
-        if _try(watcher.eager, candidate, {}, watch) is not None:
+        if _try(watcher, candidate, {}, watch, InputLeaves()) is not None:
             seen = watch.seen.get(site)
             if seen is not None and side in seen.sides:
                 yield candidate
@@ -125,11 +129,17 @@ def _mutated(
 
 
 def _try(
-    eager: Eager, arrays: Mapping[str, Array], known: Mapping[str, Domain], watch: Watch
+    watcher: Watcher,
+    arrays: Mapping[str, Array],
+    known: Mapping[str, Domain],
+    watch: Watch,
+    leaves: InputLeaves,
 ) -> GradientPass | None:
     """Run the module with gradients to the inputs that may change, ``None`` where it refuses."""
-    leaves = run_with_gradients(eager, arrays, known, watch)
-    if leaves is None:
+    ran = run_with_gradients(
+        watcher.eager, arrays, known, watch, writes=watcher.writes, leaves=leaves
+    )
+    if ran is None:
         return None
     operands = (o for each in watch.operands.values() for o in each)
     return GradientPass(watch, arrays, leaves, tuple(operands))
@@ -145,6 +155,8 @@ class _Climb:
     def __init__(
         self, side: str, known: Mapping[str, Domain], place: int, targets: torch.Tensor
     ) -> None:
+        self._exact = torch.zeros(targets.shape, dtype=torch.bool)
+        self._newton = NEWTON
         self._side, self._known, self._place, self._targets = side, known, place, targets
         self._away = torch.full((len(targets),), torch.inf, dtype=torch.float64)
         self._shares = torch.full((len(targets),), _SHARE, dtype=torch.float64)
@@ -158,12 +170,14 @@ class _Climb:
             return None
         rows = len(self._targets)
         squares = (g.double().square().reshape(rows, -1) for g in self._gradients.values())
-        overshoot = _OVERSHOOT if self._side in _TOWARDS else 1.0
+        overshoot = torch.ones_like(self._away)
+        if self._side in _TOWARDS:
+            overshoot[~self._exact] = _OVERSHOOT
         beyond = overshoot * self._away / torch.cat(list(squares), 1).sum(1)
         moved: dict[str, Array] = {}
         for name, gradient in self._gradients.items():
             span = self._known[name].high - self._known[name].low
-            if number < NEWTON:
+            if number < self._newton:
                 change = gradient * _by_row(-beyond.nan_to_num(0.0, 0.0, 0.0), gradient)
             else:
                 change = gradient.sign() * _by_row(-span * self._shares, gradient)
@@ -175,12 +189,16 @@ class _Climb:
         operands = attempt.operands[self._place :]
         if not operands or operands[0].distance.numel() <= int(self._targets.max()):
             return  # this pass took another way
+        # Of what several truths make each has its turn.
+        self._newton = NEWTON + len(operands[0].pulls)
+        exact = operands[0].exact.broadcast_to(operands[0].distance.shape).reshape(-1)
         ahead = operands[0].distance.reshape(-1)[self._targets].double()
         away = _away(ahead, self._side)
         nearer = away < self._away
-        if number > NEWTON:
+        if number > self._newton:
             self._shares[~nearer] /= 2
         self._away = torch.where(nearer, away, self._away)
+        self._exact = torch.where(nearer, exact[self._targets], self._exact)
         if not nearer.any():
             return
         towards = _TOWARDS.get(self._side)
@@ -232,10 +250,16 @@ def _gradients(
     """Return the gradient of some elements' distances, each times its sign, to each input that has one."""
     total: dict[str, torch.Tensor] = {}
     for pull in operand.pulls:
+        at, factors = pull.places.reshape(-1)[places], signs * pull.factors.reshape(-1)[places]
+        if isinstance(pull.edge, str):
+            like = attempt.leaves.tensors[pull.edge]
+            one = torch.zeros(like.shape, dtype=torch.float64)
+            one.view(-1).index_add_(0, at, factors.double())
+            total[pull.edge] = total.get(pull.edge, torch.zeros_like(one)) + one
+            continue
         known = pull.edge.node._input_metadata[pull.edge.output_nr]
         one = torch.zeros(known.shape, dtype=known.dtype)
-        factors = signs * pull.factors.reshape(-1)[places]
-        one.view(-1).index_add_(0, pull.places.reshape(-1)[places], factors.to(one.dtype))
+        one.view(-1).index_add_(0, at, factors.to(one.dtype))
         try:
             found = attempt.leaves.gradients([pull.edge], [one])
         except RuntimeError:

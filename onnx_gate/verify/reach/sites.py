@@ -20,7 +20,8 @@ class DecisionSite:
     """One decision in the code: an operator's limit, the module that calls it, and the line.
 
     ``limit`` is its number where it is one and the same in every run: one that follows from an
-    input's size or values is none. ``file`` is as Python knows it.
+    input's size or values is none. ``file`` is as Python knows it, ``at`` the place among what the line
+    does.
     """
 
     module: str
@@ -29,6 +30,7 @@ class DecisionSite:
     limit: float | None
     file: str = ""
     line: int = 0
+    at: int = 0
     part: int = 0
 
     @property

@@ -20,7 +20,8 @@ from torch._ops import HigherOrderOperator
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array, Outputs, Refusal
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.reach.margins import Margin, Margins, apart, distance_from
+from onnx_gate.verify.reach.leaves import InputLeaves
+from onnx_gate.verify.reach.margins import TRUTHS, Margin, Margins, apart, distance_from
 from onnx_gate.verify.reach.rows import Tables
 from onnx_gate.verify.reach.rules import LARGEST_GUARD, RULES, Rule, limit_of
 from onnx_gate.verify.reach.sites import DecisionSite, Seen
@@ -47,7 +48,7 @@ class Watcher:
 
     ``seen`` has the decisions in the order in which they were met, ``hulls`` the least and the
     largest value of each input. ``lost``: the module cannot be watched. ``besides`` are the limits
-    that the file alone has.
+    that the file alone has. ``writes``: it has operators that write to what they are given.
     """
 
     def __init__(self, eager: Eager) -> None:
@@ -56,6 +57,7 @@ class Watcher:
         self.hulls: dict[str, tuple[float, float]] = {}
         self.lost = False
         self.besides: Limits = {}
+        self.writes = False
         self._listed: dict[float, None] = {}
         self._limits: dict[DecisionSite, frozenset[float]] = {}
         self.paths = {id(part): path for path, part in state.parts(eager.module)}
@@ -122,8 +124,8 @@ class Watcher:
 class Watch(OperatorMode):
     """Looks once at what each deciding operator is given.
 
-    ``targets`` are decisions whose operands are kept with their gradients; with ``follow`` it is
-    noted of each decision whether it has one.
+    ``targets`` are decisions whose operands are kept with their gradients, which lead to a ``side`` and
+    to ``leaves``; with ``follow`` it is noted of each decision whether it has one.
     """
 
     def __init__(
@@ -131,14 +133,17 @@ class Watch(OperatorMode):
         watcher: Watcher,
         targets: frozenset[DecisionSite] = frozenset(),
         *,
+        side: str = "",
         follow: bool = False,
+        leaves: InputLeaves | None = None,
     ) -> None:
         super().__init__()
         self.seen: dict[DecisionSite, Seen] = {}
         self.limits: dict[DecisionSite, set[float]] = {}
         self.listed: dict[float, None] = {}
         self.operands: dict[DecisionSite, list[Margin]] = {}
-        self._margins = Margins() if targets or follow else None
+        self._margins = Margins(leaves) if targets or follow else None
+        self._side, self._leaves = side, leaves
         self._tables = Tables(watcher.own)
         # Values that the file has limits of its own for, looked at where they are first read: there
         # they have their gradients.
@@ -161,6 +166,7 @@ class Watch(OperatorMode):
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run the operator between a look at its arguments and one at its result."""
         number, self._calls = self._calls, self._calls + 1
+        self._watcher.writes |= func._schema.is_mutable
         if self._besides:
             self._read(tensors_of((args, kwargs)))
         result = self._looked_at(name, func, args, kwargs)
@@ -220,6 +226,10 @@ class Watch(OperatorMode):
             if rule.kind == "truth":
                 if operand.dtype == torch.bool:
                     self._truth(self._site(name, rule, None, part), operand)
+            elif rule.kind in ("and", "or"):
+                other = bound.get("other")
+                if operand.dtype == torch.bool and isinstance(other, torch.Tensor):
+                    self._two(self._site(name, rule, None, part), operand, other.bool())
             elif rule.kind == "half":
                 if operand.is_floating_point() and not bound.get("decimals"):
                     self._halves(self._site(name, rule, None, part), operand)
@@ -270,13 +280,13 @@ class Watch(OperatorMode):
         distance = distance_from(operand, limit)
         seen = Seen(whole=not operand.is_floating_point())
         if wanted:
-            seen.follows = operand.requires_grad or getattr(limit, "requires_grad", False)
+            seen.follows = any(self._leads(each) for each in (operand, limit))
             choices = self._choices(operand)
             chosen = next((c for n, c in enumerate(choices) if n == number), None)
             if rule.kind == "equality" and chosen is not None:
                 self._aim(site, seen, chosen.shortfall)
             elif site in self._targets:
-                self.operands.setdefault(site, []).append(apart(operand, limit))
+                self.operands.setdefault(site, []).append(apart(operand, limit, self._leaves))
         if rule.kind == "guard":
             assert number is not None
             # Within some units of the guard it is a good part of the sum.
@@ -293,6 +303,12 @@ class Watch(OperatorMode):
             else:
                 seen.sides = _sides(site, low < 0, high > 0)
         self._add(site, seen, operand, limit)
+
+    def _leads(self, value: Any) -> bool:
+        """Return whether a gradient may lead from a value to an input, or it is one of integers."""
+        if not isinstance(value, torch.Tensor) or value.is_floating_point():
+            return getattr(value, "requires_grad", False)
+        return self._leaves is not None and self._leaves.whole(value) is not None
 
     def _number(self, limit: Any) -> float | None:
         """Return a limit that is one number of the module's, and no value that it computes."""
@@ -318,6 +334,21 @@ class Watch(OperatorMode):
             for margin in self._choices(mask):
                 self._aim(site, seen, margin)
             self._add(site, seen, mask)
+
+    def _two(self, site: DecisionSite, one: torch.Tensor, other: torch.Tensor) -> None:
+        known = self._watcher.seen.get(site)
+        if known is not None and not known.left(site):
+            return
+        seen = Seen(at=True)
+        for side in site.sides:
+            first, second = TRUTHS[side]
+            held = (one if first > 0 else ~one) & (other if second > 0 else ~other)
+            if held.any():
+                seen.sides.add(side)
+            elif self._margins is not None and self._side in ("", side):
+                for margin in self._margins.joined(one, other, first, second):
+                    self._aim(site, seen, margin)
+        self._add(site, seen, one)
 
     def _choices(self, made: torch.Tensor) -> tuple[Margin, ...]:
         return () if self._margins is None else self._margins.of(made)
@@ -372,19 +403,19 @@ class Watch(OperatorMode):
         self.seen.setdefault(site, Seen()).add(seen)
 
     def _site(self, name: str, rule: Rule, limit: float | None, part: int) -> DecisionSite:
-        module, file, line = self._place()
-        return DecisionSite(module, name.rstrip("_"), rule.kind, limit, file, line, part)
+        module, file, line, at = self._place()
+        return DecisionSite(module, name.rstrip("_"), rule.kind, limit, file, line, at, part)
 
-    def _place(self) -> tuple[str, str, int]:
+    def _place(self) -> tuple[str, str, int, int]:
         """Return the path of the running module, and the innermost line that is not torch's own."""
         frame: FrameType | None = sys._getframe(3)
         module: str | None = None
-        file, line = "", 0
+        file, line, at = "", 0, 0
         paths = self._watcher.paths
         while frame is not None:
             code = frame.f_code
             if not line and not code.co_filename.startswith((_TORCH, _GATE, "<")):
-                file, line = code.co_filename, frame.f_lineno
+                file, line, at = code.co_filename, frame.f_lineno, frame.f_lasti
             if module is None and code.co_varnames[:1] == ("self",):
                 own = frame.f_locals.get("self")
                 if isinstance(own, nn.Module):
@@ -392,7 +423,7 @@ class Watch(OperatorMode):
             if line and module is not None:
                 break
             frame = frame.f_back
-        return module or "", file, line
+        return module or "", file, line, at
 
 
 def _sides(site: DecisionSite, first: bool, second: bool, *, swap: bool = False) -> set[str]:
