@@ -21,7 +21,7 @@ from onnx_gate.verify.probing import MOST_BYTES
 from onnx_gate.verify.reach.probe import EXACT, is_alike
 from onnx_gate.verify.reach.sites import DecisionSite
 from onnx_gate.verify.reach.steered import SteeredModule
-from onnx_gate.verify.reach.watch import Limits, Place, Watcher
+from onnx_gate.verify.reach.watch import Call, Calls, Limits, Watcher
 
 # Two numbers that are as near to each other are one, in float32 and as it is written.
 _ONE = 1e-6
@@ -58,7 +58,7 @@ def limits_besides(setting: ModuleSetting, watcher: Watcher, arrays: Mapping[str
     if not wanted:
         return {}
     feeds = {graph: arrays[name] for name, graph in setting.graph_inputs.items()}
-    found: dict[Place, Mapping[float, str]] = {}
+    found: dict[tuple[Call | str, int], Mapping[float, str]] = {}
     try:
         steered = Steered(model, setting.path, feeds, setting.threads)
         named = {DecisionSite("", value, "limit", None): value for value in wanted}
@@ -68,12 +68,16 @@ def limits_besides(setting: ModuleSetting, watcher: Watcher, arrays: Mapping[str
             for site, array in held.items()
             if array.dtype.kind == "f" and array.size
         }
+        calls = Calls(watcher)
+        watcher.eager.run(arrays, mode=calls)
         for site, places in SteeredModule(watcher, arrays).roots(alike).items():
             low, high = float(held[site].min()), float(held[site].max())
             limits = {n: op for n, op in wanted[named[site]].items() if not low < n < high}
             if places and limits:
-                found[places[0]] = {**found.get(places[0], {}), **limits}
-    except (Refusal, KeyError):
+                at, index = places[0]
+                key = (calls.at[at] if isinstance(at, int) else at, index)
+                found[key] = {**found.get(key, {}), **limits}
+    except (Refusal, LookupError):
         return {}
     return found
 

@@ -92,6 +92,10 @@ class KnownWeights:
                 return "rearranged", found or None
         if self._by_elements(array):
             return "rearranged", None
+        # Of whole numbers that were cast, under a name of the exporter's, no bit is the same.
+        alike = self.mostly(array) if own is None else None
+        if alike is not None and self._same(array, alike):
+            return "same", alike
         return None, None
 
     def comparable(self, array: Array, own: str) -> bool:

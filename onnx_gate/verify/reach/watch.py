@@ -25,6 +25,7 @@ from onnx_gate.verify.reach.margins import TRUTHS, Margin, Margins, apart, dista
 from onnx_gate.verify.reach.rows import Tables
 from onnx_gate.verify.reach.rules import LARGEST_GUARD, RULES, Rule, limit_of
 from onnx_gate.verify.reach.sites import DecisionSite, Seen
+from onnx_gate.verify.reference.models import MODELS, PLAIN
 from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to, tensors_of
 
 # A tensor of so many constants is a list of limits, as bucket bounds are; a larger one is weights.
@@ -39,8 +40,12 @@ _GATE = f"{Path(__file__).parents[2]}/"
 
 # The number of an operator's call, or the name of an input, and which of its results.
 Place = tuple[int | str, int]
-# By the place of a value: the limits that the file has for it, each with its operator there.
-Limits = Mapping[Place, Mapping[float, str]]
+# Where an operator is called, by its name, module, file, line and place there, and which time that is: the
+# same with gradients and without, which have calls of their own. An input has its name.
+Call = tuple[str, str, str, int, int, int]
+# By the call that makes a value and which of its results that is: the limits that the file has for it,
+# each with its operator there.
+Limits = Mapping[tuple[Call | str, int], Mapping[float, str]]
 
 
 class Watcher:
@@ -149,6 +154,7 @@ class Watch(OperatorMode):
         # they have their gradients.
         self._besides: dict[int, tuple[weakref.ref[torch.Tensor], Mapping[DecisionSite, Rule]]] = {}
         self._calls = 0
+        self._times: dict[tuple[str, str, str, int, int], int] = {}
         self._watcher, self._targets, self._follow = watcher, targets, follow
 
     def __torch_dispatch__(  # type: ignore[no-untyped-def]
@@ -165,15 +171,18 @@ class Watch(OperatorMode):
 
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run the operator between a look at its arguments and one at its result."""
-        number, self._calls = self._calls, self._calls + 1
+        self._calls += 1
         self._watcher.writes |= func._schema.is_mutable
         if self._besides:
             self._read(tensors_of((args, kwargs)))
         result = self._looked_at(name, func, args, kwargs)
-        limits = {n: t for (at, n), t in self._watcher.besides.items() if at == number}
+        call = self._call(name) if self._watcher.besides else None
+        limits = {n: t for (at, n), t in self._watcher.besides.items() if at == call}
         for index, leaf in enumerate(pytree.tree_leaves(result) if limits else ()):
             if index in limits:
-                rules = ((n, op, Rule((n,))) for n, op in limits[index].items())
+                low, high = MODELS.get(name.rstrip("_"), PLAIN).bounds
+                # At the end of what an operator gives nothing is decided.
+                rules = ((n, op, Rule((n,))) for n, op in limits[index].items() if low < n < high)
                 sites = {self._site(op, rule, n, 0): rule for n, op, rule in rules}
                 self._besides[id(leaf)] = weakref.ref(leaf), sites
         return result
@@ -182,6 +191,12 @@ class Watch(OperatorMode):
         """Look at what nothing has read: the outputs."""
         super().__exit__(*error)
         self._read([tensor for at, _ in (*self._besides.values(),) if (tensor := at()) is not None])
+
+    def _call(self, name: str) -> Call:
+        """Return where the operator that runs is called."""
+        key = (name, *self._place())
+        self._times[key] = self._times.get(key, -1) + 1
+        return (*key, self._times[key])
 
     def call(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run an operator as it is."""
@@ -440,3 +455,16 @@ def _guards(operand: torch.Tensor, number: float | None, bound: Mapping[str, Any
 def _scale(result: Any) -> torch.Tensor | None:
     leaves = tensors_of(result)
     return leaves[-1] if len(leaves) > 1 and leaves[-1].numel() else None
+
+
+class Calls(Watch):
+    """Notes of each operator's call where it is, by its number."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        super().__init__(watcher)
+        self.at: list[Call] = []
+
+    def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Run an operator and note where."""
+        self.at.append(self._call(name))
+        return func(*args, **kwargs)
