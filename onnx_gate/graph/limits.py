@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import onnx
 
@@ -13,30 +14,75 @@ _MOST = 64
 _COMPARED = frozenset(
     ("Max", "Min", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Clip", "Relu")
 )
+_LINEAR = frozenset(("Add", "Sub", "Mul", "Div"))
+# Up to which whole numbers types are exact, or go: what is counted or numbered in them fails beyond.
+_NARROW: Mapping[int, int] = {
+    onnx.TensorProto.FLOAT16: 2**11,
+    onnx.TensorProto.BFLOAT16: 2**8,
+    onnx.TensorProto.INT8: 2**7,
+    onnx.TensorProto.UINT8: 2**8,
+    onnx.TensorProto.INT16: 2**15,
+}
 _SIZED = frozenset((*_COMPARED, "Equal", "Mod", "Div"))
 _INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 
 
-def limits_of_values(graph: Graph) -> Mapping[str, Mapping[float, str]]:
-    """Return the values that nodes hold against a floating-point number: numbers and operators."""
-    found: dict[str, dict[float, str]] = {}
+@dataclass(frozen=True)
+class FileLimit:
+    """A number that an operator holds a value against.
+
+    ``values`` are that value with the number, and those that it is made of by adding, subtracting or
+    multiplying a constant, each with the number at which the operator decides.
+    """
+
+    operator: str
+    values: tuple[tuple[str, float], ...]
+
+
+def limits_of_values(graph: Graph) -> Iterator[FileLimit]:
+    """Yield the floating-point numbers that nodes hold values against."""
     for node in graph.nodes:
         if node.op_type in _COMPARED and node.proto.domain in ("", "ai.onnx"):
             for name in graph.depends_on_input(node):
-                for number in _numbers(graph, node, floats=True):
-                    found.setdefault(name, {}).setdefault(number, node.op_type)
-    return found
+                for number in dict.fromkeys(_numbers(graph, node, floats=True)):
+                    yield FileLimit(node.op_type, tuple(_back(graph, name, number)))
+
+
+def _back(graph: Graph, name: str, number: float) -> Iterator[tuple[str, float]]:
+    """Yield a value with a number, and what it is made of with the one that becomes this."""
+    while True:
+        yield name, number
+        node = graph.producer.get(name)
+        own = () if node is None else graph.depends_on_input(node)
+        if node is None or node.op_type not in _LINEAR or len(own) != 1:
+            return
+        constant = next(iter(_numbers(graph, node, floats=True)), None)
+        if constant is None or (node.op_type in ("Mul", "Div") and not constant):
+            return
+        if node.op_type == "Div" and node.inputs[0] != own[0]:
+            return
+        number = {
+            "Add": number - constant,
+            "Sub": number + constant if node.inputs[0] == own[0] else constant - number,
+            "Mul": number / (constant or 1.0),
+            "Div": number * constant,
+        }[node.op_type]
+        (name,) = own
 
 
 def sizes_named(graph: Graph) -> frozenset[int]:
-    """Return the whole numbers that sizes are cut at, divided by or held against."""
+    """Return the whole numbers that sizes are cut at, divided by, held against or numbered up to."""
     shapes = {v.name: v.type.tensor_type.shape.dim for v in graph.proto.value_info}
+    kinds = {v.name: v.type.tensor_type.elem_type for v in graph.proto.value_info}
     numbers: set[float] = set()
     for node in graph.nodes:
         if node.op_type in _SIZED and graph.depends_on_input(node):
             numbers |= {*_numbers(graph, node, floats=False)}
         elif node.op_type == "Slice" and not _is_fixed(graph, node, shapes):
             numbers |= {*_numbers(graph, node, floats=False, of=node.inputs[1:3])}
+        elif node.op_type == "Cast" and kinds.get(node.inputs[0]) in _INTEGERS:
+            to = next((a.i for a in node.proto.attribute if a.name == "to"), 0)
+            numbers |= {_NARROW[to]} if to in _NARROW else set()
     return frozenset(abs(int(n)) for n in numbers)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -21,7 +21,7 @@ from onnx_gate.verify.probing import MOST_BYTES
 from onnx_gate.verify.reach.probe import EXACT, is_alike
 from onnx_gate.verify.reach.sites import DecisionSite
 from onnx_gate.verify.reach.steered import SteeredModule
-from onnx_gate.verify.reach.watch import Call, Calls, Limits, Watcher
+from onnx_gate.verify.reach.watch import Call, Calls, Limits, Place, Watcher
 
 # Two numbers that are as near to each other are one, in float32 and as it is written.
 _ONE = 1e-6
@@ -50,36 +50,48 @@ def limits_besides(setting: ModuleSetting, watcher: Watcher, arrays: Mapping[str
     """
     model = onnx.load(str(setting.path), load_external_data=False)
     known = {site.limit for site in watcher.seen if site.limit is not None}
-    wanted = {
-        value: own
-        for value, limits in limits_of_values(read_graph(model, setting.path)).items()
-        if (own := {n: op for n, op in limits.items() if not _among(n, known)})
-    }
+    wanted = [
+        each
+        for each in limits_of_values(read_graph(model, setting.path))
+        # Of what decides at one of the module's numbers the module decides by the same, unless it is
+        # another value.
+        if not _among(each.values[0][1], known) or len(each.values) > 1
+    ]
     if not wanted:
         return {}
     feeds = {graph: arrays[name] for name, graph in setting.graph_inputs.items()}
-    found: dict[tuple[Call | str, int], Mapping[float, str]] = {}
+    found: dict[tuple[Call | str, int], dict[float, str]] = {}
     try:
         steered = Steered(model, setting.path, feeds, setting.threads)
-        named = {DecisionSite("", value, "limit", None): value for value in wanted}
-        held = {site: np.asarray(steered.values[value]) for site, value in named.items()}
-        alike = {
-            site: partial(is_alike, to_tensor(array), share=EXACT.alike)
-            for site, array in held.items()
-            if array.dtype.kind == "f" and array.size
-        }
+        places = _made_where(steered, watcher, arrays, {v for e in wanted for v, _ in e.values})
         calls = Calls(watcher)
         watcher.eager.run(arrays, mode=calls)
-        for site, places in SteeredModule(watcher, arrays).roots(alike).items():
-            low, high = float(held[site].min()), float(held[site].max())
-            limits = {n: op for n, op in wanted[named[site]].items() if not low < n < high}
-            if places and limits:
-                at, index = places[0]
+        for each in wanted:
+            value, number = next((pair for pair in each.values if places.get(pair[0])), ("", 0.0))
+            if not value or _among(number, known):
+                continue
+            held = np.asarray(steered.values[value])
+            if not float(held.min()) < number < float(held.max()):
+                at, index = places[value][0]
                 key = (calls.at[at] if isinstance(at, int) else at, index)
-                found[key] = {**found.get(key, {}), **limits}
+                found.setdefault(key, {}).setdefault(number, each.operator)
     except (Refusal, LookupError):
         return {}
     return found
+
+
+def _made_where(
+    steered: Steered, watcher: Watcher, arrays: Mapping[str, Array], values: Collection[str]
+) -> Mapping[str, Sequence[Place]]:
+    """Return where the module makes values of the file, by their names."""
+    alike = {}
+    for value in sorted(values):
+        array = np.asarray(steered.values[value])
+        if array.dtype.kind == "f" and array.size:
+            site = DecisionSite("", value, "limit", None)
+            alike[site] = partial(is_alike, to_tensor(array), share=EXACT.alike)
+    found = SteeredModule(watcher, arrays).roots(alike)
+    return {site.operator: places for site, places in found.items()}
 
 
 def _among(number: float, known: set[float]) -> bool:

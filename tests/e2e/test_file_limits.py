@@ -11,7 +11,7 @@ import yaml
 from onnx import TensorProto, helper, numpy_helper
 
 from onnx_gate.graph.graph import read_graph
-from onnx_gate.graph.limits import limits_of_values, sizes_named
+from onnx_gate.graph.limits import FileLimit, limits_of_values, sizes_named
 from onnx_gate.report.io import read_report
 from onnx_gate.report.model import ModelResult
 from tests.support.gate import gate
@@ -173,6 +173,7 @@ def test_numbers_of_a_graph() -> None:
     """Ends of a slice along an axis of one length are no sizes, and weights are no limits."""
     stored = {
         "limit": np.float32(2.5),
+        "half a": np.float32(0.5),
         "row": np.ones(4, np.float32),
         "start": np.array([0]),
         "end": np.array([700]),
@@ -182,17 +183,25 @@ def test_numbers_of_a_graph() -> None:
     }
     nodes = [
         helper.make_node("Max", ["x", "limit"], ["a"]),
-        helper.make_node("Min", ["a", "row"], ["b"]),
+        helper.make_node("Sub", ["a", "limit"], ["less"]),
+        helper.make_node("Sub", ["half a", "less"], ["b"]),
+        helper.make_node("Min", ["a", "row"], ["rows"]),
         helper.make_node("Relu", ["b"], ["c"]),
         helper.make_node("Slice", ["c", "start", "end", "first"], ["d"]),
         helper.make_node("Slice", ["c", "start", "half", "last"], ["y"]),
         helper.make_node("Max", ["limit", "limit"], ["fixed"]),
+        helper.make_node("Shape", ["x"], ["sizes"]),
+        helper.make_node("Cast", ["sizes"], ["small"], to=TensorProto.INT8),
     ]
     shape = ["batch", "steps", 16]
     known = [helper.make_tensor_value_info("c", TensorProto.FLOAT, shape)]
+    known.append(helper.make_tensor_value_info("sizes", TensorProto.INT64, [3]))
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("x", "y")]
     tensors = [numpy_helper.from_array(value, name) for name, value in stored.items()]
     graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], tensors, value_info=known)
     read = read_graph(onnx.helper.make_model(graph), Path("model.onnx"))
-    assert limits_of_values(read) == {"x": {2.5: "Max"}, "b": {0.0: "Relu"}}
-    assert sizes_named(read) == {0, 700}
+    assert [*limits_of_values(read)] == [
+        FileLimit("Max", (("x", 2.5),)),
+        FileLimit("Relu", (("b", 0.0), ("less", 0.5), ("a", 3.0))),
+    ]
+    assert sizes_named(read) == {0, 700, 128}

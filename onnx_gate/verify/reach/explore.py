@@ -17,7 +17,7 @@ from onnx_gate.report.model.decisions import Decisions
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.inputs.draw import Float64, is_drawable
-from onnx_gate.verify.inputs.sizes import Sizes, elements, sizes_label
+from onnx_gate.verify.inputs.sizes import Sizes, elements, sizes_label, tried_sizes
 from onnx_gate.verify.reach.account import account, both_ways
 from onnx_gate.verify.reach.ascend import ascend
 from onnx_gate.verify.reach.brackets import brackets
@@ -258,7 +258,10 @@ class Explorer:
         """Yield sizes that the code names, and some that small numbers divide."""
         if not all(is_drawable(each) for each in self.spec.inputs.values()):
             return
-        numbers = {*self.numbers, *named_by_decisions(self.watcher.seen)}
+        largest = max(
+            (size for sizes in tried_sizes(self.spec) for size in sizes.values()), default=0
+        )
+        numbers = {*self.numbers, *named_by_decisions(self.watcher.seen, largest)}
         for name, sizes in further_sizes(self.spec, numbers, base.sizes):
             if not purse.affords(base, sizes, squared=True):
                 continue

@@ -16,13 +16,20 @@ from onnx_gate.verify.reach.sites import DecisionSite, Seen
 DIVISORS = (3, 4, 5, 6, 8, 10, 12, 16)
 
 
-def named_by_decisions(seen: Mapping[DecisionSite, Seen]) -> Iterator[int]:
-    """Yield the limits of decisions about whole numbers of which one side was not seen."""
+def named_by_decisions(seen: Mapping[DecisionSite, Seen], largest: int) -> Iterator[int]:
+    """Yield the limits of decisions about whole numbers of which one side was not seen.
+
+    And where less was reached than the ``largest`` size that was tried, as of every sixteenth place, the
+    size at which as many times as much would be.
+    """
     for site, each in seen.items():
         if each.whole and site.limit is not None and each.left(site):
             number = abs(site.limit)
             if site.kind in ("limit", "equality", "rows") and 2 < number <= LARGEST_SIZE:
                 yield math.floor(number)
+                reached = site.limit + each.high
+                if site.kind == "limit" and 0 < reached < min(number, largest):
+                    yield min(math.ceil(number * largest / reached), LARGEST_SIZE)
 
 
 def further_sizes(
