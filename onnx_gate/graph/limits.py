@@ -25,6 +25,7 @@ _NARROW: Mapping[int, int] = {
 }
 _SIZED = frozenset((*_COMPARED, "Equal", "Mod", "Div"))
 _INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
+_COUNTED = (*_INTEGERS, onnx.TensorProto.FLOAT)
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def sizes_named(graph: Graph) -> frozenset[int]:
             numbers |= {*_numbers(graph, node, floats=False)}
         elif node.op_type == "Slice" and not _is_fixed(graph, node, shapes):
             numbers |= {*_numbers(graph, node, floats=False, of=node.inputs[1:3])}
-        elif node.op_type == "Cast" and kinds.get(node.inputs[0]) in _INTEGERS:
+        elif node.op_type == "Cast" and kinds.get(node.inputs[0]) in _COUNTED:
             to = next((a.i for a in node.proto.attribute if a.name == "to"), 0)
             numbers |= {_NARROW[to]} if to in _NARROW else set()
     return frozenset(abs(int(n)) for n in numbers)

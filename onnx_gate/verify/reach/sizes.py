@@ -14,6 +14,8 @@ from onnx_gate.verify.reach.sites import DecisionSite, Seen
 
 # What is cut into parts or halved is so by these, alone and in products of two.
 DIVISORS = (3, 4, 5, 6, 8, 10, 12, 16)
+# And one more than so many times the largest size.
+LARGER = (2, 4)
 
 
 def named_by_decisions(seen: Mapping[DecisionSite, Seen], largest: int) -> Iterator[int]:
@@ -54,6 +56,12 @@ def further_sizes(
     for position in range(len(DIVISORS)):
         turned = itertools.islice(itertools.cycle(DIVISORS), position, position + len(free))
         rows.append({dim: _multiple(d, least[dim]) for dim, d in zip(free, turned, strict=True)})
+    # What overflows, or ends after so many steps, names no size.
+    most = {dim: max((sizes[dim] for sizes in known if dim in sizes), default=1) for dim in long}
+    for times in LARGER:
+        rows += [
+            {d: least[d] for d in free if d != dim} | {dim: times * most[dim] + 1} for dim in long
+        ]
     for row in rows:
         sizes = {**base, **row}
         if sizes not in known and min(row.values()) >= 1:

@@ -143,6 +143,10 @@ def _floats(
         normal * _by_stretch(rows, axes, source),
         np.where(even, low, high),
         picked,
+        np.repeat(
+            low + (high - low) * shared.uniform(rows).reshape(rows, 1), max(width, 1), axis=1
+        )[:, :width]
+        + normal / 16,
     )
     values = np.choose(ways[:, None], made) if width else normal
     clipped: Float64 = np.clip(values, low, high)
@@ -178,6 +182,7 @@ def _integers(
         drawn,
         np.where(even, domain.low, domain.high),
         picked,
+        alike,
     )
     chosen: Float64 = np.choose(ways[:, None], made) if width else drawn
     return chosen
@@ -195,6 +200,7 @@ WAYS = (
     "scales by stretch",
     "both ends",
     "constants",
+    "nearly alike",
 )
 
 
