@@ -137,6 +137,7 @@ def export_error(error: BaseException, spec: ModelSpec, stacks: Stacks | None = 
         f"the {failure.exporter} exporter failed{at(failure.source)}: "
         f"{_essential(failure.last, _LINES)}",
         source=_place(failure.source),
+        remedy=f"put it right in {failure.exporter}" if ":" in failure.exporter else "",
     )
 
 
