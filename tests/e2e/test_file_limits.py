@@ -193,11 +193,11 @@ def test_numbers_of_a_graph() -> None:
         helper.make_node("Shape", ["x"], ["sizes"]),
         helper.make_node("Cast", ["sizes"], ["small"], to=TensorProto.INT8),
     ]
-    shape = ["batch", "steps", 16]
+    shape: list[str | int | None] = ["batch", "steps", 16]
     known = [helper.make_tensor_value_info("c", TensorProto.FLOAT, shape)]
     known.append(helper.make_tensor_value_info("sizes", TensorProto.INT64, [3]))
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("x", "y")]
-    tensors = [numpy_helper.from_array(value, name) for name, value in stored.items()]
+    tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in stored.items()]
     graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], tensors, value_info=known)
     read = read_graph(onnx.helper.make_model(graph), Path("model.onnx"))
     assert [*limits_of_values(read)] == [
