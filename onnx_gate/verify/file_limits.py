@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import onnx
@@ -21,7 +22,7 @@ from onnx_gate.verify.probing import MOST_BYTES
 from onnx_gate.verify.reach.probe import EXACT, is_alike
 from onnx_gate.verify.reach.sites import DecisionSite
 from onnx_gate.verify.reach.steered import SteeredModule
-from onnx_gate.verify.reach.watch import Call, Calls, Limits, Place, Watcher
+from onnx_gate.verify.reach.watch import Call, Limits, Place, Watch, Watcher
 
 # Two numbers that are as near to each other are one, in float32 and as it is written.
 _ONE = 1e-6
@@ -64,7 +65,7 @@ def limits_besides(setting: ModuleSetting, watcher: Watcher, arrays: Mapping[str
     try:
         steered = Steered(model, setting.path, feeds, setting.threads)
         places = _made_where(steered, watcher, arrays, {v for e in wanted for v, _ in e.values})
-        calls = Calls(watcher)
+        calls = _Calls(watcher)
         watcher.eager.run(arrays, mode=calls)
         for each in wanted:
             value, number = next((pair for pair in each.values if places.get(pair[0])), ("", 0.0))
@@ -96,3 +97,16 @@ def _made_where(
 
 def _among(number: float, known: set[float]) -> bool:
     return any(math.isclose(number, each, rel_tol=_ONE, abs_tol=0.0) for each in known)
+
+
+class _Calls(Watch):
+    """Notes of each operator's call where it is, by its number."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        super().__init__(watcher)
+        self.at: list[Call] = []
+
+    def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Run an operator and note where."""
+        self.at.append(self.place_of(name))
+        return func(*args, **kwargs)

@@ -138,7 +138,7 @@ def _nearest(candidate: Array, noise: Noise, others: Sequence[OtherAnswer]) -> _
     expected = noise.expected
     best, whole = expected.copy(), slice(None)
     limits, moves = noise.limits(whole).reshape(expected.shape), noise.moves(whole)
-    used = _share(distance(candidate, expected), limits)
+    used, usual = _share(distance(candidate, expected), limits), noise.usual
     beyond = used > 1
     opened = np.zeros(expected.shape, np.bool_)
     causes: list[OpenCause] = []
@@ -148,7 +148,7 @@ def _nearest(candidate: Array, noise: Noise, others: Sequence[OtherAnswer]) -> _
         decided = other.cause == "rounding"
         if decided:
             there = noise.moves(whole)
-            own_side = _on_its_side(other.array.reshape(-1)[at], wide, noise.usual)
+            own_side = _on_its_side(other.array.reshape(-1)[at], wide, usual)
             there[at] = np.maximum(there[at], own_side)
             own = noise.at(other.array, there)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -27,6 +28,8 @@ from onnx_gate.verify.reference.answers import Reference
 UNEQUAL = "unequal elements"
 # The answers of a single decision.
 _DECISION = 2
+# Of so many elements what runs show once is counted.
+_LOOKED_AT = 2**16
 
 
 def judge_integers(
@@ -113,41 +116,57 @@ def _open_integers(
             answers.append(run)
             take("rounding", run == candidate)
         # Of a single number it is no array.
-        varies = np.zeros(expected.shape, np.bool_)
-        for each in answers[1:]:
-            varies |= each != expected
-        left = np.zeros_like(varies)
-        left[varies] = _is_among(
-            candidate[varies],
-            np.stack([each[varies] for each in answers]),
-            np.asarray(differs & ~opened)[varies],
+        left = np.asarray(differs & ~opened)
+        left[left] = _is_among(
+            candidate[left],
+            np.stack([each[left] for each in answers]),
             rules.tolerance.auto or DEFAULT_AUTO,
+            _chance(answers),
         )
         take("rounding", left)
     return opened, tuple(dict.fromkeys(causes))
 
 
-def _is_among(candidate: Array, answers: Array, left: Mask, times: float) -> Mask:
-    """Return which elements that are ``left`` may be further ones of the ``answers``, [runs, elements].
+def _is_among(candidate: Array, answers: Array, times: float, chance: float) -> Mask:
+    """Return the elements that may be a further one of the ``answers``, [runs, elements].
 
     They are no further from the first than ``times`` the others are, as any number is judged, and there
     are more answers than were seen. What was never seen of an element is told by what was seen once
     (Chao, Scand. J. Stat. 11, 1984): f (f - 1) / 2 are missing at most, f being the values that came a
     single time. A decision between two is known from either; an index into many near equals is another
     one in each run. What is made of several decisions has all of its values seen often, but for few of
-    many elements: one further run shows f / runs of a new value (Good, Biometrika 40, 1953), so that as
-    many in all are no more than chance, and three deviations of a Poisson variable.
+    many elements: as many in all as ``chance`` has, and three deviations of a Poisson variable.
     """
-    ordered = np.sort(answers, axis=0)
-    changes = np.ones((len(ordered) + 1, ordered.shape[1]), np.bool_)
-    changes[1:-1] = ordered[1:] != ordered[:-1]
-    once = (changes[1:] & changes[:-1]).sum(axis=0)
     first = answers[0].astype(np.float64)
-    apart = np.abs(answers - first).max(axis=0)
-    near = left & (np.abs(candidate - first) <= times * apart)
+    near = np.abs(candidate - first) <= times * np.abs(answers - first).max(axis=0)
+    once, values = _counted(answers)
     granted = near & (once > 1)
-    several = changes[1:].sum(axis=0) > _DECISION
-    rest, chance = near & ~granted & several, float(once[several].sum()) / len(answers)
+    rest = near & ~granted & (values > _DECISION)
     if np.count_nonzero(rest) <= chance + 3 * math.sqrt(chance):
         granted |= rest
     return np.asarray(granted, np.bool_)
+
+
+def _chance(answers: Sequence[Array]) -> float:
+    """Return of how many elements a further run would show a value that none of the ``answers`` has.
+
+    Of those that are made of several decisions, by what came once (Good, Biometrika 40, 1953): one more of
+    n runs shows something new in f / n of the cases.
+    """
+    varies = np.zeros(answers[0].shape, np.bool_)
+    for each in answers[1:]:
+        varies |= each != answers[0]
+    at = np.flatnonzero(varies)
+    some = at[:: len(at) // _LOOKED_AT + 1]
+    if not some.size:
+        return 0.0
+    once, values = _counted(np.stack([each.reshape(-1)[some] for each in answers]))
+    return float(once[values > _DECISION].sum()) / len(answers) * len(at) / len(some)
+
+
+def _counted(answers: Array) -> tuple[Array, Array]:
+    """Return how many values of each element came once, and how many there are."""
+    ordered = np.sort(answers, axis=0)
+    changes = np.ones((len(ordered) + 1, ordered.shape[1]), np.bool_)
+    changes[1:-1] = ordered[1:] != ordered[:-1]
+    return (changes[1:] & changes[:-1]).sum(axis=0), changes[1:].sum(axis=0)

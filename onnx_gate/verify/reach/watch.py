@@ -176,7 +176,7 @@ class Watch(OperatorMode):
         if self._besides:
             self._read(tensors_of((args, kwargs)))
         result = self._looked_at(name, func, args, kwargs)
-        call = self._call(name) if self._watcher.besides else None
+        call = self.place_of(name) if self._watcher.besides else None
         limits = {n: t for (at, n), t in self._watcher.besides.items() if at == call}
         for index, leaf in enumerate(pytree.tree_leaves(result) if limits else ()):
             if index in limits:
@@ -192,7 +192,7 @@ class Watch(OperatorMode):
         super().__exit__(*error)
         self._read([tensor for at, _ in (*self._besides.values(),) if (tensor := at()) is not None])
 
-    def _call(self, name: str) -> Call:
+    def place_of(self, name: str) -> Call:
         """Return where the operator that runs is called."""
         key = (name, *self._place())
         self._times[key] = self._times.get(key, -1) + 1
@@ -455,16 +455,3 @@ def _guards(operand: torch.Tensor, number: float | None, bound: Mapping[str, Any
 def _scale(result: Any) -> torch.Tensor | None:
     leaves = tensors_of(result)
     return leaves[-1] if len(leaves) > 1 and leaves[-1].numel() else None
-
-
-class Calls(Watch):
-    """Notes of each operator's call where it is, by its number."""
-
-    def __init__(self, watcher: Watcher) -> None:
-        super().__init__(watcher)
-        self.at: list[Call] = []
-
-    def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Run an operator and note where."""
-        self.at.append(self._call(name))
-        return func(*args, **kwargs)
