@@ -106,7 +106,9 @@ def _numbers(
     for attribute in node.proto.attribute:
         if floats and node.op_type == "Clip" and attribute.name in ("min", "max"):
             yield attribute.f
-    for name in node.inputs[1:] if of is None and node.op_type == "Clip" else of or node.inputs:
+    if of is None:
+        of = node.inputs[1:] if node.op_type == "Clip" else node.inputs
+    for name in of:
         tensor = graph.constants.tensor(name) if name in graph.constants else None
         if tensor is None or not 0 < graph.constants.count(name) <= _MOST:
             continue

@@ -23,6 +23,7 @@ from onnx_gate.verify.reach.probe import EXACT, is_alike
 from onnx_gate.verify.reach.sites import DecisionSite
 from onnx_gate.verify.reach.steered import SteeredModule
 from onnx_gate.verify.reach.watch import Call, Limits, Place, Watch, Watcher
+from onnx_gate.workers import tracebacks
 
 # Two numbers that are as near to each other are one, in float32 and as it is written.
 _ONE = 1e-6
@@ -37,10 +38,18 @@ def learn_of_file(checker: Checker, exported: Exported) -> None:
     if exported.exporter in EXPORTERS or checker.setting.reduced is not None:
         return
     if exported.size <= MOST_BYTES:
-        named = sizes_named(read_graph(exported.proto, exported.path))
-        own = (n for n in named if 2 < n <= LARGEST_SIZE)
-        checker.explorer.numbers = (*checker.setting.numbers, *own)
+        checker.explorer.numbers = (*checker.setting.numbers, *_sizes(exported))
         checker.explorer.besides = partial(limits_besides, checker.setting)
+
+
+def _sizes(exported: Exported) -> tuple[int, ...]:
+    try:
+        named = sizes_named(read_graph(exported.proto, exported.path))
+    except Exception as error:
+        # What cannot be read of a file for this costs no verdict.
+        tracebacks.write(error)
+        return ()
+    return tuple(sorted(n for n in named if 2 < n <= LARGEST_SIZE))
 
 
 def limits_besides(setting: ModuleSetting, watcher: Watcher, arrays: Mapping[str, Array]) -> Limits:
@@ -49,6 +58,17 @@ def limits_besides(setting: ModuleSetting, watcher: Watcher, arrays: Mapping[str
     Of one case: a value that lies on both sides of such a number there is no matter of what inputs
     reach. Empty where the file cannot be run node by node.
     """
+    try:
+        return _limits_besides(setting, watcher, arrays)
+    except Exception as error:
+        # Nor does it cost the rest of what is looked for.
+        tracebacks.write(error)
+        return {}
+
+
+def _limits_besides(
+    setting: ModuleSetting, watcher: Watcher, arrays: Mapping[str, Array]
+) -> Limits:
     model = onnx.load(str(setting.path), load_external_data=False)
     known = {site.limit for site in watcher.seen if site.limit is not None}
     wanted = [

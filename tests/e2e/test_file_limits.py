@@ -9,11 +9,17 @@ import onnx
 import pytest
 import yaml
 from onnx import TensorProto, helper, numpy_helper
+from torch import nn
 
 from onnx_gate.graph.graph import read_graph
 from onnx_gate.graph.limits import FileLimit, limits_of_values, sizes_named
+from onnx_gate.manifest.spec import ModelSpec
 from onnx_gate.report.io import read_report
 from onnx_gate.report.model import ModelResult
+from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.checks import ModuleSetting
+from onnx_gate.verify.file_limits import limits_besides
+from onnx_gate.verify.reach.watch import Watcher
 from tests.support.gate import gate
 
 MODELS = '''
@@ -205,3 +211,24 @@ def test_numbers_of_a_graph() -> None:
         FileLimit("Relu", (("b", 0.0), ("less", 0.5), ("a", 3.0))),
     ]
     assert sizes_named(read) == {0, 700, 128}
+
+
+def test_a_file_that_cannot_be_read_for_its_limits_costs_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    eager = Eager(nn.Linear(2, 2).eval(), ("input",))
+    setting = ModuleSetting(
+        spec=ModelSpec("net", "models.py:net", {}),
+        eager=eager,
+        path=tmp_path / "gone.onnx",
+        graph_inputs={},
+        graph_outputs=(),
+        example={},
+        workspace=tmp_path,
+        patterns=(),
+        threads=1,
+        reduced=None,
+        written=(),
+    )
+    assert limits_besides(setting, Watcher(eager), {}) == {}
+    assert "gone.onnx" in capsys.readouterr().err
