@@ -78,7 +78,7 @@ def _pass(
 ) -> tuple[InputLeaves | None, list[torch.Tensor]]:
     """Run with gradients; return the inputs that may change, and what layers make."""
     layers = _Layers()
-    leaves = run_with_gradients(watcher.eager, arrays, known, layers, writes=watcher.writes)
+    leaves = run_with_gradients(watcher.eager, arrays, known, layers, own=watcher.kept)
     return leaves, [each for each in layers.made if each.requires_grad and leaves is not None]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
+from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.tensors import to_array, to_tensor
 from onnx_gate.runtimes.torch_eager import Eager
@@ -118,13 +119,13 @@ def run_with_gradients(
     known: Mapping[str, Domain],
     mode: OperatorMode,
     *,
-    writes: bool = False,
+    own: Collection[int] | None = None,
     leaves: InputLeaves | None = None,
 ) -> InputLeaves | None:
     """Run the module under a mode; return the inputs that may change, ``None`` where it refuses.
 
-    ``writes``: it writes to values that gradients may need, so that copies of these are kept.
-    ``leaves`` are filled, and returned, where they are given.
+    ``own`` are the addresses of the tensors of a module that writes to values which gradients may need:
+    copies of these are kept, and none of its own. ``leaves`` are filled, and returned, where given.
     """
     leaves = InputLeaves() if leaves is None else leaves
     tensors: dict[str, torch.Tensor] = {}
@@ -138,15 +139,18 @@ def run_with_gradients(
         tensors[name] = tensor
     whole = {n: t for n, t in leaves.tensors.items() if not t.requires_grad and t.numel()}
     try:
-        with saved_tensors_hooks(_copied, _same) if writes else nullcontext():
+        with nullcontext() if own is None else saved_tensors_hooks(_copied(own), _same):
             eager.run_prepared(tensors, mode=_with_gradients(mode, leaves, whole))
     except Refusal:
         return None
     return leaves
 
 
-def _copied(saved: torch.Tensor) -> torch.Tensor:
-    return saved.detach().clone()
+def _copied(own: Collection[int]) -> Callable[[torch.Tensor], torch.Tensor]:
+    def copied(saved: torch.Tensor) -> torch.Tensor:
+        return saved if state.address(saved) in own else saved.detach().clone()
+
+    return copied
 
 
 def _same(saved: torch.Tensor) -> torch.Tensor:

@@ -136,9 +136,7 @@ def _try(
     leaves: InputLeaves,
 ) -> GradientPass | None:
     """Run the module with gradients to the inputs that may change, ``None`` where it refuses."""
-    ran = run_with_gradients(
-        watcher.eager, arrays, known, watch, writes=watcher.writes, leaves=leaves
-    )
+    ran = run_with_gradients(watcher.eager, arrays, known, watch, own=watcher.kept, leaves=leaves)
     if ran is None:
         return None
     operands = (o for each in watch.operands.values() for o in each)

@@ -115,6 +115,11 @@ class Watcher:
         return dict.fromkeys(each for each in (*limits, *self._listed) if each is not None)
 
     @property
+    def kept(self) -> frozenset[int] | None:
+        """Its own tensors, of which gradients need no copies; ``None`` where they need none of any."""
+        return self.own if self.writes else None
+
+    @property
     def limits_of_inputs(self) -> Iterator[float]:
         """The limits that the file alone has for what the module is given."""
         for (at, _), limits in self.besides.items():
