@@ -164,7 +164,9 @@ MODELS: Mapping[str, Model] = {
             "logit": _SHARE,
         }.items()
     },
-    **dict.fromkeys(("sqrt", "rsqrt", "log", "log2", "log10"), Model(domain=("self", *_POSITIVE))),
+    **dict.fromkeys(("sqrt", "rsqrt"), Model(bounds=_POSITIVE, domain=("self", *_POSITIVE))),
+    **dict.fromkeys(("log", "log2", "log10"), Model(domain=("self", *_POSITIVE))),
+    **dict.fromkeys(("exp", "exp2"), Model(bounds=_POSITIVE)),
     "log1p": Model(tail=tails.one, domain=("self", -1.0, math.inf)),
     **dict.fromkeys(("atanh", "erfinv", "special_erfinv"), Model(domain=("self", *_WAVE))),
     "special_ndtri": Model(domain=("self", *_SHARE)),
