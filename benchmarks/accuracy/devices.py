@@ -201,7 +201,15 @@ def main() -> None:
         json.dumps({"device": options.device, "environment": environment, "rows": rows}, indent=1)
     )
     if options.save:
-        results.save(__file__, options.device, rows)
+        answered = read_report(options.against / "models" / "report.json")["environment"]
+        here = {name: environment[name] for name in ("onnxruntime", "onnx", "numpy")}
+        results.save(
+            __file__,
+            options.device,
+            rows,
+            device=environment["gpu"] or environment["machine"],
+            versions={"torch": answered["torch"], **here},
+        )
 
 
 if __name__ == "__main__":

@@ -31,9 +31,12 @@ def add_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def save(script: str, name: str, rows: Iterable[Mapping[str, object]]) -> None:
-    """Put a table of a script into the JSON beside it; its other tables stay."""
-    write(Path(script).with_suffix(".json"), name, rows)
+def save(script: str, name: str, rows: Iterable[Mapping[str, object]], **facts: object) -> None:
+    """Put a table of a script into the JSON beside it; its other tables stay.
+
+    ``facts`` are what it knows better of where its rows were made.
+    """
+    write(Path(script).with_suffix(".json"), name, rows, **facts)
 
 
 def merged(
@@ -54,13 +57,13 @@ def merged(
     return [every[key] for key in (every if order is None else order) if key in every]
 
 
-def write(path: Path, name: str, rows: Iterable[Mapping[str, object]]) -> None:
+def write(path: Path, name: str, rows: Iterable[Mapping[str, object]], **facts: object) -> None:
     """Put a table into a file of results."""
     tables = json.loads(path.read_text()) if path.exists() else {}
     words = [relative(sys.argv[0]), *(word for word in sys.argv[1:] if word != "--save")]
     tables[name] = {
         "command": shlex.join(["python", *words]),
-        "environment": environment(),
+        "environment": {**environment(), **facts},
         "rows": [dict(row) for row in rows],
     }
     path.parent.mkdir(parents=True, exist_ok=True)
