@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx_gate.findings import codes
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array, Refusal, first_line
-from onnx_gate.runtimes.declared import declared
+from onnx_gate.runtimes.declared import check_feeds, declared
 
 
 class ReferenceRuntime:
@@ -40,10 +41,16 @@ class ReferenceSession:
     def __init__(self, proto: onnx.ModelProto, evaluator: ReferenceEvaluator) -> None:
         self._evaluator: ReferenceEvaluator | None = evaluator
         self.inputs, self.outputs = declared(proto.graph)
+        # A name that two sizes share binds no engine; a number does, and the evaluator reads neither.
+        self._fixed = [
+            replace(each, shape=tuple(size if isinstance(size, int) else None for size in each.shape))
+            for each in self.inputs
+        ]
 
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
         """Run once; raises ``Refusal`` with the evaluator's own sentence."""
         assert self._evaluator is not None
+        check_feeds(self._fixed, feeds)
         try:
             with np.errstate(all="ignore"):
                 outputs = self._evaluator.run(None, dict(feeds))
