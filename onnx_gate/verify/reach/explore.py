@@ -40,6 +40,8 @@ _ROWS_COST = 2.0
 # So many rows hold every way of drawing some hundred times, and pairs of small codes all of them.
 _ROWS = (4000, 1000, 250, 60, 20, 10)
 _LARGEST = 2**18
+# The fewest equal elements of which a count is beyond the narrowest type, a signed byte.
+_ALIKE = 2**7 - 1
 # Cases of one kind that a report can still list.
 _MOST = 24
 _TRIES = 6
@@ -255,7 +257,10 @@ class Explorer:
         return next((s for s in tried if purse.affords(base, s)), None)
 
     def _sizes(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
-        """Yield sizes that the code names, and some that small numbers divide."""
+        """Yield sizes that the code names, and some that small numbers divide.
+
+        Those beyond the tested ones also with all elements of a row alike, which are counted together.
+        """
         if not all(is_drawable(each) for each in self.spec.inputs.values()):
             return
         largest = max(
@@ -265,9 +270,14 @@ class Explorer:
         for name, sizes in further_sizes(self.spec, numbers, base.sizes):
             if not purse.affords(base, sizes, squared=True):
                 continue
-            arrays = self._draw({}, sizes, ("sizes", name), None)
-            if self._answers(arrays, purse, base, sizes, squared=True):
-                yield self._case(("sizes", name), arrays, sizes)
+            beyond = known and max(sizes.values()) > max(largest, _ALIKE)
+            for way in (None, WAYS.index("all alike")) if beyond else (None,):
+                domain, parts = ({}, ("sizes", name)) if way is None else (known, ("alike", name))
+                if way is not None and not purse.affords(base, sizes, squared=True):
+                    break
+                arrays = self._draw(domain, sizes, parts, way)
+                if self._answers(arrays, purse, base, sizes, squared=True):
+                    yield self._case(parts, arrays, sizes)
 
     def _sought(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
         """Yield what steps towards the sides that are still unseen come to."""
