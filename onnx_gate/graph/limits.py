@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -15,6 +16,15 @@ _COMPARED = frozenset(
     ("Max", "Min", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Clip", "Relu")
 )
 _LINEAR = frozenset(("Add", "Sub", "Mul", "Div"))
+# Beyond which an exponential is infinite, by the type that it is computed in: the logarithm of the
+# largest number. As far above the rest of its row an element leaves all others a softmax of almost 0,
+# of which a logarithm shows the least.
+_LARGEST: Mapping[int, float] = {
+    onnx.TensorProto.FLOAT: math.log(2.0**128),
+    onnx.TensorProto.BFLOAT16: math.log(2.0**128),
+    onnx.TensorProto.FLOAT16: math.log(2.0**16),
+    onnx.TensorProto.DOUBLE: math.log(2.0**1023),
+}
 # Up to which whole numbers types are exact, or go: what is counted or numbered in them fails beyond.
 _NARROW: Mapping[int, int] = {
     onnx.TensorProto.FLOAT16: 2**11,
@@ -33,16 +43,23 @@ class FileLimit:
     """A number that an operator holds a value against.
 
     ``values`` are that value with the number, and those that it is made of by adding, subtracting or
-    multiplying a constant, each with the number at which the operator decides.
+    multiplying a constant, each with the number at which the operator decides. Who makes ``result``
+    as well has the same limit.
     """
 
     operator: str
     values: tuple[tuple[str, float], ...]
+    result: str = ""
 
 
 def limits_of_values(graph: Graph) -> Iterator[FileLimit]:
     """Yield the floating-point numbers that nodes hold values against."""
+    kinds = {v.name: v.type.tensor_type.elem_type for v in graph.proto.value_info}
     for node in graph.nodes:
+        made = graph.producer.get(node.inputs[0]) if node.op_type == "Log" else node
+        if made is not None and made.op_type == ("Softmax" if node.op_type == "Log" else "Exp"):
+            end = _LARGEST[kinds.get(made.inputs[0], onnx.TensorProto.FLOAT)]
+            yield FileLimit(made.op_type, tuple(_back(graph, made.inputs[0], end)), made.outputs[0])
         if node.op_type in _COMPARED and node.proto.domain in ("", "ai.onnx"):
             for name in graph.depends_on_input(node):
                 for number in dict.fromkeys(_numbers(graph, node, floats=True)):

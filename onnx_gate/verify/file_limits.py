@@ -84,12 +84,13 @@ def _limits_besides(
     found: dict[tuple[Call | str, int], dict[float, str]] = {}
     try:
         steered = Steered(model, setting.path, feeds, setting.threads)
-        places = _made_where(steered, watcher, arrays, {v for e in wanted for v, _ in e.values})
+        values = {v for e in wanted for v in (*(name for name, _ in e.values), e.result) if v}
+        places = _made_where(steered, watcher, arrays, values)
         calls = _Calls(watcher)
         watcher.eager.run(arrays, mode=calls)
         for each in wanted:
             value, number = next((pair for pair in each.values if places.get(pair[0])), ("", 0.0))
-            if not value or _among(number, known):
+            if not value or _among(number, known) or places.get(each.result):
                 continue
             held = np.asarray(steered.values[value])
             if not float(held.min()) < number < float(held.max()):

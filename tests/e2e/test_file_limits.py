@@ -77,6 +77,34 @@ class Chosen(nn.Module):
         return (nn.functional.one_hot(scores.argmax(-1), 5) * made).sum(-1)
 
 
+class Sharp(nn.Module):
+    """Probabilities, or their logarithms, of scores that are far apart for large inputs alone."""
+
+    def __init__(self, logarithms=False, plainly=False):
+        super().__init__()
+        torch.manual_seed(3)
+        self.layer, self.logarithms, self.plainly = nn.Linear(8, 5), logarithms, plainly
+
+    def forward(self, x):
+        scores = self.layer(x) * 10
+        if self.logarithms:
+            return torch.log(scores.softmax(-1)) if self.plainly else scores.log_softmax(-1)
+        made = torch.exp(scores)
+        return made / made.sum(-1, keepdim=True) if self.plainly else scores.softmax(-1)
+
+
+class Ties(nn.Module):
+    """How many elements are as the first one is, counted in a byte."""
+
+    def __init__(self, narrow=False):
+        super().__init__()
+        self.narrow = narrow
+
+    def forward(self, x):
+        ties = (x == x[:, :1]).sum((1, 2))
+        return ties.to(torch.int8).to(torch.int64) if self.narrow else ties
+
+
 def right(module, example, path):
     shapes = tuple({axis: torch.export.Dim.AUTO for axis in range(v.ndim - 1)} for v in example.values())
     torch.onnx.export(
@@ -89,6 +117,14 @@ def other(wrong):
         right(Chosen(wrong).eval(), example, path)
 
     return export
+
+
+def plainly(module, example, path):
+    right(Sharp(module.logarithms, plainly=True).eval(), example, path)
+
+
+def narrow(module, example, path):
+    right(Ties(narrow=True), example, path)
 
 
 other_rule, other_expert = other("rule"), other("expert")
@@ -132,6 +168,12 @@ ENTRIES = {
     "squares": ("Squares", "squares", "float32[batch, 8]"),
     "means": ("Means", "window", "float32[batch, steps, 4]"),
     "means-twin": ("Means", "right", "float32[batch, steps, 4]"),
+    "ties": ("Ties", "narrow", "float32[batch, steps, 1]"),
+    "ties-twin": ("Ties", "right", "float32[batch, steps, 1]"),
+    "softmax": ("Sharp", "plainly", "float32[batch, 8]"),
+    "softmax-twin": ("Sharp", "right", "float32[batch, 8]"),
+    "logarithms": ("Sharp", "plainly", "float32[batch, 8]"),
+    "logarithms-twin": ("Sharp", "right", "float32[batch, 8]"),
     "rule": ("Chosen", "other_rule", "float32[batch, 9]"),
     "expert": ("Chosen", "other_expert", "float32[batch, 9]"),
     "chosen-twin": ("Chosen", "right", "float32[batch, 9]"),
@@ -147,6 +189,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ModelResult]:
             "model": f"models.py:{model}",
             "export": {"exporter": f"models.py:{export}"},
             "inputs": {"x": x},
+            "kwargs": {"logarithms": True} if name.startswith("logarithms") else {},
         }
         for name, (model, export, x) in ENTRIES.items()
     }
@@ -157,14 +200,27 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ModelResult]:
     return {model.name: model for model in report.models}
 
 
-@pytest.mark.parametrize("name", ["rates", "squares", "means", "rule", "expert"])
+@pytest.mark.parametrize(
+    "name", ["rates", "squares", "means", "rule", "expert", "softmax", "logarithms", "ties"]
+)
 def test_inputs_are_looked_for_where_the_file_decides(
     models: dict[str, ModelResult], name: str
 ) -> None:
     assert models[name].verdict == "diverged"
 
 
-@pytest.mark.parametrize("name", ["rates-twin", "means-twin", "chosen-twin", "ends"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "rates-twin",
+        "means-twin",
+        "chosen-twin",
+        "softmax-twin",
+        "logarithms-twin",
+        "ties-twin",
+        "ends",
+    ],
+)
 def test_what_decides_as_the_module_does_agrees(models: dict[str, ModelResult], name: str) -> None:
     assert models[name].verdict == "pass"
     decisions = models[name].decisions
