@@ -43,7 +43,9 @@ class ReferenceSession:
         self.inputs, self.outputs = declared(proto.graph)
         # A name that two sizes share binds no engine; a number does, and the evaluator reads neither.
         self._fixed = [
-            replace(each, shape=tuple(size if isinstance(size, int) else None for size in each.shape))
+            replace(
+                each, shape=tuple(size if isinstance(size, int) else None for size in each.shape)
+            )
             for each in self.inputs
         ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from onnx_gate.diagnose.trace.trace import INPUT, Input, OperatorCall, Trace
 from onnx_gate.diagnose.values import ArrayStore
@@ -36,7 +37,7 @@ class OperatorRecorder(OperatorMode):
         super().__init__()
         self.modules: list[str] = []
         self._trace, self._store, self._workspace = trace, store, workspace
-        self._numbers: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
+        self._numbers: MutableMapping[torch.Tensor, int] = WeakTensorKeyDictionary()
         self._storages: dict[int, list[weakref.ref[torch.Tensor]]] = {}
 
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -60,12 +61,11 @@ class OperatorRecorder(OperatorMode):
 
     def number(self, tensor: torch.Tensor) -> int | None:
         """Return the traced value that a tensor is, ``None`` for one that was there before."""
-        known = self._numbers.get(id(tensor))
-        return known[1] if known is not None and known[0]() is tensor else None
+        return self._numbers.get(tensor)
 
     def know(self, tensor: torch.Tensor, number: int) -> None:
         """Take a tensor for a traced value that the trace has already."""
-        self._numbers[id(tensor)] = (weakref.ref(tensor), number)
+        self._numbers[tensor] = number
 
     def record(
         self,

@@ -7,13 +7,13 @@ in one batch show between which two of them something changes, and the next batc
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
 import numpy as np
 import torch
 import torch.utils._pytree as pytree
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.tensors import to_tensor
@@ -82,13 +82,13 @@ class _Changes(OperatorMode):
         super().__init__()
         self.found: list[Float64] = []
         self._rows, self._steps = len(tensor), steps
-        self._behind: dict[int, weakref.ref[torch.Tensor]] = {}
+        self._behind: MutableMapping[torch.Tensor, None] = WeakTensorKeyDictionary()
         self._know((tensor,))
 
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run the operator, and note what it makes of each row."""
         given = tensors_of((args, kwargs))
-        known = any(self._behind.get(id(each), lambda: None)() is each for each in given)
+        known = any(each in self._behind for each in given)
         result = func(*args, **kwargs)
         name = name if name.startswith("_") else name.rstrip("_")
         if known and name in _KNOWN:
@@ -103,7 +103,7 @@ class _Changes(OperatorMode):
     def _know(self, tensors: Iterable[Any]) -> None:
         for each in tensors:
             if isinstance(each, torch.Tensor):
-                self._behind[id(each)] = weakref.ref(each)
+                self._behind[each] = None
 
     def _sides(self, name: str, bound: dict[str, Any], result: Any) -> Iterable[torch.Tensor]:
         operand = bound.get("self", bound.get("input"))

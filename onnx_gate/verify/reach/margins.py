@@ -9,13 +9,13 @@ moves with it when truths are rearranged. Kept in passes with gradients alone, o
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from onnx_gate.verify.reach.leaves import InputLeaves
 
@@ -163,12 +163,11 @@ class Margins:
 
     def __init__(self, leaves: InputLeaves | None = None) -> None:
         self._leaves = leaves
-        self._known: dict[int, tuple[weakref.ref[torch.Tensor], tuple[Margin, ...]]] = {}
+        self._known: MutableMapping[torch.Tensor, tuple[Margin, ...]] = WeakTensorKeyDictionary()
 
     def of(self, made: Any) -> tuple[Margin, ...]:
         """Return the margin of a truth, or one of each candidate of a choice; empty if unknown."""
-        found = self._known.get(id(made))
-        return found[1] if found is not None and found[0]() is made else ()
+        return self._known.get(made, ()) if isinstance(made, torch.Tensor) else ()
 
     def learn(self, name: str, func: Any, given: Mapping[str, Any], result: Any) -> None:
         """Take note of what an operator has made of truths, choices and numbers."""
@@ -200,7 +199,7 @@ class Margins:
 
     def _note(self, made: Any, margins: tuple[Margin, ...]) -> None:
         if isinstance(made, torch.Tensor) and any(each.pulls for each in margins):
-            self._known[id(made)] = weakref.ref(made), margins
+            self._known[made] = margins
 
     def _chosen(
         self, name: str, own: torch.Tensor, given: Mapping[str, Any], made: torch.Tensor

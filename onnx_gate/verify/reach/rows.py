@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from onnx_gate.runtimes import state
 from onnx_gate.verify.reach.margins import MOST_CANDIDATES, Margin, Margins, candidates
@@ -31,11 +31,11 @@ class Tables:
 
     def __init__(self, own: Collection[int]) -> None:
         self._own = own
-        self._stacked: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
+        self._stacked: MutableMapping[torch.Tensor, int] = WeakTensorKeyDictionary()
 
     def stacked(self, made: torch.Tensor, axis: int) -> None:
         """Take note of values that were put side by side."""
-        self._stacked[id(made)] = weakref.ref(made), axis % made.ndim
+        self._stacked[made] = axis % made.ndim
 
     def pointed(
         self,
@@ -79,10 +79,10 @@ class Tables:
     def _stacked_along(self, table: torch.Tensor, axes: Any) -> int | None:
         """Return the axis of an extreme where it is one of values that were put side by side."""
         axis = axes[0] if isinstance(axes, list | tuple) and len(axes) == 1 else axes
-        known = self._stacked.get(id(table))
-        if known is None or known[0]() is not table or not isinstance(axis, int):
+        known = self._stacked.get(table)
+        if known is None or not isinstance(axis, int):
             return None
-        return known[1] if axis % table.ndim == known[1] else None
+        return known if axis % table.ndim == known else None
 
 
 def _several(found: Pointed) -> Pointed | None:

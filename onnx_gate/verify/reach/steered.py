@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.tensors import to_array, to_tensor
@@ -70,7 +70,9 @@ class _Search(OperatorMode):
         self.roots: dict[DecisionSite, list[Place]] = {site: [] for site in alike}
         self._alike, self._calls = alike, 0
         # Of each tensor that depends on an input: what it is like, or made of something like it.
-        self._behind: dict[int, tuple[weakref.ref[torch.Tensor], frozenset[DecisionSite]]] = {}
+        self._behind: MutableMapping[torch.Tensor, frozenset[DecisionSite]] = (
+            WeakTensorKeyDictionary()
+        )
 
     def know(self, tensor: torch.Tensor, behind: frozenset[DecisionSite], place: Place) -> None:
         """Look at a tensor that depends on an input."""
@@ -78,16 +80,13 @@ class _Search(OperatorMode):
             if site not in behind and alike(tensor):
                 self.roots[site].append(place)
                 behind |= {site}
-        self._behind[id(tensor)] = weakref.ref(tensor), behind
+        self._behind[tensor] = behind
 
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run an operator and look at what it makes."""
         number, self._calls = self._calls, self._calls + 1
-        known = [
-            b[1]
-            for x in tensors_of((args, kwargs))
-            if (b := self._behind.get(id(x))) and b[0]() is x
-        ]
+        given = tensors_of((args, kwargs))
+        known = [behind for x in given if (behind := self._behind.get(x)) is not None]
         result = func(*args, **kwargs)
         if known:
             behind = frozenset[DecisionSite]().union(*known)

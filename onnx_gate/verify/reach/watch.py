@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -16,6 +15,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch import nn
 from torch._ops import HigherOrderOperator
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array, Outputs, Refusal
@@ -157,7 +157,9 @@ class Watch(OperatorMode):
         self._tables = Tables(watcher.own)
         # Values that the file has limits of its own for, looked at where they are first read: there
         # they have their gradients.
-        self._besides: dict[int, tuple[weakref.ref[torch.Tensor], Mapping[DecisionSite, Rule]]] = {}
+        self._besides: MutableMapping[torch.Tensor, Mapping[DecisionSite, Rule]] = (
+            WeakTensorKeyDictionary()
+        )
         self._calls = 0
         self._times: dict[tuple[str, str, str, int, int], int] = {}
         self._watcher, self._targets, self._follow = watcher, targets, follow
@@ -189,13 +191,13 @@ class Watch(OperatorMode):
                 # At the end of what an operator gives nothing is decided.
                 rules = ((n, op, Rule((n,))) for n, op in limits[index].items() if low < n < high)
                 sites = {self._site(op, rule, n, 0): rule for n, op, rule in rules}
-                self._besides[id(leaf)] = weakref.ref(leaf), sites
+                self._besides[leaf] = sites
         return result
 
     def __exit__(self, *error: Any) -> None:
         """Look at what nothing has read: the outputs."""
         super().__exit__(*error)
-        self._read([tensor for at, _ in (*self._besides.values(),) if (tensor := at()) is not None])
+        self._read([*self._besides])
 
     def place_of(self, name: str) -> Call:
         """Return where the operator that runs is called."""
@@ -210,11 +212,9 @@ class Watch(OperatorMode):
     def _read(self, tensors: Sequence[torch.Tensor]) -> None:
         """Look at values that the file has limits of its own for."""
         for tensor in tensors:
-            known = self._besides.pop(id(tensor), None)
-            if known is not None and known[0]() is tensor:
-                for site, rule in known[1].items():
-                    with suppress(*_NOT_LOOKED_AT):
-                        self._limit(site, rule, tensor, site.limit, {})
+            for site, rule in self._besides.pop(tensor, {}).items():
+                with suppress(*_NOT_LOOKED_AT):
+                    self._limit(site, rule, tensor, site.limit, {})
 
     def _looked_at(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         rules = RULES.get(name if name.startswith("_") else name.rstrip("_"), ())
