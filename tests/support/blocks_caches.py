@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import onnx
 import torch
 from safetensors.torch import save_file
 
 from onnx_gate.manifest.load import load
 from onnx_gate.manifest.spec import ModelSpec
+from onnx_gate.verify.context import Context
+from onnx_gate.verify.verify import verify
 
 MODEL = """
 import torch
@@ -86,3 +89,17 @@ models:
 """
     )
     return load(manifest).models[0]
+
+
+def committed(folder: Path, *, past: bool = True, **kwargs: object) -> ModelSpec:
+    """Write a decoder whose file is committed, with a fault that it alone has; return its entry."""
+    whole = cached(folder, past=past, verify="whole", **kwargs)
+    verify(whole, Context(folder, folder / "first"), lambda _: None)
+    onnx.save_model(
+        onnx.load(folder / "first" / "model.onnx"),
+        folder / "model.onnx",
+        save_as_external_data=True,
+        location="w.bin",
+        size_threshold=500,
+    )
+    return cached(folder, past=past, more="onnx: model.onnx")

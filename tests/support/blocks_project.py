@@ -159,24 +159,26 @@ models:
     return load(manifest).models[0]
 
 
-def committed(folder: Path, exporter: str, *, fault: str = "", at: int = 0) -> ModelSpec:
+def committed(
+    folder: Path, exporter: str, *, fault: str = "", at: int = 0, **kwargs: object
+) -> ModelSpec:
     """Write a project whose file is committed, with its weights beside it; return its entry."""
     (folder / "model.onnx").touch()
-    spec = project(folder, more="onnx: model.onnx", dtype=torch.float32)
+    spec = project(folder, more="onnx: model.onnx", dtype=torch.float32, **kwargs)
     names: dict[str, Any] = {}
     (folder / "faulty.py").write_text(MODEL)
     exec(compile(MODEL, str(folder / "faulty.py"), "exec"), names)
-    model = names["Decoder"](fault, at).eval()
+    model = names["Decoder"](fault, at, **kwargs).eval()
     state = {k: v for f in "ab" for k, v in load_file(folder / f"{f}.safetensors").items()}
     model.load_state_dict(state)
     ids = torch.arange(6).reshape(2, 3)
     dynamic = {"ids": {0: "batch", 1: "seq"}}
-    kwargs: dict[str, Any] = (
+    options: dict[str, Any] = (
         {"dynamo": True, "dynamic_shapes": dynamic, "verbose": False}
         if exporter == "dynamo"
         else {"dynamo": False, "dynamic_axes": dynamic}
     )
-    torch.onnx.export(model, (ids,), folder / "whole.onnx", input_names=["ids"], **kwargs)
+    torch.onnx.export(model, (ids,), folder / "whole.onnx", input_names=["ids"], **options)
     proto = onnx.load(folder / "whole.onnx")
     onnx.save_model(
         proto,

@@ -306,6 +306,16 @@ def test_experts_are_blocks_and_a_fault_is_found_in_its_own(
 
 
 @pytest.mark.slow
+def test_experts_of_a_committed_file_are_blocks_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition, "LEAST_ROWS", 0)
+    result = verified(tmp_path, committed(tmp_path, "dynamo", fault="expert", at=3, experts="all"))
+    bad = {str(c.block) for c in result.checks if c.verdict == "diverged" and c.block}
+    assert {block for block in bad if "+" not in block} == {"layers.1.experts.1"}
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("row", ["first", "border", "last"])
 def test_a_wrong_weight_of_a_head_in_rows_is_found_in_its_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str

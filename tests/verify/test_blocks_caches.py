@@ -16,7 +16,7 @@ from onnx_gate.report.model import ModelResult
 from onnx_gate.verify.blocks.staged import Call, Leaves, Unfit
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.verify import verify
-from tests.support.blocks_caches import cached
+from tests.support.blocks_caches import cached, committed
 
 pytest.importorskip("transformers.cache_utils")
 
@@ -57,6 +57,25 @@ def test_a_wrong_key_is_found_in_its_layer(tmp_path: Path) -> None:
     assert result.diagnosis is not None
     assert result.diagnosis.source is not None
     assert "k = k * 1.01" in result.diagnosis.source.code
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("past", [True, False])
+def test_a_committed_file_is_cut_where_caches_leave_its_layers(tmp_path: Path, past: bool) -> None:
+    result = verified(tmp_path, committed(tmp_path, past=past))
+    assert result.verdict == "pass", result.error
+    for n in range(3):
+        outputs = {c.output for c in result.checks if c.block == f"layers.{n}" and c.compared}
+        assert outputs == {f"layers.{n}", *own(n, "keys", "values")}
+    ends = {c.output for c in result.checks if not c.block}
+    assert {name.replace("past_key_values", "present") for name in ends} == {"logits", *PRESENT}
+
+
+@pytest.mark.slow
+def test_a_wrong_key_of_a_committed_file_is_found_in_its_layer(tmp_path: Path) -> None:
+    result = verified(tmp_path, committed(tmp_path, fault="key", at=1))
+    wrong = {c.output for c in result.checks if c.verdict == "diverged" and c.block}
+    assert wrong == {"layers.1", *own(1, "keys")}
 
 
 STEPS = "steps: {count: 4, carry: {past_key_values: present}, feed: {ids: argmax(logits)}}"

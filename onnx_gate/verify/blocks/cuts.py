@@ -1,12 +1,15 @@
 """A graph that somebody else has written, with the places in it where the module's blocks end.
 
-The idea: which weights are a block's is known by their names or values. Whatever they do to the outputs
+The idea: which weights are a block's is known by their names or values. Whatever they do to an output
 goes through what the block returns; so that is among the values that all ways from the readers of its
-weights lead through, their common post-dominators. Which of these it is, values say: what the graph
-makes there of PyTorch's values at the ends before is next to what PyTorch's block returns.
+weights to this output lead through, their common post-dominators. Which of these it is, values say: what
+the graph makes there of PyTorch's values at the ends before is next to what PyTorch's block returns. What
+a block writes to a cache, an output that later blocks do nothing to, is found in the same way.
 
-The invariant: a piece is what makes the end of a block of the ends before it and of the graph's inputs,
+The invariant: a piece is what makes the ends of a block of those before it and of the graph's inputs,
 whichever these are. So a choice can be unlucky, and a piece larger than a block, but nothing is left out.
+
+The cost: one pass over the graph for each output that a block is the last to change.
 """
 
 from __future__ import annotations
@@ -81,10 +84,8 @@ def divide_file(
             feeds = {each: each for each in piece.needs}
             with Sessions(scratch / "ends.onnx", (runtime,), 1, Clock(), folder) as sessions:
                 answers, _ = sessions.ask(runtime.label, known, feeds)
-            place, end = _nearest(said, dict(zip(values, answers or (), strict=False)))
-            if end is not None:
-                found = {place: end}
-                known[end] = said[place]
+            found = _nearest(said, dict(zip(values, answers or (), strict=False)))
+            known |= {end: said[place] for place, end in found.items()}
         calls.append(BlockCall(path, name, {}, found))
     return Divided(exported, tuple(calls), parameters, outside, folder)
 
@@ -125,7 +126,11 @@ def _called(
 def _ends(
     graph: Graph, owners: Mapping[str, Sequence[int]], calls: int
 ) -> Iterator[tuple[str, ...]]:
-    """Yield, for each call, the values that all that its weights do goes through, before later calls'."""
+    """Yield, for each call, the values that all that its weights do to an output goes through.
+
+    Before later calls'. Of outputs those count that the call is the last to change, and those that
+    the last of all calls does.
+    """
     weights = {name: frozenset((name,)) for name in owners}
     reached: dict[str, int] = {}
     reach: list[int] = []
@@ -144,17 +149,22 @@ def _ends(
                     now = number
         reach.append(now)
         reached |= dict.fromkeys(node.outputs, now)
-    after = _post_dominators(graph)
+    last = max((reached.get(name, -1) for name in graph.outputs), default=-1)
+    ways: dict[int, list[Sequence[int]]] = {}
+    for name in graph.outputs:
+        number = reached.get(name, -1)
+        ways.setdefault(number, []).append(_post_dominators(graph, name))
     for number, nodes in enumerate(readers):
-        yield tuple(
-            node.outputs[0]
-            for node in _chain(graph, after, nodes)
-            if reach[node.index] <= number and len(node.outputs) == 1
-        )
+        found: dict[str, None] = {}
+        for after in (each for n in {number, last} for each in ways.get(n, ())):
+            for node in _chain(graph, after, nodes):
+                if reach[node.index] <= number and len(node.outputs) == 1:
+                    found[node.outputs[0]] = None
+        yield tuple(found)
 
 
-def _post_dominators(graph: Graph) -> list[int]:
-    """Return, for each node, the next one that all ways to the outputs lead through.
+def _post_dominators(graph: Graph, output: str) -> list[int]:
+    """Return, for each node, the next one that all ways to an output lead through.
 
     The number of nodes is the end of all ways; -1 where there is no way.
     """
@@ -163,7 +173,7 @@ def _post_dominators(graph: Graph) -> list[int]:
     for node in reversed(graph.nodes):
         readers = {r.index for name in node.outputs for r in graph.readers.get(name, ())}
         following = {index for index in readers if after[index] >= 0}
-        if not set(node.outputs).isdisjoint(graph.outputs):
+        if output in node.outputs:
             following.add(end)
         after[node.index] = _common(after, following, end) if following else -1
     return after
@@ -190,14 +200,14 @@ def _chain(graph: Graph, after: Sequence[int], nodes: Sequence[Node]) -> Iterato
         index = after[index]
 
 
-def _nearest(said: Mapping[Place, Array], values: Mapping[str, Array]) -> tuple[Place, str | None]:
-    """Return the place of the tensor and the value that are next to each other; no value if none is."""
-    best: tuple[float, Place, str | None] = _NEAR, 0, None
+def _nearest(said: Mapping[Place, Array], values: Mapping[str, Array]) -> dict[Place, str]:
+    """Return, by the places of tensors, the value that is next to each; none where no value is near."""
+    found: dict[Place, str] = {}
     for place, expected in said.items():
-        size = float(np.linalg.norm(expected.astype(np.float64)))
+        size, best = float(np.linalg.norm(expected.astype(np.float64))), _NEAR
         for name, value in values.items():
             if value.shape == expected.shape and value.dtype == expected.dtype and size:
                 apart = float(np.linalg.norm(value.astype(np.float64) - expected)) / size
-                if apart < best[0]:
-                    best = apart, place, name
-    return best[1], best[2]
+                if apart < best and name not in found.values():
+                    best, found[place] = apart, name
+    return found
