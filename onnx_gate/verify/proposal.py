@@ -9,8 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onnx_gate.report.model.diagnosis import Proposal
+from onnx_gate.findings import codes
+from onnx_gate.findings.finding import Finding
+from onnx_gate.report.model.diagnosis import Precision, Proposal
+from onnx_gate.report.story.precision import kind_line
 from onnx_gate.runtimes.base import Array
+from onnx_gate.verify.context import Reduced
 from onnx_gate.verify.inputs.sizes import Sizes
 from onnx_gate.verify.judge.criteria import top_agreement
 from onnx_gate.verify.judge.judgement import is_floating
@@ -69,6 +73,27 @@ def top1_of(name: str, candidate: Array, expected: Array) -> tuple[int, int]:
     rows = expected.size // expected.shape[-1]
     share, _ = top_agreement(candidate, expected, 1)
     return round(share * rows), rows
+
+
+def note(reduced: Reduced) -> Finding:
+    """Return the note (OG415) on a file that computes in fewer bits than its model."""
+    return codes.OG415.finding(
+        f"the file computes in {kind_line(_kind(reduced))}, the model in float32"
+    )
+
+
+def precision_of(reduced: Reduced | None, measured: Iterable[Measured]) -> Precision | None:
+    """Return how a file computes in fewer bits, and what tolerance is for that."""
+    if reduced is None:
+        return None
+    # Each result of half precision is rounded once more in one runtime than in another.
+    least = USUAL_DB if reduced.is_half else LEAST_DB
+    return _kind(reduced).model_copy(update={"proposals": propose(measured, least, reduced.dtype)})
+
+
+def _kind(reduced: Reduced) -> Precision:
+    operators = dict(sorted(reduced.operators.items()))
+    return Precision(how=reduced.how, dtype=reduced.dtype, operators=operators)
 
 
 def propose(

@@ -23,8 +23,6 @@ from onnx_gate.report.model import (
     Verdict,
 )
 from onnx_gate.report.model.check import REACHED
-from onnx_gate.report.model.diagnosis import Precision
-from onnx_gate.report.story.precision import kind_line
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.half import HALF
 from onnx_gate.verify import left_out
@@ -59,7 +57,7 @@ from onnx_gate.verify.nonfinite import placed
 from onnx_gate.verify.prepare import Prepared, prepare
 from onnx_gate.verify.probing import may_probe
 from onnx_gate.verify.progress import Emit, Progress
-from onnx_gate.verify.proposal import LEAST_DB, USUAL_DB, propose
+from onnx_gate.verify.proposal import note, precision_of
 from onnx_gate.verify.reach.code import named_in_code
 from onnx_gate.verify.reference.file import with_file_inputs
 from onnx_gate.verify.remarks import Tried
@@ -153,7 +151,11 @@ def _by_blocks(
     findings = (*progress.findings, *walked.findings)
     verdict, checks, findings = conclude(spec, walked.checks, findings, tried, context.today)
     result = _result(spec, progress, verdict, checks, findings)
-    update: dict[str, object] = {"runtimes": walked.runtimes, "diagnosis": walked.diagnosis}
+    update: dict[str, object] = {
+        "runtimes": walked.runtimes,
+        "diagnosis": walked.diagnosis,
+        "precision": precision_of(walked.reduced, walked.measured),
+    }
     if portion is not None and portion.count > 1:
         update["portion"] = Portion(index=portion.index, count=portion.count, of=portion.of)
     return _decided(spec, context, result.model_copy(update=update))
@@ -220,7 +222,7 @@ def _verify(
     prepared = leave_out(prepared, exported)
     spec = with_half(spec, exported.proto)
     if reduced is not None:
-        progress.findings.append(_note(reduced))
+        progress.findings.append(note(reduced))
     checker = checker_of(spec, context, prepared, exported, reduced)
     checker.explorer.accounted = progress.weights is not None and progress.weights.all_known
     with progress.split("verify", checker.tally.clock):
@@ -237,8 +239,11 @@ def _verify(
     )
     findings = tuple(placed(checker, checks, findings, context.workspace))
     result = _result(spec, progress, verdict, checks, findings)
+    # No tolerance is meant for values that leave the range.
+    beyond = first_beyond(tally.ranges) is not None
+    measured = [m for m in tally.measured if m.runtime != HALF or not beyond]
     more = {
-        "precision": _precision(checker),
+        "precision": precision_of(reduced, measured),
         "runtimes": tally.runtimes,
         "decisions": decisions,
         "headroom": headroom(tally.ranges),
@@ -306,32 +311,6 @@ def checker_of(
     checker = Checker(setting)
     learn_of_file(checker, exported)
     return checker
-
-
-def _note(reduced: Reduced) -> Finding:
-    line = kind_line(
-        Precision(how=reduced.how, dtype=reduced.dtype, operators=dict(reduced.operators))
-    )
-    return codes.OG415.finding(f"the file computes in {line}, the model in float32")
-
-
-def _precision(checker: Checker) -> Precision | None:
-    reduced = checker.setting.reduced
-    if reduced is None:
-        return None
-    beyond = first_beyond(checker.tally.ranges) is not None
-    return Precision(
-        how=reduced.how,
-        dtype=reduced.dtype,
-        operators=dict(sorted(reduced.operators.items())),
-        # No tolerance is meant for values that leave the range.
-        proposals=propose(
-            (m for m in checker.tally.measured if m.runtime != HALF or not beyond),
-            # Each of its results is rounded once more in one runtime than in another.
-            USUAL_DB if reduced.is_half else LEAST_DB,
-            reduced.dtype,
-        ),
-    )
 
 
 def _failed(spec: ModelSpec, context: Context, progress: Progress, error: GateError) -> ModelResult:

@@ -18,6 +18,7 @@ from onnx_gate.verify.blocks.torch_side import BlockLine, TorchSide
 from onnx_gate.verify.compared import Asked
 from onnx_gate.verify.experience import Experience
 from onnx_gate.verify.judge.where import selection
+from onnx_gate.verify.proposal import Measured
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.steps.course import in_order
 from onnx_gate.verify.steps.measured_steps import StepRows
@@ -50,7 +51,7 @@ class Carried:
                 ordered = in_order(self.runs.setting(self.runs.spec), before.outputs.names, answers)
                 if ordered is not None and line.outputs is not None:
                     mine = line.feedback.mine(line.case.arrays, ordered)
-                    line.own[label] = fed(mine, graph_inputs)
+                    line.own[label] = self.torch.divided.held(fed(mine, graph_inputs))
             for place, stage in enumerate(self.torch.pieces.stages):
                 if not line.own or not stage.piece.outputs:
                     continue
@@ -66,8 +67,8 @@ class Carried:
 
     def end(
         self, lines: Sequence[BlockLine], together: int
-    ) -> tuple[tuple[Check, ...], list[Finding]]:
-        """Judge what they have come to, by the manifest's own tolerance.
+    ) -> tuple[tuple[Check, ...], list[Finding], list[Measured]]:
+        """Judge what they have come to, by the manifest's own tolerance; return what fewer bits cost.
 
         So many runs with moved rounding go side by side.
         """
@@ -109,7 +110,7 @@ class Carried:
             if way is not None:
                 way.advance(outputs.arrays)
         checks += (check for taken in rows.values() for check in taken.checks())
-        return comparer.settled(checks), comparer.tally.findings
+        return comparer.settled(checks), comparer.tally.findings, comparer.tally.measured
 
     def _reference(
         self,

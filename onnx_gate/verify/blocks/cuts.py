@@ -25,14 +25,16 @@ import numpy as np
 from onnx_gate.graph.graph import Graph, Node
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.runtimes.base import Array
+from onnx_gate.runtimes.declared import declared
 from onnx_gate.runtimes.tensors import to_array
 from onnx_gate.verify.blocks.divided import BlockCall, Divided, call_names
 from onnx_gate.verify.blocks.pieces import Cutter
 from onnx_gate.verify.blocks.skeleton import Skeleton
 from onnx_gate.verify.blocks.staged import Call, Place, Staged
+from onnx_gate.verify.context import Reduced
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.prepare import Prepared
-from onnx_gate.verify.sessions import Sessions
+from onnx_gate.verify.sessions import Sessions, rounded
 from onnx_gate.verify.stopwatch import Clock
 
 # A value is what a block returns where it is nearer to that than half of that is to zero: a wrong block
@@ -52,12 +54,14 @@ def divide_file(
     outside: frozenset[str],
     runtime: RuntimeSpec,
     scratch: Path,
+    reduced: Reduced | None = None,
 ) -> Divided:
     """Find where blocks end in a file by one call of the module, and the same of the graph's pieces.
 
     ``parameters`` are the module's by the names of the file's weights. Raises ``GateError`` where the
     runtime does not load a piece.
     """
+    half = reduced.dtype if reduced is not None and reduced.is_half else None
     folder = exported.path.parent
     # Buffers are in memory anyway.
     parameters = {name: own for name, own in parameters.items() if own in skeleton.parameters}
@@ -73,6 +77,8 @@ def divide_file(
         for name, parameter in _distinct(parameters, skeleton).items()
     }
     ends = list(_ends(cutter.graph, owners, len(called)))
+    inputs, _ = declared(exported.proto.graph)
+    narrow = {each.name for each in inputs if each.dtype == half}
     known = {graph: prepared.example[name] for name, graph in graph_inputs.items()}
     scratch.mkdir(parents=True, exist_ok=True)
     calls = []
@@ -80,14 +86,18 @@ def divide_file(
         found: dict[Place, str] = {}
         if values:
             piece = cutter.piece(values, known.keys())
-            cutter.write(piece, known, scratch / "ends.onnx")
+            held = known if half is None else rounded(known, narrow, half)
+            cutter.write(piece, held, scratch / "ends.onnx")
             feeds = {each: each for each in piece.needs}
             with Sessions(scratch / "ends.onnx", (runtime,), 1, Clock(), folder) as sessions:
-                answers, _ = sessions.ask(runtime.label, known, feeds)
-            found = _nearest(said, dict(zip(values, answers or (), strict=False)))
+                answers, _ = sessions.ask(runtime.label, held, feeds)
+            made = dict(zip(values, answers or (), strict=False))
+            found = _nearest(said, made, half)
             known |= {end: said[place] for place, end in found.items()}
+            narrow |= {end for end in found.values() if made[end].dtype.name == half}
         calls.append(BlockCall(path, name, {}, found))
-    return Divided(exported, tuple(calls), parameters, outside, folder)
+    every = tuple(calls)
+    return Divided(exported, every, parameters, outside, folder, reduced, frozenset(narrow))
 
 
 def _distinct(parameters: Mapping[str, str], skeleton: Skeleton) -> dict[str, str]:
@@ -200,13 +210,19 @@ def _chain(graph: Graph, after: Sequence[int], nodes: Sequence[Node]) -> Iterato
         index = after[index]
 
 
-def _nearest(said: Mapping[Place, Array], values: Mapping[str, Array]) -> dict[Place, str]:
-    """Return, by the places of tensors, the value that is next to each; none where no value is near."""
+def _nearest(
+    said: Mapping[Place, Array], values: Mapping[str, Array], half: str | None
+) -> dict[Place, str]:
+    """Return, by the places of tensors, the value that is next to each; none where no value is near.
+
+    A value of the dtype ``half`` may be that of a wider tensor.
+    """
     found: dict[Place, str] = {}
     for place, expected in said.items():
         size, best = float(np.linalg.norm(expected.astype(np.float64))), _NEAR
         for name, value in values.items():
-            if value.shape == expected.shape and value.dtype == expected.dtype and size:
+            dtypes = expected.dtype.name, half if expected.dtype.kind == "f" else None
+            if value.shape == expected.shape and value.dtype.name in dtypes and size:
                 apart = float(np.linalg.norm(value.astype(np.float64) - expected)) / size
                 if apart < best and name not in found.values():
                     best, found[place] = apart, name

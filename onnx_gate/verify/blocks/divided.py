@@ -6,8 +6,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.blocks.staged import Place
+from onnx_gate.verify.context import Reduced
 from onnx_gate.verify.export.exported import Exported
+from onnx_gate.verify.sessions import rounded
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,8 @@ class Divided:
     """A graph and the calls of blocks in it, in their order.
 
     ``parameters`` are the module's by the names of the initializers that hold them, ``outside`` those
-    that are in no block. ``folder`` is where the external data are.
+    that are in no block. ``folder`` is where the external data are. ``reduced``: the file computes in
+    fewer bits, and of half precision are the values ``narrow``.
     """
 
     exported: Exported
@@ -37,6 +41,14 @@ class Divided:
     parameters: Mapping[str, str]
     outside: frozenset[str]
     folder: Path
+    reduced: Reduced | None = None
+    narrow: frozenset[str] = frozenset()
+
+    def held(self, values: Mapping[str, Array]) -> dict[str, Array]:
+        """Return values, by the graph's names, in the dtypes that the graph has them in."""
+        if self.reduced is None or not self.reduced.is_half:
+            return dict(values)
+        return rounded(values, self.narrow, self.reduced.dtype)
 
 
 def call_names(paths: Collection[str]) -> list[str]:

@@ -50,6 +50,11 @@ class BlockSearch:
         part = stage.name or "what follows the last block"
         place = part if stage.inside or not stage.name else f"what leads to {part}"
         cause = f"{place} computes something else on PyTorch's own values"
+        if self.torch.divided.reduced is not None:
+            found = Diagnosis.undecided(
+                bad, "what its bits cost is more than is allowed there", cause
+            )
+            return found.model_copy(update={"blame": "reduced precision"})
         subject = self._subject(spec, stage, said, bad)
         if subject is None:
             note = "its parameters are too many to be looked into"

@@ -31,11 +31,17 @@ class StageRuns:
         self.results = {r.label: RuntimeResult(runtime=r.label, seconds=0.0) for r in spec.runtimes}
 
     def judging(self, stage: BlockStage) -> ModelSpec:
-        """Return the model's entry as it is for a stage: its own limits say nothing of values inside."""
+        """Return the model's entry as it is for a stage: its own limits say nothing of values inside.
+
+        What fewer bits may cost is said of a whole output and no unit of its own, and of values inside
+        as well, each of which has less of it behind.
+        """
         if not stage.name:
             return self.spec
-        auto = self.spec.tolerance.auto
+        auto, whole = self.spec.tolerance.auto, self.spec.tolerance
         tolerance = Tolerance(auto=DEFAULT_AUTO if auto is None else auto)
+        if self._torch.divided.reduced is not None and (whole.cosine or whole.snr_db):
+            tolerance = Tolerance(cosine=whole.cosine, snr_db=whole.snr_db)
         runtimes = tuple(replace(each, tolerance=None) for each in self.spec.runtimes)
         return replace(self.spec, outputs=None, where={}, tolerance=tolerance, runtimes=runtimes)
 
@@ -53,6 +59,7 @@ class StageRuns:
             graph_outputs=self._torch.pieces.outputs,
             workspace=self._context.workspace,
             threads=self._context.threads,
+            reduced=self._torch.divided.reduced,
         )
 
     @contextmanager

@@ -21,12 +21,13 @@ from onnx_gate.verify.blocks.need import Flow, Need
 from onnx_gate.verify.blocks.partition import blocks_of, with_heads_apart
 from onnx_gate.verify.blocks.pieces import Pieces
 from onnx_gate.verify.blocks.portion import BlockPortion
+from onnx_gate.verify.blocks.short_weights import short_weights
 from onnx_gate.verify.blocks.skeleton import Skeleton, build_skeleton
 from onnx_gate.verify.blocks.staged import Staged, Unfit
 from onnx_gate.verify.blocks.stored import find_stored
 from onnx_gate.verify.blocks.torch_side import TorchSide
 from onnx_gate.verify.blocks.walk import BlockWalk, Walked
-from onnx_gate.verify.context import Context
+from onnx_gate.verify.context import Context, Reduced
 from onnx_gate.verify.export.export import export
 from onnx_gate.verify.inputs.cases import cases
 from onnx_gate.verify.inspect.inspect import inspect_proto, join_inputs
@@ -36,6 +37,7 @@ from onnx_gate.verify.inspect.weights import identify
 from onnx_gate.verify.left_out import leave_out
 from onnx_gate.verify.prepare import Prepared, prepare
 from onnx_gate.verify.progress import Progress
+from onnx_gate.verify.proposal import note
 from onnx_gate.verify.steps.course import check_steps
 from onnx_gate.verify.stopwatch import Clock
 from onnx_gate.verify.subject import Locate
@@ -90,6 +92,7 @@ class Verified(Walked):
 
     without_any: tuple[str, ...] = ()
     portion: BlockPortion | None = None
+    reduced: Reduced | None = None
 
 
 def verify_blocks(
@@ -139,7 +142,7 @@ def _verify(
             progress.export = divided.exported.info()
     exported = divided.exported
     with progress.stage("inspect"):
-        progress.findings += inspect_proto(spec, exported)
+        progress.findings += inspect_proto(spec, exported, divided.reduced)
     prepared = leave_out(prepared, exported)
     clock = Clock()
     limit = _limit(spec)
@@ -191,8 +194,10 @@ def _verify(
         walked.experience,
         walked.diagnosis,
         walked.known,
+        walked.measured,
         chosen.without_any,
         portion,
+        divided.reduced,
     )
 
 
@@ -211,20 +216,18 @@ def _of_file(
         progress.export = exported.info()
     reduced = reduced_precision(exported.proto, exported.exporter, skeleton.module)
     if reduced is not None:
-        raise codes.OG434.error(
-            f"{exported.path.name} computes in fewer bits than the module ({reduced.dtype}), and what "
-            "that costs is measured at the outputs of whole models; write verify: whole"
-        )
+        progress.findings.append(note(reduced))
     with progress.stage("weights"):
         known = KnownWeights(skeleton.module, skeleton.values)
         found = identify(exported.proto, exported.path.parent, skeleton.module, known)
         progress.weights = found.weights
         progress.findings += found.findings
+        parameters = {**short_weights(exported, skeleton), **found.parameters}
         give_back()
     with progress.stage("cut"):
         return divide_file(
             exported,
-            found.parameters,
+            parameters,
             skeleton,
             staged,
             prepared,
@@ -232,6 +235,7 @@ def _of_file(
             outside,
             spec.runtimes[0],
             context.folder / "cut",
+            reduced,
         )
 
 

@@ -29,6 +29,7 @@ from onnx_gate.verify.blocks.torch_side import GRAPH, BlockLine, Said, TorchSide
 from onnx_gate.verify.compared import Answers, Comparer
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.experience import Experience
+from onnx_gate.verify.proposal import Measured
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.sessions import Sessions, failure_findings, without_optimisations
 from onnx_gate.verify.steps.course import in_order, refused_at
@@ -41,7 +42,8 @@ from onnx_gate.verify.subject import Locate
 class Walked:
     """What has come of a way through a model, in the order of its stages.
 
-    ``known`` is the number of blocks whose checks are an earlier run's.
+    ``known`` is the number of blocks whose checks are an earlier run's, ``measured`` what fewer bits cost
+    at the end.
     """
 
     checks: list[Check] = field(default_factory=list)
@@ -50,6 +52,7 @@ class Walked:
     experience: dict[str, Experience] = field(default_factory=dict)
     diagnosis: Diagnosis | None = None
     known: int = 0
+    measured: Sequence[Measured] = ()
 
 
 class BlockWalk:
@@ -126,7 +129,8 @@ class BlockWalk:
         end = Carried(self._torch, self._runs, self._clock, self._step)
         end.own_steps(way, graph_inputs)
         with self._torch.whole():
-            checks, findings = end.end([line for line in way if line.outputs is not None], together)
+            lines = [line for line in way if line.outputs is not None]
+            checks, findings, walked.measured = end.end(lines, together)
         walked.checks += checks
         walked.findings += findings
         outputs = carried.outputs
@@ -136,9 +140,14 @@ class BlockWalk:
         return walked
 
     def _lines(self, steps: CaseSteps, graph_inputs: Mapping[str, str]) -> list[BlockLine]:
+        held = self._torch.divided.held
         return [
             BlockLine(
-                case, fed(case.arrays, graph_inputs), {}, number=number, feedback=steps.feedback
+                case,
+                held(fed(case.arrays, graph_inputs)),
+                {},
+                number=number,
+                feedback=steps.feedback,
             )
             for number, case in enumerate(steps.cases, 1)
         ]
@@ -344,9 +353,8 @@ class BlockWalk:
             line.outputs = outputs
             return Said(line, case, asked, eager)
         by_name = dict(zip(outputs.names, outputs.arrays, strict=True))
-        for name, value in zip(stage.names, stage.piece.outputs, strict=True):
-            if name in by_name:
-                line.known[value] = by_name[name]
+        values = zip(stage.names, stage.piece.outputs, strict=True)
+        line.known |= self._torch.divided.held({v: by_name[n] for n, v in values if n in by_name})
         line.goes_on(part)
         return Said(line, case, asked, eager)
 
