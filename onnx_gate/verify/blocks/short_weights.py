@@ -1,7 +1,8 @@
 """Which parameters those weights are that a file keeps in few bits: told by some of their rows, widened.
 
-The numbers that come of few bits are nobody's bit for bit, and what quantises a file gives them names of
-its own. But four bits keep all but a hundredth of a weight, and no two weights of a network have rows alike.
+The numbers that come of few bits are nobody's bit for bit, and what quantises a file gives them names
+of its own. But four bits keep all but a hundredth of a weight, and no two weights of a network have rows
+alike.
 """
 
 from __future__ import annotations
