@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,8 @@ from onnx_gate.verify.stopwatch import Clock
 # A value is what a block returns where it is nearer to that than half of that is to zero: a wrong block
 # is, and another value is not.
 _NEAR = 0.5
+# So many values are tried for the end of a block that is wrong by far.
+_GUESSES = 4
 # Numbers by which parameters are told from each other.
 _SAMPLE = 1 << 10
 
@@ -78,26 +81,73 @@ def divide_file(
     }
     ends = list(_ends(cutter.graph, owners, len(called)))
     inputs, _ = declared(exported.proto.graph)
-    narrow = {each.name for each in inputs if each.dtype == half}
+    narrow = frozenset(each.name for each in inputs if each.dtype == half)
     known = {graph: prepared.example[name] for name, graph in graph_inputs.items()}
     scratch.mkdir(parents=True, exist_ok=True)
-    calls = []
-    for (path, said), name, values in zip(called, call_names(paths), ends, strict=True):
-        found: dict[Place, str] = {}
-        if values:
-            piece = cutter.piece(values, known.keys())
-            held = known if half is None else rounded(known, narrow, half)
-            cutter.write(piece, held, scratch / "ends.onnx")
-            feeds = {each: each for each in piece.needs}
-            with Sessions(scratch / "ends.onnx", (runtime,), 1, Clock(), folder) as sessions:
-                answers, _ = sessions.ask(runtime.label, held, feeds)
-            made = dict(zip(values, answers or (), strict=False))
-            found = _nearest(said, made, half)
-            known |= {end: said[place] for place, end in found.items()}
-            narrow |= {end for end in found.values() if made[end].dtype.name == half}
-        calls.append(BlockCall(path, name, {}, found))
-    every = tuple(calls)
-    return Divided(exported, every, parameters, outside, folder, reduced, frozenset(narrow))
+    way = _Way(cutter, runtime, scratch / "ends.onnx", folder, half, known, narrow)
+    for number, ((_, said), values) in enumerate(zip(called, ends, strict=True)):
+        way = way.on(number, values, said) if values else way
+    named = enumerate(zip(paths, call_names(paths), strict=True))
+    calls = tuple(BlockCall(path, name, {}, way.found.get(n, {})) for n, (path, name) in named)
+    return Divided(exported, calls, parameters, outside, folder, reduced, way.narrow)
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How far a file has been run: PyTorch's values that are ``known`` in it, and the ``narrow`` of them.
+
+    ``found`` are the values that blocks return, by the numbers of their calls. Of a block that is wrong by
+    far no value is near to PyTorch's. Then it is the last one that could be it, or one before, if what
+    comes of PyTorch's value there is next to what the next block returns: ``guesses`` are those ways on.
+    """
+
+    cutter: Cutter
+    runtime: RuntimeSpec
+    file: Path
+    folder: Path
+    half: str | None
+    known: Mapping[str, Array]
+    narrow: frozenset[str]
+    found: Mapping[int, Mapping[Place, str]] = field(default_factory=dict)
+    guesses: tuple[_Way, ...] = ()
+
+    def on(self, number: int, values: Sequence[str], said: Mapping[Place, Array]) -> _Way:
+        """Return the way on behind a call, which of the values are what it returns being found."""
+        made = self._made(values)
+        found = _nearest(said, made, self.half)
+        if found:
+            return self._behind(number, found, said, made)
+        for guess in self.guesses:
+            way = guess.on(number, values, said)
+            if number in way.found:
+                return way
+        fitting = _fitting(said, made, self.half)
+        ways = [self._behind(number, {at: name}, said, made) for at, name in fitting]
+        return replace(self, guesses=tuple(ways))
+
+    def _made(self, values: Sequence[str]) -> dict[str, Array]:
+        """Return what the file makes of the known values."""
+        if not values:
+            return {}
+        piece = self.cutter.piece(values, self.known.keys())
+        held = self.known if self.half is None else rounded(self.known, self.narrow, self.half)
+        self.cutter.write(piece, held, self.file)
+        feeds = {each: each for each in piece.needs}
+        with Sessions(self.file, (self.runtime,), 1, Clock(), self.folder) as sessions:
+            answers, _ = sessions.ask(self.runtime.label, held, feeds)
+        return dict(zip(values, answers or (), strict=False))
+
+    def _behind(
+        self,
+        number: int,
+        found: Mapping[Place, str],
+        said: Mapping[Place, Array],
+        made: Mapping[str, Array],
+    ) -> _Way:
+        known = {**self.known, **{end: said[place] for place, end in found.items()}}
+        narrow = {end for end in found.values() if made[end].dtype.name == self.half}
+        every = {**self.found, number: found}
+        return replace(self, known=known, narrow=self.narrow | narrow, found=every, guesses=())
 
 
 def _distinct(parameters: Mapping[str, str], skeleton: Skeleton) -> dict[str, str]:
@@ -213,17 +263,29 @@ def _chain(graph: Graph, after: Sequence[int], nodes: Sequence[Node]) -> Iterato
 def _nearest(
     said: Mapping[Place, Array], values: Mapping[str, Array], half: str | None
 ) -> dict[Place, str]:
-    """Return, by the places of tensors, the value that is next to each; none where no value is near.
-
-    A value of the dtype ``half`` may be that of a wider tensor.
-    """
+    """Return, by the places of tensors, the value that is next to each; none where no value is near."""
     found: dict[Place, str] = {}
     for place, expected in said.items():
         size, best = float(np.linalg.norm(expected.astype(np.float64))), _NEAR
         for name, value in values.items():
-            dtypes = expected.dtype.name, half if expected.dtype.kind == "f" else None
-            if value.shape == expected.shape and value.dtype.name in dtypes and size:
+            if size and _fits(value, expected, half) and name not in found.values():
                 apart = float(np.linalg.norm(value.astype(np.float64) - expected)) / size
-                if apart < best and name not in found.values():
+                if apart < best:
                     best, found[place] = apart, name
     return found
+
+
+def _fitting(
+    said: Mapping[Place, Array], values: Mapping[str, Array], half: str | None
+) -> Iterator[tuple[Place, str]]:
+    """Yield the last values that could be what a block returns, where that is one tensor."""
+    places = [place for place in said if isinstance(place, int)]
+    if len(places) == 1:
+        fit = [n for n, value in values.items() if _fits(value, said[places[0]], half)]
+        yield from ((places[0], name) for name in reversed(fit[-_GUESSES:]))
+
+
+def _fits(value: Array, expected: Array, half: str | None) -> bool:
+    """Return whether a value has the shape and dtype of a tensor, or ``half`` for a wider one."""
+    dtypes = expected.dtype.name, half if expected.dtype.kind == "f" else None
+    return value.shape == expected.shape and value.dtype.name in dtypes
