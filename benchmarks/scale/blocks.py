@@ -27,6 +27,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import torch
 import yaml
@@ -302,14 +303,17 @@ def agreement(folder: Path, only: Collection[str]) -> Iterator[dict[str, object]
 
 
 def committed(folder: Path, size: str, memory: str) -> Iterator[dict[str, object]]:
-    """Verify a file whose weights are beside it, as it is and with the last row of one wrong."""
+    """Verify a file whose weights are beside it, as it is and with the last row of one wrong.
+
+    And the same in four bits, as it is and with the scales of one matrix eight times as large.
+    """
     width, layers, heads, hidden, vocabulary = SIZES[size]
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         place = Path(temporary)
         count = draw(place, width, layers, hidden, vocabulary)
         kwargs = {"width": width, "layers": layers, "heads": heads, "hidden": hidden}
         kwargs |= {"vocabulary": vocabulary}
-        row = exported(place, kwargs)
+        row, right = exported(place, kwargs), b""
         entry = {
             "model": "decoder.py:Decoder",
             "kwargs": kwargs,
@@ -322,7 +326,10 @@ def committed(folder: Path, size: str, memory: str) -> Iterator[dict[str, object
             "timeout": "2h",
             "memory": memory,
         }
-        for name in ("as it is", "last row wrong"):
+        for name in ("as it is", "last row wrong", "int4", "int4, a scale wrong"):
+            if name == "int4":
+                in_four_bits(place)
+                entry |= {"onnx": "short.onnx", "tolerance": {"snr_db": 5}}
             path = manifest(place, {"decoder": entry})
             path.write_text(path.read_text() + "suites: {few: {random: normal, count: 1}}\n")
             report = run_gate(path, place / "report", "--jobs", "1", "--no-cache")
@@ -331,18 +338,27 @@ def committed(folder: Path, size: str, memory: str) -> Iterator[dict[str, object
             yield {
                 "name": name,
                 "parameters": count,
-                "bytes": (place / "model.data").stat().st_size,
+                "bytes": (place / str(entry["onnx"])).with_suffix(".data").stat().st_size,
                 "verdict": model["verdict"],
                 "error": (model["error"] or {}).get("message"),
                 "blocks": of_blocks(model),
                 "said": said,
+                "wrong": sorted(
+                    {c["block"] for c in model["checks"] if c["verdict"] == "diverged"}
+                ),
                 "peak": model["peak_memory"],
                 "seconds": model["seconds"],
                 "stages": {stage["name"]: stage["seconds"] for stage in model["stages"]},
             }
-            with (place / "model.data").open("r+b") as file:
-                file.seek(row)
-                file.write(torch.ones(width).numpy().tobytes())
+            if name in ("as it is", "last row wrong"):
+                with (place / "model.data").open("r+b") as file:
+                    file.seek(row)
+                    right = file.read(4 * width) if name == "as it is" else right
+                    file.seek(row)
+                    wrong = torch.ones(width).numpy().tobytes()
+                    file.write(wrong if name == "as it is" else right)
+            elif name == "int4":
+                in_four_bits(place, wrong=layers // 2)
 
 
 def exported(place: Path, kwargs: Mapping[str, Any]) -> int:
@@ -395,6 +411,59 @@ def exported(place: Path, kwargs: Mapping[str, Any]) -> int:
     (table,) = (t for t in proto.graph.initializer if t.name in names)
     info = ExternalDataInfo(table)
     return int(info.offset + info.length - 4 * table.dims[1])
+
+
+def in_four_bits(place: Path, wrong: int | None = None) -> None:
+    """Write the file again with its products in four bits, in blocks of 32, a weight at a time.
+
+    ``wrong`` is a layer of whose last matrix all scales are eight times what they should be.
+    """
+    proto = onnx.load(place / "model.onnx", load_external_data=False)
+    stored = {tensor.name: tensor for tensor in proto.graph.initializer}
+    turned = {n.output[0]: n.input[0] for n in proto.graph.node if n.op_type == "Transpose"}
+    with (place / "short.data").open("wb") as file:
+
+        def keep(name: str, array: np.ndarray[Any, Any]) -> str:
+            tensor = onnx.TensorProto(name=name, dims=array.shape)
+            tensor.data_type = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+            tensor.data_location = onnx.TensorProto.EXTERNAL
+            entries = {"location": "short.data", "offset": file.tell(), "length": array.nbytes}
+            for key, value in entries.items():
+                tensor.external_data.add(key=key, value=str(value))
+            file.write(array.tobytes())
+            proto.graph.initializer.append(tensor)
+            return name
+
+        for node in proto.graph.node:
+            name = turned.get(node.input[1]) if node.op_type == "MatMul" else None
+            if name not in stored:
+                continue
+            info = ExternalDataInfo(stored[name])
+            rows, columns = stored[name].dims
+            wide = np.memmap(place / "model.data", np.float32, "r", info.offset, (rows, columns))
+            wide = wide.reshape(rows, -1, 32)
+            scales = np.abs(wide).max(axis=2) / 7
+            short = np.rint(wide / scales[:, :, None]).astype(np.int8) + 8
+            packed = (short[:, :, ::2] | short[:, :, 1::2] << 4).astype(np.uint8)
+            if name == f"layers.{wrong}.down.weight":
+                scales = 8 * scales
+            given = [node.input[0], keep(f"{name}_Q4", packed), keep(f"{name}_scales", scales)]
+            sizes = {"K": columns, "N": rows, "bits": 4, "block_size": 32}
+            product = onnx.helper.make_node("MatMulNBits", given, node.output, **sizes)
+            product.domain = "com.microsoft"
+            node.CopyFrom(product)
+    proto.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    left = {name for node in proto.graph.node for name in node.input}
+    kept = [
+        n for n in proto.graph.node if n.op_type != "Transpose" or not left.isdisjoint(n.output)
+    ]
+    del proto.graph.node[:]
+    proto.graph.node.extend(kept)
+    read = {name for node in kept for name in node.input}
+    weights = [tensor for tensor in proto.graph.initializer if tensor.name in read]
+    del proto.graph.initializer[:]
+    proto.graph.initializer.extend(weights)
+    onnx.save_model(proto, str(place / "short.onnx"))
 
 
 def main() -> None:
