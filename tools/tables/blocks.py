@@ -95,7 +95,7 @@ def blocks() -> str:
                 + ": "
                 + row["said"][0].rpartition(": ")[2]
                 if row["said"]
-                else ", ".join(row["wrong"]),
+                else ", ".join(filter(None, row["wrong"])),
             ]
             for row in tables["committed"]["rows"]
         ]
