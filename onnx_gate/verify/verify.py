@@ -50,6 +50,7 @@ from onnx_gate.verify.inputs.sizes import elements, tried_sizes
 from onnx_gate.verify.inspect.exact import exact_weights
 from onnx_gate.verify.inspect.inspect import inspect_graph, join_inputs
 from onnx_gate.verify.inspect.instead import Instead
+from onnx_gate.verify.inspect.made import MadeOfNoInput
 from onnx_gate.verify.inspect.reduced import reduced_precision
 from onnx_gate.verify.inspect.weights import account
 from onnx_gate.verify.left_out import leave_out
@@ -217,6 +218,7 @@ def _verify(
                     context.today,
                 ),
                 _instead(spec, prepared, exported),
+                MadeOfNoInput(prepared.eager, prepared.example),
             )
         progress.findings += wrong
     prepared = leave_out(prepared, exported)

@@ -15,6 +15,7 @@ from torch import nn
 from onnx_gate.findings.finding import Finding
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.inspect.exact import ExactWeights
+from onnx_gate.verify.inspect.made import MadeOfNoInput
 from onnx_gate.verify.inspect.weights import account
 
 pytestmark = pytest.mark.slow
@@ -325,3 +326,29 @@ def test_what_another_exporter_made_of_a_nameless_weight_is_a_warning(
             tensor.CopyFrom(numpy_helper.from_array(merged, tensor.name))
     found = found_in(proto, exported, exact(module, *ARGUMENTS, by_torch=False))
     assert [finding.severity for finding in found] == ["warning"] * bool(nameless)
+
+
+class Prepares(nn.Module):
+    """Slopes, a mask and a normalised weight, which exporters compute once and keep."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directions = nn.Parameter(torch.randn(7, 12))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        slopes = 2.0 ** -torch.arange(1, 13)
+        mask = torch.eye(7) + 0.5
+        return (x * slopes) @ nn.functional.normalize(self.directions).T @ mask
+
+
+def test_what_forward_computes_of_no_input_is_accounted_for(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module, x, path = Prepares().eval(), torch.randn(3, 12), tmp_path / "model.onnx"
+    torch.onnx.export(module, (x,), path, dynamo=True, verbose=False)
+    made = MadeOfNoInput(Eager(module, ("x",)), {"x": x.numpy()})
+    weights, findings = account(onnx.load(path), tmp_path, module, made=made)
+    assert (findings, weights.unknown, weights.made) == ([], (), weights.total)
+    assert weights.total >= 2
+    stale = changed(path, lambda _, a: a + np.float32(1e-4) if a.size >= 49 else None)
+    weights, _ = account(stale, tmp_path, module, made=made)
+    assert len(weights.unknown) == 1

@@ -112,13 +112,15 @@ class Weights(Frozen):
     """What the ``total`` weights of the file are.
 
     The ``same`` as a parameter or buffer of the module, bit for bit; ``rearranged`` of rows of some;
-    with a norm ``folded`` into them; or ``unknown``, as what an exporter computes from constants.
+    with a norm ``folded`` into them; ``made`` by ``forward`` of no input; or ``unknown``, as what an
+    exporter makes for operators of its own.
     """
 
     total: int = 0
     same: int = 0
     rearranged: int = 0
     folded: int = 0
+    made: int = 0
     unknown: tuple[UnknownWeight, ...] = ()
 
     @property

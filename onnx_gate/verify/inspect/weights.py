@@ -34,6 +34,7 @@ from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inspect.exact import ExactWeights
 from onnx_gate.verify.inspect.instead import Instead
 from onnx_gate.verify.inspect.known_weights import KnownWeights
+from onnx_gate.verify.inspect.made import MadeOfNoInput
 from onnx_gate.verify.inspect.wrong_weight import WrongWeight
 
 _KINDS = (*FLOATS, TensorProto.INT64, TensorProto.INT32)
@@ -60,15 +61,17 @@ def account(
     written: Collection[str] = (),
     exact: ExactWeights | None = None,
     instead: Instead | None = None,
+    made: MadeOfNoInput | None = None,
 ) -> tuple[Weights, list[Finding]]:
     """Return what the weights of a file in ``folder`` are, and a finding of those that are wrong.
 
     ``written`` are the names of those that ``forward`` writes, which a file need not have. Without
     ``exact``, weights in fewer bits are left to the tolerance. ``instead`` tries the module's in the
-    place of those that are wrong: what others make up for is none of them.
+    place of those that are wrong: what others make up for is none of them. ``made`` are the values that
+    ``forward`` computes of no input.
     """
     known = KnownWeights(module, written=written)
-    found = identify(proto, folder, module, known, exact, instead)
+    found = identify(proto, folder, module, known, exact, instead, made)
     return found.weights, list(found.findings)
 
 
@@ -79,19 +82,22 @@ def identify(
     known: KnownWeights,
     exact: ExactWeights | None = None,
     instead: Instead | None = None,
+    made: MadeOfNoInput | None = None,
 ) -> Accounted:
     """Find what the weights of a file in ``folder`` are.
 
-    Single numbers are left out: they are attributes rather than weights.
+    Single numbers are left out, and so are the scales of a ``Resize``: they are attributes rather than
+    weights.
     """
-    counts = {"same": 0, "rearranged": 0, "folded": 0}
+    scales = {n for node in all_nodes(proto) if node.op_type == "Resize" for n in node.input[1:]}
+    counts = {"same": 0, "rearranged": 0, "folded": 0, "made": 0}
     unknown: list[UnknownWeight] = []
     wrong: list[WrongWeight] = []
     nearly: list[WrongWeight] = []
     whole: dict[str, str] = {}
     named: dict[str, str] = {}
     for name, tensor in constants(proto).items():
-        if tensor.data_type not in _KINDS or np.prod(tensor.dims) < 2:
+        if tensor.data_type not in _KINDS or np.prod(tensor.dims) < 2 or name in scales:
             continue
         own = known.named(name)
         if own is None and tensor.data_type not in FLOATS:
@@ -110,6 +116,9 @@ def identify(
             continue
         if own is not None:
             named[name] = own
+        elif made is not None and made.has(array):
+            counts["made"] += 1
+            continue
         off = _off(known, name, array, own, exact)
         if off is not None and not _made_up_for(known, off[0], array, instead):
             (wrong if off[1] == "error" else nearly).append(off[0])
