@@ -166,6 +166,23 @@ def test_what_the_exporter_cannot_write_has_its_line_and_a_remedy(
     assert "test_recognisers.py:" in error.message
 
 
+def test_a_name_that_programs_have_themselves_is_said_to_be_taken() -> None:
+    class Coded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.code = nn.Parameter(torch.ones(2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + self.code
+
+    with pytest.raises(Exception, match="already exists") as caught:
+        torch.onnx.export(Coded(), (torch.ones(2),), dynamo=True, verbose=False)
+    error = export_error(caught.value, SPEC)
+    assert error.code == "OG207"
+    assert "called code, which is the name" in error.message
+    assert "give it another name" in error.remedy
+
+
 def model(
     nodes: Sequence[onnx.NodeProto],
     *,

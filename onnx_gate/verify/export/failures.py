@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.fx import GraphModule
 
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
@@ -57,6 +58,7 @@ _NO_FAKE = re.compile(
     r"([\w:]+)(?:\.\w+)?: attempted to run this operator with Meta tensors"
 )
 _NO_OVERLOAD = re.compile(r"Cannot find a compatible OpOverload for ([\w.:]+) with the provided")
+_NAME_TAKEN = re.compile(r"attribute '(\w+)' already exists")
 _COMPLEX = "No decompositions registered for the complex-valued input"
 _TRACED = "let torchscript trace it (export: {exporter: torchscript})"
 _NO_OPSET = re.compile(r"Unsupported onnx_opset_version: (\d+)")
@@ -153,6 +155,17 @@ def _promotion(failure: _Failure) -> _Said | None:
         f"torch {torch.__version__}'s exporter cannot promote the types of {operator[1]}"
         f"{at(failure.source)}, where integers and floats meet",
         f"make them all floats there, 0.0 of a number and .to(torch.float32) of a tensor, or {_TRACED}",
+    )
+
+
+def _taken(failure: _Failure) -> _Said | None:
+    name = _NAME_TAKEN.search(failure.text)
+    if name is None or not hasattr(GraphModule, name[1]):
+        return None
+    return _Said(
+        f"the module has a parameter, a buffer or a part called {name[1]}, which is the name of an "
+        "attribute of torch.export's own programs",
+        f"give it another name in the module (a checkpoint has to follow), or {_TRACED}",
     )
 
 
@@ -311,6 +324,7 @@ _RECOGNISERS: tuple[tuple[Code, _Recognise, int], ...] = (
     (codes.OG206, _sizes, 0),
     (codes.OG201, _complex, 0),
     (codes.OG207, _promotion, 0),
+    (codes.OG207, _taken, 0),
     (codes.OG209, _custom, 1),
     (codes.OG201, _operator, 1),
     (codes.OG203, _data, 1),
