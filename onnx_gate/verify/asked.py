@@ -11,7 +11,7 @@ from onnx_gate.verify.compared import Asked, learn
 from onnx_gate.verify.experience import Experience
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.judge.where import selection
-from onnx_gate.verify.reach.watch import Watcher
+from onnx_gate.verify.reach.watcher import Watcher
 from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.steps.trajectory import StepReference, Trajectory

@@ -20,9 +20,11 @@ from onnx_gate.verify.checks import Checker, ModuleSetting
 from onnx_gate.verify.export.exported import LARGEST_SIZE, Exported
 from onnx_gate.verify.probing import MOST_BYTES
 from onnx_gate.verify.reach.probe import EXACT, is_alike
+from onnx_gate.verify.reach.shown import Call, Limits, Place
 from onnx_gate.verify.reach.sites import DecisionSite
 from onnx_gate.verify.reach.steered import SteeredModule
-from onnx_gate.verify.reach.watch import Call, Limits, Place, Watch, Watcher
+from onnx_gate.verify.reach.watch import Watch
+from onnx_gate.verify.reach.watcher import Watcher
 from onnx_gate.workers import tracebacks
 
 # Two numbers that are as near to each other are one, in float32 and as it is written.

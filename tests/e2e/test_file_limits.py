@@ -19,7 +19,7 @@ from onnx_gate.report.model import ModelResult
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.checks import ModuleSetting
 from onnx_gate.verify.file_limits import limits_besides
-from onnx_gate.verify.reach.watch import Watcher
+from onnx_gate.verify.reach.watcher import Watcher
 from tests.support.gate import gate
 
 MODELS = '''

@@ -11,7 +11,7 @@ from onnx_gate.manifest import InputSpec
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.reach.domain import Domain
 from onnx_gate.verify.reach.seek import CLIMBERS, follows, seek
-from onnx_gate.verify.reach.watch import Watcher
+from onnx_gate.verify.reach.watcher import Watcher
 
 WIDTH, END = 9, 16.0
 KNOWN = {"x": Domain(InputSpec("float32", ("batch", WIDTH)), -END, END, (), True)}

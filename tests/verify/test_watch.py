@@ -11,7 +11,7 @@ from torch import nn
 
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.reach.watch import Watcher
+from onnx_gate.verify.reach.watcher import Watcher
 
 
 class Decider(nn.Module):

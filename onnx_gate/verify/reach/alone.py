@@ -17,7 +17,7 @@ from onnx_gate.verify.context import Context
 from onnx_gate.verify.inputs.cases import cases
 from onnx_gate.verify.prepare import focus_of, prepare
 from onnx_gate.verify.reach.explore import Explorer
-from onnx_gate.verify.reach.watch import Watcher
+from onnx_gate.verify.reach.watcher import Watcher
 
 
 def work(payload: tuple[ModelSpec, Path], emit: Callable[[dict[str, Any]], None]) -> None:

@@ -10,7 +10,7 @@ import torch
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.reach.domain import Domain
 from onnx_gate.verify.reach.leaves import InputLeaves, moved_by, run_with_gradients
-from onnx_gate.verify.reach.watch import Watcher
+from onnx_gate.verify.reach.watcher import Watcher
 from onnx_gate.verify.reference.operator_mode import OperatorMode
 
 # Layers whose results are raised, and steps for each: outliers were found within twenty.

@@ -26,10 +26,11 @@ from onnx_gate.verify.reach.domain import Domain, domains
 from onnx_gate.verify.reach.margins import MOST_CANDIDATES
 from onnx_gate.verify.reach.purse import MOST_NUMBERS, Purse, count
 from onnx_gate.verify.reach.seek import CLIMBERS, follows, mutate, seek
+from onnx_gate.verify.reach.shown import Limits
 from onnx_gate.verify.reach.sites import MOST_ROWS, DecisionSite
 from onnx_gate.verify.reach.sizes import further_sizes, named_by_decisions
 from onnx_gate.verify.reach.values import WAYS, draw_values, enumerated
-from onnx_gate.verify.reach.watch import Limits, Watcher
+from onnx_gate.verify.reach.watcher import Watcher
 
 # Looking for what was not seen may cost this share of what the run itself does.
 SHARE = 0.2

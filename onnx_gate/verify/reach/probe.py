@@ -20,9 +20,10 @@ from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.tensors import to_array
 from onnx_gate.verify.reach.cost import measure
 from onnx_gate.verify.reach.rules import COUNTED
+from onnx_gate.verify.reach.shown import Place
 from onnx_gate.verify.reach.sites import DecisionSite, Seen
 from onnx_gate.verify.reach.steered import DecisionTaken, SteeredModule
-from onnx_gate.verify.reach.watch import Place, Watcher
+from onnx_gate.verify.reach.watcher import Watcher
 from onnx_gate.verify.reference.perturb import MovedRounding
 from onnx_gate.verify.reference.variants import MaskedAttention, OrderOfEquals
 

@@ -22,7 +22,8 @@ from onnx_gate.verify.reach.leaves import InputLeaves, moved_by, run_with_gradie
 from onnx_gate.verify.reach.margins import TRUTHS, Margin
 from onnx_gate.verify.reach.sites import DecisionSite
 from onnx_gate.verify.reach.values import draw_values
-from onnx_gate.verify.reach.watch import Watch, Watcher
+from onnx_gate.verify.reach.watch import Watch
+from onnx_gate.verify.reach.watcher import Watcher
 
 # A step that would just reach the limit of a linear function goes so much further.
 _OVERSHOOT = 1.5

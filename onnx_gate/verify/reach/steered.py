@@ -13,8 +13,10 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.tensors import to_array, to_tensor
+from onnx_gate.verify.reach.shown import Place
 from onnx_gate.verify.reach.sites import DecisionSite, Seen
-from onnx_gate.verify.reach.watch import Place, Watch, Watcher
+from onnx_gate.verify.reach.watch import Watch
+from onnx_gate.verify.reach.watcher import Watcher
 from onnx_gate.verify.reference.operator_mode import OperatorMode, tensors_of
 
 

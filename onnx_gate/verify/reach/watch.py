@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import numpy as np
 import torch
 import torch.utils._pytree as pytree
 from torch import nn
@@ -18,12 +17,11 @@ from torch._ops import HigherOrderOperator
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from onnx_gate.runtimes import state
-from onnx_gate.runtimes.base import Array, Outputs, Refusal
-from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.reach.leaves import InputLeaves
 from onnx_gate.verify.reach.margins import TRUTHS, Margin, Margins, apart, distance_from
 from onnx_gate.verify.reach.rows import Tables
 from onnx_gate.verify.reach.rules import LARGEST_GUARD, RULES, Rule, limit_of
+from onnx_gate.verify.reach.shown import Call, Shown
 from onnx_gate.verify.reach.sites import DecisionSite, Seen
 from onnx_gate.verify.reference.models import MODELS, PLAIN
 from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to, tensors_of
@@ -38,99 +36,6 @@ _TORCH = f"{Path(torch.__file__).parent}/"
 _GATE = f"{Path(__file__).parents[2]}/"
 
 
-# The number of an operator's call, or the name of an input, and which of its results.
-Place = tuple[int | str, int]
-# Where an operator is called, by its name, module, file, line and place there, and which time that is: the
-# same with gradients and without, which have calls of their own. An input has its name.
-Call = tuple[str, str, str, int, int, int]
-# By the call that makes a value and which of its results that is: the limits that the file has for it,
-# each with its operator there.
-Limits = Mapping[tuple[Call | str, int], Mapping[float, str]]
-
-
-class Watcher:
-    """Runs one module and remembers what every decision in it was shown.
-
-    ``seen`` has the decisions in the order in which they were met, ``hulls`` the least and the
-    largest value of each input. ``lost``: the module cannot be watched. ``besides`` are the limits
-    that the file alone has. ``writes``: it has operators that write to what they are given.
-    """
-
-    def __init__(self, eager: Eager) -> None:
-        self.eager = eager
-        self.seen: dict[DecisionSite, Seen] = {}
-        self.hulls: dict[str, tuple[float, float]] = {}
-        self.lost = False
-        self.besides: Limits = {}
-        self.writes = False
-        self._listed: dict[float, None] = {}
-        self._limits: dict[DecisionSite, frozenset[float]] = {}
-        self.paths = {id(part): path for path, part in state.parts(eager.module)}
-        self.own = frozenset(state.address(each) for _, each in state.tensors(eager.module)) - {0}
-
-    def run(self, inputs: Mapping[str, Array]) -> Outputs:
-        """Answer as the module does, and remember; raises its ``Refusal``."""
-        if self.lost:
-            return self.eager.run(inputs)
-        watch = Watch(self)
-        try:
-            outputs = self.eager.run(inputs, mode=watch)
-        except Refusal:
-            outputs = self.eager.run(inputs)
-            self.lost = True  # what it refuses is being watched
-            return outputs
-        self.take(watch)
-        for name, array in inputs.items():
-            if array.dtype.kind not in "bOSU" and array.size:
-                low, high = self.hulls.get(name, (math.inf, -math.inf))
-                values = array.astype(np.float64) if array.dtype.kind == "V" else array
-                self.hulls[name] = min(low, float(values.min())), max(high, float(values.max()))
-        return outputs
-
-    def forget(self) -> None:
-        """Begin anew."""
-        self.seen.clear()
-        self.hulls.clear()
-        self._listed.clear()
-        self._limits.clear()
-
-    def take(self, watch: Watch) -> None:
-        """Remember what one run has shown."""
-        self._listed.update(watch.listed)
-        for place, limits in watch.limits.items():
-            self._limits[place] = self._limits.get(place, frozenset(limits)) & limits
-        met, self.seen = (*self.seen.items(), *watch.seen.items()), {}
-        for site, seen in met:
-            self.seen.setdefault(self.known_as(site), Seen()).add(seen)
-
-    def known_as(self, site: DecisionSite) -> DecisionSite:
-        """Return the decision without its limit where other runs have had others there."""
-        steady = self._limits.get(site.place)
-        return site if steady is None or site.limit in steady else site.place
-
-    @property
-    def constants(self) -> dict[float, None]:
-        """The numbers that the module compares with, in the order in which they were met."""
-        limits = (s.limit for s in self.seen if s.kind not in ("scale", "rows"))
-        return dict.fromkeys(each for each in (*limits, *self._listed) if each is not None)
-
-    @property
-    def kept(self) -> frozenset[int] | None:
-        """Its own tensors, of which gradients need no copies; ``None`` where they need none of any."""
-        return self.own if self.writes else None
-
-    @property
-    def limits_of_inputs(self) -> Iterator[float]:
-        """The limits that the file alone has for what the module is given."""
-        for (at, _), limits in self.besides.items():
-            if isinstance(at, str):
-                yield from limits
-
-    def open(self) -> list[tuple[DecisionSite, str]]:
-        """Return the sides that were not seen, in the order of the code's running."""
-        return [(site, side) for site, seen in self.seen.items() for side in seen.left(site)]
-
-
 class Watch(OperatorMode):
     """Looks once at what each deciding operator is given.
 
@@ -140,7 +45,7 @@ class Watch(OperatorMode):
 
     def __init__(
         self,
-        watcher: Watcher,
+        shown: Shown,
         targets: frozenset[DecisionSite] = frozenset(),
         *,
         side: str = "",
@@ -154,7 +59,7 @@ class Watch(OperatorMode):
         self.operands: dict[DecisionSite, list[Margin]] = {}
         self._margins = Margins(leaves) if targets or follow else None
         self._side, self._leaves = side, leaves
-        self._tables = Tables(watcher.own)
+        self._tables = Tables(shown.own)
         # Values that the file has limits of its own for, looked at where they are first read: there
         # they have their gradients.
         self._besides: MutableMapping[torch.Tensor, Mapping[DecisionSite, Rule]] = (
@@ -162,7 +67,7 @@ class Watch(OperatorMode):
         )
         self._calls = 0
         self._times: dict[tuple[str, str, str, int, int], int] = {}
-        self._watcher, self._targets, self._follow = watcher, targets, follow
+        self._shown, self._targets, self._follow = shown, targets, follow
 
     def __torch_dispatch__(  # type: ignore[no-untyped-def]
         self, func, types, args=(), kwargs=None
@@ -179,12 +84,12 @@ class Watch(OperatorMode):
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run the operator between a look at its arguments and one at its result."""
         self._calls += 1
-        self._watcher.writes |= func._schema.is_mutable
+        self._shown.writes |= func._schema.is_mutable
         if self._besides:
             self._read(tensors_of((args, kwargs)))
         result = self._looked_at(name, func, args, kwargs)
-        call = self.place_of(name) if self._watcher.besides else None
-        limits = {n: t for (at, n), t in self._watcher.besides.items() if at == call}
+        call = self.place_of(name) if self._shown.besides else None
+        limits = {n: t for (at, n), t in self._shown.besides.items() if at == call}
         for index, leaf in enumerate(pytree.tree_leaves(result) if limits else ()):
             if index in limits:
                 low, high = MODELS.get(name.rstrip("_"), PLAIN).bounds
@@ -282,8 +187,8 @@ class Watch(OperatorMode):
             self._listed(limit)
         else:
             self.limits.setdefault(site.place, set()).add(number)
-            site = self._watcher.known_as(site)
-        known = self._watcher.seen.get(site)
+            site = self._shown.known_as(site)
+        known = self._shown.seen.get(site)
         wanted = site in self._targets or self._follow
         if known is not None and not wanted and known.at and not known.left(site):
             return
@@ -333,7 +238,7 @@ class Watch(OperatorMode):
     def _number(self, limit: Any) -> float | None:
         """Return a limit that is one number of the module's, and no value that it computes."""
         if isinstance(limit, torch.Tensor):
-            lone = limit.ndim == 0 and state.address(limit) in self._watcher.own
+            lone = limit.ndim == 0 and state.address(limit) in self._shown.own
             return float(limit.detach()) if lone else None
         return float(limit)
 
@@ -342,13 +247,13 @@ class Watch(OperatorMode):
         if (
             isinstance(limit, torch.Tensor)
             and 0 < limit.numel() <= _MOST_LIMITS
-            and state.address(limit) in self._watcher.own
+            and state.address(limit) in self._shown.own
         ):
             values = (float(v) for v in limit.detach().reshape(-1).tolist())
             self.listed.update(dict.fromkeys(v for v in values if math.isfinite(v)))
 
     def _truth(self, site: DecisionSite, mask: torch.Tensor) -> None:
-        known = self._watcher.seen.get(site)
+        known = self._shown.seen.get(site)
         if known is None or known.left(site):
             seen = Seen(_sides(site, bool(mask.any()), not bool(mask.all())), at=True)
             for margin in self._choices(mask):
@@ -356,7 +261,7 @@ class Watch(OperatorMode):
             self._add(site, seen, mask)
 
     def _two(self, site: DecisionSite, one: torch.Tensor, other: torch.Tensor) -> None:
-        known = self._watcher.seen.get(site)
+        known = self._shown.seen.get(site)
         if known is not None and not known.left(site):
             return
         seen = Seen(at=True)
@@ -382,7 +287,7 @@ class Watch(OperatorMode):
             self.operands.setdefault(site, []).append(margin)
 
     def _halves(self, site: DecisionSite, operand: torch.Tensor) -> None:
-        known = self._watcher.seen.get(site)
+        known = self._shown.seen.get(site)
         if known is None or known.left(site) or site in self._targets:
             whole = operand.detach().floor()
             half = operand.detach() - whole == 0.5
@@ -402,7 +307,7 @@ class Watch(OperatorMode):
         if found is None:
             return
         site = self._site(name, rule, float(found.count), part)
-        known = self._watcher.seen.get(site)
+        known = self._shown.seen.get(site)
         if known is None or known.left(site):
             rows = torch.zeros(found.count, dtype=torch.bool)
             rows[found.at.detach().reshape(-1).long()] = True
@@ -431,7 +336,7 @@ class Watch(OperatorMode):
         frame: FrameType | None = sys._getframe(3)
         module: str | None = None
         file, line, at = "", 0, 0
-        paths = self._watcher.paths
+        paths = self._shown.paths
         while frame is not None:
             code = frame.f_code
             if not line and not code.co_filename.startswith((_TORCH, _GATE, "<")):

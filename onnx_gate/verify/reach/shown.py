@@ -1,0 +1,84 @@
+"""What the decisions of one module were shown so far, by all of its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from torch import nn
+
+from onnx_gate.runtimes import state
+from onnx_gate.verify.reach.sites import DecisionSite, Seen
+
+# The number of an operator's call, or the name of an input, and which of its results.
+Place = tuple[int | str, int]
+# Where an operator is called, by its name, module, file, line and place there, and which time that is: the
+# same with gradients and without, which have calls of their own. An input has its name.
+Call = tuple[str, str, str, int, int, int]
+# By the call that makes a value and which of its results that is: the limits that the file has for it,
+# each with its operator there.
+Limits = Mapping[tuple[Call | str, int], Mapping[float, str]]
+
+
+class Shown:
+    """What every decision of a module was shown.
+
+    ``seen`` has the decisions in the order in which they were met, ``besides`` are the limits that the
+    file alone has. ``writes``: the module has operators that write to what they are given. ``paths``
+    are those of its parts by their ids, ``own`` the addresses of its tensors.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.seen: dict[DecisionSite, Seen] = {}
+        self.besides: Limits = {}
+        self.writes = False
+        self._listed: dict[float, None] = {}
+        self._limits: dict[DecisionSite, frozenset[float]] = {}
+        self.paths = {id(part): path for path, part in state.parts(module)}
+        self.own = frozenset(state.address(each) for _, each in state.tensors(module)) - {0}
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self.seen.clear()
+        self._listed.clear()
+        self._limits.clear()
+
+    def learn(
+        self,
+        shown: Mapping[DecisionSite, Seen],
+        listed: Mapping[float, None],
+        limits: Mapping[DecisionSite, set[float]],
+    ) -> None:
+        """Remember what one run has shown, the numbers of its lists of limits, and those of each place."""
+        self._listed.update(listed)
+        for place, numbers in limits.items():
+            self._limits[place] = self._limits.get(place, frozenset(numbers)) & numbers
+        met, self.seen = (*self.seen.items(), *shown.items()), {}
+        for site, seen in met:
+            self.seen.setdefault(self.known_as(site), Seen()).add(seen)
+
+    def known_as(self, site: DecisionSite) -> DecisionSite:
+        """Return the decision without its limit where other runs have had others there."""
+        steady = self._limits.get(site.place)
+        return site if steady is None or site.limit in steady else site.place
+
+    @property
+    def constants(self) -> dict[float, None]:
+        """The numbers that the module compares with, in the order in which they were met."""
+        limits = (s.limit for s in self.seen if s.kind not in ("scale", "rows"))
+        return dict.fromkeys(each for each in (*limits, *self._listed) if each is not None)
+
+    @property
+    def kept(self) -> frozenset[int] | None:
+        """Its own tensors, of which gradients need no copies; ``None`` where they need none of any."""
+        return self.own if self.writes else None
+
+    @property
+    def limits_of_inputs(self) -> Iterator[float]:
+        """The limits that the file alone has for what the module is given."""
+        for (at, _), limits in self.besides.items():
+            if isinstance(at, str):
+                yield from limits
+
+    def open(self) -> list[tuple[DecisionSite, str]]:
+        """Return the sides that were not seen, in the order of the code's running."""
+        return [(site, side) for site, seen in self.seen.items() for side in seen.left(site)]

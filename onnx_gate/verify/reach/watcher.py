@@ -1,0 +1,54 @@
+"""A module that is watched whenever it answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from onnx_gate.runtimes.base import Array, Outputs, Refusal
+from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.reach.shown import Shown
+from onnx_gate.verify.reach.watch import Watch
+
+
+class Watcher(Shown):
+    """Runs one module and remembers what every decision in it was shown.
+
+    ``hulls`` are the least and the largest value of each input. ``lost``: the module cannot be watched.
+    """
+
+    def __init__(self, eager: Eager) -> None:
+        super().__init__(eager.module)
+        self.eager = eager
+        self.hulls: dict[str, tuple[float, float]] = {}
+        self.lost = False
+
+    def run(self, inputs: Mapping[str, Array]) -> Outputs:
+        """Answer as the module does, and remember; raises its ``Refusal``."""
+        if self.lost:
+            return self.eager.run(inputs)
+        watch = Watch(self)
+        try:
+            outputs = self.eager.run(inputs, mode=watch)
+        except Refusal:
+            outputs = self.eager.run(inputs)
+            self.lost = True  # what it refuses is being watched
+            return outputs
+        self.take(watch)
+        for name, array in inputs.items():
+            if array.dtype.kind not in "bOSU" and array.size:
+                low, high = self.hulls.get(name, (math.inf, -math.inf))
+                values = array.astype(np.float64) if array.dtype.kind == "V" else array
+                self.hulls[name] = min(low, float(values.min())), max(high, float(values.max()))
+        return outputs
+
+    def take(self, watch: Watch) -> None:
+        """Remember what one run has shown."""
+        self.learn(watch.seen, watch.listed, watch.limits)
+
+    def forget(self) -> None:
+        """Begin anew."""
+        super().forget()
+        self.hulls.clear()
