@@ -73,10 +73,11 @@ def meaning(diagnosis: Diagnosis) -> str:
 
 
 def worded(text: str, diagnosis: Diagnosis) -> str:
-    """Return a text with the names of the side that is right and of the engine that is not."""
+    """Return a text with the names of the side that is right, of the engine that is not, and the code."""
     engine = engine_of_label(diagnosis.runtime)
     name = "ONNX Runtime" if engine == "onnxruntime" else plain(engine, 40)
-    return text.format(against=diagnosis.against, engine=name)
+    line = "that line" if diagnosis.source is not None else "the module"
+    return text.format(against=diagnosis.against, engine=name, line=line)
 
 
 def deciding(diagnosis: Diagnosis) -> Evidence | None:

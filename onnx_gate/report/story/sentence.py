@@ -57,10 +57,10 @@ _CAUSES: Mapping[Blame, str] = {
 }
 _ACTIONS: Mapping[Blame, str] = {
     "model": "Make `forward` give the same answer twice on equal inputs.",
-    "capture": "Write that line so that nothing of the inputs is decided while it is exported.",
-    "exporter": "Write that line with other operators, or export with another exporter.",
+    "capture": "Write {line} so that nothing of the inputs is decided while it is exported.",
+    "exporter": "Write {line} with other operators, or export with another exporter.",
     "optimiser": "Switch that optimisation off where the model is served.",
-    "kernel": "Write that line with other operators, and report the reproduction to {engine}.",
+    "kernel": "Write {line} with other operators, and report the reproduction to {engine}.",
     "stale artifact": "Export the file anew and commit it.",
     "conversion": "Leave that node out of what the tool changes, or name a tolerance that you can "
     "stand for.",
