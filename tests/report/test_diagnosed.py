@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from onnx_gate.report.model.diagnosis import Diagnosis
-from onnx_gate.report.story.diagnosed import sentence
+from onnx_gate.report.model.diagnosis import Diagnosis, Source
+from onnx_gate.report.story.diagnosed import sentence, worded
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,11 @@ from onnx_gate.report.story.diagnosed import sentence
 def test_a_kernel_is_that_of_the_runtime_that_diverged(runtime: str, words: str) -> None:
     diagnosis = Diagnosis(runtime=runtime, case="typical/0", output="y", blame="kernel")
     assert sentence(diagnosis).startswith(words)
+
+
+def test_that_line_is_named_where_there_is_one() -> None:
+    diagnosis = Diagnosis(runtime="onnxruntime", case="typical/0", output="y", blame="exporter")
+    assert worded("Write {line}", diagnosis) == "Write the module"
+    source = Source(file="m.py", line=3, code="return x + y")
+    placed = diagnosis.model_copy(update={"source": source})
+    assert worded("Write {line}", placed) == "Write that line"
