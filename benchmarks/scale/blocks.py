@@ -440,7 +440,9 @@ def in_four_bits(place: Path, wrong: int | None = None) -> None:
                 continue
             info = ExternalDataInfo(stored[name])
             rows, columns = stored[name].dims
-            wide = np.memmap(place / "model.data", np.float32, "r", info.offset, (rows, columns))
+            wide = np.memmap(
+                place / "model.data", np.float32, "r", info.offset or 0, (rows, columns)
+            )
             wide = wide.reshape(rows, -1, 32)
             scales = np.abs(wide).max(axis=2) / 7
             short = np.rint(wide / scales[:, :, None]).astype(np.int8) + 8

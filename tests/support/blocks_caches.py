@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import onnx
 import torch
@@ -91,7 +92,7 @@ models:
     return load(manifest).models[0]
 
 
-def committed(folder: Path, *, past: bool = True, **kwargs: object) -> ModelSpec:
+def committed(folder: Path, *, past: bool = True, **kwargs: Any) -> ModelSpec:
     """Write a decoder whose file is committed, with a fault that it alone has; return its entry."""
     whole = cached(folder, past=past, verify="whole", **kwargs)
     verify(whole, Context(folder, folder / "first"), lambda _: None)

@@ -160,7 +160,7 @@ models:
 
 
 def committed(
-    folder: Path, exporter: str, *, fault: str = "", at: int = 0, **kwargs: object
+    folder: Path, exporter: str, *, fault: str = "", at: int = 0, **kwargs: Any
 ) -> ModelSpec:
     """Write a project whose file is committed, with its weights beside it; return its entry."""
     (folder / "model.onnx").touch()
