@@ -88,12 +88,15 @@ def precision_of(reduced: Reduced | None, measured: Iterable[Measured]) -> Preci
         return None
     # Each result of half precision is rounded once more in one runtime than in another.
     least = USUAL_DB if reduced.is_half else LEAST_DB
-    return _kind(reduced).model_copy(update={"proposals": propose(measured, least, reduced.dtype)})
+    more = {
+        "operators": dict(sorted(reduced.operators.items())),
+        "proposals": propose(measured, least, reduced.dtype),
+    }
+    return _kind(reduced).model_copy(update=more)
 
 
 def _kind(reduced: Reduced) -> Precision:
-    operators = dict(sorted(reduced.operators.items()))
-    return Precision(how=reduced.how, dtype=reduced.dtype, operators=operators)
+    return Precision(how=reduced.how, dtype=reduced.dtype, operators=dict(reduced.operators))
 
 
 def propose(
