@@ -105,7 +105,6 @@ MODELS: Mapping[str, Model] = {
             bounds=_POSITIVE,
         ),
     ),
-    "linalg_cross": _sums(lambda _: 2.0, "self"),
     "_pdist_forward": _sums(chains.last("self"), "self"),
     **dict.fromkeys(
         (

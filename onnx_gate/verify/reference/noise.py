@@ -103,23 +103,33 @@ class Mover:
             for part, drawn in zip(flat, self._windows(tensor, self._places), strict=True):
                 part.mul_(drawn.mul(units).add_(1))
         if tensor.dtype == torch.float16:
-            # Below the least normal number a unit is what it is there, and sizes no more.
-            low = (tensor.abs() < torch.finfo(tensor.dtype).tiny) & (tensor != 0)
-            step = self.draw(tensor).mul(1.5).round_().masked_fill_(~low, 0)
-            tensor.add_(step if keep is None else step.masked_fill_(keep, 0), alpha=2.0**-24)
+            self._step(tensor, keep)
 
     def flush(self, tensor: torch.Tensor, keep: torch.Tensor | None) -> None:
         """Flush float32 below the least normal number, as some engines do, for every second seed.
 
-        They flush all of it or none, so nothing is drawn; and to zero, where equals come together.
+        They flush all of it or none, so nothing is drawn; and to zero, where equals come together. For
+        the other seeds it moves by whole steps there.
         """
-        if self._side < 0 or tensor.dtype != torch.float32:
+        if tensor.dtype != torch.float32:
             return
         size, least = tensor.abs(), torch.finfo(tensor.dtype).tiny
         if size.aminmax().min >= least:
             return
+        if self._side < 0:
+            self._step(tensor, keep)
+            return
         low = size < least if keep is None else (size < least) & ~keep
         tensor.masked_fill_(low, 0)
+
+    def _step(self, tensor: torch.Tensor, keep: torch.Tensor | None) -> None:
+        """Move what is below the least normal number by a unit as it is there, where sizes are no more."""
+        known = torch.finfo(tensor.dtype)
+        low = (tensor.abs() < known.tiny) & (tensor != 0)
+        if low.any():
+            step = self.draw(tensor).mul(1.5).round_().masked_fill_(~low, 0)
+            step = step if keep is None else step.masked_fill_(keep, 0)
+            tensor.add_(step, alpha=known.smallest_normal * known.eps)
 
     def push(self, tensor: torch.Tensor, units: float) -> None:
         """Move every element by ``units``, and the other way with the seed that this one's pair is."""

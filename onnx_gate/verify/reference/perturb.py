@@ -24,6 +24,7 @@ from onnx_gate.verify.reference.noise import (
 )
 from onnx_gate.verify.reference.normalisation import NORMALISATIONS, move_normalised
 from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to
+from onnx_gate.verify.reference.parts import parts_of
 from onnx_gate.verify.reference.rounding import Model
 
 # Gaussian elimination and the decompositions are backward stable: what they compute is exact for a
@@ -49,9 +50,9 @@ class MovedRounding(OperatorMode):
     operands and result have few significant bits, as whole numbers have) is never moved; those
     are positions and sizes, which are the same everywhere. The inputs are exact, too.
 
-    By how much is said by the operator's ``Model``; one that has none is rounded once. Recurrent
-    layers that are one kernel are run step by step, custom operators by their Python, and what is
-    made of other operators as these. ``times`` moves everything by as many times as much, ``joins``
+    By how much is said by the operator's ``Model``; one that has none is rounded once. Some
+    kernels are run from their ``parts``, custom operators by their Python, and what is made of other
+    operators as these. ``times`` moves everything by as many times as much, ``joins``
     moves what is near to each other to one number, and what is ``decided`` is kept or followed.
     """
 
@@ -71,9 +72,11 @@ class MovedRounding(OperatorMode):
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run the operator on what its model says, and move its floating-point results."""
         operator = _operator(func)
-        if operator.base == "mkldnn_rnn_layer":
+        parts = parts_of(operator.base, args)
+        if parts is not None and "out" not in kwargs:
             with self:
-                return _lstm_layer(*args)
+                made = parts(*args, **kwargs)
+            return args[0].copy_(made) if operator.written else made
         custom = OPDEFS.get(operator.name)
         if custom is not None:
             with self:
@@ -357,26 +360,3 @@ def _kept(result: torch.Tensor, operands: Sequence[torch.Tensor]) -> torch.Tenso
         if operand.shape == result.shape:
             keep &= few_bits(operand)
     return keep
-
-
-def _lstm_layer(
-    x: torch.Tensor,
-    weight_ih: torch.Tensor,
-    weight_hh: torch.Tensor,
-    bias_ih: torch.Tensor,
-    bias_hh: torch.Tensor,
-    hidden: torch.Tensor,
-    cell: torch.Tensor,
-    reverse: bool,
-    *_: Any,
-) -> tuple[torch.Tensor, ...]:
-    """Do what ``aten::mkldnn_rnn_layer`` does (an LSTM, the sequence first), step by step."""
-    shape = hidden.shape
-    hidden, cell = hidden.reshape(-1, shape[-1]), cell.reshape(-1, shape[-1])
-    steps = x.unbind(0)
-    outputs = []
-    for step in reversed(steps) if reverse else steps:
-        hidden, cell = torch.lstm_cell(step, (hidden, cell), weight_ih, weight_hh, bias_ih, bias_hh)
-        outputs.append(hidden)
-    made = torch.stack(outputs[::-1] if reverse else outputs)
-    return made, hidden.reshape(shape), cell.reshape(shape), made.new_empty(0)

@@ -78,8 +78,10 @@ def _around(
 ) -> torch.Tensor:
     """Return the root mean square of what each pixel of a resized image is made of.
 
-    Along the axis ``steps`` that lies between two pixels.
+    Along the axis ``steps`` that lies between two pixels. What is no number has its neighbours all
+    the same.
     """
+    x = x.nan_to_num(0.0, 0.0, 0.0)
     for axis in range(2, y.ndim):
         old, new = x.shape[axis] + (axis == steps), y.shape[axis]
         at = torch.arange(new, dtype=torch.float64)

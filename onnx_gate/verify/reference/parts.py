@@ -1,0 +1,85 @@
+"""Operators that are one kernel and are run as what they are made of, each part with a rounding of its own.
+
+A product of complex numbers and a cross product are differences of two products, which may cancel: a
+unit of the result says nothing of what is lost, and a graph, that has no such operator, computes them
+from the parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+Parts = Callable[..., Any]
+
+
+def parts_of(name: str, args: Any) -> Parts | None:
+    """Return what runs an operator from its parts, if anything; ``name`` is without namespace."""
+    if name in _COMPLEX:
+        alike = any(isinstance(a, torch.Tensor) and a.is_complex() for a in args[:2])
+        return _COMPLEX[name] if alike else None
+    return _PARTS.get(name)
+
+
+def _lstm_layer(
+    x: torch.Tensor,
+    weight_ih: torch.Tensor,
+    weight_hh: torch.Tensor,
+    bias_ih: torch.Tensor,
+    bias_hh: torch.Tensor,
+    hidden: torch.Tensor,
+    cell: torch.Tensor,
+    reverse: bool,
+    *_: Any,
+) -> tuple[torch.Tensor, ...]:
+    """Do what ``aten::mkldnn_rnn_layer`` does (an LSTM, the sequence first), step by step."""
+    shape = hidden.shape
+    hidden, cell = hidden.reshape(-1, shape[-1]), cell.reshape(-1, shape[-1])
+    steps = x.unbind(0)
+    outputs = []
+    for step in reversed(steps) if reverse else steps:
+        hidden, cell = torch.lstm_cell(step, (hidden, cell), weight_ih, weight_hh, bias_ih, bias_hh)
+        outputs.append(hidden)
+    made = torch.stack(outputs[::-1] if reverse else outputs)
+    return made, hidden.reshape(shape), cell.reshape(shape), made.new_empty(0)
+
+
+def _cross(x: torch.Tensor, y: torch.Tensor, *, dim: int = -1) -> torch.Tensor:
+    x, y = torch.broadcast_tensors(x, y)
+    first, second = torch.tensor([1, 2, 0]), torch.tensor([2, 0, 1])
+    ahead = x.index_select(dim, first) * y.index_select(dim, second)
+    return ahead - x.index_select(dim, second) * y.index_select(dim, first)
+
+
+def _product(x: Any, y: Any) -> torch.Tensor:
+    (a, b), (c, d) = _both(x, y)
+    return torch.complex(a * c - b * d, a * d + b * c)
+
+
+def _quotient(x: Any, y: Any) -> torch.Tensor:
+    """Divide by the larger part of ``y`` first, as its square may overflow (Smith, CACM 5, 1962)."""
+    (a, b), (c, d) = _both(x, y)
+    size = torch.maximum(c.abs(), d.abs())
+    real, imaginary = c / size, d / size
+    square = real * c + imaginary * d
+    return torch.complex((a * real + b * imaginary) / square, (b * real - a * imaginary) / square)
+
+
+def _size(x: torch.Tensor) -> torch.Tensor:
+    return torch.hypot(*_real_and_imaginary(x))
+
+
+def _both(x: Any, y: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    dtype = torch.result_type(x, y)
+    return (_real_and_imaginary(torch.as_tensor(each).to(dtype)) for each in (x, y))
+
+
+def _real_and_imaginary(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    real, imaginary = torch.view_as_real(x.resolve_conj()).unbind(-1)
+    return real, imaginary
+
+
+_PARTS: Mapping[str, Parts] = {"mkldnn_rnn_layer": _lstm_layer, "linalg_cross": _cross}
+_COMPLEX: Mapping[str, Parts] = {"mul": _product, "div": _quotient, "abs": _size}
