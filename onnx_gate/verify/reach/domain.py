@@ -98,8 +98,13 @@ def _near(numbers: Iterable[float], spec: InputSpec, low: float, high: float) ->
 
 
 def _neighbours(values: Array) -> list[Array]:
-    """Return the next values below and above, where NumPy knows them."""
+    """Return the next values below and above, where NumPy knows them.
+
+    Beside 0 those whose squares are still normal: what is below the least normal number engines flush.
+    """
     if values.dtype.kind != "f":
         return []
     ends = [np.asarray(end, values.dtype) for end in (-np.inf, np.inf)]
-    return [np.nextafter(values, end) for end in ends]
+    least = np.finfo(values.dtype).smallest_normal
+    near = [np.nextafter(values, end) for end in ends]
+    return [np.where(abs(n) < least, np.copysign(np.sqrt(least), n), n) for n in near]
