@@ -70,10 +70,11 @@ def remarks(spec: ModelSpec, checks: Sequence[Check], tried: Tried) -> Iterator[
             )
         shaky = [c for c in own if "rounding" in c.causes and c.open > c.compared]
         if shaky:
+            order = any("order of equals" in check.causes for check in shaky)
+            what = "rounding and the order of equals move" if order else "rounding moves"
             yield codes.OG401.finding(
-                f"{name} is ill-conditioned in {_cases(shaky)}: rounding moves most of "
-                f"{spec.against}'s own answer by a visible part of it, so faults of that size cannot "
-                "be seen there",
+                f"{name} is ill-conditioned in {_cases(shaky)}: {what} most of {spec.against}'s own "
+                "answer by a visible part of it, so faults of that size cannot be seen there",
             )
         yield from _other_tokens(spec, name, own)
         yield from _blunt(name, own)
