@@ -170,6 +170,15 @@ def _parametrized(node: Node) -> Result:
     return assign.with_changes(value=wrapped)
 
 
+def _softplus(node: Node) -> Result:
+    """``F.logsigmoid(x)``, which the exporter writes as the logarithm of a sigmoid."""
+    if not m.matches(node, m.Call(m.Attribute(attr=m.Name("logsigmoid")), [m.Arg(keyword=None)])):
+        return None
+    call = cst.ensure_type(node, cst.Call)
+    functional = cst.ensure_type(call.func, cst.Attribute).value
+    return expression("(-F.softplus(-X))", F=functional, X=atom(call.args[0].value))
+
+
 STATE = "state"
 PATTERNS: dict[str, Pattern] = {
     "size": _size,
@@ -184,6 +193,7 @@ PATTERNS: dict[str, Pattern] = {
     "finfo": _finfo,
     "validated": _validated,
     "parametrized": _parametrized,
+    "softplus": _softplus,
     STATE: state,
 }
 """The likely ones first. ``report/story/remedied.py`` says what each does."""

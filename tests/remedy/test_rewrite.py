@@ -47,6 +47,8 @@ KNOWN = [
         "self.f = orthogonal(f)",
         "torch.nn.utils.parametrize.remove_parametrizations(",
     ),
+    ("softplus", "y = F.logsigmoid(x + 1) ** 2", "y = (-F.softplus(-(x + 1))) ** 2"),
+    ("softplus", "y = nn.functional.logsigmoid(x)", "y = (-nn.functional.softplus(-x))"),
     ("rows", "y = x[torch.arange(3), i]", "torch.take_along_dim(x, i.reshape("),
     (
         "cond",

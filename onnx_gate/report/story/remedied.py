@@ -24,6 +24,7 @@ REWRITES = {
     "finfo": "the limit of the tensor's own dtype",
     "validated": "validate_args=False",
     "parametrized": "remove_parametrizations",
+    "softplus": "softplus for logsigmoid",
     "state": "a state that is an input and an output",
 }
 """What a rewrite of the source does, as a part of a sentence, by its name."""
