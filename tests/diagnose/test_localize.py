@@ -82,6 +82,24 @@ def test_of_a_subgraph_the_node_that_holds_it_is_cut_out(
     assert any(not each.agrees for each in replay(repro.path, subject.runtime, Limits()))
 
 
+class Angle(nn.Module):
+    """The exporter writes nine nodes for the operator, and is wrong where y is 0 and x below it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.atan2(x[:, 0], x[:, 1]) * 2
+
+
+def test_of_nodes_for_one_operator_none_is_blamed_for_not_being_all(tmp_path: Path) -> None:
+    x = np.array([[0.0, -2.0], [1.0, 2.0], [-1.0, -3.0]], np.float32)
+    with silence_exporters():
+        subject = make(tmp_path, Angle(), x)
+    located = localize(subject)
+    assert located.node is not None
+    assert located.node.operator == "atan2"
+    assert located.node.op_type != "Div"
+    assert "which of them is wrong is not shown" in located.note
+
+
 # -- memory
 
 SIZE = (4, 256, 256)

@@ -35,15 +35,16 @@ class SearchResult:
     of what PyTorch has, and ``inside`` the one that it comes down to: among these, or in the body
     of a loop or a branch. ``missing`` is the result of an operator that the graph has not, before
     ``faulty`` or behind it: that is at fault then. ``candidates`` are all the values that disagree,
-    in order. ``values`` are those that nodes read (PyTorch's where it has them), ``traced``
-    PyTorch's by the graph's names and ``local_error`` the errors of single nodes. ``notes`` say
-    what could not be found out.
+    in order; ``is_shown`` unless it may be another of the lowering. ``values`` are those that nodes
+    read (PyTorch's where it has them), ``traced`` PyTorch's by the graph's names and
+    ``local_error`` the errors of single nodes. ``notes`` say what could not be found out.
     """
 
     trace: Trace = field(default_factory=Trace)
     faulty: FaultyNode | None = None
     lowering: tuple[Node, ...] = ()
     inside: FaultyNode | None = None
+    is_shown: bool = True
     missing: TracedValue | None = None
     candidates: tuple[FaultyNode, ...] = ()
     values: Mapping[str, Value] = field(default_factory=dict)

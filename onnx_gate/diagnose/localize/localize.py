@@ -132,6 +132,7 @@ def _located(divergence: Divergence, result: SearchResult) -> Located:
         op_type=faulty.node.op_type,
         output=faulty.value,
         module=origins.module(faulty.node, faulty.value, *kin),
+        operator="" if result.is_shown else bare_name(outer.traced.operator),
     )
     source = origins.source(faulty.node, faulty.value, *kin)
     beside = None

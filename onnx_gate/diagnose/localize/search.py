@@ -110,13 +110,19 @@ class Search:
         # What it reads is a value of PyTorch's, but not the one that PyTorch reads there.
         return self._first(self._back(border)) or faulty
 
-    def direct(self, nodes: Iterable[Node]) -> FaultyNode | None:
-        """Return the first node for which PyTorch makes something else of just what it reads."""
+    def direct(self, nodes: Iterable[Node], whole: TracedValue) -> FaultyNode | None:
+        """Return the first node for which PyTorch makes something else of just what it reads.
+
+        That is not what all of them make together, the ``whole``, which the first of them may read all of.
+        """
+        all_together = {whole.number, *(t.number for t in self._trace.find(whole.array))}
         for node in nodes:
             for name in node.outputs:
                 if self.matching.matched.get(name):
                     continue
                 for traced in self._proposals(node, name):
+                    if traced.number in all_together and name not in self.matching.expected_outputs:
+                        continue
                     if self.matching.is_made_so(node, traced):
                         return FaultyNode(node, name, traced)
         return None

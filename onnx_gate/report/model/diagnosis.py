@@ -56,13 +56,15 @@ class GraphNode(Frozen):
     """A node of the ONNX graph; ``output`` is the value that it is known by.
 
     ``module`` is the path of the module that it comes from (``blocks.3.attn``), null where
-    nothing says so.
+    nothing says so; ``operator`` PyTorch's, where it is the last of several nodes that compute one
+    and which of them is wrong is not shown.
     """
 
     name: str
     op_type: str
     output: str = ""
     module: str | None = None
+    operator: str = ""
 
 
 class NodeError(GraphNode):

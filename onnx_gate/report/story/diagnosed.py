@@ -130,7 +130,8 @@ def lines(diagnosis: Diagnosis, place: Place) -> list[str]:
     node = diagnosis.node
     if node is not None:
         where = f" in {node.module}" if node.module else ""
-        shown.append(f"first wrong at {node.op_type} {node.name or node.output}{where}")
+        of = f"{node.operator}, {node.op_type}" if node.operator else node.op_type
+        shown.append(f"first wrong at {of} {node.name or node.output}{where}")
     if diagnosis.cause:
         shown.append(diagnosis.cause)
     if diagnosis.fused_by:
