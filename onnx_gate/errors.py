@@ -17,8 +17,8 @@ class GateError(UserError):
     (relative to the manifest's folder) and line that it comes from, where the error that it is
     raised from does not say. ``remedy`` is what to do about this one, empty where the catalogue says
     as much. ``changes`` are keys below the model's entry in the manifest with what they have to be,
-    where that was found by trying, or is the state of a model that has to become its inputs, and
-    ``line`` is that of the manifest which they are about.
+    where that was found by trying, is what the remedy asks for (``export``), or is the state of a
+    model that has to become its inputs, and ``line`` is that of the manifest which they are about.
     ``data`` holds as values what the message says: ``operator`` and ``dtypes`` that an engine
     has no kernel for, and the ``engine`` and its ``provider``.
     """

@@ -160,12 +160,14 @@ class _Phase:
     def _with(
         self, result: ModelResult, spec: ModelSpec, every: Sequence[Candidate], outcome: Outcome
     ) -> ModelResult:
-        held, tried = [], set()
+        held, tried, failed = [], set(), []
         for message in outcome.messages:
             number, holds = message.get("number"), message.get("holds")
             if not isinstance(number, int) or not 0 <= number < len(every):
                 continue
             tried.add(number)
+            if holds is False and every[number].changes and not every[number].texts:
+                failed.append(_changes(every[number]))
             if holds is True:
                 compared = message.get("compared")
                 held.append(
@@ -186,6 +188,7 @@ class _Phase:
             held=tuple(held),
             tried=len(tried),
             left=len(left),
+            failed=tuple(failed),
             seconds=round(outcome.seconds, 3),
         )
         return result.model_copy(update={"remedies": remedies})
@@ -216,7 +219,7 @@ class _Phase:
             files[spec.onnx] = sha256_of(workspace / spec.onnx)
         return Remedy(
             kind=candidate.kind,
-            changes=tuple(SettingChange(key=c.key, value=c.value) for c in candidate.changes),
+            changes=_changes(candidate),
             rewrite=candidate.rewrite,
             file=spec.onnx if candidate.fresh else None,
             made=made,
@@ -274,3 +277,7 @@ def patch(name: str, before: str, after: str) -> str:
         lineterm="",
     )
     return "".join(f"{line}\n" for line in lines)
+
+
+def _changes(candidate: Candidate) -> tuple[SettingChange, ...]:
+    return tuple(SettingChange(key=c.key, value=c.value) for c in candidate.changes)

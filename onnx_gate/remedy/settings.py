@@ -55,6 +55,9 @@ def settings(spec: ModelSpec, result: ModelResult) -> Iterator[Candidate]:
         yield Candidate("fresh export", fresh=True)
         return
     if blame != "optimiser":
+        asked = result.error.changes if result.error is not None else ()
+        if asked:
+            yield Candidate("export", tuple(KeyChange(each.key, each.value) for each in asked))
         yield from _exports(spec, unread=kind is not None)
 
 

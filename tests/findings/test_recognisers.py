@@ -146,9 +146,21 @@ class Sorted(nn.Module):
         return x.sort(stable=True).values
 
 
+class Product(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.cumprod(-1)
+
+
+class Apart(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cdist(x, x + 1, p=1.0)
+
+
 @pytest.mark.parametrize(
     ("module", "tensor", "code", "words"),
     [
+        (Product(), torch.ones(2, 3), "OG201", "prims::prod, which aten::cumprod is made of, to"),
+        (Apart(), torch.ones(2, 3), "OG201", "write export: {exporter: torchscript, opset: 17}"),
         (Sorted(), torch.ones(2), "OG201", "aten::sort with `stable` to ONNX"),
         (Promoted(), torch.ones(2, dtype=torch.int64), "OG207", ".to(torch.float32)"),
         (Bounded(), torch.ones(2), "OG207", "where integers and floats meet"),

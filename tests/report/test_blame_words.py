@@ -7,8 +7,9 @@ from typing import get_args
 import pytest
 
 from onnx_gate.findings.finding import Finding
-from onnx_gate.report.model import ExportInfo, Report
+from onnx_gate.report.model import ExportInfo, ModelError, Report
 from onnx_gate.report.model.diagnosis import Blame, Diagnosis, Source
+from onnx_gate.report.model.remedy import Remedies, SettingChange
 from onnx_gate.report.render import html, junit, markdown, sarif, terminal
 from onnx_gate.report.story import sentence
 from tests.support.report.reports import check
@@ -84,3 +85,18 @@ def test_a_wrong_weight_is_put_right_by_who_wrote_the_file(code: str, put: bool)
     )
     said = sentence.of_model(net, "onnx-gate.yml")
     assert (said.remedy == "put it right in export.py:write, which writes the file") is put
+
+
+def test_what_was_tried_and_does_not_hold_is_not_asked_for() -> None:
+    change = (SettingChange(key="export", value={"exporter": "torchscript", "opset": 17}),)
+    bad = check("typical/0", "diverged", budget=41.0)
+    diagnosis = Diagnosis(runtime="onnxruntime", case=bad.case, output="logits", blame="exporter")
+    error = ModelError(
+        kind="export", code="OG201", message="no translation", remedy="write that", changes=change
+    )
+    for remedies, says in ((None, True), (Remedies(tried=1, failed=(change,)), False)):
+        wrong = model("net", bad, verdict="diverged", diagnosis=diagnosis, remedies=remedies)
+        unread = model("net", verdict="error", error=error, remedies=remedies)
+        said = str(sentence.of_model(wrong, "onnx-gate.yml"))
+        assert ("export with another exporter" in said) is says
+        assert ("Write that." in str(sentence.of_model(unread, "onnx-gate.yml"))) is says

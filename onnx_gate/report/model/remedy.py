@@ -59,10 +59,12 @@ class Remedies(Frozen):
     """What became of the remedies of one model, each on a copy and by the gate's own judge.
 
     ``held`` are in the order in which they are likely, ``tried`` counts them and those that did not
-    hold, ``left`` are those for which the time was over. ``seconds`` is what trying took.
+    hold, ``left`` are those for which the time was over. ``failed`` are the changes of the manifest
+    that did not. ``seconds`` is what trying took.
     """
 
     held: tuple[Remedy, ...] = ()
     tried: int = 0
     left: int = 0
+    failed: tuple[tuple[SettingChange, ...], ...] = ()
     seconds: float = 0.0

@@ -24,12 +24,12 @@ Verdict = Literal["pass", "diverged", "error"]
 class ModelError(Frozen):
     """Why a model has no verdict of its own.
 
-    ``log`` is the path of the worker's output, ``source`` the line of the user's that it comes from,
-    null where none of theirs is known to be at fault. ``remedy`` is what to do about this very one,
-    empty where the code's page says it. ``changes`` of the manifest were seen to get over it, or
-    (``unverified``) say what the state that the model keeps is as its inputs. ``line`` is that of the
-    manifest which it is about, null where it is about all of the entry.
-    ``known`` is the public fault that it is, as in a diagnosis.
+    ``log`` is the path of the worker's output, ``source`` the line of the user's that it comes
+    from, null where none of theirs is known to be at fault. ``remedy`` is what to do about this
+    very one, empty where the code's page says it. ``changes`` of the manifest were seen to get over
+    it, are what the remedy asks for (``export``), or (``unverified``) say what the state that the
+    model keeps is as its inputs. ``line`` is that of the manifest which it is about, null where it
+    is about all of the entry. ``known`` is the public fault that it is, as in a diagnosis.
     """
 
     kind: ErrorKind

@@ -14,6 +14,7 @@ from onnx_gate.findings import CATALOGUE, codes
 from onnx_gate.findings.finding import ErrorKind, Finding
 from onnx_gate.report.model import Check, ModelResult, Report
 from onnx_gate.report.model.diagnosis import Blame, Diagnosis
+from onnx_gate.report.model.remedy import SettingChange
 from onnx_gate.report.story import diagnosed, headroom, locations, precision, summary
 from onnx_gate.report.story.extent import coverage, relative
 from onnx_gate.report.story.locations import Location, Place
@@ -55,6 +56,8 @@ _CAUSES: Mapping[Blame, str] = {
     "ill-conditioned": "rounding alone moves {against}'s own result as far",
     "undecided": "no single cause was found",
 }
+_NO_OTHER = "Write {line} with other operators."
+_TRIED = "write it with other operators: that exporter was tried, and the model stays red"
 _ACTIONS: Mapping[Blame, str] = {
     "model": "Make `forward` give the same answer twice on equal inputs.",
     "capture": "Write {line} so that nothing of the inputs is decided while it is exported.",
@@ -134,7 +137,10 @@ def of_model(model: ModelResult, manifest: str, check: Check | None = None) -> S
         ends = _ENDS[model.error.kind] + _but_nonfinite(model)
         file = _file(model) if where is None else ""
         action = _remedy(model.error.code)
-        return Sentence(name, ends, "", message, where, file, action, model.error.remedy)
+        own = model.error.remedy
+        if model.error.changes and model.error.changes in _failed(model):
+            own = _TRIED
+        return Sentence(name, ends, "", message, where, file, action, own)
     if model.verdict == "pass":
         by_blocks = ", block by block" if any(codes.OG433.among(model.findings)) else ""
         if model.portion is not None:
@@ -152,9 +158,14 @@ def of_model(model: ModelResult, manifest: str, check: Check | None = None) -> S
         why, action = precision.reason_and_action(model.precision)
         return Sentence(name, what, "", why, where, "", action)
     finding = _cause(model, check)
-    code, why, action = _reason(model.diagnosis, finding)
+    code, why, action = _reason(model, finding)
     file = _file(model) if where is None else ""
     return Sentence(name, what, code, why, where, file, action, _own_remedy(model, finding))
+
+
+def _failed(model: ModelResult) -> tuple[tuple[SettingChange, ...], ...]:
+    """Return the changes of the manifest that were tried and leave the model red."""
+    return model.remedies.failed if model.remedies is not None else ()
 
 
 def _own_remedy(model: ModelResult, finding: Finding | None) -> str:
@@ -282,13 +293,14 @@ def _blames(model: ModelResult, blame: Blame) -> bool:
     return model.diagnosis is not None and model.diagnosis.blame == blame
 
 
-def _reason(diagnosis: Diagnosis | None, finding: Finding | None) -> tuple[str, str, str]:
+def _reason(model: ModelResult, finding: Finding | None) -> tuple[str, str, str]:
     """Return the line that a reason begins with, the reason, and what to do."""
+    diagnosis = model.diagnosis
     # That a weight is wrong says less than which one it is.
     noted = finding is None or finding.severity == "note" or finding.code == codes.OG417.code
     if diagnosis is not None and diagnosis.cause and (noted or diagnosis.remedy):
         remedy = _remedy(finding.code) if finding is not None else ""
-        action = remedy or diagnosed.worded(_ACTIONS[diagnosis.blame], diagnosis)
+        action = remedy or _action(model, diagnosis)
         return "", plain(diagnosis.cause, _TEXT), action
     if finding is not None:
         line = finding.data.get("code", "")
@@ -307,8 +319,14 @@ def _reason(diagnosis: Diagnosis | None, finding: Finding | None) -> tuple[str, 
     node = diagnosis.node
     if node is not None:
         inside = f" in {plain(node.module, _NAME)}" if node.module else ""
-        why += f", first wrong at {plain(node.op_type, 40)}{inside}"
-    return "", why, diagnosed.worded(_ACTIONS[diagnosis.blame], diagnosis)
+        why += f", first wrong at {plain(node.operator or node.op_type, 40)}{inside}"
+    return "", why, _action(model, diagnosis)
+
+
+def _action(model: ModelResult, diagnosis: Diagnosis) -> str:
+    tried = any(change.key == "export" for changes in _failed(model) for change in changes)
+    own = _NO_OTHER if tried and diagnosis.blame == "exporter" else _ACTIONS[diagnosis.blame]
+    return diagnosed.worded(own, diagnosis)
 
 
 def _remedy(code: str) -> str:

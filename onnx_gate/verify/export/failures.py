@@ -75,11 +75,15 @@ _OPTIMISER = re.compile(r"/onnxscript/(optimizer|rewriter)/")
 
 @dataclass(frozen=True)
 class _Said:
-    """What an exception is in the gate's words, what to do, and the line where it is not its source."""
+    """What an exception is in the gate's words, what to do, and the line where it is not its source.
+
+    ``changes`` of the manifest are what the remedy asks for.
+    """
 
     message: str
     remedy: str = ""
     line: Line | None = None
+    changes: tuple[tuple[str, object], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -133,7 +137,11 @@ def export_error(error: BaseException, spec: ModelSpec, stacks: Stacks | None = 
             own_words = f"\n{_essential(failure.last, lines)}" if lines else ""
             source = _place(said.line or failure.source)
             return code.error(
-                said.message + own_words, kind="export", source=source, remedy=said.remedy
+                said.message + own_words,
+                kind="export",
+                source=source,
+                remedy=said.remedy,
+                changes=said.changes,
             )
     return codes.OG207.error(
         f"the {failure.exporter} exporter failed{at(failure.source)}: "
@@ -245,7 +253,8 @@ def _operator(failure: _Failure) -> _Said | None:
     if name is None:
         return None
     added = _NO_SYMBOLIC.search(failure.text)
-    missing = f"the {failure.exporter} exporter has no translation of {name}"
+    of = _made_of_it(failure.chain, name)
+    missing = f"the {failure.exporter} exporter has no translation of {name}{of}"
     head = f"{missing} to ONNX"
     if added is not None and added[3]:
         return _Said(
@@ -261,8 +270,12 @@ def _operator(failure: _Failure) -> _Said | None:
         )
     other = translations.elsewhere(name, failure.exporter)
     if other is not None:
+        phrase, keys = other
+        asked = ", ".join(f"{key}: {value}" for key, value in keys.items())
         return _Said(
-            f"{head}{at(failure.source)}, and {other[0]} has", f"write export: {{{other[1]}}}"
+            f"{head}{at(failure.source)}, and {phrase} has",
+            f"write export: {{{asked}}}",
+            changes=(("export", keys),),
         )
     return _Said(
         f"{head} at any opset{at(failure.source)}",
@@ -355,6 +368,13 @@ def _translated(chain: tuple[BaseException, ...]) -> Iterator[torch.fx.Node]:
         for value in _locals(error):
             if isinstance(value, torch.fx.Node) and value.op == "call_function":
                 yield value
+
+
+def _made_of_it(chain: tuple[BaseException, ...], name: str) -> str:
+    """Return of the operator that the module calls that ``name`` is what torch makes of it."""
+    called = next((node.meta.get("original_aten") for node in _translated(chain)), None)
+    own = str(getattr(getattr(called, "_schema", None), "name", name))
+    return "" if own == name else f", which {own} is made of,"
 
 
 def _parametrized(chain: tuple[BaseException, ...]) -> str:

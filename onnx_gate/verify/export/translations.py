@@ -11,7 +11,7 @@ _TORCHSCRIPT = "torch.onnx._internal.torchscript_exporter"
 _DYNAMO = "torch.onnx._internal.exporter._registration"
 
 
-def elsewhere(operator: str, exporter: str) -> tuple[str, str] | None:
+def elsewhere(operator: str, exporter: str) -> tuple[str, dict[str, Any]] | None:
     """Return what the other exporter can do: a phrase, and the keys of ``export`` that ask for it.
 
     ``operator`` is named as ``aten::fft_rfft``. ``None`` where the other one does not know it, or
@@ -24,10 +24,10 @@ def elsewhere(operator: str, exporter: str) -> tuple[str, str] | None:
                 return None
             return (
                 f"the torchscript exporter (opset {opset} and later)",
-                f"exporter: torchscript, opset: {max(opset, 17)}",
+                {"exporter": "torchscript", "opset": max(opset, 17)},
             )
         if exporter == "torchscript" and _in_dynamo(operator):
-            return "the dynamo exporter", "exporter: dynamo"
+            return "the dynamo exporter", {"exporter": "dynamo"}
     except (ImportError, AttributeError, TypeError):  # the registries are private to torch
         return None
     return None
