@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 
-from onnx_gate.runtimes.base import Refusal, contiguous
+from onnx_gate.runtimes.base import Array, Refusal, contiguous
 from onnx_gate.runtimes.onnxruntime import OnnxRuntimeSession
 from onnx_gate.runtimes.providers import CPU
 
@@ -18,23 +19,32 @@ Value = Any
 
 
 class PlainSession:
-    """A model whose weights are in itself; raises ``Refusal`` where it does not load."""
+    """A model in memory with its weights, or a file; raises ``Refusal`` where it does not load.
+
+    ``weights`` are put in the place of those of their names.
+    """
 
     def __init__(
         self,
-        model: onnx.ModelProto,
+        model: onnx.ModelProto | Path,
         threads: int = 1,
         provider: tuple[str, Mapping[str, str]] = (CPU, {}),
+        weights: Mapping[str, Array] | None = None,
     ) -> None:
         options = ort.SessionOptions()
         options.log_severity_level = 4
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         name, given = provider
+        source = str(model) if isinstance(model, Path) else model.SerializeToString()
+        # They have to live as long as the session does.
+        self._held = {
+            n: ort.OrtValue.ortvalue_from_numpy(np.array(a)) for n, a in (weights or {}).items()
+        }
         try:
-            self._session = ort.InferenceSession(
-                model.SerializeToString(), options, providers=[(name, dict(given))]
-            )
+            for weight, value in self._held.items():
+                options.add_initializer(weight, value)
+            self._session = ort.InferenceSession(source, options, providers=[(name, dict(given))])
         except Exception as error:
             raise Refusal(str(error)) from error
         self._inputs = {value.name for value in self._session.get_inputs()}

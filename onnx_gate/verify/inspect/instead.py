@@ -14,10 +14,10 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import onnxruntime as ort
 
+from onnx_gate.graph.session import PlainSession
 from onnx_gate.numerics.scaled import scale_error
-from onnx_gate.runtimes.base import Array
+from onnx_gate.runtimes.base import Array, Refusal
 
 # What is further off than so many times what the file is, and than rounding of an output's scale, is wrong.
 _WORSE, _ROUNDING = 10.0, 1e-5
@@ -45,21 +45,11 @@ class Instead:
         return None if apart is None else _WORSE * max(apart, _ROUNDING)
 
     def _apart(self, weights: Mapping[str, Array]) -> float | None:
-        options = ort.SessionOptions()
-        options.log_severity_level = 4
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        # They have to live as long as the session does.
-        held = {n: ort.OrtValue.ortvalue_from_numpy(np.array(a)) for n, a in weights.items()}
         try:
-            for name, value in held.items():
-                options.add_initializer(name, value)
-            session = ort.InferenceSession(
-                str(self.path), options, providers=["CPUExecutionProvider"]
-            )
-            outputs = session.run(None, dict(self.feeds))
-        except Exception:  # ONNX Runtime has no class for what it refuses
+            outputs = PlainSession(self.path, weights=weights).run(self.feeds)
+        except Refusal:
             return None
-        pairs = [(np.asarray(a), b) for a, b in zip(outputs, self.expected, strict=False)]
+        pairs = list(zip(outputs, self.expected, strict=False))
         if any(a.shape != b.shape for a, b in pairs):
             return None
         with np.errstate(all="ignore"):
