@@ -26,7 +26,7 @@ from onnx_gate.report.model import Check, Worst
 from onnx_gate.report.model.diagnosis import Blame, Diagnosis, GraphNode, Source
 from onnx_gate.runtimes.base import Refusal
 from onnx_gate.runtimes.onnxruntime import OnnxRuntime
-from onnx_gate.verify.export.constraints import FailedTrace, constraint_message
+from onnx_gate.verify.export.constraints import FailedTrace, constraint
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.export.failures import export_error
 from onnx_gate.verify.export.specialising import specialising
@@ -41,6 +41,14 @@ SPEC = ModelSpec(
 )
 NOTHING = FailedTrace([], {}, None)
 LINE = Line("m.py", 3, "return x + self.p", own=True)
+
+
+def told(text: str) -> str:
+    tied = constraint(text, SPEC, NOTHING, LINE)
+    assert tied is not None
+    return f"{tied.message}: {tied.remedy}"
+
+
 FLOAT, DOUBLE, INT = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT64
 
 
@@ -58,7 +66,7 @@ FLOAT, DOUBLE, INT = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT64
 )
 def test_suggested_fixes_become_words_of_the_manifest(fix: str, words: str) -> None:
     text = f"Constraints violated (seq)! For more\n  - why\nSuggested fixes:\n  {fix}\n\nThe error above"
-    assert words in constraint_message(text, SPEC, NOTHING, LINE)[0]
+    assert words in told(text)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +86,7 @@ def test_suggested_fixes_become_words_of_the_manifest(fix: str, words: str) -> N
         (
             "- Modify the model code.\nFound the following conflicts between user-specified ranges "
             "and inferred ranges from model tracing:\n- Received user-specified min/max range of [1, 9].",
-            "(m.py:3): Received user-specified min/max range of [1, 9]. List",
+            "(m.py:3): Received user-specified min/max range of [1, 9]: list",
         ),
         (
             "- Modify the model code.\nFound the following conflicts between user-specified ranges "
@@ -89,11 +97,11 @@ def test_suggested_fixes_become_words_of_the_manifest(fix: str, words: str) -> N
     ],
 )
 def test_dimensions_without_a_suggestion(text: str, words: str) -> None:
-    assert words in constraint_message(text, SPEC, NOTHING, LINE)[0]
+    assert words in told(text)
 
 
 def test_other_errors_are_none_about_a_dimension() -> None:
-    assert constraint_message("KeyError: 'x'", SPEC, NOTHING, LINE)[0] == ""
+    assert constraint("KeyError: 'x'", SPEC, NOTHING, LINE) is None
 
 
 def hints(diagnosis: Diagnosis, proto: onnx.ModelProto, checked: Check) -> tuple[Finding, ...]:
@@ -119,8 +127,10 @@ def test_what_no_operator_ties_to_a_size_has_its_line(module: nn.Module, code: s
     with specialising() as stacks, pytest.raises(torch._dynamo.exc.UserError) as caught:
         torch.export.export(module, (torch.rand(2, 3, 8),), dynamic_shapes=shapes)
     trace = FailedTrace([], stacks, Path(__file__).parent)
-    message, _ = constraint_message(str(caught.value), SPEC, trace, None)
-    assert "(test_recognisers.py:" in message
+    tied = constraint(str(caught.value), SPEC, trace, None)
+    assert tied is not None
+    assert "(test_recognisers.py:" in tied.message
+    assert tied.remedy.startswith("take it from the input's shape")
     line = trace.cause("['x']", 0)[1]
     assert line is not None
     assert code in line.code

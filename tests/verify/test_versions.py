@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from onnx_gate.manifest import InputSpec, ModelSpec
-from onnx_gate.verify.export.constraints import FailedTrace, constraint_message
+from onnx_gate.verify.export.constraints import FailedTrace, constraint
 from onnx_gate.verify.export.failures import export_error
 from onnx_gate.verify.versions import version_findings
 
@@ -52,11 +52,12 @@ def test_a_recurrent_layer_of_an_old_torch_is_named(kind: type[nn.LSTM], name: s
     spec = ModelSpec(
         name="m", model="m.py:M", inputs={"signal": InputSpec("float32", ("batch", "seq", 3))}
     )
-    message, _ = constraint_message(text, spec, FailedTrace([program.graph_module], {}, None), None)
-    assert f"{name} (test_versions.py:" in message
-    assert "is unrolled at the example's size 5" in message
-    assert "exporter: torchscript" in message
-    assert "tied to" not in message
+    tied = constraint(text, spec, FailedTrace([program.graph_module], {}, None), None)
+    assert tied is not None
+    assert f"{name} (test_versions.py:" in tied.message
+    assert "is unrolled at the example's size 5" in tied.message
+    assert "exporter: torchscript" in tied.remedy
+    assert "tied to" not in tied.message
 
 
 def test_a_failure_of_the_optimiser_says_how_to_do_without() -> None:

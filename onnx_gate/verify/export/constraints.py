@@ -59,10 +59,17 @@ class FailedTrace:
         return of_frames(self.stacks.get(size_name(path, axis), ()), self.root)
 
 
-def constraint_message(
-    text: str, spec: ModelSpec, trace: FailedTrace, source: Line | None
-) -> tuple[str, Line | None]:
-    """Return the sentences for an error about a dynamic dimension, or none, and the line they name.
+@dataclass(frozen=True)
+class Tied:
+    """What a dynamic dimension is tied to, what to do about it, and the user's line that ties it."""
+
+    message: str
+    remedy: str
+    line: Line | None
+
+
+def constraint(text: str, spec: ModelSpec, trace: FailedTrace, source: Line | None) -> Tied | None:
+    """Return what an error says of dynamic dimensions, ``None`` where it says nothing of them.
 
     ``text`` is the whole message, and ``source`` the line of the user's in its traceback.
     """
@@ -70,19 +77,21 @@ def constraint_message(
     if static is not None:
         return _static(int(static[1]), static[2], int(static[3]), spec, trace)
     if _COMPLAINT.search(text) is None:
-        return "", None
-    fixed = list(_fixed(text, spec, trace, source))
-    sentences = [*(sentence for sentence, _ in fixed), *_fixes(text, source)]
-    if sentences:
-        line = next((line for _, line in fixed if line is not None), source)
-        return "\n".join(dict.fromkeys(sentences)), line
+        return None
+    found = [*_fixed(text, spec, trace, source), *_fixes(text, source)]
+    if found:
+        first, *others = dict.fromkeys(found)
+        further = (f"{each.message}: {each.remedy}" for each in others)
+        line = next((each.line for each in found if each.line is not None), source)
+        return Tied("\n".join((first.message, *further)), first.remedy, line)
     told = _COMPLAINT.split(text, maxsplit=1)[-1]
     rules = [line.strip(" -") for line in told.splitlines() if line.startswith(("  - ", "- "))]
     rule = (rules[0] if rules else told.splitlines()[0]).rstrip(".")
-    return (
-        f"the model does not work at every size that is declared{at(source)}: {rule}. List the sizes "
-        "that it is made for under dims, or write a fixed size in the input's shape"
-    ), source
+    return Tied(
+        f"the model does not work at every size that is declared{at(source)}: {rule}",
+        "list the sizes that it is made for under dims, or write a fixed size in the input's shape",
+        source,
+    )
 
 
 def declared_fixed(name: str, axis: int, size: int, declared: InputSpec) -> str:
@@ -91,9 +100,7 @@ def declared_fixed(name: str, axis: int, size: int, declared: InputSpec) -> str:
     return f'{name}: "{declared.dtype}[{", ".join(shape)}]"'
 
 
-def _static(
-    size: int, path: str, axis: int, spec: ModelSpec, trace: FailedTrace
-) -> tuple[str, Line | None]:
+def _static(size: int, path: str, axis: int, spec: ModelSpec, trace: FailedTrace) -> Tied:
     name = _own_name(path, spec)
     declared = spec.inputs.get(name)
     if declared is None or axis >= len(declared.shape):
@@ -104,11 +111,12 @@ def _static(
     operator, source = trace.cause(path, axis)
     head = f"{dim} of input {name!r} (axis {axis}) is declared dynamic, and "
     if _RECURRENT.search(operator):
-        return head + _fixed_length(operator, source, size, remedy), source
-    return (
-        f"{head}{shown(source, 'something in forward')} ties it to the example's size {size}. Take "
-        f"the size from the input's shape there{remedy}"
-    ), source
+        return _fixed_length(head, operator, source, size, remedy)
+    return Tied(
+        f"{head}{shown(source, 'something in forward')} ties it to the example's size {size}",
+        f"take the size from the input's shape there{remedy}",
+        source,
+    )
 
 
 def _own_name(path: str, spec: ModelSpec) -> str:
@@ -123,9 +131,7 @@ def _own_name(path: str, spec: ModelSpec) -> str:
     return names[0] if names else ".".join(steps)
 
 
-def _fixed(
-    text: str, spec: ModelSpec, trace: FailedTrace, source: Line | None
-) -> Iterator[tuple[str, Line | None]]:
+def _fixed(text: str, spec: ModelSpec, trace: FailedTrace, source: Line | None) -> Iterator[Tied]:
     """Speak of dimensions without a name of their own that became constants."""
     for which, size in _CONSTANT.findall(text):
         match = _SHAPE_OF.match(which)
@@ -138,13 +144,13 @@ def _fixed(
             remedy = f"declare what it is: {declared_fixed(name, axis, int(size), declared)}"
         operator, line = _unrolled(trace, int(size))
         if operator:
-            unrolled = _fixed_length(operator, line, int(size), f", or {remedy}")
-            yield f"axis {axis} of input {name!r} is declared dynamic, and {unrolled}", line
+            head = f"axis {axis} of input {name!r} is declared dynamic, and "
+            yield _fixed_length(head, operator, line, int(size), f", or {remedy}")
             continue
         line = trace.fixed_at(match[1], axis) or source
-        yield (
-            f"axis {axis} of input {name!r} is tied to the size {size} in forward{at(line)}: take it "
-            f"from the input's shape there, or {remedy}",
+        yield Tied(
+            f"axis {axis} of input {name!r} is tied to the size {size} in forward{at(line)}",
+            f"take it from the input's shape there, or {remedy}",
             line,
         )
 
@@ -172,19 +178,21 @@ def _static_sizes(node: Node) -> list[int]:
     )
 
 
-def _fixed_length(operator: str, source: Line | None, size: int, remedy: str) -> str:
+def _fixed_length(head: str, operator: str, source: Line | None, size: int, remedy: str) -> Tied:
     match = _RECURRENT.search(operator)
     kind = {"lstm": "nn.LSTM", "gru": "nn.GRU"}.get(match[1] if match else "", "nn.RNN")
     version = torch.__version__
     # The first that is known to export the two with any length.
     newer = "torch 2.13, or " if kind != "nn.RNN" and version < "2.13" else ""
-    return (
-        f"{kind}{at(source)} is unrolled at the example's size {size}: torch {version} exports it "
-        f"with a fixed length only. Use {newer}export: {{exporter: torchscript}}{remedy}"
+    return Tied(
+        f"{head}{kind}{at(source)} is unrolled at the example's size {size}: torch {version} exports it "
+        "with a fixed length only",
+        f"use {newer}export: {{exporter: torchscript}}{remedy}",
+        source,
     )
 
 
-def _fixes(text: str, source: Line | None) -> Iterator[str]:
+def _fixes(text: str, source: Line | None) -> Iterator[Tied]:
     """Put what torch.export suggests into the words of a manifest."""
     fixes = text.partition("Suggested fixes:")[2]
     for dim, fix in _FIX.findall(fixes):
@@ -193,15 +201,17 @@ def _fixes(text: str, source: Line | None) -> Iterator[str]:
         multiple = re.fullmatch(r"(\d+)\*_?\w+", fix)
         bounds = dict(re.findall(r"\b(min|max)=(\d+)", fix))
         if fix.isdigit():
-            yield (
-                f"{dim!r} is tied to the size {fix} in forward{at(source)}: take it from the input's "
-                f"shape there, or write {fix} in its place in the manifest"
+            yield Tied(
+                f"{dim!r} is tied to the size {fix} in forward{at(source)}",
+                f"take it from the input's shape there, or write {fix} in its place in the manifest",
+                source,
             )
         elif multiple:
             step = int(multiple[1])
-            yield (
-                f"{dim!r} must be a multiple of {step}{at(source)}: list such sizes in the "
-                f"manifest, dims: {{{dim}: [{step}, {2 * step}]}}"
+            yield Tied(
+                f"{dim!r} must be a multiple of {step}{at(source)}",
+                f"list such sizes in the manifest, dims: {{{dim}: [{step}, {2 * step}]}}",
+                source,
             )
         elif bounds:
             ends = [
@@ -209,17 +219,20 @@ def _fixes(text: str, source: Line | None) -> Iterator[str]:
                 *([f"at most {bounds['max']}"] if "max" in bounds else []),
             ]
             sizes = sorted({int(bounds.get("min", 1)), int(bounds.get("max", 8))})
-            yield (
-                f"{dim!r} must be {' and '.join(ends)}{at(source)}: list such sizes in the manifest, "
-                f"dims: {{{dim}: [{', '.join(map(str, sizes))}]}}"
+            yield Tied(
+                f"{dim!r} must be {' and '.join(ends)}{at(source)}",
+                f"list such sizes in the manifest, dims: {{{dim}: [{', '.join(map(str, sizes))}]}}",
+                source,
             )
         elif re.fullmatch(r"\w+", fix):
-            yield (
-                f"{dim!r} must be the size of {fix!r}{at(source)}: give both the same name in the "
-                "manifest's shapes"
+            yield Tied(
+                f"{dim!r} must be the size of {fix!r}{at(source)}",
+                "give both the same name in the manifest's shapes",
+                source,
             )
         else:
-            yield (
-                f"{dim!r} must be {fix}{at(source)}: sizes of the manifest vary on their own, so "
-                "write fixed sizes, or one input from which the model makes the other"
+            yield Tied(
+                f"{dim!r} must be {fix}{at(source)}: sizes of the manifest vary on their own",
+                "write fixed sizes, or one input from which the model makes the other",
+                source,
             )

@@ -18,7 +18,7 @@ from onnx_gate.findings.codes import Code
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.text import shortened, without_escapes
 from onnx_gate.verify.export import translations
-from onnx_gate.verify.export.constraints import FailedTrace, constraint_message
+from onnx_gate.verify.export.constraints import FailedTrace, constraint
 from onnx_gate.verify.export.disk import disk_full
 from onnx_gate.verify.export.specialising import Stacks
 from onnx_gate.verify.source_lines import Line, at, of_error, of_stack, shown, workspace_of
@@ -207,8 +207,8 @@ def _sizes(failure: _Failure) -> _Said | None:
         if isinstance(value, torch.fx.GraphModule)
     ]
     trace = FailedTrace(graphs, failure.stacks, failure.root)
-    message, line = constraint_message(failure.text, failure.spec, trace, failure.source)
-    return _Said(message, "", line) if message else None
+    tied = constraint(failure.text, failure.spec, trace, failure.source)
+    return None if tied is None else _Said(tied.message, tied.remedy, tied.line)
 
 
 def _optimiser(failure: _Failure) -> _Said | None:
