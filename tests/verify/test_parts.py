@@ -123,6 +123,24 @@ def test_what_is_below_the_least_normal_number_is_moved_by_whole_steps() -> None
     assert not hold(decayed, (x,), wrong).holds
 
 
+def test_products_of_float16_that_underflow_may_be_kept() -> None:
+    """ONNX Runtime computes a chain of float16 in float32, where nothing underflows."""
+    x = np.random.default_rng(0).normal(size=(4000, 2)).astype(np.float32)
+    x[:100] *= np.float32(1.5e-4)
+
+    def chained(x: Tensor) -> Tensor:
+        half = x.half()
+        return (half[:, 0] * half[:, 1] * 3).float()
+
+    half = x.astype(np.float16).astype(np.float32)
+    candidate = half[:, 0] * half[:, 1] * 3
+    judged = hold(chained, (x,), candidate)
+    assert judged.holds, judged.reason
+    wrong = candidate.copy()
+    wrong[50] += 1e-5
+    assert not hold(chained, (x,), wrong).holds
+
+
 def test_what_is_no_number_takes_no_noise_from_its_neighbours() -> None:
     x = np.random.default_rng(0).normal(size=(1, 1, 24, 24)).astype(np.float32)
     holed = x.copy()

@@ -178,6 +178,7 @@ MODELS: Mapping[str, Model] = {
     "glu": Model(tail=tails.of_half),
     # powf of PyTorch's loses five units.
     "pow": Model(units=2, domain=("self", *_POSITIVE)),
+    **dict.fromkeys(("mul", "div"), Model(underflows=True)),
     "linspace": Model(tail=tails.ends),
     **dict.fromkeys(
         (

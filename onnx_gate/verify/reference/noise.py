@@ -122,14 +122,29 @@ class Mover:
         low = size < least if keep is None else (size < least) & ~keep
         tensor.masked_fill_(low, 0)
 
+    def appear(self, tensor: torch.Tensor, keep: torch.Tensor | None) -> None:
+        """Move what of float16 has become 0, of operands that are none, as who computes wider has it."""
+        if tensor.dtype != torch.float16:
+            return
+        gone = tensor == 0
+        for each in self._operands:
+            gone &= each != 0
+        if gone.any():
+            self._by_steps(tensor, gone, keep)
+
     def _step(self, tensor: torch.Tensor, keep: torch.Tensor | None) -> None:
         """Move what is below the least normal number by a unit as it is there, where sizes are no more."""
-        known = torch.finfo(tensor.dtype)
-        low = (tensor.abs() < known.tiny) & (tensor != 0)
+        low = (tensor.abs() < torch.finfo(tensor.dtype).tiny) & (tensor != 0)
         if low.any():
-            step = self.draw(tensor).mul(1.5).round_().masked_fill_(~low, 0)
-            step = step if keep is None else step.masked_fill_(keep, 0)
-            tensor.add_(step, alpha=known.smallest_normal * known.eps)
+            self._by_steps(tensor, low, keep)
+
+    def _by_steps(
+        self, tensor: torch.Tensor, where: torch.Tensor, keep: torch.Tensor | None
+    ) -> None:
+        known = torch.finfo(tensor.dtype)
+        step = self.draw(tensor).mul(1.5).round_().masked_fill_(~where, 0)
+        step = step if keep is None else step.masked_fill_(keep, 0)
+        tensor.add_(step, alpha=known.smallest_normal * known.eps)
 
     def push(self, tensor: torch.Tensor, units: float) -> None:
         """Move every element by ``units``, and the other way with the seed that this one's pair is."""

@@ -299,6 +299,8 @@ def _move(
     noise.scale(result, model.units if half else model.result_units(given, result), keep)
     if model.chain is None:  # a sum of normal numbers is none that is flushed
         noise.flush(result, keep)
+        if model.underflows:
+            noise.appear(result, None)
     if amount is not None:
         noise.shift(result, amount, keep)
 

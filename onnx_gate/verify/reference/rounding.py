@@ -60,7 +60,8 @@ class Model:
     says which share of the terms of each element of the result is equal. Terms that lie ``along`` an
     axis of an operand are multiplied by others each, and each is off by its own. What is taken
     ``in_turn`` is moved by what that loses. No implementation leaves the operator's ``bounds``, and
-    beyond the ends of its ``domain`` an operand (by name) has no result.
+    beyond the ends of its ``domain`` an operand (by name) has no result. One that ``underflows`` is 0 of
+    no operand that is not.
     """
 
     operands: tuple[str, ...] = ()
@@ -76,6 +77,7 @@ class Model:
     in_turn: InTurn | None = None
     bounds: tuple[float, float] = (-math.inf, math.inf)
     domain: tuple[str, float, float] | None = None
+    underflows: bool = False
 
     def reflect(self, result: torch.Tensor) -> None:
         """Have what was moved beyond the bounds stay as far inside of them, in place.
