@@ -8,6 +8,7 @@ import pytest
 
 from onnx_gate.findings.finding import Finding
 from onnx_gate.report.model import ExportInfo, ModelError, Report
+from onnx_gate.report.model.check import Worst
 from onnx_gate.report.model.diagnosis import Blame, Diagnosis, Source
 from onnx_gate.report.model.remedy import Remedies, SettingChange
 from onnx_gate.report.render import html, junit, markdown, sarif, terminal
@@ -100,3 +101,11 @@ def test_what_was_tried_and_does_not_hold_is_not_asked_for() -> None:
         said = str(sentence.of_model(wrong, "onnx-gate.yml"))
         assert ("export with another exporter" in said) is says
         assert ("Write that." in str(sentence.of_model(unread, "onnx-gate.yml"))) is says
+
+
+def test_whole_numbers_that_a_double_cannot_part_are_not_said_to_be_two() -> None:
+    worst = Worst(index=(3,), expected=-(2.0**60), actual=-(2.0**60))
+    bad = check("typical/0", "diverged", reason="1 of 8 elements differ", worst=worst)
+    said = str(sentence.of_model(model("net", bad, verdict="diverged"), "onnx-gate.yml"))
+    assert "is another whole number near -1.15" in said
+    assert "says" not in said
