@@ -10,9 +10,10 @@ from onnx_gate.findings.finding import Finding
 from onnx_gate.report.model import ExportInfo, ModelError, Report
 from onnx_gate.report.model.check import Worst
 from onnx_gate.report.model.diagnosis import Blame, Diagnosis, Source
+from onnx_gate.report.model.headroom import Headroom, ValueRange
 from onnx_gate.report.model.remedy import Remedies, SettingChange
 from onnx_gate.report.render import html, junit, markdown, sarif, terminal
-from onnx_gate.report.story import sentence
+from onnx_gate.report.story import headroom, sentence
 from tests.support.report.reports import check
 from tests.support.report.scenes import model, whole
 
@@ -109,3 +110,10 @@ def test_whole_numbers_that_a_double_cannot_part_are_not_said_to_be_two() -> Non
     said = str(sentence.of_model(model("net", bad, verdict="diverged"), "onnx-gate.yml"))
     assert "is another whole number near -1.15" in said
     assert "says" not in said
+
+
+@pytest.mark.parametrize(("largest", "way"), [(1e5, "scale it down"), (1e-3, "scale it up")])
+def test_what_leaves_a_range_is_scaled_back_into_it(largest: float, way: str) -> None:
+    first = ValueRange(name="n", op_type="Mul", largest=largest, small=0.1)
+    found = Headroom(dtype="float16", limit=65504, of=1, first=first, shared=True)
+    assert way in headroom.remedy(found)

@@ -54,7 +54,9 @@ def beyond(headroom: Headroom, *, line: bool = True) -> str:
 def remedy(headroom: Headroom) -> str:
     """Return which nodes in float32 make the file right, as converters take them."""
     if headroom.shared:
-        return "compute it in float32 in the module, or scale it down before"
+        first = headroom.first
+        way = "up" if first is not None and first.largest <= headroom.limit else "down"
+        return f"compute it in float32 in the module, or scale it {way} before"
     if not headroom.in_float32:
         return "no nodes in float32 make it right: scale the values, or keep the model in float32"
     names = headroom.in_float32
