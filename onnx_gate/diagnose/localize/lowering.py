@@ -43,25 +43,20 @@ def narrow(divergence: Divergence, result: SearchResult) -> SearchResult:
     odd = [node for node in left if node.op_type not in PLUMBING]
     if len(left) == 1 or not odd or odd == [best.node]:
         return dataclasses.replace(result, inside=best)
-    return _among(odd, best, faulty.traced, search, result)
+    return _among(odd, best, search, result)
 
 
 def _among(
-    odd: list[Node],
-    best: FaultyNode,
-    whole: TracedValue,
-    search: Search | None,
-    result: SearchResult,
+    odd: list[Node], best: FaultyNode, search: Search | None, result: SearchResult
 ) -> SearchResult:
     """Choose among several nodes that compute something, none of which can be shown to be wrong."""
     if len(odd) > 1:
-        direct = search.direct(odd, whole) if search is not None else None
+        direct = search.direct(odd) if search is not None else None
         if direct is not None:
             return dataclasses.replace(result, inside=direct)
-        result = result.noting(
+        result = dataclasses.replace(result, is_shown=False).noting(
             f"{len(odd)} nodes compute this value, and which of them is wrong is not shown"
         )
-        result = dataclasses.replace(result, is_shown=False)
     last = FaultyNode(odd[-1], odd[-1].outputs[0], without_value(best.traced))
     return dataclasses.replace(result, inside=last)
 

@@ -110,18 +110,19 @@ class Search:
         # What it reads is a value of PyTorch's, but not the one that PyTorch reads there.
         return self._first(self._back(border)) or faulty
 
-    def direct(self, nodes: Iterable[Node], whole: TracedValue) -> FaultyNode | None:
+    def direct(self, nodes: Iterable[Node]) -> FaultyNode | None:
         """Return the first node for which PyTorch makes something else of just what it reads.
 
-        That is not what all of them make together, the ``whole``, which the first of them may read all of.
+        That is not what all of them make together, of which the first may read all that PyTorch reads.
         """
-        all_together = {whole.number, *(t.number for t in self._trace.find(whole.array))}
+        expected = self.matching.expected_outputs
+        whole = {t.number for array in expected.values() for t in self._trace.find(array)}
         for node in nodes:
             for name in node.outputs:
                 if self.matching.matched.get(name):
                     continue
                 for traced in self._proposals(node, name):
-                    if traced.number in all_together and name not in self.matching.expected_outputs:
+                    if traced.number in whole and name not in expected:
                         continue
                     if self.matching.is_made_so(node, traced):
                         return FaultyNode(node, name, traced)

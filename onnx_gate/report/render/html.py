@@ -111,7 +111,10 @@ def _facts(run: RunStory, story: Story) -> Iterator[tuple[str, Markup]]:
         node = why.diagnosis.node
         inside = Markup(" in {}").format(_code(node.module)) if node.module else ""
         name = _code(node.name or node.output)
-        yield "First wrong node", Markup("{} {}{}").format(plain(node.op_type, 60), name, inside)
+        yield (
+            "First wrong node",
+            Markup("{} {}{}").format(plain(node.operator or node.op_type, 60), name, inside),
+        )
     if why is not None and why.diagnosis.fused_by:
         yield "Fusion", _code(why.diagnosis.fused_by)
     yield "Line", _code(str(story.place) or "not known")
