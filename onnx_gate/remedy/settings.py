@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
 from onnx_gate.findings import codes
@@ -55,10 +55,9 @@ def settings(spec: ModelSpec, result: ModelResult) -> Iterator[Candidate]:
         yield Candidate("fresh export", fresh=True)
         return
     if blame != "optimiser":
-        asked = result.error.changes if result.error is not None else ()
-        if asked:
-            yield Candidate("export", tuple(KeyChange(each.key, each.value) for each in asked))
-        yield from _exports(spec, unread=kind is not None)
+        changes = result.error.changes if result.error is not None else ()
+        asked = {each.value["exporter"]: each.value for each in changes}
+        yield from _exports(spec, asked, unread=kind is not None)
 
 
 def _fitting(spec: ModelSpec, result: ModelResult) -> Iterator[KeyChange]:
@@ -68,8 +67,13 @@ def _fitting(spec: ModelSpec, result: ModelResult) -> Iterator[KeyChange]:
             yield KeyChange(f"dims.{data['dimension']}", data["sizes"])
 
 
-def _exports(spec: ModelSpec, *, unread: bool) -> Iterator[Candidate]:
-    """Yield other ways to the file; ``unread``: none was made yet, or none that could be run."""
+def _exports(
+    spec: ModelSpec, asked: Mapping[str, Mapping[str, Any]], *, unread: bool
+) -> Iterator[Candidate]:
+    """Yield other ways to the file; ``unread``: none was made yet, or none that could be run.
+
+    ``asked`` is, by exporters, what the error's own remedy says of them.
+    """
     own = export_data(spec.export)
     kept = {key: own[key] for key in ("example",) if key in own}
     others = [each for each in EXPORTERS if each != spec.export.exporter]
@@ -84,7 +88,7 @@ def _exports(spec: ModelSpec, *, unread: bool) -> Iterator[Candidate]:
         {**own, "options": {k: v for k, v in spec.export.options.items() if k != key}}
         for key in spec.export.options
     ]
-    tried += [{**kept, "exporter": each} for each in others]
+    tried += [dict(asked.get(each, {**kept, "exporter": each})) for each in others]
     if spec.export.exporter in EXPORTERS and spec.export.command is None:
         if spec.export.exporter == "dynamo" and spec.export.optimize is not False:
             tried.append({**own, "optimize": False})
