@@ -57,6 +57,8 @@ _CAUSES: Mapping[Blame, str] = {
     "undecided": "no single cause was found",
 }
 _NO_OTHER = "Write {line} with other operators."
+# Beyond it whole numbers have no double of their own, which is what a report has of them.
+_DOUBLE = 2.0**53
 _TRIED = "write it with other operators: that exporter was tried, and the model stays red"
 _ACTIONS: Mapping[Blame, str] = {
     "model": "Make `forward` give the same answer twice on equal inputs.",
@@ -268,7 +270,7 @@ def _difference(check: Check, reference: str) -> str:
     side = "the stored output" if check.runtime == "stored" else "ONNX"
     element = f"{output}{summary.indices(worst.index)}" if worst.index else output
     text = f"{at} {side} says {actual} where {reference} says {expected} in {element}"
-    if expected == actual:  # whole numbers beyond 2^53, of which a report has the nearest double
+    if worst.expected == worst.actual and abs(worst.expected) >= _DOUBLE:
         text = f"{at} {element} is another whole number near {actual}"
     return text + (f" ({measured(check)})" if check.deviation is not None else "")
 
