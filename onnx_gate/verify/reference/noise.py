@@ -122,7 +122,7 @@ class Mover:
         low = size < least if keep is None else (size < least) & ~keep
         tensor.masked_fill_(low, 0)
 
-    def appear(self, tensor: torch.Tensor, keep: torch.Tensor | None) -> None:
+    def appear(self, tensor: torch.Tensor) -> None:
         """Move what of float16 has become 0, of operands that are none, as who computes wider has it."""
         if tensor.dtype != torch.float16:
             return
@@ -130,20 +130,18 @@ class Mover:
         for each in self._operands:
             gone &= each != 0
         if gone.any():
-            self._by_steps(tensor, gone, keep)
+            self._by_steps(tensor, gone)
 
     def _step(self, tensor: torch.Tensor, keep: torch.Tensor | None) -> None:
         """Move what is below the least normal number by a unit as it is there, where sizes are no more."""
         low = (tensor.abs() < torch.finfo(tensor.dtype).tiny) & (tensor != 0)
+        low = low if keep is None else low & ~keep
         if low.any():
-            self._by_steps(tensor, low, keep)
+            self._by_steps(tensor, low)
 
-    def _by_steps(
-        self, tensor: torch.Tensor, where: torch.Tensor, keep: torch.Tensor | None
-    ) -> None:
+    def _by_steps(self, tensor: torch.Tensor, where: torch.Tensor) -> None:
         known = torch.finfo(tensor.dtype)
         step = self.draw(tensor).mul(1.5).round_().masked_fill_(~where, 0)
-        step = step if keep is None else step.masked_fill_(keep, 0)
         tensor.add_(step, alpha=known.smallest_normal * known.eps)
 
     def push(self, tensor: torch.Tensor, units: float) -> None:

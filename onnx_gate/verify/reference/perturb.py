@@ -300,7 +300,7 @@ def _move(
     if model.chain is None:  # a sum of normal numbers is none that is flushed
         noise.flush(result, keep)
         if model.underflows:
-            noise.appear(result, None)
+            noise.appear(result)
     if amount is not None:
         noise.shift(result, amount, keep)
 

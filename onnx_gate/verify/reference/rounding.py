@@ -60,8 +60,8 @@ class Model:
     says which share of the terms of each element of the result is equal. Terms that lie ``along`` an
     axis of an operand are multiplied by others each, and each is off by its own. What is taken
     ``in_turn`` is moved by what that loses. No implementation leaves the operator's ``bounds``, and
-    beyond the ends of its ``domain`` an operand (by name) has no result. One that ``underflows`` is 0 of
-    no operand that is not.
+    beyond the ends of its ``domain`` an operand (by name) has no result. One that ``underflows`` is
+    exactly 0 only where an operand is, and what it makes 0 of others has been rounded.
     """
 
     operands: tuple[str, ...] = ()

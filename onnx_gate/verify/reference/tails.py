@@ -78,8 +78,8 @@ def _around(
 ) -> torch.Tensor:
     """Return the root mean square of what each pixel of a resized image is made of.
 
-    Along the axis ``steps`` that lies between two pixels. What is no number has its neighbours all
-    the same.
+    Along the axis ``steps`` that lies between two pixels. What is no number counts as
+    0, as a pixel whose weight is 0 may be one.
     """
     x = x.nan_to_num(0.0, 0.0, 0.0)
     for axis in range(2, y.ndim):
