@@ -20,14 +20,22 @@ from onnx_gate.workers import tracebacks
 
 
 class AskedModule:
-    """The module as the side that is asked first; ``experience`` grows with each of its answers."""
+    """The module as the side that is asked first; ``experience`` grows with each of its answers.
+
+    So does what ``watcher`` has seen.
+    """
 
     def __init__(
-        self, spec: ModelSpec, eager: Eager, clock: Clock, experience: dict[str, Experience]
+        self,
+        spec: ModelSpec,
+        eager: Eager,
+        clock: Clock,
+        experience: dict[str, Experience],
+        watcher: Watcher | None = None,
     ) -> None:
         self._spec, self._eager, self._clock = spec, eager, clock
         self._experience = experience
-        self.watcher = Watcher(eager)
+        self.watcher = watcher or Watcher(eager)
         self._float64 = Float64Reference(eager)
         self._slow = eager.without_fast_path()
         self._refusals: set[str] = set()

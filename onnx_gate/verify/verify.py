@@ -155,6 +155,7 @@ def _by_blocks(
     update: dict[str, object] = {
         "runtimes": walked.runtimes,
         "diagnosis": walked.diagnosis,
+        "decisions": walked.decisions,
         "precision": precision_of(walked.reduced, walked.measured),
     }
     if portion is not None and portion.count > 1:

@@ -51,6 +51,8 @@ def test_parts_come_to_what_the_whole_comes_to(tmp_path: Path) -> None:
     status, one = merged(tmp_path)
     assert status == whole.returncode
     assert (one.verdict, one.portion, one.checks) == ("pass", None, alone.checks)
+    assert one.decisions == alone.decisions is not None
+    assert [part.decisions and part.decisions.of for part in parts] == [1, 0]
     told = {finding for finding in one.findings if finding.code != "OG433"}
     assert told == {finding for finding in alone.findings if finding.code != "OG433"}
 
@@ -63,13 +65,15 @@ def test_parts_come_to_what_the_whole_comes_to(tmp_path: Path) -> None:
 
 
 def test_the_part_that_has_a_wrong_block_finds_it(tmp_path: Path) -> None:
-    project(tmp_path, words=60, fault="weight", at=2)
+    project(tmp_path, words=60, experts="all", fault="weight", at=2)
     gate("run", "--shard", "2/2", "--no-cache", cwd=tmp_path)
     part = result(tmp_path / "onnx-gate-report")
     assert part.portion is not None
     assert part.verdict == "diverged"
     inside = {check.block for check in part.checks if check.block and check.verdict == "diverged"}
     assert inside == {"layers.2"}
+    # What leads to the experts decides, and is called on each machine: it is counted on the first.
+    assert part.decisions is None or not part.decisions.of
     assert part.diagnosis is not None
     assert "layers.2" in part.diagnosis.cause
 

@@ -24,6 +24,7 @@ from onnx_gate.diagnose.repro.replay import Limits, replay
 from onnx_gate.errors import GateError
 from onnx_gate.manifest.load import load
 from onnx_gate.manifest.spec import ModelSpec
+from onnx_gate.manifest.values.coverage import CoverageSpec
 from onnx_gate.report.io import read_report
 from onnx_gate.report.model import ModelResult
 from onnx_gate.verify.blocks import partition
@@ -65,6 +66,27 @@ def test_every_block_is_compared_and_one_case_carried_through(
     assert len(carried) == 1
     assert len(own) > 3
     assert all(check.compared for check in own)
+
+
+@pytest.mark.slow
+def test_decisions_in_blocks_are_those_of_the_whole_and_all_weights_are_known(
+    tmp_path: Path,
+) -> None:
+    spec = project(tmp_path, words=60, experts="chosen")
+    blocks, whole = (verified(tmp_path, replace(spec, verify=way)) for way in ("blocks", "whole"))
+    assert blocks.decisions is not None
+    assert whole.decisions is not None
+    assert (blocks.decisions.of, blocks.decisions.seen) == (whole.decisions.of, 1)
+    # Of the table of words every row is the checkpoint's; nothing is put across a limit in a block.
+    (never,) = blocks.decisions.never
+    assert (never.module, never.operator, never.limit) == ("layers.1", "gt", 0.0)
+    assert never.never == ("below",)
+    assert never.source is not None
+    assert "shares[:, n] > 0" in never.source.code
+    assert blocks.weights is not None
+    assert blocks.weights.all_known
+    asked = replace(spec, coverage=CoverageSpec(decisions=0.9))
+    assert verified(tmp_path, asked).verdict == "error"
 
 
 @pytest.mark.slow

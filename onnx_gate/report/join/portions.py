@@ -16,6 +16,7 @@ from onnx_gate.report.model import (
     RuntimeResult,
     Stage,
 )
+from onnx_gate.report.model.decisions import MOST_LISTED, Decisions
 from onnx_gate.text import format_int, listed
 
 _SHOWN = 20
@@ -63,6 +64,7 @@ def _joined(parts: Sequence[ModelResult]) -> ModelResult:
             "checks": tuple(check for part in parts for check in part.checks),
             "runtimes": tuple(_runtimes(parts)),
             "diagnosis": next((p.diagnosis for p in parts if p.diagnosis is not None), None),
+            "decisions": _decisions([p.decisions for p in parts if p.decisions is not None]),
             "weights": next((part.weights for part in parts if part.weights is not None), None),
         }
     )
@@ -105,6 +107,20 @@ def _anew(file: ExportInfo) -> set[str]:
 def _label(part: ModelResult) -> str:
     assert part.portion is not None
     return f"part {format_int(part.portion.index)} of {format_int(part.portion.count)}"
+
+
+def _decisions(parts: Sequence[Decisions]) -> Decisions | None:
+    """Return what the decisions of all parts come to; each part has counted its own."""
+    if not parts:
+        return None
+    never = tuple(each for part in parts for each in part.never)
+    return Decisions(
+        seen=sum(part.seen for part in parts),
+        of=sum(part.of for part in parts),
+        before=sum(part.before for part in parts),
+        compared=sum(part.compared for part in parts),
+        never=never[:MOST_LISTED],
+    )
 
 
 def _sum(seconds: Iterable[float | None]) -> float | None:

@@ -9,6 +9,9 @@ from pydantic import Field
 from onnx_gate.findings.finding import Frozen
 from onnx_gate.report.model.diagnosis import Source
 
+# A report lists so many; with more of them it is the inputs as a whole that show nothing.
+MOST_LISTED = 100
+
 Side = Literal[
     "below",
     "above",

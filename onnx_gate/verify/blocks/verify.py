@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec
+from onnx_gate.report.model.decisions import Decisions
 from onnx_gate.verify.blocks.block_steps import expected_sizes, steps_of
 from onnx_gate.verify.blocks.cuts import divide_file
 from onnx_gate.verify.blocks.divided import Divided
@@ -29,6 +30,7 @@ from onnx_gate.verify.blocks.torch_side import TorchSide
 from onnx_gate.verify.blocks.walk import BlockWalk, Walked
 from onnx_gate.verify.context import Context, Reduced
 from onnx_gate.verify.export.export import export
+from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.inputs.cases import cases
 from onnx_gate.verify.inspect.inspect import inspect_proto, join_inputs
 from onnx_gate.verify.inspect.known_weights import KnownWeights
@@ -38,6 +40,7 @@ from onnx_gate.verify.left_out import leave_out
 from onnx_gate.verify.prepare import Prepared, prepare
 from onnx_gate.verify.progress import Progress
 from onnx_gate.verify.proposal import note
+from onnx_gate.verify.reach.account import of_suites
 from onnx_gate.verify.steps.course import check_steps
 from onnx_gate.verify.stopwatch import Clock
 from onnx_gate.verify.subject import Locate
@@ -90,6 +93,7 @@ def _is_file(spec: ModelSpec) -> bool:
 class Verified(Walked):
     """What has come of all stages, or of those of one machine, whose ``portion`` it is."""
 
+    decisions: Decisions | None = None
     without_any: tuple[str, ...] = ()
     portion: BlockPortion | None = None
     reduced: Reduced | None = None
@@ -140,6 +144,8 @@ def _verify(
                 spec, skeleton, staged, prepared.eager, prepared.example, outside, context.folder
             )
             progress.export = divided.exported.info()
+        with progress.stage("weights"):
+            _account(progress, divided.exported, skeleton, divided.parameters)
     exported = divided.exported
     with progress.stage("inspect"):
         progress.findings += inspect_proto(spec, exported, divided.reduced)
@@ -187,6 +193,7 @@ def _verify(
         progress.findings[told] = told_of(walked.known)
     if difference:
         raise codes.OG106.error(f"the model disagrees with itself: called again, {difference}")
+    accounted = progress.weights is not None and progress.weights.all_known
     return Verified(
         walked.checks,
         walked.findings,
@@ -195,6 +202,8 @@ def _verify(
         walked.diagnosis,
         walked.known,
         walked.measured,
+        walked.seen,
+        of_suites(walked.seen, context.workspace, accounted=accounted) if walked.seen else None,
         chosen.without_any,
         portion,
         divided.reduced,
@@ -218,11 +227,8 @@ def _of_file(
     if reduced is not None:
         progress.findings.append(note(reduced))
     with progress.stage("weights"):
-        known = KnownWeights(skeleton.module, skeleton.values)
-        found = identify(exported.proto, exported.path.parent, skeleton.module, known)
-        progress.weights = found.weights
-        progress.findings += found.findings
-        parameters = {**short_weights(exported, skeleton), **found.parameters}
+        found = _account(progress, exported, skeleton)
+        parameters = {**short_weights(exported, skeleton), **found}
         give_back()
     with progress.stage("cut"):
         return divide_file(
@@ -237,6 +243,17 @@ def _of_file(
             context.folder / "cut",
             reduced,
         )
+
+
+def _account(
+    progress: Progress, exported: Exported, skeleton: Skeleton, read: Collection[str] = ()
+) -> Mapping[str, str]:
+    """Find what each weight of the file is, beside those that are ``read`` from the checkpoint itself."""
+    known = KnownWeights(skeleton.module, skeleton.values)
+    found = identify(exported.proto, exported.path.parent, skeleton.module, known, read=read)
+    progress.weights = found.weights
+    progress.findings += found.findings
+    return found.parameters
 
 
 def _need(torch: TorchSide, flows: Sequence[Flow], limit: int) -> tuple[Need, bool]:

@@ -30,6 +30,8 @@ from onnx_gate.verify.compared import Answers, Comparer
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.experience import Experience
 from onnx_gate.verify.proposal import Measured
+from onnx_gate.verify.reach.sites import DecisionSite, Seen
+from onnx_gate.verify.reach.watcher import Watcher
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.sessions import Sessions, failure_findings, without_optimisations
 from onnx_gate.verify.steps.course import in_order, refused_at
@@ -43,7 +45,8 @@ class Walked:
     """What has come of a way through a model, in the order of its stages.
 
     ``known`` is the number of blocks whose checks are an earlier run's, ``measured`` what fewer bits cost
-    at the end.
+    at the end. ``seen`` is what the decisions of all that was judged were shown, ``None`` where the module
+    cannot be watched.
     """
 
     checks: list[Check] = field(default_factory=list)
@@ -53,6 +56,7 @@ class Walked:
     diagnosis: Diagnosis | None = None
     known: int = 0
     measured: Sequence[Measured] = ()
+    seen: Mapping[DecisionSite, Seen] | None = None
 
 
 class BlockWalk:
@@ -81,6 +85,8 @@ class BlockWalk:
         self._pairs = (
             PairRun(torch, clock, runs.file, spec.runtimes, runs.sessions) if pairs else None
         )
+        # What leads to these blocks is called on every machine; its decisions are the first one's.
+        self._own, self._others = Watcher(torch.eager), Watcher(torch.eager)
         self._passed: set[tuple[int, bool]] = set()
         self._known: set[str] = set()
 
@@ -113,6 +119,7 @@ class BlockWalk:
                 for line in lines:
                     line.keep(read)
                 give_back()
+        walked.seen = self._seen()
         if not self._portion.ends:
             walked.runtimes, walked.experience = tuple(self._runs.results.values()), {}
             walked.findings += failure_findings(walked.runtimes)
@@ -139,6 +146,14 @@ class BlockWalk:
         walked.findings += failure_findings(walked.runtimes)
         return walked
 
+    def _watcher(self, stage: BlockStage) -> Watcher:
+        return self._own if self._portion.has(stage) else self._others
+
+    def _seen(self) -> dict[DecisionSite, Seen] | None:
+        if self._own.lost or self._others.lost:
+            return None
+        return {s: each for s, each in self._own.seen.items() if s not in self._others.seen}
+
     def _lines(self, steps: CaseSteps, graph_inputs: Mapping[str, str]) -> list[BlockLine]:
         held = self._torch.divided.held
         return [
@@ -154,6 +169,7 @@ class BlockWalk:
 
     def _stage(self, stage: BlockStage, lines: Sequence[BlockLine], walked: Walked) -> None:
         """Judge one stage on PyTorch's values, and carry the runtimes' own through it."""
+        self._watcher(stage).loaded(self._skeleton.module)
         if not lines or not stage.piece.outputs:
             for line in lines:  # what nobody in the graph reads is answered for, and not compared
                 self._ask(stage, line, walked)
@@ -341,7 +357,9 @@ class BlockWalk:
         case = replace(line.case, arrays={**line.case.arrays, **inputs, **given}, expected={})
         eager = Eager(part, tuple(inputs))
         spec = self._runs.judging(stage)
-        asked = AskedModule(spec, eager, self._clock, walked.experience).ask(case)
+        watcher = self._watcher(stage)
+        watcher.eager = eager
+        asked = AskedModule(spec, eager, self._clock, walked.experience, watcher).ask(case)
         if asked.reference is None:
             line.over = True
             if line.number > 1:

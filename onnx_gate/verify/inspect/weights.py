@@ -83,11 +83,12 @@ def identify(
     exact: ExactWeights | None = None,
     instead: Instead | None = None,
     made: MadeOfNoInput | None = None,
+    read: Collection[str] = (),
 ) -> Accounted:
     """Find what the weights of a file in ``folder`` are.
 
-    Single numbers are left out, and so are the scales of a ``Resize``: they are attributes rather than
-    weights.
+    Those that are ``read`` where the module's own lie are the module's, and not looked at. Single
+    numbers are left out, and so are the scales of a ``Resize``: they are attributes rather than weights.
     """
     scales = {n for node in all_nodes(proto) if node.op_type == "Resize" for n in node.input[1:]}
     counts = {"same": 0, "rearranged": 0, "folded": 0, "made": 0}
@@ -98,6 +99,9 @@ def identify(
     named: dict[str, str] = {}
     for name, tensor in constants(proto).items():
         if tensor.data_type not in _KINDS or np.prod(tensor.dims) < 2 or name in scales:
+            continue
+        if name in read:
+            counts["same"] += 1
             continue
         own = known.named(name)
         if own is None and tensor.data_type not in FLOATS:

@@ -7,13 +7,11 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import get_args
 
-from onnx_gate.report.model.decisions import Decision, Decisions, Side
+from onnx_gate.report.model.decisions import MOST_LISTED, Decision, Decisions, Side
 from onnx_gate.verify.reach.rules import COUNTED
 from onnx_gate.verify.reach.sites import DecisionSite, Seen
 from onnx_gate.verify.source_lines import own_source, place_of
 
-# A report lists so many; with more of them it is the inputs as a whole that show nothing.
-_LISTED = 100
 _SIDES: tuple[Side, ...] = get_args(Side)
 
 
@@ -35,8 +33,21 @@ def account(
         of=len(counted),
         before=len([site for site in counted if site in before]),
         compared=len(left) - len(never),
-        never=tuple(_decision(site, counted[site], workspace) for site in never[:_LISTED]),
+        never=tuple(_decision(site, counted[site], workspace) for site in never[:MOST_LISTED]),
     )
+
+
+def of_suites(seen: Mapping[DecisionSite, Seen], workspace: Path, *, accounted: bool) -> Decisions:
+    """Count the decisions where there were the suites' cases alone.
+
+    ``accounted``: every weight of the file is the module's, so that the rows of tables were compared.
+    """
+    return account(seen, both_ways(seen), workspace.resolve(), rows_of(seen) if accounted else ())
+
+
+def rows_of(seen: Mapping[DecisionSite, Seen]) -> set[tuple[DecisionSite, str]]:
+    """Return the unseen sides of tables of weights: rows that no input has read."""
+    return {(s, side) for s, each in seen.items() if s.is_table for side in each.left(s)}
 
 
 def both_ways(seen: Mapping[DecisionSite, Seen]) -> frozenset[DecisionSite]:

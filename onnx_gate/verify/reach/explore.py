@@ -18,7 +18,7 @@ from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.inputs.draw import Float64, is_drawable
 from onnx_gate.verify.inputs.sizes import Sizes, elements, sizes_label, tried_sizes
-from onnx_gate.verify.reach.account import account, both_ways
+from onnx_gate.verify.reach.account import account, both_ways, rows_of
 from onnx_gate.verify.reach.ascend import ascend
 from onnx_gate.verify.reach.brackets import brackets
 from onnx_gate.verify.reach.cost import Cost, measure
@@ -79,10 +79,7 @@ class Explorer:
         seen = self.watcher.seen
         before = both_ways(seen) if self._before is None else self._before
         if self.accounted:
-            compared = {
-                *compared,
-                *((site, side) for site, side in self.watcher.open() if site.is_table),
-            }
+            compared = {*compared, *rows_of(seen)}
         return account(seen, before, workspace.resolve(), compared)
 
     @property

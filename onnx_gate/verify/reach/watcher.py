@@ -14,9 +14,10 @@ from onnx_gate.verify.reach.watch import Watch
 
 
 class Watcher(Shown):
-    """Runs one module and remembers what every decision in it was shown.
+    """Runs one module, or its parts one by one, and remembers what every decision in it was shown.
 
     ``hulls`` are the least and the largest value of each input. ``lost``: the module cannot be watched.
+    ``eager`` may be that of a part.
     """
 
     def __init__(self, eager: Eager) -> None:
