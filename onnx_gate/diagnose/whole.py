@@ -15,6 +15,7 @@ import numpy as np
 from onnx_gate.diagnose.bench import RUN, Bench
 from onnx_gate.diagnose.localize.localize import Located
 from onnx_gate.diagnose.values import allowance, distance
+from onnx_gate.manifest import EXPORTERS
 from onnx_gate.report.model.diagnosis import Source
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array, Refusal
@@ -58,7 +59,26 @@ def _look(subject: Subject, eager: Eager, located: Located) -> Cause | None:
     if module and module in live:
         told = f"{quote(module)} is in training mode, though the gate called eval(), and the file's is not"
         return Cause(told, TRAINING)
-    return _exchanged(subject, expected.names, expected.arrays)
+    wide = _left_wide(subject, expected.arrays[subject.output])
+    return wide or _exchanged(subject, expected.names, expected.arrays)
+
+
+def _left_wide(subject: Subject, expected: Array) -> Cause | None:
+    """Return the cause where an exporter of torch's computes an output of 16 bits in float32.
+
+    It converts the result back where something reads it, and not at the end of the graph.
+    """
+    if subject.check.form != "dtype" or subject.exported.exporter not in EXPORTERS:
+        return None
+    name = str(expected.dtype)
+    session = open_session(subject.exported.path, subject.runtime)
+    if name not in ("float16", "bfloat16") or session.outputs[subject.output].dtype != "float32":
+        return None
+    back = ".half()" if name == "float16" else ".bfloat16()"
+    return Cause(
+        f"the exporter computes an output of {name} in float32, and leaves it so",
+        f"write `.float()` in front of what makes it, and `{back}` behind that",
+    )
 
 
 def _refusing(subject: Subject, refusal: Refusal) -> Cause:

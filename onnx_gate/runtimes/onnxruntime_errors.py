@@ -44,6 +44,9 @@ _IR_VERSION = re.compile(r"Unsupported model IR version: (\d+), max supported IR
 _MIXED = re.compile(
     r"\(T\w*\) of Optype \((\w+)\) bound to different types \((.+?) and (.+?) in node"
 )
+_NOT_TAKEN = re.compile(
+    r"Type Error: Type '(.+?)' of input parameter \((.*?)\) of operator \((\w+)\) in node \((.*?)\)"
+)
 
 
 def refusal(error: BaseException) -> Refusal:
@@ -124,6 +127,9 @@ def load_problem(
             f"the model does not load: {found[1]} is given a {found[2]} and a {found[3]}; ONNX "
             "promotes no types, so convert one of them where the graph is made"
         )
+    found = _NOT_TAKEN.search(text)
+    if found is not None:
+        return codes.OG303, _not_taken(model, *found.groups())
     return (
         codes.OG303,
         f"the model does not load: {shortened(_one_line(_CHECK.sub('', text)), _LIMIT)}",
@@ -154,6 +160,42 @@ def _bare(error: BaseException) -> str:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+def _not_taken(model: Path, given: str, value: str, op_type: str, node: str) -> str:
+    """Return what an operator is given that ONNX does not define it for, and what it may be given."""
+    kind = _bare_type(given)
+    invalid, where = (
+        f"the file is not valid ONNX: {op_type}",
+        f"and node {node!r} is given {value!r}",
+    )
+    try:
+        proto = onnx.load(str(model), load_external_data=False)
+        place = next(
+            [*each.input].index(value)
+            for each in proto.graph.node
+            if (each.op_type, each.name) == (op_type, node) and value in each.input
+        )
+        written = max(each.version for each in proto.opset_import if each.domain in ("", "ai.onnx"))
+        opsets = range(written, onnx.defs.onnx_opset_version() + 1)
+        every = [onnx.defs.get_schema(op_type, opset).inputs for opset in opsets]
+    except Exception:  # only words of the message depend on it
+        return f"{invalid} takes no {kind} there, {where}"
+    formals = [inputs[min(place, len(inputs) - 1)] for inputs in every]
+    later = next((n for n, each in zip(opsets, formals, strict=True) if given in each.types), None)
+    kinds = " or ".join(sorted(map(_bare_type, formals[0].types)))
+    more = (
+        f"takes {kinds}"
+        if later is None
+        else f"does from opset {later} on: export: {{opset: {later}}}"
+    )
+    return (
+        f"{invalid} of opset {written} takes no {kind} as its {formals[0].name}, {where}; it {more}"
+    )
+
+
+def _bare_type(name: str) -> str:
+    return name.removeprefix("tensor(").removesuffix(")")
 
 
 def _dtypes(model: Path, name: str, op_type: str) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -280,6 +281,21 @@ def test_refusals_are_bare_sentences(
             "OG303",
             "Incompatible dimensions",
         ),
+        (
+            model([node("ScatterND", "x", "k", "x")], k=np.zeros((1, 1), np.int32)),
+            "OG303",
+            "ScatterND of opset 18 takes no int32 as its indices, .* it takes int64",
+        ),
+        (
+            model(
+                [node("Conv", "x", "w")],
+                kind=TensorProto.BFLOAT16,
+                shape=(1, 1, 8),
+                w=np.ones((1, 1, 1), ml_dtypes.bfloat16),
+            ),
+            "OG303",
+            "no bfloat16 as its X, .* it does from opset 22 on: export: .opset: 22",
+        ),
     ],
 )
 def test_files_that_do_not_load(
@@ -404,7 +420,7 @@ def test_the_worst_element_and_the_attributes_are_in_the_hint(
     worst = Worst(index=(0,), expected=expected, actual=actual)
     found = hints(
         DIAGNOSIS.model_copy(
-            update={"node": named, "source": Source(file="m.py", line=3, code="x")}
+            update={"node": named, "source": Source(file="m.py", line=3, code="x / k")}
         ),
         proto,
         CHECK.model_copy(update={"worst": worst}),
@@ -412,6 +428,18 @@ def test_the_worst_element_and_the_attributes_are_in_the_hint(
     assert found[0].code == code
     assert words in found[0].message
     assert (found[0].severity, found[0].file, found[0].line) == ("note", "m.py", 3)
+
+
+@pytest.mark.parametrize(("code", "clamped"), [("x / y", True), ("torch.atan2(x, y)", False)])
+def test_a_quotient_that_the_exporter_wrote_is_not_to_be_clamped(code: str, clamped: bool) -> None:
+    named = GraphNode(name="n", op_type="Div", output="y")
+    source = Source(file="m.py", line=3, code=code)
+    update = {"node": named, "source": source}
+    worst = Worst(index=(0,), expected=0.0, actual=float("nan"))
+    proto = model([node("Div", "x", "x")])
+    check = CHECK.model_copy(update={"worst": worst})
+    found = hints(DIAGNOSIS.model_copy(update=update), proto, check)
+    assert any(each.code == "OG712" for each in found) == clamped
 
 
 @pytest.mark.parametrize(

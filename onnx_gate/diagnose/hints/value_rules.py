@@ -17,6 +17,9 @@ from onnx_gate.verify.source_lines import at, of_node
 Hint = tuple[Code, str] | None
 Rule = Callable[[DivergenceFacts], Hint]
 
+_QUOTIENTS = ("Div", "Reciprocal")
+# What says in a line of source that something is divided by what is in it.
+_DIVIDES = re.compile(r"/|div|recip|norm|mean|std|var|softmax|cosine|fmod|remainder|%")
 _TINY = re.compile(r"(?<![\w.])(\d+(?:\.\d*)?e-(?:9|[1-9]\d+))\b", re.I)
 _HALF = 65504.0
 _FLOAT = 3.4028234e38
@@ -173,15 +176,23 @@ def domain(facts: DivergenceFacts) -> Hint:
     """A root, logarithm or quotient at the end of where it is defined."""
     if facts.op not in _PARTIAL or not facts.one_finite:
         return None
-    where = "zero" if facts.op in ("Div", "Reciprocal") else "zero or a negative number"
+    where = "zero" if facts.op in _QUOTIENTS else "zero or a negative number"
     constant = tiny_constant(facts)
-    if constant is not None:
+    if constant is not None or _own_quotient(facts):
         return constant
     return codes.OG712, (
         f"{facts.op} meets {where} on one side: {facts.diagnosis.against} has {facts.expected:.4g}, "
         f"{facts.check.runtime} {facts.actual:.4g}. Rounding of 1e-7 before it is enough; clamp its "
         "argument, x.clamp(min=1e-6)"
     )
+
+
+def _own_quotient(facts: DivergenceFacts) -> bool:
+    """Return whether the quotient is the exporter's own, as that of an ``atan2``: nobody can clamp it."""
+    source = facts.diagnosis.source
+    if facts.diagnosis.blame != "exporter" or source is None or facts.op not in _QUOTIENTS:
+        return False
+    return _DIVIDES.search(source.code) is None
 
 
 def tiny_constant(facts: DivergenceFacts) -> Hint:
