@@ -352,3 +352,10 @@ def test_what_forward_computes_of_no_input_is_accounted_for(tmp_path: Path) -> N
     stale = changed(path, lambda _, a: a + np.float32(1e-4) if a.size >= 49 else None)
     weights, _ = account(stale, tmp_path, module, made=made)
     assert len(weights.unknown) == 1
+
+
+def test_what_an_exporter_begins_a_sum_with_is_no_weight(tmp_path: Path) -> None:
+    bag, ids = nn.EmbeddingBag(20, 8).eval(), torch.randint(0, 20, (3, 5))
+    torch.onnx.export(bag, (ids,), tmp_path / "model.onnx", dynamo=True, verbose=False)
+    weights, findings = account(onnx.load(tmp_path / "model.onnx"), tmp_path, bag)
+    assert (findings, weights.total, weights.same) == ([], 1, 1)

@@ -90,11 +90,11 @@ def _models(run: RunStory) -> Fitting:
 
 
 def _runtimes(run: RunStory) -> list[RenderableType]:
-    """A row for each model and a column for each runtime, where there are several."""
+    """A row for each model that ran and a column for each runtime, where there are several."""
     if not run.runtimes:
         return []
     rows, records = [], []
-    for each in run.models:
+    for each in (model for model in run.models if any(model.on)):
         name = Text(printed(each.model.name, _LIMIT, whole=0))
         rows.append((name, *map(_runtime_cell, each.on)))
         cells = [

@@ -88,7 +88,8 @@ def identify(
     """Find what the weights of a file in ``folder`` are.
 
     Those that are ``read`` where the module's own lie are the module's, and not looked at. Single
-    numbers are left out, and so are the scales of a ``Resize``: they are attributes rather than weights.
+    numbers are left out, and so are the scales of a ``Resize``, and one number throughout in a form that
+    no parameter has: they are attributes rather than weights.
     """
     scales = {n for node in all_nodes(proto) if node.op_type == "Resize" for n in node.input[1:]}
     counts = {"same": 0, "rearranged": 0, "folded": 0, "made": 0}
@@ -126,7 +127,10 @@ def identify(
         off = _off(known, name, array, own, exact)
         if off is not None and not _made_up_for(known, off[0], array, instead):
             (wrong if off[1] == "error" else nearly).append(off[0])
-        unknown.append(known.nearest(name, array, own))
+        nearest = known.nearest(name, array, own)
+        if nearest.parameter is None and (array == array.flat[0]).all():
+            continue  # what an exporter begins a sum with
+        unknown.append(nearest)
     wrong += _misplaced(proto, module, known, whole)
     total = sum(counts.values()) + len(unknown)
     weights = Weights(total=total, unknown=tuple(unknown), **counts)
