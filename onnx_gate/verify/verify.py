@@ -227,7 +227,9 @@ def _verify(
     if reduced is not None:
         progress.findings.append(note(reduced))
     checker = checker_of(spec, context, prepared, exported, reduced)
-    checker.explorer.accounted = progress.weights is not None and progress.weights.all_known
+    if progress.weights is not None:
+        checker.explorer.accounted = progress.weights.all_known
+        checker.explorer.unknown = bool(progress.weights.unknown)
     with progress.split("verify", checker.tally.clock):
         tally = checker.run()
         with tally.clock.of("pytorch"):

@@ -113,12 +113,45 @@ class Bytes(Base):
         y = self.first((image / 255 - 0.5).flatten(1))
         return y.clamp(max=1.85 if self.wrong else self.high)
 
+class Brake(Base):
+    """Has a rule of three conditions, which hold together in hardly any row."""
+    share, least = 0.09, 37
+    def forward(self, speed, near, age):
+        fast, close = speed.norm(dim=1), near.norm(dim=1)
+        share, least = (self.share, self.least) if self.wrong else (0.1, 36)
+        stop = (fast > 5) & (close < share * fast) & (age >= least)
+        return torch.where(stop, 0.0, fast + close)
+
+class Offer(Brake):
+    """Begins a year late where two other conditions hold."""
+    share, least = 0.1, 37
+
+class Nested(Base):
+    """Chooses within what it has chosen, of which hardly any row comes to the last."""
+    def forward(self, speed, near, age):
+        fast, close = speed.norm(dim=1), near.norm(dim=1)
+        least = 37 if self.wrong else 36
+        old = torch.where(age >= least, 0.0, fast)
+        return torch.where(fast > 5, torch.where(close < 0.1 * fast, old, close), close + fast)
+
+class Made(Base):
+    """Computes its table, of which a file has two rows exchanged."""
+    def __init__(self):
+        super().__init__()
+        self.table, self.out = nn.Parameter(torch.randn(20000, 8)), nn.Linear(8, 2)
+    def forward(self, ids):
+        table = nn.functional.normalize(self.table, dim=1)
+        return self.out((self.other if self.wrong else table)[ids])
+
 def wrong(module, example, path):
     other = copy.deepcopy(module)
     other.wrong = True
     if isinstance(module, Table):
         with torch.no_grad():
             other.table.weight[1234] += 1
+    if isinstance(module, Made):
+        other.other = nn.functional.normalize(module.table.detach(), dim=1)
+        other.other[[777, 778]] = other.other[[778, 777]]
     _export(other, example, path)
 
 def right(module, example, path):
@@ -145,6 +178,13 @@ INPUTS = {
     "Outlier": "{x: {dtype: float32, shape: [batch, 64], range: [-1, 1]}}",
     "Rule": "{a: {dtype: int64, shape: [batch], range: [0, 49]},"
     " b: {dtype: int64, shape: [batch], range: [0, 49]}}",
+    "Brake": (
+        rule := "{speed: 'float32[batch, 3]', near: 'float32[batch, 3]',"
+        " age: {dtype: int64, shape: [batch], range: [0, 600]}}"
+    ),
+    "Offer": rule,
+    "Nested": rule,
+    "Made": "{ids: {dtype: int64, shape: [batch], range: [0, 19999]}}",
     "Century": "{day: {dtype: int64, shape: [batch], range: [0, 300000]}}",
     "Bytes": "{image: {dtype: uint8, shape: [batch, 3, 8, 8], range: [0, 255]}}",
 }

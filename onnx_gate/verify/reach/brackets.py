@@ -62,6 +62,7 @@ _REMAINDERS = frozenset(("remainder", "fmod"))
 _KINDS = ("limit", "equality")
 _DECIDES = frozenset(name for name, rules in RULES.items() if any(r.kind in _KINDS for r in rules))
 _KNOWN = _ARITHMETIC | _STEPS | _REMAINDERS | _DECIDES
+_COMPARES = frozenset(("lt", "le", "gt", "ge", "eq", "ne", "less", "greater"))
 # Of one operator: so many changes at each end of the domain, and at its largest quotients. The last
 # show the smallest fault of a divisor most; four of them meet it however a slope of four lies.
 _ENDS, _TOP = 2, 4
@@ -78,10 +79,10 @@ _COLUMNS = 8
 class _Changes(OperatorMode):
     """Keeps, of operators on arithmetic of one input, on which side or at which quotient each row is."""
 
-    def __init__(self, tensor: torch.Tensor, *, steps: bool) -> None:
+    def __init__(self, tensor: torch.Tensor, *, steps: bool, every: bool) -> None:
         super().__init__()
         self.found: list[Float64] = []
-        self._rows, self._steps = len(tensor), steps
+        self._rows, self._steps, self._every = len(tensor), steps, every
         self._behind: MutableMapping[torch.Tensor, None] = WeakTensorKeyDictionary()
         self._know((tensor,))
 
@@ -91,7 +92,7 @@ class _Changes(OperatorMode):
         known = any(each in self._behind for each in given)
         result = func(*args, **kwargs)
         name = name if name.startswith("_") else name.rstrip("_")
-        if known and name in _KNOWN:
+        if known and (self._every or name in _KNOWN):
             self._know(pytree.tree_leaves(result))
             try:
                 for sides in self._sides(name, given_to(func, args, kwargs), result):
@@ -107,7 +108,7 @@ class _Changes(OperatorMode):
 
     def _sides(self, name: str, bound: dict[str, Any], result: Any) -> Iterable[torch.Tensor]:
         operand = bound.get("self", bound.get("input"))
-        if not isinstance(operand, torch.Tensor):
+        if not isinstance(operand, torch.Tensor) or (self._every and name not in _COMPARES):
             return
         truncates = name == "_to_copy" and operand.is_floating_point()
         truncates = truncates and not result.is_floating_point()
@@ -115,7 +116,7 @@ class _Changes(OperatorMode):
             yield result
         elif name in _REMAINDERS:
             yield operand - result
-        elif not self._steps:
+        elif self._every or not self._steps:
             for rule in RULES.get(name, ()):
                 if rule.kind in _KINDS:
                     for limit in rule.limits:
@@ -137,20 +138,24 @@ def brackets(
     rows: int,
     made_of: Callable[[Float64], Mapping[str, Array]],
     pays: Callable[[], bool],
+    own: float | None = None,
 ) -> Float64:
     """Return the values of one input on both sides of what changes, the nearest that there are.
 
     ``made_of`` makes inputs of which the rows of this one are some values, and all others one and
-    the same row; ``pays`` is asked before each batch of so many ``rows``.
+    the same row; ``pays`` is asked before each batch of so many ``rows``. With the value that is the
+    row's ``own``, changes are those of comparisons alone, of whatever is made of it.
     """
     values = _on(domain, np.linspace(domain.low, domain.high, rows))
+    if own is not None:
+        values[np.abs(values - own).argmin()] = own
     tried, seen, lower = np.zeros(0), list[Float64](), np.zeros(0, np.int64)
     for number in range(_ROUNDS):
         if not len(values) or not pays():
             break
         # Every batch is as large as the first, for what follows from its size.
         batch = np.resize(values, rows)
-        found = _run(eager, name, made_of(batch), steps=domain.is_float)
+        found = _run(eager, name, made_of(batch), domain, every=own is not None)
         if not found or (number and len(found) != len(seen)):
             break
         if number:
@@ -168,9 +173,11 @@ def brackets(
     return _on(domain, np.clip(near, domain.low, domain.high))
 
 
-def _run(eager: Eager, name: str, arrays: Mapping[str, Array], *, steps: bool) -> list[Float64]:
+def _run(
+    eager: Eager, name: str, arrays: Mapping[str, Array], domain: Domain, *, every: bool
+) -> list[Float64]:
     tensors = {each: to_tensor(array) for each, array in arrays.items()}
-    changes = _Changes(tensors[name], steps=steps)
+    changes = _Changes(tensors[name], steps=domain.is_float, every=every)
     try:
         eager.run_prepared(tensors, mode=changes)
     except Refusal:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 from torch.utils.flop_counter import flop_registry
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from onnx_gate.runtimes.base import Array
+from onnx_gate.runtimes.tensors import to_tensor
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.reference.operator_mode import OperatorMode
+from onnx_gate.verify.reference.operator_mode import OperatorMode, tensors_of
 
 # Seconds, roughly those of one core: an operator's call, one number read and written, one product
 # added. An export takes 0.6 seconds and 20 milliseconds an operator (a ResNet of 70 operators 2.5 s, a
@@ -25,11 +26,16 @@ _SIDES = 8.0
 
 @dataclass(frozen=True)
 class Cost:
-    """The price of a forward pass in seconds of an idealised machine, and what it consists of."""
+    """The price of a forward pass in seconds of an idealised machine, and what it consists of.
+
+    ``numbers`` and ``products`` are those that grow with the inputs; ``fixed`` is the price of what is
+    computed of weights alone, as norms of them are.
+    """
 
     calls: int
     numbers: int
     products: int
+    fixed: float = 0.0
 
     @property
     def work(self) -> float:
@@ -38,7 +44,7 @@ class Cost:
 
     def forward(self, ratio: float = 1.0) -> float:
         """Return the price of a call, of inputs that are ``ratio`` times as large."""
-        return _CALL * self.calls + ratio * self.work
+        return _CALL * self.calls + self.fixed + ratio * self.work
 
     def case(self, ratio: float = 1.0) -> float:
         """Return the price of a case: both sides answer and are compared."""
@@ -52,23 +58,33 @@ class Cost:
 def measure(eager: Eager, inputs: Mapping[str, Array]) -> Cost:
     """Count one forward pass; raises ``Refusal`` as the module does."""
     counter = _Counter()
-    eager.run(inputs, mode=counter)
-    return Cost(counter.calls, counter.numbers, counter.products)
+    tensors = {name: to_tensor(array) for name, array in inputs.items()}
+    counter.grows.update(dict.fromkeys(tensors.values()))
+    eager.run_prepared(tensors, mode=counter)
+    fixed = _NUMBER * counter.numbers[False] + _PRODUCT * counter.products[False]
+    return Cost(counter.calls, counter.numbers[True], counter.products[True], fixed)
 
 
 class _Counter(OperatorMode):
+    """Adds up what operators do, apart what grows: with an input, or a size that something is made in."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.calls = self.numbers = self.products = 0
+        self.calls = 0
+        self.numbers, self.products = {True: 0, False: 0}, {True: 0, False: 0}
+        self.grows: MutableMapping[torch.Tensor, None] = WeakTensorKeyDictionary()
 
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run the operator and add up what it does."""
+        given = tensors_of((args, kwargs))
+        grows = not given or any(each in self.grows for each in given)
         result = func(*args, **kwargs)
         self.calls += 1
-        self.numbers += sum(
-            leaf.numel() for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)
-        )
+        made = tensors_of(result)
+        self.numbers[grows] += sum(leaf.numel() for leaf in made)
         known = flop_registry.get(getattr(func, "_overloadpacket", None))
         if known is not None:
-            self.products += int(known(*args, **kwargs, out_val=result)) // 2
+            self.products[grows] += int(known(*args, **kwargs, out_val=result)) // 2
+        if grows:
+            self.grows.update(dict.fromkeys(made))
         return result

@@ -19,6 +19,7 @@ from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.inputs.draw import Float64, is_drawable
 from onnx_gate.verify.inputs.sizes import Sizes, elements, sizes_label, tried_sizes
 from onnx_gate.verify.reach.account import account, both_ways, rows_of
+from onnx_gate.verify.reach.around import ROWS, around
 from onnx_gate.verify.reach.ascend import ascend
 from onnx_gate.verify.reach.brackets import brackets
 from onnx_gate.verify.reach.cost import Cost, measure
@@ -46,6 +47,8 @@ _ALIKE = 2**7 - 1
 # Cases of one kind that a report can still list.
 _MOST = 24
 _TRIES = 6
+# What conditions are together where each of them decides alone.
+_TOGETHER = frozenset(("both", "neither"))
 _KEPT = 3
 
 
@@ -54,7 +57,8 @@ class Explorer:
     """Makes further cases for a module from what ``watcher`` has seen of it.
 
     ``numbers`` are those that its export names of sizes. ``bases`` are cases of its own to start from.
-    ``accounted``: every weight of the file is the module's, so that rows of tables were compared.
+    ``accounted``: every weight of the file is the module's, so that rows of tables were compared;
+    ``unknown``: it has others, whose rows are all to be read.
     ``opened``: rounding has left elements open in cases that were reached. ``besides`` tells of the
     limits that the file alone has, from the values of a case.
     """
@@ -66,6 +70,7 @@ class Explorer:
     made: dict[str, Case] = field(default_factory=dict)
     tried: int = 0
     accounted: bool = False
+    unknown: bool = False
     opened: bool = False
     besides: Callable[[Watcher, Mapping[str, Array]], Limits] | None = None
     _before: frozenset[DecisionSite] | None = None
@@ -165,7 +170,36 @@ class Explorer:
             yield from self._sizes(base, known, purse)
         with purse.part(0.7):
             yield from self._sought(base, known, purse)
+        with purse.part(0.7):
+            yield from self._around(base, known, purse)
         yield from self._raised(base, known, purse)
+
+    def _around(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
+        """Yield the neighbours of rows in which conditions hold together."""
+        axes = self._batch_axes
+        batch = {d for d, role in roles(self.spec.inputs).items() if role == "batch"}
+        moved = {n: d for n, d in known.items() if axes[n] and axes[n][0] and not any(axes[n][1:])}
+        if len(moved) < len(known):
+            return
+        for (site, side), row in [*self.watcher.rows.items()][::-1]:
+            alike = (
+                a.shape[n in moved :] == base.arrays[n].shape[n in moved :] for n, a in row.items()
+            )
+            if side not in _TOGETHER or not all(alike) or any(len(row[n]) != 1 for n in moved):
+                continue
+            ratio = purse.ratio(
+                base, {**base.sizes, **dict.fromkeys(batch & set(base.sizes), ROWS)}
+            )
+            arrays = around(self.watcher.eager, row, moved, partial(purse.takes, 1.0, ratio))
+            rows = max((len(arrays[n]) for n in moved), default=0)
+            sizes = {**base.sizes, **dict.fromkeys(batch & set(base.sizes), rows)}
+            if rows and purse.affords(base, sizes) and self._answers(arrays, purse, base, sizes):
+                parts = _parts(site, side)
+                tried = (
+                    self._case(("around", *parts, *([str(n)] if n else [])), arrays, sizes)
+                    for n in count_from(0)
+                )
+                yield next(case for case in tried if case.id not in self.made)
 
     def _raised(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
         """Yield what makes results of layers as large as inputs can."""
@@ -195,16 +229,18 @@ class Explorer:
 
     def _every(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
         """Yield every value of integer inputs, and of several small ones every combination."""
+        most = _LARGEST if self.unknown else MOST_ROWS
         spans = {
             name: int(domain.high) - int(domain.low) + 1
             for name, domain in known.items()
-            if not domain.is_float and domain.high - domain.low < MOST_ROWS
+            if not domain.is_float and domain.high - domain.low < most
         }
         if not spans:
             return
         first = 0
         for number in range(_MOST):
-            sizes = self._largest_batch(base, purse)
+            rows = sorted({max(spans.values()), *_ROWS}, reverse=True)
+            sizes = self._largest_batch(base, purse, rows)
             if sizes is None:
                 return
             at = base if sizes == base.sizes else sizes
@@ -250,8 +286,8 @@ class Explorer:
                         yield self._case(("steps", name), made_of(found), sizes)
                     break
 
-    def _largest_batch(self, base: Case, purse: Purse) -> Sizes | None:
-        tried = (*(sizes for _, sizes in self._batches(base)), base.sizes)
+    def _largest_batch(self, base: Case, purse: Purse, rows: Sequence[int]) -> Sizes | None:
+        tried = (*(sizes for _, sizes in self._batches(base, rows)), base.sizes)
         return next((s for s in tried if purse.affords(base, s)), None)
 
     def _sizes(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:

@@ -30,6 +30,8 @@ from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to, ten
 _MOST_LIMITS = 64
 # Whether an element is exactly at a limit is asked of tensors that cost next to nothing.
 _LOOKED_AT = 2**16
+# Stands for what follows from two operators, beside the rules of each.
+_NESTED = 1000
 # What an operator that is called in another way than its rule knows may raise here.
 _NOT_LOOKED_AT = (RuntimeError, TypeError, ValueError, NotImplementedError, LookupError)
 _TORCH = f"{Path(torch.__file__).parent}/"
@@ -57,6 +59,8 @@ class Watch(OperatorMode):
         self.limits: dict[DecisionSite, set[float]] = {}
         self.listed: dict[float, None] = {}
         self.operands: dict[DecisionSite, list[Margin]] = {}
+        # The first row in which two truths were as nothing has shown them before, and of how many.
+        self.together: dict[tuple[DecisionSite, str], tuple[int, int]] = {}
         self._margins = Margins(leaves) if targets or follow else None
         self._side, self._leaves = side, leaves
         self._tables = Tables(shown.own)
@@ -65,6 +69,8 @@ class Watch(OperatorMode):
         self._besides: MutableMapping[torch.Tensor, Mapping[DecisionSite, Rule]] = (
             WeakTensorKeyDictionary()
         )
+        # Of what is chosen by a truth, where that held.
+        self._chosen: MutableMapping[torch.Tensor, torch.Tensor] = WeakTensorKeyDictionary()
         self._calls = 0
         self._times: dict[tuple[str, str, str, int, int], int] = {}
         self._shown, self._targets, self._follow = shown, targets, follow
@@ -134,6 +140,8 @@ class Watch(OperatorMode):
         bound["result"] = result
         if name == "stack":
             self._tables.stacked(result, bound["dim"])
+        if name == "where" and isinstance(result, torch.Tensor):
+            self._choose(bound, result)
         if self._margins is not None:
             with suppress(*_NOT_LOOKED_AT):
                 self._margins.learn(name, func, bound, result)
@@ -270,10 +278,32 @@ class Watch(OperatorMode):
             held = (one if first > 0 else ~one) & (other if second > 0 else ~other)
             if held.any():
                 seen.sides.add(side)
+                self._meet(site, side, held)
             elif self._margins is not None and self._side in ("", side):
                 for margin in self._margins.joined(one, other, first, second):
                     self._aim(site, seen, margin)
         self._add(site, seen, one)
+
+    def _meet(self, site: DecisionSite, side: str, held: torch.Tensor) -> None:
+        """Note the first row in which two truths are so."""
+        if held.ndim and (site, side) not in self.together:
+            row = int(held.reshape(len(held), -1).any(1).nonzero()[0])
+            self.together[site, side] = row, len(held)
+
+    def _choose(self, bound: Mapping[str, Any], result: torch.Tensor) -> None:
+        """Note where a truth chooses what another has chosen: both hold there, as in an ``and``."""
+        held = bound.get("condition")
+        if not isinstance(held, torch.Tensor) or held.dtype != torch.bool:
+            return
+        held = held.broadcast_to(result.shape)
+        for part, truth in (("self", held), ("other", ~held)):
+            inner = (
+                self._chosen.get(bound[part]) if isinstance(bound.get(part), torch.Tensor) else None
+            )
+            if inner is not None and inner.shape == held.shape and (met := truth & inner).any():
+                self._meet(self._site("where", Rule((), "and"), None, _NESTED), "both", met)
+                held = met
+        self._chosen[result] = held
 
     def _choices(self, made: torch.Tensor) -> tuple[Margin, ...]:
         return () if self._margins is None else self._margins.of(made)

@@ -10,6 +10,7 @@ import numpy as np
 from onnx_gate.runtimes.base import Array, Outputs, Refusal
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.reach.shown import Shown
+from onnx_gate.verify.reach.sites import DecisionSite
 from onnx_gate.verify.reach.watch import Watch
 
 
@@ -17,13 +18,15 @@ class Watcher(Shown):
     """Runs one module, or its parts one by one, and remembers what every decision in it was shown.
 
     ``hulls`` are the least and the largest value of each input. ``lost``: the module cannot be watched.
-    ``eager`` may be that of a part.
+    ``eager`` may be that of a part. ``rows`` are the inputs that have shown first what two truths may be
+    together, of those with as many rows as these the one.
     """
 
     def __init__(self, eager: Eager) -> None:
         super().__init__(eager.module)
         self.eager = eager
         self.hulls: dict[str, tuple[float, float]] = {}
+        self.rows: dict[tuple[DecisionSite, str], Mapping[str, Array]] = {}
         self.lost = False
 
     def run(self, inputs: Mapping[str, Array]) -> Outputs:
@@ -38,6 +41,9 @@ class Watcher(Shown):
             self.lost = True  # what it refuses is being watched
             return outputs
         self.take(watch)
+        for shown, (row, rows) in watch.together.items():
+            if shown not in self.rows:
+                self.rows[shown] = {n: _row(array, row, rows) for n, array in inputs.items()}
         for name, array in inputs.items():
             if array.dtype.kind not in "bOSU" and array.size:
                 low, high = self.hulls.get(name, (math.inf, -math.inf))
@@ -53,3 +59,8 @@ class Watcher(Shown):
         """Begin anew."""
         super().forget()
         self.hulls.clear()
+        self.rows.clear()
+
+
+def _row(array: Array, row: int, rows: int) -> Array:
+    return array[row : row + 1].copy() if array.ndim and len(array) == rows else array

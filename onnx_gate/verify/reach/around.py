@@ -1,0 +1,70 @@
+"""Rows beside one that shows what is rare: rules of several conditions are wrong where these meet.
+
+A rule of three conditions that hold together in one row of a thousand is seen on both sides, and still
+nothing has come near to any of its limits while the two others hold. So the row that has shown it is
+moved, one element at a time and all else as it is: integers of small domains to each of their values, and
+others to both sides of whatever a comparison makes of them.
+
+It costs ten batches of ``ROWS`` for an element, of which there are at most ``COLUMNS`` in an input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from onnx_gate.runtimes.base import Array
+from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.inputs.draw import Float64
+from onnx_gate.verify.reach.brackets import brackets
+from onnx_gate.verify.reach.domain import Domain
+from onnx_gate.verify.reach.sites import MOST_ROWS
+
+ROWS = 64
+COLUMNS = 8
+
+
+def around(
+    eager: Eager, row: Mapping[str, Array], known: Mapping[str, Domain], pays: Callable[[], bool]
+) -> Mapping[str, Array]:
+    """Return a batch of neighbours of a ``row``, which has one row of every input that is ``known``.
+
+    Other inputs are as they are. ``pays`` is asked before each run; without neighbours the batch is empty.
+    """
+    parts = list(_moved(eager, row, known, pays))
+    return {
+        name: np.concatenate([part[name] for part in parts] or [array[:0]])
+        if name in known
+        else array
+        for name, array in row.items()
+    }
+
+
+def _moved(
+    eager: Eager, row: Mapping[str, Array], known: Mapping[str, Domain], pays: Callable[[], bool]
+) -> Iterator[Mapping[str, Array]]:
+    for name, domain in known.items():
+        size = row[name].size
+        for column in np.unique(np.linspace(0, size - 1, min(COLUMNS, size)).astype(np.int64)):
+
+            def made_of(
+                values: Float64, name: str = name, column: int = column
+            ) -> dict[str, Array]:
+                arrays = {
+                    n: np.repeat(a, len(values), axis=0) if n in known else a
+                    for n, a in row.items()
+                }
+                moved = arrays[name].reshape(len(values), -1)
+                moved[:, column] = values.astype(moved.dtype)
+                return arrays
+
+            own = float(row[name].reshape(-1)[column])
+            if domain.is_float or domain.high - domain.low >= MOST_ROWS:
+                values = brackets(eager, name, domain, ROWS, made_of, pays, own)
+            elif pays():
+                values = np.arange(domain.low, domain.high + 1, dtype=np.float64)
+            else:
+                return
+            if len(values):
+                yield made_of(values)
