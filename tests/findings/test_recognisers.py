@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -464,6 +465,19 @@ def test_a_constant_that_the_exporter_dropped_is_the_reason_at_its_line(
     worst = Worst(index=(0,), expected=3.16e-5, actual=0.0)
     constants: dict[str, Any] = {"k": np.float32(1e-9)} if kept else {}
     proto = model([node(operator, "x")], **constants)
+    found = hints(diagnosis, proto, CHECK.model_copy(update={"worst": worst}))
+    assert any(each.code == "OG124" for each in found) == named
+
+
+@pytest.mark.parametrize(("reader", "named"), [("Log", True), ("Relu", False)])
+def test_a_constant_that_was_dropped_behind_the_guilty_node_is_the_reason(
+    reader: str, named: bool
+) -> None:
+    guilty = GraphNode(name="n", op_type="ReduceMean", output="h")
+    source = Source(file="m.py", line=3, code="return x.square().mean(1).add(1e-8).log()")
+    diagnosis = DIAGNOSIS.model_copy(update={"node": guilty, "source": source})
+    worst = Worst(index=(0,), expected=-7.0, actual=-math.inf)
+    proto = model([node("ReduceMean", "x", output="h"), node(reader, "h")])
     found = hints(diagnosis, proto, CHECK.model_copy(update={"worst": worst}))
     assert any(each.code == "OG124" for each in found) == named
 

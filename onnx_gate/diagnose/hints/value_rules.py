@@ -20,7 +20,7 @@ Rule = Callable[[DivergenceFacts], Hint]
 _QUOTIENTS = ("Div", "Reciprocal")
 # What says in a line of source that something is divided by what is in it.
 _DIVIDES = re.compile(r"/|div|recip|norm|mean|std|var|softmax|cosine|fmod|remainder|%")
-_TINY = re.compile(r"(?<![\w.])(\d+(?:\.\d*)?e-(?:9|[1-9]\d+))\b", re.I)
+_TINY = re.compile(r"(?<![\w.])(\d+(?:\.\d*)?e-(?:[89]|[1-9]\d+))\b", re.I)
 _HALF = 65504.0
 _FLOAT = 3.4028234e38
 # Exporters translate at this opset, and convert from there.
@@ -214,8 +214,9 @@ def tiny_constant(facts: DivergenceFacts) -> Hint:
 
 def dropped(facts: DivergenceFacts) -> Hint:
     """The exporter has left out a constant that kept what a root or a quotient reads from zero."""
-    guarded = facts.diagnosis.blame == "exporter" and facts.op in _PARTIAL
-    return tiny_constant(facts) if guarded else None
+    # What is dropped is an addition: the node before it is as wrong as the one that reads its sum.
+    guarded = facts.op in _PARTIAL or not facts.read_by().isdisjoint(_PARTIAL)
+    return tiny_constant(facts) if guarded and facts.diagnosis.blame == "exporter" else None
 
 
 def converted(facts: DivergenceFacts) -> Hint:

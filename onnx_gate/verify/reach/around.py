@@ -10,7 +10,7 @@ It costs ten batches of ``ROWS`` for an element, of which there are at most ``CO
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import numpy as np
 
@@ -19,10 +19,29 @@ from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.inputs.draw import Float64
 from onnx_gate.verify.reach.brackets import brackets
 from onnx_gate.verify.reach.domain import Domain
-from onnx_gate.verify.reach.sites import MOST_ROWS
+from onnx_gate.verify.reach.sites import MOST_ROWS, DecisionSite
 
 ROWS = 64
 COLUMNS = 8
+# What conditions are together where each of them decides alone.
+_TOGETHER = frozenset(("both", "neither"))
+Shown = tuple[DecisionSite, str]
+
+
+def met(
+    rows: Mapping[Shown, Mapping[str, Array]], base: Mapping[str, Array], known: Collection[str]
+) -> Iterator[tuple[Shown, Mapping[str, Array]]]:
+    """Yield the rows in which conditions hold together, of all the last first.
+
+    Those that are like a row of ``base``, whose inputs that are ``known`` have the batch first.
+    """
+    for shown, row in [*rows.items()][::-1]:
+        alike = (
+            row[name].shape == ((1, *array.shape[1:]) if name in known else array.shape)
+            for name, array in base.items()
+        )
+        if shown[1] in _TOGETHER and all(alike):
+            yield shown, row
 
 
 def around(

@@ -19,13 +19,13 @@ from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.inputs.draw import Float64, is_drawable
 from onnx_gate.verify.inputs.sizes import Sizes, elements, sizes_label, tried_sizes
 from onnx_gate.verify.reach.account import account, both_ways, rows_of
-from onnx_gate.verify.reach.around import ROWS, around
+from onnx_gate.verify.reach.around import ROWS, around, met
 from onnx_gate.verify.reach.ascend import ascend
 from onnx_gate.verify.reach.brackets import brackets
-from onnx_gate.verify.reach.cost import Cost, measure
+from onnx_gate.verify.reach.cost import measure
 from onnx_gate.verify.reach.domain import Domain, domains
 from onnx_gate.verify.reach.margins import MOST_CANDIDATES
-from onnx_gate.verify.reach.purse import MOST_NUMBERS, Purse, count
+from onnx_gate.verify.reach.purse import LARGEST, MOST_NUMBERS, Purse, count, pairs_of
 from onnx_gate.verify.reach.seek import CLIMBERS, follows, mutate, seek
 from onnx_gate.verify.reach.shown import Limits
 from onnx_gate.verify.reach.sites import MOST_ROWS, DecisionSite
@@ -41,14 +41,11 @@ _WITH_GRADIENTS = 3.0
 _ROWS_COST = 2.0
 # So many rows hold every way of drawing some hundred times, and pairs of small codes all of them.
 _ROWS = (4000, 1000, 250, 60, 20, 10)
-_LARGEST = 2**18
 # The fewest equal elements of which a count is beyond the narrowest type, a signed byte.
 _ALIKE = 2**7 - 1
 # Cases of one kind that a report can still list.
 _MOST = 24
 _TRIES = 6
-# What conditions are together where each of them decides alone.
-_TOGETHER = frozenset(("both", "neither"))
 _KEPT = 3
 
 
@@ -98,7 +95,7 @@ class Explorer:
         """Take note of a case that counts and that the module answers."""
         self.tried += 1
         if len(self.bases) < _KEPT or self._rank(case) < self._rank(self.bases[-1]):
-            small = elements(self.spec.inputs, case.sizes) <= _LARGEST if case.sizes else True
+            small = elements(self.spec.inputs, case.sizes) <= LARGEST if case.sizes else True
             if small:
                 self.bases = [*self.bases[: _KEPT - 1], case]
 
@@ -130,7 +127,10 @@ class Explorer:
             cost = measure(self.watcher.eager, base.arrays)
         except Refusal:
             return
-        purse = Purse(SHARE * cost.run(self.tried), cost, self.spec.inputs, self._pairs(base, cost))
+        doubled = partial(self._draw, {}, key=("twice",), way=None)
+        of = partial(pairs_of, self.spec, self.watcher.eager, base, cost, doubled)
+        pairs = of(batch=True), of(batch=False)
+        purse = Purse(SHARE * cost.run(self.tried), cost, self.spec.inputs, pairs)
         if self.besides is not None:
             self.watcher.besides = self.besides(self.watcher, base.arrays)
             if self.watcher.besides:
@@ -141,24 +141,6 @@ class Explorer:
             if draft.id not in self.made:
                 self.made[draft.id] = draft
                 yield draft
-
-    def _pairs(self, base: Case, cost: Cost) -> float:
-        """Return which share of a case grows with the square of its batch.
-
-        Some batches are sets whose members meet each other, such as atoms and their distances. What a
-        case costs is taken for a + b, of which b grows so: r times as large it is r a + r * r * b.
-        """
-        batch = (d for d, role in roles(self.spec.inputs).items() if role == "batch")
-        size = max((base.sizes.get(d, 0) for d in batch), default=0)
-        for _, sizes in self._batches(base, (2 * size,)):
-            try:
-                twice = measure(self.watcher.eager, self._draw({}, sizes, ("twice",), None))
-            except Refusal:
-                return 1.0
-            r = elements(self.spec.inputs, sizes) / max(1, count(base.arrays))
-            grown = twice.work / cost.work if cost.work else r
-            return min(max((grown - r) / (r * (r - 1)), 0.0), 1.0) if r > 1 else 0.0
-        return 0.0
 
     def _drafts(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
         with purse.part(0.4):
@@ -176,30 +158,18 @@ class Explorer:
 
     def _around(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
         """Yield the neighbours of rows in which conditions hold together."""
-        axes = self._batch_axes
         batch = {d for d, role in roles(self.spec.inputs).items() if role == "batch"}
-        moved = {n: d for n, d in known.items() if axes[n] and axes[n][0] and not any(axes[n][1:])}
-        if len(moved) < len(known):
+        batch &= set(base.sizes)
+        axes = self._batch_axes
+        if any(axes[name][:1] != [True] or any(axes[name][1:]) for name in known):
             return
-        for (site, side), row in [*self.watcher.rows.items()][::-1]:
-            alike = (
-                a.shape[n in moved :] == base.arrays[n].shape[n in moved :] for n, a in row.items()
-            )
-            if side not in _TOGETHER or not all(alike) or any(len(row[n]) != 1 for n in moved):
-                continue
-            ratio = purse.ratio(
-                base, {**base.sizes, **dict.fromkeys(batch & set(base.sizes), ROWS)}
-            )
-            arrays = around(self.watcher.eager, row, moved, partial(purse.takes, 1.0, ratio))
-            rows = max((len(arrays[n]) for n in moved), default=0)
-            sizes = {**base.sizes, **dict.fromkeys(batch & set(base.sizes), rows)}
+        for (site, side), row in met(self.watcher.rows, base.arrays, known):
+            ratio = purse.ratio(base, {**base.sizes, **dict.fromkeys(batch, ROWS)})
+            arrays = around(self.watcher.eager, row, known, partial(purse.takes, 1.0, ratio))
+            rows = max(len(arrays[name]) for name in known)
+            sizes = {**base.sizes, **dict.fromkeys(batch, rows)}
             if rows and purse.affords(base, sizes) and self._answers(arrays, purse, base, sizes):
-                parts = _parts(site, side)
-                tried = (
-                    self._case(("around", *parts, *([str(n)] if n else [])), arrays, sizes)
-                    for n in count_from(0)
-                )
-                yield next(case for case in tried if case.id not in self.made)
+                yield self._new(("around", *_parts(site, side)), arrays, sizes)
 
     def _raised(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
         """Yield what makes results of layers as large as inputs can."""
@@ -229,7 +199,7 @@ class Explorer:
 
     def _every(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
         """Yield every value of integer inputs, and of several small ones every combination."""
-        most = _LARGEST if self.unknown else MOST_ROWS
+        most = LARGEST if self.unknown else MOST_ROWS
         spans = {
             name: int(domain.high) - int(domain.low) + 1
             for name, domain in known.items()
@@ -302,15 +272,15 @@ class Explorer:
         )
         numbers = {*self.numbers, *named_by_decisions(self.watcher.seen, largest)}
         for name, sizes in further_sizes(self.spec, numbers, base.sizes):
-            if not purse.affords(base, sizes, squared=True):
+            if not purse.affords(base, sizes, longer=True):
                 continue
             beyond = known and max(sizes.values()) > max(largest, _ALIKE)
             for way in (None, WAYS.index("all alike")) if beyond else (None,):
                 domain, parts = ({}, ("sizes", name)) if way is None else (known, ("alike", name))
-                if way is not None and not purse.affords(base, sizes, squared=True):
+                if way is not None and not purse.affords(base, sizes, longer=True):
                     break
                 arrays = self._draw(domain, sizes, parts, way)
-                if self._answers(arrays, purse, base, sizes, squared=True):
+                if self._answers(arrays, purse, base, sizes, longer=True):
                     yield self._case(parts, arrays, sizes)
 
     def _sought(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
@@ -329,12 +299,7 @@ class Explorer:
                 found = self._found(site, side, base, known, purse)
                 if found is None or not self._answers(found[0], purse, base, found[1]):
                     break
-                parts = _parts(site, side)
-                # Of two decisions on one line each has cases of its own.
-                tried = (
-                    self._case((*parts, str(n)) if n else parts, *found) for n in count_from(0)
-                )
-                yield next(case for case in tried if case.id not in self.made)
+                yield self._new(_parts(site, side), *found)
 
     def _found(
         self, site: DecisionSite, side: str, base: Case, known: Mapping[str, Domain], purse: Purse
@@ -396,7 +361,7 @@ class Explorer:
             return
         for rows in tried:
             sizes = {**base.sizes, **dict.fromkeys(batch, rows)}
-            if elements(inputs, sizes) <= _LARGEST:
+            if elements(inputs, sizes) <= LARGEST:
                 yield rows, sizes
 
     def _answers(
@@ -405,10 +370,10 @@ class Explorer:
         purse: Purse,
         base: Case,
         sizes: Sizes,
-        squared: bool = False,
+        longer: bool = False,
     ) -> bool:
         """Return whether the module answers with finite numbers; what it decides is remembered."""
-        ratio = purse.ratio(base, sizes, squared)
+        ratio = purse.ratio(base, sizes, longer)
         try:
             outputs = self.watcher.run(arrays)
         except Refusal:
@@ -420,6 +385,11 @@ class Explorer:
             for array in outputs.arrays
             if array.dtype.kind in "fV"
         )
+
+    def _new(self, parts: Sequence[str], arrays: Mapping[str, Array], sizes: Sizes) -> Case:
+        """Return a case of a decision: of two on one line each has cases of its own."""
+        tried = (self._case([*parts, *[str(n)] * (n > 0)], arrays, sizes) for n in count_from(0))
+        return next(case for case in tried if case.id not in self.made)
 
     def _case(self, parts: Sequence[str], arrays: Mapping[str, Array], sizes: Sizes) -> Case:
         parts = [part for part in parts if part]

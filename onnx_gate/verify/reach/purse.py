@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from onnx_gate.manifest import InputSpec
-from onnx_gate.runtimes.base import Array
+from onnx_gate.manifest import InputSpec, ModelSpec
+from onnx_gate.manifest.roles import roles
+from onnx_gate.runtimes.base import Array, Refusal
+from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.inputs.cases import Case
+from onnx_gate.verify.inputs.draw import is_drawable
 from onnx_gate.verify.inputs.sizes import Sizes, elements
-from onnx_gate.verify.reach.cost import Cost
+from onnx_gate.verify.reach.cost import Cost, measure
 
 # Gradients keep every value of a pass: half a GiB of float32.
 MOST_NUMBERS = 2**27
+# So many numbers inputs may have that are drawn for more than one try.
+LARGEST = 2**18
 
 
 class Purse:
     """What may still be spent; ``part`` keeps the rest of it back for a while.
 
-    ``pairs`` is the share of ``cost`` that grows with the square of a batch.
+    ``pairs`` is the share of ``cost`` that grows with the square of a batch, and with that of lengths.
     """
 
     def __init__(
-        self, left: float, cost: Cost, inputs: Mapping[str, InputSpec], pairs: float
+        self, left: float, cost: Cost, inputs: Mapping[str, InputSpec], pairs: tuple[float, float]
     ) -> None:
         self.left, self.cost, self._kept = left, cost, 0.0
         self._inputs, self._pairs = inputs, pairs
@@ -38,17 +43,17 @@ class Purse:
         self.left -= price
         return True
 
-    def ratio(self, base: Case, sizes: Sizes, squared: bool = False) -> float:
-        """Return how much more a case of some sizes costs; ``squared`` where a length grows."""
+    def ratio(self, base: Case, sizes: Sizes, longer: bool = False) -> float:
+        """Return how much more a case of some sizes costs; ``longer`` where a length grows."""
         if sizes == base.sizes:
             return 1.0
         ratio = elements(self._inputs, sizes) / max(1, count(base.arrays))
-        pairs = 1.0 if squared else self._pairs
+        pairs = self._pairs[longer]
         return (1 - pairs) * ratio + pairs * ratio**2 if ratio > 1 else ratio
 
-    def affords(self, base: Case, sizes: Sizes, squared: bool = False) -> bool:
+    def affords(self, base: Case, sizes: Sizes, longer: bool = False) -> bool:
         """Return whether there is enough for a case of some sizes."""
-        ratio = self.ratio(base, sizes, squared)
+        ratio = self.ratio(base, sizes, longer)
         fits = ratio * self.cost.numbers <= MOST_NUMBERS
         return fits and self.cost.case(ratio) <= self.left - self._kept
 
@@ -71,3 +76,33 @@ class _Part:
 def count(arrays: Mapping[str, Array]) -> int:
     """Return how many numbers inputs have together."""
     return sum(array.size for array in arrays.values())
+
+
+def pairs_of(
+    spec: ModelSpec,
+    eager: Eager,
+    base: Case,
+    cost: Cost,
+    drawn: Callable[[Sizes], Mapping[str, Array]],
+    *,
+    batch: bool,
+) -> float:
+    """Return which share of a case grows with the square of its batch, or of its lengths.
+
+    Some batches are sets whose members meet each other, such as atoms and their distances, and so do words.
+    What a case costs is taken for a + b, of which b grows so: r times as large it is r a + r * r * b.
+    """
+    known, otherwise = roles(spec.inputs), 0.0 if batch else 1.0
+    dims = [dim for dim in base.sizes if (known.get(dim) == "batch") == batch]
+    if not dims or spec.named_dims & {*dims} or not all(map(is_drawable, spec.inputs.values())):
+        return otherwise
+    sizes = {**base.sizes, **{dim: 2 * base.sizes[dim] for dim in dims}}
+    if elements(spec.inputs, sizes) > LARGEST:
+        return otherwise
+    try:
+        twice = measure(eager, drawn(sizes))
+    except Refusal:
+        return 1.0
+    r = elements(spec.inputs, sizes) / max(1, count(base.arrays))
+    grown = twice.work / cost.work if cost.work else r
+    return min(max((grown - r) / (r * (r - 1)), 0.0), 1.0) if r > 1 else 0.0

@@ -50,9 +50,14 @@ def further_sizes(
     rows: list[Sizes] = []
     long = [dim for dim in free if kinds.get(dim) != "batch"] or free
     ordered = sorted(set(numbers))
-    for dim in long:
-        few = {d: least[d] for d in free if d != dim and kinds.get(d) == "batch"}
-        rows += [few | {dim: n + more} for more in (2, 0, 1, -1) for n in reversed(ordered)]
+    # Each dimension has its turn before the next number: what pays for all may be spent by one.
+    few = {d: least[d] for d in free if kinds.get(d) == "batch" or least[d] > 1}
+    rows += [
+        {d: size for d, size in few.items() if d != dim} | {dim: n + more}
+        for more in (2, 0, 1, -1)
+        for n in reversed(ordered)
+        for dim in long
+    ]
     for position in range(len(DIVISORS)):
         turned = itertools.islice(itertools.cycle(DIVISORS), position, position + len(free))
         rows.append({dim: _multiple(d, least[dim]) for dim, d in zip(free, turned, strict=True)})
