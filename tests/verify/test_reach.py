@@ -134,6 +134,21 @@ class Nested(Base):
         old = torch.where(age >= least, 0.0, fast)
         return torch.where(fast > 5, torch.where(close < 0.1 * fast, old, close), close + fast)
 
+class Gates(Base):
+    """Puts the shares of two of eight parts among zeros; the last is hardly ever one of them."""
+    def __init__(self):
+        super().__init__()
+        self.router, self.parts = nn.Linear(32, 8), nn.Linear(32, 8)
+        with torch.no_grad():
+            self.router.bias[7] = -2.2
+        self.norm = nn.LayerNorm(32)
+    def forward(self, x):
+        shares, places = self.router(self.norm(x)).softmax(-1).topk(2, dim=-1)
+        gates = torch.zeros(x.shape[0], 8).scatter(1, places, shares)
+        parts = self.parts(x)
+        last = parts[:, 7:] * (0.5 if self.wrong else 1.0)
+        return (gates * torch.cat([parts[:, :7], last], 1)).sum(1)
+
 class Made(Base):
     """Computes its table, of which a file has two rows exchanged."""
     def __init__(self):
@@ -183,6 +198,7 @@ INPUTS = {
         " age: {dtype: int64, shape: [batch], range: [0, 600]}}"
     ),
     "Offer": rule,
+    "Gates": "{x: 'float32[batch, 32]'}",
     "Nested": rule,
     "Made": "{ids: {dtype: int64, shape: [batch], range: [0, 19999]}}",
     "Century": "{day: {dtype: int64, shape: [batch], range: [0, 300000]}}",

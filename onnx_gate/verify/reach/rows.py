@@ -72,8 +72,10 @@ class Tables:
     ) -> bool:
         """Return whether rows are the module's own, or the places of a choice that is written out."""
         if name.rstrip("_") == "scatter":
+            few = table.shape[axis] <= MOST_CANDIDATES and table.numel() > 0
             number = isinstance(bound.get("value"), int | float)
-            return number and table.shape[axis] <= MOST_CANDIDATES
+            # The weights of what is chosen are put where there was nothing.
+            return few and (number or bool((table == table.reshape(-1)[0]).all()))
         return state.address(table) in self._own
 
     def _stacked_along(self, table: torch.Tensor, axes: Any) -> int | None:
