@@ -134,6 +134,12 @@ class Nested(Base):
         old = torch.where(age >= least, 0.0, fast)
         return torch.where(fast > 5, torch.where(close < 0.1 * fast, old, close), close + fast)
 
+class Pauses(Base):
+    """Counts pauses of more than half an hour between times, of which none lasts exactly as long."""
+    def forward(self, at):
+        pause = at[:, 1:] - at[:, :-1]
+        return (pause >= 1800 if self.wrong else pause > 1800).long().cumsum(1).float().sum(1)
+
 class Gates(Base):
     """Puts the shares of two of eight parts among zeros; the last is hardly ever one of them."""
     def __init__(self):
@@ -198,6 +204,7 @@ INPUTS = {
         " age: {dtype: int64, shape: [batch], range: [0, 600]}}"
     ),
     "Offer": rule,
+    "Pauses": "{at: {dtype: int64, shape: [batch, 6], range: [0, 100000000]}}",
     "Gates": "{x: 'float32[batch, 32]'}",
     "Nested": rule,
     "Made": "{ids: {dtype: int64, shape: [batch], range: [0, 19999]}}",

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -178,7 +179,7 @@ def _integers(
         np.where(even, alike, drawn),
         alike,
         np.sort(drawn, axis=1),
-        drawn,
+        _apart(domain, alike, even, source),
         drawn,
         np.where(even, domain.low, domain.high),
         picked,
@@ -186,6 +187,25 @@ def _integers(
     )
     chosen: Float64 = np.choose(ways[:, None], made) if width else drawn
     return chosen
+
+
+def _apart(
+    domain: Domain, first: Float64, chosen: np.ndarray[Any, np.dtype[np.bool_]], source: Stream
+) -> Float64:
+    """Return integers that follow each other at distances which are constants of the module, or are equal.
+
+    ``first``, ``[rows, width]``, is where each row begins: one of another input with the same domain, too.
+    """
+    span = domain.high - domain.low
+    steps = [each for each in domain.constants if 0 < abs(each) <= span / 2]
+    if not steps:
+        return first
+    rows, width = first.shape
+    near = _picked(replace(domain, constants=tuple(steps)), rows, width, source, first)
+    apart = first + np.cumsum(np.where(chosen, near, 0.0), axis=1)
+    # Beyond its end a domain begins anew.
+    within: Float64 = domain.low + np.mod(apart - domain.low, span + 1)
+    return within
 
 
 WAYS = (
