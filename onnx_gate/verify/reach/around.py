@@ -40,7 +40,8 @@ def met(
             row[name].shape == ((1, *array.shape[1:]) if name in known else array.shape)
             for name, array in base.items()
         )
-        if shown[1] in _TOGETHER and all(alike):
+        finite = (np.isfinite(row[name].astype(np.float64)).all() for name in known)
+        if shown[1] in _TOGETHER and all(alike) and all(finite):
             yield shown, row
 
 
