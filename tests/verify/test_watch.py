@@ -11,6 +11,8 @@ from torch import nn
 
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.reach.account import rows_of
+from onnx_gate.verify.reach.sites import DecisionSite, Seen
 from onnx_gate.verify.reach.watcher import Watcher
 
 
@@ -119,3 +121,12 @@ def test_a_limit_that_follows_from_a_size_is_one_decision_and_no_number_of_the_m
     assert seen["", "clamp", 6.0] == ("above",)
     assert 6.0 in watcher.constants
     assert not watcher.constants.keys() & {14.0, 5.0, 7.0}
+
+
+@pytest.mark.parametrize(("follows", "compared"), [(None, True), (False, True), (True, False)])
+def test_rows_that_a_module_chooses_among_are_not_compared_with_their_weights(
+    follows: bool | None, compared: bool
+) -> None:
+    site = DecisionSite("", "index", "rows", 8.0)
+    seen = Seen(rows=torch.arange(8) < 7, whole=True, follows=follows)
+    assert ((site, "rest") in rows_of({site: seen})) == compared

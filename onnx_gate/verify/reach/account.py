@@ -46,8 +46,12 @@ def of_suites(seen: Mapping[DecisionSite, Seen], workspace: Path, *, accounted: 
 
 
 def rows_of(seen: Mapping[DecisionSite, Seen]) -> set[tuple[DecisionSite, str]]:
-    """Return the unseen sides of tables of weights: rows that no input has read."""
-    return {(s, side) for s, each in seen.items() if s.is_table for side in each.left(s)}
+    """Return the unseen sides of tables of weights: rows that no input has read.
+
+    None of those that the module chooses among: what chooses may be wrong where the rows are right.
+    """
+    tables = ((s, each) for s, each in seen.items() if s.is_table and not each.follows)
+    return {(s, side) for s, each in tables for side in each.left(s)}
 
 
 def both_ways(seen: Mapping[DecisionSite, Seen]) -> frozenset[DecisionSite]:
