@@ -227,9 +227,7 @@ def _verify(
     if reduced is not None:
         progress.findings.append(note(reduced))
     checker = checker_of(spec, context, prepared, exported, reduced)
-    if progress.weights is not None:
-        checker.explorer.accounted = progress.weights.all_known
-        checker.explorer.unknown = bool(progress.weights.unknown)
+    checker.explorer.weights = progress.weights
     with progress.split("verify", checker.tally.clock):
         tally = checker.run()
         with tally.clock.of("pytorch"):

@@ -115,7 +115,7 @@ class Bytes(Base):
 
 class Brake(Base):
     """Has a rule of three conditions, which hold together in hardly any row."""
-    share, least = 0.09, 37
+    share, least = 0.0995, 36
     def forward(self, speed, near, age):
         fast, close = speed.norm(dim=1), near.norm(dim=1)
         share, least = (self.share, self.least) if self.wrong else (0.1, 36)
@@ -159,7 +159,7 @@ class Made(Base):
     """Computes its table, of which a file has two rows exchanged."""
     def __init__(self):
         super().__init__()
-        self.table, self.out = nn.Parameter(torch.randn(20000, 8)), nn.Linear(8, 2)
+        self.table, self.out = nn.Parameter(torch.randn(60000, 8)), nn.Linear(8, 2)
     def forward(self, ids):
         table = nn.functional.normalize(self.table, dim=1)
         return self.out((self.other if self.wrong else table)[ids])
@@ -172,7 +172,7 @@ def wrong(module, example, path):
             other.table.weight[1234] += 1
     if isinstance(module, Made):
         other.other = nn.functional.normalize(module.table.detach(), dim=1)
-        other.other[[777, 778]] = other.other[[778, 777]]
+        other.other[[7777, 7778]] = other.other[[7778, 7777]]
     _export(other, example, path)
 
 def right(module, example, path):
@@ -207,7 +207,7 @@ INPUTS = {
     "Pauses": "{at: {dtype: int64, shape: [batch, 6], range: [0, 100000000]}}",
     "Gates": "{x: 'float32[batch, 32]'}",
     "Nested": rule,
-    "Made": "{ids: {dtype: int64, shape: [batch], range: [0, 19999]}}",
+    "Made": "{ids: {dtype: int64, shape: [batch], range: [0, 59999]}}",
     "Century": "{day: {dtype: int64, shape: [batch], range: [0, 300000]}}",
     "Bytes": "{image: {dtype: uint8, shape: [batch, 3, 8, 8], range: [0, 255]}}",
 }

@@ -16,6 +16,7 @@ from onnx_gate.report.model import ModelResult
 from onnx_gate.verify.inputs.cases import cases
 from onnx_gate.verify.inputs.example import example_sizes
 from onnx_gate.verify.inputs.sizes import CHEAP_ELEMENTS, elements, larger, tried_sizes
+from onnx_gate.verify.reach.sizes import further_sizes
 from tests.support.gate import gate
 
 
@@ -232,3 +233,12 @@ class TestRealModels:
         self, models: dict[str, ModelResult]
     ) -> None:
         assert models["chunked-chosen"].verdict == "diverged"
+
+
+def test_each_long_dimension_has_its_turn_at_a_number_before_the_next_number() -> None:
+    spec = spec_of(x="float32[batch, time]", y="float32[batch, words]")
+    base = {"batch": 2, "time": 8, "words": 8}
+    tried = [sizes for _, sizes in further_sizes(spec, (200, 300), base)]
+    first = [max(("time", "words"), key=lambda dim: sizes[dim]) for sizes in tried[:4]]
+    assert first == ["time", "words", "time", "words"]
+    assert [max(sizes.values()) for sizes in tried[:4]] == [302, 302, 202, 202]

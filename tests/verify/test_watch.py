@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import nn
 
+from onnx_gate.report.model import Weights
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.reach.account import rows_of
+from onnx_gate.verify.reach.account import account
 from onnx_gate.verify.reach.sites import DecisionSite, Seen
 from onnx_gate.verify.reach.watcher import Watcher
 
@@ -129,4 +130,7 @@ def test_rows_that_a_module_chooses_among_are_not_compared_with_their_weights(
 ) -> None:
     site = DecisionSite("", "index", "rows", 8.0)
     seen = Seen(rows=torch.arange(8) < 7, whole=True, follows=follows)
-    assert ((site, "rest") in rows_of({site: seen})) == compared
+    known = Weights(total=3, same=3)
+    told = account({site: seen}, (), None, weights=known)
+    assert (told.of, told.compared) == (1, int(compared))
+    assert account({site: seen}, (), None).compared == 0

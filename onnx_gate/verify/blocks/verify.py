@@ -40,7 +40,7 @@ from onnx_gate.verify.left_out import leave_out
 from onnx_gate.verify.prepare import Prepared, prepare
 from onnx_gate.verify.progress import Progress
 from onnx_gate.verify.proposal import note
-from onnx_gate.verify.reach.account import of_suites
+from onnx_gate.verify.reach.account import account, both_ways
 from onnx_gate.verify.steps.course import check_steps
 from onnx_gate.verify.stopwatch import Clock
 from onnx_gate.verify.subject import Locate
@@ -145,7 +145,7 @@ def _verify(
             )
             progress.export = divided.exported.info()
         with progress.stage("weights"):
-            _account(progress, divided.exported, skeleton, divided.parameters)
+            _weights(progress, divided.exported, skeleton, divided.parameters)
     exported = divided.exported
     with progress.stage("inspect"):
         progress.findings += inspect_proto(spec, exported, divided.reduced)
@@ -193,20 +193,15 @@ def _verify(
         progress.findings[told] = told_of(walked.known)
     if difference:
         raise codes.OG106.error(f"the model disagrees with itself: called again, {difference}")
-    accounted = progress.weights is not None and progress.weights.all_known
+    seen, workspace = walked.seen, context.workspace.resolve()
     return Verified(
-        walked.checks,
-        walked.findings,
-        walked.runtimes,
-        walked.experience,
-        walked.diagnosis,
-        walked.known,
-        walked.measured,
-        walked.seen,
-        of_suites(walked.seen, context.workspace, accounted=accounted) if walked.seen else None,
-        chosen.without_any,
-        portion,
-        divided.reduced,
+        **vars(walked),
+        decisions=account(seen, both_ways(seen), workspace, weights=progress.weights)
+        if seen
+        else None,
+        without_any=chosen.without_any,
+        portion=portion,
+        reduced=divided.reduced,
     )
 
 
@@ -227,7 +222,7 @@ def _of_file(
     if reduced is not None:
         progress.findings.append(note(reduced))
     with progress.stage("weights"):
-        found = _account(progress, exported, skeleton)
+        found = _weights(progress, exported, skeleton)
         parameters = {**short_weights(exported, skeleton), **found}
         give_back()
     with progress.stage("cut"):
@@ -245,7 +240,7 @@ def _of_file(
         )
 
 
-def _account(
+def _weights(
     progress: Progress, exported: Exported, skeleton: Skeleton, read: Collection[str] = ()
 ) -> Mapping[str, str]:
     """Find what each weight of the file is, beside those that are ``read`` from the checkpoint itself."""

@@ -5,18 +5,16 @@ So it has frequencies, slopes and masks, and weights that are normalised or deco
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
-import torch.utils._pytree as pytree
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.tensors import to_array, to_tensor
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.reference.operator_mode import OperatorMode, tensors_of
+from onnx_gate.verify.reference.operator_mode import FollowingMode, tensors_of
 
 # More of them is kept of no model.
 _MOST_BYTES = 64 << 20
@@ -24,26 +22,23 @@ _MOST_BYTES = 64 << 20
 _UNITS = 8.0
 
 
-class _OfNoInput(OperatorMode):
+class _OfNoInput(FollowingMode):
     """Keeps the results of operators that no input leads to."""
 
     def __init__(self) -> None:
         super().__init__()
         self.found: list[torch.Tensor] = []
-        self.behind: MutableMapping[torch.Tensor, None] = WeakTensorKeyDictionary()
         self._left = _MOST_BYTES
 
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run an operator, and keep what it makes."""
-        given = tensors_of((args, kwargs))
-        led = any(each in self.behind for each in given)
+        led = self.follows(tensors_of((args, kwargs)))
         result = func(*args, **kwargs)
-        for leaf in pytree.tree_leaves(result):
-            if not isinstance(leaf, torch.Tensor):
-                continue
-            if led:
-                self.behind[leaf] = None
-            elif leaf.numel() > 1 and leaf.nbytes <= self._left and "empty" not in name:
+        if led:
+            self.follow(result)
+            return result
+        for leaf in tensors_of(result):
+            if leaf.numel() > 1 and leaf.nbytes <= self._left and "empty" not in name:
                 self._left -= leaf.nbytes
                 self.found.append(leaf.detach().clone())
         return result
@@ -67,8 +62,7 @@ class MadeOfNoInput:
     def _made(self) -> dict[int, list[Array]]:
         mode = _OfNoInput()
         tensors = {name: to_tensor(array) for name, array in self._inputs.items()}
-        for tensor in tensors.values():
-            mode.behind[tensor] = None
+        mode.follow(tensors)
         found: dict[int, list[Array]] = {}
         try:
             self._eager.run_prepared(tensors, mode=mode)

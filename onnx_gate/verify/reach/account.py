@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import get_args
 
+from onnx_gate.report.model import Weights
 from onnx_gate.report.model.decisions import MOST_LISTED, Decision, Decisions, Side
 from onnx_gate.verify.reach.rules import COUNTED
 from onnx_gate.verify.reach.sites import DecisionSite, Seen
@@ -20,11 +21,15 @@ def account(
     before: Collection[DecisionSite],
     workspace: Path | None,
     compared: Collection[tuple[DecisionSite, str]] = (),
+    weights: Weights | None = None,
 ) -> Decisions:
     """Count the decisions; ``before`` are those that were seen both ways by the suites alone.
 
-    ``compared`` are sides that were compared at their operators.
+    ``compared`` are sides that were compared at their operators. Where every one of the file's ``weights``
+    is the module's, the rows of its tables were.
     """
+    if weights is not None and weights.all_known:
+        compared = {*compared, *_rows_of(seen)}
     counted = {site: each for site, each in seen.items() if site.kind in COUNTED and each.moves}
     left = [site for site, each in counted.items() if each.left(site)]
     never = [s for s in left if any((s, side) not in compared for side in counted[s].left(s))]
@@ -37,15 +42,7 @@ def account(
     )
 
 
-def of_suites(seen: Mapping[DecisionSite, Seen], workspace: Path, *, accounted: bool) -> Decisions:
-    """Count the decisions where there were the suites' cases alone.
-
-    ``accounted``: every weight of the file is the module's, so that the rows of tables were compared.
-    """
-    return account(seen, both_ways(seen), workspace.resolve(), rows_of(seen) if accounted else ())
-
-
-def rows_of(seen: Mapping[DecisionSite, Seen]) -> set[tuple[DecisionSite, str]]:
+def _rows_of(seen: Mapping[DecisionSite, Seen]) -> set[tuple[DecisionSite, str]]:
     """Return the unseen sides of tables of weights: rows that no input has read.
 
     None of those that the module chooses among: what chooses may be wrong where the rows are right.

@@ -21,28 +21,31 @@ from onnx_gate.verify.reach.brackets import brackets
 from onnx_gate.verify.reach.domain import Domain
 from onnx_gate.verify.reach.sites import MOST_ROWS, DecisionSite
 
+# So many rows follow eight changes at a time.
 ROWS = 64
+# Of a long input a few elements stand for all, as rules are of few.
 COLUMNS = 8
 # What conditions are together where each of them decides alone.
 _TOGETHER = frozenset(("both", "neither"))
-Shown = tuple[DecisionSite, str]
 
 
-def met(
-    rows: Mapping[Shown, Mapping[str, Array]], base: Mapping[str, Array], known: Collection[str]
-) -> Iterator[tuple[Shown, Mapping[str, Array]]]:
-    """Yield the rows in which conditions hold together, of all the last first.
+def meeting(
+    met: Mapping[tuple[DecisionSite, str], Mapping[str, Array]],
+    base: Mapping[str, Array],
+    known: Collection[str],
+) -> Iterator[tuple[tuple[DecisionSite, str], Mapping[str, Array]]]:
+    """Yield the rows in which conditions have ``met``, of all the last first.
 
     Those that are like a row of ``base``, whose inputs that are ``known`` have the batch first.
     """
-    for shown, row in [*rows.items()][::-1]:
+    for (site, side), row in [*met.items()][::-1]:
         alike = (
             row[name].shape == ((1, *array.shape[1:]) if name in known else array.shape)
             for name, array in base.items()
         )
         finite = (np.isfinite(row[name].astype(np.float64)).all() for name in known)
-        if shown[1] in _TOGETHER and all(alike) and all(finite):
-            yield shown, row
+        if side in _TOGETHER and all(alike) and all(finite):
+            yield (site, side), row
 
 
 def around(

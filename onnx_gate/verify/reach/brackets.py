@@ -7,22 +7,20 @@ in one batch show between which two of them something changes, and the next batc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
-import torch.utils._pytree as pytree
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.tensors import to_tensor
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.inputs.draw import Float64, numpy_dtype
 from onnx_gate.verify.reach.domain import Domain
-from onnx_gate.verify.reach.margins import distance_from
+from onnx_gate.verify.reach.margins import COMPARISONS, distance_from
 from onnx_gate.verify.reach.rules import RULES, limit_of
-from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to, tensors_of
+from onnx_gate.verify.reference.operator_mode import FollowingMode, given_to, tensors_of
 
 # Beside what decides, these keep a value a function of one input's element, with slopes and steps.
 _ARITHMETIC = frozenset(
@@ -62,7 +60,6 @@ _REMAINDERS = frozenset(("remainder", "fmod"))
 _KINDS = ("limit", "equality")
 _DECIDES = frozenset(name for name, rules in RULES.items() if any(r.kind in _KINDS for r in rules))
 _KNOWN = _ARITHMETIC | _STEPS | _REMAINDERS | _DECIDES
-_COMPARES = frozenset(("lt", "le", "gt", "ge", "eq", "ne", "less", "greater"))
 # Of one operator: so many changes at each end of the domain, and at its largest quotients. The last
 # show the smallest fault of a divisor most; four of them meet it however a slope of four lies.
 _ENDS, _TOP = 2, 4
@@ -76,24 +73,22 @@ _UNITS = 64
 _COLUMNS = 8
 
 
-class _Changes(OperatorMode):
+class _Changes(FollowingMode):
     """Keeps, of operators on arithmetic of one input, on which side or at which quotient each row is."""
 
     def __init__(self, tensor: torch.Tensor, *, steps: bool, every: bool) -> None:
         super().__init__()
         self.found: list[Float64] = []
         self._rows, self._steps, self._every = len(tensor), steps, every
-        self._behind: MutableMapping[torch.Tensor, None] = WeakTensorKeyDictionary()
-        self._know((tensor,))
+        self.follow(tensor)
 
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run the operator, and note what it makes of each row."""
-        given = tensors_of((args, kwargs))
-        known = any(each in self._behind for each in given)
+        known = self.follows(tensors_of((args, kwargs)))
         result = func(*args, **kwargs)
         name = name if name.startswith("_") else name.rstrip("_")
         if known and (self._every or name in _KNOWN):
-            self._know(pytree.tree_leaves(result))
+            self.follow(result)
             try:
                 for sides in self._sides(name, given_to(func, args, kwargs), result):
                     self._note(sides)
@@ -101,14 +96,9 @@ class _Changes(OperatorMode):
                 pass  # of other types or shapes: nothing that can be cut
         return result
 
-    def _know(self, tensors: Iterable[Any]) -> None:
-        for each in tensors:
-            if isinstance(each, torch.Tensor):
-                self._behind[each] = None
-
     def _sides(self, name: str, bound: dict[str, Any], result: Any) -> Iterable[torch.Tensor]:
         operand = bound.get("self", bound.get("input"))
-        if not isinstance(operand, torch.Tensor) or (self._every and name not in _COMPARES):
+        if not isinstance(operand, torch.Tensor) or (self._every and name not in COMPARISONS):
             return
         truncates = name == "_to_copy" and operand.is_floating_point()
         truncates = truncates and not result.is_floating_point()

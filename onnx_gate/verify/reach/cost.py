@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch.utils.flop_counter import flop_registry
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.tensors import to_tensor
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.reference.operator_mode import OperatorMode, tensors_of
+from onnx_gate.verify.reference.operator_mode import FollowingMode, tensors_of
 
 # Seconds, roughly those of one core: an operator's call, one number read and written, one product
 # added. An export takes 0.6 seconds and 20 milliseconds an operator (a ResNet of 70 operators 2.5 s, a
@@ -59,25 +57,24 @@ def measure(eager: Eager, inputs: Mapping[str, Array]) -> Cost:
     """Count one forward pass; raises ``Refusal`` as the module does."""
     counter = _Counter()
     tensors = {name: to_tensor(array) for name, array in inputs.items()}
-    counter.grows.update(dict.fromkeys(tensors.values()))
+    counter.follow(tensors)
     eager.run_prepared(tensors, mode=counter)
     fixed = _NUMBER * counter.numbers[False] + _PRODUCT * counter.products[False]
     return Cost(counter.calls, counter.numbers[True], counter.products[True], fixed)
 
 
-class _Counter(OperatorMode):
+class _Counter(FollowingMode):
     """Adds up what operators do, apart what grows: with an input, or a size that something is made in."""
 
     def __init__(self) -> None:
         super().__init__()
         self.calls = 0
         self.numbers, self.products = {True: 0, False: 0}, {True: 0, False: 0}
-        self.grows: MutableMapping[torch.Tensor, None] = WeakTensorKeyDictionary()
 
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run the operator and add up what it does."""
         given = tensors_of((args, kwargs))
-        grows = not given or any(each in self.grows for each in given)
+        grows = not given or self.follows(given)
         result = func(*args, **kwargs)
         self.calls += 1
         made = tensors_of(result)
@@ -86,5 +83,5 @@ class _Counter(OperatorMode):
         if known is not None:
             self.products[grows] += int(known(*args, **kwargs, out_val=result)) // 2
         if grows:
-            self.grows.update(dict.fromkeys(made))
+            self.follow(made)
         return result

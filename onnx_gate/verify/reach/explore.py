@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import count as count_from
 from pathlib import Path
 
@@ -12,14 +12,15 @@ import numpy as np
 
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.manifest.roles import roles
+from onnx_gate.report.model import Weights
 from onnx_gate.report.model.check import REACHED
 from onnx_gate.report.model.decisions import Decisions
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.inputs.draw import Float64, is_drawable
 from onnx_gate.verify.inputs.sizes import Sizes, elements, sizes_label, tried_sizes
-from onnx_gate.verify.reach.account import account, both_ways, rows_of
-from onnx_gate.verify.reach.around import ROWS, around, met
+from onnx_gate.verify.reach.account import account, both_ways
+from onnx_gate.verify.reach.around import ROWS, around, meeting
 from onnx_gate.verify.reach.ascend import ascend
 from onnx_gate.verify.reach.brackets import brackets
 from onnx_gate.verify.reach.cost import measure
@@ -28,7 +29,7 @@ from onnx_gate.verify.reach.margins import MOST_CANDIDATES
 from onnx_gate.verify.reach.purse import LARGEST, MOST_NUMBERS, Purse, count, pairs_of
 from onnx_gate.verify.reach.seek import CLIMBERS, follows, mutate, seek
 from onnx_gate.verify.reach.shown import Limits
-from onnx_gate.verify.reach.sites import MOST_ROWS, DecisionSite
+from onnx_gate.verify.reach.sites import MOST_ROWS, DecisionSite, parts_of
 from onnx_gate.verify.reach.sizes import further_sizes, named_by_decisions
 from onnx_gate.verify.reach.values import WAYS, draw_values, enumerated
 from onnx_gate.verify.reach.watcher import Watcher
@@ -54,8 +55,7 @@ class Explorer:
     """Makes further cases for a module from what ``watcher`` has seen of it.
 
     ``numbers`` are those that its export names of sizes. ``bases`` are cases of its own to start from.
-    ``accounted``: every weight of the file is the module's, so that rows of tables were compared;
-    ``unknown``: it has others, whose rows are all to be read.
+    ``weights`` are the file's: the rows of those that are not the module's are all to be read.
     ``opened``: rounding has left elements open in cases that were reached. ``besides`` tells of the
     limits that the file alone has, from the values of a case.
     """
@@ -66,8 +66,7 @@ class Explorer:
     bases: list[Case] = field(default_factory=list)
     made: dict[str, Case] = field(default_factory=dict)
     tried: int = 0
-    accounted: bool = False
-    unknown: bool = False
+    weights: Weights | None = None
     opened: bool = False
     besides: Callable[[Watcher, Mapping[str, Array]], Limits] | None = None
     _before: frozenset[DecisionSite] | None = None
@@ -80,9 +79,7 @@ class Explorer:
             return None
         seen = self.watcher.seen
         before = both_ways(seen) if self._before is None else self._before
-        if self.accounted:
-            compared = {*compared, *rows_of(seen)}
-        return account(seen, before, workspace.resolve(), compared)
+        return account(seen, before, workspace.resolve(), compared, self.weights)
 
     @property
     def doubted(self) -> frozenset[DecisionSite]:
@@ -129,8 +126,8 @@ class Explorer:
             return
         doubled = partial(self._draw, {}, key=("twice",), way=None)
         of = partial(pairs_of, self.spec, self.watcher.eager, base, cost, doubled)
-        pairs = of(batch=True), of(batch=False)
-        purse = Purse(SHARE * cost.run(self.tried), cost, self.spec.inputs, pairs)
+        left = SHARE * cost.run(self.tried)
+        purse = Purse(left, cost, self.spec.inputs, of(batch=True), of(batch=False))
         if self.besides is not None:
             self.watcher.besides = self.besides(self.watcher, base.arrays)
             if self.watcher.besides:
@@ -158,18 +155,17 @@ class Explorer:
 
     def _around(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
         """Yield the neighbours of rows in which conditions hold together."""
-        batch = {d for d, role in roles(self.spec.inputs).items() if role == "batch"}
-        batch &= set(base.sizes)
+        batch = self._batch & set(base.sizes)
         axes = self._batch_axes
-        if any(axes[name][:1] != [True] or any(axes[name][1:]) for name in known):
+        if not known or any(axes[name][:1] != [True] or any(axes[name][1:]) for name in known):
             return
-        for (site, side), row in met(self.watcher.rows, base.arrays, known):
+        for (site, side), row in meeting(self.watcher.met, base.arrays, known):
             ratio = purse.ratio(base, {**base.sizes, **dict.fromkeys(batch, ROWS)})
             arrays = around(self.watcher.eager, row, known, partial(purse.takes, 1.0, ratio))
             rows = max(len(arrays[name]) for name in known)
             sizes = {**base.sizes, **dict.fromkeys(batch, rows)}
             if rows and purse.affords(base, sizes) and self._answers(arrays, purse, base, sizes):
-                yield self._new(("around", *_parts(site, side)), arrays, sizes)
+                yield self._new(("around", *parts_of(site, side)), arrays, sizes)
 
     def _raised(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
         """Yield what makes results of layers as large as inputs can."""
@@ -199,7 +195,8 @@ class Explorer:
 
     def _every(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
         """Yield every value of integer inputs, and of several small ones every combination."""
-        most = LARGEST if self.unknown else MOST_ROWS
+        unknown = self.weights is not None and self.weights.unknown
+        most = LARGEST if unknown else MOST_ROWS
         spans = {
             name: int(domain.high) - int(domain.low) + 1
             for name, domain in known.items()
@@ -226,7 +223,7 @@ class Explorer:
 
     def _bracketed(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
         """Yield, row by row, both sides of what changes with a single input's value."""
-        batch = {d for d, role in roles(self.spec.inputs).items() if role == "batch"}
+        batch = self._batch & set(base.sizes)
         axes = self._batch_axes
         if any(any(axis[1:]) for axis in axes.values()):
             return
@@ -251,7 +248,7 @@ class Explorer:
                 if purse.affords(base, sizes):
                     pays = partial(purse.takes, 1.0, ratio)
                     found = brackets(self.watcher.eager, name, domain, rows, made_of, pays)
-                    sizes = {**sizes, **dict.fromkeys(batch & set(sizes), len(found))}
+                    sizes = {**sizes, **dict.fromkeys(batch, len(found))}
                     if len(found) and self._answers(made_of(found), purse, base, sizes):
                         yield self._case(("steps", name), made_of(found), sizes)
                     break
@@ -299,7 +296,7 @@ class Explorer:
                 found = self._found(site, side, base, known, purse)
                 if found is None or not self._answers(found[0], purse, base, found[1]):
                     break
-                yield self._new(_parts(site, side), *found)
+                yield self._new(parts_of(site, side), *found)
 
     def _found(
         self, site: DecisionSite, side: str, base: Case, known: Mapping[str, Domain], purse: Purse
@@ -332,11 +329,15 @@ class Explorer:
                     return self._draw(known, sizes, ("start", site.module), None), sizes, rows
         return base.arrays, base.sizes, 1
 
+    @cached_property
+    def _batch(self) -> frozenset[str]:
+        """The dimensions that are a batch's."""
+        return frozenset(d for d, role in roles(self.spec.inputs).items() if role == "batch")
+
     @property
     def _batch_axes(self) -> Mapping[str, list[bool]]:
         """Of every axis of every input whether it is a batch's."""
-        batch = {d for d, role in roles(self.spec.inputs).items() if role == "batch"}
-        return {n: [d in batch for d in each.shape] for n, each in self.spec.inputs.items()}
+        return {n: [d in self._batch for d in each.shape] for n, each in self.spec.inputs.items()}
 
     def _draw(
         self,
@@ -354,8 +355,8 @@ class Explorer:
     def _batches(self, base: Case, tried: Sequence[int] = _ROWS) -> Iterator[tuple[int, Sizes]]:
         """Yield batches of sizes that are tried where every input can be drawn at any size."""
         inputs = self.spec.inputs
-        batch = [d for d, role in roles(inputs).items() if role == "batch" and d in base.sizes]
-        if not batch or self.spec.named_dims & set(batch):
+        batch = [dim for dim in base.sizes if dim in self._batch]
+        if not batch or self.spec.named_dims & {*batch}:
             return
         if not all(is_drawable(each) for each in inputs.values()):
             return
@@ -397,10 +398,3 @@ class Explorer:
         # What is computed of an array without axes is none, and no engine takes it.
         arrays = {name: np.asarray(array) for name, array in arrays.items()}
         return Case(REACHED, name, REACHED, arrays, sizes, named=False, sized=False)
-
-
-def _parts(site: DecisionSite, side: str) -> tuple[str, ...]:
-    limit = "" if site.limit is None else f"{site.limit:g}"
-    name = ".".join(part for part in (site.operator, limit) if part)
-    at = f"{site.line}" if site.line else ""
-    return (site.module, f"{name}@{at}" if at else name, side)

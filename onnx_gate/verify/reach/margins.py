@@ -26,7 +26,7 @@ _CLEARLY = 1e-4
 # A choice among more candidates than this is a search: nobody writes a rule for each of them.
 MOST_CANDIDATES = 64
 _ABOVE, _BELOW = frozenset(("gt", "ge")), frozenset(("lt", "le"))
-_COMPARISONS = _ABOVE | _BELOW | {"eq", "ne"}
+COMPARISONS = _ABOVE | _BELOW | {"eq", "ne"}
 _AND, _OR = frozenset(("logical_and", "bitwise_and")), frozenset(("logical_or", "bitwise_or"))
 _NOT = frozenset(("logical_not", "bitwise_not"))
 _LARGEST = frozenset(("argmax", "max", "topk"))
@@ -179,7 +179,7 @@ class Margins:
             self._note(made, self._chosen(name, own, given, made))
         elif not isinstance(result, torch.Tensor):
             return
-        elif name in _COMPARISONS:
+        elif name in COMPARISONS:
             self._note(result, self._compared(name, own, given.get("other")))
         elif name in _NOT:
             self._note(result, tuple(each.times(-1.0) for each in self.of(own)))

@@ -22,14 +22,19 @@ LARGEST = 2**18
 class Purse:
     """What may still be spent; ``part`` keeps the rest of it back for a while.
 
-    ``pairs`` is the share of ``cost`` that grows with the square of a batch, and with that of lengths.
+    ``pairs`` is the share of ``cost`` that grows with the square of a batch, ``lengths`` with theirs.
     """
 
     def __init__(
-        self, left: float, cost: Cost, inputs: Mapping[str, InputSpec], pairs: tuple[float, float]
+        self,
+        left: float,
+        cost: Cost,
+        inputs: Mapping[str, InputSpec],
+        pairs: float,
+        lengths: float,
     ) -> None:
         self.left, self.cost, self._kept = left, cost, 0.0
-        self._inputs, self._pairs = inputs, pairs
+        self._inputs, self._pairs, self._lengths = inputs, pairs, lengths
 
     def part(self, share: float) -> _Part:
         """Spend no more than a share of what is left."""
@@ -48,7 +53,7 @@ class Purse:
         if sizes == base.sizes:
             return 1.0
         ratio = elements(self._inputs, sizes) / max(1, count(base.arrays))
-        pairs = self._pairs[longer]
+        pairs = self._lengths if longer else self._pairs
         return (1 - pairs) * ratio + pairs * ratio**2 if ratio > 1 else ratio
 
     def affords(self, base: Case, sizes: Sizes, longer: bool = False) -> bool:

@@ -34,11 +34,11 @@ class Shown:
         self._listed: dict[float, None] = {}
         self._limits: dict[DecisionSite, frozenset[float]] = {}
         self.paths = {id(part): path for path, part in state.parts(module)}
-        self.own = _addresses(module)
+        self.loaded(module)
 
     def loaded(self, module: nn.Module) -> None:
         """Take note that tensors of the module lie elsewhere now."""
-        self.own = _addresses(module)
+        self.own = frozenset(state.address(each) for _, each in state.tensors(module)) - {0}
 
     def forget(self) -> None:
         """Begin anew."""
@@ -86,7 +86,3 @@ class Shown:
     def open(self) -> list[tuple[DecisionSite, str]]:
         """Return the sides that were not seen, in the order of the code's running."""
         return [(site, side) for site, seen in self.seen.items() for side in seen.left(site)]
-
-
-def _addresses(module: nn.Module) -> frozenset[int]:
-    return frozenset(state.address(each) for _, each in state.tensors(module)) - {0}

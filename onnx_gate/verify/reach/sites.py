@@ -95,3 +95,10 @@ class Seen:
             return ()
         whole = self.rows if len(self.rows) <= MOST_ROWS else self.rows[[0, -1]]
         return () if bool(whole.all()) else site.sides
+
+
+def parts_of(site: DecisionSite, side: str) -> tuple[str, ...]:
+    """Return what the name of a case that shows a side consists of."""
+    limit = "" if site.limit is None else f"{site.limit:g}"
+    name = ".".join(part for part in (site.operator, limit) if part)
+    return (site.module, f"{name}@{site.line}" if site.line else name, side)

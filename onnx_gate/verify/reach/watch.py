@@ -60,7 +60,7 @@ class Watch(OperatorMode):
         self.listed: dict[float, None] = {}
         self.operands: dict[DecisionSite, list[Margin]] = {}
         # The first row in which two truths were as nothing has shown them before, and of how many.
-        self.together: dict[tuple[DecisionSite, str], tuple[int, int]] = {}
+        self.met: dict[tuple[DecisionSite, str], tuple[int, int]] = {}
         self._margins = Margins(leaves) if targets or follow else None
         self._side, self._leaves = side, leaves
         self._tables = Tables(shown.own)
@@ -141,7 +141,8 @@ class Watch(OperatorMode):
         if name == "stack":
             self._tables.stacked(result, bound["dim"])
         if name == "where" and isinstance(result, torch.Tensor):
-            self._choose(bound, result)
+            with suppress(*_NOT_LOOKED_AT):
+                self._choose(bound, result)
         if self._margins is not None:
             with suppress(*_NOT_LOOKED_AT):
                 self._margins.learn(name, func, bound, result)
@@ -286,24 +287,23 @@ class Watch(OperatorMode):
 
     def _meet(self, site: DecisionSite, side: str, held: torch.Tensor) -> None:
         """Note the first row in which two truths are so."""
-        if held.ndim and (site, side) not in self.together:
+        if held.ndim and (site, side) not in self.met:
             row = int(held.reshape(len(held), -1).any(1).nonzero()[0])
-            self.together[site, side] = row, len(held)
+            self.met[site, side] = row, len(held)
 
     def _choose(self, bound: Mapping[str, Any], result: torch.Tensor) -> None:
         """Note where a truth chooses what another has chosen: both hold there, as in an ``and``."""
         held = bound.get("condition")
         if not isinstance(held, torch.Tensor) or held.dtype != torch.bool:
             return
-        held = held.broadcast_to(result.shape)
+        held = both = held.broadcast_to(result.shape)
         for part, truth in (("self", held), ("other", ~held)):
-            inner = (
-                self._chosen.get(bound[part]) if isinstance(bound.get(part), torch.Tensor) else None
-            )
+            tensor = bound.get(part)
+            inner = self._chosen.get(tensor) if isinstance(tensor, torch.Tensor) else None
             if inner is not None and inner.shape == held.shape and (met := truth & inner).any():
                 self._meet(self._site("where", Rule((), "and"), None, _NESTED), "both", met)
-                held = met
-        self._chosen[result] = held
+                both = met if both is held else both | met
+        self._chosen[result] = both
 
     def _choices(self, made: torch.Tensor) -> tuple[Margin, ...]:
         return () if self._margins is None else self._margins.of(made)

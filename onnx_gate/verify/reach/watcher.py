@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
+from torch import nn
 
 from onnx_gate.runtimes.base import Array, Outputs, Refusal
 from onnx_gate.runtimes.torch_eager import Eager
@@ -18,15 +19,15 @@ class Watcher(Shown):
     """Runs one module, or its parts one by one, and remembers what every decision in it was shown.
 
     ``hulls`` are the least and the largest value of each input. ``lost``: the module cannot be watched.
-    ``eager`` may be that of a part. ``rows`` are the inputs that have shown first what two truths may be
+    ``eager`` may be that of a part. ``met`` are the inputs that have shown first what two truths may be
     together, of those with as many rows as these the one.
     """
 
     def __init__(self, eager: Eager) -> None:
+        self.met: dict[tuple[DecisionSite, str], Mapping[str, Array]] = {}
         super().__init__(eager.module)
         self.eager = eager
         self.hulls: dict[str, tuple[float, float]] = {}
-        self.rows: dict[tuple[DecisionSite, str], Mapping[str, Array]] = {}
         self.lost = False
 
     def run(self, inputs: Mapping[str, Array]) -> Outputs:
@@ -41,9 +42,9 @@ class Watcher(Shown):
             self.lost = True  # what it refuses is being watched
             return outputs
         self.take(watch)
-        for shown, (row, rows) in watch.together.items():
-            if shown not in self.rows:
-                self.rows[shown] = {n: _row(array, row, rows) for n, array in inputs.items()}
+        for shown, (row, rows) in watch.met.items():
+            if shown not in self.met:
+                self.met[shown] = {n: _row(array, row, rows) for n, array in inputs.items()}
         for name, array in inputs.items():
             if array.dtype.kind not in "bOSU" and array.size:
                 low, high = self.hulls.get(name, (math.inf, -math.inf))
@@ -55,11 +56,16 @@ class Watcher(Shown):
         """Remember what one run has shown."""
         self.learn(watch.seen, watch.listed, watch.limits)
 
+    def loaded(self, module: nn.Module) -> None:
+        """Take note that tensors of the module lie elsewhere now; what it was given is not kept."""
+        super().loaded(module)
+        self.met.clear()
+
     def forget(self) -> None:
         """Begin anew."""
         super().forget()
         self.hulls.clear()
-        self.rows.clear()
+        self.met.clear()
 
 
 def _row(array: Array, row: int, rows: int) -> Array:

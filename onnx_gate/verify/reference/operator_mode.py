@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from contextlib import ExitStack
 from functools import cache
 from typing import Any
@@ -12,6 +12,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakTensorKeyDictionary
 
 
 def tensors_of(values: Any) -> list[torch.Tensor]:
@@ -76,6 +77,22 @@ class OperatorMode(TorchDispatchMode):
                 return branch(*args, **kwargs)
 
         return call
+
+
+class FollowingMode(OperatorMode):
+    """Knows which tensors are made of some that it is told to ``follow``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._behind: MutableMapping[torch.Tensor, None] = WeakTensorKeyDictionary()
+
+    def follow(self, values: Any) -> None:
+        """Follow the tensors among values: inputs, or what an operator has made of one."""
+        self._behind.update(dict.fromkeys(tensors_of(values)))
+
+    def follows(self, tensors: Iterable[torch.Tensor]) -> bool:
+        """Return whether one of them is followed."""
+        return any(each in self._behind for each in tensors)
 
 
 def given_to(func: Any, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
