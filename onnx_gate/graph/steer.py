@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import onnx
 
 from onnx_gate.graph.extract import between, cut, open_ends
-from onnx_gate.graph.graph import read_graph
+from onnx_gate.graph.graph import Node, read_graph
 from onnx_gate.graph.session import PlainSession, Value
 from onnx_gate.graph.walk import inlined
 from onnx_gate.runtimes.base import Array, Refusal
+
+# An operator of PyTorch is so many nodes, and what one makes is as another does in so few places.
+_MOST_NODES = 16
+_MOST_NEAR = 4
 
 
 class Steered:
@@ -58,20 +62,55 @@ class Steered:
         for node in graph.nodes:
             if not after.isdisjoint(node.inputs):
                 after.update(node.outputs)
-        moved = [name for name in graph.outputs if name in after]
+        moved = [name for name in graph.outputs if name in after and name not in roots]
         stop = {*roots, *(name for name in self.values if name not in after)}
-        nodes = between(graph, moved, stop)
-        ends = {name: self.values[name] for name in open_ends(graph, nodes)}
-        wanted = [name for name in moved if name not in roots]
+        part = self._part(roots, between(graph, moved, stop), moved)
+
+        def run(value: Array) -> list[Value]:
+            made = part(value)
+            put = dict.fromkeys(roots, value)
+            return [(put | made).get(name, self.values[name]) for name in graph.outputs]
+
+        return run
+
+    def near(
+        self, roots: Sequence[str], alike: Callable[[Array], bool]
+    ) -> Iterator[Callable[[Array], Value]]:
+        """Yield functions from a value, put in for all ``roots``, to what few nodes make of it.
+
+        To a value that is ``alike`` as the file stands, the nearest first.
+        """
+        after, found = set(roots), 0
+        for node in self.graph.nodes:
+            if after.isdisjoint(node.inputs):
+                continue
+            after.update(node.outputs)
+            for name in node.outputs:
+                value = self.values[name]
+                if name in roots or not isinstance(value, np.ndarray) or not alike(value):
+                    continue
+                stop = {*roots, *(each for each in self.values if each not in after)}
+                nodes = between(self.graph, [name], stop)
+                if len(nodes) <= _MOST_NODES and found < _MOST_NEAR:
+                    found += 1
+                    part = self._part(roots, nodes, [name])
+                    yield lambda put, part=part, name=name: part(put)[name]  # type: ignore[misc]
+
+    def _part(
+        self, roots: Sequence[str], nodes: Sequence[Node], wanted: Sequence[str]
+    ) -> Callable[[Array], dict[str, Value]]:
+        """Return a function from a value, put in for all ``roots``, to what nodes make of it."""
+        ends = {name: self.values[name] for name in open_ends(self.graph, nodes)}
+        if not wanted:
+            return lambda value: {}
         try:
-            part = cut(self._model, graph, nodes, ends, dict.fromkeys(wanted))
+            part = cut(self._model, self.graph, nodes, ends, dict.fromkeys(wanted))
         except (AttributeError, TypeError, ValueError) as error:
             raise Refusal(str(error)) from error
         session = PlainSession(part, self._threads)
 
-        def run(value: Array) -> list[Value]:
+        def run(value: Array) -> dict[str, Value]:
             put = {name: value.astype(np.asarray(self.values[name]).dtype) for name in roots}
-            made = dict(zip(wanted, session.run({**ends, **put}), strict=True)) if wanted else {}
-            return [(put | made).get(name, self.values[name]) for name in graph.outputs]
+            return dict(zip(wanted, session.run({**ends, **put}), strict=True))
 
         return run

@@ -25,7 +25,7 @@ from onnx_gate.report.model.headroom import Headroom
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.context import HUNG, Context
 from onnx_gate.verify.export.exported import Exported
-from onnx_gate.verify.probing import probed_as_data
+from onnx_gate.verify.probing import probed_as_data, skipped
 from onnx_gate.verify.progress import Progress
 from onnx_gate.verify.subject import NO_CAUSE
 from onnx_gate.workers.forked import run_forked
@@ -144,10 +144,13 @@ def probed(
     """Add what operators answer where no input leads; ``own`` as above."""
     with progress.stage("operators"):
         seconds = max(_LEAST_ADVICE_SECONDS, _ADVICE_SHARE * own)
-        # In a fork: what nobody meant for them may end a runtime's process.
-        data, _ = run_forked(
-            lambda: probed_as_data(checker.alone(), exported, context.workspace), seconds
+        # In a fork: what nobody meant for them may end a runtime's process. What it has found by half
+        # the time is worth more than one answer more.
+        deadline = Deadline(seconds / 2)
+        data, trouble = run_forked(
+            lambda: probed_as_data(checker.alone(), exported, context.workspace, deadline), seconds
         )
+        data = data or skipped(str(trouble))
     told = (Finding.model_validate(finding) for finding in data.get("findings", ()))
     update: dict[str, Any] = {
         "findings": (*result.findings, *told),

@@ -19,7 +19,7 @@ from onnx_gate.runtimes.tensors import to_tensor
 from onnx_gate.verify.checks import Checker, ModuleSetting
 from onnx_gate.verify.export.exported import LARGEST_SIZE, Exported
 from onnx_gate.verify.probing import MOST_BYTES
-from onnx_gate.verify.reach.probe import EXACT, is_alike
+from onnx_gate.verify.reach.probe import EXACT, Alike
 from onnx_gate.verify.reach.shown import Call, Limits, Place
 from onnx_gate.verify.reach.sites import DecisionSite
 from onnx_gate.verify.reach.steered import SteeredModule
@@ -113,7 +113,7 @@ def _made_where(
         array = np.asarray(steered.values[value])
         if array.dtype.kind == "f" and array.size:
             site = DecisionSite("", value, "limit", None)
-            alike[site] = partial(is_alike, to_tensor(array), share=EXACT.alike)
+            alike[site] = Alike(to_tensor(array), EXACT.alike)
     found = SteeredModule(watcher, arrays).roots(alike)
     return {site.operator: places for site, places in found.items()}
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from onnx_gate.deadline import Deadline
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.graph.steer import Steered
@@ -41,14 +42,16 @@ def may_probe(checker: Checker, exported: Exported) -> bool:
     return plain and watched and bool(to_compare(explorer.watcher, explorer.doubted))
 
 
-def probed_as_data(checker: Checker, exported: Exported, workspace: Path) -> dict[str, Any]:
+def probed_as_data(
+    checker: Checker, exported: Exported, workspace: Path, deadline: Deadline
+) -> dict[str, Any]:
     """Compare what can be; return decisions and findings as data, or why nothing could be compared."""
     if exported.size > MOST_BYTES:
-        return _skipped(f"the file is larger than {MOST_BYTES >> 20} MiB")
+        return skipped(f"the file is larger than {MOST_BYTES >> 20} MiB")
     try:
-        found = compared_at_operators(checker, exported.path)
+        found = compared_at_operators(checker, exported.path, deadline)
     except Refusal as refusal:
-        return _skipped(f"it cannot be run node by node: {first_line(refusal)}")
+        return skipped(f"it cannot be run node by node: {first_line(refusal)}")
     decisions = checker.explorer.account(workspace, {(each.site, each.side) for each in found})
     return {
         "decisions": None if decisions is None else to_message(decisions),
@@ -56,13 +59,16 @@ def probed_as_data(checker: Checker, exported: Exported, workspace: Path) -> dic
     }
 
 
-def _skipped(why: str) -> dict[str, Any]:
+def skipped(why: str) -> dict[str, Any]:
+    """Return data that says why nothing was compared."""
     note = f"what no input reached was not compared at its operator: {why}"
     return {"findings": [to_message(codes.OG406.finding(note))]}
 
 
-def compared_at_operators(checker: Checker, path: Path) -> list[Probe]:
-    """Return the sides that no input reached and that were compared; raises ``Refusal``."""
+def compared_at_operators(
+    checker: Checker, path: Path, deadline: Deadline | None = None
+) -> list[Probe]:
+    """Return the sides that no input reached and that were compared, in time; raises ``Refusal``."""
     explorer, arrays = checker.explorer, checker.explorer.base.arrays
     model = onnx.load(str(path), load_external_data=False)
     feeds = {graph: arrays[name] for name, graph in checker.setting.graph_inputs.items()}
@@ -76,8 +82,10 @@ def compared_at_operators(checker: Checker, path: Path) -> list[Probe]:
     steered = Steered(model, path, feeds)
     ranged = {name for name, each in checker.setting.spec.inputs.items() if each.range is not None}
     tried, doubted = explorer.tried, explorer.doubted
-    found = probe(explorer.watcher, arrays, tried, steered, order, ranged, nearness, doubted)
-    return list(found)
+    late = deadline.passed if deadline is not None else lambda: False
+    return [
+        *probe(explorer.watcher, arrays, tried, steered, order, ranged, nearness, doubted, late)
+    ]
 
 
 def _finding(checker: Checker, each: Probe, workspace: Path) -> Finding:

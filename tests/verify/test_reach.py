@@ -265,9 +265,10 @@ class Limited(Base):
         return x.clamp(max=2e6 if self.wrong else 1e6).sum(1)
 
 class Hidden(Base):
-    """Has a limit that nothing comes near to, and that its outputs do not show."""
+    """Has a limit that nothing comes near to, which a file has elsewhere and outputs do not show."""
     def forward(self, x):
-        return x.sum(1) + 0.0 * (x * 2).clamp(max=1e6).sum(1)
+        y = x.clamp(max=5e5) * 2 if self.wrong else (x * 2).clamp(max=1e6)
+        return x.sum(1) + 0.0 * y.sum(1)
 
 class Halves(Base):
     """Rounds halves of quotients, which the last bit decides on inputs."""
@@ -281,6 +282,24 @@ class Tails(Base):
     def forward(self, x):
         share = torch.sigmoid((x * 0.6).sum(1))
         return share.clamp(min=1e-6 if self.wrong else 1e-8).log()
+
+class Gate(Base):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(8, 8)
+    def forward(self, x):
+        y = self.inner(x)
+        gate = ((y + 3) / 6).clamp(0.0, 1.2) if self.wrong else nn.functional.hardsigmoid(y)
+        return 0.5 * x + 0.2 * gate
+
+class Tame(Base):
+    """Has many gates, none of which comes near to its ends; one has another end in a file."""
+    def __init__(self):
+        super().__init__()
+        self.gates = nn.Sequential(*[Gate() for _ in range(16)])
+    def forward(self, x):
+        self.gates[12].wrong = self.wrong
+        return self.gates(0.1 * x)
 
 class Rooted(Base):
     """Has an eps that nothing comes near to."""
@@ -296,12 +315,17 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ModelResul
         "right": f'{entry}, export: {{exporter: "models.py:right"}}',
         "wrong": f'{entry}, export: {{exporter: "models.py:wrong"}}',
         "long": f'{entry}, export: {{exporter: "models.py:right"}}'.replace("Norm", "Long"),
+        **{
+            f"tame-{kind}": "model: models.py:Tame, inputs: {x: {dtype: float32, shape: [batch, 8], range: "
+            f'[0, 1]}}}}, export: {{exporter: "models.py:{kind}"}}'
+            for kind in ("right", "wrong")
+        },
         "pairs": f'{entry}, export: {{exporter: "models.py:right"}}'.replace("Norm", "Pairs"),
         "ranged": "model: models.py:Limited, inputs: {x: {dtype: float32, shape: [batch, 3], "
         'range: [0, 1]}}, export: {exporter: "models.py:wrong"}',
         "asked": f'{entry}, export: {{exporter: "models.py:right"}}, coverage: {{decisions: 0.9}}',
         "unshown": 'model: models.py:Hidden, inputs: {x: "float32[batch, 3]"}, '
-        "coverage: {decisions: 0.9}",
+        'export: {exporter: "models.py:wrong"}, coverage: {decisions: 0.9}',
         "rooted": f'{entry}, export: {{exporter: "models.py:right"}}'.replace("Norm", "Rooted"),
         "halves": f'{entry}, export: {{exporter: "models.py:right"}}'.replace("Norm", "Halves"),
         "halves-wrong": f'{entry}, export: {{exporter: "models.py:wrong"}}'.replace(
@@ -354,6 +378,19 @@ def test_what_no_input_reaches_is_compared_at_its_operator(
     ]
 
 
+def test_every_operator_that_no_input_saturates_is_compared_at_its_ends(
+    guarded: Mapping[str, ModelResult],
+) -> None:
+    """What a few nodes make of it costs little: sixteen gates are not too many."""
+    told = guarded["tame-right"].decisions
+    assert told is not None
+    assert (told.seen, told.compared, told.of, told.never) == (0, 32, 32, ())
+    assert "OG419" not in {finding.code for finding in guarded["tame-right"].findings}
+    (found,) = [f for f in guarded["tame-wrong"].findings if f.code == "OG419"]
+    assert "hardsigmoid above 3" in found.message
+    assert "gates.12" in found.message
+
+
 def test_a_batch_whose_members_meet_each_other_is_no_larger_than_its_square_allows(
     guarded: Mapping[str, ModelResult],
 ) -> None:
@@ -377,7 +414,9 @@ def test_what_was_never_shown_is_said_with_its_line_and_may_be_asked_for(
         "0 of 1 decisions were seen both ways, 0 more were compared"
     )
     assert unshown.decisions is not None
-    line = next(n for n, each in enumerate((MODELS + NORM).splitlines(), 1) if "0.0 * " in each)
+    line = next(
+        n for n, each in enumerate((MODELS + NORM).splitlines(), 1) if "clamp(max=5e5)" in each
+    )
     shown = {
         (d.operator, d.limit, d.never, d.source.line) for d in unshown.decisions.never if d.source
     }

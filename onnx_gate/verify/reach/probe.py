@@ -1,15 +1,15 @@
 """What no input reaches, compared at its operator: both sides go on from values across the limit.
 
-The value that a decision is about is found in the file by what it holds on one case. Put in on both
-sides, it has to lead to the same outputs: first in another order, which shows that the right value was
-found, then moved across the limit.
+The value that a decision is about is found in the file by what it holds on one case, and so is what the
+operator makes of it. Moved across the limit and put in on both sides, it has to lead to the same: that
+costs the few nodes in between. Where it does not, or nothing in the file is alike, what counts is where
+it leads at the outputs: first in another order, which shows that the right value was found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,18 +18,26 @@ import torch
 from onnx_gate.graph.steer import Steered
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.tensors import to_array
-from onnx_gate.verify.reach.cost import measure
+from onnx_gate.verify.reach.cost import Cost, measure
+from onnx_gate.verify.reach.margins import distance_from
 from onnx_gate.verify.reach.rules import COUNTED
 from onnx_gate.verify.reach.shown import Place
 from onnx_gate.verify.reach.sites import DecisionSite, Seen
 from onnx_gate.verify.reach.steered import DecisionTaken, SteeredModule
 from onnx_gate.verify.reach.watcher import Watcher
+from onnx_gate.verify.reference.operator_mode import tensors_of
 from onnx_gate.verify.reference.perturb import MovedRounding
 from onnx_gate.verify.reference.variants import MaskedAttention, OrderOfEquals
 
 # What it may cost, as a share of the run; and what a side costs, in forward passes.
-SHARE = 0.05
+SHARE = 0.1
 _PASSES = 10.0
+# And what a few nodes cost, which a session is made of: so many calls, and passes of the operand's numbers.
+_CALLS, _NUMBERS = 200, 30
+# Of all, the nodes alone may take this share.
+_NEAR = 0.5
+# So many elements tell most values apart.
+_FEW = 64
 _ROUNDINGS = 10.0
 
 
@@ -73,31 +81,52 @@ def probe(
     ranged: Collection[str] = (),
     nearness: Nearness = EXACT,
     doubted: Collection[DecisionSite] = (),
+    late: Callable[[], bool] = lambda: False,
 ) -> Iterator[Probe]:
     """Yield the sides that were compared, of those that no case of so many has shown.
 
     And of those of ``doubted`` decisions, which were shown where nothing may have been compared.
     ``order`` is where the module's outputs are among the graph's. Of inputs that are ``ranged``
-    nothing beyond is asked: nobody will feed it. Raises ``Refusal``.
+    nothing beyond is asked: nobody will feed it. Nothing more is compared once it is ``late``. Raises
+    ``Refusal``.
     """
     left = to_compare(watcher, doubted)
     cost = measure(watcher.eager, arrays)
-    left = left[: int(SHARE * cost.run(cases) / (_PASSES * cost.forward()))]
+    purse = SHARE * cost.run(cases)
     module = SteeredModule(watcher, arrays)
     taken, before = module.look(frozenset(site for site, _ in left))
-    exact = partial(is_alike, share=EXACT.alike)
-    alike = {s: partial(exact, t.operand) for s, t in taken.items() if t.operand.numel()}
-    places = module.roots(alike)
+    alike = {s: Alike(t.operand, EXACT.alike) for s, t in taken.items() if t.operand.numel()}
+    places = {
+        site: roots
+        for site, roots in module.roots(alike).items()
+        if roots and not any(place in ranged for place, _ in roots)
+    }
+    further: list[tuple[bool, DecisionSite, str]] = []
+    kept = (1 - _NEAR) * purse
     for site, side in left:
-        roots = places.get(site)
-        if roots and not any(place in ranged for place, _ in roots):
-            try:
-                bench = _Bench(module, steered, site, taken[site], roots, before, order, nearness)
-                found = bench.compare(side)
-            except Refusal:
-                continue
-            if found is not None:
-                yield found
+        if site not in places:
+            continue
+        price = Cost(_CALLS, _NUMBERS * taken[site].operand.numel(), 0).forward()
+        agrees = None
+        if price <= purse - kept and not late():
+            purse -= price
+            agrees = _agrees(steered, site, taken[site], side, nearness)
+        if agrees:
+            yield Probe(site, side)
+        else:
+            further.append((agrees is None, site, side))
+    # What makes something else of it comes first.
+    further.sort(key=lambda each: each[0])
+    for _, site, side in further[: int(purse / (_PASSES * cost.forward()))]:
+        if late():
+            return
+        try:
+            at = taken[site], places[site]
+            found = _Bench(module, steered, site, *at, before, order, nearness).compare(side)
+        except Refusal:
+            continue
+        if found is not None:
+            yield found
 
 
 def to_compare(
@@ -121,18 +150,75 @@ def _left(site: DecisionSite, seen: Seen) -> Sequence[str]:
     return [side for side in seen.left(site) if side == "within"]
 
 
-def is_alike(operand: torch.Tensor, other: torch.Tensor, share: float) -> bool:
-    """Return whether two values are one, each computed to within a share of itself."""
-    if operand.shape != other.shape:
-        return False
-    if operand.is_floating_point() and other.is_floating_point():
-        other = other.to(operand.dtype)
-    elif operand.dtype != other.dtype:
-        return False
-    if not operand.is_floating_point():
-        return torch.equal(operand, other)
-    scale = operand.abs() + operand.square().mean().sqrt()
-    return bool(((operand - other).abs() <= share * scale).all())
+def _agrees(
+    steered: Steered, site: DecisionSite, taken: DecisionTaken, side: str, nearness: Nearness
+) -> bool | None:
+    """Return whether something in the file makes of the operand what PyTorch's operator does on a side.
+
+    ``None`` where nothing there is made of it that is like what the operator makes.
+    """
+    if taken.operator is None:
+        return None
+
+    def near(one: torch.Tensor) -> Callable[[Array], bool]:
+        return Alike(one, nearness.alike).of_array
+
+    agrees = None
+    try:
+        here = steered.roots(near(taken.operand))
+        moved = [
+            (value, tensors_of(taken.operator(value))[0]) for value in _moved(site, taken, side)
+        ]
+        there = all(_is_on(site, value, taken.limit, side) for value, _ in moved)
+        if not here or not there or not all(bool(made.isfinite().all()) for _, made in moved):
+            return None
+        for make in steered.near(here, near(tensors_of(taken.operator(taken.operand))[0])):
+            agrees = all(near(made)(np.asarray(make(to_array(value)))) for value, made in moved)
+            if agrees:
+                break
+    except (Refusal, RuntimeError, IndexError):
+        return None
+    return agrees
+
+
+def _is_on(site: DecisionSite, value: torch.Tensor, limit: Any, side: str) -> bool:
+    """Return whether some element is on a side: a narrow type begins anew where it ends."""
+    if site.kind != "limit":
+        return True
+    distance = distance_from(value, 0.0 if limit is None else limit)
+    return bool(((distance < 0) if side == "below" else (distance > 0)).any())
+
+
+class Alike:
+    """Whether a value is one that is known, each computed to within a share of itself."""
+
+    def __init__(self, known: torch.Tensor, share: float) -> None:
+        self._known, self._within = known, known
+        # Nearly all are others, which a few elements show.
+        self._few = slice(None, None, max(1, known.numel() // _FEW))
+        if known.is_floating_point():
+            self._within = share * (known.abs() + known.square().mean().sqrt())
+
+    def __call__(self, other: torch.Tensor) -> bool:
+        """Return whether another tensor is as good as the one that is known."""
+        known = self._known
+        if known.shape != other.shape:
+            return False
+        if known.is_floating_point() and other.is_floating_point():
+            other = other.to(known.dtype)
+        elif known.dtype != other.dtype:
+            return False
+        flat = [each.reshape(-1) for each in (known, other, self._within)]
+        return self._near(*(each[self._few] for each in flat)) and self._near(*flat)
+
+    def of_array(self, array: Array) -> bool:
+        """Return whether an array of the file's is."""
+        return array.shape == self._known.shape and self(_tensor(array, self._known))
+
+    def _near(self, known: torch.Tensor, other: torch.Tensor, within: torch.Tensor) -> bool:
+        if not known.is_floating_point():
+            return torch.equal(known, other)
+        return bool(((known - other).abs() <= within).all())
 
 
 class _Bench:
@@ -153,8 +239,8 @@ class _Bench:
         self._roots, self._before, self._order = roots, before, order
         self._near = nearness.near
         operand = taken.operand
-        alike = partial(is_alike, operand, share=nearness.alike)
-        here = steered.roots(lambda array: alike(_tensor(array, operand)))
+        alike = Alike(operand, nearness.alike)
+        here = steered.roots(alike.of_array)
         flipped = operand.reshape(-1).flip(0).reshape(operand.shape)
         told = not alike(flipped)
         # What is the same everywhere says nothing of where it is, if there are others like it.
@@ -260,8 +346,8 @@ def _moved(site: DecisionSite, taken: DecisionTaken, side: str) -> Iterator[torc
     """Yield the operand with some of its elements, and with all of them, on a side."""
     x = taken.operand
     number = torch.arange(x.numel()).reshape(x.shape)
-    for some in (number % 3 == 0, torch.ones_like(x, dtype=torch.bool)):
-        yield torch.where(some, _across(site, x, taken.limit, side, number), x)
+    across = _across(site, x, taken.limit, side, number)
+    yield from (torch.where(number % 3 == 0, across, x), across.expand(x.shape))
 
 
 def _across(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,10 +23,14 @@ from onnx_gate.verify.reference.operator_mode import OperatorMode, tensors_of
 
 @dataclass(frozen=True)
 class DecisionTaken:
-    """What a decision was about in its first call: the operand, and the limit where it has one."""
+    """What a decision was about in its first call: the operand, and the limit where it has one.
+
+    ``operator`` makes of another operand what was made of this one.
+    """
 
     operand: torch.Tensor
     limit: torch.Tensor | float | None
+    operator: Callable[[torch.Tensor], Any] | None = None
 
 
 class Steer(Watch):
@@ -40,6 +45,15 @@ class Steer(Watch):
         super().__init__(watcher, targets)
         self.taken: dict[DecisionSite, DecisionTaken] = {}
         self._put = put or {}
+        self._fresh: dict[DecisionSite, torch.Tensor] = {}
+
+    def _looked_at(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        self._fresh.clear()
+        result = super()._looked_at(name, func, args, kwargs)
+        for site, operand in self._fresh.items():
+            operator = partial(_on_another, func, args, kwargs, operand)
+            self.taken[site] = replace(self.taken[site], operator=operator)
+        return result
 
     def call(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run an operator, and put something in the place of what it makes."""
@@ -61,7 +75,21 @@ class Steer(Watch):
         if operand is not None and site in self._targets and site not in self.taken:
             kept = limit.detach().clone() if isinstance(limit, torch.Tensor) else limit
             self.taken[site] = DecisionTaken(operand.detach().clone(), kept)
+            self._fresh[site] = operand
         super()._add(site, seen, operand, limit)
+
+
+def _on_another(
+    func: Any, args: Any, kwargs: dict[str, Any], operand: torch.Tensor, value: torch.Tensor
+) -> Any:
+    """Call an operator once more, with a value in the place of an operand."""
+
+    def put(leaf: Any) -> Any:
+        return value.clone() if leaf is operand else leaf
+
+    args, kwargs = pytree.tree_map(put, (args, kwargs))
+    with torch.no_grad():
+        return func(*args, **kwargs)
 
 
 class _Search(OperatorMode):
