@@ -54,6 +54,15 @@ class ByItem(Rows):
         return self.describe(x)[:count], torch.arange(count)
 
 
+class Nucleus(nn.Module):
+    """Leaves out the least likely, whichever of equals these are, and takes the first of the best."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        likely, places = torch.sort(x)
+        drop = likely.softmax(-1).cumsum(-1) <= 0.1
+        return x.masked_fill(drop.scatter(1, places, drop), -torch.inf).argmax(-1)
+
+
 class Otherwise(Rows):
     """Goes another way where a number of Python, which is not kept, is moved."""
 
@@ -99,6 +108,19 @@ def test_a_row_is_held_to_its_noise_and_no_other() -> None:
     right = own + (np.random.default_rng(1).uniform(-1, 1, own.shape) * 2e-7).astype(np.float32)
     assert judge(right, own, rules, reference.output(0)).holds
     assert not judge(wrong, own, rules, reference.output(0)).holds
+
+
+def test_a_choice_is_open_where_an_unstable_sort_may_leave_out_others() -> None:
+    x, rules = np.zeros((7, 30), np.float32), Rules(Tolerance())
+    reference = reference_of(Nucleus().eval(), x)
+    own = reference.outputs.arrays[0]
+    first, last = np.full_like(own, 2), np.full_like(own, 29)  # of a stable sort, and of none
+    assert (own != first).all()
+    judged = judge(first, own, rules, reference.output(0))
+    assert judged.holds
+    assert judged.open == 7
+    assert "order of equals" in judged.causes
+    assert not judge(last, own, rules, reference.output(0)).holds
 
 
 def test_a_run_that_goes_another_way_cannot_follow() -> None:

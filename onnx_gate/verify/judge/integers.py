@@ -103,14 +103,14 @@ def _open_integers(
         equal = point_at_equals(candidate, expected, searched, rules.tolerance.auto or DEFAULT_AUTO)
         if equal is not None:
             take("order of equals", equal)
-        if searched.own.promises_first:
-            # Its other answers are judged by what they point at, and by nothing else.
-            return opened, tuple(dict.fromkeys(causes))
     answers = [expected]
     for other in reference.variants() if np.any(differs & ~opened) else ():
         if other.array.shape == expected.shape:
             answers.append(other.array)
             take(other.cause, other.array == candidate)
+    if searched is not None and searched.own.promises_first:
+        # What it chooses among may be open, as what an unstable sort leaves out is; its choice is not.
+        return opened, tuple(dict.fromkeys(causes))
     if np.any(differs & ~opened):
         for run in reference.rounding(GROUPS[-1]):
             answers.append(run)
