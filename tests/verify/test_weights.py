@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -359,3 +360,40 @@ def test_what_an_exporter_begins_a_sum_with_is_no_weight(tmp_path: Path) -> None
     torch.onnx.export(bag, (ids,), tmp_path / "model.onnx", dynamo=True, verbose=False)
     weights, findings = account(onnx.load(tmp_path / "model.onnx"), tmp_path, bag)
     assert (findings, weights.total, weights.same) == ([], 1, 1)
+
+
+class Wide(nn.Module):
+    """Layers of sequences, whose weights lie in the file transposed, under names of the exporter's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down, self.other = nn.Linear(12, 24), nn.Linear(24, 12), nn.Linear(24, 12)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.up(x).relu()
+        return self.down(y) + self.other(y)
+
+
+@pytest.mark.parametrize("place", [np.s_[3, 5], np.s_[:, 5], np.s_[3]])
+@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "torchscript"])
+def test_a_part_of_a_transposed_weight_is_wrong_where_its_layer_reads_it(
+    tmp_path: Path, place: Any, dynamo: bool
+) -> None:
+    torch.manual_seed(0)
+    module, x, path = Wide().eval(), torch.randn(2, 3, 12), tmp_path / "model.onnx"
+    torch.onnx.export(module, (x,), path, dynamo=dynamo, verbose=False)
+    made = MadeOfNoInput(Eager(module, ("x",)), {"x": x.numpy()})
+    weights, findings = account(onnx.load(path), tmp_path, module, made=made)
+    assert (findings, weights.unknown) == ([], ())
+
+    def off(_: str, array: np.ndarray) -> np.ndarray | None:
+        if not np.array_equal(array, module.down.weight.detach().numpy().T):
+            return None
+        array = array.copy()
+        array[place] *= 1 + 1e-5
+        return array
+
+    weights, findings = account(changed(path, off), tmp_path, module, made=made)
+    assert [each.parameter for each in weights.unknown] == ["down.weight"]
+    assert [(f.code, f.severity) for f in findings] == [("OG417", "error")]
+    assert "down.weight: " in findings[0].message

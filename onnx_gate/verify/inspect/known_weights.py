@@ -40,6 +40,8 @@ _Terms = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 # How many rows are tried before all are.
 _TRIED = 8
+# Rows that tell whether two tensors have numbers in common.
+_SOME = 64
 
 
 class KnownWeights:
@@ -94,8 +96,8 @@ class KnownWeights:
             return "rearranged", None
         # Of whole numbers that were cast, under a name of the exporter's, no bit is the same.
         alike = self.mostly(array) if own is None else None
-        if alike is not None and self._same(array, alike):
-            return "same", alike
+        if alike is not None and self._same(alike[1], alike[0]):
+            return "same", alike[0]
         return None, None
 
     def comparable(self, array: Array, own: str) -> bool:
@@ -116,10 +118,34 @@ class KnownWeights:
             return True
         return any(2 * np.count_nonzero(each) > each.size for each in self._folds(array, own))
 
-    def mostly(self, array: Array) -> str | None:
-        """Return the tensor of which a weight has at least half of the numbers where they stand."""
-        alike = (name for name, tensor in self._tensors.items() if tensor.shape == array.shape)
-        return next((name for name in alike if 2 * self._equal(array, name) >= array.size), None)
+    def mostly(self, array: Array) -> tuple[str, Array] | None:
+        """Return the tensor of which a weight has at least half of the numbers where they stand.
+
+        With the weight as that tensor has it: a product may read it transposed.
+        """
+        for turned in (array, array.T) if array.ndim == 2 else (array,):
+            for name, tensor in self._tensors.items():
+                if tensor.shape != turned.shape or not self._has_some(turned, name):
+                    continue
+                if 2 * self._equal(turned, name) >= turned.size:
+                    return name, turned
+        return None
+
+    def _has_some(self, array: Array, own: str) -> bool:
+        """Return whether some rows of a weight have numbers of a tensor: most are another's, and large."""
+        expected = self._of(own)
+        if expected is None or not array.size:
+            return False
+        rows = np.linspace(0, len(array) - 1, min(len(array), _SOME)).astype(np.int64)
+        return bool(held_in(array[rows], expected[rows]).any())
+
+    def in_few_columns(self, array: Array, own: str) -> bool:
+        """Return whether a matrix is a parameter but for less than half of its columns."""
+        expected = self._of(own)
+        if expected is None or array.ndim != 2:
+            return False
+        held = [held_in(a, b).all(axis=0) for a, b in some_rows(array, expected)]
+        return bool(2 * np.count_nonzero(~np.logical_and.reduce(held)) < array.shape[1])
 
     def wrong(self, name: str, array: Array, own: str, instead: str | None = None) -> WrongWeight:
         """Return in what a weight is not the parameter ``own``."""
@@ -160,6 +186,9 @@ class KnownWeights:
 
     def nearest(self, name: str, array: Array, own: str | None) -> UnknownWeight:
         """Return a weight that nothing explains beside the parameter that it is nearest to."""
+        mostly = self.mostly(array) if own is None else None
+        if mostly is not None:
+            own, array = mostly
         alike = (
             [own]
             if own is not None

@@ -15,7 +15,7 @@ The cost is one pass over the weights that are what their names say, and a few o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,6 +97,8 @@ def identify(
     wrong: list[WrongWeight] = []
     nearly: list[WrongWeight] = []
     whole: dict[str, str] = {}
+    stock = list(_stock(proto, module, known))
+    read_by = {(name, each) for name, _, mine in stock for each in mine}
     named: dict[str, str] = {}
     for name, tensor in constants(proto).items():
         if tensor.data_type not in _KINDS or np.prod(tensor.dims) < 2 or name in scales:
@@ -124,14 +126,14 @@ def identify(
         elif made is not None and made.has(array):
             counts["made"] += 1
             continue
-        off = _off(known, name, array, own, exact)
+        off = _off(known, name, array, own, exact, read_by)
         if off is not None and not _made_up_for(known, off[0], array, instead):
             (wrong if off[1] == "error" else nearly).append(off[0])
         nearest = known.nearest(name, array, own)
         if nearest.parameter is None and (array == array.flat[0]).all():
             continue  # what an exporter begins a sum with
         unknown.append(nearest)
-    wrong += _misplaced(proto, module, known, whole)
+    wrong += _misplaced(stock, known, whole)
     total = sum(counts.values()) + len(unknown)
     weights = Weights(total=total, unknown=tuple(unknown), **counts)
     findings = *_findings(wrong, "error"), *_findings(nearly, "warning")
@@ -139,20 +141,33 @@ def identify(
 
 
 def _off(
-    known: KnownWeights, name: str, array: Array, own: str | None, exact: ExactWeights | None
+    known: KnownWeights,
+    name: str,
+    array: Array,
+    own: str | None,
+    exact: ExactWeights | None,
+    read_by: Collection[tuple[str, str]],
 ) -> tuple[WrongWeight, Severity] | None:
-    """Return in what a weight that nothing explains is wrong, and how certainly it is."""
+    """Return in what a weight that nothing explains is wrong, and how certainly it is.
+
+    Whatever it is called, it is where the layer that it is ``read_by`` uses its parameters as they are.
+    """
+    mostly = known.mostly(array) if own is None else None
+    as_is = mostly is not None and (name, mostly[0]) in read_by
     meant = known.meant(array, own) if exact is not None else None
     if exact is not None and meant is not None and exact.vouches(meant.parameter):
-        return known.off(name, array, meant), exact.severity(own)
+        return known.off(name, array, meant), "error" if as_is else exact.severity(own)
     if own is not None and known.comparable(array, own):
         return known.wrong(name, array, own), "error"
-    mostly = known.mostly(array) if own is None else None
-    if mostly is None or (exact is not None and exact.alters(mostly)):
+    if mostly is None or (exact is not None and exact.alters(mostly[0])):
         return None
-    found = known.wrong(name, array, mostly)
-    # A mask is in most rows, and forward's own.
-    return (found, "warning") if 2 * len(found.rows) < found.of else None
+    parameter, turned = mostly
+    found = known.wrong(name, turned, parameter)
+    if as_is:
+        return found, "error"
+    # A mask is in most rows and columns, and forward's own.
+    few = 2 * len(found.rows) < found.of or known.in_few_columns(turned, parameter)
+    return (found, "warning") if few else None
 
 
 def _made_up_for(
@@ -187,20 +202,26 @@ def _findings(wrong: Sequence[WrongWeight], severity: Severity) -> Iterator[Find
     )
 
 
-def _misplaced(
-    proto: ModelProto, module: nn.Module, known: KnownWeights, whole: Mapping[str, str]
-) -> Iterator[WrongWeight]:
-    """Yield parameters of stock layers in whose place the file reads another's, of equal shape."""
+def _stock(
+    proto: ModelProto, module: nn.Module, known: KnownWeights
+) -> Iterator[tuple[str, str, Sequence[str]]]:
+    """Yield what nodes of stock layers read, the layer, and its parameters, used as they are."""
     modules = {name for name, _ in state.parts(module)}
     for node in all_nodes(proto):
         scope = module_of_props(node) or module_of_scope(node.name, modules)
-        mine = known.stock(scope) if scope is not None else {}
-        for name in node.input:
-            read = whole.get(name)
-            if read is None or not mine or read.startswith(f"{scope}."):
-                continue
-            alike = [own for own in mine if known.alike(own, read)]
-            if alike and all(known.differ(own, read) for own in alike):
-                yield WrongWeight(
-                    name, alike[0], known.distance(alike[0], read), (), 0, instead=read
-                )
+        mine = known.stock(scope) if scope is not None else ()
+        if scope is not None and mine:
+            yield from ((name, scope, mine) for name in node.input)
+
+
+def _misplaced(
+    stock: Iterable[tuple[str, str, Sequence[str]]], known: KnownWeights, whole: Mapping[str, str]
+) -> Iterator[WrongWeight]:
+    """Yield parameters of stock layers in whose place the file reads another's, of equal shape."""
+    for name, scope, mine in stock:
+        read = whole.get(name)
+        if read is None or read.startswith(f"{scope}."):
+            continue
+        alike = [own for own in mine if known.alike(own, read)]
+        if alike and all(known.differ(own, read) for own in alike):
+            yield WrongWeight(name, alike[0], known.distance(alike[0], read), (), 0, instead=read)
