@@ -41,6 +41,8 @@ from onnx_gate.verify.stopwatch import Clock
 # A value is what a block returns where it is nearer to that than half of that is to zero: a wrong block
 # is, and another value is not.
 _NEAR = 0.5
+# And what it is given where it is as near as that: the same to within what few bits round.
+_SAME = 0.02
 # So many values are tried for the end of a block that is wrong by far.
 _GUESSES = 4
 # Numbers by which parameters are told from each other.
@@ -70,7 +72,7 @@ def divide_file(
     parameters = {name: own for name, own in parameters.items() if own in skeleton.parameters}
     cutter = Cutter(exported.proto, folder, parameters)
     called = _called(skeleton, staged, prepared, outside)
-    paths = [path for path, _ in called]
+    paths = [call.path for call in called]
     owners = {
         name: sorted(
             number
@@ -85,11 +87,25 @@ def divide_file(
     known = {graph: prepared.example[name] for name, graph in graph_inputs.items()}
     scratch.mkdir(parents=True, exist_ok=True)
     way = _Way(cutter, runtime, scratch / "ends.onnx", folder, half, known, narrow)
-    for number, ((_, said), values) in enumerate(zip(called, ends, strict=True)):
-        way = way.on(number, values, said) if values else way
+    for number, (call, values) in enumerate(zip(called, ends, strict=True)):
+        way = way.on(number, values, call.said) if values else way
+        if number in way.found:
+            way = way.from_given(number, call.given)
     named = enumerate(zip(paths, call_names(paths), strict=True))
-    calls = tuple(BlockCall(path, name, {}, way.found.get(n, {})) for n, (path, name) in named)
+    calls = tuple(
+        BlockCall(path, name, way.given.get(n, {}), way.found.get(n, {}))
+        for n, (path, name) in named
+    )
     return Divided(exported, calls, parameters, outside, folder, reduced, way.narrow)
+
+
+@dataclass(frozen=True)
+class _Called:
+    """A block as the module calls it on the example, with the tensors that it is given and returns."""
+
+    path: str
+    given: Mapping[Place, Array]
+    said: Mapping[Place, Array]
 
 
 @dataclass(frozen=True)
@@ -99,6 +115,8 @@ class _Way:
     ``found`` are the values that blocks return, by the numbers of their calls. Of a block that is wrong by
     far no value is near to PyTorch's. Then it is the last one that could be it, or one before, if what
     comes of PyTorch's value there is next to what the next block returns: ``guesses`` are those ways on.
+    ``given`` are those that blocks are given, where these are no ends of others: what lies between blocks
+    is judged by its own rounding.
     """
 
     cutter: Cutter
@@ -109,6 +127,7 @@ class _Way:
     known: Mapping[str, Array]
     narrow: frozenset[str]
     found: Mapping[int, Mapping[Place, str]] = field(default_factory=dict)
+    given: Mapping[int, Mapping[Place, str]] = field(default_factory=dict)
     guesses: tuple[_Way, ...] = ()
 
     def on(self, number: int, values: Sequence[str], said: Mapping[Place, Array]) -> _Way:
@@ -124,6 +143,24 @@ class _Way:
         fitting = _fitting(said, made, self.half)
         ways = [self._behind(number, {at: name}, said, made) for at, name in fitting]
         return replace(self, guesses=tuple(ways))
+
+    def from_given(self, number: int, given: Mapping[Place, Array]) -> _Way:
+        """Return the way with the values that a call is given, those made before it reads a weight."""
+        ends = tuple(self.found[number].values())
+        before = self.known.keys() - set(ends)
+        values: list[str] = []
+        behind = {*ends, *self.cutter.parameters}
+        for node in self.cutter.piece(ends, before).nodes:
+            if behind.isdisjoint(node.inputs):
+                values += (name for name in node.outputs if name and name not in ends)
+            else:
+                behind.update(node.outputs)
+        made = replace(self, known={n: self.known[n] for n in before})._made(values)
+        floats = {place: each for place, each in given.items() if each.dtype.kind in "fV"}
+        found = _nearest(floats, made, self.half, _SAME)
+        narrow = {name for name in found.values() if made[name].dtype.name == self.half}
+        every = {**self.given, number: found}
+        return replace(self, given=every, narrow=self.narrow | narrow)
 
     def _made(self, values: Sequence[str]) -> dict[str, Array]:
         """Return what the file makes of the known values."""
@@ -168,14 +205,17 @@ def _distinct(parameters: Mapping[str, str], skeleton: Skeleton) -> dict[str, st
 
 def _called(
     skeleton: Skeleton, staged: Staged, prepared: Prepared, outside: Collection[str]
-) -> list[tuple[str, dict[Place, Array]]]:
-    """Return the blocks in the order of their calls on the example, and the tensors that each returns."""
-    called: list[tuple[str, dict[Place, Array]]] = []
+) -> list[_Called]:
+    """Return the blocks in the order of their calls on the example."""
+    called: list[_Called] = []
 
     def handler(call: Call) -> Any:
+        # The block may write to what it is given.
+        given = {place: to_array(each).copy() for place, each in call.given.at.items()}
         with skeleton.loaded(skeleton.named_below(call.path)):
             result, said = call.made()
-        called.append((call.path, {place: to_array(each) for place, each in said.at.items()}))
+        returned = {place: to_array(each) for place, each in said.at.items()}
+        called.append(_Called(call.path, given, returned))
         return result
 
     with skeleton.loaded(outside), staged.handled(handler):
@@ -261,12 +301,15 @@ def _chain(graph: Graph, after: Sequence[int], nodes: Sequence[Node]) -> Iterato
 
 
 def _nearest(
-    said: Mapping[Place, Array], values: Mapping[str, Array], half: str | None
+    said: Mapping[Place, Array],
+    values: Mapping[str, Array],
+    half: str | None,
+    near: float = _NEAR,
 ) -> dict[Place, str]:
     """Return, by the places of tensors, the value that is next to each; none where no value is near."""
     found: dict[Place, str] = {}
     for place, expected in said.items():
-        size, best = float(np.linalg.norm(expected.astype(np.float64))), _NEAR
+        size, best = float(np.linalg.norm(expected.astype(np.float64))), near
         for name, value in values.items():
             if size and _fits(value, expected, half) and name not in found.values():
                 apart = float(np.linalg.norm(value.astype(np.float64) - expected)) / size

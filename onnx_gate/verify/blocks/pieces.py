@@ -61,7 +61,7 @@ class Cutter:
     """Cuts a graph whose external data are in ``folder``; ``parameters`` are those of its initializers."""
 
     def __init__(self, proto: onnx.ModelProto, folder: Path, parameters: Mapping[str, str]) -> None:
-        self._proto, self._parameters = proto, parameters
+        self._proto, self.parameters = proto, parameters
         # Of the path its folder alone is used.
         self.graph = read_graph(proto, folder / "graph")
 
@@ -70,7 +70,7 @@ class Cutter:
         nodes = tuple(between(self.graph, outputs, stop))
         made = {name for node in nodes for name in node.outputs}
         needs = [*open_ends(self.graph, nodes), *(name for name in outputs if name not in made)]
-        own = self._parameters
+        own = self.parameters
         read = frozenset(own[n] for n in stored_by(self.graph, nodes) if n in own)
         return Piece(nodes, tuple(dict.fromkeys(needs)), tuple(outputs), read)
 
