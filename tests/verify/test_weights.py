@@ -397,3 +397,11 @@ def test_a_part_of_a_transposed_weight_is_wrong_where_its_layer_reads_it(
     assert [each.parameter for each in weights.unknown] == ["down.weight"]
     assert [(f.code, f.severity) for f in findings] == [("OG417", "error")]
     assert "down.weight: " in findings[0].message
+
+
+def test_the_scale_of_a_norm_that_has_none_is_no_weight(tmp_path: Path) -> None:
+    norm, x = nn.BatchNorm1d(6, affine=False).eval(), torch.randn(3, 6)
+    norm.running_var = torch.rand(6) + 0.5
+    torch.onnx.export(norm, (x,), tmp_path / "model.onnx", dynamo=True, verbose=False)
+    weights, findings = account(onnx.load(tmp_path / "model.onnx"), tmp_path, norm)
+    assert (findings, weights.total, weights.same) == ([], 2, 2)

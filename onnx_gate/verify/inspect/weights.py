@@ -89,7 +89,7 @@ def identify(
 
     Those that are ``read`` where the module's own lie are the module's, and not looked at. Single
     numbers are left out, and so are the scales of a ``Resize``, and one number throughout in a form that
-    no parameter has: they are attributes rather than weights.
+    no parameter has, or 0 or 1 under no parameter's name: they are attributes rather than weights.
     """
     scales = {n for node in all_nodes(proto) if node.op_type == "Resize" for n in node.input[1:]}
     counts = {"same": 0, "rearranged": 0, "folded": 0, "made": 0}
@@ -130,8 +130,10 @@ def identify(
         if off is not None and not _made_up_for(known, off[0], array, instead):
             (wrong if off[1] == "error" else nearly).append(off[0])
         nearest = known.nearest(name, array, own)
-        if nearest.parameter is None and (array == array.flat[0]).all():
-            continue  # what an exporter begins a sum with
+        # What an exporter begins a sum with, and the scale of a norm that has none.
+        formless = nearest.parameter is None or (own is None and array.flat[0] in (0, 1))
+        if formless and (array == array.flat[0]).all():
+            continue
         unknown.append(nearest)
     wrong += _misplaced(stock, known, whole)
     total = sum(counts.values()) + len(unknown)
