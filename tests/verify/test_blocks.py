@@ -335,8 +335,6 @@ def test_experts_of_a_committed_file_are_blocks_as_well(
     result = verified(tmp_path, committed(tmp_path, "dynamo", fault="expert", at=3, experts="all"))
     bad = {str(c.block) for c in result.checks if c.verdict == "diverged" and c.block}
     assert {block for block in bad if "+" not in block} == {"layers.1.experts.1"}
-    # What lies between an expert and the next norm is judged apart from it, by its own rounding.
-    assert any(":in" in check.output for check in result.checks if check.block)
 
 
 @pytest.mark.slow
