@@ -18,6 +18,7 @@ import psutil
 import pytest
 import torch
 from onnx.external_data_helper import ExternalDataInfo
+from safetensors.torch import save_file
 
 from onnx_gate.diagnose.blocks import locate
 from onnx_gate.diagnose.repro.replay import Limits, replay
@@ -437,3 +438,50 @@ def test_runs_with_moved_rounding_load_a_block_once_for_several(
     sizes = [np.sqrt(np.mean(np.square(each))) for each in moves]
     whole = [np.sqrt(np.mean(np.square(each))) for each in alone]
     assert 0.5 < np.mean(sizes) / np.mean(whole) < 2
+
+
+RESIDUAL = """
+import torch
+from torch import nn
+
+
+class Norm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(16) + 0.5)
+
+    def forward(self, x):
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5) * self.weight
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.norm, self.down = nn.Linear(16, 16), Norm(), nn.Linear(16, 16)
+
+    def forward(self, x):
+        return self.down(self.norm(x + self.up(x) * torch.sigmoid(x)))
+"""
+
+
+@pytest.mark.slow
+def test_what_a_committed_file_computes_between_blocks_is_judged_apart(tmp_path: Path) -> None:
+    names: dict[str, Any] = {}
+    exec(compile(RESIDUAL, "residual.py", "exec"), names)
+    torch.manual_seed(0)
+    module = names["Residual"]().eval()
+    (tmp_path / "residual.py").write_text(RESIDUAL)
+    save_file(module.state_dict(), tmp_path / "w.safetensors")
+    dynamic = {"x": {0: "batch"}}
+    torch.onnx.export(
+        module, (torch.randn(2, 16),), tmp_path / "m.onnx", dynamic_shapes=dynamic, verbose=False
+    )
+    path = tmp_path / "onnx-gate.yml"
+    path.write_text(
+        "version: 1\nmodels:\n  m: {model: residual.py:Residual, weights: w.safetensors, onnx: m.onnx, "
+        'verify: blocks, inputs: {x: "float32[batch, 16]"}}\n'
+    )
+    result = verified(tmp_path, load(path).models[0])
+    assert result.verdict == "pass"
+    judged = {check.output for check in result.checks if check.block}
+    assert judged == {"up", "norm:in", "norm", "down"}
