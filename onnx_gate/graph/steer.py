@@ -91,7 +91,9 @@ class Steered:
                     continue
                 stop = {*roots, *(each for each in self.values if each not in after)}
                 nodes = between(self.graph, [name], stop)
-                if len(nodes) <= _MOST_NODES and found < _MOST_NEAR:
+                if found == _MOST_NEAR:
+                    return
+                if len(nodes) <= _MOST_NODES:
                     found += 1
                     part = self._part(roots, nodes, [name])
                     yield lambda put, part=part, name=name: part(put)[name]  # type: ignore[misc]

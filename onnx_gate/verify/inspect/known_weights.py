@@ -186,9 +186,6 @@ class KnownWeights:
 
     def nearest(self, name: str, array: Array, own: str | None) -> UnknownWeight:
         """Return a weight that nothing explains beside the parameter that it is nearest to."""
-        mostly = self.mostly(array) if own is None else None
-        if mostly is not None:
-            own, array = mostly
         alike = (
             [own]
             if own is not None

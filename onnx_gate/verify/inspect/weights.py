@@ -126,10 +126,12 @@ def identify(
         elif made is not None and made.has(array):
             counts["made"] += 1
             continue
-        off = _off(known, name, array, own, exact, read_by)
+        mostly = known.mostly(array) if own is None else None
+        off = _off(known, name, array, own, exact, mostly, read_by)
         if off is not None and not _made_up_for(known, off[0], array, instead):
             (wrong if off[1] == "error" else nearly).append(off[0])
-        nearest = known.nearest(name, array, own)
+        parameter, turned = mostly or (own, array)
+        nearest = known.nearest(name, turned, parameter)
         # What an exporter begins a sum with, and the scale of a norm that has none.
         formless = nearest.parameter is None or (own is None and array.flat[0] in (0, 1))
         if formless and (array == array.flat[0]).all():
@@ -148,13 +150,13 @@ def _off(
     array: Array,
     own: str | None,
     exact: ExactWeights | None,
+    mostly: tuple[str, Array] | None,
     read_by: Collection[tuple[str, str]],
 ) -> tuple[WrongWeight, Severity] | None:
     """Return in what a weight that nothing explains is wrong, and how certainly it is.
 
     Whatever it is called, it is where the layer that it is ``read_by`` uses its parameters as they are.
     """
-    mostly = known.mostly(array) if own is None else None
     as_is = mostly is not None and (name, mostly[0]) in read_by
     meant = known.meant(array, own) if exact is not None else None
     if exact is not None and meant is not None and exact.vouches(meant.parameter):

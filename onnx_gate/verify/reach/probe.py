@@ -102,6 +102,7 @@ def probe(
         if roots and not any(place in ranged for place, _ in roots)
     }
     further: list[tuple[bool, DecisionSite, str]] = []
+    inside: dict[DecisionSite, list[str]] = {}
     kept = (1 - _NEAR) * purse
     for site, side in left:
         if site not in places:
@@ -110,7 +111,10 @@ def probe(
         agrees = None
         if price <= purse - kept and not late():
             purse -= price
-            agrees = _agrees(steered, site, taken[site], side, nearness)
+            if site not in inside:
+                alike_here = Alike(taken[site].operand, nearness.alike)
+                inside[site] = steered.roots(alike_here.of_array)
+            agrees = _agrees(steered, inside[site], site, taken[site], side, nearness)
         if agrees:
             yield Probe(site, side)
         else:
@@ -151,11 +155,17 @@ def _left(site: DecisionSite, seen: Seen) -> Sequence[str]:
 
 
 def _agrees(
-    steered: Steered, site: DecisionSite, taken: DecisionTaken, side: str, nearness: Nearness
+    steered: Steered,
+    here: Sequence[str],
+    site: DecisionSite,
+    taken: DecisionTaken,
+    side: str,
+    nearness: Nearness,
 ) -> bool | None:
     """Return whether something in the file makes of the operand what PyTorch's operator does on a side.
 
-    ``None`` where nothing there is made of it that is like what the operator makes.
+    ``here`` are the values that hold the operand in the file. ``None`` where nothing there is made of it
+    that is like what the operator makes.
     """
     if taken.operator is None:
         return None
@@ -165,7 +175,6 @@ def _agrees(
 
     agrees = None
     try:
-        here = steered.roots(near(taken.operand))
         moved = [
             (value, tensors_of(taken.operator(value))[0]) for value in _moved(site, taken, side)
         ]
