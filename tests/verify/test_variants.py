@@ -17,6 +17,7 @@ from onnx_gate.verify.judge.judge import judge
 from onnx_gate.verify.judge.judgement import Judgement, Rules
 from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.oracle import CaseReference
+from onnx_gate.verify.reference.perturb import MovedRounding
 
 RULES = Rules(Tolerance(auto=10.0))
 RNG = np.random.default_rng(0)
@@ -225,6 +226,30 @@ def test_a_decision_is_open_where_as_much_as_is_granted_makes_it_otherwise(
     moved = max(abs(run[0][0, 2] - own[0, 2]) for run in reference.rounding(16))
     other[0, 2] += 10 * moved + 30 * np.spacing(own[0, 2])
     assert not verdict(reference, other).holds
+
+
+class Pixels(nn.Module):
+    """Bytes, of which rounding decides now this one and now that, and features of all of them."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        pixels = (torch.sin(x) * 200 + torch.cos(x * 3) * 40).round() / 255
+        features = torch.sin(torch.arange(8 * x.shape[1]).reshape(-1, 8).float())
+        return pixels @ features / x.shape[1]
+
+
+def test_of_many_decisions_another_one_is_as_likely_as_those_of_the_runs() -> None:
+    x = np.random.default_rng(0).uniform(-3, 3, (100, 500)).astype(np.float32)
+    reference = reference_of(Pixels(), x=x)
+    own = reference.outputs.arrays[0]
+    eager, beyond = Eager(Pixels().eval(), ("x",)), []
+    for seed in range(100, 106):
+        with MovedRounding(seed, 4.0):
+            other = eager.run({"x": x}).arrays[0]
+        beyond.append(bool((np.abs(other - own) > 3e-6).any()))
+        assert verdict(reference, other).holds, seed
+    assert any(beyond)
+    for wrong in (2e-4, -2e-4):
+        assert not verdict(reference, own * np.float32(1 + wrong)).holds
 
 
 class Epsilon(nn.Module):

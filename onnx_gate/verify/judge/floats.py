@@ -29,6 +29,10 @@ from onnx_gate.verify.judge.judgement import (
 from onnx_gate.verify.judge.noise import VISIBLE, Floats, Mask, Noise, Terms, distance
 from onnx_gate.verify.reference.answers import WIDE, OtherAnswer, Reference
 
+# How far a further run goes, in terms of the furthest of the runs that there are: that is 2.2 deviations
+# of twenty normal variables, and one in 1e5 is beyond twice of it.
+_ONE_MORE = 2.0
+
 
 @dataclass(frozen=True)
 class _Nearest:
@@ -134,7 +138,7 @@ def _criterion(automatic: AutoResult, rules: Rules) -> Criterion:
 
 def _nearest(candidate: Array, noise: Noise, others: Sequence[OtherAnswer]) -> _Nearest:
     """Choose PyTorch's answer for each element: of those it was beyond, the one it is least so."""
-    noise = _behind_kinks(candidate, noise, others)
+    noise = _behind_decisions(candidate, noise, others)
     expected = noise.expected
     best, whole = expected.copy(), slice(None)
     limits, moves = noise.limits(whole).reshape(expected.shape), noise.moves(whole)
@@ -171,18 +175,19 @@ def _nearest(candidate: Array, noise: Noise, others: Sequence[OtherAnswer]) -> _
     return _Nearest(noise.at(best, moves), opened, tuple(dict.fromkeys(causes)))
 
 
-def _behind_kinks(candidate: Array, noise: Noise, others: Sequence[OtherAnswer]) -> Noise:
-    """Return the noise with that of elements that no run has moved, from runs that move as far as allowed.
+def _behind_decisions(candidate: Array, noise: Noise, others: Sequence[OtherAnswer]) -> Noise:
+    """Return the noise with that of elements that no run moves as far as one that moves all K times as much.
 
     A ReLU or a clamp holds what is next to its limit where it is: no run may take it beyond, and a
-    candidate that is K times as wrong as PyTorch may be there.
+    candidate that is K times as wrong as PyTorch may be there. Of a mean over rounded pixels each run
+    decides another one, or none; the candidate's is a run that is not among them.
     """
     off, moves = noise.beyond(candidate), noise.moves(slice(None))
-    still = off[moves[off] == 0]
-    wide = [o.array.reshape(-1)[still] for o in others if o.cause == "rounding"]
-    if not still.size or not wide:
+    wide = [o.array.reshape(-1)[off] for o in others if o.cause == "rounding"]
+    if not off.size or not wide:
         return noise
-    moves[still] = _on_its_side(noise.expected.reshape(-1)[still], wide, noise.usual)
+    beyond = _on_its_side(noise.expected.reshape(-1)[off], wide, noise.usual) - moves[off]
+    moves[off] += _ONE_MORE * np.maximum(beyond, 0.0)
     return noise.at(noise.expected, moves)
 
 
