@@ -294,3 +294,12 @@ def test_what_several_decisions_make_may_be_now_and_then_what_no_run_has_made(
     assert judge(found, own, Rules(AUTO), Known(runs=runs)).holds == holds
     found[500] = 5000
     assert not judge(found, own, Rules(AUTO), Known(runs=runs)).holds
+
+
+def test_what_is_left_open_has_used_nothing_of_the_tolerance() -> None:
+    own = f32(100, 0.5)
+    known = Known(own.astype(np.float64), [f32(40, 0.5)])
+    found = judge(f32(400, 0.5 * (1 + 6e-7)), own, Rules(AUTO), known)
+    assert (found.holds, found.open) == (True, 1), found
+    assert found.worst is not None and found.worst.index == (1,)
+    assert 0.3 < found.budget < 0.7

@@ -82,6 +82,9 @@ def against(candidate: Array, base: Array, noise: Noise) -> AutoResult:
 def _result(
     candidate: Array, base: Array, noise: Noise, used: Used, lean: Lean, basis: str
 ) -> AutoResult:
+    opened = noise.opened(candidate)
+    if opened is not None and used.share <= 1:  # what was not compared used nothing
+        used = noise.used(np.where(opened, base, candidate), base)
     error = allowed = moved = 0.0
     if used.index >= 0:
         part = np.array([used.index])
@@ -99,7 +102,7 @@ def _result(
         noise,
         lean,
         systematic if used.share <= 1 else None,
-        noise.opened(candidate),
+        opened,
     )
 
 
