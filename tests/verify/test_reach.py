@@ -140,6 +140,12 @@ class Pauses(Base):
         pause = at[:, 1:] - at[:, :-1]
         return (pause >= 1800 if self.wrong else pause > 1800).long().cumsum(1).float().sum(1)
 
+class Readings(Base):
+    """Has something in the place of the one reading that may be missing."""
+    def forward(self, x):
+        age = x[:, 3]
+        return x[:, :3].sum(1) * torch.where(torch.isnan(age), 0.4 if self.wrong else 0.5, age)
+
 class Gates(Base):
     """Puts the shares of two of eight parts among zeros; the last is hardly ever one of them."""
     def __init__(self):
@@ -205,6 +211,7 @@ INPUTS = {
     ),
     "Offer": rule,
     "Pauses": "{at: {dtype: int64, shape: [batch, 6], range: [0, 100000000]}}",
+    "Readings": '{x: "float32[batch, 4]"}',
     "Gates": "{x: 'float32[batch, 32]'}",
     "Nested": rule,
     "Made": "{ids: {dtype: int64, shape: [batch], range: [0, 59999]}}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import count as count_from
@@ -26,6 +26,7 @@ from onnx_gate.verify.reach.brackets import brackets
 from onnx_gate.verify.reach.cost import measure
 from onnx_gate.verify.reach.domain import Domain, domains
 from onnx_gate.verify.reach.margins import MOST_CANDIDATES
+from onnx_gate.verify.reach.missing import finite_rows, missing, strewn
 from onnx_gate.verify.reach.purse import LARGEST, MOST_NUMBERS, Purse, count, pairs_of
 from onnx_gate.verify.reach.seek import CLIMBERS, follows, mutate, seek
 from onnx_gate.verify.reach.shown import Limits
@@ -142,6 +143,7 @@ class Explorer:
     def _drafts(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
         with purse.part(0.4):
             yield from self._values(base, known, purse)
+            yield from self._missing(base, known, purse)
             yield from self._every(base, known, purse)
         with purse.part(0.3):
             yield from self._bracketed(base, known, purse)
@@ -156,8 +158,7 @@ class Explorer:
     def _around(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
         """Yield the neighbours of rows in which conditions hold together."""
         batch = self._batch & set(base.sizes)
-        axes = self._batch_axes
-        if not known or any(axes[name][:1] != [True] or any(axes[name][1:]) for name in known):
+        if not known or not self._by_rows(known):
             return
         for (site, side), row in meeting(self.watcher.met, base.arrays, known):
             ratio = purse.ratio(base, {**base.sizes, **dict.fromkeys(batch, ROWS)})
@@ -192,6 +193,23 @@ class Explorer:
             arrays = {**base.arrays, **self._draw(known, base, ("values", name), way)}
             if self._answers(arrays, purse, base, base.sizes):
                 yield self._case(("values", name.replace(" ", "-")), arrays, base.sizes)
+
+    def _missing(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
+        """Yield NaN and infinity where the module asks for them: the rows that it makes finite."""
+        for parts, value, names in missing(dict(self.watcher.seen), known):
+            sizes = self._largest_batch(base, purse, _ROWS)
+            if sizes is None:
+                return
+            at = base if sizes == base.sizes else sizes
+            drawn = {**base.arrays, **self._draw(known, at, (parts,), 0)}
+            arrays = strewn(drawn, names, value, parts)
+            if self._by_rows(arrays):
+                kept = finite_rows(self.watcher.eager, arrays)
+                purse.pay(purse.cost.forward(purse.ratio(base, sizes)))
+                arrays = {name: array[kept] for name, array in arrays.items()}
+                sizes = {**sizes, **dict.fromkeys(self._batch & set(sizes), len(kept))}
+            if all(map(len, arrays.values())) and self._answers(arrays, purse, base, sizes):
+                yield self._case((parts,), arrays, sizes)
 
     def _every(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
         """Yield every value of integer inputs, and of several small ones every combination."""
@@ -322,7 +340,7 @@ class Explorer:
         self, site: DecisionSite, base: Case, known: Mapping[str, Domain], purse: Purse
     ) -> tuple[Mapping[str, Array], Sizes, int]:
         """Return inputs to climb from, their sizes and the number of rows that climb."""
-        if all(axes[:1] == [True] and not any(axes[1:]) for axes in self._batch_axes.values()):
+        if self._by_rows(base.arrays):
             most = _ROWS_COST * purse.cost.forward()
             for rows, sizes in self._batches(base, CLIMBERS):
                 if purse.cost.forward(purse.ratio(base, sizes)) <= most:
@@ -338,6 +356,11 @@ class Explorer:
     def _batch_axes(self) -> Mapping[str, list[bool]]:
         """Of every axis of every input whether it is a batch's."""
         return {n: [d in self._batch for d in each.shape] for n, each in self.spec.inputs.items()}
+
+    def _by_rows(self, names: Iterable[str]) -> bool:
+        """Return whether the first axis of all of the inputs is the batch, and no other one is."""
+        axes = self._batch_axes
+        return all(axes[name][:1] == [True] and not any(axes[name][1:]) for name in names)
 
     def _draw(
         self,

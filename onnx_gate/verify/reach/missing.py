@@ -1,0 +1,70 @@
+"""NaN and infinity among inputs, for modules that ask for them: missing values, and readings out of range.
+
+A row that is still finite where its own elements are not is one that the module cares for. So half of the
+rows have one such element, each another one, and the others have one in four.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+
+import numpy as np
+
+from onnx_gate.runtimes.base import Array, Refusal
+from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.inputs.draw import Stream
+from onnx_gate.verify.reach.domain import Domain
+from onnx_gate.verify.reach.sites import DecisionSite, Seen
+
+_ASKED = {"isnan": math.nan, "isinf": math.inf}
+
+
+def missing(
+    seen: Mapping[DecisionSite, Seen], known: Mapping[str, Domain]
+) -> Iterator[tuple[str, float, tuple[str, ...]]]:
+    """Yield what the module asks for and was not shown, its value, and the inputs that may have it.
+
+    All of those that nobody has declared a range for, and each alone.
+    """
+    free = [n for n, each in known.items() if each.is_float and each.drawn and not each.spec.range]
+    asked = {site.operator for site, shown in seen.items() if "true" in shown.left(site)}
+    for operator in sorted(asked & {*_ASKED} if free else ()):
+        yield operator, _ASKED[operator], tuple(free)
+        for name in free if len(free) > 1 else ():
+            yield f"{operator}/{name}", _ASKED[operator], (name,)
+
+
+def strewn(
+    arrays: Mapping[str, Array], names: Collection[str], value: float, parts: str
+) -> dict[str, Array]:
+    """Return the arrays with ``value`` at some elements of the named ones, differently in each row."""
+    made = dict(arrays)
+    for name in names:
+        array = np.array(arrays[name])
+        rows = array.reshape(len(array), -1) if array.ndim else array.reshape(1, 1)
+        words = Stream("missing", parts, name).words(rows.size).reshape(rows.shape)
+        chosen = words % np.uint64(4) == 0
+        alone = np.arange(0, len(rows), 2)
+        chosen[alone] = np.arange(rows.shape[1]) == (alone // 2 % max(rows.shape[1], 1))[:, None]
+        rows[chosen] = value
+        made[name] = rows.reshape(array.shape)
+    return made
+
+
+def finite_rows(eager: Eager, arrays: Mapping[str, Array]) -> Array:
+    """Return the rows of the inputs of which the module makes finite numbers: none where it refuses.
+
+    Of outputs without rows of their own nothing can be told: all rows, or none.
+    """
+    rows = len(next(iter(arrays.values())))
+    good = np.ones(rows, np.bool_)
+    try:
+        outputs = eager.run(arrays).arrays
+    except Refusal:
+        return np.zeros(0, np.int64)
+    for array in outputs:
+        finite = np.isfinite(array.astype(np.float64)) if array.dtype.kind in "fV" else array == array
+        own = array.ndim and len(array) == rows
+        good &= finite.reshape(rows, -1).all(axis=1) if own else finite.all()
+    return np.flatnonzero(good)
