@@ -140,6 +140,12 @@ class Pauses(Base):
         pause = at[:, 1:] - at[:, :-1]
         return (pause >= 1800 if self.wrong else pause > 1800).long().cumsum(1).float().sum(1)
 
+class Codes(Base):
+    """Counts equal neighbours among codes that are no floats of 32 bits."""
+    def forward(self, ids):
+        ids = ids.float() if self.wrong else ids
+        return (ids[:, 1:] == ids[:, :-1]).float().sum(1)
+
 class Readings(Base):
     """Has something in the place of the one reading that may be missing."""
     def forward(self, x):
@@ -212,6 +218,7 @@ INPUTS = {
     "Offer": rule,
     "Pauses": "{at: {dtype: int64, shape: [batch, 6], range: [0, 100000000]}}",
     "Readings": '{x: "float32[batch, 4]"}',
+    "Codes": "{ids: {dtype: int64, shape: [batch, 6], range: [0, 1000000000]}}",
     "Gates": "{x: 'float32[batch, 32]'}",
     "Nested": rule,
     "Made": "{ids: {dtype: int64, shape: [batch], range: [0, 59999]}}",

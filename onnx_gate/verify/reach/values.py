@@ -183,7 +183,8 @@ def _integers(
         drawn,
         np.where(even, domain.low, domain.high),
         picked,
-        alike,
+        # Neighbours, which floats of as many digits do not tell apart.
+        np.clip(alike + even, domain.low, domain.high),
     )
     chosen: Float64 = np.choose(ways[:, None], made) if width else drawn
     return chosen
