@@ -26,6 +26,7 @@ from onnx_gate.graph.graph import Graph, read_graph
 from onnx_gate.graph.run_node import model_of, type_of
 from onnx_gate.graph.session import PlainSession
 from onnx_gate.graph.walk import attributes_of
+from onnx_gate.report.story.summary import distinct_digits
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.verify.subject import Subject
 
@@ -132,7 +133,8 @@ def _attributes(
         for other in _others(name, value, rank):
             if other == value or (isinstance(value, float) and np.isclose(other, value)):
                 continue
-            told = f"{node.op_type} has {name}={_shown(value)}, and with {_shown(other)} it agrees"
+            has, agrees = _apart(value, other)
+            told = f"{node.op_type} has {name}={has}, and with {agrees} it agrees"
             yield _Change(with_attribute(node, name, other), feeds, told + " with {against}")
 
 
@@ -184,8 +186,8 @@ def _constants(
         if value.size == 0 or value.size > _SMALL:
             continue
         for other in _numbers(node, name, value, feeds, expected):
-            told = f"the constant {name} of {node.op_type} is {_shown(value.tolist())}, and with "
-            told += f"{_shown(other.tolist())} it agrees"
+            has, agrees = _apart(value.tolist(), other.tolist())
+            told = f"the constant {name} of {node.op_type} is {has}, and with {agrees} it agrees"
             yield _Change(node, {**feeds, name: other}, told + " with {against}")
 
 
@@ -279,7 +281,10 @@ def _turned(own: Array) -> tuple[Array, ...]:
     return (own, own.T) if own.ndim == 2 else (own,)
 
 
-def _shown(value: Any) -> str:
+def _apart(value: Any, other: Any) -> tuple[str, str]:
+    """Return how two values of one kind are shown: floats with as many digits as tell them apart."""
     if isinstance(value, list) and len(value) == 1:
-        return _shown(value[0])
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+        return _apart(value[0], other[0])
+    if isinstance(value, float):
+        return distinct_digits(value, other, 6)
+    return str(value), str(other)

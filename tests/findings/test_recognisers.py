@@ -190,6 +190,55 @@ def test_what_the_exporter_cannot_write_has_its_line_and_a_remedy(
     assert "test_recognisers.py:" in error.message
 
 
+class Grouped(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        weight = torch.ones(1, 2, 3, 3).expand(x.shape[0], -1, -1, -1)
+        rows = x.reshape(1, -1, *x.shape[2:])
+        return torch.nn.functional.conv2d(rows, weight, groups=x.shape[0])
+
+
+class Quantised(nn.Module):
+    scale: Tensor
+    zero: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.tensor([0.1]))
+        self.register_buffer("zero", torch.tensor([0], dtype=torch.int32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.fake_quantize_per_tensor_affine(x, self.scale, self.zero, -128, 127)
+
+
+class Flagged(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("ready", torch.tensor(True))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 1 if self.ready else x
+
+
+@pytest.mark.parametrize(
+    ("module", "code", "words"),
+    [
+        (Grouped(), "OG206", "as the groups of a convolution are"),
+        (Quantised(), "OG201", "cannot follow aten::fake_quantize_per_tensor_affine (test"),
+        (Flagged(), "OG203", "from the values of tensors"),
+    ],
+)
+def test_what_the_exporter_cannot_follow_is_not_said_to_have_no_translation(
+    module: nn.Module, code: str, words: str
+) -> None:
+    x, sizes = torch.ones(3, 2, 8, 8), ({0: torch.export.Dim("batch")},)
+    with pytest.raises(Exception, match="export") as caught:
+        torch.onnx.export(module, (x,), dynamo=True, dynamic_shapes=sizes, verbose=False)
+    error = export_error(caught.value, SPEC)
+    assert error.code == code
+    assert words in f"{error.message} {error.remedy}"
+    assert "no translation" not in error.message
+
+
 def test_a_name_that_programs_have_themselves_is_said_to_be_taken() -> None:
     class Coded(nn.Module):
         def __init__(self) -> None:

@@ -301,5 +301,6 @@ def test_what_is_left_open_has_used_nothing_of_the_tolerance() -> None:
     known = Known(own.astype(np.float64), [f32(40, 0.5)])
     found = judge(f32(400, 0.5 * (1 + 6e-7)), own, Rules(AUTO), known)
     assert (found.holds, found.open) == (True, 1), found
-    assert found.worst is not None and found.worst.index == (1,)
+    assert found.worst is not None
+    assert found.worst.index == (1,)
     assert 0.3 < found.budget < 0.7

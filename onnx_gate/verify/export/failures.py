@@ -70,6 +70,7 @@ _TORCH_NAMESPACES = frozenset(
 )
 
 
+_CACHEMASK = re.compile(r"_cachemask(_tensor_qparams)?$")
 _OPTIMISER = re.compile(r"/onnxscript/(optimizer|rewriter)/")
 
 
@@ -251,7 +252,7 @@ def _custom(failure: _Failure) -> _Said | None:
 def _operator(failure: _Failure) -> _Said | None:
     name = _untranslated(failure.text)
     if name is None:
-        return None
+        return _untraced(failure)
     added = _NO_SYMBOLIC.search(failure.text)
     of = _made_of_it(failure.chain, name)
     missing = f"the {failure.exporter} exporter has no translation of {name}{of}"
@@ -285,6 +286,34 @@ def _operator(failure: _Failure) -> _Said | None:
     )
 
 
+def _untraced(failure: _Failure) -> _Said | None:
+    name = _unfaked(failure.text)
+    if name is None:
+        return None
+    # A quantiser appears as what PyTorch makes of it for gradients, with the mask of its clipping.
+    name = _CACHEMASK.sub("", name).replace("::_fake", "::fake")
+    head = f"torch.export cannot follow {name}{at(failure.source)}"
+    other = translations.elsewhere(name, failure.exporter)
+    if other is None:
+        return _Said(head, "write it with other operators")
+    phrase, keys = other
+    asked = ", ".join(f"{key}: {value}" for key, value in keys.items())
+    return _Said(
+        f"{head}, and {phrase} can", f"write export: {{{asked}}}", changes=(("export", keys),)
+    )
+
+
+def _attribute(failure: _Failure) -> _Said | None:
+    if "Unsupported attribute type" not in failure.text or "SymbolicTensor" not in failure.text:
+        return None
+    return _Said(
+        f"{shown(failure.source, 'forward')} has a size that varies for a number that is fixed in a "
+        "graph, as the groups of a convolution are",
+        "declare that dimension with its one size, or write it as products (torch.einsum) of which the "
+        "size is an axis",
+    )
+
+
 def _data(failure: _Failure) -> _Said | None:
     line = shown(failure.source, "forward")
     packed = torch.nn.utils.rnn.PackedSequence
@@ -296,7 +325,9 @@ def _data(failure: _Failure) -> _Said | None:
         )
     if not _DATA_DEPENDENT.search(failure.text):
         return None
-    head = f"{line} takes a branch, or makes a size, from the values of the inputs, which a graph cannot"
+    head = (
+        f"{line} takes a branch, or makes a size, from the values of tensors, which a graph cannot"
+    )
     if failure.source is not None and not (failure.source.inner or failure.source).own:
         return _Said(
             f"{head}. It is a package's",
@@ -306,7 +337,8 @@ def _data(failure: _Failure) -> _Said | None:
     return _Said(
         head,
         "use torch.where where both sides can be computed, torch.cond where not, and torch._check "
-        "for what you know of a size",
+        "for what you know of a size; what is the module's own and stays as it is (a flag, a schedule) "
+        "may be a number of Python's in the place of a buffer",
     )
 
 
@@ -340,6 +372,7 @@ _RECOGNISERS: tuple[tuple[Code, _Recognise, int], ...] = (
     (codes.OG207, _taken, 0),
     (codes.OG209, _custom, 1),
     (codes.OG201, _operator, 1),
+    (codes.OG206, _attribute, 0),
     (codes.OG203, _data, 1),
 )
 
@@ -350,8 +383,7 @@ def _untranslated(text: str) -> str | None:
         _NO_TRANSLATION.search(text) or _NO_NAMESPACE.search(text) or _NO_SYMBOLIC.search(text)
     )
     if missing is None:
-        # A quantiser appears as what PyTorch makes of it for gradients, with the mask of its clipping.
-        return (_unfaked(text) or "").removesuffix("_cachemask") or None
+        return None
     name = missing[1]
     return name if "::" in name else name.replace(".", "::", 1)
 

@@ -176,7 +176,7 @@ def _nearest(candidate: Array, noise: Noise, others: Sequence[OtherAnswer]) -> _
 
 
 def _behind_decisions(candidate: Array, noise: Noise, others: Sequence[OtherAnswer]) -> Noise:
-    """Return the noise with that of elements that no run moves as far as one that moves all K times as much.
+    """Return the noise with that of elements that runs of K times the rounding move further than K times.
 
     A ReLU or a clamp holds what is next to its limit where it is: no run may take it beyond, and a
     candidate that is K times as wrong as PyTorch may be there. Of a mean over rounded pixels each run

@@ -64,7 +64,8 @@ def finite_rows(eager: Eager, arrays: Mapping[str, Array]) -> Array:
     except Refusal:
         return np.zeros(0, np.int64)
     for array in outputs:
-        finite = np.isfinite(array.astype(np.float64)) if array.dtype.kind in "fV" else array == array
-        own = array.ndim and len(array) == rows
-        good &= finite.reshape(rows, -1).all(axis=1) if own else finite.all()
+        if array.dtype.kind in "fV":
+            finite = np.isfinite(array.astype(np.float64))
+            own = array.ndim and len(array) == rows
+            good &= finite.reshape(rows, -1).all(axis=1) if own else finite.all()
     return np.flatnonzero(good)
