@@ -14,6 +14,8 @@ from onnx_gate.runtimes.base import Array, Refusal, contiguous
 from onnx_gate.runtimes.onnxruntime import OnnxRuntimeSession
 from onnx_gate.runtimes.providers import CPU
 
+# The option of a session that says where the external data of a model lie.
+WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 # A tensor, a sequence of tensors, or nothing where a node would not run.
 Value = Any
 
@@ -21,7 +23,7 @@ Value = Any
 class PlainSession:
     """A model in memory with its weights, or a file; raises ``Refusal`` where it does not load.
 
-    ``weights`` are put in the place of those of their names.
+    ``weights`` are put in the place of those of their names. What is external lies in ``folder``.
     """
 
     def __init__(
@@ -30,8 +32,11 @@ class PlainSession:
         threads: int = 1,
         provider: tuple[str, Mapping[str, str]] = (CPU, {}),
         weights: Mapping[str, Array] | None = None,
+        folder: Path | None = None,
     ) -> None:
         options = ort.SessionOptions()
+        if folder is not None:
+            options.add_session_config_entry(WEIGHTS_FOLDER, str(folder))
         options.log_severity_level = 4
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1

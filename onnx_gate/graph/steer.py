@@ -22,18 +22,25 @@ _MOST_NEAR = 4
 class Steered:
     """A file run once as it is, every value kept, and then again behind values that are put in.
 
-    Raises ``Refusal`` where ONNX Runtime does not run it so.
+    With ``in_place`` external data stay where they are, beside ``path``. Raises ``Refusal`` where ONNX
+    Runtime does not run it so.
     """
 
     def __init__(
-        self, model: onnx.ModelProto, path: Path, feeds: Mapping[str, Array], threads: int = 1
+        self,
+        model: onnx.ModelProto,
+        path: Path,
+        feeds: Mapping[str, Array],
+        threads: int = 1,
+        *,
+        in_place: bool = False,
     ) -> None:
         self._model, self._threads = inlined(model), threads
+        self._folder = path.parent if in_place else None
         self.graph = read_graph(self._model, path)
         made = [name for node in self.graph.nodes for name in node.outputs]
         self.values: dict[str, Value] = {name: feeds[name] for name in self.graph.inputs}
-        whole = cut(self._model, self.graph, self.graph.nodes, self.values, dict.fromkeys(made))
-        session = PlainSession(whole, threads)
+        session = self._session(self.graph.nodes, self.values, made)
         self.values |= dict(zip(made, session.run(self.values), strict=True))
 
     def roots(self, alike: Callable[[Array], bool]) -> list[str]:
@@ -106,13 +113,19 @@ class Steered:
         if not wanted:
             return lambda value: {}
         try:
-            part = cut(self._model, self.graph, nodes, ends, dict.fromkeys(wanted))
+            session = self._session(nodes, ends, wanted)
         except (AttributeError, TypeError, ValueError) as error:
             raise Refusal(str(error)) from error
-        session = PlainSession(part, self._threads)
 
         def run(value: Array) -> dict[str, Value]:
             put = {name: value.astype(np.asarray(self.values[name]).dtype) for name in roots}
             return dict(zip(wanted, session.run({**ends, **put}), strict=True))
 
         return run
+
+    def _session(
+        self, nodes: Sequence[Node], inputs: Mapping[str, Value], wanted: Sequence[str]
+    ) -> PlainSession:
+        outputs, in_place = dict.fromkeys(wanted), self._folder is not None
+        part = cut(self._model, self.graph, nodes, inputs, outputs, in_place=in_place)
+        return PlainSession(part, self._threads, folder=self._folder)

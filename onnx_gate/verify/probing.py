@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from onnx_gate.verify.inputs.draw import FLOATS
 from onnx_gate.verify.pairing import order_of
 from onnx_gate.verify.reach.account import described
 from onnx_gate.verify.reach.probe import EXACT, HALF, INTEGER, Probe, probe, to_compare
+from onnx_gate.verify.reach.sites import Seen
 from onnx_gate.verify.reach.watch import Watch
 from onnx_gate.verify.sessions import rounded
 
@@ -53,9 +56,11 @@ def probed_as_data(
     except Refusal as refusal:
         return skipped(f"it cannot be run node by node: {first_line(refusal)}")
     decisions = checker.explorer.account(workspace, {(each.site, each.side) for each in found})
+    seen, remedy = checker.explorer.watcher.seen, partial(_remedy, checker)
+    findings = [finding_of(p, seen[p.site], workspace, remedy) for p in found if p.differs]
     return {
         "decisions": None if decisions is None else to_message(decisions),
-        "findings": [to_message(_finding(checker, p, workspace)) for p in found if p.differs],
+        "findings": [to_message(each) for each in findings],
     }
 
 
@@ -88,17 +93,19 @@ def compared_at_operators(
     ]
 
 
-def _finding(checker: Checker, each: Probe, workspace: Path) -> Finding:
-    seen = checker.explorer.watcher.seen[each.site].sides
-    reached, remedy = "which no input reached", _remedy
-    if each.side in seen:  # no range keeps inputs from what they have reached
-        reached, remedy = "where inputs leave it open", lambda *_: _REAL
+def finding_of(
+    each: Probe, seen: Seen, workspace: Path, remedy: Callable[[Probe], str] = lambda _: _REAL
+) -> Finding:
+    """Return what to say of a side at which the file differs, of a decision that was ``seen`` so far."""
+    reached = "which no input reached"
+    if each.side in seen.sides:  # no range keeps inputs from what they have reached
+        reached, remedy = "where inputs leave it open", lambda _: _REAL
     decision = described(each.site, (each.side,), workspace)
     source = decision.source
     return codes.OG419.finding(
         f"{decisions.where(decision)}: {decision.operator} {decisions.beyond(decision)}, {reached}: with "
         f"such values put in, the file answers {number(each.actual)} where PyTorch answers "
-        f"{number(each.expected)}. {remedy(checker, each)}",
+        f"{number(each.expected)}. {remedy(each)}",
         file=None if source is None else source.file,
         line=None if source is None else source.line,
     )

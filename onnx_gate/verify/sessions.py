@@ -14,6 +14,7 @@ from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.findings.codes import code_of
 from onnx_gate.findings.finding import Finding
+from onnx_gate.graph.session import WEIGHTS_FOLDER
 from onnx_gate.known import of_error
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.report.model import ModelError, RuntimeResult
@@ -23,7 +24,6 @@ from onnx_gate.verify.inputs.draw import numpy_dtype
 from onnx_gate.verify.stopwatch import Clock
 
 _ERROR = {"kind", "code", "message", "known"}
-_WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 
 
 class Sessions(dict[str, Session]):
@@ -44,7 +44,7 @@ class Sessions(dict[str, Session]):
     ) -> None:
         super().__init__()
         self._path, self._runtimes, self._threads = path, tuple(runtimes), threads
-        self._options = {} if weights is None else {_WEIGHTS_FOLDER: str(weights)}
+        self._options = {} if weights is None else {WEIGHTS_FOLDER: str(weights)}
         self._clock = clock
         self.failures: dict[str, GateError] = {}
         self.seconds: dict[str, float] = {}

@@ -35,7 +35,7 @@ from onnx_gate.verify.blocks.stored import Stored, find_stored
 from onnx_gate.verify.blocks.together import TogetherReference
 from onnx_gate.verify.blocks.verify import in_blocks
 from onnx_gate.verify.build import build
-from onnx_gate.verify.context import Context
+from onnx_gate.verify.context import BLOCK, Context
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.verify import verify
 from tests.support.blocks_project import committed, project
@@ -78,7 +78,7 @@ def test_decisions_in_blocks_are_those_of_the_whole_and_all_weights_are_known(
     assert blocks.decisions is not None
     assert whole.decisions is not None
     assert (blocks.decisions.of, blocks.decisions.seen) == (whole.decisions.of, 1)
-    # Of the table of words every row is the checkpoint's; nothing is put across a limit in a block.
+    # Of the table of words every row is the checkpoint's; a branch cannot be compared at an operator.
     (never,) = blocks.decisions.never
     assert (never.module, never.operator, never.limit) == ("layers.1", "gt", 0.0)
     assert never.never == ("below",)
@@ -485,3 +485,71 @@ def test_what_a_committed_file_computes_between_blocks_is_judged_apart(tmp_path:
     assert result.verdict == "pass"
     judged = {check.output for check in result.checks if check.block}
     assert judged == {"up", "norm:in", "norm", "down"}
+
+
+LIMITED = """
+import torch
+from torch import nn
+
+
+class Layer(nn.Module):
+    def __init__(self, limit):
+        super().__init__()
+        self.proj, self.limit = nn.Linear(16, 16), limit
+
+    def forward(self, x):
+        return x + self.proj(x).clamp(-self.limit, self.limit) / 8
+
+
+class Limited(nn.Module):
+    def __init__(self, limits=(30.0, 30.0, 30.0)):
+        super().__init__()
+        self.layers = nn.ModuleList(map(Layer, limits))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+"""
+
+
+@pytest.mark.slow
+def test_what_no_input_reaches_in_a_block_is_compared_at_its_operator(tmp_path: Path) -> None:
+    names: dict[str, Any] = {}
+    exec(compile(LIMITED, "limited.py", "exec"), names)
+    torch.manual_seed(0)
+    right, wrong = names["Limited"]().eval(), names["Limited"]((30.0, 20.0, 30.0)).eval()
+    wrong.load_state_dict(right.state_dict())
+    (tmp_path / "limited.py").write_text(LIMITED)
+    save_file(right.state_dict(), tmp_path / "w.safetensors")
+    entries = []
+    for name, module in {"right": right, "wrong": wrong}.items():
+        torch.onnx.export(
+            module,
+            (torch.randn(2, 16),),
+            tmp_path / f"{name}.onnx",
+            dynamic_shapes={"x": {0: "batch"}},
+            verbose=False,
+        )
+        entries.append(
+            f"  {name}: {{model: limited.py:Limited, weights: w.safetensors, onnx: {name}.onnx, "
+            "verify: blocks, inputs: {x: {dtype: float32, shape: [batch, 16], range: [-3, 3]}}}"
+        )
+    path = tmp_path / "onnx-gate.yml"
+    path.write_text("\n".join(["version: 1", "models:", *entries]))
+    known: dict[str, dict[str, Any]] = {}
+    context = Context(tmp_path, tmp_path / "out", blocks=known)
+
+    def keep(event: dict[str, Any]) -> None:
+        if event["kind"] == BLOCK:
+            known[event["key"]] = event["value"]
+
+    for spec, found in zip(load(path).models, (0, 2), strict=True):
+        for _ in range(2):  # the second time blocks are as they were
+            result = verify(spec, context, keep)
+            assert result.verdict == "pass"
+            told = [f.message for f in result.findings if f.code == "OG419"]
+            assert len(told) == found  # below and above
+            assert all(message.startswith("layers.1 (limited.py:12): clamp") for message in told)
+            assert result.decisions is not None
+            assert (result.decisions.compared, result.decisions.never) == (6, ())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,21 @@ from pydantic import ValidationError
 from onnx_gate.findings.finding import Finding
 from onnx_gate.report.io import to_message
 from onnx_gate.report.model import Check
+from onnx_gate.verify.reach.sites import ComparedSide, DecisionSite
 
 _AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True)
 class KnownBlock:
-    """What verifying a block has come to, where it passes: of any other all is said anew."""
+    """What verifying a block has come to, where it passes: of any other all is said anew.
+
+    ``compared`` are the sides of decisions that were compared at their operators.
+    """
 
     checks: tuple[Check, ...]
     findings: tuple[Finding, ...]
+    compared: frozenset[ComparedSide] = frozenset()
 
     @classmethod
     def of(
@@ -39,10 +44,11 @@ class KnownBlock:
         try:
             checks = tuple(map(Check.model_validate, value["checks"]))
             findings = tuple(map(Finding.model_validate, value["findings"]))
+            compared = frozenset((DecisionSite(*site), side) for *site, side in value["compared"])
         except (ValidationError, KeyError, TypeError):
             return None
         sound = checks and all_pass(checks) and all(check.block in names for check in checks)
-        return cls(checks, findings) if sound else None
+        return cls(checks, findings, compared) if sound else None
 
     @property
     def value(self) -> dict[str, Any]:
@@ -50,6 +56,7 @@ class KnownBlock:
         return {
             "checks": [to_message(check) for check in self.checks],
             "findings": [to_message(finding) for finding in self.findings],
+            "compared": [[*astuple(site), side] for site, side in self.compared],
         }
 
 

@@ -196,7 +196,7 @@ def _verify(
     seen, workspace = walked.seen, context.workspace.resolve()
     return Verified(
         **vars(walked),
-        decisions=account(seen, both_ways(seen), workspace, weights=progress.weights)
+        decisions=account(seen, both_ways(seen), workspace, walked.compared, progress.weights)
         if seen
         else None,
         without_any=chosen.without_any,

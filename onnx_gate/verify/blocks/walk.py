@@ -15,6 +15,7 @@ from onnx_gate.report.model.diagnosis import Diagnosis
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.asked import AskedModule
+from onnx_gate.verify.blocks.at_operators import compared_inside
 from onnx_gate.verify.blocks.block_steps import CaseSteps, go_through
 from onnx_gate.verify.blocks.carried import Carried, fed
 from onnx_gate.verify.blocks.key import BlockKeys
@@ -29,8 +30,9 @@ from onnx_gate.verify.blocks.torch_side import GRAPH, BlockLine, Said, TorchSide
 from onnx_gate.verify.compared import Answers, Comparer
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.experience import Experience
+from onnx_gate.verify.probing import finding_of
 from onnx_gate.verify.proposal import Measured
-from onnx_gate.verify.reach.sites import DecisionSite, Seen
+from onnx_gate.verify.reach.sites import ComparedSide, DecisionSite, Seen
 from onnx_gate.verify.reach.watcher import Watcher
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.sessions import Sessions, failure_findings, without_optimisations
@@ -46,7 +48,7 @@ class Walked:
 
     ``known`` is the number of blocks whose checks are an earlier run's, ``measured`` what fewer bits cost
     at the end. ``seen`` is what the decisions of all that was judged were shown, ``None`` where the module
-    cannot be watched.
+    cannot be watched, and ``compared`` what was compared at its operator.
     """
 
     checks: list[Check] = field(default_factory=list)
@@ -57,6 +59,7 @@ class Walked:
     known: int = 0
     measured: Sequence[Measured] = ()
     seen: Mapping[DecisionSite, Seen] | None = None
+    compared: set[ComparedSide] = field(default_factory=set)
 
 
 class BlockWalk:
@@ -230,6 +233,7 @@ class BlockWalk:
                 both = self._together(stage, before, joined, walked)
             walked.checks += both
             walked.findings += stored.findings
+            walked.compared |= stored.compared
             walked.known += 1
             return
         failed = bool(sessions.failures)
@@ -244,12 +248,22 @@ class BlockWalk:
         findings += comparer.tally.findings
         if not failed and all_pass(settled):
             self._passed.add((stage.number, stage.inside))
+        compared: frozenset[ComparedSide] = frozenset()
+        if stage.inside and joined is not None and not failed and all_pass(settled):
+            give_back()
+            probes = compared_inside(
+                self._torch, stage, graph, joined, self._own, len(lines), self._spec.inputs
+            )
+            compared = frozenset((each.site, each.side) for each in probes)
+            seen, workspace = self._own.seen, self._context.workspace.resolve()
+            findings += (finding_of(p, seen[p.site], workspace) for p in probes if p.differs)
         if before:
             settled = (*settled, *self._together(stage, before, joined, walked))
         walked.checks += settled
         walked.findings += findings
+        walked.compared |= compared
         if key and reported and self._keep is not None and not failed and all_pass(settled):
-            self._keep(key, KnownBlock(settled, tuple(findings)).value)
+            self._keep(key, KnownBlock(settled, tuple(findings), compared).value)
 
     def _together(
         self, stage: BlockStage, before: BlockStage, said: Said | None, walked: Walked

@@ -49,6 +49,10 @@ class DecisionSite:
         return replace(self, limit=None)
 
 
+# A side of a decision that was compared at its operator.
+ComparedSide = tuple[DecisionSite, str]
+
+
 @dataclass
 class Seen:
     """What was shown of one decision.
