@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -138,6 +139,36 @@ def external_files(model: ModelProto, folder: Path) -> set[Path]:
         for entry in tensor.external_data
         if entry.key == "location"
     }
+
+
+@dataclass(frozen=True)
+class CutShort:
+    """A tensor whose external data are not all there.
+
+    They end at the byte ``end`` of ``file``, which has ``size``, ``None`` where there is no such file.
+    """
+
+    tensor: str
+    file: str
+    end: int
+    size: int | None
+
+
+def cut_short(model: ModelProto, folder: Path) -> CutShort | None:
+    """Return the first tensor of a model in ``folder`` whose external data are not all there."""
+    sizes: dict[str, int | None] = {}
+    for graph in graphs(model.graph):
+        for tensor in graph.initializer:
+            if tensor.data_location != TensorProto.EXTERNAL:
+                continue
+            stored = ExternalDataInfo(tensor)
+            if stored.location not in sizes:
+                path = folder / stored.location
+                sizes[stored.location] = path.stat().st_size if path.is_file() else None
+            end, size = (stored.offset or 0) + (stored.length or 0), sizes[stored.location]
+            if size is None or size < end:
+                return CutShort(tensor.name, stored.location, end, size)
+    return None
 
 
 def stored_bytes(model: ModelProto) -> int:

@@ -7,13 +7,14 @@ from pathlib import Path
 import onnx
 
 from onnx_gate.findings import codes
+from onnx_gate.graph.constants import CutShort, cut_short
 from onnx_gate.verify.checkpoint import is_lfs_pointer
 
 
 def read_model(path: Path, shown: str) -> onnx.ModelProto:
     """Read a graph; the external data stays where it is.
 
-    Raises ``GateError`` (OG208) for a file that is no ONNX model.
+    Raises ``GateError`` (OG208) for a file that is no ONNX model, or whose external data are not all there.
     """
     try:
         proto: onnx.ModelProto = onnx.load(str(path), load_external_data=False)
@@ -27,4 +28,19 @@ def read_model(path: Path, shown: str) -> onnx.ModelProto:
         raise codes.OG208.error(f"{shown} {why}") from error
     if not proto.graph.node and not proto.graph.output:
         raise codes.OG208.error(f"{shown} holds no graph: it is no ONNX model")
+    short = cut_short(proto, path.parent)
+    if short is not None:
+        raise codes.OG208.error(f"{shown}: {_told(short, path.parent)}", kind="inspect")
     return proto
+
+
+def _told(short: CutShort, folder: Path) -> str:
+    file = repr(Path(short.file).name)
+    if short.size is None:
+        return f"the weights of {short.tensor!r} should be in {file} beside it, which is not there"
+    if is_lfs_pointer(folder / short.file):
+        return f"{file}, which has the weights of {short.tensor!r}, is a Git LFS pointer"
+    return (
+        f"the weights of {short.tensor!r} should end at byte {short.end} of {file}, which has "
+        f"{short.size}: it was cut short, or is another model's"
+    )

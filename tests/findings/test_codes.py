@@ -124,7 +124,10 @@ def test_findings_name_the_line(
         ("packed", ("packs sequences", "models.py:")),
         ("custom", ("gate_tests::twice", "custom_translation_table")),
         ("untraceable", ("gate_tests::thrice", "register_fake")),
-        ("untranslated", ("aten::fake_quantize_per_tensor_affine to", "exporter: torchscript")),
+        (
+            "untranslated",
+            ("cannot follow aten::fake_quantize_per_tensor_affine", "exporter: torchscript"),
+        ),
         ("far", ("aten::_cdist_forward", "exporter: torchscript")),
         ("decomposed", ("aten::linalg_qr", "at any opset", "models.py:")),
         ("resampled", ("opset 14", "opset 16")),

@@ -10,7 +10,6 @@ import onnx
 
 from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
-from onnx_gate.findings.codes import Code
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import EXPORTERS, ModelSpec, RuntimeSpec
 from onnx_gate.runtimes.base import first_line
@@ -23,23 +22,21 @@ _TWICE = re.compile(r"\(SSA\) form, however '([^']*)' has been used as (.+?) nam
 _UNKNOWN = re.compile(r"No Op registered for (\S+) with domain_version of (\d+)")
 _DOMAIN = re.compile(r"No opset import for domain '([^']*)'")
 _NO_OUTPUT = re.compile(r"Graph output '([^']*)' is not an output of any node")
-_EXTERNAL = re.compile(r"tensor name: (.*?)\) should be stored in (.*), but it")
 _NODE = re.compile(r"[Nn]ame: ?(\S*) OpType: (\S+)")
 
 
 def check_file(exported: Exported, spec: ModelSpec) -> Iterator[Finding]:
     """Yield what ``onnx.checker`` dislikes in a file that the model's first runtime loads.
 
-    Raises ``GateError`` of kind ``inspect`` where neither takes it: OG208 where its external data
-    is missing, else OG117.
+    Raises ``GateError`` of kind ``inspect`` (OG117) where neither takes it.
     """
     try:
         onnx.checker.check_model(str(exported.path), full_check=False)
     except Exception as error:
-        code, message = _explained(str(error) or first_line(error), spec.inputs, exported.exporter)
-        if code is not codes.OG117 or not _loads(exported.path, spec.runtimes[0]):
-            raise code.error(message, kind="inspect") from error
-        yield code.finding(
+        message = _explained(str(error) or first_line(error), spec.inputs, exported.exporter)
+        if not _loads(exported.path, spec.runtimes[0]):
+            raise codes.OG117.error(message, kind="inspect") from error
+        yield codes.OG117.finding(
             f"{message}. {spec.runtimes[0].label} loads it all the same, and another runtime need not"
         )
 
@@ -52,20 +49,9 @@ def _loads(path: Path, runtime: RuntimeSpec) -> bool:
     return True
 
 
-def _explained(text: str, inputs: Collection[str], exporter: str) -> tuple[Code, str]:
-    external = _EXTERNAL.search(text)
-    if external is not None:
-        file = Path(external[2]).name
-        return codes.OG208, (
-            f"the weights of {external[1]!r} should be in {file!r} beside the file, which is not "
-            "there: commit that file too (git lfs pull where it is in LFS), or save the model in one "
-            "piece, onnx.save(model, path, save_as_external_data=False)"
-        )
+def _explained(text: str, inputs: Collection[str], exporter: str) -> str:
     first_line = next((line.strip() for line in text.splitlines() if line.strip()), text)[:300]
-    return (
-        codes.OG117,
-        f"onnx.checker rejects the file: {_cause(text, inputs, exporter) or first_line}",
-    )
+    return f"onnx.checker rejects the file: {_cause(text, inputs, exporter) or first_line}"
 
 
 def _cause(text: str, inputs: Collection[str], exporter: str) -> str:

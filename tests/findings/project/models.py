@@ -205,7 +205,7 @@ class Fragile(nn.Module):
     """Takes its process down on NaN."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if not torch.compiler.is_exporting() and bool(torch.isnan(x).any()):
+        if not torch.compiler.is_exporting() and bool((x != x).any()):
             os._exit(7)
         return x * 2
 
