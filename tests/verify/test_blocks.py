@@ -9,11 +9,13 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
+import onnxruntime as ort
 import psutil
 import pytest
 import torch
@@ -29,7 +31,9 @@ from onnx_gate.manifest.values.coverage import CoverageSpec
 from onnx_gate.report.io import read_report
 from onnx_gate.report.model import ModelResult
 from onnx_gate.verify.blocks import partition
+from onnx_gate.verify.blocks.divided import BlockCall, Divided
 from onnx_gate.verify.blocks.partition import blocks_of, with_heads_apart
+from onnx_gate.verify.blocks.pieces import Pieces
 from onnx_gate.verify.blocks.skeleton import build_skeleton
 from onnx_gate.verify.blocks.stored import Stored, find_stored
 from onnx_gate.verify.blocks.together import TogetherReference
@@ -553,3 +557,86 @@ def test_what_no_input_reaches_in_a_block_is_compared_at_its_operator(tmp_path: 
             assert all(message.startswith("layers.1 (limited.py:12): clamp") for message in told)
             assert result.decisions is not None
             assert (result.decisions.compared, result.decisions.never) == (6, ())
+
+
+HIDDEN = """
+import torch
+from torch import nn
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(16, 512), nn.Linear(512, 16)
+
+    def forward(self, x, scale):
+        return x + scale * torch.sin(self.down(torch.tanh(self.up(x))) * 256)
+
+
+class Hidden(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([Layer(), Layer()])
+        self.norm, self.out = nn.LayerNorm(16), nn.Linear(16, 4)
+
+    def forward(self, x):
+        scale = torch.cos(x.mean(-1, keepdim=True))
+        for layer in self.layers:
+            x = layer(x, scale)
+        return self.out(self.norm(x))
+"""
+
+
+def hidden(folder: Path) -> ModelSpec:
+    """Write a project of four blocks with a file, ``m.onnx``, as it was exported."""
+    names: dict[str, Any] = {}
+    exec(compile(HIDDEN, "hidden.py", "exec"), names)
+    torch.manual_seed(0)
+    module = names["Hidden"]().eval()
+    (folder / "hidden.py").write_text(HIDDEN)
+    save_file(module.state_dict(), folder / "w.safetensors")
+    example, sizes = (torch.randn(2, 5, 16),), {"x": {0: "batch"}}
+    torch.onnx.export(module, example, folder / "m.onnx", dynamic_shapes=sizes, verbose=False)
+    path = folder / "onnx-gate.yml"
+    path.write_text(
+        "version: 1\nmodels:\n  m: {model: hidden.py:Hidden, weights: w.safetensors, onnx: m.onnx, "
+        'verify: blocks, inputs: {x: "float32[batch, 5, 16]"}}\n'
+    )
+    return load(path).models[0]
+
+
+@pytest.mark.slow
+def test_a_block_whose_end_is_in_no_value_is_judged_with_the_next(tmp_path: Path) -> None:
+    """ONNX Runtime writes the last sum and the norm behind it as one operator."""
+    spec = hidden(tmp_path)
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = str(tmp_path / "fused.onnx")
+    ort.InferenceSession(str(tmp_path / "m.onnx"), options)
+    (tmp_path / "fused.onnx").replace(tmp_path / "m.onnx")
+    used = {node.op_type for node in onnx.load(str(tmp_path / "m.onnx")).graph.node}
+    assert "SkipLayerNormalization" in used
+    result = verified(tmp_path, spec)
+    assert result.verdict == "pass"
+    judged = {check.output for check in result.checks if check.block}
+    assert {"layers.0", "norm", "out"} <= judged
+    assert "layers.1" not in judged
+
+
+def test_a_piece_is_fed_with_nothing_that_a_later_call_is_given(tmp_path: Path) -> None:
+    """A table that all blocks read is found where the first that agrees begins, and made before it."""
+    nodes = [("Cos", ["x"], "c"), ("Mul", ["x", "c"], "a"), ("Mul", ["a", "c"], "b")]
+    shape = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2])
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node(kind, given, [made]) for kind, given, made in nodes],
+        "g",
+        [shape],
+        [onnx.helper.make_tensor_value_info("b", onnx.TensorProto.FLOAT, [2])],
+    )
+    calls = (BlockCall("0", "0", {}, {0: "a"}), BlockCall("1", "1", {0: "a", 1: "c"}, {0: "b"}))
+    exported: Any = SimpleNamespace(proto=onnx.helper.make_model(graph))
+    divided = Divided(exported, calls, {}, frozenset(), tmp_path, None, frozenset())
+    known = {"x"}
+    for stage in Pieces(divided).stages:
+        assert known.issuperset(stage.piece.needs)
+        known.update(stage.piece.outputs)

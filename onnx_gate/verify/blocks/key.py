@@ -27,9 +27,9 @@ class BlockKeys:
         """Return the key of a block, whose piece is ``graph``, which loses its nodes' metadata.
 
         Empty where nothing is to be kept of a stage: between blocks it would be no less work, and what
-        PyTorch refuses is tried again.
+        PyTorch refuses, or has to be run with the block before, is tried again.
         """
-        if not stage.inside:
+        if not stage.inside or self._torch.hidden(stage.number) is not None:
             return ""
         path, skeleton = self._torch.path(stage), self._torch.skeleton
         key = KeyHash()

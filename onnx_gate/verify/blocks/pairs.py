@@ -80,8 +80,13 @@ class PairRun:
     open: Open
 
     def before(self, stage: BlockStage) -> BlockStage | None:
-        """Return the block before, ``None`` where no value of it is the next one's alone."""
+        """Return the block before, ``None`` where no value of it is the next one's alone.
+
+        Nor where it has been run with the one before itself, whose end is not in the file.
+        """
         if not stage.inside or stage.number not in self.torch.pieces.pairs:
+            return None
+        if self.torch.hidden(stage.number - 1) is not None:
             return None
         return self.torch.pieces.stages[2 * stage.number - 1]
 
@@ -96,7 +101,7 @@ class PairRun:
         piece = pieces.pairs[stage.number]
         fed = {each: line.known[each] for each in piece.needs}
         pieces.write(piece, fed, self.file)
-        eager, inputs = self._in_a_row(stage, before, line)
+        eager, inputs = in_a_row(self.torch, stage, before, line)
         arrays = {**inputs, **{GRAPH + each: array for each, array in fed.items()}}
         case = replace(line.case, id=f"{line.case.id}/{JOINED}", arrays=arrays, expected={})
         assert said.asked.reference is not None
@@ -127,27 +132,32 @@ class PairRun:
             without = [] if plain is None else run((plain,))
         return checks, _diagnosis(bad, before.name, stage.name, without)
 
-    def _in_a_row(
-        self, stage: BlockStage, before: BlockStage, line: BlockLine
-    ) -> tuple[Eager, dict[str, Array]]:
-        torch_side, calls = self.torch, [call.path for call in self.torch.divided.calls]
-        assert line.before is not None
-        blocks, answers = torch_side.staged.blocks, tuple(line.answers[: before.number])
-        paths = torch_side.path(before), torch_side.path(stage)
-        names = dict(zip(stage.places, stage.names, strict=True))
-        module = Neighbours(
-            Block(blocks[paths[0]], line.before, paths[0], {}),
-            lambda said: Between(torch_side.eager, torch_side.staged, [*answers, said], calls, {}),
-            lambda given: Block(blocks[paths[1]], given, paths[1], names),
-        )
-        given = [to_array(tensor) for tensor in line.before.at.values()]
-        own = [line.case.arrays[name] for name in torch_side.eager.binding.order]
-        inputs = {
-            f"{parameter}.{index}": array
-            for parameter, arrays in (("values", given), ("inputs", own))
-            for index, array in enumerate(arrays)
-        }
-        return Eager(module.eval(), tuple(inputs)), inputs
+
+def in_a_row(
+    torch_side: TorchSide, stage: BlockStage, before: BlockStage, line: BlockLine
+) -> tuple[Eager, dict[str, Array]]:
+    """Return the block of a stage behind the one before it, as a model, and its inputs.
+
+    ``line`` has just gone through the stage, and has kept what the block before was given.
+    """
+    calls = [call.path for call in torch_side.divided.calls]
+    assert line.before is not None
+    blocks, answers = torch_side.staged.blocks, tuple(line.answers[: before.number])
+    paths = torch_side.path(before), torch_side.path(stage)
+    names = dict(zip(stage.places, stage.names, strict=True))
+    module = Neighbours(
+        Block(blocks[paths[0]], line.before, paths[0], {}),
+        lambda said: Between(torch_side.eager, torch_side.staged, [*answers, said], calls, {}),
+        lambda given: Block(blocks[paths[1]], given, paths[1], names),
+    )
+    given = [to_array(tensor) for tensor in line.before.at.values()]
+    own = [line.case.arrays[name] for name in torch_side.eager.binding.order]
+    inputs = {
+        f"{parameter}.{index}": array
+        for parameter, arrays in (("values", given), ("inputs", own))
+        for index, array in enumerate(arrays)
+    }
+    return Eager(module.eval(), tuple(inputs)), inputs
 
 
 def _diagnosis(bad: Check, first: str, second: str, without: Sequence[Check]) -> Diagnosis:

@@ -114,7 +114,8 @@ class Pieces(Cutter):
         super().__init__(divided.exported.proto, divided.folder, divided.parameters)
         self._outside = divided.outside
         calls = divided.calls
-        borders = {v for c in calls for v in (*c.inputs.values(), *c.outputs.values())}
+        # Not those of later calls: what these are given may be made before.
+        borders: set[str] = set()
         known = set(self.graph.inputs)
         stages = []
         self.pairs: dict[int, Piece] = {}
@@ -125,6 +126,7 @@ class Pieces(Cutter):
                 if not {*calls[number - 1].outputs.values()}.isdisjoint(_made(pair)):
                     self.pairs[number] = pair
             begin = {*known, *call.inputs.values()}
+            borders |= {*call.inputs.values(), *call.outputs.values()}
             for inside, values in ((False, call.inputs), (True, call.outputs)):
                 stop = borders - set(values.values()) if inside else known
                 piece = self.piece(tuple(values.values()), {*stop, *self.graph.inputs})

@@ -36,9 +36,9 @@ class BlockLine:
 
     ``own`` are those that a runtime has carried on itself, by its label; one that refuses them is in
     ``refused``. ``answers`` are what blocks have returned, ``given`` is what the next is called with, and
-    ``before`` what the one before it was where pairs are run on the case (``joined``). ``outputs`` are what
-    the module returns in the end, ``refusal`` is why it does not. ``number`` is the step of a case that
-    goes on by ``feedback``.
+    ``before`` what the one before it was, where both are run in a row: on the case that is ``joined``.
+    ``outputs`` are what the module returns in the end, ``refusal`` is why it does not. ``number`` is the
+    step of a case that goes on by ``feedback``.
     """
 
     case: Case
@@ -55,10 +55,13 @@ class BlockLine:
     number: int = 1
     feedback: Feedback | None = None
 
-    def goes_on(self, part: Block | Between) -> None:
-        """Take what PyTorch's side of a stage has come to in its call, for the next."""
+    def goes_on(self, part: Block | Between, hidden: bool = False) -> None:
+        """Take what PyTorch's side of a stage has come to in its call, for the next.
+
+        ``hidden``: the end of the block before is not in the file, and the next is judged with it.
+        """
         if isinstance(part, Between):
-            self.before = self.given if self.joined else None
+            self.before = self.given if self.joined or hidden else None
             self.given = part.given
         elif part.said is not None:
             self.answers.append(part.said)
@@ -93,11 +96,22 @@ class TorchSide:
         """Return where in the module the block of a stage is."""
         return self.divided.calls[stage.number].path
 
+    def hidden(self, number: int) -> BlockStage | None:
+        """Return the block before the one of a number, where its end is not in the file.
+
+        An operator of an engine's may compute it and what the next one makes of it, too. The piece of the
+        next has both then.
+        """
+        before = self.pieces.stages[2 * number - 1] if number else None
+        return before if before is not None and not before.piece.outputs else None
+
     def parameters(self, stage: BlockStage) -> tuple[str, ...]:
         """Return the parameters that a stage needs beside those that are held throughout."""
         own = set(stage.piece.parameters)
         if stage.inside:
             own |= set(self.skeleton.named_below(self.path(stage)))
+            hidden = self.hidden(stage.number)
+            own |= set() if hidden is None else set(self.skeleton.named_below(self.path(hidden)))
         return tuple(sorted(own - self.pieces.held))
 
     def load(self, stage: BlockStage) -> Load:
