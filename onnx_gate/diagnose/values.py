@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from onnx_gate.graph.session import Value
@@ -42,7 +44,7 @@ def distance(actual: Value, expected: Value) -> float:
         return float("inf")
     if kinds[0] == "f":
         with np.errstate(all="ignore"):
-            return scale_error(actual, expected)
+            return scale_error(*_without_masks(actual, expected))
     if kinds[0] == "i" and actual.size == expected.size == 1:
         # A size is a number on one side and a list of one number on the other.
         return 0.0 if actual.item() == expected.item() else float("inf")
@@ -61,6 +63,24 @@ def allowance(expected: Array, actual: Array | None = None) -> float:
     """Return the distance that rounding explains in one operator."""
     coarser = max(eps_of(expected.dtype), 0.0 if actual is None else eps_of(actual.dtype))
     return (ROUNDING_NARROW if coarser > _NARROW else ROUNDING) * coarser
+
+
+def _without_masks(actual: Array, expected: Array) -> tuple[Array, Array]:
+    """Return both without what masks in both, as minus infinity and the least number do in the same way.
+
+    A mask is at or below half of the dtype's minimum; a scale that has one in it hides every score.
+    """
+    if actual.shape != expected.shape:
+        return actual, expected
+    masked = (actual <= _mask_of(actual.dtype)) & (expected <= _mask_of(expected.dtype))
+    if not masked.any():
+        return actual, expected
+    return np.where(masked, 0, actual), np.where(masked, 0, expected)
+
+
+def _mask_of(dtype: np.dtype[Any]) -> float:
+    least = float(ml_dtypes.finfo(dtype).min), float(np.finfo(np.float32).min)
+    return max(least) / 2
 
 
 def agree(actual: Value, expected: Value) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 import torch
@@ -16,7 +17,7 @@ from onnx_gate.diagnose.blame.blame import find_blame
 from onnx_gate.diagnose.localize.localize import localize
 from onnx_gate.diagnose.trace.record_module import record_module
 from onnx_gate.diagnose.trace.trace import Trace
-from onnx_gate.diagnose.values import ArrayStore
+from onnx_gate.diagnose.values import ArrayStore, agree
 from onnx_gate.runtimes.torch_eager import Eager, to_tensor
 from onnx_gate.verify.subject import Subject
 from tests.support.diverging import make, normal
@@ -183,3 +184,14 @@ def test_the_operators_in_a_branch_of_cond_are_recorded(tmp_path: Path) -> None:
         made = next(
             t for t in map(trace.__getitem__, made.parents) if t.operator != "aten.t.default"
         )
+
+
+def test_masks_are_one_and_hide_no_score() -> None:
+    """Minus infinity and the least number mask alike, and neither is the scale of what it is added to."""
+    scores = np.linspace(-2, 2, 8, dtype=np.float32)
+    least, wrong = np.finfo(np.float32).min, scores + np.float32(0.5)
+    expected = np.concatenate([scores, [-np.inf]]).astype(np.float32)
+    assert agree(np.concatenate([scores, [least]]).astype(np.float32), expected)
+    assert not agree(np.concatenate([wrong, [least]]).astype(np.float32), expected)
+    assert not agree(np.concatenate([scores, [0.0]]).astype(np.float32), expected)
+    assert not agree(np.concatenate([scores, [-1e9]]).astype(np.float32), expected)

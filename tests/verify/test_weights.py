@@ -399,6 +399,28 @@ def test_a_part_of_a_transposed_weight_is_wrong_where_its_layer_reads_it(
     assert "down.weight: " in findings[0].message
 
 
+def test_a_row_of_a_square_weight_is_that_of_the_parameter(tmp_path: Path) -> None:
+    """The file has it transposed, and nothing of its shape says so."""
+    torch.manual_seed(0)
+    module, x = (
+        nn.Sequential(nn.Linear(12, 12), nn.Tanh(), nn.Linear(12, 12)),
+        torch.randn(2, 3, 12),
+    )
+    path = tmp_path / "model.onnx"
+    torch.onnx.export(module.eval(), (x,), path, verbose=False)
+
+    def off(_: str, array: np.ndarray) -> np.ndarray | None:
+        if not np.array_equal(array, module[0].weight.detach().numpy().T):
+            return None
+        array = array.copy()
+        array[:, 5] += 0.011
+        return array
+
+    allowed = ExactWeights(Eager(module, ("input",)), {"input": x.numpy()}, True)
+    (finding,) = found_in(changed(path, off), path, allowed)
+    assert "0.weight: row 5 of 12 by up to 0.011" in finding.message
+
+
 def test_the_scale_of_a_norm_that_has_none_is_no_weight(tmp_path: Path) -> None:
     norm, x = nn.BatchNorm1d(6, affine=False).eval(), torch.randn(3, 6)
     norm.running_var = torch.rand(6) + 0.5

@@ -178,10 +178,15 @@ class KnownWeights:
         return meant(array, alike, self.norms(array), own)
 
     def off(self, name: str, array: Array, meant: Meant) -> WrongWeight:
-        """Return in what a weight is not the parameter that it is meant to be."""
-        rows = tuple(map(int, np.flatnonzero(rows_off(array, meant.expected))))
-        apart = largest_difference(array, meant.expected)
-        through = meant.through(array)
+        """Return in what a weight is not the parameter that it is meant to be, by the rows of that one."""
+        through, expected = meant.through(array), meant.expected
+        own = self._of(meant.parameter)
+        if own is not None and array.ndim == 2 and expected.T.shape == own.shape:
+            turned = largest_difference(expected.T, own)
+            if expected.shape != own.shape or turned < largest_difference(expected, own):
+                array, expected = array.T, expected.T
+        rows = tuple(map(int, np.flatnonzero(rows_off(array, expected))))
+        apart = largest_difference(array, expected)
         return WrongWeight(name, meant.parameter, apart, rows, len(array), through=through)
 
     def nearest(self, name: str, array: Array, own: str | None) -> UnknownWeight:
