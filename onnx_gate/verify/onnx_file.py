@@ -11,10 +11,10 @@ from onnx_gate.graph.constants import CutShort, cut_short
 from onnx_gate.verify.checkpoint import is_lfs_pointer
 
 
-def read_model(path: Path, shown: str) -> onnx.ModelProto:
-    """Read a graph; the external data stays where it is.
+def read_model(path: Path, shown: str, *, beside: bool = True) -> onnx.ModelProto:
+    """Read a graph; the external data stay where they are, ``beside`` it or anywhere else.
 
-    Raises ``GateError`` (OG208) for a file that is no ONNX model, or whose external data are not all there.
+    Raises ``GateError`` (OG208) for a file that is no ONNX model, or lacks data that should be beside it.
     """
     try:
         proto: onnx.ModelProto = onnx.load(str(path), load_external_data=False)
@@ -28,7 +28,7 @@ def read_model(path: Path, shown: str) -> onnx.ModelProto:
         raise codes.OG208.error(f"{shown} {why}") from error
     if not proto.graph.node and not proto.graph.output:
         raise codes.OG208.error(f"{shown} holds no graph: it is no ONNX model")
-    short = cut_short(proto, path.parent)
+    short = cut_short(proto, path.parent) if beside else None
     if short is not None:
         raise codes.OG208.error(f"{shown}: {_told(short, path.parent)}", kind="inspect")
     return proto

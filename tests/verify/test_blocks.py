@@ -587,13 +587,14 @@ class Hidden(nn.Module):
 """
 
 
-def hidden(folder: Path) -> ModelSpec:
+def hidden(folder: Path, share: str) -> ModelSpec:
     """Write a project of four blocks with a file, ``m.onnx``, as it was exported."""
     names: dict[str, Any] = {}
-    exec(compile(HIDDEN, "hidden.py", "exec"), names)
+    source = HIDDEN.replace("return x +", f"return {share} +")
+    exec(compile(source, "hidden.py", "exec"), names)
     torch.manual_seed(0)
     module = names["Hidden"]().eval()
-    (folder / "hidden.py").write_text(HIDDEN)
+    (folder / "hidden.py").write_text(source)
     save_file(module.state_dict(), folder / "w.safetensors")
     example, sizes = (torch.randn(2, 5, 16),), {"x": {0: "batch"}}
     torch.onnx.export(module, example, folder / "m.onnx", dynamic_shapes=sizes, verbose=False)
@@ -606,9 +607,15 @@ def hidden(folder: Path) -> ModelSpec:
 
 
 @pytest.mark.slow
-def test_a_block_whose_end_is_in_no_value_is_judged_with_the_next(tmp_path: Path) -> None:
-    """ONNX Runtime writes the last sum and the norm behind it as one operator."""
-    spec = hidden(tmp_path)
+@pytest.mark.parametrize("share", ["x", "x / 8"])
+def test_a_block_whose_end_is_in_no_value_is_judged_with_the_next(
+    tmp_path: Path, share: str
+) -> None:
+    """ONNX Runtime writes the last sum and the norm behind it as one operator.
+
+    What is added to little of the input is near to the sum.
+    """
+    spec = hidden(tmp_path, share)
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     options.optimized_model_filepath = str(tmp_path / "fused.onnx")

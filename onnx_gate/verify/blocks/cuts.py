@@ -115,6 +115,8 @@ class _Way:
     ``found`` are the values that blocks return, by the numbers of their calls. Of a block that is wrong by
     far no value is near to PyTorch's. Then it is the last one that could be it, or one before, if what
     comes of PyTorch's value there is next to what the next block returns: ``guesses`` are those ways on.
+    One that is no more than near may be another value, where an operator that makes more of it hides the
+    end: ``doubted`` is the way without it, which goes on where what comes next agrees on that way alone.
     ``given`` are those that blocks are given, where these are no ends of others: what lies between blocks
     is judged by its own rounding.
     """
@@ -129,13 +131,20 @@ class _Way:
     found: Mapping[int, Mapping[Place, str]] = field(default_factory=dict)
     given: Mapping[int, Mapping[Place, str]] = field(default_factory=dict)
     guesses: tuple[_Way, ...] = ()
+    doubted: _Way | None = None
 
     def on(self, number: int, values: Sequence[str], said: Mapping[Place, Array]) -> _Way:
         """Return the way on behind a call, which of the values are what it returns being found."""
         made = self._made(values)
         found = _nearest(said, made, self.half)
+        agrees = bool(found) and found == _nearest(said, made, self.half, _SAME)
+        if self.doubted is not None and not agrees:
+            way = self.doubted._agreeing(number, values, said)
+            if way is not None:
+                return way
         if found:
-            return self._behind(number, found, said, made)
+            way = self._behind(number, found, said, made)
+            return way if agrees else replace(way, doubted=replace(self, doubted=None))
         for guess in self.guesses:
             way = guess.on(number, values, said)
             if number in way.found:
@@ -143,6 +152,14 @@ class _Way:
         fitting = _fitting(said, made, self.half)
         ways = [self._behind(number, {at: name}, said, made) for at, name in fitting]
         return replace(self, guesses=tuple(ways))
+
+    def _agreeing(
+        self, number: int, values: Sequence[str], said: Mapping[Place, Array]
+    ) -> _Way | None:
+        """Return the way on behind a call where the file makes what it returns."""
+        made = self._made(values)
+        found = _nearest(said, made, self.half, _SAME)
+        return self._behind(number, found, said, made) if found else None
 
     def from_given(self, number: int, given: Mapping[Place, Array]) -> _Way:
         """Return the way with the values that a call is given, those made before it reads a weight."""
@@ -182,9 +199,10 @@ class _Way:
         made: Mapping[str, Array],
     ) -> _Way:
         known = {**self.known, **{end: said[place] for place, end in found.items()}}
-        narrow = {end for end in found.values() if made[end].dtype.name == self.half}
+        halves = {end for end in found.values() if made[end].dtype.name == self.half}
         every = {**self.found, number: found}
-        return replace(self, known=known, narrow=self.narrow | narrow, found=every, guesses=())
+        narrow = self.narrow | halves
+        return replace(self, known=known, narrow=narrow, found=every, guesses=(), doubted=None)
 
 
 def _distinct(parameters: Mapping[str, str], skeleton: Skeleton) -> dict[str, str]:

@@ -136,7 +136,7 @@ def by_dynamo(
         if has_script(eager.module):
             return _script_by_dynamo(spec, eager, tensors, path)
         raise export_error(error, spec, stacks) from error
-    proto = read_model(path, path.name)
+    proto = read_model(path, path.name, beside=save is None)
     exported_program = program.exported_program
     user_inputs = list(exported_program.graph_signature.user_inputs) if exported_program else []
     graph_inputs = [value.name for value in proto.graph.input]
