@@ -112,10 +112,7 @@ class Steered:
         ends = {name: self.values[name] for name in open_ends(self.graph, nodes)}
         if not wanted:
             return lambda value: {}
-        try:
-            session = self._session(nodes, ends, wanted)
-        except (AttributeError, TypeError, ValueError) as error:
-            raise Refusal(str(error)) from error
+        session = self._session(nodes, ends, wanted)
 
         def run(value: Array) -> dict[str, Value]:
             put = {name: value.astype(np.asarray(self.values[name]).dtype) for name in roots}
@@ -127,5 +124,8 @@ class Steered:
         self, nodes: Sequence[Node], inputs: Mapping[str, Value], wanted: Sequence[str]
     ) -> PlainSession:
         outputs, in_place = dict.fromkeys(wanted), self._folder is not None
-        part = cut(self._model, self.graph, nodes, inputs, outputs, in_place=in_place)
+        try:
+            part = cut(self._model, self.graph, nodes, inputs, outputs, in_place=in_place)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise Refusal(str(error)) from error
         return PlainSession(part, self._threads, folder=self._folder)

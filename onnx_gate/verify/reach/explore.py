@@ -208,7 +208,8 @@ class Explorer:
                 purse.pay(purse.cost.forward(purse.ratio(base, sizes)))
                 arrays = {name: array[kept] for name, array in arrays.items()}
                 sizes = {**sizes, **dict.fromkeys(self._batch & set(sizes), len(kept))}
-            if all(map(len, arrays.values())) and self._answers(arrays, purse, base, sizes):
+            some = all(array.size for array in arrays.values())
+            if some and self._answers(arrays, purse, base, sizes):
                 yield self._case((parts,), arrays, sizes)
 
     def _every(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
