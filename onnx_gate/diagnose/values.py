@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from onnx_gate.graph.session import Value
-from onnx_gate.numerics.precision import eps_of
+from onnx_gate.numerics.precision import eps_of, masked_at
 from onnx_gate.numerics.scaled import scale_error
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.judge.noise import Noise
@@ -68,19 +67,15 @@ def allowance(expected: Array, actual: Array | None = None) -> float:
 def _without_masks(actual: Array, expected: Array) -> tuple[Array, Array]:
     """Return both without what masks in both, as minus infinity and the least number do in the same way.
 
-    A mask is at or below half of the dtype's minimum; a scale that has one in it hides every score.
+    A scale that has one in it hides every score.
     """
     if actual.shape != expected.shape:
         return actual, expected
-    masked = (actual <= _mask_of(actual.dtype)) & (expected <= _mask_of(expected.dtype))
+    one, other = (a <= masked_at(float(ml_dtypes.finfo(a.dtype).min)) for a in (actual, expected))
+    masked = one & other
     if not masked.any():
         return actual, expected
     return np.where(masked, 0, actual), np.where(masked, 0, expected)
-
-
-def _mask_of(dtype: np.dtype[Any]) -> float:
-    least = float(ml_dtypes.finfo(dtype).min), float(np.finfo(np.float32).min)
-    return max(least) / 2
 
 
 def agree(actual: Value, expected: Value) -> bool:

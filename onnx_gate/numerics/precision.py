@@ -20,3 +20,11 @@ def eps_of(dtype: np.dtype[Any]) -> float:
         return 0.0
     # NumPy's finfo does not know bfloat16, and its functions do.
     return float(np.nextafter(dtype.type(1), dtype.type(2))) - 1.0
+
+
+def masked_at(least: float) -> float:
+    """Return the score at or below which a key is masked: half of ``least``, the dtype's minimum.
+
+    Masks made with float32's minimum mean the same in a model that is run in float64.
+    """
+    return max(least, float(np.finfo(np.float32).min)) / 2

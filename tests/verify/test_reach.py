@@ -152,6 +152,11 @@ class Readings(Base):
         age = x[:, 3]
         return x[:, :3].sum(1) * torch.where(torch.isnan(age), 0.4 if self.wrong else 0.5, age)
 
+class Scaled(Base):
+    """Takes a number of no axes beside readings of which any may be missing."""
+    def forward(self, x, scale):
+        return torch.where(torch.isnan(x), 0.4 if self.wrong else 0.5, x).sum(1) * scale
+
 class Gates(Base):
     """Puts the shares of two of eight parts among zeros; the last is hardly ever one of them."""
     def __init__(self):
@@ -219,6 +224,7 @@ INPUTS = {
     "Pauses": "{at: {dtype: int64, shape: [batch, 6], range: [0, 100000000]}}",
     "Readings": '{x: "float32[batch, 4]"}',
     "Codes": "{ids: {dtype: int64, shape: [batch, 6], range: [0, 1000000000]}}",
+    "Scaled": '{x: "float32[batch, 4]", scale: "float32[]"}',
     "Gates": "{x: 'float32[batch, 32]'}",
     "Nested": rule,
     "Made": "{ids: {dtype: int64, shape: [batch], range: [0, 59999]}}",

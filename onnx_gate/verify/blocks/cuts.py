@@ -139,7 +139,7 @@ class _Way:
         found = _nearest(said, made, self.half)
         agrees = bool(found) and found == _nearest(said, made, self.half, _SAME)
         if self.doubted is not None and not agrees:
-            way = self.doubted._agreeing(number, values, said)
+            way = self.doubted._agreeing(number, values, said, found)
             if way is not None:
                 return way
         if found:
@@ -154,12 +154,17 @@ class _Way:
         return replace(self, guesses=tuple(ways))
 
     def _agreeing(
-        self, number: int, values: Sequence[str], said: Mapping[Place, Array]
+        self,
+        number: int,
+        values: Sequence[str],
+        said: Mapping[Place, Array],
+        places: Collection[Place],
     ) -> _Way | None:
-        """Return the way on behind a call where the file makes what it returns."""
+        """Return the way on behind a call where the file makes what it returns, at these places."""
         made = self._made(values)
         found = _nearest(said, made, self.half, _SAME)
-        return self._behind(number, found, said, made) if found else None
+        agrees = found and found.keys() >= set(places)
+        return self._behind(number, found, said, made) if agrees else None
 
     def from_given(self, number: int, given: Mapping[Place, Array]) -> _Way:
         """Return the way with the values that a call is given, those made before it reads a weight."""

@@ -37,6 +37,7 @@ from typing import Any
 import torch
 
 from onnx_gate.errors import GateError
+from onnx_gate.numerics.precision import masked_at
 from onnx_gate.report.model import OpenCause
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager
@@ -172,7 +173,8 @@ class MaskedAttention(_Watch):
 
     def _limit(self, dtype: torch.dtype) -> float:
         """Return the score at or below which a key is masked; only a row of -inf is 0/0."""
-        return -math.inf if self._fill is not None and math.isnan(self._fill) else _masked(dtype)
+        nan = self._fill is not None and math.isnan(self._fill)
+        return -math.inf if nan else masked_at(torch.finfo(dtype).min)
 
 
 class OrderOfEquals(_Watch):
@@ -277,11 +279,3 @@ def _run(
             return eager.run(inputs, mode=mode).arrays
     except (Refusal, GateError):
         return None
-
-
-def _masked(dtype: torch.dtype) -> float:
-    """Return the score at or below which a key is masked: half the dtype's minimum.
-
-    Masks made with ``torch.finfo(torch.float32).min`` mean the same in a model run in float64.
-    """
-    return max(torch.finfo(dtype).min, torch.finfo(torch.float32).min) / 2
