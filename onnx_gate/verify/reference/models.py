@@ -145,13 +145,13 @@ MODELS: Mapping[str, Model] = {
     **{
         name: Model(tail=tails.one, bounds=bounds)
         for name, bounds in {
-            "sigmoid": _SHARE,
             "erfc": (0.0, 2.0),
             "softplus": _POSITIVE,
             "expm1": (-1.0, math.inf),
             "log_sigmoid_forward": (-math.inf, 0.0),
         }.items()
     },
+    "sigmoid": Model(tail=tails.approximated, bounds=_SHARE),
     "tanh": Model(units=1.5, bounds=_WAVE),
     **dict.fromkeys(("sin", "cos", "erf"), Model(bounds=_WAVE)),
     **dict.fromkeys(("atan", "atan2"), Model(units=2, tail=tails.one)),
@@ -172,7 +172,9 @@ MODELS: Mapping[str, Model] = {
     "xlogy": Model(domain=("other", *_POSITIVE)),
     "special_xlog1py": Model(domain=("other", -1.0, math.inf)),
     **dict.fromkeys(("elu", "selu", "celu"), Model(tail=tails.below)),
-    **dict.fromkeys(("gelu", "silu", "mish"), Model(tail=tails.of_x)),
+    "silu": Model(tail=tails.of_x),
+    "gelu": Model(tail=tails.cancelled(0.25)),
+    "mish": Model(tail=tails.cancelled(0.5)),
     "hardsigmoid": Model(tail=tails.bent, bounds=_SHARE),
     "hardswish": Model(tail=tails.bent_x),
     "glu": Model(tail=tails.of_half),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 
@@ -126,7 +127,30 @@ def cubic(given: Given, y: torch.Tensor) -> torch.Tensor:
 def of_x(given: Given, y: torch.Tensor) -> torch.Tensor:
     """Return |x|: a product of x with a share that is good to a unit of 1."""
     x: torch.Tensor = given["self"]
-    return x.abs()
+    return x.abs() * _approximated(x)
+
+
+def cancelled(share: float) -> Callable[[Given, torch.Tensor], torch.Tensor]:
+    """Return |x| as well, and of 16 bits a ``share`` of it where x is negative.
+
+    In steps x is multiplied by 1 + erf, or by a tanh of log(1 + exp(x)), which loses units of the
+    numbers next to 1 that it adds to 1, and next to nothing is left.
+    """
+
+    def lost(given: Given, y: torch.Tensor) -> torch.Tensor:
+        x: torch.Tensor = given["self"].to(y.dtype)
+        own = _approximated(given["self"])
+        return x.abs() * torch.where(x < 0, max(share, own), own)
+
+    return lost
+
+
+def _approximated(x: torch.Tensor) -> float:
+    """Return how large a unit of 32 bits is in those of an operand: approximations have no fewer bits.
+
+    Who computes a sigmoid of 16 bits in steps divides by 1 + exp(-x), each of which loses of its own.
+    """
+    return min(1.0, torch.finfo(torch.float32).eps / torch.finfo(x.dtype).eps)
 
 
 def bent_x(given: Given, y: torch.Tensor) -> torch.Tensor:
@@ -151,12 +175,17 @@ def of_half(given: Given, y: torch.Tensor) -> torch.Tensor:
     """Return the half that a gated unit multiplies by a sigmoid of the other."""
     x, dim = given["self"], given.get("dim", -1)
     half: torch.Tensor = x.narrow(dim, 0, y.shape[dim])
-    return half.abs()
+    return half.abs() * _approximated(half)
 
 
 def one(given: Given, y: torch.Tensor) -> float:
     """Return 1, whatever the argument."""
     return 1.0
+
+
+def approximated(given: Given, y: torch.Tensor) -> float:
+    """Return 1 of 32 bits, whatever the argument."""
+    return _approximated(given["self"])
 
 
 def ends(given: Given, y: torch.Tensor) -> float:
