@@ -428,6 +428,22 @@ def test_attention_of_16_bits_may_round_every_step(masked: bool) -> None:
     assert most.median() <= ABOVE * lost.median(), most.median() / lost.median()
 
 
+@pytest.mark.parametrize("n", [512, 1024])
+@pytest.mark.parametrize("signal", ["ramp", "wave", "noise"])
+def test_a_transform_may_be_a_product_with_waves(signal: str, n: int) -> None:
+    steps = torch.arange(n, dtype=torch.float64)
+    angles = (2 * torch.pi / n) * (steps[:, None] * torch.arange(n // 2 + 1) % n)
+    waves = torch.cat((angles.cos(), -angles.sin()), 1).float()
+    x = {"ramp": 2 * steps / (n - 1) - 1, "wave": (0.1 * steps).sin(), "noise": torch.randn(n)}
+    one = x[signal].float()[None]
+    real = one @ waves[:, : n // 2 + 1], one @ waves[:, n // 2 + 1 :]
+    exact = torch.view_as_real(torch.fft.rfft(one.double()))
+    lost = (torch.stack(real, -1).double() - exact).abs()
+    most = moves(lambda x: torch.view_as_real(torch.fft.rfft(x)), one)
+    # A sum of what is there already, and of few bits, is exact in both.
+    assert (lost <= BELOW * most + 10 * torch.finfo().eps * exact.abs()).all()
+
+
 def test_a_running_sum_of_a_ramp_drifts() -> None:
     x = torch.linspace(-1024, 1024, 512)
     runs = []
