@@ -193,6 +193,17 @@ def test_indices_of_ties_are_judged_by_the_values_they_point_at() -> None:
     assert not verdict(np.array([2, 2]), np.array([0, 1]), exact, **known).holds
 
 
+def test_indices_of_whole_numbers_next_to_each_other_are_no_ties() -> None:
+    values = 1_800_000_000_000_000_000 + np.array([[3, 4, 4]])
+    known: dict[str, Any] = {"traced": Searched(traced(values, (1,)))}
+    assert verdict(np.array([2]), np.array([1]), **known).holds
+    assert not verdict(np.array([0]), np.array([1]), **known).holds
+    places = Derived(np.arange(3), np.array([1]))
+    known = {"traced": Searched(replace(traced(values, (1,)), derived=places))}
+    assert verdict(np.array([2]), np.array([1]), **known).holds
+    assert not verdict(np.array([0]), np.array([1]), **known).holds
+
+
 def test_an_index_may_not_appear_twice_among_the_largest() -> None:
     values = f32(3, 3, 1).reshape(1, 3)
     known: dict[str, Any] = {"traced": Searched(traced(values, (1, 2), distinct=True))}

@@ -38,7 +38,8 @@ def point_at_equals(
         return None
     c, t = picked_c.astype(np.float64), picked_t.astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
-        close = (c == t) | (np.isnan(c) & np.isnan(t))
+        # Whole numbers as they are: as floats those next to each other may be equal.
+        close = (picked_c == picked_t) | (np.isnan(c) & np.isnan(t))
         if own.values.dtype.kind not in "iub" and not close.all():
             limits = _limits(searched, factor)
             allowed = [own.gather(each, limits) for each in (candidate, expected)]
@@ -64,9 +65,9 @@ def _come_of_equals(
     own = searched.own
     close = (candidate == expected).reshape(-1)
     left = np.flatnonzero(~close)
-    values, limits = (
-        own.lanes(each.astype(np.float64)) for each in (own.values, _limits(searched, factor))
-    )
+    exact, limits = own.lanes(own.values), own.lanes(_limits(searched, factor))
+    values = exact.astype(np.float64)
+    whole = own.values.dtype.kind in "iub"
     if left.size * values.shape[1] > _MOST:
         return None
     lanes = own.lane_of()[left]
@@ -75,6 +76,7 @@ def _come_of_equals(
         with np.errstate(invalid="ignore"):
             apart = np.abs(values[lane] - values[lane, place])
         equal = apart <= limits[lane] + limits[lane, place]
+        equal &= (exact[lane] == exact[lane, place]) | (not whole)
         close[at] = bool((equal & (derived.of == number)).any())
     return np.asarray(close.reshape(expected.shape), np.bool_)
 
