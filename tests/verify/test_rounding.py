@@ -428,6 +428,42 @@ def test_attention_of_16_bits_may_round_every_step(masked: bool) -> None:
     assert most.median() <= ABOVE * lost.median(), most.median() / lost.median()
 
 
+def turns(count: int) -> Tensor:
+    """Return matrices whose exponentials turn vectors of three."""
+    return torch.linalg.cross(torch.eye(3).expand(count, 3, 3), torch.randn(count, 1, 3), dim=-1)
+
+
+OTHERS: dict[str, tuple[Function, Callable[[], tuple[Tensor, ...]]]] = {
+    "matrix_exp": (torch.linalg.matrix_exp, lambda: (turns(200),)),
+    "lstsq": (
+        lambda a, b: torch.linalg.lstsq(a, b).solution,
+        lambda: (torch.randn(100, 10, 3), torch.randn(100, 10, 1)),
+    ),
+    "eigvals": (
+        lambda a: torch.linalg.eigvals(a).real.sort(-1).values,
+        lambda: (0.3 * torch.randn(100, 2, 2) + torch.tensor([[1.0, 0.0], [0.0, 3.0]]),),
+    ),
+    "lgamma": (torch.lgamma, lambda: (torch.rand(4000) * 20 + 0.1,)),
+    "digamma": (torch.digamma, lambda: (torch.rand(4000) * 5 + 0.1,)),
+    "bessel_j0": (torch.special.bessel_j0, lambda: (torch.rand(4000) * 20,)),
+    "bessel_j1": (torch.special.bessel_j1, lambda: (torch.rand(4000) * 20,)),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_algorithms_lose_that_are_no_sums(name: str) -> None:
+    function, arguments = OTHERS[name]
+    torch.manual_seed(1)
+    args = arguments()
+    exact, most = function(*(a.double() for a in args)), moves(function, *args)
+    lost = (function(*args).double() - exact).abs()
+    assert (lost <= BELOW * most).all(), (lost / most).max()
+
+
+def test_the_roots_of_lgamma_are_moved_though_they_are_whole() -> None:
+    assert moves(torch.lgamma, torch.tensor([1.0, 2.0])).min() > 1e-8
+
+
 @pytest.mark.parametrize("n", [512, 1024])
 @pytest.mark.parametrize("signal", ["ramp", "wave", "noise"])
 def test_a_transform_may_be_a_product_with_waves(signal: str, n: int) -> None:

@@ -166,6 +166,14 @@ MODELS: Mapping[str, Model] = {
     **dict.fromkeys(("sqrt", "rsqrt"), Model(bounds=_POSITIVE, domain=("self", *_POSITIVE))),
     **dict.fromkeys(("log", "log2", "log10"), Model(domain=("self", *_POSITIVE))),
     **dict.fromkeys(("exp", "exp2"), Model(bounds=_POSITIVE)),
+    # Good to a unit of 1 or two: at their roots, too, of which those of lgamma are whole numbers.
+    "lgamma": Model(tail=tails.one, inner=True),
+    **dict.fromkeys(("digamma", "polygamma"), Model(tail=lambda given, y: 2.0, inner=True)),
+    **{
+        f"special_{kind}_{name}": Model(units=4, tail=tails.one, inner=True)
+        for kind in ("bessel", "modified_bessel")
+        for name in ("j0", "j1", "y0", "y1", "i0", "i1", "k0", "k1")
+    },
     "log1p": Model(tail=tails.one, domain=("self", -1.0, math.inf)),
     **dict.fromkeys(("atanh", "erfinv", "special_erfinv"), Model(domain=("self", *_WAVE))),
     "special_ndtri": Model(domain=("self", *_SHARE)),

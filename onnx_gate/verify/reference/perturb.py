@@ -34,6 +34,7 @@ _ELIMINATIONS = frozenset(
     {
         *("_linalg_det", "_linalg_slogdet", "linalg_inv_ex", "_linalg_solve_ex", "linalg_qr"),
         *("linalg_lu_factor_ex", "linalg_cholesky_ex", "_linalg_eigh", "_linalg_svd"),
+        *("linalg_matrix_exp", "linalg_lstsq", "linalg_eig", "_linalg_eigvals"),
     }
 )
 _HALF = (torch.float16, torch.bfloat16)
