@@ -146,6 +146,37 @@ class Codes(Base):
         ids = ids.float() if self.wrong else ids
         return (ids[:, 1:] == ids[:, :-1]).float().sum(1)
 
+class Ids(Base):
+    """Counts identifiers that follow each other, and tells ten minutes of nanoseconds from the next."""
+    def forward(self, ids):
+        if self.wrong:
+            wide = ids.double()
+            same, part = wide[:, 1:] == wide[:, :-1], torch.floor(wide / 6e11).long()
+        else:
+            same = ids[:, 1:] == ids[:, :-1]
+            part = torch.div(ids, 600_000_000_000, rounding_mode="floor")
+        return same.float().sum(1), part - 3_000_000
+
+class Since(Base):
+    """Counts the samples since the last event, of which a file looks at forty."""
+    def forward(self, event):
+        at = torch.arange(event.shape[1])
+        before = event[:, None] & (at <= at[:, None])
+        last = torch.where(before, at, torch.full_like(at, -1)).amax(2)
+        since = (at - last).clamp(max=40 if self.wrong else 1000)
+        return torch.where(last < 0, torch.full_like(at, -1), since)
+
+class Depth(Base):
+    """Adds up lengths on the way to the root; a file goes sixteen steps."""
+    def forward(self, length, parent):
+        at = torch.arange(parent.shape[0])
+        up = torch.minimum(parent, at)
+        total = length * (up != at)
+        for _ in range(16 if self.wrong else 80):
+            at = up[at]
+            total = total + length[at] * (up[at] != at)
+        return total
+
 class Readings(Base):
     """Has something in the place of the one reading that may be missing."""
     def forward(self, x):
@@ -222,6 +253,12 @@ INPUTS = {
     ),
     "Offer": rule,
     "Pauses": "{at: {dtype: int64, shape: [batch, 6], range: [0, 100000000]}}",
+    "Ids": "{ids: {dtype: int64, shape: [batch, 6], range: [1600000000000000000, 1900000000000000000]}}",
+    "Since": "{event: {dtype: bool, shape: [batch, 96]}}",
+    "Depth": (
+        "{length: {dtype: float32, shape: [nodes], range: [0, 10]},"
+        ' parent: {dtype: int64, shape: [nodes], range: [0, "nodes - 1"]}}'
+    ),
     "Readings": '{x: "float32[batch, 4]"}',
     "Codes": "{ids: {dtype: int64, shape: [batch, 6], range: [0, 1000000000]}}",
     "Scaled": '{x: "float32[batch, 4]", scale: "float32[]"}',

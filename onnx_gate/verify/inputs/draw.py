@@ -97,10 +97,10 @@ def draw(spec: InputSpec, shape: tuple[int, ...], source: Stream, law: str = "no
     """
     count = int(np.prod(shape, dtype=np.int64))
     if spec.dtype == "bool":
-        return _mixed((source.words(count) & np.uint64(1)).astype(np.bool_).reshape(shape))
+        return mixed((source.words(count) & np.uint64(1)).astype(np.bool_).reshape(shape))
     if spec.dtype not in FLOATS:
         array = _draw_integers(spec, shape, count, source)
-        return _mixed(array) if is_mask(spec) else array
+        return mixed(array) if is_mask(spec) else array
     values = source.uniform(count) if law == "uniform" else source.normal(count)
     if law == "lognormal":
         values = exp(values)
@@ -118,7 +118,7 @@ def draw(spec: InputSpec, shape: tuple[int, ...], source: Stream, law: str = "no
     return to_dtype(values, spec, shape)
 
 
-def _mixed(array: Array) -> Array:
+def mixed(array: Array) -> Array:
     """Make every row of a mask hold both values, where it has room for two.
 
     A row that masks everything, or nothing, is an edge of its own: attention over nothing at all

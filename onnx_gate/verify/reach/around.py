@@ -16,7 +16,6 @@ import numpy as np
 
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.inputs.draw import Float64
 from onnx_gate.verify.reach.brackets import brackets
 from onnx_gate.verify.reach.domain import Domain
 from onnx_gate.verify.reach.sites import MOST_ROWS, DecisionSite
@@ -71,9 +70,7 @@ def _moved(
         size = row[name].size
         for column in np.unique(np.linspace(0, size - 1, min(COLUMNS, size)).astype(np.int64)):
 
-            def made_of(
-                values: Float64, name: str = name, column: int = column
-            ) -> dict[str, Array]:
+            def made_of(values: Array, name: str = name, column: int = column) -> dict[str, Array]:
                 arrays = {
                     n: np.repeat(a, len(values), axis=0) if n in known else a
                     for n, a in row.items()
@@ -82,11 +79,11 @@ def _moved(
                 moved[:, column] = values.astype(moved.dtype)
                 return arrays
 
-            own = float(row[name].reshape(-1)[column])
+            own = row[name].reshape(-1)[column].item()
             if domain.is_float or domain.high - domain.low >= MOST_ROWS:
                 values = brackets(eager, name, domain, ROWS, made_of, pays, own)
             elif pays():
-                values = np.arange(domain.low, domain.high + 1, dtype=np.float64)
+                values = np.arange(domain.ends[0], domain.ends[1] + 1)
             else:
                 return
             if len(values):

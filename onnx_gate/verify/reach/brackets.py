@@ -126,20 +126,21 @@ def brackets(
     name: str,
     domain: Domain,
     rows: int,
-    made_of: Callable[[Float64], Mapping[str, Array]],
+    made_of: Callable[[Array], Mapping[str, Array]],
     pays: Callable[[], bool],
     own: float | None = None,
-) -> Float64:
+) -> Array:
     """Return the values of one input on both sides of what changes, the nearest that there are.
 
     ``made_of`` makes inputs of which the rows of this one are some values, and all others one and
     the same row; ``pays`` is asked before each batch of so many ``rows``. With the value that is the
     row's ``own``, changes are those of comparisons alone, of whatever is made of it.
     """
-    values = _on(domain, np.linspace(domain.low, domain.high, rows))
+    begin, end = (domain.low, domain.high) if domain.is_float else domain.ends
+    values = _spread(domain, begin, end, rows)
     if own is not None:
         values[np.abs(values - own).argmin()] = own
-    tried, seen, lower = np.zeros(0), list[Float64](), np.zeros(0, np.int64)
+    tried, seen, lower = values[:0], list[Float64](), np.zeros(0, np.int64)
     for number in range(_ROUNDS):
         if not len(values) or not pays():
             break
@@ -155,12 +156,12 @@ def brackets(
         lower = _chosen(seen, rows // _PARTS)
         parts = max(_PARTS, rows // max(1, len(lower))) - 1
         gaps = [_between(domain, tried[at], tried[at + 1], parts) for at in lower]
-        values = np.concatenate([np.zeros(0), *gaps])[:rows]
+        values = np.concatenate([tried[:0], *gaps])[:rows]
     if not len(lower):
         return tried[:0]
     low, high, least = tried[lower], tried[lower + 1], _least(domain)
     near = np.concatenate([low - least, low, high, high + least])
-    return _on(domain, np.clip(near, domain.low, domain.high))
+    return _on(domain, np.clip(near, begin, end))
 
 
 def _run(
@@ -188,25 +189,32 @@ def _chosen(seen: list[Float64], most: int) -> np.ndarray[tuple[int], np.dtype[n
     return np.array(sorted(list(chosen)[:most]), dtype=np.int64)
 
 
-def _between(domain: Domain, low: float, high: float, parts: int) -> Float64:
+def _between(domain: Domain, low: float, high: float, parts: int) -> Array:
     """Return values between two, none where there is none that could tell more."""
-    if high - low <= _least(domain):
-        return np.zeros(0)
-    inside = _on(domain, np.linspace(low, high, parts + 2)[1:-1])
-    return np.unique(inside[(inside > low) & (inside < high)])
+    inside = _spread(domain, low, high, parts + 2)
+    return inside[(inside > low) & (inside < high) & (high - low > _least(domain))]
+
+
+def _spread(domain: Domain, low: float, high: float, count: int) -> Array:
+    """Return so many values from one to another, of whole numbers each once."""
+    if domain.is_float:
+        return _on(domain, np.linspace(low, high, count))
+    # As the offsets from an end, large numbers are next to each other, too.
+    offsets = np.linspace(0.0, int(high) - int(low), count).astype(np.int64)
+    return np.unique(np.minimum(offsets, int(high) - int(low)) + int(low))
 
 
 def _least(domain: Domain) -> float:
     """Return how near two values are that are next to each other."""
     if not domain.is_float:
-        return 1.0
+        return 1
     eps = float(torch.finfo(getattr(torch, domain.spec.dtype)).eps)
     return _UNITS * eps * max(abs(domain.low), abs(domain.high))
 
 
-def _on(domain: Domain, values: Float64) -> Float64:
+def _on(domain: Domain, values: Array) -> Array:
     """Return the nearest values that the input's type can hold."""
     if not domain.is_float:
-        return np.unique(np.floor(values))
+        return np.unique(values)
     dtype = numpy_dtype(domain.spec.dtype)
     return np.unique(values.astype(dtype).astype(np.float64))

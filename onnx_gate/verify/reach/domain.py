@@ -18,6 +18,7 @@ from onnx_gate.verify.inputs.sizes import Sizes, at_sizes
 BEYOND = 4.0
 # The least number of values, beside which a list of constants would be cut.
 _MOST_CONSTANTS = 96
+_WIDEST = 2**62
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,12 @@ class Domain:
     def is_float(self) -> bool:
         """Return whether its values are floating-point numbers."""
         return self.spec.dtype in FLOATS
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """Return both ends of whole numbers, as floats do not hold them; sums of two stay in 64 bits."""
+        low, high = self.spec.range or (self.low, self.high)
+        return max(int(low), -_WIDEST), min(int(high), _WIDEST)
 
 
 def domains(
@@ -62,7 +69,11 @@ def domains(
     known: dict[str, Domain] = {}
     for name, each in spec.inputs.items():
         at = at_sizes(each, sizes)
-        if masks_positions(name, each) or each.dtype == "bool":
+        if masks_positions(name, each):
+            continue
+        if each.dtype == "bool":
+            if draws:
+                known[name] = Domain(at, 0.0, 1.0, (), draws)
             continue
         if at.range is not None:
             low, high = float(at.range[0]), float(at.range[1])

@@ -31,9 +31,10 @@ from onnx_gate.verify.reach.purse import LARGEST, MOST_NUMBERS, Purse, count, pa
 from onnx_gate.verify.reach.seek import CLIMBERS, follows, mutate, seek
 from onnx_gate.verify.reach.shown import Limits
 from onnx_gate.verify.reach.sites import MOST_ROWS, DecisionSite, parts_of
-from onnx_gate.verify.reach.sizes import further_sizes, named_by_decisions
-from onnx_gate.verify.reach.values import WAYS, draw_values, enumerated
+from onnx_gate.verify.reach.sizes import further_sizes, grown, named_by_decisions
+from onnx_gate.verify.reach.values import IN_ORDER, WAYS, draw_values
 from onnx_gate.verify.reach.watcher import Watcher
+from onnx_gate.verify.reach.whole import enumerated
 
 # Looking for what was not seen may cost this share of what the run itself does.
 SHARE = 0.2
@@ -133,12 +134,15 @@ class Explorer:
             self.watcher.besides = self.besides(self.watcher, base.arrays)
             if self.watcher.besides:
                 self.watcher.run(base.arrays)
-        constants = (*self.watcher.constants, *self.watcher.limits_of_inputs)
-        known = domains(self.spec, base.sizes, self.watcher.hulls, constants)
+        known = self._known(base.sizes)
         for draft in self._drafts(base, known, purse):
             if draft.id not in self.made:
                 self.made[draft.id] = draft
                 yield draft
+
+    def _known(self, sizes: Sizes) -> dict[str, Domain]:
+        constants = (*self.watcher.constants, *self.watcher.limits_of_inputs)
+        return domains(self.spec, sizes, self.watcher.hulls, constants)
 
     def _drafts(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
         with purse.part(0.4):
@@ -148,6 +152,7 @@ class Explorer:
         with purse.part(0.3):
             yield from self._bracketed(base, known, purse)
         with purse.part(0.6):
+            yield from self._paths(base, purse)
             yield from self._sizes(base, known, purse)
         with purse.part(0.7):
             yield from self._sought(base, known, purse)
@@ -217,7 +222,7 @@ class Explorer:
         unknown = self.weights is not None and self.weights.unknown
         most = LARGEST if unknown else MOST_ROWS
         spans = {
-            name: int(domain.high) - int(domain.low) + 1
+            name: domain.ends[1] - domain.ends[0] + 1
             for name, domain in known.items()
             if not domain.is_float and domain.high - domain.low < most
         }
@@ -292,12 +297,27 @@ class Explorer:
                 continue
             beyond = known and max(sizes.values()) > max(largest, _ALIKE)
             for way in (None, WAYS.index("all alike")) if beyond else (None,):
-                domain, parts = ({}, ("sizes", name)) if way is None else (known, ("alike", name))
+                domain, parts = {}, ("sizes", name)
+                if way is not None:
+                    domain, parts = self._known(sizes), ("alike", name)
                 if way is not None and not purse.affords(base, sizes, longer=True):
                     break
                 arrays = self._draw(domain, sizes, parts, way)
                 if self._answers(arrays, purse, base, sizes, longer=True):
                     yield self._case(parts, arrays, sizes)
+
+    def _paths(self, base: Case, purse: Purse) -> Iterator[Case]:
+        """Yield numbers of things, as a tree's parents or a graph's edges are, that make one long path."""
+        numbers = {name for name, each in self.spec.inputs.items() if each.bounds is not None}
+        if not numbers or not all(map(is_drawable, self.spec.inputs.values())):
+            return
+        for sizes in grown(self.spec, base.sizes):
+            if purse.affords(base, sizes, longer=True):
+                known = {n: each for n, each in self._known(sizes).items() if n in numbers}
+                arrays = self._draw(known, sizes, ("path",), IN_ORDER)
+                if self._answers(arrays, purse, base, sizes, longer=True):
+                    yield self._case(("path", sizes_label(sizes)), arrays, sizes)
+                    return
 
     def _sought(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
         """Yield what steps towards the sides that are still unseen come to."""

@@ -48,7 +48,7 @@ def further_sizes(
     known = [{**base, **sizes} for sizes in tried_sizes(spec)]
     least = {dim: _least(spec, dim) for dim in free}
     rows: list[Sizes] = []
-    long = [dim for dim in free if kinds.get(dim) != "batch"] or free
+    long = _long(spec, free)
     ordered = sorted(set(numbers))
     # Each dimension has its turn before the next number: what pays for all may be spent by one.
     few = {d: least[d] for d in free if kinds.get(d) == "batch" or least[d] > 1}
@@ -72,6 +72,23 @@ def further_sizes(
         if sizes not in known and min(row.values()) >= 1:
             known.append(sizes)
             yield ",".join(f"{dim}={size}" for dim, size in row.items()), sizes
+
+
+def grown(spec: ModelSpec, base: Sizes) -> Iterator[Sizes]:
+    """Yield sizes at which all that may be long is far longer than it was tried, the longest first."""
+    free = [dim for dim in spec.dims if dim in base and dim not in spec.named_dims]
+    known = [{**base, **sizes} for sizes in tried_sizes(spec)]
+    for times in reversed(LARGER) if free else ():
+        yield {
+            **base,
+            **{dim: times * max(sizes[dim] for sizes in known) + 1 for dim in _long(spec, free)},
+        }
+
+
+def _long(spec: ModelSpec, free: Sequence[str]) -> Sequence[str]:
+    """Return the dimensions that are no batch's, or all where each is one."""
+    kinds = roles(spec.inputs)
+    return [dim for dim in free if kinds.get(dim) != "batch"] or free
 
 
 def _least(spec: ModelSpec, dim: str) -> int:

@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from onnx_gate.manifest import InputSpec
 from onnx_gate.runtimes.base import Array
-from onnx_gate.verify.inputs.draw import Float64, Stream, draw, is_mask, numpy_dtype, to_dtype
+from onnx_gate.verify.inputs.draw import (
+    FLOATS,
+    Float64,
+    Stream,
+    draw,
+    is_mask,
+    numpy_dtype,
+    to_dtype,
+)
 from onnx_gate.verify.inputs.masks import draw_input, masks_positions
 from onnx_gate.verify.inputs.sizes import Sizes, at_sizes, concrete
 from onnx_gate.verify.reach.domain import Domain
+from onnx_gate.verify.reach.whole import bits, integers
 
 Key = tuple[object, ...]
-
-# Of so many combinations of codes each is tried; so are the rows of a table of that length.
-MOST_COMBINATIONS = 4096
 
 
 def draw_values(
@@ -40,67 +44,27 @@ def draw_values(
     arrays: dict[str, Array] = {}
     for name, spec in inputs.items():
         source, at = Stream(*key, name), at_sizes(spec, sizes)
-        if name not in known or masks_positions(name, spec) or is_mask(spec):
+        if name not in known or masks_positions(name, spec):
             arrays[name] = draw_input(name, at, sizes, source, "normal", way or 0)
             continue
         shape = concrete(spec, sizes)
         rows, axes = (shape[0], shape[1:]) if shape else (1, ())
-        ways = np.arange(rows) if way is None else np.full(rows, way)
+        ways = np.arange(rows) % len(WAYS) if way is None else np.full(rows, way)
         # The same for inputs of one domain, so that one row is alike in all of them.
         shared = Stream(*key, "equal", known[name].low, known[name].high)
-        make = _floats if known[name].is_float else _integers
-        values = make(known[name], rows, axes, ways % len(WAYS), source, shared)
+        if is_mask(spec):
+            values: Array = bits(rows, axes, ways, source)
+        else:
+            make = _floats if known[name].is_float else integers
+            values = make(known[name], rows, axes, ways, source, shared)
         arrays[name] = _cast(values, at, shape)
     return arrays
 
 
-@dataclass(frozen=True)
-class Enumeration:
-    """How many combinations of values were made, of how many there are."""
-
-    made: int
-    of: int
-
-
-def enumerated(
-    known: Mapping[str, Domain],
-    spans: Mapping[str, int],
-    shapes: Mapping[str, tuple[int, ...]],
-    first: int,
-) -> tuple[dict[str, Array], Enumeration]:
-    """Return integer inputs in which values follow each other from ``first`` on, round and round.
-
-    Rows of a few columns count as the digits of a number do, so that all combinations come; where
-    these are too many, each input goes through its own values element by element.
-    """
-    widths = {name: int(np.prod(shape[1:], dtype=np.int64)) for name, shape in shapes.items()}
-    rows = {shape[0] if shape else 1 for shape in shapes.values()}
-    total = math.prod(spans[name] ** min(width, 16) for name, width in widths.items())
-    arrays: dict[str, Array] = {}
-    if len(rows) == 1 and max(widths.values()) <= 16 and total <= MOST_COMBINATIONS:
-        counted, stride = first + np.arange(max(rows), dtype=np.int64), 1
-        for name, shape in shapes.items():
-            columns = []
-            for _ in range(widths[name]):
-                columns.append(counted // stride % spans[name])
-                stride *= spans[name]
-            arrays[name] = _shifted(known[name], np.stack(columns, axis=-1).reshape(shape))
-        return arrays, Enumeration(max(rows), total)
-    for name, shape in shapes.items():
-        counted = first + np.arange(int(np.prod(shape, dtype=np.int64)), dtype=np.int64)
-        arrays[name] = _shifted(known[name], (counted % spans[name]).reshape(shape))
-    return arrays, Enumeration(min(a.size for a in arrays.values()), max(spans.values()))
-
-
-def _shifted(domain: Domain, values: Array) -> Array:
-    shifted: Array = (values + int(domain.low)).astype(numpy_dtype(domain.spec.dtype))
-    return shifted
-
-
-def _cast(values: Float64, spec: InputSpec, shape: tuple[int, ...]) -> Array:
-    if spec.dtype.startswith(("float", "bfloat")):
+def _cast(values: Array, spec: InputSpec, shape: tuple[int, ...]) -> Array:
+    if spec.dtype in FLOATS:
         return to_dtype(values, spec, shape)
-    whole: Array = values.astype(np.int64).astype(numpy_dtype(spec.dtype)).reshape(shape)
+    whole: Array = values.astype(numpy_dtype(spec.dtype)).reshape(shape)
     return whole
 
 
@@ -154,61 +118,6 @@ def _floats(
     return clipped
 
 
-def _integers(
-    domain: Domain,
-    rows: int,
-    axes: tuple[int, ...],
-    ways: np.ndarray[tuple[int], np.dtype[np.int64]],
-    source: Stream,
-    shared: Stream,
-) -> Float64:
-    width = math.prod(axes)
-    count = rows * width
-    drawn = draw(domain.spec, (rows, width), source).astype(np.float64)
-    even = (source.words(count) & np.uint64(1)).astype(bool).reshape(rows, width)
-    picked = _picked(domain, rows, width, source, drawn)
-    alike = np.repeat(
-        draw(domain.spec, (rows, 1), shared).astype(np.float64), max(width, 1), axis=1
-    )[:, :width]
-    low = np.clip(domain.low + np.rint(8 * source.uniform(count)), domain.low, domain.high)
-    made = (
-        np.where(even, picked, drawn),
-        drawn,
-        low.reshape(rows, width),
-        np.where(even, low.reshape(rows, width), drawn),
-        np.where(even, alike, drawn),
-        alike,
-        np.sort(drawn, axis=1),
-        _apart(domain, alike, even, source),
-        drawn,
-        np.where(even, domain.low, domain.high),
-        picked,
-        # Neighbours, which floats of as many digits do not tell apart.
-        np.clip(alike + even, domain.low, domain.high),
-    )
-    chosen: Float64 = np.choose(ways[:, None], made) if width else drawn
-    return chosen
-
-
-def _apart(
-    domain: Domain, first: Float64, chosen: np.ndarray[Any, np.dtype[np.bool_]], source: Stream
-) -> Float64:
-    """Return integers that follow each other at distances which are constants of the module, or are equal.
-
-    ``first``, ``[rows, width]``, is where each row begins: one of another input with the same domain, too.
-    """
-    span = domain.high - domain.low
-    steps = [each for each in domain.constants if 0 < abs(each) <= span / 2]
-    if not steps:
-        return first
-    rows, width = first.shape
-    near = _picked(replace(domain, constants=tuple(steps)), rows, width, source, first)
-    apart = first + np.cumsum(np.where(chosen, near, 0.0), axis=1)
-    # Beyond its end a domain begins anew.
-    within: Float64 = domain.low + np.mod(apart - domain.low, span + 1)
-    return within
-
-
 WAYS = (
     "constants among others",
     "all of the domain",
@@ -223,6 +132,8 @@ WAYS = (
     "constants",
     "nearly alike",
 )
+# Of whole numbers in one more way, which is not among those that rows go round by.
+IN_ORDER = len(WAYS)
 
 
 def _scales(count: int, source: Stream) -> Float64:
