@@ -194,7 +194,7 @@ def test_what_lies_between_blocks_is_compared_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kwargs", "words"),
     [
-        ({"state": True}, "takes or returns a lock"),
+        ({"state": True}, "takes or returns a value of class lock"),
         ({"fault": "skip"}, "forward calls the block layers.2, which it did not while"),
         ({"order": True}, "forward calls the block layers.2 where the export came to layers.0"),
     ],

@@ -192,6 +192,8 @@ def test_an_object_that_is_more_than_its_attributes_is_refused(what: str) -> Non
     store = Store()
     held: Any = {"lock": threading.Lock(), "module": torch.nn.Linear(1, 1), "twice": store.layers}
     store.layers.append(held[what])
-    words = {"lock": "a lock,", "module": "a Linear,", "twice": "a list in two places,"}
-    with pytest.raises(Unfit, match=f"the block writer takes or returns {words[what]}"):
+    words = {"lock": "lock,", "module": "Linear,", "twice": "list in two places,"}
+    with pytest.raises(
+        Unfit, match=f"the block writer takes or returns a value of class {words[what]}"
+    ):
         Leaves.of((store,), "writer", {})

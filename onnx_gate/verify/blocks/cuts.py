@@ -235,7 +235,7 @@ def _called(
     def handler(call: Call) -> Any:
         # The block may write to what it is given.
         given = {place: to_array(each).copy() for place, each in call.given.at.items()}
-        with skeleton.loaded(skeleton.named_below(call.path)):
+        with skeleton.loaded(skeleton.named_in(staged.read_by(call.path))):
             result, said = call.made()
         returned = {place: to_array(each) for place, each in said.at.items()}
         called.append(_Called(call.path, given, returned))

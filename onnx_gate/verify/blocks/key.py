@@ -41,11 +41,12 @@ class BlockKeys:
                 place = ExternalDataInfo(tensor)
                 file = self._torch.divided.folder / place.location
                 key.add(self._bytes.digest(file, place.offset or 0, place.length or None))
-        for name in sorted({*stage.piece.parameters, *skeleton.named_below(path)}):
+        for name in sorted({*stage.piece.parameters, *self._torch.read_by(path)}):
             stored = skeleton.parameters[name].stored
             key.add(name, self._bytes.digest(stored.file, stored.offset, stored.nbytes))
-        for name, buffer in self._torch.staged.blocks[path].named_buffers():
-            key.add(name, to_array(buffer))
+        for part in self._torch.staged.read_by(path):
+            for name, buffer in part.named_buffers():
+                key.add(name, to_array(buffer))
         for each in said:
             if each.asked.reference is None or each.line.given is None:
                 return ""

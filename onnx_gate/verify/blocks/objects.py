@@ -92,7 +92,7 @@ class _Taking:
     def parts(self, path: str, value: object) -> Parts:
         """Return what an object holds."""
         if id(value) in self.met:  # of two places one would not see what is written to the other
-            raise Foreign(f"a {type(value).__name__} in two places")
+            raise Foreign(f"a value of class {type(value).__name__} in two places")
         self.met.add(id(value))
         held = list(_held(value))
         return Parts(type(value), tuple((k, self._node(f"{path}.{k}", v)) for k, v in held))
@@ -116,7 +116,7 @@ def _held(value: Any) -> Iterator[tuple[Any, Any]]:
     elif _is_ordinary(value):
         yield from vars(value).items()
     else:
-        raise Foreign(f"a {type(value).__name__}")
+        raise Foreign(f"a value of class {type(value).__name__}")
 
 
 def _is_ordinary(value: Any) -> bool:

@@ -17,7 +17,8 @@ PARAMETER = "values"
 class Block(nn.Module):
     """A block on its own; ``said`` is all that its last call has returned.
 
-    ``names`` are those of the places that are compared.
+    ``names`` are those of the places that are compared. Parts of the model that it is given are ``shared``
+    with others.
     """
 
     def __init__(
@@ -25,6 +26,7 @@ class Block(nn.Module):
     ) -> None:
         super().__init__()
         self.block = block
+        self.shared = nn.ModuleList(given.modules)
         self._given, self._path, self._names = given, path, dict(names)
         self.said: Leaves | None = None
 
@@ -33,7 +35,8 @@ class Block(nn.Module):
         at = dict(zip(self._given.at, values, strict=True))
         objects = self._given.restored(at, {})
         args, kwargs = self._given.value(at, objects)
-        _, self.said = Call(self._path, self.block, args, kwargs, objects).made()
+        call = Call(self._path, self.block, args, kwargs, objects, tuple(self.shared))
+        _, self.said = call.made()
         return _named(self.said, self._names)
 
 

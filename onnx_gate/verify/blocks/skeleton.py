@@ -78,6 +78,11 @@ class Skeleton:
         """Return the names of the parameters of a part."""
         return tuple(name for name in self.parameters if name.startswith(f"{path}."))
 
+    def named_in(self, parts: Collection[nn.Module]) -> tuple[str, ...]:
+        """Return the names of the parameters of parts of the module."""
+        every = ((path, part) for path, part in self.module.named_modules() if part in parts)
+        return tuple(name for path, _ in every for name in self.named_below(path))
+
     def distinct(self, names: Collection[str]) -> tuple[Weight, ...]:
         """Return the parameters of these names, each once."""
         return tuple({self._keys[name]: self.parameters[name] for name in names}.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -53,11 +53,12 @@ class Leaves:
         path: str,
         named: Mapping[str, object],
         before: Mapping[str, tuple[torch.Tensor, int]] | None = None,
+        parts: Container[nn.Module] = (),
     ) -> Leaves:
         """Take a value apart; raises ``Unfit`` where it cannot be, or has objects that cannot.
 
         ``named`` are the objects that are known already, ``before`` has what was in them, and how often
-        that had been written to.
+        that had been written to. ``parts`` are modules that stay what they are.
         """
         every, spec = pytree.tree_flatten(value)
         names = {id(each): name for name, each in named.items()}
@@ -68,7 +69,7 @@ class Leaves:
             if isinstance(leaf, torch.Tensor):
                 at[number] = leaf
                 plain.append(None)
-            elif isinstance(leaf, PLAIN):
+            elif _stays(leaf, parts):
                 plain.append((leaf,))
             else:
                 name = names.setdefault(id(leaf), str(number))
@@ -79,13 +80,20 @@ class Leaves:
         except Foreign as what:
             raise Unfit(
                 f"the block {path} takes or returns {what}, whose tensors cannot be handed on from block "
-                "to block; leave it out by an argument under call, or verify the model as a whole"
+                "to block; verify the model as a whole (verify: whole), or leave it out if forward has an "
+                "argument for that, as in call: {use_cache: false}"
             ) from what
         for place, tensor in held.tensors.items():
             was, version = (before or {}).get(place, (None, 0))
             if was is not tensor or tensor._version != version:
                 at[place] = tensor
         return cls(spec, tuple(plain), held.parts, at)
+
+    @property
+    def modules(self) -> tuple[nn.Module, ...]:
+        """The modules that are among it."""
+        held = (each[0] for each in self.plain if isinstance(each, tuple))
+        return tuple(dict.fromkeys(each for each in held if isinstance(each, nn.Module)))
 
     def value(self, at: Mapping[Place, torch.Tensor], objects: Mapping[str, object]) -> Any:
         """Return the value with other tensors, and with these objects as they are."""
@@ -115,6 +123,7 @@ class Call:
     """A call of a block: its arguments, and the objects among them by name.
 
     Where nobody has ``named`` them they are called as the parameters of ``forward`` that take them.
+    ``parts`` are the modules of the model, which are handed on as they are.
     """
 
     def __init__(
@@ -124,10 +133,12 @@ class Call:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         named: Mapping[str, object] | None = None,
+        parts: Container[nn.Module] = (),
     ) -> None:
         self.path, self.args, self.kwargs = path, args, kwargs
-        self._original = original
-        self.given = Leaves.of((args, kwargs), path, self._named() if named is None else named)
+        self._original, self._parts = original, parts
+        named = self._named() if named is None else named
+        self.given = Leaves.of((args, kwargs), path, named, parts=parts)
         every = pytree.tree_leaves((args, kwargs))
         known = zip(self.given.plain, every, strict=True)
         self.objects = {each.name: leaf for each, leaf in known if isinstance(each, KnownObject)}
@@ -139,7 +150,7 @@ class Call:
         if at is not None:
             args, kwargs = self.given.value(at, self.objects)
         result = self._original(*args, **kwargs)
-        return result, Leaves.of(result, self.path, self.objects, self._before)
+        return result, Leaves.of(result, self.path, self.objects, self._before, self._parts)
 
     def answered(self, said: Leaves, at: Mapping[Place, torch.Tensor]) -> Any:
         """Return what a call has returned, with other tensors, and let the objects be as it left them."""
@@ -150,8 +161,12 @@ class Call:
             bound = inspect.signature(self._original).bind(*self.args, **self.kwargs).arguments
         except (TypeError, ValueError):
             return {}
-        named = {id(v): n for n, v in bound.items() if pytree.tree_is_leaf(v) and not _is_simple(v)}
+        named = {id(v): n for n, v in bound.items() if self._is_object(v)}
         return {name: bound[name] for name in named.values()}
+
+    def _is_object(self, value: Any) -> bool:
+        simple = isinstance(value, torch.Tensor) or _stays(value, self._parts)
+        return pytree.tree_is_leaf(value) and not simple
 
 
 def stamped(at: Mapping[Place, torch.Tensor]) -> dict[str, tuple[torch.Tensor, int]]:
@@ -159,21 +174,28 @@ def stamped(at: Mapping[Place, torch.Tensor]) -> dict[str, tuple[torch.Tensor, i
     return {place: (each, each._version) for place, each in at.items() if isinstance(place, str)}
 
 
-def _is_simple(value: Any) -> bool:
-    return isinstance(value, (torch.Tensor, *PLAIN))
+def _stays(value: Any, parts: Container[nn.Module]) -> bool:
+    return isinstance(value, PLAIN) or (isinstance(value, nn.Module) and value in parts)
 
 
 class Staged:
     """A module whose blocks' calls are seen; a call inside of another block is that block's own.
 
-    ``returned`` are the bytes of what each block has returned to a module that was called as a whole.
+    ``returned`` are the bytes of what each block has returned to a module that was called as a whole,
+    ``handed`` the module's other parts that a block was given in any call: it may read their parameters.
     """
 
     def __init__(self, module: nn.Module, paths: Sequence[str]) -> None:
         self.module = module
         self.blocks = {path: module.get_submodule(path) for path in paths}
         self.returned: dict[str, int] = {}
+        self.handed: dict[str, dict[nn.Module, None]] = {path: {} for path in paths}
+        self._parts = frozenset(module.modules())
         self._inside = 0
+
+    def read_by(self, path: str) -> tuple[nn.Module, ...]:
+        """Return the parts whose parameters a block reads: itself, and those that it is handed."""
+        return self.blocks[path], *self.handed[path]
 
     @contextmanager
     def handled(self, handler: Handler) -> Iterator[None]:
@@ -200,7 +222,9 @@ class Staged:
                 return original(*args, **kwargs)
             self._inside += 1
             try:
-                return handler(Call(path, original, args, kwargs))
+                call = Call(path, original, args, kwargs, parts=self._parts)
+                self.handed[path].update(dict.fromkeys(call.given.modules))
+                return handler(call)
             finally:
                 self._inside -= 1
 

@@ -105,13 +105,17 @@ class TorchSide:
         before = self.pieces.stages[2 * number - 1] if number else None
         return before if before is not None and not before.piece.outputs else None
 
+    def read_by(self, path: str) -> tuple[str, ...]:
+        """Return the parameters that PyTorch's block reads."""
+        return self.skeleton.named_in(self.staged.read_by(path))
+
     def parameters(self, stage: BlockStage) -> tuple[str, ...]:
         """Return the parameters that a stage needs beside those that are held throughout."""
         own = set(stage.piece.parameters)
         if stage.inside:
-            own |= set(self.skeleton.named_below(self.path(stage)))
+            own |= set(self.read_by(self.path(stage)))
             hidden = self.hidden(stage.number)
-            own |= set() if hidden is None else set(self.skeleton.named_below(self.path(hidden)))
+            own |= set() if hidden is None else set(self.read_by(self.path(hidden)))
         return tuple(sorted(own - self.pieces.held))
 
     def load(self, stage: BlockStage) -> Load:
@@ -127,7 +131,7 @@ class TorchSide:
         distinct, paths = self.skeleton.distinct, [call.path for call in self.divided.calls]
         return self.pieces.held == self.divided.outside and all(
             {*distinct(s.piece.parameters)}
-            <= {*distinct((*self.skeleton.named_below(paths[s.number]), *self.pieces.held))}
+            <= {*distinct((*self.read_by(paths[s.number]), *self.pieces.held))}
             for s in self.pieces.stages
             if s.inside
         )

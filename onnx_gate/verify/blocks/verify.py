@@ -126,12 +126,11 @@ def _verify(
         progress.findings += skeleton.findings
         paths = blocks_of(skeleton)
         staged = Staged(skeleton.module, paths)
-        below = {path: skeleton.named_below(path) for path in paths}
-        inside = {name for names in below.values() for name in names}
+        inside = {name for path in paths for name in skeleton.named_below(path)}
         outside = frozenset(name for name in skeleton.parameters if name not in inside)
         with (
             skeleton.loaded(outside),
-            staged.streamed(lambda path: skeleton.loaded(below[path])),
+            staged.streamed(lambda path: skeleton.loaded(skeleton.named_in(staged.read_by(path)))),
         ):
             prepared = prepare(spec, context, skeleton.module)
         check_steps(spec, prepared.example, prepared.call.outputs, prepared.sizes)
