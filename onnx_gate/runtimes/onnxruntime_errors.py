@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import onnx.shape_inference
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from onnx_gate.findings import codes
@@ -199,9 +200,10 @@ def _bare_type(name: str) -> str:
 
 
 def _dtypes(model: Path, name: str, op_type: str) -> list[str]:
-    """Return the dtypes of a node's inputs, each once, as far as the file declares them."""
+    """Return the dtypes of a node's inputs, each once, as far as the file declares or implies them."""
     try:
-        graph = onnx.load(str(model), load_external_data=False).graph
+        proto = onnx.load(str(model), load_external_data=False)
+        graph = onnx.shape_inference.infer_shapes(proto).graph
     except Exception:  # only a word of the message depends on it
         return []
     node = next((n for n in graph.node if n.op_type == op_type and n.name == name), None)

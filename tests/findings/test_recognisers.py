@@ -322,6 +322,12 @@ def test_refusals_are_bare_sentences(
             "no kernel for Erf .opset 13. in float64",
         ),
         (
+            # No file says of what type a value inside is.
+            model([helper.make_node("Neg", ["x"], ["s"]), node("Erf", "s")], kind=DOUBLE),
+            "OG202",
+            "no kernel for Erf .opset 13. in float64",
+        ),
+        (
             model([node("Add", "x", "k")], k=np.ones(8, np.int64)),
             "OG303",
             "Add is given a tensor.float. and a tensor.int64.",
