@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from onnx_gate.errors import GateError
 from onnx_gate.findings import codes
 from onnx_gate.manifest import WeightsSpec
 from onnx_gate.manifest.paths import is_inside
@@ -30,6 +31,7 @@ _OTHER_SIZES = (
     "build the model with the checkpoint's sizes (args or kwargs in the manifest), or name the "
     "checkpoint of this one"
 )
+_AGAIN = "fetch or write the file again: it is cut short, damaged, or no file of its format"
 _REFUSED = re.compile(r"GLOBAL ([\w.]+)")
 _TORCHSCRIPT = re.compile(r"TorchScript archive")
 
@@ -264,9 +266,7 @@ def _read(path: Path, shown: str) -> Any:
             return load_file(str(path))
         return torch.load(str(path), map_location="cpu", weights_only=True)
     except Exception as error:
-        raise codes.OG205.error(
-            f"the weights in {shown} cannot be read: {_unreadable(path, error)}",
-        ) from error
+        raise unreadable(path, shown, error) from error
 
 
 def is_lfs_pointer(path: Path) -> bool:
@@ -276,16 +276,23 @@ def is_lfs_pointer(path: Path) -> bool:
     return False
 
 
-def _unreadable(path: Path, error: Exception) -> str:
+def unreadable(path: Path, shown: str, error: Exception) -> GateError:
+    """Return the error of a file that cannot be read: it says nothing of keys, which nobody has seen."""
+    why, remedy = _unreadable(path, error)
+    return codes.OG205.error(f"the weights in {shown} cannot be read: {why}", remedy=remedy)
+
+
+def _unreadable(path: Path, error: Exception) -> tuple[str, str]:
     if is_lfs_pointer(path):
         return (
-            "the file is a Git LFS pointer; fetch it with git lfs pull (lfs: true of "
-            "actions/checkout)"
+            "the file is a Git LFS pointer",
+            "fetch it with git lfs pull (lfs: true of actions/checkout)",
         )
     if _TORCHSCRIPT.search(str(error)):
         return (
-            "it is a program (torch.jit.save), not a state dict; load it in the factory that 'model' "
-            f"names, with torch.jit.load(Path(__file__).parent / {path.name!r})"
+            "it is a program (torch.jit.save), not a state dict",
+            "load it in the factory that 'model' names, with "
+            f"torch.jit.load(Path(__file__).parent / {path.name!r})",
         )
     if isinstance(error, pickle.UnpicklingError):
         kinds = [
@@ -294,6 +301,7 @@ def _unreadable(path: Path, error: Exception) -> str:
         held = f"it holds a {kinds[0]}" if kinds else "it holds other objects than tensors"
         return (
             f"{held}, and only tensors and plain values are unpickled, because anything else can run "
-            "code; write it with torch.save(model.state_dict(), path)"
+            "code",
+            "write it with torch.save(model.state_dict(), path)",
         )
-    return first_line(error)
+    return first_line(error), _AGAIN

@@ -387,8 +387,15 @@ def test_it_goes_by_blocks_by_itself_where_memory_is_too_small(tmp_path: Path) -
     assert not in_blocks(replace(spec, verify="whole", memory=20 << 10), tmp_path)
 
 
-@pytest.mark.parametrize("damage", ["short", "long header", "overlong tensor"])
-def test_a_damaged_checkpoint_is_an_error(tmp_path: Path, damage: str) -> None:
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        ("short", r"ends at byte \d+, and the file at \d+: fetch or write the file again"),
+        ("long header", "its header is too long: fetch"),
+        ("overlong tensor", "embed.weight does not have as many bytes as its shape takes: fetch"),
+    ],
+)
+def test_a_damaged_checkpoint_is_an_error(tmp_path: Path, damage: str, words: str) -> None:
     spec = project(tmp_path)
     assert spec.weights is not None
     path = tmp_path / "b.safetensors"
@@ -400,7 +407,7 @@ def test_a_damaged_checkpoint_is_an_error(tmp_path: Path, damage: str) -> None:
     else:
         content = content.replace(b'"shape":[50,16]', b'"shape":[50,17]')
     path.write_bytes(content)
-    with pytest.raises(GateError) as caught:
+    with pytest.raises(GateError, match=words) as caught:
         find_stored(spec.weights, tmp_path)
     assert caught.value.code == "OG205"
 

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from onnx_gate.findings import codes
 from onnx_gate.manifest import WeightsSpec
-from onnx_gate.verify.checkpoint import Checkpoint, read_checkpoint
+from onnx_gate.verify.checkpoint import Checkpoint, read_checkpoint, unreadable
 
 # The format's own limit on its header.
 _LONGEST_HEADER = 100_000_000
@@ -129,19 +129,19 @@ def _entries(path: Path, shown: str) -> Iterator[tuple[str, Stored]]:
         begin, size = _BEGIN + length, path.stat().st_size
         for name, entry in header.items():
             if name != "__metadata__":
-                yield name, _entry(path, entry, begin, size)
+                yield name, _entry(path, name, entry, begin, size)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise codes.OG205.error(
-            f"the weights in {shown} cannot be read: {type(error).__name__}: {error}"
-        ) from error
+        raise unreadable(path, shown, error) from error
 
 
-def _entry(path: Path, entry: Mapping[str, Any], begin: int, size: int) -> Stored:
+def _entry(path: Path, name: str, entry: Mapping[str, Any], begin: int, size: int) -> Stored:
     first, last = entry["data_offsets"]
     shape = tuple(int(each) for each in entry["shape"])
     if entry["dtype"] not in _DTYPES:
         raise ValueError(f"its dtype {entry['dtype']} has no counterpart in both torch and ONNX")
     dtype, onnx_type = _DTYPES[entry["dtype"]]
-    if not 0 <= first <= last <= size - begin or last - first != math.prod(shape) * dtype.itemsize:
-        raise ValueError("a tensor does not lie inside of the file")
+    if last > size - begin:
+        raise ValueError(f"{name} ends at byte {begin + last}, and the file at {size}")
+    if not 0 <= first <= last or last - first != math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"{name} does not have as many bytes as its shape takes")
     return Stored(path, begin + first, last - first, shape, dtype, onnx_type)
