@@ -14,10 +14,12 @@ from onnx import ModelProto, numpy_helper
 from torch import nn
 
 from onnx_gate.findings.finding import Finding
+from onnx_gate.graph.module_path import module_of_props
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.inspect.exact import ExactWeights
+from onnx_gate.verify.inspect.known_weights import KnownWeights
 from onnx_gate.verify.inspect.made import MadeOfNoInput
-from onnx_gate.verify.inspect.weights import account
+from onnx_gate.verify.inspect.weights import account, identify
 
 pytestmark = pytest.mark.slow
 
@@ -152,6 +154,39 @@ def test_two_layers_exchanged_are_told_by_who_reads_them(exported: Path, module:
     _, [finding] = account(proto, exported.parent, module)
     assert "one.weight holds the values of other.weight" in finding.message
     assert set(finding.data["parameters"]) == {"one.weight", "other.weight"}
+
+
+class Holder(nn.Module):
+    """What is exported of a module where its file is written by hand: a model that has it as a part."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.net(x)
+
+
+def test_layers_exchanged_in_a_part_of_what_was_exported_are_told_and_keep_their_places(
+    tmp_path: Path,
+) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4)).eval()
+    path = tmp_path / "model.onnx"
+    torch.onnx.export(Holder(net).eval(), (torch.zeros(2, 4),), path, verbose=False)
+    proto = onnx.load(path)
+    matrices = [each for each in proto.graph.initializer if len(each.dims) == 2]
+    one, other = (numpy_helper.to_array(each) for each in matrices)
+    for tensor, values in zip(matrices, (other, one), strict=True):
+        tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    found = identify(proto, tmp_path, net, KnownWeights(net))
+    (finding,) = found.findings
+    assert "0.weight holds the values of 2.weight" in finding.message
+    places = [found.parameters[each.name] for each in matrices]
+    held = [found.parameters[each] for each in ("net.0.bias", "net.2.bias")]
+    assert (sorted(places), held) == (["0.weight", "2.weight"], ["0.bias", "2.bias"])
+    readers = {n.input[1]: module_of_props(n) for n in proto.graph.node if len(n.input) > 1}
+    assert [readers[each.name] for each in matrices] == [f"net.{each[0]}" for each in places]
 
 
 def test_a_channel_that_was_folded_wrongly_is_named(module: nn.Module, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ _SHOWN = 3
 class Accounted:
     """What weights of a file are. ``parameters`` are the names of those that one tensor alone explains.
 
-    By the names of the file's; those that are wrong by what they are called after.
+    By the names of the file's; those that are wrong by what they are called after or stand in place of.
     """
 
     weights: Weights
@@ -138,10 +138,12 @@ def identify(
             continue
         unknown.append(nearest)
     wrong += _misplaced(stock, known, whole)
+    right = {name for name, scope, _ in stock if whole.get(name, "").startswith(f"{scope}.")}
+    places = {w.name: w.parameter for w in wrong if w.instead is not None and w.name not in right}
     total = sum(counts.values()) + len(unknown)
     weights = Weights(total=total, unknown=tuple(unknown), **counts)
     findings = *_findings(wrong, "error"), *_findings(nearly, "warning")
-    return Accounted(weights, findings, {**named, **whole})
+    return Accounted(weights, findings, {**named, **whole, **places})
 
 
 def _off(
@@ -209,13 +211,17 @@ def _findings(wrong: Sequence[WrongWeight], severity: Severity) -> Iterator[Find
 def _stock(
     proto: ModelProto, module: nn.Module, known: KnownWeights
 ) -> Iterator[tuple[str, str, Sequence[str]]]:
-    """Yield what nodes of stock layers read, the layer, and its parameters, used as they are."""
+    """Yield what nodes of stock layers read, the layer, and its parameters, used as they are.
+
+    What was exported may hold the module as a part of its own.
+    """
     modules = {name for name, _ in state.parts(module)}
     for node in all_nodes(proto):
-        scope = module_of_props(node) or module_of_scope(node.name, modules)
-        mine = known.stock(scope) if scope is not None else ()
-        if scope is not None and mine:
-            yield from ((name, scope, mine) for name in node.input)
+        written = module_of_props(node) or module_of_scope(node.name, modules) or ""
+        for scope in (written, written.partition(".")[2]):
+            if mine := known.stock(scope):
+                yield from ((name, scope, mine) for name in node.input)
+                break
 
 
 def _misplaced(
