@@ -156,6 +156,28 @@ def test_two_layers_exchanged_are_told_by_who_reads_them(exported: Path, module:
     assert set(finding.data["parameters"]) == {"one.weight", "other.weight"}
 
 
+class Stacked(nn.Module):
+    """Experts as a mixture has them: a matrix for each, in one parameter."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.experts = nn.Parameter(torch.randn(count, 6, 5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.experts.transpose(1, 2)
+
+
+@pytest.mark.parametrize("count", [4, 8])
+@pytest.mark.parametrize("name", ["val_1", "experts"])
+def test_experts_in_each_others_places_are_named(count: int, name: str, tmp_path: Path) -> None:
+    module = Stacked(count)
+    array = module.experts.detach().numpy()[[1, 0, *range(2, count)]]
+    graph = onnx.helper.make_graph([], "g", [], [], [numpy_helper.from_array(array, name)])
+    _, [finding] = account(onnx.helper.make_model(graph), tmp_path, module)
+    assert f"experts: row 0, 1 of {count} in each other's places" in finding.message
+    assert finding.severity == ("error" if name == "experts" else "warning")
+
+
 class Holder(nn.Module):
     """What is exported of a module where its file is written by hand: a model that has it as a part."""
 

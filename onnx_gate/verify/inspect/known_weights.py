@@ -30,6 +30,7 @@ from onnx_gate.verify.inspect.weight_bits import (
     held_in,
     is_rounded,
     largest_difference,
+    same_rows,
     some_rows,
 )
 from onnx_gate.verify.inspect.wrong_weight import WrongWeight
@@ -86,7 +87,9 @@ class KnownWeights:
             return "rearranged", turned
         if any(channels.all() for channels in self._folds(array, own)):
             return "folded", None
-        if own is not None and 2 * self._equal(array, own) >= array.size:
+        # Of those without a name matrices in a stack are told by their places: others are cut, and mixed.
+        most = self.mostly(array) is not None if own is None and array.ndim > 2 else False
+        if most or (own is not None and 2 * self._equal(array, own) >= array.size):
             return None, None  # nobody reorders so little: a row stands where another belongs
         if array.ndim > 1:
             found = self._by_rows(array)
@@ -163,9 +166,8 @@ class KnownWeights:
         ]
         rows = ~np.concatenate(held)
         listed = tuple(int(i) for i in np.flatnonzero(rows)[: 1 << 10])
-        return WrongWeight(
-            name, own, largest_difference(array, expected), listed, len(rows), instead
-        )
+        apart, exchanged = largest_difference(array, expected), same_rows(array, expected)
+        return WrongWeight(name, own, apart, listed, len(rows), instead, exchanged=exchanged)
 
     def meant(self, array: Array, own: str | None) -> Meant | None:
         """Return the parameter that a weight is near to, or has most numbers of."""

@@ -152,6 +152,12 @@ def hash_rows(rows: Array) -> NDArray[np.uint64]:
     return np.concatenate(made) if made else np.zeros(0, np.uint64)
 
 
+def same_rows(one: Array, other: Array) -> bool:
+    """Return whether two tensors of one shape have the same rows along their first axis, in some order."""
+    a, b = (hash_rows(cast_to(each, one.dtype).reshape(len(each), -1)) for each in (one, other))
+    return np.array_equal(np.sort(a), np.sort(b))
+
+
 def all_among(wanted: NDArray[np.uint64], ordered: NDArray[np.uint64]) -> bool:
     """Return whether all hashes are among some that are in order, of which there is at least one."""
     at = np.minimum(np.searchsorted(ordered, wanted), ordered.size - 1)

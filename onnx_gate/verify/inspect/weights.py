@@ -173,7 +173,7 @@ def _off(
         return found, "error"
     # A mask is in most rows and columns, and forward's own.
     few = 2 * len(found.rows) < found.of or known.in_few_columns(turned, parameter)
-    return (found, "warning") if few else None
+    return (found, "warning") if few or found.exchanged else None
 
 
 def _made_up_for(
