@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxruntime as ort
 import psutil
 import pytest
 import torch
@@ -564,77 +563,6 @@ def test_what_no_input_reaches_in_a_block_is_compared_at_its_operator(tmp_path: 
             assert all(message.startswith("layers.1 (limited.py:12): clamp") for message in told)
             assert result.decisions is not None
             assert (result.decisions.compared, result.decisions.never) == (6, ())
-
-
-HIDDEN = """
-import torch
-from torch import nn
-
-
-class Layer(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.up, self.down = nn.Linear(16, 512), nn.Linear(512, 16)
-
-    def forward(self, x, scale):
-        return x + scale * torch.sin(self.down(torch.tanh(self.up(x))) * 256)
-
-
-class Hidden(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.ModuleList([Layer(), Layer()])
-        self.norm, self.out = nn.LayerNorm(16), nn.Linear(16, 4)
-
-    def forward(self, x):
-        scale = torch.cos(x.mean(-1, keepdim=True))
-        for layer in self.layers:
-            x = layer(x, scale)
-        return self.out(self.norm(x))
-"""
-
-
-def hidden(folder: Path, share: str) -> ModelSpec:
-    """Write a project of four blocks with a file, ``m.onnx``, as it was exported."""
-    names: dict[str, Any] = {}
-    source = HIDDEN.replace("return x +", f"return {share} +")
-    exec(compile(source, "hidden.py", "exec"), names)
-    torch.manual_seed(0)
-    module = names["Hidden"]().eval()
-    (folder / "hidden.py").write_text(source)
-    save_file(module.state_dict(), folder / "w.safetensors")
-    example, sizes = (torch.randn(2, 5, 16),), {"x": {0: "batch"}}
-    torch.onnx.export(module, example, folder / "m.onnx", dynamic_shapes=sizes, verbose=False)
-    path = folder / "onnx-gate.yml"
-    path.write_text(
-        "version: 1\nmodels:\n  m: {model: hidden.py:Hidden, weights: w.safetensors, onnx: m.onnx, "
-        'verify: blocks, inputs: {x: "float32[batch, 5, 16]"}}\n'
-    )
-    return load(path).models[0]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("share", ["x", "x / 8"])
-def test_a_block_whose_end_is_in_no_value_is_judged_with_the_next(
-    tmp_path: Path, share: str
-) -> None:
-    """ONNX Runtime writes the last sum and the norm behind it as one operator.
-
-    What is added to little of the input is near to the sum.
-    """
-    spec = hidden(tmp_path, share)
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-    options.optimized_model_filepath = str(tmp_path / "fused.onnx")
-    ort.InferenceSession(str(tmp_path / "m.onnx"), options)
-    (tmp_path / "fused.onnx").replace(tmp_path / "m.onnx")
-    used = {node.op_type for node in onnx.load(str(tmp_path / "m.onnx")).graph.node}
-    assert "SkipLayerNormalization" in used
-    result = verified(tmp_path, spec)
-    assert result.verdict == "pass"
-    judged = {check.output for check in result.checks if check.block}
-    assert {"layers.0", "norm", "out"} <= judged
-    assert "layers.1" not in judged
 
 
 def test_a_piece_is_fed_with_nothing_that_a_later_call_is_given(tmp_path: Path) -> None:

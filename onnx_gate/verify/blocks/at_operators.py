@@ -36,8 +36,8 @@ def compared_inside(
     nothing beyond is asked. Nothing is compared where the piece cannot be run node by node; what goes wrong
     with values that nobody meant for it is in the model's log, and is no error of the model's.
     """
-    path = f"{torch.path(stage)}."
-    if not any(f"{site.module}.".startswith(path) for site, _ in to_compare(watcher)):
+    paths = tuple(f"{torch.path(each)}." for each in (*torch.hidden(stage.number), stage))
+    if not any(f"{site.module}.".startswith(paths) for site, _ in to_compare(watcher)):
         return []
     watcher.eager, arrays = said.eager, said.case.arrays
     own = {name: arrays[name] for name in said.eager.binding.order}

@@ -91,6 +91,7 @@ def divide_file(
         way = way.on(number, values, call.said) if values else way
         if number in way.found:
             way = way.from_given(number, call.given)
+    way = way.settled(cutter.graph.outputs, prepared.call.outputs.arrays)
     named = enumerate(zip(paths, call_names(paths), strict=True))
     calls = tuple(
         BlockCall(path, name, way.given.get(n, {}), way.found.get(n, {}))
@@ -116,7 +117,8 @@ class _Way:
     far no value is near to PyTorch's. Then it is the last one that could be it, or one before, if what
     comes of PyTorch's value there is next to what the next block returns: ``guesses`` are those ways on.
     One that is no more than near may be another value, where an operator that makes more of it hides the
-    end: ``doubted`` is the way without it, which goes on where what comes next agrees on that way alone.
+    end: ``doubted`` is the way without it, which goes on where what comes next, the outputs at last, agrees
+    on that way alone.
     ``given`` are those that blocks are given, where these are no ends of others: what lies between blocks
     is judged by its own rounding.
     """
@@ -165,6 +167,17 @@ class _Way:
         found = _nearest(said, made, self.half, _SAME)
         agrees = found and found.keys() >= set(places)
         return self._behind(number, found, said, made) if agrees else None
+
+    def settled(self, outputs: Sequence[str], said: Sequence[Array]) -> _Way:
+        """Return the way, or that without an end that is doubted, which comes to more of the outputs."""
+        floats: dict[Place, Array] = {
+            place: each for place, each in enumerate(said) if each.dtype.kind in "fV"
+        }
+
+        def agreeing(way: _Way) -> int:
+            return len(_nearest(floats, way._made(outputs), self.half, _SAME))
+
+        return self if self.doubted is None else max(self, self.doubted, key=agreeing)
 
     def from_given(self, number: int, given: Mapping[Place, Array]) -> _Way:
         """Return the way with the values that a call is given, those made before it reads a weight."""

@@ -29,7 +29,7 @@ class BlockKeys:
         Empty where nothing is to be kept of a stage: between blocks it would be no less work, and what
         PyTorch refuses, or has to be run with the block before, is tried again.
         """
-        if not stage.inside or self._torch.hidden(stage.number) is not None:
+        if not stage.inside or self._torch.hidden(stage.number):
             return ""
         path, skeleton = self._torch.path(stage), self._torch.skeleton
         key = KeyHash()

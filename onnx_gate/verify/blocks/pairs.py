@@ -12,19 +12,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
-from torch import nn
-
 from onnx_gate.manifest import RuntimeSpec
 from onnx_gate.report.model import Check
 from onnx_gate.report.model.diagnosis import Diagnosis, Evidence
-from onnx_gate.runtimes.base import Array
-from onnx_gate.runtimes.tensors import to_array
-from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.blocks.parts import Between, Block
+from onnx_gate.verify.blocks.in_a_row import in_a_row
 from onnx_gate.verify.blocks.pieces import BlockStage
-from onnx_gate.verify.blocks.staged import Leaves
-from onnx_gate.verify.blocks.torch_side import GRAPH, BlockLine, Said, TorchSide
+from onnx_gate.verify.blocks.torch_side import GRAPH, Said, TorchSide
 from onnx_gate.verify.compared import Asked, Comparer
 from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.oracle import CaseReference
@@ -40,33 +33,6 @@ Open = Callable[[BlockStage, Sequence[RuntimeSpec]], AbstractContextManager[Sess
 def pair_name(first: str, second: str) -> str:
     """Return what two blocks are called together."""
     return f"{first} + {second}"
-
-
-class Neighbours(nn.Module):
-    """A block, what leads from it to the next, and the next, as PyTorch computes them in a row."""
-
-    def __init__(
-        self,
-        first: Block,
-        between: Callable[[Leaves], Between],
-        second: Callable[[Leaves], Block],
-    ) -> None:
-        super().__init__()
-        self.first = first
-        self.__dict__["_on"] = (between, second)
-
-    def forward(
-        self, values: list[torch.Tensor], inputs: list[torch.Tensor]
-    ) -> dict[str, torch.Tensor]:
-        """Call them with what the first is given, and with the model's inputs."""
-        self.first(values)
-        assert self.first.said is not None
-        between, second = self.__dict__["_on"]
-        on_the_way = between(self.first.said)
-        on_the_way(inputs)
-        given = on_the_way.given
-        named: dict[str, torch.Tensor] = second(given)(list(given.at.values()))
-        return named
 
 
 @dataclass(frozen=True)
@@ -86,7 +52,7 @@ class PairRun:
         """
         if not stage.inside or stage.number not in self.torch.pieces.pairs:
             return None
-        if self.torch.hidden(stage.number - 1) is not None:
+        if self.torch.hidden(stage.number - 1):
             return None
         return self.torch.pieces.stages[2 * stage.number - 1]
 
@@ -101,7 +67,7 @@ class PairRun:
         piece = pieces.pairs[stage.number]
         fed = {each: line.known[each] for each in piece.needs}
         pieces.write(piece, fed, self.file)
-        eager, inputs = in_a_row(self.torch, stage, before, line)
+        eager, inputs = in_a_row(self.torch, [before], stage, line)
         arrays = {**inputs, **{GRAPH + each: array for each, array in fed.items()}}
         case = replace(line.case, id=f"{line.case.id}/{JOINED}", arrays=arrays, expected={})
         assert said.asked.reference is not None
@@ -131,33 +97,6 @@ class PairRun:
             plain = without_optimisations(self.runtimes)
             without = [] if plain is None else run((plain,))
         return checks, _diagnosis(bad, before.name, stage.name, without)
-
-
-def in_a_row(
-    torch_side: TorchSide, stage: BlockStage, before: BlockStage, line: BlockLine
-) -> tuple[Eager, dict[str, Array]]:
-    """Return the block of a stage behind the one before it, as a model, and its inputs.
-
-    ``line`` has just gone through the stage, and has kept what the block before was given.
-    """
-    calls = [call.path for call in torch_side.divided.calls]
-    assert line.before is not None
-    blocks, answers = torch_side.staged.blocks, tuple(line.answers[: before.number])
-    paths = torch_side.path(before), torch_side.path(stage)
-    names = dict(zip(stage.places, stage.names, strict=True))
-    module = Neighbours(
-        Block(blocks[paths[0]], line.before, paths[0], {}),
-        lambda said: Between(torch_side.eager, torch_side.staged, [*answers, said], calls, {}),
-        lambda given: Block(blocks[paths[1]], given, paths[1], names),
-    )
-    given = [to_array(tensor) for tensor in line.before.at.values()]
-    own = [line.case.arrays[name] for name in torch_side.eager.binding.order]
-    inputs = {
-        f"{parameter}.{index}": array
-        for parameter, arrays in (("values", given), ("inputs", own))
-        for index, array in enumerate(arrays)
-    }
-    return Eager(module.eval(), tuple(inputs)), inputs
 
 
 def _diagnosis(bad: Check, first: str, second: str, without: Sequence[Check]) -> Diagnosis:

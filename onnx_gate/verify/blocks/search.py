@@ -48,8 +48,12 @@ class BlockSearch:
         if bad is None:
             return None
         part = stage.name or "what follows the last block"
+        hidden = [each.name for each in self.torch.judged_with(stage)]
         place = part if stage.inside or not stage.name else f"what leads to {part}"
-        cause = f"{place} computes something else on PyTorch's own values"
+        who = f"{place} computes"
+        if hidden:
+            who = f"{' to '.join(dict.fromkeys((hidden[0], hidden[-1])))} and {place} together compute"
+        cause = f"{who} something else on PyTorch's own values"
         if self.torch.divided.reduced is not None:
             found = Diagnosis.undecided(
                 bad, "what its bits cost is more than is allowed there", cause

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -35,8 +36,8 @@ class BlockLine:
     """One case on its way. ``known`` are PyTorch's values at the borders, by the graph's names.
 
     ``own`` are those that a runtime has carried on itself, by its label; one that refuses them is in
-    ``refused``. ``answers`` are what blocks have returned, ``given`` is what the next is called with, and
-    ``before`` what the one before it was, where both are run in a row: on the case that is ``joined``.
+    ``refused``. ``answers`` are what blocks have returned. ``row`` ends with what the next is called with;
+    before that is what those before it were, where they are run in a row: on the case that is ``joined``.
     ``outputs`` are what the module returns in the end, ``refusal`` is why it does not. ``number`` is the
     step of a case that goes on by ``feedback``.
     """
@@ -46,8 +47,7 @@ class BlockLine:
     own: dict[str, dict[str, Array]]
     refused: dict[str, Refusal] = field(default_factory=dict)
     answers: list[Leaves] = field(default_factory=list)
-    given: Leaves | None = None
-    before: Leaves | None = None
+    row: tuple[Leaves, ...] = ()
     joined: bool = False
     outputs: Outputs | None = None
     refusal: Refusal | None = None
@@ -55,15 +55,19 @@ class BlockLine:
     number: int = 1
     feedback: Feedback | None = None
 
-    def goes_on(self, part: Block | Between, hidden: bool = False) -> None:
+    @property
+    def given(self) -> Leaves | None:
+        """What the next block is called with."""
+        return self.row[-1] if self.row else None
+
+    def goes_on(self, part: Block | Between, hidden: int = 0) -> None:
         """Take what PyTorch's side of a stage has come to in its call, for the next.
 
-        ``hidden``: the end of the block before is not in the file, and the next is judged with it.
+        The ends of so many blocks before that are not in the file, and the next is judged with them.
         """
-        if isinstance(part, Between):
-            self.before = self.given if self.joined or hidden else None
-            self.given = part.given
-        elif part.said is not None:
+        if isinstance(part, Between) and part.given is not None:
+            self.row = (*self.row, part.given)[-1 - max(hidden, self.joined) :]
+        elif isinstance(part, Block) and part.said is not None:
             self.answers.append(part.said)
 
     def keep(self, read: Container[str]) -> None:
@@ -96,14 +100,19 @@ class TorchSide:
         """Return where in the module the block of a stage is."""
         return self.divided.calls[stage.number].path
 
-    def hidden(self, number: int) -> BlockStage | None:
-        """Return the block before the one of a number, where its end is not in the file.
+    def hidden(self, number: int) -> tuple[BlockStage, ...]:
+        """Return the blocks in front of the one of a number whose ends are not in the file.
 
-        An operator of an engine's may compute it and what the next one makes of it, too. The piece of the
-        next has both then.
+        An operator of an engine's may compute an end and what the next one makes of it, too. The piece of
+        the next has both then, and that of the outputs what the last have.
         """
-        before = self.pieces.stages[2 * number - 1] if number else None
-        return before if before is not None and not before.piece.outputs else None
+        before = self.pieces.stages[1 : 2 * number : 2]
+        found = itertools.takewhile(lambda stage: not stage.piece.outputs, reversed(before))
+        return tuple(found)[::-1]
+
+    def judged_with(self, stage: BlockStage) -> tuple[BlockStage, ...]:
+        """Return the hidden blocks that a stage is judged with; what leads to a block comes of none."""
+        return self.hidden(stage.number) if stage.inside or not stage.name else ()
 
     def read_by(self, path: str) -> tuple[str, ...]:
         """Return the parameters that PyTorch's block reads."""
@@ -112,10 +121,8 @@ class TorchSide:
     def parameters(self, stage: BlockStage) -> tuple[str, ...]:
         """Return the parameters that a stage needs beside those that are held throughout."""
         own = set(stage.piece.parameters)
-        if stage.inside:
-            own |= set(self.read_by(self.path(stage)))
-            hidden = self.hidden(stage.number)
-            own |= set() if hidden is None else set(self.read_by(self.path(hidden)))
+        for each in (*self.judged_with(stage), *([stage] if stage.inside else [])):
+            own |= set(self.read_by(self.path(each)))
         return tuple(sorted(own - self.pieces.held))
 
     def load(self, stage: BlockStage) -> Load:

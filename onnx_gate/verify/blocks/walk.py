@@ -18,10 +18,11 @@ from onnx_gate.verify.asked import AskedModule
 from onnx_gate.verify.blocks.at_operators import compared_inside
 from onnx_gate.verify.blocks.block_steps import CaseSteps, go_through
 from onnx_gate.verify.blocks.carried import Carried, fed
+from onnx_gate.verify.blocks.in_a_row import behind_hidden
 from onnx_gate.verify.blocks.key import BlockKeys
 from onnx_gate.verify.blocks.known import KnownBlock, all_pass
 from onnx_gate.verify.blocks.memory import give_back
-from onnx_gate.verify.blocks.pairs import PairRun, in_a_row, pair_name
+from onnx_gate.verify.blocks.pairs import PairRun, pair_name
 from onnx_gate.verify.blocks.pieces import BlockStage
 from onnx_gate.verify.blocks.portion import BlockPortion
 from onnx_gate.verify.blocks.search import BlockSearch
@@ -34,7 +35,6 @@ from onnx_gate.verify.probing import finding_of
 from onnx_gate.verify.proposal import Measured
 from onnx_gate.verify.reach.sites import ComparedSide, DecisionSite, Seen
 from onnx_gate.verify.reach.watcher import Watcher
-from onnx_gate.verify.reference.float64 import Float64Reference
 from onnx_gate.verify.reference.oracle import CaseReference
 from onnx_gate.verify.sessions import Sessions, failure_findings, without_optimisations
 from onnx_gate.verify.steps.course import in_order, refused_at
@@ -382,19 +382,15 @@ class BlockWalk:
                 known += refused_at(line.number, case.id, asked.refusal, self._spec, known)
             return Said(line, case, asked, eager)
         outputs = asked.reference.outputs
-        if not stage.name:
+        if stage.name:
+            by_name = dict(zip(outputs.names, outputs.arrays, strict=True))
+            values = zip(stage.names, stage.piece.outputs, strict=True)
+            own = {v: by_name[n] for n, v in values if n in by_name}
+            line.known |= self._torch.divided.held(own)
+            line.goes_on(part, len(self._torch.hidden(stage.number)))
+        else:
             line.outputs = outputs
-            return Said(line, case, asked, eager)
-        by_name = dict(zip(outputs.names, outputs.arrays, strict=True))
-        values = zip(stage.names, stage.piece.outputs, strict=True)
-        line.known |= self._torch.divided.held({v: by_name[n] for n, v in values if n in by_name})
-        hidden = self._torch.hidden(stage.number)
-        line.goes_on(part, hidden is not None)
-        if stage.inside and hidden is not None and line.before is not None:
-            row, given = in_a_row(self._torch, stage, hidden, line)
-            reference = CaseReference(row, Float64Reference(row), given, outputs, self._clock)
-            asked = replace(asked, reference=reference)
-        return Said(line, case, asked, eager)
+        return behind_hidden(self._torch, stage, Said(line, case, asked, eager), self._clock)
 
 
 def _alike(one: Array, other: Array) -> bool:

@@ -1,0 +1,103 @@
+"""Several blocks as one model of PyTorch's: from what the first is given to what the last returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from onnx_gate.runtimes.base import Array
+from onnx_gate.runtimes.tensors import to_array
+from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.blocks.parts import Between, Block
+from onnx_gate.verify.blocks.pieces import BlockStage
+from onnx_gate.verify.blocks.staged import Leaves
+from onnx_gate.verify.blocks.torch_side import BlockLine, Said, TorchSide
+from onnx_gate.verify.reference.float64 import Float64Reference
+from onnx_gate.verify.reference.oracle import CaseReference
+from onnx_gate.verify.stopwatch import Clock
+
+
+class BlockRow(nn.Module):
+    """Blocks, what leads from each to the next, and what follows the last, as PyTorch computes them.
+
+    ``between`` makes what follows some blocks of what they have said; ``following`` make the other blocks
+    of what they are given, the last of them ``None`` where the row ends with the model's outputs.
+    """
+
+    def __init__(
+        self,
+        first: Block,
+        between: Callable[[Sequence[Leaves]], Between],
+        following: Sequence[Callable[[Leaves], Block] | None],
+    ) -> None:
+        super().__init__()
+        self.first = first
+        self.__dict__["_on"] = (between, following)
+
+    def forward(
+        self, values: list[torch.Tensor], inputs: list[torch.Tensor]
+    ) -> dict[str, torch.Tensor]:
+        """Call them with what the first is given, and with the model's inputs."""
+        between, following = self.__dict__["_on"]
+        named, block, said = self.first(values), self.first, []
+        for make in following:
+            said.append(block.said)
+            on_the_way = between(said)
+            named = on_the_way(inputs)
+            if make is not None:
+                given = on_the_way.given
+                block = make(given)
+                named = block(list(given.at.values()))
+        outputs: dict[str, torch.Tensor] = named
+        return outputs
+
+
+def behind_hidden(torch_side: TorchSide, stage: BlockStage, said: Said, clock: Clock) -> Said:
+    """Return PyTorch's side of a stage behind the blocks before it whose ends are hidden, if any."""
+    hidden, known = torch_side.judged_with(stage), said.asked.reference
+    if not hidden or known is None:
+        return said
+    eager, inputs = in_a_row(torch_side, hidden, stage, said.line)
+    reference = CaseReference(eager, Float64Reference(eager), inputs, known.outputs, clock)
+    case = replace(said.case, arrays={**said.case.arrays, **inputs})
+    return Said(said.line, case, replace(said.asked, reference=reference), eager)
+
+
+def in_a_row(
+    torch_side: TorchSide, before: Sequence[BlockStage], stage: BlockStage, line: BlockLine
+) -> tuple[Eager, dict[str, Array]]:
+    """Return a stage behind the blocks before it, as a model, and its inputs.
+
+    ``line`` has just gone through the stage, and has kept what the first of these was given.
+    """
+    calls = [call.path for call in torch_side.divided.calls]
+    answers = line.answers[: before[0].number]
+
+    def block(of: BlockStage, given: Leaves) -> Block:
+        names = dict(zip(of.places, of.names, strict=True)) if of is stage else {}
+        return Block(
+            torch_side.staged.blocks[torch_side.path(of)], given, torch_side.path(of), names
+        )
+
+    def between(said: Sequence[Leaves]) -> Between:
+        return Between(torch_side.eager, torch_side.staged, [*answers, *said], calls, {})
+
+    following = [
+        (lambda given, of=of: block(of, given)) if of.inside else None
+        for of in (*before[1:], stage)
+    ]
+    first = line.row[-1 - len(before) if stage.inside else -len(before)]
+    module = BlockRow(block(before[0], first), between, following)
+    own = [line.case.arrays[name] for name in torch_side.eager.binding.order]
+    inputs = {
+        f"{parameter}.{index}": array
+        for parameter, arrays in (
+            ("values", [to_array(tensor) for tensor in first.at.values()]),
+            ("inputs", own),
+        )
+        for index, array in enumerate(arrays)
+    }
+    return Eager(module.eval(), tuple(inputs)), inputs
