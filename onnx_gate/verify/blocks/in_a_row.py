@@ -1,4 +1,4 @@
-"""Several blocks as one model of PyTorch's: from what the first is given to what the last returns."""
+"""Blocks, and what leads to them, as one model of PyTorch's that ends with what the last returns."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ class BlockRow(nn.Module):
     """Blocks, what leads from each to the next, and what follows the last, as PyTorch computes them.
 
     ``between`` makes what follows some blocks of what they have said; ``following`` make the other blocks
-    of what they are given, the last of them ``None`` where the row ends with the model's outputs.
+    of what they are given, the last of them ``None`` where the row ends with the model's outputs. Without
+    a ``first`` it begins with what leads to those.
     """
 
     def __init__(
         self,
-        first: Block,
+        first: Block | None,
         between: Callable[[Sequence[Leaves]], Between],
         following: Sequence[Callable[[Leaves], Block] | None],
     ) -> None:
@@ -38,19 +39,22 @@ class BlockRow(nn.Module):
         self.__dict__["_on"] = (between, following)
 
     def forward(
-        self, values: list[torch.Tensor], inputs: list[torch.Tensor]
+        self, inputs: list[torch.Tensor], values: Sequence[torch.Tensor] = ()
     ) -> dict[str, torch.Tensor]:
-        """Call them with what the first is given, and with the model's inputs."""
+        """Call them with the model's inputs, and with what the first is given."""
         between, following = self.__dict__["_on"]
-        named, block, said = self.first(values), self.first, []
+        said = []
+        if self.first is not None:
+            self.first(values)
+            said.append(self.first.said)
         for make in following:
-            said.append(block.said)
             on_the_way = between(said)
             named = on_the_way(inputs)
             if make is not None:
                 given = on_the_way.given
                 block = make(given)
                 named = block(list(given.at.values()))
+                said.append(block.said)
         outputs: dict[str, torch.Tensor] = named
         return outputs
 
@@ -69,12 +73,13 @@ def behind_hidden(torch_side: TorchSide, stage: BlockStage, said: Said, clock: C
 def in_a_row(
     torch_side: TorchSide, before: Sequence[BlockStage], stage: BlockStage, line: BlockLine
 ) -> tuple[Eager, dict[str, Array]]:
-    """Return a stage behind the blocks before it, as a model, and its inputs.
+    """Return a stage behind the blocks before it, or behind what leads to it, as a model, and its inputs.
 
     ``line`` has just gone through the stage, and has kept what the first of these was given.
     """
     calls = [call.path for call in torch_side.divided.calls]
-    answers = line.answers[: before[0].number]
+    every = (*before, stage)
+    answers = line.answers[: every[0].number]
 
     def block(of: BlockStage, given: Leaves) -> Block:
         names = dict(zip(of.places, of.names, strict=True)) if of is stage else {}
@@ -87,16 +92,16 @@ def in_a_row(
 
     following = [
         (lambda given, of=of: block(of, given)) if of.inside else None
-        for of in (*before[1:], stage)
+        for of in (every[1:] if before else every)
     ]
-    first = line.row[-1 - len(before) if stage.inside else -len(before)]
-    module = BlockRow(block(before[0], first), between, following)
+    first = line.row[-1 - len(before) if stage.inside else -len(before)] if before else None
+    module = BlockRow(None if first is None else block(every[0], first), between, following)
     own = [line.case.arrays[name] for name in torch_side.eager.binding.order]
     inputs = {
         f"{parameter}.{index}": array
         for parameter, arrays in (
-            ("values", [to_array(tensor) for tensor in first.at.values()]),
             ("inputs", own),
+            ("values", [to_array(each) for each in first.at.values()] if first else []),
         )
         for index, array in enumerate(arrays)
     }

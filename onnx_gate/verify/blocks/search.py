@@ -12,6 +12,7 @@ from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.layout import REPRO
 from onnx_gate.report.model import Check
 from onnx_gate.report.model.diagnosis import Diagnosis
+from onnx_gate.verify.blocks.in_a_row import in_a_row
 from onnx_gate.verify.blocks.need import TIMES
 from onnx_gate.verify.blocks.pieces import BlockStage
 from onnx_gate.verify.blocks.torch_side import GRAPH, Said, TorchSide
@@ -78,15 +79,20 @@ class BlockSearch:
         room = _COPIES * taken < self.limit
         if not room or bad.output not in names or len(names) != len(stage.piece.outputs):
             return None
+        # Where the file has not what the block is given, the piece begins before that.
+        eager, arrays = said.eager, said.case.arrays
+        if stage.inside and not self.torch.judged_with(stage) and not self._fed(stage, said):
+            eager, inputs = in_a_row(self.torch, (), stage, said.line)
+            arrays = {**arrays, **inputs}
         path = self.scratch / "wrong.onnx"
         feeds = {name: said.case.arrays[GRAPH + name] for name in stage.piece.needs}
         proto = self.torch.pieces.write_whole(stage.piece, feeds, path)
         return Subject(
             spec=spec,
-            eager=said.eager,
+            eager=eager,
             exported=Exported(path, "dynamo", proto),
             graph_inputs={GRAPH + name: name for name in stage.piece.needs},
-            arrays=said.case.arrays,
+            arrays=arrays,
             output=names.index(bad.output),
             runtime=next(r for r in spec.runtimes if r.label == bad.runtime),
             check=bad,
@@ -95,3 +101,9 @@ class BlockSearch:
             repro=self.context.folder / REPRO,
             memory=_VALUES,
         )
+
+    def _fed(self, stage: BlockStage, said: Said) -> bool:
+        """Return whether the piece of a block is fed with all that PyTorch's block is given."""
+        given = said.line.given
+        known = self.torch.divided.calls[stage.number].inputs
+        return given is not None and given.at.keys() <= known.keys()
