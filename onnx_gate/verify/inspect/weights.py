@@ -218,10 +218,10 @@ def _stock(
     modules = {name for name, _ in state.parts(module)}
     for node in all_nodes(proto):
         written = module_of_props(node) or module_of_scope(node.name, modules) or ""
-        for scope in (written, written.partition(".")[2]):
-            if mine := known.stock(scope):
-                yield from ((name, scope, mine) for name in node.input)
-                break
+        scope = written if written in modules else written.partition(".")[2]
+        yield from (
+            (name, scope, mine) for mine in [known.stock(scope)] if mine for name in node.input
+        )
 
 
 def _misplaced(
