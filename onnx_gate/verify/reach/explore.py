@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import count as count_from
 from pathlib import Path
@@ -25,6 +25,7 @@ from onnx_gate.verify.reach.ascend import ascend
 from onnx_gate.verify.reach.brackets import brackets
 from onnx_gate.verify.reach.cost import measure
 from onnx_gate.verify.reach.domain import Domain, domains
+from onnx_gate.verify.reach.drawn import BATCHES, DrawnInputs
 from onnx_gate.verify.reach.margins import MOST_CANDIDATES
 from onnx_gate.verify.reach.missing import finite_rows, missing, strewn
 from onnx_gate.verify.reach.purse import LARGEST, MOST_NUMBERS, Purse, count, pairs_of
@@ -32,7 +33,7 @@ from onnx_gate.verify.reach.seek import CLIMBERS, follows, mutate, seek
 from onnx_gate.verify.reach.shown import Limits
 from onnx_gate.verify.reach.sites import MOST_ROWS, DecisionSite, parts_of
 from onnx_gate.verify.reach.sizes import further_sizes, grown, named_by_decisions
-from onnx_gate.verify.reach.values import IN_ORDER, WAYS, draw_values
+from onnx_gate.verify.reach.values import IN_ORDER, WAYS
 from onnx_gate.verify.reach.watcher import Watcher
 from onnx_gate.verify.reach.whole import enumerated
 
@@ -41,9 +42,7 @@ SHARE = 0.2
 # A pass with gradients goes there and back, and keeps what it meets.
 _WITH_GRADIENTS = 3.0
 # A pass of rows that climb may cost so many plain ones: where most of it are its calls, it does.
-_ROWS_COST = 2.0
-# So many rows hold every way of drawing some hundred times, and pairs of small codes all of them.
-_ROWS = (4000, 1000, 250, 60, 20, 10)
+_COST_OF_ROWS = 2.0
 # The fewest equal elements of which a count is beyond the narrowest type, a signed byte.
 _ALIKE = 2**7 - 1
 # Cases of one kind that a report can still list.
@@ -72,6 +71,10 @@ class Explorer:
     opened: bool = False
     besides: Callable[[Watcher, Mapping[str, Array]], Limits] | None = None
     _before: frozenset[DecisionSite] | None = None
+
+    @cached_property
+    def _inputs(self) -> DrawnInputs:
+        return DrawnInputs(self.spec)
 
     def account(
         self, workspace: Path, compared: Collection[tuple[DecisionSite, str]] = ()
@@ -126,7 +129,7 @@ class Explorer:
             cost = measure(self.watcher.eager, base.arrays)
         except Refusal:
             return
-        doubled = partial(self._draw, {}, key=("twice",), way=None)
+        doubled = partial(self._inputs.draw, {}, key=("twice",), way=None)
         of = partial(pairs_of, self.spec, self.watcher.eager, base, cost, doubled)
         left = SHARE * cost.run(self.tried)
         purse = Purse(left, cost, self.spec.inputs, of(batch=True), of(batch=False))
@@ -162,8 +165,8 @@ class Explorer:
 
     def _around(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
         """Yield the neighbours of rows in which conditions hold together."""
-        batch = self._batch & set(base.sizes)
-        if not known or not self._by_rows(known):
+        batch = self._inputs.batch & set(base.sizes)
+        if not known or not self._inputs.by_rows(known):
             return
         for (site, side), row in meeting(self.watcher.met, base.arrays, known):
             ratio = purse.ratio(base, {**base.sizes, **dict.fromkeys(batch, ROWS)})
@@ -186,33 +189,33 @@ class Explorer:
         """Yield values that the module names: all ways in one large batch, or a case for each."""
         if not known:
             return
-        for rows, sizes in self._batches(base):
+        for rows, sizes in self._inputs.batches(base):
             if rows >= len(WAYS) and purse.affords(base, sizes):
-                arrays = self._draw(known, sizes, ("values",), None)
+                arrays = self._inputs.draw(known, sizes, ("values",), None)
                 if self._answers(arrays, purse, base, sizes):
                     yield self._case(("values", sizes_label(sizes)), arrays, sizes)
                     return
         for way, name in enumerate(WAYS):
             if not purse.affords(base, base.sizes):
                 return
-            arrays = {**base.arrays, **self._draw(known, base, ("values", name), way)}
+            arrays = {**base.arrays, **self._inputs.draw(known, base, ("values", name), way)}
             if self._answers(arrays, purse, base, base.sizes):
                 yield self._case(("values", name.replace(" ", "-")), arrays, base.sizes)
 
     def _missing(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
         """Yield NaN and infinity where the module asks for them: the rows that it makes finite."""
         for parts, value, names in missing(dict(self.watcher.seen), known):
-            sizes = self._largest_batch(base, purse, _ROWS)
+            sizes = self._largest_batch(base, purse, BATCHES)
             if sizes is None:
                 return
             at = base if sizes == base.sizes else sizes
-            drawn = {**base.arrays, **self._draw(known, at, (parts,), 0)}
+            drawn = {**base.arrays, **self._inputs.draw(known, at, (parts,), 0)}
             arrays = strewn(drawn, names, value, parts)
-            if self._by_rows(arrays):
+            if self._inputs.by_rows(arrays):
                 kept = finite_rows(self.watcher.eager, arrays)
                 purse.pay(purse.cost.forward(purse.ratio(base, sizes)))
                 arrays = {name: array[kept] for name, array in arrays.items()}
-                sizes = {**sizes, **dict.fromkeys(self._batch & set(sizes), len(kept))}
+                sizes = {**sizes, **dict.fromkeys(self._inputs.batch & set(sizes), len(kept))}
             some = all(array.size for array in arrays.values())
             if some and self._answers(arrays, purse, base, sizes):
                 yield self._case((parts,), arrays, sizes)
@@ -230,12 +233,12 @@ class Explorer:
             return
         first = 0
         for number in range(_MOST):
-            rows = sorted({max(spans.values()), *_ROWS}, reverse=True)
+            rows = sorted({max(spans.values()), *BATCHES}, reverse=True)
             sizes = self._largest_batch(base, purse, rows)
             if sizes is None:
                 return
             at = base if sizes == base.sizes else sizes
-            arrays = {**base.arrays, **self._draw(known, at, ("every", number), 1)}
+            arrays = {**base.arrays, **self._inputs.draw(known, at, ("every", number), 1)}
             shapes = {name: arrays[name].shape for name in spans}
             made, rest = enumerated({n: known[n] for n in spans}, spans, shapes, first)
             if not self._answers(arrays | made, purse, base, sizes):
@@ -247,8 +250,8 @@ class Explorer:
 
     def _bracketed(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
         """Yield, row by row, both sides of what changes with a single input's value."""
-        batch = self._batch & set(base.sizes)
-        axes = self._batch_axes
+        batch = self._inputs.batch & set(base.sizes)
+        axes = self._inputs.batch_axes
         if any(any(axis[1:]) for axis in axes.values()):
             return
         for name, domain in known.items():
@@ -267,7 +270,7 @@ class Explorer:
                 )
                 return arrays
 
-            for rows, sizes in self._batches(base):
+            for rows, sizes in self._inputs.batches(base):
                 ratio = purse.ratio(base, sizes)
                 if purse.affords(base, sizes):
                     pays = partial(purse.takes, 1.0, ratio)
@@ -278,7 +281,7 @@ class Explorer:
                     break
 
     def _largest_batch(self, base: Case, purse: Purse, rows: Sequence[int]) -> Sizes | None:
-        tried = (*(sizes for _, sizes in self._batches(base, rows)), base.sizes)
+        tried = (*(sizes for _, sizes in self._inputs.batches(base, rows)), base.sizes)
         return next((s for s in tried if purse.affords(base, s)), None)
 
     def _sizes(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
@@ -302,7 +305,7 @@ class Explorer:
                     domain, parts = self._known(sizes), ("alike", name)
                 if way is not None and not purse.affords(base, sizes, longer=True):
                     break
-                arrays = self._draw(domain, sizes, parts, way)
+                arrays = self._inputs.draw(domain, sizes, parts, way)
                 if self._answers(arrays, purse, base, sizes, longer=True):
                     yield self._case(parts, arrays, sizes)
 
@@ -314,7 +317,7 @@ class Explorer:
         for sizes in grown(self.spec, base.sizes):
             if purse.affords(base, sizes, longer=True):
                 known = {n: each for n, each in self._known(sizes).items() if n in numbers}
-                arrays = self._draw(known, sizes, ("path",), IN_ORDER)
+                arrays = self._inputs.draw(known, sizes, ("path",), IN_ORDER)
                 if self._answers(arrays, purse, base, sizes, longer=True):
                     yield self._case(("path", sizes_label(sizes)), arrays, sizes)
                     return
@@ -361,53 +364,16 @@ class Explorer:
         self, site: DecisionSite, base: Case, known: Mapping[str, Domain], purse: Purse
     ) -> tuple[Mapping[str, Array], Sizes, int]:
         """Return inputs to climb from, their sizes and the number of rows that climb."""
-        if self._by_rows(base.arrays):
-            most = _ROWS_COST * purse.cost.forward()
-            for rows, sizes in self._batches(base, CLIMBERS):
+        if self._inputs.by_rows(base.arrays):
+            most = _COST_OF_ROWS * purse.cost.forward()
+            for rows, sizes in self._inputs.batches(base, CLIMBERS):
                 if purse.cost.forward(purse.ratio(base, sizes)) <= most:
-                    return self._draw(known, sizes, ("start", site.module), None), sizes, rows
+                    return (
+                        self._inputs.draw(known, sizes, ("start", site.module), None),
+                        sizes,
+                        rows,
+                    )
         return base.arrays, base.sizes, 1
-
-    @cached_property
-    def _batch(self) -> frozenset[str]:
-        """The dimensions that are a batch's."""
-        return frozenset(d for d, role in roles(self.spec.inputs).items() if role == "batch")
-
-    @property
-    def _batch_axes(self) -> Mapping[str, list[bool]]:
-        """Of every axis of every input whether it is a batch's."""
-        return {n: [d in self._batch for d in each.shape] for n, each in self.spec.inputs.items()}
-
-    def _by_rows(self, names: Iterable[str]) -> bool:
-        """Return whether the first axis of all of the inputs is the batch, and no other one is."""
-        axes = self._batch_axes
-        return all(axes[name][:1] == [True] and not any(axes[name][1:]) for name in names)
-
-    def _draw(
-        self,
-        known: Mapping[str, Domain],
-        at: Case | Sizes,
-        key: tuple[object, ...],
-        way: int | None,
-    ) -> dict[str, Array]:
-        """Draw for every input at some sizes, or at those of a case for those that may change."""
-        if isinstance(at, Case):
-            inputs = {n: replace(d.spec, shape=at.arrays[n].shape) for n, d in known.items()}
-            return draw_values(inputs, known, at.sizes, (REACHED, *key), way)
-        return draw_values(self.spec.inputs, known, at, (REACHED, *key), way)
-
-    def _batches(self, base: Case, tried: Sequence[int] = _ROWS) -> Iterator[tuple[int, Sizes]]:
-        """Yield batches of sizes that are tried where every input can be drawn at any size."""
-        inputs = self.spec.inputs
-        batch = [dim for dim in base.sizes if dim in self._batch]
-        if not batch or self.spec.named_dims & {*batch}:
-            return
-        if not all(is_drawable(each) for each in inputs.values()):
-            return
-        for rows in tried:
-            sizes = {**base.sizes, **dict.fromkeys(batch, rows)}
-            if elements(inputs, sizes) <= LARGEST:
-                yield rows, sizes
 
     def _answers(
         self,
