@@ -164,6 +164,15 @@ class Checker(Comparer[CaseReference]):
         """Yield the cases that suites have drawn: at no edge, and none that was looked for."""
         return (case for case in self._cases(self.setting.patterns) if not case.is_edge)
 
+    def tried(self) -> Iterator[Case]:
+        """Yield the cases that were tried once more, those at later steps among them."""
+        for case in itertools.chain(
+            self._cases(self.setting.patterns), list(self.explorer.made.values())
+        ):
+            yield case
+            if self.setting.spec.steps is not None and case.id in self._walked:
+                yield from (later for later, _ in self.further(case, self.ask(case)))
+
     def ask(self, case: Case) -> Asked[CaseReference]:
         """Return what PyTorch says of a case."""
         return self._module.ask(case)

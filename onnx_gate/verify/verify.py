@@ -41,6 +41,7 @@ from onnx_gate.verify.checks import Checker, ModuleSetting
 from onnx_gate.verify.conclude import conclude, undecided, unverified
 from onnx_gate.verify.context import Context, Reduced
 from onnx_gate.verify.determinism import repeat
+from onnx_gate.verify.drawn import weigh_draws
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.export.reuse import delete_export, load_export, save_export_metadata
 from onnx_gate.verify.exporting import export_prepared
@@ -232,6 +233,9 @@ def _verify(
         tally = checker.run()
         with tally.clock.of("pytorch"):
             _must_agree(prepared, "called again on equal inputs after other calls")
+        progress.findings[:] = weigh_draws(
+            checker, exported, tally.checks, tuple(progress.findings)
+        )
         waived, _ = waive(spec, tally.checks, context.today)
         progress.findings += baked_size(checker, waived, progress.findings)
     progress.findings += (*tally.findings, *left_out.findings(prepared.eager))

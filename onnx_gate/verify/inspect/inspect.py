@@ -199,11 +199,8 @@ def _nodes(proto: onnx.ModelProto, root: Path | None) -> Iterator[Finding]:
             )
         if text:
             source = of_node(node, root)
-            yield finding_at(
-                code,
-                text.format(_named(node) + at(source)),
-                source,
-            )
+            named = _named(node) + at(source)
+            yield finding_at(code, text.format(named), source, data={"node": named})
 
 
 def _true(node: onnx.NodeProto, index: int, known: Mapping[str, onnx.TensorProto]) -> bool:
