@@ -6,8 +6,9 @@ hold tensors that have no values. What cannot be looked at is left out; nothing 
 
 from __future__ import annotations
 
+import functools
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -126,6 +127,25 @@ def small_values(tensor: torch.Tensor, limit: int) -> Array | None:
         return array
 
     return _attempt(copied, None)
+
+
+def take_values(module: nn.Module, other: nn.Module, but: Collection[str] = ()) -> None:
+    """Give a module the parameters and buffers of another build of it, all ``but`` those of these names.
+
+    What is the same already is not written to, and what has another form is left as it is.
+    """
+    theirs = dict(tensors(other))
+    for name, tensor in tensors(module):
+        value = theirs.get(name)
+        if value is not None and name not in but:
+            _attempt(functools.partial(_take, tensor, value), None)
+
+
+def _take(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    alike = tensor.shape == value.shape and tensor.dtype == value.dtype
+    if alike and not torch.equal(tensor, value):
+        with torch.no_grad():
+            tensor.copy_(value)
 
 
 def attributes(module: nn.Module) -> dict[tuple[int, str], object]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import ModelSpec
+from onnx_gate.runtimes import state
 from onnx_gate.verify.build import build
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.export.export import export
@@ -67,7 +68,11 @@ def _export_uncalled(
     if not prepared.call.keeps_state:
         return None
     with suppress(GateError):
-        eager = prepared.eager.with_module(build(spec, context.workspace).module)
+        module = build(spec, context.workspace).module
+        # Another build need not have the same weights: least squares in a factory come out by where
+        # in memory its operands lie. What is compared is what has to be exported.
+        state.take_values(module, prepared.eager.module, but=prepared.call.changed)
+        eager = prepared.eager.with_module(module)
         return export(spec, eager, prepared.example, context.workspace, folder)
     return None
 
