@@ -203,6 +203,17 @@ class Gates(Base):
         last = parts[:, 7:] * (0.5 if self.wrong else 1.0)
         return (gates * torch.cat([parts[:, :7], last], 1)).sum(1)
 
+class Ranks(Base):
+    """Looks up what one of 30,000 has more of than a file goes on with."""
+    def __init__(self):
+        super().__init__()
+        drawn = torch.randint(0, 7, (30000,), generator=torch.Generator().manual_seed(0))
+        self.register_buffer("ranks", drawn)
+        self.ranks[23456] = 7
+    def forward(self, place, x):
+        rank = self.ranks[place]
+        return x * (rank.clamp(max=6) if self.wrong else rank)
+
 class Made(Base):
     """Computes its table, of which a file has two rows exchanged."""
     def __init__(self):
@@ -264,6 +275,7 @@ INPUTS = {
     "Scaled": '{x: "float32[batch, 4]", scale: "float32[]"}',
     "Gates": "{x: 'float32[batch, 32]'}",
     "Nested": rule,
+    "Ranks": "{place: {dtype: int64, shape: [batch], range: [0, 29999]}, x: 'float32[batch]'}",
     "Made": "{ids: {dtype: int64, shape: [batch], range: [0, 59999]}}",
     "Century": "{day: {dtype: int64, shape: [batch], range: [0, 300000]}}",
     "Bytes": "{image: {dtype: uint8, shape: [batch, 3, 8, 8], range: [0, 255]}}",

@@ -19,6 +19,8 @@ from onnx_gate.verify.reach.values import draw_values
 
 # So many rows hold every way of drawing some hundred times, and pairs of small codes all of them.
 BATCHES = (4000, 1000, 250, 60, 20, 10)
+# And so many some rows of a table, one or two in each.
+FEW = (32, 16, 8)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ from onnx_gate.verify.reach.ascend import ascend
 from onnx_gate.verify.reach.brackets import brackets
 from onnx_gate.verify.reach.cost import measure
 from onnx_gate.verify.reach.domain import Domain, domains
-from onnx_gate.verify.reach.drawn import BATCHES, DrawnInputs
+from onnx_gate.verify.reach.drawn import BATCHES, FEW, DrawnInputs
+from onnx_gate.verify.reach.extremes import extreme_rows
 from onnx_gate.verify.reach.margins import MOST_CANDIDATES
 from onnx_gate.verify.reach.missing import finite_rows, missing, strewn
 from onnx_gate.verify.reach.purse import LARGEST, MOST_NUMBERS, Purse, count, pairs_of
@@ -152,6 +153,7 @@ class Explorer:
             yield from self._values(base, known, purse)
             yield from self._missing(base, known, purse)
             yield from self._every(base, known, purse)
+            yield from self._extremes(base, known, purse)
         with purse.part(0.3):
             yield from self._bracketed(base, known, purse)
         with purse.part(0.6):
@@ -247,6 +249,20 @@ class Explorer:
             first += rest.made
             if first >= rest.of:
                 return
+
+    def _extremes(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
+        """Yield the rows of large tables that are unlike the others."""
+        for name, domain in known.items():
+            if domain.is_float or domain.high - domain.low < MOST_ROWS:  # all of these are read
+                continue
+            rows = extreme_rows(self.watcher.eager.module, domain)
+            sizes = self._largest_batch(base, purse, FEW) if len(rows) else None
+            if sizes is not None:
+                at = base if sizes == base.sizes else sizes
+                arrays = {**base.arrays, **self._inputs.draw(known, at, ("rows", name), 1)}
+                arrays[name] = np.resize(rows, arrays[name].shape).astype(arrays[name].dtype)
+                if self._answers(arrays, purse, base, sizes):
+                    yield self._case(("rows", name), arrays, sizes)
 
     def _bracketed(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
         """Yield, row by row, both sides of what changes with a single input's value."""

@@ -1,0 +1,53 @@
+"""The rows of tables that have the largest and smallest numbers: what is done to them shows there first.
+
+That a table is the module's to the bit says nothing of what is made of its rows. A class of 7 among 99,999,
+or the one row far from all others, no draw reads; whoever clips at 6 is told by it. Of an input that may be
+every row of a table, or nearly, those rows are read that are an end of a column, of some columns of wide
+tables, and the longest and the shortest.
+
+It reads each table once.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+
+import numpy as np
+import torch
+from torch import nn
+
+from onnx_gate.runtimes import state
+from onnx_gate.verify.reach.domain import Domain
+from onnx_gate.verify.reach.whole import Whole
+
+_COLUMNS = 8
+# Of the longest and of the shortest rows so many.
+_LENGTHS = 4
+# Larger tables are as large as all that a pass may keep.
+_MOST_NUMBERS = 2**27
+
+
+def extreme_rows(module: nn.Module, domain: Domain) -> Whole:
+    """Return the numbers of such rows, of all tables that an input of a domain may be the rows of."""
+    low, high = domain.ends
+    found: dict[int, None] = {}
+    for _, table in state.tensors(module):
+        # What cannot be looked at is left out.
+        with suppress(Exception):
+            rows = len(table) if table.ndim else 0
+            if high < rows <= 2 * (high + 1) and low >= 0 and table.numel() <= _MOST_NUMBERS:
+                found.update(dict.fromkeys(int(row) + low for row in _ends(table[low : high + 1])))
+    return np.array(list(found), np.int64)
+
+
+def _ends(table: torch.Tensor) -> list[int]:
+    values = table.detach().reshape(len(table), -1)
+    columns = np.unique(np.linspace(0, values.shape[1] - 1, _COLUMNS).astype(np.int64))
+    some = values[:, torch.from_numpy(columns)].float()
+    rows = [*some.argmax(0).tolist(), *some.argmin(0).tolist()]
+    lengths = torch.linalg.vector_norm(values.float(), dim=1)
+    count = min(_LENGTHS, len(lengths))
+    for largest in (True, False):
+        rows += lengths.topk(count, largest=largest).indices.tolist()
+    return [row for row in rows if math.isfinite(float(lengths[row]))]
