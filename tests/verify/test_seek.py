@@ -11,6 +11,7 @@ from onnx_gate.manifest import InputSpec
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.reach.domain import Domain
 from onnx_gate.verify.reach.seek import CLIMBERS, follows, seek
+from onnx_gate.verify.reach.values import IN_ORDER, draw_values
 from onnx_gate.verify.reach.watcher import Watcher
 
 WIDTH, END = 9, 16.0
@@ -193,3 +194,26 @@ def test_what_writes_to_its_values_has_gradients_too() -> None:
     (site,) = (each for each, _ in watcher.open() if each.operator == "clamp")
     *_, found = seek(watcher, site, "above", given, KNOWN, 8)
     assert found is not None
+
+
+@pytest.mark.parametrize(
+    ("dtype", "low", "high"),
+    [
+        ("int64", -(2**63), 2**63 - 1),
+        ("uint64", 0, 2**64 - 1),
+        ("int64", 17 * 10**17 + 1, 19 * 10**17 + 1),
+        ("int32", -(2**31), 2**31 - 1),
+        ("uint8", 0, 255),
+        ("int64", 5, 5),
+    ],
+)
+def test_whole_numbers_of_any_size_stay_in_their_domain(dtype: str, low: int, high: int) -> None:
+    constants = [float(c) for c in (3, -4, 5, 6 * 10**11, 175 * 10**16) if low <= c <= high]
+    for shape in ((40, 6), (40,), (3, 2, 7), (4, 0), ()):
+        spec = InputSpec(dtype, shape, (low, high))
+        domain = Domain(spec, float(low), float(high), tuple(constants), True)
+        for way in (None, *range(IN_ORDER + 1)):
+            drawn = draw_values({"x": spec}, {"x": domain}, {}, ("k",), way)["x"]
+            assert drawn.shape == shape
+            assert drawn.dtype == dtype
+            assert all(low <= int(each) <= high for each in drawn.reshape(-1))

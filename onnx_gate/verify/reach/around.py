@@ -79,7 +79,7 @@ def _moved(
                 moved[:, column] = values.astype(moved.dtype)
                 return arrays
 
-            own = row[name].reshape(-1)[column].item()
+            own = (float if domain.is_float else int)(row[name].reshape(-1)[column])
             if domain.is_float or domain.high - domain.low >= MOST_ROWS:
                 values = brackets(eager, name, domain, ROWS, made_of, pays, own)
             elif pays():

@@ -18,7 +18,7 @@ from onnx_gate.verify.inputs.sizes import Sizes, at_sizes
 BEYOND = 4.0
 # The least number of values, beside which a list of constants would be cut.
 _MOST_CONSTANTS = 96
-_WIDEST = 2**62
+_WIDEST = 2**61
 
 
 @dataclass(frozen=True)

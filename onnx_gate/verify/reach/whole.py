@@ -142,8 +142,8 @@ def _apart(domain: Domain, first: Whole, chosen: Truths, source: Stream) -> Whol
     if not steps:
         return first
     near = _picked(steps, first, source)
-    # Beyond its end a domain begins anew; by less than that each step is the same.
-    apart = np.cumsum(np.where(chosen, near, 0) % (span + 1), axis=1) % (span + 1)
+    # Beyond its end a domain begins anew.
+    apart = np.cumsum(np.where(chosen, near, 0), axis=1) % (span + 1)
     within: Whole = low + (first - low + apart) % (span + 1)
     return within
 
