@@ -19,7 +19,7 @@ TRIGGERS: dict[str, tuple[tuple[str, str], ...]] = {
     "OG111": (("findings", "drawing"),),
     "OG112": (("findings", "unused"), ("findings", "renamed_input")),
     "OG113": (("findings", "live_dropout"), ("hints", "standardising")),
-    "OG114": (("bad", "random_noise"), ("hints", "scattering")),
+    "OG114": (("bad", "random_noise"), ("hints", "scattering"), ("findings", "hushed")),
     "OG115": (("bad", "named_outputs"), ("hints", "renamed"), ("findings", "counted")),
     "OG116": (
         ("bad", "guarded"),

@@ -38,6 +38,17 @@ class Caching(nn.Module):
         return x * 2
 
 
+class Hushed(nn.Module):
+    """Adds noise that is off."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("volume", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 2 + torch.randn_like(x) * self.volume
+
+
 class Drawing(nn.Module):
     """Draws a number and throws it away."""
 
