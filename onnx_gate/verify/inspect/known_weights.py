@@ -88,8 +88,8 @@ class KnownWeights:
         if any(channels.all() for channels in self._folds(array, own)):
             return "folded", None
         # Of those without a name matrices in a stack are told by their places: others are cut, and mixed.
-        most = self.mostly(array) is not None if own is None and array.ndim > 2 else False
-        if most or (own is not None and 2 * self._equal(array, own) >= array.size):
+        stacked = own is None and array.ndim > 2 and self.mostly(array) is not None
+        if stacked or (own is not None and 2 * self._equal(array, own) >= array.size):
             return None, None  # nobody reorders so little: a row stands where another belongs
         if array.ndim > 1:
             found = self._by_rows(array)

@@ -217,11 +217,12 @@ def _stock(
     """
     modules = {name for name, _ in state.parts(module)}
     for node in all_nodes(proto):
-        written = module_of_props(node) or module_of_scope(node.name, modules) or ""
-        scope = written if written in modules else written.partition(".")[2]
-        yield from (
-            (name, scope, mine) for mine in [known.stock(scope)] if mine for name in node.input
-        )
+        scope = module_of_props(node) or module_of_scope(node.name, modules)
+        if scope is not None and scope not in modules:
+            scope = scope.partition(".")[2]
+        mine = known.stock(scope) if scope is not None else ()
+        if scope is not None and mine:
+            yield from ((name, scope, mine) for name in node.input)
 
 
 def _misplaced(

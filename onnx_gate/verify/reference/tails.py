@@ -161,17 +161,12 @@ def cubic(given: Given, y: torch.Tensor) -> torch.Tensor:
     return 2 * resized(given, y, 2) + _around(x.abs(), y, given, 2)
 
 
-def of_x(given: Given, y: torch.Tensor) -> torch.Tensor:
-    """Return |x|: a product of x with a share that is good to a unit of 1."""
-    x: torch.Tensor = given["self"]
-    return x.abs() * _approximated(x)
+def of_x(share: float = 0.0) -> Callable[[Given, torch.Tensor], torch.Tensor]:
+    """Return what gives |x|, of a product of x with something that is good to a unit of 1.
 
-
-def cancelled(share: float) -> Callable[[Given, torch.Tensor], torch.Tensor]:
-    """Return |x| as well, and of 16 bits a ``share`` of it where x is negative.
-
-    In steps x is multiplied by 1 + erf, or by a tanh of log(1 + exp(x)), which loses units of the
-    numbers next to 1 that it adds to 1, and next to nothing is left.
+    Of 16 bits a ``share`` of it where x is negative. In steps x is multiplied by 1 + erf, or by a tanh of
+    log(1 + exp(x)), which loses units of the numbers next to 1 that it adds to 1, and next to nothing is
+    left: a quarter of one where erf, between 1/2 and 1, is rounded, and half of one where a sum above 1 is.
     """
 
     def lost(given: Given, y: torch.Tensor) -> torch.Tensor:
