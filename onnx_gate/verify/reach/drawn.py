@@ -57,6 +57,18 @@ class DrawnInputs:
             return draw_values(inputs, known, at.sizes, (REACHED, *key), way)
         return draw_values(self.spec.inputs, known, at, (REACHED, *key), way)
 
+    def beside(
+        self,
+        base: Case,
+        known: Mapping[str, Domain],
+        sizes: Sizes,
+        key: tuple[object, ...],
+        way: int | None,
+    ) -> dict[str, Array]:
+        """Draw for the inputs of a case at some sizes; at its own those that may not change stay."""
+        at = base if sizes == base.sizes else sizes
+        return {**base.arrays, **self.draw(known, at, key, way)}
+
     def batches(self, base: Case, tried: Sequence[int] = BATCHES) -> Iterator[tuple[int, Sizes]]:
         """Yield batches of sizes that are tried where every input can be drawn at any size."""
         inputs = self.spec.inputs

@@ -17,7 +17,7 @@ from onnx_gate.report.model.check import REACHED
 from onnx_gate.report.model.decisions import Decisions
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.verify.inputs.cases import Case
-from onnx_gate.verify.inputs.draw import Float64, is_drawable
+from onnx_gate.verify.inputs.draw import is_drawable
 from onnx_gate.verify.inputs.sizes import Sizes, elements, sizes_label, tried_sizes
 from onnx_gate.verify.reach.account import account, both_ways
 from onnx_gate.verify.reach.around import ROWS, around, meeting
@@ -200,7 +200,7 @@ class Explorer:
         for way, name in enumerate(WAYS):
             if not purse.affords(base, base.sizes):
                 return
-            arrays = {**base.arrays, **self._inputs.draw(known, base, ("values", name), way)}
+            arrays = self._inputs.beside(base, known, base.sizes, ("values", name), way)
             if self._answers(arrays, purse, base, base.sizes):
                 yield self._case(("values", name.replace(" ", "-")), arrays, base.sizes)
 
@@ -210,8 +210,7 @@ class Explorer:
             sizes = self._largest_batch(base, purse, BATCHES)
             if sizes is None:
                 return
-            at = base if sizes == base.sizes else sizes
-            drawn = {**base.arrays, **self._inputs.draw(known, at, (parts,), 0)}
+            drawn = self._inputs.beside(base, known, sizes, (parts,), 0)
             arrays = strewn(drawn, names, value, parts)
             if self._inputs.by_rows(arrays):
                 kept = finite_rows(self.watcher.eager, arrays)
@@ -239,8 +238,7 @@ class Explorer:
             sizes = self._largest_batch(base, purse, rows)
             if sizes is None:
                 return
-            at = base if sizes == base.sizes else sizes
-            arrays = {**base.arrays, **self._inputs.draw(known, at, ("every", number), 1)}
+            arrays = self._inputs.beside(base, known, sizes, ("every", number), 1)
             shapes = {name: arrays[name].shape for name in spans}
             made, rest = enumerated({n: known[n] for n in spans}, spans, shapes, first)
             if not self._answers(arrays | made, purse, base, sizes):
@@ -258,8 +256,7 @@ class Explorer:
             rows = extreme_rows(self.watcher.eager.module, domain)
             sizes = self._largest_batch(base, purse, FEW) if len(rows) else None
             if sizes is not None:
-                at = base if sizes == base.sizes else sizes
-                arrays = {**base.arrays, **self._inputs.draw(known, at, ("rows", name), 1)}
+                arrays = self._inputs.beside(base, known, sizes, ("rows", name), 1)
                 arrays[name] = np.resize(rows, arrays[name].shape).astype(arrays[name].dtype)
                 if self._answers(arrays, purse, base, sizes):
                     yield self._case(("rows", name), arrays, sizes)
@@ -275,7 +272,7 @@ class Explorer:
             if few or not any(axes[name]) or not base.arrays[name].size:
                 continue
 
-            def made_of(values: Float64, name: str = name) -> dict[str, Array]:
+            def made_of(values: Array, name: str = name) -> dict[str, Array]:
                 arrays = {
                     n: np.repeat(a[:1], len(values), axis=0) if any(axes[n]) else a
                     for n, a in base.arrays.items()
