@@ -76,15 +76,14 @@ class Eager:
         self,
         inputs: Mapping[str, Array],
         *,
-        dtype: torch.dtype | None = None,
         mode: AbstractContextManager[Any] | None = None,
     ) -> Outputs:
         """Call the module once on copies of ``inputs`` and return copies of its outputs.
 
-        ``dtype`` converts the floating-point inputs first; ``mode`` is entered around the call.
+        ``mode`` is entered around the call.
         Raises ``Refusal`` with the exception's type and first line where ``forward`` raises.
         """
-        tensors = {name: to_tensor(array, dtype) for name, array in inputs.items()}
+        tensors = {name: to_tensor(array) for name, array in inputs.items()}
         named = self._named(self._call(tensors, mode))
         for name, tensor in named:
             seen = self.numbers.setdefault(name, []) if name in self.left_out else None
@@ -99,12 +98,11 @@ class Eager:
         self,
         inputs: Mapping[str, Array],
         *,
-        dtype: torch.dtype | None = None,
         mode: AbstractContextManager[Any] | None = None,
     ) -> tuple[tuple[str, ...], tuple[torch.Tensor, ...]]:
         """Do as ``run`` does, and return the output tensors themselves."""
         return self.run_prepared(
-            {name: to_tensor(array, dtype) for name, array in inputs.items()}, mode=mode
+            {name: to_tensor(array) for name, array in inputs.items()}, mode=mode
         )
 
     def run_prepared(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import psutil
 import pytest
@@ -99,3 +100,13 @@ def test_a_large_model_is_not_there_three_times() -> None:
     found, trouble = run_forked(_growth, 120)
     assert not trouble
     assert found["growth"] < 128, "doubled weights would be 512 MiB more"
+
+
+@pytest.mark.parametrize("features", [8, 10])
+def test_inputs_in_bfloat16_are_widened_as_numbers(features: int) -> None:
+    torch.manual_seed(0)
+    module = nn.Linear(features, 3).bfloat16().eval()
+    x = np.random.default_rng(0).normal(size=(4, features)).astype(ml_dtypes.bfloat16)
+    (found,) = Float64Reference(Eager(module, ("x",))).run({"x": x}) or (None,)
+    weight, bias = (p.detach().double().numpy() for p in module.parameters())
+    np.testing.assert_allclose(found, x.astype(float) @ weight.T + bias, rtol=1e-14)

@@ -13,7 +13,8 @@ from onnx_gate.errors import GateError
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.file_module import FileModule
-from onnx_gate.runtimes.torch_eager import Eager, to_array
+from onnx_gate.runtimes.tensors import to_array, to_tensor
+from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.reference import file as of_file
 from onnx_gate.verify.reference.operator_mode import OperatorMode
 
@@ -120,6 +121,8 @@ class Float64Reference:
         self, inputs: Mapping[str, Array], inner: OperatorMode | None, *, lazy: bool
     ) -> tuple[tuple[str, ...], tuple[torch.Tensor, ...]] | None:
         module = self._eager.module
+        # Outside the mode: bits that are taken for bfloat16 are none of float64's.
+        given = {name: to_tensor(each, torch.float64) for name, each in inputs.items()}
         previous = torch.get_default_dtype()
         try:
             torch.set_default_dtype(torch.float64)
@@ -129,7 +132,7 @@ class Float64Reference:
                 stack.enter_context(Float64Mode(lazy=lazy))
                 if inner is not None:
                     stack.enter_context(inner)
-                names, tensors = self._eager.run_tensors(inputs, dtype=torch.float64)
+                names, tensors = self._eager.run_prepared(given)
             return names, tuple(t.to(torch.float64) if t.dtype in NARROW else t for t in tensors)
         except (Refusal, GateError):
             return None
