@@ -409,6 +409,22 @@ def test_weights_of_16_bits_may_be_rounded_again_and_the_sum_before_its_bias() -
     assert most.median() <= 8 * lost[1].median(), most.median() / lost[1].median()
 
 
+def test_a_folded_weight_of_16_bits_is_off_by_the_same_at_all_places() -> None:
+    torch.manual_seed(1)
+    w, scale = torch.randn(12, 16, 3, 3), (torch.rand(12) + 0.5).reshape(-1, 1, 1, 1)
+    w = (w - w.mean((1, 2, 3), keepdim=True)).half()  # which sees differences of what lies about
+    folded = (w * scale).half().double() / scale.double()
+    x = (2 + torch.rand(1, 16, 40, 40) / 8).half()  # hardly anything changes from place to place
+
+    def averaged(x: Tensor, w: Tensor) -> Tensor:
+        return F.conv2d(x, w).double().mean((-2, -1))
+
+    lost = (averaged(x.double(), folded) - averaged(x.double(), w.double())).abs()
+    most = moves(averaged, x, w)
+    assert (lost <= BELOW * most).all(), (lost / most).max()
+    assert most.median() <= 8 * lost.median(), most.median() / lost.median()
+
+
 @pytest.mark.parametrize("masked", [False, True])
 def test_attention_of_16_bits_may_round_every_step(masked: bool) -> None:
     torch.manual_seed(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from onnx_gate.verify.reference import chains, in_turn, tails
 from onnx_gate.verify.reference.equal import (
@@ -74,7 +75,10 @@ MODELS: Mapping[str, Model] = {
     "_trilinear": _sums(chains.last("i1"), "i1", "i2"),
     **dict.fromkeys(
         ("convolution", "_convolution", "mkldnn_convolution", "convolution_overrideable"),
-        _products(chains.kernel, "input", "self", "bias", equal=kernels, along=1),
+        replace(
+            _products(chains.kernel, "input", "self", "bias", equal=kernels, along=1),
+            folded=("weight", "bias"),
+        ),
     ),
     **dict.fromkeys(
         ("sum", "mean", "nansum", "nanmean"),

@@ -174,9 +174,10 @@ class MovedRounding(OperatorMode):
         if operator.base in _ELIMINATIONS:
             args = pytree.tree_map(self._off_by_a_unit, args)
             return func(*args, **kwargs)
+        half = any(each.dtype in _SUMMED for each in operands.operands)
         names = [
             each
-            for each in (*model.operands, model.added)
+            for each in (*((half and model.folded) or model.operands), model.added)
             if isinstance(given.get(each), torch.Tensor)
             and each not in operator.written
             and (given[each].is_floating_point() or given[each].is_complex())

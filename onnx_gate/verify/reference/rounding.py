@@ -56,12 +56,13 @@ class Model:
     its end is moved by a unit: the sum is rounded at its own size before the two cancel. One that
     ``decides`` rounds a quotient to a whole number: its operands are moved by what a product with the
     reciprocal may differ from the quotient, and what comes out is one number or the next. One that
-    others do ``in_steps`` has its operands of 16 bits moved by so many of their own units. ``equal``
-    says which share of the terms of each element of the result is equal. Terms that lie ``along`` an
-    axis of an operand are multiplied by others each, and each is off by its own. What is taken
-    ``in_turn`` is moved by what that loses. No implementation leaves the operator's ``bounds``, and
-    beyond the ends of its ``domain`` an operand (by name) has no result. One that ``underflows`` is
-    exactly 0 only where an operand is, and what it makes 0 of others has been rounded.
+    others do ``in_steps`` has its operands of 16 bits moved by so many of their own units, or those that
+    are ``folded`` into others, once for all places where they are used. ``equal`` says which share of
+    the terms of each element of the result is equal. Terms that lie ``along`` an axis of an operand are
+    multiplied by others each, and each is off by its own. What is taken ``in_turn`` is moved by what that
+    loses. No implementation leaves the operator's ``bounds``, and beyond the ends of its ``domain`` an
+    operand (by name) has no result. One that ``underflows`` is exactly 0 only where an operand is, and
+    what it makes 0 of others has been rounded.
     """
 
     operands: tuple[str, ...] = ()
@@ -72,6 +73,7 @@ class Model:
     added: str = ""
     decides: bool = False
     in_steps: float = 0.0
+    folded: tuple[str, ...] = ()
     equal: Equal | None = None
     along: int | None = None
     in_turn: InTurn | None = None
