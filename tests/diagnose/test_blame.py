@@ -24,10 +24,12 @@ from torch import Tensor, nn
 from onnx_gate.diagnose.blame.blame import find_blame
 from onnx_gate.diagnose.blame.blame_result import BlameResult
 from onnx_gate.diagnose.blame.optimisers import MOST, fewest_without
+from onnx_gate.diagnose.hints.hints import explaining
 from onnx_gate.diagnose.localize.localize import Located, localize
 from onnx_gate.diagnose.tie_break import decide_on_node
 from onnx_gate.manifest import InputSpec, ModelSpec, RuntimeSpec
 from onnx_gate.report.model import Metrics
+from onnx_gate.report.model.check import Worst
 from onnx_gate.report.model.diagnosis import Diagnosis, Evidence
 from onnx_gate.report.story import diagnosed
 from onnx_gate.runtimes.torch_eager import Eager, to_tensor
@@ -436,8 +438,6 @@ DECIDING = {
     "cancellation": "runtime",
     "log1p": "runtime",
     "tight": "runtime",
-    "sorting NaN, unseen": "node",
-    "sorting NaN, a file": "node",
     "beside a wrong evaluator": "all nodes",
     "a checked size": "same error",
     "wrong evaluator": "optimised",
@@ -453,7 +453,7 @@ def test_other_verdicts(tmp_path: Path, name: str) -> None:
     blame, make_subject = OTHERS[name]
     found = find_blame(make_subject(tmp_path))
     assert found.blame == blame
-    assert shown(found).kind == DECIDING.get(name, "evaluator")
+    assert shown(found).kind == DECIDING.get(name, "node")
     if blame == "stale artifact":
         assert DIFFERENCES[name] in found.note
         assert DIFFERENCES[name] in said(found, "the file against a fresh export").outcome
@@ -560,6 +560,31 @@ def test_no_time_and_no_process_is_an_answer_too(tmp_path: Path) -> None:
     found = find_blame(dataclasses.replace(subject, eager=deadly))
     assert found.blame == "undecided"
     assert "SIGKILL" in found.evidence[0].outcome
+
+
+def test_no_kernel_is_wrong_where_each_node_is_right_alone(tmp_path: Path) -> None:
+    """The logarithm of a sigmoid is -inf in ONNX Runtime, and not in the evaluator."""
+    x = np.asarray([[-40.0, -20.0, 0.0, 3.0]], np.float32)
+    subject = make(tmp_path, nn.LogSigmoid(), x)
+    found = find_blame(subject)
+    assert found.blame != "kernel"
+    assert said(found, "ONNX reference evaluator, against PyTorch").agrees is True
+    assert "nodes could be compared and agree" in said(found, "each node").outcome
+    # It is one operator of PyTorch's, and two nodes.
+    assert decide_on_node(subject, found, localize(subject)).blame == "exporter"
+    written = make(tmp_path, Of(lambda x: torch.log(torch.sigmoid(x))), x)
+    found, located = find_blame(written), localize(written)
+    assert decide_on_node(written, found, located).blame == "undecided"
+    worst = Worst(index=(0, 0), expected=-40.0, actual=-math.inf)
+    check = written.check.model_copy(update={"worst": worst})
+    hints = explaining(_diagnosis(located), written.exported.proto, check)
+    assert [hint.code for hint in hints] == ["OG126"]
+
+
+def _diagnosis(located: Located) -> Diagnosis:
+    return Diagnosis(
+        runtime="onnxruntime", case="c", output="y", blame="undecided", node=located.node
+    )
 
 
 def test_broken_files_are_evidence(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from onnx_gate.diagnose.blame.captures import (
 )
 from onnx_gate.diagnose.blame.chain import Chain
 from onnx_gate.diagnose.blame.dtype import of_dtype
-from onnx_gate.diagnose.blame.kernels import audit
+from onnx_gate.diagnose.blame.kernels import ComparedKernels, audit
 from onnx_gate.diagnose.blame.optimisers import find_optimiser
 from onnx_gate.diagnose.blame.stale import blame_file
 from onnx_gate.diagnose.pictures import pictures_of
@@ -210,14 +210,17 @@ class _BlameSearch(Chain):
         if program is not None and self.program_agrees is False:
             return self._capture(program)
         graph_is_wrong = self._evaluator(plain)
-        if self.evaluator_agrees:
-            return BlameResult("kernel", "evaluator")
         decided_by: Experiment = "same error"
         if not graph_is_wrong:
-            kernels = self._kernels()
-            if kernels is not None and kernels.blame == "kernel":
-                return kernels
-            graph_is_wrong, decided_by = kernels is not None, "all nodes"
+            audited, kernel = self._kernels()
+            if kernel is not None:
+                return kernel
+            if self.evaluator_agrees and audited is not None and audited.all_agree:
+                return BlameResult("undecided", "all nodes")
+            if self.evaluator_agrees:
+                return BlameResult("kernel", "evaluator")
+            graph_is_wrong = audited is not None and audited.checked > audited.nodes / 2
+            decided_by = "all nodes"
         if self.subject.reduced is not None:
             # It is another graph than a fresh export on purpose, and as old as that may be.
             return BlameResult("reduced precision", decided_by if graph_is_wrong else None)
@@ -290,8 +293,8 @@ class _BlameSearch(Chain):
         )
         return same.agrees is True
 
-    def _kernels(self) -> BlameResult | None:
-        """Hold the kernels against the reference evaluator, node by node."""
+    def _kernels(self) -> tuple[ComparedKernels | None, BlameResult | None]:
+        """Hold the kernels against the reference evaluator, node by node; return one that is wrong."""
         audited, trouble = audit(self.bench)
         experiment = (
             "each node in the ONNX reference evaluator, on the values that ONNX Runtime had"
@@ -300,7 +303,7 @@ class _BlameSearch(Chain):
             self.record(
                 "all nodes", experiment, LinkComparison(None, None, f"could not be run: {trouble}")
             )
-            return None
+            return None, None
         for suspect in audited.suspects:
             name = f"{suspect.op_type} {suspect.name}"
             healed = self.ask(
@@ -309,7 +312,8 @@ class _BlameSearch(Chain):
                 suspect.answer,
             )
             if healed.agrees:
-                return BlameResult("kernel", "node", note=f"the kernel of {name} is wrong")
+                note = f"the kernel of {name} is wrong"
+                return audited, BlameResult("kernel", "node", note=note)
         differing = ", ".join(f"{s.op_type} {s.name}" for s in audited.suspects)
         outcome = f"{audited.checked} of {audited.nodes} nodes could be compared" + (
             f"; they differ at {differing}, and with the evaluator's value there it is as wrong"
@@ -319,7 +323,7 @@ class _BlameSearch(Chain):
         if audited.refused:
             outcome += f"; it does not run {', '.join(audited.refused)}"
         self.record("all nodes", experiment, LinkComparison(not differing, None, outcome))
-        return BlameResult("exporter", "all nodes") if audited.checked > audited.nodes / 2 else None
+        return audited, None
 
     def _on_the_example(self) -> None:
         """Record whether the graph is right on the inputs that it was exported with."""

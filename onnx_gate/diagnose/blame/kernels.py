@@ -56,6 +56,11 @@ class ComparedKernels:
     refused: tuple[str, ...]
     suspects: tuple[Suspect, ...]
 
+    @property
+    def all_agree(self) -> bool:
+        """Whether every node was compared, and no two kernels are further apart than rounding."""
+        return self.checked == self.nodes and not self.suspects
+
 
 def audit(bench: Bench) -> tuple[ComparedKernels | None, str]:
     """Compare the nodes of the graph one by one.

@@ -123,9 +123,10 @@ class DivergenceFacts:
                 )
         return ", ".join(shown)
 
-    def made_by(self, index: int) -> str:
-        """Return the operator that makes an input of the guilty node."""
-        name = self.node.input[index] if index < len(self.node.input) else ""
+    def made_by(self, index: int, node: onnx.NodeProto | None = None) -> str:
+        """Return the operator that makes an input of a node, which is the guilty one if none is given."""
+        node = node or self.node
+        name = node.input[index] if index < len(node.input) else ""
         return next(
             (str(n.op_type) for n in all_nodes(self.proto) if name and name in n.output), ""
         )
