@@ -206,7 +206,7 @@ def diagnose(subject: Subject, deadline: Deadline) -> Diagnosis:
     cause = Cause(blamed.cause)
     if blamed.blame in _IN_THE_FILE and deadline.left > 1:
         outside = of_the_whole(subject, located, deadline.left)
-        cause = outside or Cause(single_out(subject, located, deadline.left))
+        cause = outside or single_out(subject, located, deadline.left)
     notes = [_at_step(subject.check, subject.spec.against), blamed.note, located.note]
     path = None
     left = deadline.left

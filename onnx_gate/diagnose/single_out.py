@@ -21,11 +21,12 @@ from onnx_gate.diagnose.bench import RUN, Bench
 from onnx_gate.diagnose.blame.weights import folded, told_of_weight, weights_of
 from onnx_gate.diagnose.localize.localize import Located
 from onnx_gate.diagnose.values import agree
+from onnx_gate.diagnose.whole import Cause
 from onnx_gate.graph.edit import with_attribute, with_input
 from onnx_gate.graph.graph import Graph, read_graph
 from onnx_gate.graph.run_node import model_of, type_of
 from onnx_gate.graph.session import PlainSession
-from onnx_gate.graph.walk import attributes_of
+from onnx_gate.graph.walk import attribute, attributes_of
 from onnx_gate.report.story.summary import distinct_digits
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.verify.subject import Subject
@@ -70,15 +71,15 @@ class _Change:
     weight: tuple[Array, Array, str] | None = None
 
 
-def single_out(subject: Subject, located: Located, seconds: float) -> str:
+def single_out(subject: Subject, located: Located, seconds: float) -> Cause:
     """Return the one thing that is wrong with the faulty node, empty where none was found to be."""
     if located.proto is None or located.beside is not None:
-        return ""
+        return Cause("")
     cause, _ = Bench(subject, seconds).apart(lambda: _single_out(subject, located), RUN)
-    return cause or ""
+    return cause or Cause("")
 
 
-def _single_out(subject: Subject, located: Located) -> str:
+def _single_out(subject: Subject, located: Located) -> Cause | None:
     node = located.proto
     assert node is not None
     graph = read_graph(subject.exported.proto, subject.exported.path)
@@ -86,11 +87,17 @@ def _single_out(subject: Subject, located: Located) -> str:
     feeds = {**constants, **located.inputs}
     wanted = [n for n in node.output if n in located.expected]
     if not wanted or any(n and n not in feeds for n in node.input):
-        return ""
+        return None
     expected = located.expected[wanted[0]]
     runs = _Runs(graph, wanted[0], expected)
-    if runs.right(_Change(node, feeds)):
-        return ""  # nothing is wrong with it alone
+    made = runs.made(_Change(node, feeds))
+    if agree(made, expected):
+        return None  # nothing is wrong with it alone
+    if made is not None and _unsorted(node, made, expected):
+        return Cause(
+            "topk(sorted=False) has the same elements in another order, which nobody promises",
+            "write sorted=True there, which both sides keep",
+        )
     changes = itertools.chain(
         _weights(node, feeds, constants, subject.eager.module),
         _attributes(node, feeds, graph),
@@ -99,10 +106,18 @@ def _single_out(subject: Subject, located: Located) -> str:
     )
     found = next((c for c in itertools.islice(changes, _MOST) if runs.right(c)), None)
     if found is None:
-        return ""
+        return None
     if found.weight is not None:
-        return told_of_weight(*found.weight, subject.eager.module)
-    return found.told.replace("{against}", subject.spec.against)
+        return Cause(told_of_weight(*found.weight, subject.eager.module))
+    return Cause(found.told.replace("{against}", subject.spec.against))
+
+
+def _unsorted(node: onnx.NodeProto, made: Array, expected: Array) -> bool:
+    """Return whether a TopK that need not sort has chosen what PyTorch has, in another order."""
+    if node.op_type != "TopK" or attribute(node, "sorted", 1) or made.shape != expected.shape:
+        return False
+    axis = attribute(node, "axis", -1)
+    return agree(np.sort(made, axis), np.sort(expected, axis))
 
 
 class _Runs:
@@ -111,6 +126,10 @@ class _Runs:
 
     def right(self, change: _Change) -> bool:
         """Return whether a changed node makes what PyTorch makes."""
+        return agree(self.made(change), self._expected)
+
+    def made(self, change: _Change) -> Array | None:
+        """Return what a node makes, ``None`` where it cannot be run."""
         node, feeds = change.node, change.feeds
         small = {n: a for n, a in feeds.items() if n in self._graph.constants and a.nbytes < 4096}
         types = {n: type_of(a) for n, a in feeds.items() if n not in small}
@@ -119,9 +138,9 @@ class _Runs:
         try:
             made = PlainSession(model).run(feeds)
         except Refusal:
-            return False
+            return None
         names = [n for n in node.output if n]
-        return agree(dict(zip(names, made, strict=False)).get(self._output), self._expected)
+        return dict(zip(names, made, strict=False)).get(self._output)
 
 
 def _attributes(

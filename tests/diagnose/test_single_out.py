@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,8 @@ from onnx_gate.diagnose.blame.weights import folded, told_of_weight
 from onnx_gate.diagnose.localize.localize import localize
 from onnx_gate.diagnose.single_out import single_out
 from onnx_gate.diagnose.trace.record_export import silence_exporters
+from onnx_gate.graph.session import PlainSession
+from tests.support.diverging import make, normal
 
 NAMED = {case.name: case for case in CASES}
 
@@ -55,9 +58,40 @@ TOLD = {
 def test_what_is_told_is_the_cause(name: str, tmp_path: Path) -> None:
     with silence_exporters():
         subject = NAMED[name].make(tmp_path)
-    cause = single_out(subject, localize(subject), 60)
+    cause = single_out(subject, localize(subject), 60).told
     assert bool(cause) == bool(TOLD[name])
     assert TOLD[name] in cause
+
+
+class TopK(nn.Module):
+    """The largest of each row, and where they are, in whatever order."""
+
+    def __init__(self, *, sort: bool, places: bool) -> None:
+        super().__init__()
+        self.sort, self.places = sort, places
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.topk(x, 5, sorted=self.sort)[self.places]
+
+
+@pytest.mark.parametrize("places", [False, True])
+def test_an_order_that_nobody_promised_is_told_with_what_makes_both_sides_keep_it(
+    tmp_path: Path, places: bool
+) -> None:
+    x = normal(3, 40)
+    subject = make(tmp_path, TopK(sort=False, places=places), x)
+    cause = single_out(subject, localize(subject), 60)
+    assert "the same elements in another order" in cause.told
+    assert "sorted=True" in cause.remedy
+    module = TopK(sort=True, places=places)
+    sorted_too = make(tmp_path, module, x)
+    answer = PlainSession(sorted_too.exported.proto).run({"x": x})[0]
+    np.testing.assert_array_equal(answer, module(torch.from_numpy(x)).numpy())
+    # Other elements are no other order.
+    other = make(tmp_path, TopK(sort=False, places=places), x)
+    located = localize(other)
+    expected = {name: -array - 1 for name, array in located.expected.items()}
+    assert not single_out(other, replace(located, expected=expected), 60).told
 
 
 def test_a_norm_that_was_folded_with_another_eps_is_told() -> None:
