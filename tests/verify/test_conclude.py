@@ -211,7 +211,9 @@ def test_what_an_export_took_for_granted_weighs_by_what_became_of_it(
     checks = [*HERE, check("typical/batch=1/0"), check("typical/batch=2/0", verdict_at_2)]
     spec = replace(SPEC, dims={"batch": (1, 2)}, named_dims=frozenset(["batch"] if named else []))
     outcome, _, findings = conclude(spec, checks, [finding], TRIED, TODAY)
-    assert [f.severity for f in codes.OG116.among(findings)] == [severity]
+    (weighed,) = codes.OG116.among(findings)
+    assert weighed.severity == severity
+    assert weighed.data.get("refused", False) == (verdict_at_2 == "refused")
     assert outcome == verdict
 
 

@@ -312,6 +312,8 @@ def _reason(model: ModelResult, finding: Finding | None) -> tuple[str, str, str]
         unseen = finding.code == codes.OG102.code and not _SIZE.search(f"{line} {blamed}")
         remedy = _NO_SIZE if unseen else _remedy(finding.code)
         if finding.code in _DECIDED and isinstance(line, str) and line:
+            if finding.data.get("refused"):
+                return line, "takes no such sizes", _sizes_that_fit(finding)
             return line, "was decided during the export", remedy
         entry = CATALOGUE.get(finding.code)
         return "", entry.title if entry is not None else plain(finding.message, _TEXT), remedy
@@ -325,6 +327,13 @@ def _reason(model: ModelResult, finding: Finding | None) -> tuple[str, str, str]
         inside = f" in {plain(node.module, _NAME)}" if node.module else ""
         why += f", first wrong at {plain(node.operator or node.op_type, 40)}{inside}"
     return "", why, _action(model, diagnosis)
+
+
+def _sizes_that_fit(finding: Finding) -> str:
+    """Return what to declare where PyTorch itself refuses the sizes that were asked for."""
+    sizes = ", ".join(str(size) for size in finding.data.get("sizes", ()))
+    such = f", such as `dims: {{{finding.data['dimension']}: [{sizes}]}}`" if sizes else ""
+    return f"Name sizes that the model is made for{such}."
 
 
 def _action(model: ModelResult, diagnosis: Diagnosis) -> str:

@@ -20,7 +20,7 @@ from onnx_gate.verify.source_lines import Line, frames_of, of_frames, of_stack
 
 _FX = "torch/fx/"
 # Conditions are tried at the sizes from 1 to this, to say what they come down to.
-_UPTO = 48
+UPTO = 48
 # A large model repeats the same few conditions; more than this many different ones are not read.
 _MOST = 64
 _CONDITIONS = (
@@ -52,7 +52,7 @@ class Assumption:
 
     def sizes(self) -> list[int]:
         """Return the sizes up to 48 at which a condition on one dimension holds."""
-        return [n for n in range(1, _UPTO + 1) if self.holds({self.dims[0]: n})]
+        return [n for n in range(1, UPTO + 1) if self.holds({self.dims[0]: n})]
 
 
 def assumptions(
@@ -91,19 +91,19 @@ def describe(expression: sympy.Basic, dims: tuple[str, ...]) -> str:
     if len(dims) == 1:
         dim = dims[0]
         sizes = Assumption(dims, "", None, expression).sizes()
-        everything = list(range(1, _UPTO + 1))
+        everything = list(range(1, UPTO + 1))
         if sizes == everything:
             return ""
         if len(sizes) == 1:
             return f"{dim} is {sizes[0]}"
-        for divisor in range(2, _UPTO // 2 + 1):
+        for divisor in range(2, UPTO // 2 + 1):
             if sizes == [n for n in everything if n % divisor == 0]:
                 return f"{dim} is a multiple of {divisor}"
             if sizes == [n for n in everything if n % divisor]:
                 return f"{dim} is no multiple of {divisor}"
         if sizes and sizes == list(range(1, sizes[-1] + 1)):
             return f"{dim} is at most {sizes[-1]}"
-        if sizes and sizes == list(range(sizes[0], _UPTO + 1)):
+        if sizes and sizes == list(range(sizes[0], UPTO + 1)):
             return "" if sizes[0] <= 2 else f"{dim} is at least {sizes[0]}"
     try:
         return str(PythonPrinter().doprint(expression))
@@ -200,7 +200,7 @@ def _reduced(expression: sympy.Basic, dims: tuple[str, ...]) -> tuple[sympy.Basi
             for size in (1, 3, 7)
         ]
         sizes = [Assumption((dim,), "", None, part).sizes() for part in alone]
-        if sizes[0] == sizes[1] == sizes[2] and 0 < len(sizes[0]) < _UPTO:
+        if sizes[0] == sizes[1] == sizes[2] and 0 < len(sizes[0]) < UPTO:
             return alone[0], (dim,)
     return expression, dims
 

@@ -10,7 +10,7 @@ from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.text import counted
-from onnx_gate.verify.export.assumptions import Assumption, bounded_by
+from onnx_gate.verify.export.assumptions import UPTO, Assumption, bounded_by
 from onnx_gate.verify.export.exported import Exported, shapes_of
 from onnx_gate.verify.export.guards import answers, within
 from onnx_gate.verify.inputs.sizes import Sizes, sizes_label, tried_sizes
@@ -43,7 +43,7 @@ def inspect_sizes(spec: ModelSpec, exported: Exported, root: Path | None) -> Ite
         remedy = ""
         dim, *further = condition.dims
         sizes = [] if further else condition.sizes()
-        fitting = [n for n in sizes if all(answers(exported, {dim: n}))][:2]
+        fitting = _few([n for n in sizes if all(answers(exported, {dim: n}))])
         data = _data(spec, broken)
         if fitting:
             remedy = (
@@ -59,6 +59,13 @@ def inspect_sizes(spec: ModelSpec, exported: Exported, root: Path | None) -> Ite
             condition.source,
             data=data,
         )
+
+
+def _few(sizes: list[int]) -> list[int]:
+    """Return two of the sizes: the ends of a range that has a bound, else the first."""
+    if not sizes or sizes[-1] == UPTO or sizes != list(range(sizes[0], sizes[-1] + 1)):
+        return sizes[:2]
+    return list(dict.fromkeys((sizes[0], sizes[-1])))
 
 
 def _bounded(

@@ -13,7 +13,8 @@ def weighed(finding: Finding, checks: Sequence[Check]) -> Finding:
 
     An error where the manifest names a size for which the export does not vouch, unless PyTorch and
     the graph agree in every case of that size; a note where PyTorch itself refuses all such sizes,
-    none of which was asked for.
+    none of which was asked for. Its ``data`` has ``refused`` where PyTorch takes none of them: a branch
+    that the export has decided is no matter then.
     """
     if not finding.data.get("broken"):
         return finding
@@ -26,9 +27,11 @@ def weighed(finding: Finding, checks: Sequence[Check]) -> Finding:
         for index, sizes in enumerate(finding.data["broken"])
         if sizes in finding.data["named"]
     ]
+    refused = all(each == {"refused"} for each in verdicts.values())
     severity: Severity = "warning"
     if any(each and not each <= {"pass", "waived"} for each in named):
         severity = "error"
-    elif not named and all(each == {"refused"} for each in verdicts.values()):
+    elif not named and refused:
         severity = "note"
-    return finding.model_copy(update={"severity": severity})
+    data = finding.data | ({"refused": True} if refused else {})
+    return finding.model_copy(update={"severity": severity, "data": data})
