@@ -19,6 +19,7 @@ class GateError(UserError):
     as much. ``changes`` are keys below the model's entry in the manifest with what they have to be,
     where that was found by trying, is what the remedy asks for (``export``), or is the state of a
     model that has to become its inputs, and ``line`` is that of the manifest which they are about.
+    ``otherwise`` is what is left to do where the ``changes`` do not help.
     ``data`` holds as values what the message says: ``operator`` and ``dtypes`` that an engine
     has no kernel for, and the ``engine`` and its ``provider``.
     """
@@ -32,6 +33,7 @@ class GateError(UserError):
         remedy: str = "",
         changes: tuple[tuple[str, object], ...] = (),
         line: int | None = None,
+        otherwise: str = "",
     ) -> None:
         super().__init__(f"{message}: {remedy}" if remedy else message)
         self.kind = kind
@@ -41,6 +43,7 @@ class GateError(UserError):
         self.remedy = remedy
         self.changes = changes
         self.line = line
+        self.otherwise = otherwise
         self.data: dict[str, Any] = {}
 
 

@@ -64,12 +64,13 @@ class Code:
         remedy: str = "",
         changes: tuple[tuple[str, object], ...] = (),
         line: int | None = None,
+        otherwise: str = "",
     ) -> GateError:
         """Return the exception that leaves a model without a verdict of its own."""
         chosen = kind or self.kinds[0]
         if chosen not in self.kinds:
             raise ValueError(f"{self.code} is never an error of kind {chosen}")
-        return GateError(chosen, self.code, message, source, remedy, changes, line)
+        return GateError(chosen, self.code, message, source, remedy, changes, line, otherwise)
 
     def among(self, findings: Iterable[Finding]) -> Iterator[Finding]:
         """Yield the findings that have this code."""

@@ -88,7 +88,7 @@ def _exports(
         {**own, "options": {k: v for k, v in spec.export.options.items() if k != key}}
         for key in spec.export.options
     ]
-    tried += [dict(asked.get(each, {**kept, "exporter": each})) for each in others]
+    tried += [{**kept, "exporter": each, **asked.get(each, {})} for each in others]
     if spec.export.exporter in EXPORTERS and spec.export.command is None:
         if spec.export.exporter == "dynamo" and spec.export.optimize is not False:
             tried.append({**own, "optimize": False})

@@ -327,6 +327,7 @@ def _failed(spec: ModelSpec, context: Context, progress: Progress, error: GateEr
         "code": error.code,
         "message": error.message,
         "remedy": error.remedy,
+        "otherwise": error.otherwise,
         "line": error.line,
         "source": source,
         "changes": [{"key": key, "value": value} for key, value in error.changes],

@@ -219,9 +219,15 @@ class Flagged(nn.Module):
         return x + 1 if self.ready else x
 
 
+class Validated(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.distributions.Normal(x, x.exp()).log_prob(x)
+
+
 @pytest.mark.parametrize(
     ("module", "code", "words"),
     [
+        (Validated(), "OG203", "set_default_validate_args(False)"),
         (Grouped(), "OG206", "as the groups of a convolution are"),
         (Quantised(), "OG201", "cannot follow aten::fake_quantize_per_tensor_affine (test"),
         (Flagged(), "OG203", "from the values of tensors"),
@@ -254,6 +260,10 @@ def test_a_name_that_programs_have_themselves_is_said_to_be_taken() -> None:
     assert error.code == "OG207"
     assert "called code, which is the name" in error.message
     assert "give it another name" in error.remedy
+    # Where tracing was tried, and does not help, the rest of the remedy is left.
+    assert error.changes == (("export", {"exporter": "torchscript"}),)
+    assert error.otherwise in error.remedy
+    assert "torchscript" not in error.otherwise
 
 
 def model(

@@ -94,14 +94,21 @@ def test_what_was_tried_and_does_not_hold_is_not_asked_for() -> None:
     bad = check("typical/0", "diverged", budget=41.0)
     diagnosis = Diagnosis(runtime="onnxruntime", case=bad.case, output="logits", blame="exporter")
     error = ModelError(
-        kind="export", code="OG201", message="no translation", remedy="write that", changes=change
+        kind="export",
+        code="OG201",
+        message="no translation",
+        remedy="write that",
+        otherwise="write it with other operators",
+        changes=change,
     )
     for remedies, says in ((None, True), (Remedies(tried=1, failed=(change,)), False)):
         wrong = model("net", bad, verdict="diverged", diagnosis=diagnosis, remedies=remedies)
         unread = model("net", verdict="error", error=error, remedies=remedies)
         said = str(sentence.of_model(wrong, "onnx-gate.yml"))
         assert ("export with another exporter" in said) is says
-        assert ("Write that." in str(sentence.of_model(unread, "onnx-gate.yml"))) is says
+        asked = str(sentence.of_model(unread, "onnx-gate.yml"))
+        assert ("Write that." in asked) is says
+        assert ("Write it with other operators: that exporter was tried" in asked) is not says
 
 
 def test_whole_numbers_that_a_double_cannot_part_are_not_said_to_be_two() -> None:

@@ -28,7 +28,8 @@ class ModelError(Frozen):
     from, null where none of theirs is known to be at fault. ``remedy`` is what to do about this
     very one, empty where the code's page says it. ``changes`` of the manifest were seen to get over
     it, are what the remedy asks for (``export``), or (``unverified``) say what the state that the
-    model keeps is as its inputs. ``line`` is that of the manifest which it is about, null where it
+    model keeps is as its inputs. ``otherwise`` is what is left to do where they were tried, and
+    do not help. ``line`` is that of the manifest which it is about, null where it
     is about all of the entry. ``known`` is the public fault that it is, as in a diagnosis.
     """
 
@@ -36,6 +37,7 @@ class ModelError(Frozen):
     code: str = Field(pattern=r"^OG\d{3}$")
     message: str
     remedy: str = ""
+    otherwise: str = ""
     changes: tuple[SettingChange, ...] = ()
     line: int | None = None
     source: Source | None = None

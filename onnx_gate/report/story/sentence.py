@@ -59,7 +59,7 @@ _CAUSES: Mapping[Blame, str] = {
 _NO_OTHER = "Write {line} with other operators."
 # Beyond it whole numbers have no double of their own, which is what a report has of them.
 _DOUBLE = 2.0**53
-_TRIED = "write it with other operators: that exporter was tried, and the model stays red"
+_TRIED = "that exporter was tried, and the model stays red"
 _ACTIONS: Mapping[Blame, str] = {
     "model": "Make `forward` give the same answer twice on equal inputs.",
     "capture": "Write {line} so that nothing of the inputs is decided while it is exported.",
@@ -140,8 +140,8 @@ def of_model(model: ModelResult, manifest: str, check: Check | None = None) -> S
         file = _file(model) if where is None else ""
         action = _remedy(model.error.code)
         own = model.error.remedy
-        if model.error.changes and model.error.changes in _failed(model):
-            own = _TRIED
+        if model.error.otherwise and model.error.changes in _failed(model):
+            own = f"{model.error.otherwise}: {_TRIED}"
         return Sentence(name, ends, "", message, where, file, action, own)
     if model.verdict == "pass":
         by_blocks = ", block by block" if any(codes.OG433.among(model.findings)) else ""

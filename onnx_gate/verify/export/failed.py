@@ -16,13 +16,15 @@ from onnx_gate.verify.source_lines import Line
 class FailureSaid:
     """What an exception is in the gate's words, what to do, and the line where it is not its source.
 
-    ``changes`` of the manifest are what the remedy asks for.
+    ``changes`` of the manifest are what the remedy asks for, and ``otherwise`` is what is left of it
+    where they have been tried, and do not help.
     """
 
     message: str
     remedy: str = ""
     line: Line | None = None
     changes: tuple[tuple[str, object], ...] = ()
+    otherwise: str = ""
 
 
 @dataclass(frozen=True)

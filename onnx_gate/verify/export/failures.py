@@ -52,12 +52,16 @@ _BOILERPLATE = (
 _NO_OVERLOAD = re.compile(r"Cannot find a compatible OpOverload for ([\w.:]+) with the provided")
 _NAME_TAKEN = re.compile(r"attribute '(\w+)' already exists")
 _TRACED = "let torchscript trace it (export: {exporter: torchscript})"
+_BY_TRACING = (("export", {"exporter": "torchscript"}),)
 _NO_OPSET = re.compile(r"Unsupported onnx_opset_version: (\d+)")
 _DATA_DEPENDENT = re.compile(
     r"GuardOnDataDependentSymNode|[Dd]ata-dependent|PendingUnbackedSymbolNotFound"
 )
 
 
+# Its constructor checks what a distribution is made of, and ``_validate_sample`` what is asked of it.
+_VALIDATION = "/torch/distributions/distribution.py"
+_CHECKING = ("__init__", "_validate_sample")
 _OPTIMISER = re.compile(r"/onnxscript/(optimizer|rewriter)/")
 
 
@@ -96,6 +100,7 @@ def export_error(error: BaseException, spec: ModelSpec, stacks: Stacks | None = 
                 source=source,
                 remedy=said.remedy,
                 changes=said.changes,
+                otherwise=said.otherwise,
             )
     return codes.OG207.error(
         f"the {failure.exporter} exporter failed{at(failure.source)}: "
@@ -113,10 +118,17 @@ def _promotion(failure: ExportFailure) -> FailureSaid | None:
     operator = _NO_OVERLOAD.search(failure.text)
     if operator is None:
         return None
-    return FailureSaid(
+    return _or_traced(
         f"torch {torch.__version__}'s exporter cannot promote the types of {operator[1]}"
         f"{at(failure.source)}, where integers and floats meet",
-        f"make them all floats there, 0.0 of a number and .to(torch.float32) of a tensor, or {_TRACED}",
+        "make them all floats there, 0.0 of a number and .to(torch.float32) of a tensor",
+    )
+
+
+def _or_traced(message: str, otherwise: str, but: str = "") -> FailureSaid:
+    """Return what can be done in the code, or by tracing: one is left where the other was tried."""
+    return FailureSaid(
+        message, f"{otherwise}, or {_TRACED}{but}", changes=_BY_TRACING, otherwise=otherwise
     )
 
 
@@ -124,10 +136,10 @@ def _taken(failure: ExportFailure) -> FailureSaid | None:
     name = _NAME_TAKEN.search(failure.text)
     if name is None or not hasattr(GraphModule, name[1]):
         return None
-    return FailureSaid(
+    return _or_traced(
         f"the module has a parameter, a buffer or a part called {name[1]}, which is the name of an "
         "attribute of torch.export's own programs",
-        f"give it another name in the module (a checkpoint has to follow), or {_TRACED}",
+        "give it another name in the module (a checkpoint has to follow)",
     )
 
 
@@ -191,14 +203,20 @@ def _data(failure: ExportFailure) -> FailureSaid | None:
         )
     if not _DATA_DEPENDENT.search(failure.text):
         return None
+    if any(map(_in_validation, failure.chain)):
+        return FailureSaid(
+            f"{line} has torch.distributions check its arguments' values, which is a branch on them",
+            "make the distribution with validate_args=False, or switch the checks off where the model "
+            "is built: torch.distributions.Distribution.set_default_validate_args(False)",
+        )
     head = (
         f"{line} takes a branch, or makes a size, from the values of tensors, which a graph cannot"
     )
     if failure.source is not None and not (failure.source.inner or failure.source).own:
-        return FailureSaid(
+        return _or_traced(
             f"{head}. It is a package's",
-            f"see whether that has a switch for the export, or {_TRACED}, which keeps the branch "
-            "that the example takes; the checks say whether it holds",
+            "see whether that has a switch for the export",
+            ", which keeps the branch that the example takes; the checks say whether it holds",
         )
     return FailureSaid(
         head,
@@ -206,6 +224,12 @@ def _data(failure: ExportFailure) -> FailureSaid | None:
         "for what you know of a size; what is the module's own and stays as it is (a flag, a schedule) "
         "may be a number of Python's in the place of a buffer",
     )
+
+
+def _in_validation(error: BaseException) -> bool:
+    frames = traceback.walk_tb(error.__traceback__)
+    codes_of = (frame.f_code for frame, _ in frames)
+    return any(c.co_filename.endswith(_VALIDATION) and c.co_name in _CHECKING for c in codes_of)
 
 
 def _script(failure: ExportFailure) -> FailureSaid | None:

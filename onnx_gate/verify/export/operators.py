@@ -115,7 +115,10 @@ def _elsewhere(head: str, does: str, name: str, failure: ExportFailure) -> Failu
     phrase, keys = other
     asked = ", ".join(f"{key}: {value}" for key, value in keys.items())
     return FailureSaid(
-        f"{head}, and {phrase} {does}", f"write export: {{{asked}}}", changes=(("export", keys),)
+        f"{head}, and {phrase} {does}",
+        f"write export: {{{asked}}}",
+        changes=(("export", keys),),
+        otherwise="write it with other operators",
     )
 
 
