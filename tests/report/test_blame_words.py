@@ -89,6 +89,37 @@ def test_a_wrong_weight_is_put_right_by_who_wrote_the_file(code: str, put: bool)
     assert (said.remedy == "put it right in export.py:write, which writes the file") is put
 
 
+@pytest.mark.parametrize("blame", ["capture", "exporter"])
+def test_of_a_file_that_a_function_wrote_it_is_said_that_it_did(blame: Blame) -> None:
+    bad = check("typical/0", "diverged", budget=41.0)
+    diagnosis = Diagnosis(runtime="onnxruntime", case=bad.case, output="logits", blame=blame)
+    for exporter, known in (("export.py:write", True), ("dynamo", False)):
+        made = ExportInfo(exporter=exporter, opset=20, bytes=1, nodes=1)
+        net = model("net", bad, verdict="diverged", diagnosis=diagnosis, export=made)
+        said = str(sentence.of_model(net, "onnx-gate.yml"))
+        assert ("export.py:write wrote" in said) is known
+        assert ("the exporter wrote" in said or "captured" in said) is not known
+
+
+def test_an_axis_is_named_in_the_function_that_wrote_the_file() -> None:
+    bad = check("typical/0", "diverged", budget=41.0)
+    cases = (
+        ("export.py:write", True, True),
+        ("export.py:write", False, False),
+        ("dynamo", True, False),
+    )
+    for exporter, declared, asked in cases:
+        data = {"declared": True} if declared else {}
+        baked = Finding(code="OG102", severity="error", message="fixed in the graph", data=data)
+        made = ExportInfo(exporter=exporter, opset=20, bytes=1, nodes=1)
+        net = model("net", bad, verdict="diverged", findings=(baked,), export=made)
+        said = str(sentence.of_model(net, "onnx-gate.yml"))
+        assert (
+            "ame that axis in dynamic_shapes (or dynamic_axes) in export.py:write." in said
+        ) is asked
+        assert ("with another exporter" in said) is not asked
+
+
 def test_what_was_tried_and_does_not_hold_is_not_asked_for() -> None:
     change = (SettingChange(key="export", value={"exporter": "torchscript", "opset": 17}),)
     bad = check("typical/0", "diverged", budget=41.0)

@@ -72,12 +72,16 @@ def meaning(diagnosis: Diagnosis) -> str:
     return worded(_MEANINGS_BY.get((diagnosis.blame, by), MEANINGS[diagnosis.blame]), diagnosis)
 
 
-def worded(text: str, diagnosis: Diagnosis) -> str:
-    """Return a text with the names of the side that is right, of the engine that is not, and the code."""
+def worded(text: str, diagnosis: Diagnosis, writer: str = "") -> str:
+    """Return a text with the names of the side that is right, of the engine that is not, and the code.
+
+    ``writer`` is the function of the user's that wrote the file.
+    """
     engine = engine_of_label(diagnosis.runtime)
     name = "ONNX Runtime" if engine == "onnxruntime" else plain(engine, 40)
     line = "that line" if diagnosis.source is not None else "the module"
-    return text.format(against=diagnosis.against, engine=name, line=line)
+    by = plain(writer, 80)
+    return text.format(against=diagnosis.against, engine=name, line=line, writer=by)
 
 
 def deciding(diagnosis: Diagnosis) -> Evidence | None:

@@ -56,6 +56,11 @@ _CAUSES: Mapping[Blame, str] = {
     "ill-conditioned": "rounding alone moves {against}'s own result as far",
     "undecided": "no single cause was found",
 }
+# What is known where a function of the user's wrote the file: that it did.
+_WRITTEN: Mapping[Blame, str] = {
+    "capture": "what {writer} wrote of the module is not what it computes",
+    "exporter": "{writer} wrote another computation",
+}
 _NO_OTHER = "Write {line} with other operators."
 # Beyond it whole numbers have no double of their own, which is what a report has of them.
 _DOUBLE = 2.0**53
@@ -174,12 +179,20 @@ def _own_remedy(model: ModelResult, finding: Finding | None) -> str:
     """Return what to do about this very divergence, as where a function of the user's wrote the file."""
     if model.diagnosis is not None and model.diagnosis.remedy:
         return model.diagnosis.remedy
+    writer = _writer(model)
+    if writer and finding is not None and finding.data.get("declared"):
+        return f"name that axis in dynamic_shapes (or dynamic_axes) in {writer}"
     # Of a wrong weight it is known where it came from: from who wrote it.
     other = finding is not None and finding.code != codes.OG417.code
-    if other or model.export is None or not _blames(model, "exporter"):
+    if other or not writer or not _blames(model, "exporter"):
         return ""
-    function = model.export.exporter
-    return f"put it right in {function}, which writes the file" if ":" in function else ""
+    return f"put it right in {writer}, which writes the file"
+
+
+def _writer(model: ModelResult) -> str:
+    """Return the function of the user's that wrote the file, empty where none did."""
+    exporter = model.export.exporter if model.export is not None else ""
+    return exporter if ":" in exporter else ""
 
 
 def _file(model: ModelResult) -> str:
@@ -319,7 +332,9 @@ def _reason(model: ModelResult, finding: Finding | None) -> tuple[str, str, str]
         return "", entry.title if entry is not None else plain(finding.message, _TEXT), remedy
     if diagnosis is None:
         return "", "", ""
-    why = diagnosed.worded(_CAUSES[diagnosis.blame], diagnosis)
+    writer = _writer(model)
+    causes = _WRITTEN if writer and diagnosis.blame in _WRITTEN else _CAUSES
+    why = diagnosed.worded(causes[diagnosis.blame], diagnosis, writer)
     if diagnosis.fused_by:
         why += f" ({plain(diagnosis.fused_by, _NAME)})"
     node = diagnosis.node

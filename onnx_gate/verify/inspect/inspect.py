@@ -167,7 +167,7 @@ def _inputs(spec: ModelSpec, exported: Exported, reduced: Reduced | None) -> Ite
                 yield codes.OG102.finding(
                     f"{dim!r} (axis {axis} of {name!r}) is declared dynamic and is the fixed "
                     f"size {size.dim_value} in the graph",
-                    data={"dims": {dim: size.dim_value}},
+                    data={"dims": {dim: size.dim_value}, "declared": True},
                 )
 
 
