@@ -33,6 +33,7 @@ from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.export.failures import export_error
 from onnx_gate.verify.export.specialising import specialising
 from onnx_gate.verify.inspect.checker import check_file
+from onnx_gate.verify.inspect.lowering import deleted_constants
 from onnx_gate.verify.inspect.opsets import changed_between, first_opset, introduced_after
 from onnx_gate.verify.source_lines import Line, at, finding_at, of_error, of_stack
 
@@ -243,6 +244,28 @@ def test_what_the_exporter_cannot_follow_is_not_said_to_have_no_translation(
     assert error.code == code
     assert words in f"{error.message} {error.remedy}"
     assert "no translation" not in error.message
+
+
+class Guarded(nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        return (
+            *(x / (x.sum(-1, keepdim=True) + 1e-12), (x + 1e-11).log(), (x + 1e-10) / x),
+            *(((x + 1e-9) ** 2).sqrt(), (x - 1e-13) * 2),
+        )
+
+
+def test_what_a_dropped_constant_was_there_for_is_said_where_it_is_known() -> None:
+    program = torch.onnx.export(Guarded().eval(), (torch.rand(2, 3),), dynamo=True, verbose=False)
+    assert program is not None
+    assert program.exported_program is not None
+    proto = program.model_proto
+    found = deleted_constants(program.exported_program, proto, Path(__file__).parent)
+    said = {each.message.partition(" from ")[0].split()[-1]: each.message for each in found}
+    assert "so the division behind it meets zeros" in said["1e-12"]
+    assert "so the logarithm behind it meets zeros" in said["1e-11"]
+    assert "so the power behind it meets zeros" in said["1e-09"]
+    # What is divided may be zero, and so may what is multiplied.
+    assert "meets zeros" not in said["1e-10"] + said["1e-13"]
 
 
 def test_a_name_that_programs_have_themselves_is_said_to_be_taken() -> None:

@@ -20,6 +20,17 @@ from onnx_gate.verify.source_lines import finding_at, of_node, of_stack, shown
 
 # The exporter's optimiser takes a constant this close to zero for zero.
 TAKEN_FOR_ZERO = 1e-8
+# Operators that are no number, or have no slope, at zero, and what they are called.
+_AT_ZERO = {
+    "div": "division",
+    "reciprocal": "division",
+    "rsqrt": "root",
+    "sqrt": "root",
+    "log": "logarithm",
+    "log2": "logarithm",
+    "log10": "logarithm",
+    "pow": "power",
+}
 _ADDITIONS = ("aten::add", "aten::sub", "aten::rsub")
 
 
@@ -35,8 +46,8 @@ def deleted_constants(
             yield finding_at(
                 codes.OG124,
                 f"the exporter dropped the constant {constant:g} from {shown(source, repr(node.name))}: it "
-                f"takes anything up to {TAKEN_FOR_ZERO:g} for zero, so a division or logarithm behind "
-                "it meets zeros. Use a larger constant, or clamp(min=...), which is kept",
+                f"takes anything up to {TAKEN_FOR_ZERO:g} for zero{_consequence(node)}. Use a larger "
+                "constant, or clamp(min=...), which is kept",
                 source,
             )
 
@@ -78,6 +89,21 @@ def float64_inside(
                 source,
             )
             return
+
+
+def _consequence(node: Node) -> str:
+    """Return what reads a sum of which the graph has no constant, and has a pole or an edge at zero."""
+    for user in node.users:
+        name = _operator(user)
+        if name in _AT_ZERO and node in user.args and user.args.index(node) == (name == "div"):
+            return f", so the {_AT_ZERO[name]} behind it meets zeros"
+    return ""
+
+
+def _operator(node: Node) -> str:
+    """Return ``div`` of ``aten.div.Tensor``."""
+    name = getattr(node.target, "name", None)
+    return str(name()).partition("::")[2].partition(".")[0] if callable(name) else ""
 
 
 def _dependent(program: ExportedProgram) -> Iterator[Node]:
