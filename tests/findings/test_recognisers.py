@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +221,11 @@ class Flagged(nn.Module):
         return x + 1 if self.ready else x
 
 
+class Signed(Flagged):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 1 if (x.sum() > 0) & self.ready else x
+
+
 class Validated(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return torch.distributions.Normal(x, x.exp()).log_prob(x)
@@ -231,7 +237,13 @@ class Validated(nn.Module):
         (Validated(), "OG203", "set_default_validate_args(False)"),
         (Grouped(), "OG206", "as the groups of a convolution are"),
         (Quantised(), "OG201", "cannot follow aten::fake_quantize_per_tensor_affine (test"),
-        (Flagged(), "OG203", "from the values of tensors"),
+        (Flagged(), "OG203", "from the values of the module's own parameters or buffers"),
+        (Flagged(), "OG203", "make a number of Python's of it where the module is built"),
+        (
+            Signed(),
+            "OG203",
+            "from the values of tensors, which a graph cannot use torch.where where both",
+        ),
     ],
 )
 def test_what_the_exporter_cannot_follow_is_not_said_to_have_no_translation(
@@ -240,9 +252,12 @@ def test_what_the_exporter_cannot_follow_is_not_said_to_have_no_translation(
     x, sizes = torch.ones(3, 2, 8, 8), ({0: torch.export.Dim("batch")},)
     with pytest.raises(Exception, match="export") as caught:
         torch.onnx.export(module, (x,), dynamo=True, dynamic_shapes=sizes, verbose=False)
-    error = export_error(caught.value, SPEC)
+    here = f"{Path(__file__).relative_to(Path(__file__).parents[2])}:Model"
+    spec = replace(SPEC, model=here, inputs={"x": SPEC.inputs["x"]})
+    error = export_error(caught.value, spec)
     assert error.code == code
-    assert words in f"{error.message} {error.remedy}"
+    said = error.message.partition("\n")[0]
+    assert words in f"{said} {error.remedy}"
     assert "no translation" not in error.message
 
 

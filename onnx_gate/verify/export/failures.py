@@ -209,8 +209,10 @@ def _data(failure: ExportFailure) -> FailureSaid | None:
             "make the distribution with validate_args=False, or switch the checks off where the model "
             "is built: torch.distributions.Distribution.set_default_validate_args(False)",
         )
+    own = _of_own_state(failure)
+    whose = "the module's own parameters or buffers" if own else "tensors"
     head = (
-        f"{line} takes a branch, or makes a size, from the values of tensors, which a graph cannot"
+        f"{line} takes a branch, or makes a size, from the values of {whose}, which a graph cannot"
     )
     if failure.source is not None and not (failure.source.inner or failure.source).own:
         return _or_traced(
@@ -218,12 +220,34 @@ def _data(failure: ExportFailure) -> FailureSaid | None:
             "see whether that has a switch for the export",
             ", which keeps the branch that the example takes; the checks say whether it holds",
         )
+    if own:
+        return FailureSaid(
+            head,
+            "make a number of Python's of it where the module is built, if it stays as it is (a flag, a "
+            "schedule), and use torch.where if not",
+        )
     return FailureSaid(
         head,
         "use torch.where where both sides can be computed, torch.cond where not, and torch._check "
-        "for what you know of a size; what is the module's own and stays as it is (a flag, a schedule) "
-        "may be a number of Python's in the place of a buffer",
+        "for what you know of a size",
     )
+
+
+def _of_own_state(failure: ExportFailure) -> bool:
+    """Return whether the value that was asked for is made of parameters and buffers alone.
+
+    In a trace they are placeholders like the inputs, which come last.
+    """
+    held = (value for each in failure.chain for value in locals_of(each))
+    tracer = next((value for value in held if isinstance(value, torch.fx.Tracer)), None)
+    nodes = list(tracer.graph.nodes) if tracer is not None else []
+    given = [node for node in nodes if node.op == "placeholder"]
+    reached, read = nodes[-1:], set(nodes[-1:])
+    while reached:
+        reached = [n for n in reached.pop().all_input_nodes if n not in read] + reached
+        read.update(reached)
+    own = given[: max(len(given) - len(failure.spec.inputs), 0)]
+    return not read.isdisjoint(own) and read.isdisjoint(set(given) - set(own))
 
 
 def _in_validation(error: BaseException) -> bool:
