@@ -253,6 +253,29 @@ def test_half_precision_is_a_cast_of_the_modules(exported: Path, module: nn.Modu
     assert len(weights.unknown) <= weights.total / 4
 
 
+def test_of_equal_buffers_none_is_said_to_be_the_one(tmp_path: Path) -> None:
+    held = [nn.Embedding(50, 8) for _ in range(4)]
+    for table in held[1:3]:
+        table.weight.data.copy_(held[0].weight)
+    tables = nn.ModuleList(held)
+    for place, told in (
+        (1, "0.weight (or one of the 2 equal to it): row 7 of"),
+        (3, "3.weight: row 7 of"),
+    ):
+        array = held[place].weight.detach().numpy().copy()
+        array[7] = 0.0
+        gather = onnx.helper.make_node("Gather", ["val_0", "ids"], ["y"])
+        graph = onnx.helper.make_graph(
+            [gather],
+            "g",
+            [onnx.helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, ["n"])],
+            [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["n", 8])],
+            [numpy_helper.from_array(array, "val_0")],
+        )
+        _, findings = account(onnx.helper.make_model(graph), tmp_path, tables)
+        assert f": {told}" in findings[0].message
+
+
 def test_a_row_of_a_table_that_lost_its_name_is_a_warning(tmp_path: Path) -> None:
     module = nn.Embedding(1000, 8)
     table = module.weight.detach().numpy().copy()

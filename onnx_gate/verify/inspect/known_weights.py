@@ -252,6 +252,13 @@ class KnownWeights:
         a, b = self._of(own), self._of(other)
         return a is None or b is None or a.shape != b.shape or not equal_bits(a, b)
 
+    def equal(self, own: str) -> int:
+        """Return how many other tensors of the module hold the same values and are not tied to it."""
+        known = self._tensors[own]
+        alike = (n for n, t in self._tensors.items() if t.shape == known.shape)
+        untied = (n for n in alike if self._tensors[n].data_ptr() != known.data_ptr())
+        return sum(not self.differ(own, name) for name in untied)
+
     def value(self, own: str) -> Array | None:
         """Return a tensor of the module, ``None`` where it has none of that name."""
         return self._of(own)

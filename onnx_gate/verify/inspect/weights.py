@@ -16,7 +16,7 @@ The cost is one pass over the weights that are what their names say, and a few o
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -129,7 +129,8 @@ def identify(
         mostly = known.mostly(array) if own is None else None
         off = _off(known, name, array, own, exact, mostly, read_by)
         if off is not None and not _made_up_for(known, off[0], array, instead):
-            (wrong if off[1] == "error" else nearly).append(off[0])
+            equal = known.equal(off[0].parameter) if own is None else 0
+            (wrong if off[1] == "error" else nearly).append(replace(off[0], equal=equal))
         parameter, turned = mostly or (own, array)
         nearest = known.nearest(name, turned, parameter)
         # What an exporter begins a sum with, and the scale of a norm that has none.
