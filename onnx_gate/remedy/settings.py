@@ -35,7 +35,8 @@ def settings(spec: ModelSpec, result: ModelResult) -> Iterator[Candidate]:
     """Yield what to try for a model that is red, each candidate a change of its entry or its file."""
     blame = result.diagnosis.blame if result.diagnosis is not None else None
     kind = result.error.kind if result.error is not None else None
-    if kind == "unverified" and (fitting := tuple(_fitting(spec, result))):
+    fitting = tuple(_fitting(spec, result))
+    if kind == "unverified" and fitting:
         yield Candidate("inputs", fitting)
     if blame in _HOPELESS or kind in ("unverified", "timeout", "memory"):
         return
@@ -58,13 +59,21 @@ def settings(spec: ModelSpec, result: ModelResult) -> Iterator[Candidate]:
         changes = result.error.changes if result.error is not None else ()
         asked = {each.value["exporter"]: each.value for each in changes}
         yield from _exports(spec, asked, unread=kind is not None)
+    # Last, as it makes the graph no better: it says what the graph is for.
+    if fitting and kind is None:
+        yield Candidate("inputs", fitting)
 
 
 def _fitting(spec: ModelSpec, result: ModelResult) -> Iterator[KeyChange]:
     """Yield sizes that the model is made for, of dimensions of which the manifest says none."""
-    for data in (each.data for each in result.findings):
-        if "sizes" in data and data["dimension"] not in spec.named_dims:
-            yield KeyChange(f"dims.{data['dimension']}", data["sizes"])
+    found = {
+        each.data["dimension"]: each.data["sizes"]
+        for each in result.findings
+        if "sizes" in each.data
+    }
+    for dim, sizes in found.items():
+        if dim not in spec.named_dims:
+            yield KeyChange(f"dims.{dim}", sizes)
 
 
 def _exports(

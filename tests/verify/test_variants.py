@@ -81,6 +81,31 @@ def test_attention_over_nothing_is_open_and_nothing_else_is(
     assert not verdict(reference, third).holds
 
 
+class Padded(nn.Module):
+    """A second layer to which padding is a key of no weight, and a mean that leaves it out."""
+
+    def forward(self, x: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+        mask = valid[:, None, :] & valid[:, :, None]
+        for _ in range(2):
+            x = F.scaled_dot_product_attention(x, x, x, attn_mask=mask)
+        weight = valid.float()[..., None]
+        return x, (x * weight).sum(1) / weight.sum(1)
+
+
+def test_nan_is_no_answer_where_nothing_hangs_on_what_saw_no_key() -> None:
+    valid = np.array([[True] * 5, [True, True, True, False, False]])
+    reference = reference_of(Padded(), x=floats(2, 5, 9), valid=valid)
+    rows, mean = (array.copy() for array in reference.outputs.arrays)
+    rows[1, 3:] = np.nan
+    judged = verdict(reference, rows)
+    assert judged.holds, judged.reason
+    assert (judged.open, judged.compared) == (18, 72)
+    rows[1] = np.nan
+    assert not verdict(reference, rows).holds
+    mean[1] = np.nan
+    assert not verdict(reference, mean, 1).holds
+
+
 def test_nan_is_no_answer_where_the_scores_are_finite() -> None:
     reference = reference_of(Softmax(), x=floats(2, 5, 9), mask=masks(5))
     poisoned = reference.outputs.arrays[0].copy()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from onnx_gate.manifest import ModelSpec
+from onnx_gate.verify.export.assumptions import UPTO
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.inputs.example import example_sizes
 from onnx_gate.verify.inputs.sizes import Sizes, tried_sizes
@@ -23,6 +24,14 @@ def holding(spec: ModelSpec, exported: Exported) -> int:
     return sum(all(answers(exported, sizes)) for sizes in tried_sizes(spec))
 
 
+def fitting(exported: Exported, dim: str) -> list[int]:
+    """Return the smallest and the largest size, of those tried, at which all holds about ``dim`` alone."""
+    _, high = exported.ranges.get(dim, (0, None))
+    tried = [*range(1, UPTO + 1), *([high] if high is not None and high > UPTO else [])]
+    sizes = [n for n in tried if all(answers(exported, {dim: n}))]
+    return list(dict.fromkeys((*sizes[:1], *sizes[-1:])))
+
+
 def within(bounds: tuple[int, int | None], size: int | None) -> bool:
     """Return whether torch.export vouches for a size, or leaves it open as it does 0 and 1."""
     low, high = bounds
@@ -35,10 +44,18 @@ def better_example(spec: ModelSpec, exported: Exported) -> Sizes | None:
     """Return sizes for an example whose export would hold at more of the tested sizes.
 
     ``None`` where there are none. An export takes for granted what is so at its example, so it
-    holds at those sizes at which each condition has the answer that it has there.
+    holds at those sizes at which each condition has the answer that it has there. One that holds for
+    all large sizes is not given up for one that holds for small ones, of which more are tested where
+    the manifest says nothing of them.
     """
     numbers = Counter(answers(exported, sizes) for sizes in tried_sizes(spec))
-    wanted, number = max(numbers.items(), key=lambda item: (item[1], all(item[0])))
+    kept = [d not in spec.named_dims and high is None for d, (_, high) in exported.ranges.items()]
+    serving = {
+        each: count
+        for each, count in numbers.items()
+        if all(holds for holds, keep in zip(each, kept, strict=False) if keep)
+    }
+    wanted, number = max(serving.items(), key=lambda i: (i[1], all(i[0])), default=((), 0))
     if all(wanted) or number <= holding(spec, exported):
         return None
     return next((s for s in example_sizes(spec) if answers(exported, s) == wanted), None)

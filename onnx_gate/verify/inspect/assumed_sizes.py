@@ -10,9 +10,9 @@ from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.text import counted
-from onnx_gate.verify.export.assumptions import UPTO, Assumption, bounded_by
+from onnx_gate.verify.export.assumptions import Assumption, bounded_by
 from onnx_gate.verify.export.exported import Exported, shapes_of
-from onnx_gate.verify.export.guards import answers, within
+from onnx_gate.verify.export.guards import fitting, within
 from onnx_gate.verify.inputs.sizes import Sizes, sizes_label, tried_sizes
 from onnx_gate.verify.source_lines import Line, finding_at, shown
 
@@ -40,32 +40,28 @@ def inspect_sizes(spec: ModelSpec, exported: Exported, root: Path | None) -> Ite
         places = dict.fromkeys(shown(other.source, "forward") for other in others)
         places.pop(shown(condition.source, "forward"), None)
         more = f", and the like at {counted(len(places), 'more line')}" if places else ""
-        remedy = ""
         dim, *further = condition.dims
-        sizes = [] if further else condition.sizes()
-        fitting = _few([n for n in sizes if all(answers(exported, {dim: n}))])
-        data = _data(spec, broken)
-        if fitting:
-            remedy = (
-                f". Sizes for which it holds: dims: {{{condition.dims[0]}: "
-                f"[{', '.join(map(str, fitting))}]}}"
-            )
-            data |= {"dimension": condition.dims[0], "sizes": fitting}
+        remedy, sizes = ("", {}) if further else _remedy(exported, dim)
         yield finding_at(
             codes.OG116,
             f"torch.export took for granted that {condition.text}, by "
             f"{shown(condition.source, 'forward')}{more}, and the graph does not check it; tested as "
             f"well: {'; '.join(map(sizes_label, broken[:_SHOWN]))}{remedy}",
             condition.source,
-            data=data,
+            data=_data(spec, broken) | sizes,
         )
 
 
-def _few(sizes: list[int]) -> list[int]:
-    """Return two of the sizes: the ends of a range that has a bound, else the first."""
-    if not sizes or sizes[-1] == UPTO or sizes != list(range(sizes[0], sizes[-1] + 1)):
-        return sizes[:2]
-    return list(dict.fromkeys((sizes[0], sizes[-1])))
+def _remedy(exported: Exported, dim: str) -> tuple[str, dict[str, object]]:
+    """Return sizes at which an export holds, as the end of a sentence and as data."""
+    sizes = fitting(exported, dim)
+    if not sizes:
+        return "", {}
+    listed = ", ".join(map(str, sizes))
+    return (
+        f". Sizes for which it holds: dims: {{{dim}: [{listed}]}}",
+        {"dimension": dim, "sizes": sizes},
+    )
 
 
 def _bounded(
@@ -87,13 +83,14 @@ def _bounded(
             graph, shapes = exported.program.graph_module, shapes_of(spec, exported)
             source = bounded_by(graph, shapes, dim, high is not None, root)
     outside = ", ".join(str(sizes[dim]) for sizes in broken)
+    remedy, sizes = _remedy(exported, dim) if broken else ("", {})
     yield finding_at(
         codes.OG116,
         f"torch.export vouches for {text} of the dynamic dimension {dim!r} only: "
         f"{shown(source, 'forward')} has a condition on it, and the graph has no trace of the "
-        f"other branch{f'; tested outside it: {outside}' if outside else ''}",
+        f"other branch{f'; tested outside it: {outside}' if outside else ''}{remedy}",
         source,
-        data=_data(spec, broken),
+        data=_data(spec, broken) | sizes,
     )
 
 

@@ -10,7 +10,8 @@ cause                      what is done the other way
 =========================  ====================================================================
 attention over nothing     a row of a softmax, or of scaled-dot-product attention, whose keys
                            are all masked (-inf, or at or below half the dtype's minimum) is 0,
-                           the mean over the keys, or NaN (0/0) where they are -inf
+                           the mean over the keys, or NaN (0/0) where they are -inf and the
+                           other two differ
 attention's fast path      the layers' own code instead of the fused kernel, and the above in it
 order of equals            topk, unstable sort, kthvalue, median and mode take the first, or the
                            last, of equal values
@@ -34,6 +35,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
 from onnx_gate.errors import GateError
@@ -228,15 +230,12 @@ class OrderOfEquals(_Watch):
 
 def variants(eager: Eager, inputs: Mapping[str, Array]) -> Iterator[Variant]:
     """Yield PyTorch's other answers on ``inputs``, those that are open for a reason."""
-    nothing = [partial(MaskedAttention, fill=fill) for fill in (0.0, None, math.nan)]
     slow = eager.without_fast_path()
     watch = FastPath()
     if slow is not None and _run(eager, inputs, watch) is not None and watch.decided:
         yield from _variant("attention's fast path", slow, inputs, None)
-        for make in nothing:
-            yield from _variant("attention over nothing", slow, inputs, make)
-    for make in nothing:
-        yield from _variant("attention over nothing", eager, inputs, make)
+        yield from _over_nothing(slow, inputs)
+    yield from _over_nothing(eager, inputs)
     for first in (True, False):
         order = partial(OrderOfEquals, first=first)
         yield from _variant("order of equals", eager, inputs, order)
@@ -252,6 +251,33 @@ def variants(eager: Eager, inputs: Mapping[str, Array]) -> Iterator[Variant]:
         arrays = _run(eager, inputs, mode, moved)
         if arrays is not None:
             yield Variant("rounding", arrays)
+
+
+def _over_nothing(eager: Eager, inputs: Mapping[str, Array]) -> Iterator[Variant]:
+    """Yield the other answers to attention over nothing.
+
+    NaN is one where the finite answers differ, which is where something hangs on the row. What does
+    not (valid positions, to which it is a key of no weight; a mean that leaves it out) has one answer
+    whatever is there, and a file's NaN has spread to it.
+    """
+    finite: list[Variant] = []
+    for fill in (0.0, None):
+        finite += _variant(
+            "attention over nothing", eager, inputs, partial(MaskedAttention, fill=fill)
+        )
+    yield from finite
+    if len(finite) < 2:
+        return
+    zero, mean = finite
+    make = partial(MaskedAttention, fill=math.nan)
+    for nan in _variant("attention over nothing", eager, inputs, make):
+        settled = [a == b for a, b in zip(zero.arrays, mean.arrays, strict=True)]
+        runs = zip((nan.arrays, *nan.moved), (zero.arrays, *zero.moved), strict=False)
+        arrays, *moved = (
+            tuple(np.where(*each) for each in zip(settled, of_zero, of_nan, strict=True))
+            for of_nan, of_zero in runs
+        )
+        yield Variant(nan.cause, arrays, tuple(moved))
 
 
 def _variant(
