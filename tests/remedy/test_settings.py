@@ -175,3 +175,20 @@ def test_no_float_file_is_offered_for_one_in_fewer_bits() -> None:
     assert not list(settings(spec, stale.model_copy(update={"findings": (note,)})))
     written = replace(spec, onnx=None, export=ExportSpec(exporter="models/export.py:int8"))
     assert not list(settings(written, stale.model_copy(update={"findings": (note,)})))
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_sizes_that_an_export_holds_for_are_tried_last_where_the_manifest_has_none(
+    named: bool,
+) -> None:
+    dims = ", dims: {seq: [2, 40]}" if named else ""
+    text = (
+        "version: 1\nmodels:\n"
+        f'  m: {{model: "models.py:M", inputs: {{x: "float32[batch, seq, 4]"}}{dims}}}\n'
+    )
+    (spec,) = load_bytes(text.encode(), Path("onnx-gate.yml"), on_disk=False).models
+    bound = codes.OG116.finding("m", data={"dimension": "seq", "sizes": [17, 48]})
+    red = ModelResult(name="m", verdict="diverged", findings=(bound,))
+    tried = [each.changes for each in settings(spec, red)]
+    assert len(tried) > 1
+    assert ([(c.key, c.value) for c in tried[-1]] == [("dims.seq", [17, 48])]) is not named

@@ -18,6 +18,9 @@ from onnx_gate.verify.inputs.sizes import Sizes, at_sizes, concrete, larger
 # So many of a suite's own cases are tried where ``forward`` refuses every drawn one.
 _STORED = 3
 _ENOUGH = 64
+# Behind a stride of 8, or in chunks of 32, there are two of these at least. Of what is a single one
+# torch.export takes for granted that it always is.
+_LENGTH = 61
 
 
 def examples(
@@ -55,18 +58,33 @@ def example_sizes(spec: ModelSpec) -> Iterator[Sizes]:
     dimensions cannot be confused and neither 0 nor 1 is specialised. Models that take only certain
     sizes refuse that; then come the tested sizes themselves, distinct and above 1 where they can
     be, the larger ones, and primes that are not tested. Where nobody would notice that a size of
-    its own decides the export, sizes of the manifest come before all others.
+    its own decides the export, sizes of the manifest come before all others. A length of which the
+    manifest says nothing is as long as those that are used, before it is as short as those that are tested.
     """
     named = spec.export.example
     fixed = {d for each in spec.inputs.values() for d in each.shape if isinstance(d, int)}
     fixed |= set(named.values())
     free = {name: sizes for name, sizes in spec.dims.items() if name not in named}
     batch = {name for name, role in roles(spec.inputs).items() if role == "batch"}
-    candidates = [*_free_sizes(free, fixed, batch), *larger(spec)]
+    candidates = [
+        *_lengths(spec, free, fixed, batch),
+        *_free_sizes(free, fixed, batch),
+        *larger(spec),
+    ]
     if spec.onnx is not None or spec.export.exporter != "dynamo":
         candidates.sort(key=lambda sizes: _strange(spec, sizes))
     for sizes in candidates:
         yield {name: named.get(name, sizes.get(name, 0)) for name in spec.dims}
+
+
+def _lengths(
+    spec: ModelSpec, free: Mapping[str, Sequence[int]], fixed: set[int], batch: set[str]
+) -> Iterator[Sizes]:
+    """Yield primes with lengths that strides, windows and chunks leave some of."""
+    kinds = roles(spec.inputs)
+    own = [d for d in free if kinds.get(d) == "positions" and d not in spec.named_dims]
+    if own and spec.exported_here:
+        yield _primes({**free, **dict.fromkeys(own, (_LENGTH,))}, fixed, batch)
 
 
 def _strange(spec: ModelSpec, sizes: Sizes) -> bool:
