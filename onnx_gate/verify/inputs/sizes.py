@@ -93,11 +93,12 @@ def tried_sizes(spec: ModelSpec) -> tuple[dict[str, int], ...]:
 def cheapest(spec: ModelSpec, example: Sizes) -> Sizes:
     """Return the cheapest sizes at which the values of an input can show something.
 
-    Those of the example, which ``forward`` takes, but no length beyond the tested ones, and of a batch
+    Those of the example, which ``forward`` takes, but no open length beyond the tested ones, and of a batch
     a single one, or as many of the tested ones as it takes to have elements enough.
     """
     batch = [dim for dim, role in roles(spec.inputs).items() if role == "batch" and dim in example]
-    short = {dim: min(size, max(spec.dims[dim])) for dim, size in example.items()}
+    open_ = {dim: max(spec.dims[dim]) for dim in example if dim not in spec.named_dims}
+    short = {dim: min(size, open_.get(dim, size)) for dim, size in example.items()}
     sizes = short
     for size in sorted({s for dim in batch for s in spec.dims[dim] if s}):
         sizes = {**short, **dict.fromkeys(batch, size)}
