@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import heapq
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from torch import nn
 
 from onnx_gate.init.candidates import MAX_ATTEMPTS
-from onnx_gate.init.facts import Attempt, Bound, Facts, Guess
+from onnx_gate.init.facts import Attempt, Bound, Facts, Guess, Parameter
 from onnx_gate.init.repair import repaired
 from onnx_gate.manifest.dimensions import size_of
 from onnx_gate.runtimes.base import Array, first_line
@@ -21,6 +22,9 @@ from onnx_gate.runtimes.torch_eager import Eager
 _OTHER_BATCH = 3
 # What still hears the same complaint is getting nowhere; several inputs may each have to be put right.
 _EXPANSIONS = 4
+# What is no tensor, by the annotation of a parameter, or by what options are called.
+_NO_TENSOR = re.compile(r"\b(bool|int|float|str|Cache)\b")
+_OPTION = re.compile(r"(return|output|use)_\w+")
 
 
 class NothingFits(Exception):
@@ -61,21 +65,26 @@ class _Queue(Iterator[Attempt]):
 class CountedCalls:
     """Calls of one module, counted."""
 
-    def __init__(self, module: nn.Module, facts: Facts, call: dict[str, Any]) -> None:
+    def __init__(
+        self, module: nn.Module, facts: Facts, call: dict[str, Any], said: Collection[str] = ()
+    ) -> None:
         self.module = module
         self.facts = facts
+        self.said = frozenset(name.partition(".")[0] for name in said)
         self.count = 0
         self.call = {**_constants(facts), **call}
 
     def first(self, candidates: Iterable[Attempt]) -> Attempt:
         """Return the first of the candidates that the module takes."""
-        shown = ""
+        shown, complaint, guessed = "", "", frozenset[str]()
         queue = _Queue(candidates)
         fallback: Attempt | None = None
         for attempt in queue:
             refused = self.refusal(attempt)
             if refused is not None:
-                shown = shown or f"{_shown(attempt)}: {refused}"
+                if not shown:
+                    shown, complaint = f"{_shown(attempt)}: {refused}", refused
+                    guessed = frozenset(attempt.guesses)
                 queue.repair(attempt, refused)
             elif "batch" not in attempt.sizes or self.takes(attempt, {"batch": _OTHER_BATCH}):
                 return attempt
@@ -90,8 +99,28 @@ class CountedCalls:
         raise NothingFits(
             f"forward({names}) of {self.facts.name} took none of {self.count} guesses; "
             f"the first was {shown or 'none'}. Say what an input is: --input "
-            f"'{self.facts.parameters[-1].name if self.facts.parameters else 'x'}=float32[batch, 16]'"
+            f"'{self._at_fault(complaint, guessed)}=float32[batch, 16]'"
         )
+
+    def _at_fault(self, complaint: str, guessed: Collection[str]) -> str:
+        """Return the parameter that a refusal is about, as far as it says.
+
+        That is the one it names, or where it found nothing (None) one that was not guessed.
+        """
+        tensors = [each for each in self.facts.parameters if _may_be_tensor(each)]
+        open_ones = [each for each in tensors if each.name.partition(".")[0] not in self.said]
+        message = complaint.partition(": ")[2]
+        named = [
+            (match.start(), each)
+            for each in open_ones
+            if (match := re.search(rf"\b{re.escape(each.name)}\b", message, re.I))
+        ]
+        if named:
+            return min(named, key=lambda each: each[0])[1].name
+        lacking = [each for each in open_ones if each.name not in guessed]
+        needed = [each for each in open_ones if each.required]
+        likely = (*(lacking if "NoneType" in message else ()), *needed, *open_ones, *tensors)
+        return next((each.name for each in likely), "x")
 
     def refusal(self, attempt: Attempt) -> str | None:
         """Return why the module refuses the arguments; ``None`` where it takes them."""
@@ -115,6 +144,14 @@ class CountedCalls:
     def takes(self, attempt: Attempt, sizes: Mapping[str, int]) -> bool:
         """Return whether the module takes the same arguments at other sizes."""
         return self.refusal(replace(attempt, sizes={**attempt.sizes, **sizes})) is None
+
+
+def _may_be_tensor(parameter: Parameter) -> bool:
+    if parameter.required:
+        return True
+    annotation = parameter.annotation
+    other = "Tensor" not in annotation and _NO_TENSOR.search(annotation) is not None
+    return not (other or _OPTION.fullmatch(parameter.name))
 
 
 def draw(guess: Guess, sizes: Mapping[str, int], generator: np.random.Generator) -> Array:

@@ -77,7 +77,7 @@ def learn(request: Request) -> Learned:
         target, request.reference, request.args, request.kwargs, request.config
     ):
         module = made.module.eval()
-        trial = CountedCalls(module, facts_of(module), dict(request.call))
+        trial = CountedCalls(module, facts_of(module), dict(request.call), request.given)
         try:
             if request.recorded is None:
                 attempt = trial.first(attempts(trial.facts, request.given))

@@ -164,6 +164,23 @@ class Impossible(nn.Module):
         raise ValueError("not today")
 
 
+class Boxed(nn.Module):
+    def forward(self, x, where=None, bbox=None, return_dict: bool = True):
+        if bbox is None:
+            raise ValueError("Bbox is required")
+        raise ValueError("not of this kind")
+
+
+class Conditioned(nn.Module):
+    def forward(self, x, return_dict: bool = True, states=None, output_mask=None):
+        return x + states.shape[1]
+
+
+class Timed(nn.Module):
+    def forward(self, x, timespans=None):
+        raise RuntimeError("shapes cannot be multiplied")
+
+
 class Annotated(nn.Module):
     """Nothing but its annotations says what it takes."""
 
@@ -381,6 +398,9 @@ def test_a_factory_is_written_where_one_is_needed(name: str, line: str, tmp_path
     ("name", "words"),
     [
         ("Impossible", "forward(parts: dict) of Impossible took none of"),
+        ("Boxed", "--input 'bbox="),
+        ("Conditioned", "--input 'states="),
+        ("Timed", "--input 'x="),
         ("Anotated", "has no attribute 'Anotated'; did you mean 'Annotated'?"),
         ("unknowable", "tokenizer, other, of which nothing is known: --arg tokenizer=VALUE"),
         ("broken", "it raised RuntimeError: no weights here (test_probe.py:"),
