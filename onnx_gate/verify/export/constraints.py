@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from onnx_gate.manifest import InputSpec, ModelSpec
+from onnx_gate.manifest.dimensions import is_computed, names_of, size_of
 from onnx_gate.runtimes.binding import identifier
 from onnx_gate.verify.export.assumptions import specialised
 from onnx_gate.verify.export.specialising import Stacks, size_name
@@ -25,6 +26,8 @@ _CONSTANT = re.compile(r"You marked (\S+) as dynamic but .*? constant \((\d+)\)"
 _FIX = re.compile(r"^  (\w+) = (.+)$", re.M)
 _RECURRENT = re.compile(r"(?:^|[.:])(rnn_tanh|rnn_relu|lstm|gru)\b")
 _SHAPE_OF = re.compile(r"^L((?:\[[^\]]+\])+)\.size\(\)\[(\d+)\]$")
+# What orders the operands of torch.einsum, by their sizes as numbers.
+_OPT_EINSUM = re.compile(r"(^|/)opt_einsum/")
 # Where an input is among the arguments: ['x'], ['args'][0], ['past'][0]['key'].
 _STEP = re.compile(r"\['?([^'\]]+)'?\]")
 
@@ -94,10 +97,40 @@ def constraint(text: str, spec: ModelSpec, trace: FailedTrace, source: Line | No
     )
 
 
-def declared_fixed(name: str, axis: int, size: int, declared: InputSpec) -> str:
-    """Return the manifest's entry of an input with one axis fixed: ``x: float32[3, 8]``."""
-    shape = [str(size) if index == axis else str(dim) for index, dim in enumerate(declared.shape)]
-    return f'{name}: "{declared.dtype}[{", ".join(shape)}]"'
+def declared_fixed(spec: ModelSpec, name: str, axis: int, size: int) -> str:
+    """Return the manifest's entries of an input with one axis fixed: ``x: "float32[3, 8]"``.
+
+    Where the axis has a name, it is fixed in all inputs that have it.
+    """
+    dim = spec.inputs[name].shape[axis]
+    if not isinstance(dim, str) or is_computed(dim):
+        shape = [size if i == axis else each for i, each in enumerate(spec.inputs[name].shape)]
+        return _entry(name, spec.inputs[name], shape)
+    sizes = {dim: size}
+
+    def fixed(each: int | float | str) -> int | float | str:
+        known = isinstance(each, str) and bool(names_of(each)) and set(names_of(each)) <= {dim}
+        return size_of(each, sizes) if known and isinstance(each, str) else each
+
+    return ", and ".join(
+        _entry(key, each, list(map(fixed, each.shape)), list(map(fixed, each.bounds or ())))
+        for key, each in spec.inputs.items()
+        if any(isinstance(own, str) and dim in names_of(own) for own in each.shape)
+    )
+
+
+def _entry(
+    name: str,
+    declared: InputSpec,
+    shape: Sequence[int | float | str],
+    bounds: Sequence[int | float | str] = (),
+) -> str:
+    written = ", ".join(map(str, shape))
+    limits = bounds or declared.bounds or declared.range
+    if limits is None:
+        return f'{name}: "{declared.dtype}[{written}]"'
+    low, high = (each if isinstance(each, str) else f"{each:.17g}" for each in limits)
+    return f"{name}: {{dtype: {declared.dtype}, shape: [{written}], range: [{low}, {high}]}}"
 
 
 def _static(size: int, path: str, axis: int, spec: ModelSpec, trace: FailedTrace) -> Tied:
@@ -107,16 +140,26 @@ def _static(size: int, path: str, axis: int, spec: ModelSpec, trace: FailedTrace
         dim, remedy = f"axis {axis}", ""
     else:
         dim = repr(declared.shape[axis])
-        remedy = f", or declare what it is: {declared_fixed(name, axis, size, declared)}"
+        remedy = f", or declare what it is: {declared_fixed(spec, name, axis, size)}"
     operator, source = trace.cause(path, axis)
     head = f"{dim} of input {name!r} (axis {axis}) is declared dynamic, and "
     if _RECURRENT.search(operator):
         return _fixed_length(head, operator, source, size, remedy)
     return Tied(
         f"{head}{shown(source, 'something in forward')} ties it to the example's size {size}",
-        f"take the size from the input's shape there{remedy}",
+        f"{_instead(source, 'the size')}{remedy}",
         source,
     )
+
+
+def _instead(line: Line | None, size: str) -> str:
+    """Return what to do at a line that makes a number of ``size``."""
+    if line is not None and _OPT_EINSUM.search((line.inner or line).file):
+        return (
+            "set torch.backends.opt_einsum.enabled = False where the model is built, so that einsum "
+            "takes its operands from left to right"
+        )
+    return f"take {size} from the input's shape there"
 
 
 def _own_name(path: str, spec: ModelSpec) -> str:
@@ -141,7 +184,7 @@ def _fixed(text: str, spec: ModelSpec, trace: FailedTrace, source: Line | None) 
         declared = spec.inputs.get(name)
         remedy = f"write {size} in its shape"
         if declared is not None and axis < len(declared.shape):
-            remedy = f"declare what it is: {declared_fixed(name, axis, int(size), declared)}"
+            remedy = f"declare what it is: {declared_fixed(spec, name, axis, int(size))}"
         operator, line = _unrolled(trace, int(size))
         if operator:
             head = f"axis {axis} of input {name!r} is declared dynamic, and "
@@ -150,7 +193,7 @@ def _fixed(text: str, spec: ModelSpec, trace: FailedTrace, source: Line | None) 
         line = trace.fixed_at(match[1], axis) or source
         yield Tied(
             f"axis {axis} of input {name!r} is tied to the size {size} in forward{at(line)}",
-            f"take it from the input's shape there, or {remedy}",
+            f"{_instead(line, 'it')}, or {remedy}",
             line,
         )
 
