@@ -104,6 +104,33 @@ def test_dimensions_without_a_suggestion(text: str, words: str) -> None:
     assert words in told(text)
 
 
+def test_a_size_is_declared_in_all_inputs_that_have_it_with_their_ranges() -> None:
+    inputs = {
+        "ids": InputSpec("int64", ("batch", "seq"), (0, 99)),
+        "at": InputSpec("int64", ("batch", "seq + 1"), bounds=(0, "seq - 1")),
+        "x": InputSpec("float32", ("batch", 8)),
+    }
+    text = (
+        "Found the following conflicts between user-specified ranges and inferred ranges from model "
+        "tracing:\n- tracing inferred a static shape of 7 for dimension inputs['ids'].shape[1]."
+    )
+    tied = constraint(text, replace(SPEC, inputs=inputs), NOTHING, LINE)
+    assert tied is not None
+    assert tied.remedy.endswith(
+        "ids: {dtype: int64, shape: [batch, 7], range: [0, 99]}, and "
+        "at: {dtype: int64, shape: [batch, 8], range: [0, 6]}"
+    )
+
+
+def test_the_order_of_einsum_s_operands_can_be_switched_off() -> None:
+    places = ((__file__, 30), ("/lib/site-packages/opt_einsum/contract.py", 317))
+    trace = FailedTrace([], {"L['x'].size()[0]": places}, Path(__file__).parent)
+    text = "tracing inferred a static shape of 2 for dimension inputs['x'].shape[0]."
+    tied = constraint(text, SPEC, trace, None)
+    assert tied is not None
+    assert tied.remedy.startswith("set torch.backends.opt_einsum.enabled = False")
+
+
 def test_other_errors_are_none_about_a_dimension() -> None:
     assert constraint("KeyError: 'x'", SPEC, NOTHING, LINE) is None
 
@@ -166,15 +193,50 @@ class Product(nn.Module):
 
 
 class Apart(nn.Module):
+    def __init__(self, degree: float) -> None:
+        super().__init__()
+        self.degree = degree
+
     def forward(self, x: Tensor) -> Tensor:
-        return torch.cdist(x, x + 1, p=1.0)
+        return torch.cdist(x, x + 1, p=self.degree)
+
+
+class Headless(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.scaled_dot_product_attention(x, x, x)
+
+
+class Looked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 1).eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.encoder(x, torch.triu(torch.ones(3, 3, dtype=torch.bool), 1))
 
 
 @pytest.mark.parametrize(
     ("module", "tensor", "code", "words"),
     [
         (Product(), torch.ones(2, 3), "OG201", "prims::prod, which aten::cumprod is made of, to"),
-        (Apart(), torch.ones(2, 3), "OG201", "write export: {exporter: torchscript, opset: 17}"),
+        (Apart(2.0), torch.ones(2, 3), "OG201", "write export: {exporter: torchscript, opset: 17}"),
+        # Of other distances the file of the other exporter is silently wrong.
+        (
+            Apart(1.0),
+            torch.ones(2, 3),
+            "OG201",
+            "has no translation of aten::_cdist_forward to ONNX (t",
+        ),
+        (
+            Apart(1.0),
+            torch.ones(2, 3),
+            "OG201",
+            " write it as (x.unsqueeze(-2) - y.unsqueeze(-3)).abs().sum",
+        ),
+        (Apart(3.0), torch.ones(2, 3), "OG201", "unsqueeze(-3)).abs().pow(3).sum(-1).pow(1 / 3)"),
+        (Headless(), torch.ones(2, 3, 4), "OG207", "an axis of one head there, unsqueeze(1)"),
+        (Looked(), torch.ones(2, 3, 4), "OG203", "is_causal=False, which holds for every mask"),
         (Sorted(), torch.ones(2), "OG201", "aten::sort with `stable` to ONNX"),
         (Promoted(), torch.ones(2, dtype=torch.int64), "OG207", ".to(torch.float32)"),
         (Bounded(), torch.ones(2), "OG207", "where integers and floats meet"),
@@ -226,6 +288,49 @@ class Signed(Flagged):
         return x + 1 if (x.sum() > 0) & self.ready else x
 
 
+class Sized(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.scaled_dot_product_attention(x, x, x, is_causal=x.shape[0] > 5)
+
+
+class OfTransformers(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        scope: dict[str, Any] = {"attend": nn.functional.scaled_dot_product_attention}
+        code = "def sdpa(x):\n    return attend(x, x, x, is_causal=x.shape[0] > 5)\n"
+        file = "/lib/site-packages/transformers/integrations/sdpa_attention.py"
+        exec(compile(code, file, "exec"), scope)
+        attended: Tensor = scope["sdpa"](x)
+        return attended
+
+
+class Packed(nn.Module):
+    def __init__(self, both: bool) -> None:
+        super().__init__()
+        self.layer = nn.LSTM(8, 4, batch_first=True, bidirectional=both)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows, lengths = x[..., 0], 1 + (x.sum((1, 2, 3)) > 0).long()
+        packed = nn.utils.rnn.pack_padded_sequence(rows, lengths, True, False)
+        state: Tensor = self.layer(packed)[1][0]
+        return state
+
+
+class Guessed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerDecoderLayer(8, 2, 8, batch_first=True)
+        self.decoder = nn.TransformerDecoder(layer, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x[:, 0]
+        return self.decoder(rows, rows, torch.triu(torch.ones(8, 8, dtype=torch.bool), 1))
+
+
+def static_quantised() -> nn.Module:
+    ao: Any = torch.ao.nn.quantized
+    return nn.Sequential(ao.Quantize(0.1, 0, torch.quint8), ao.Conv2d(2, 3, 1), ao.DeQuantize())
+
+
 class Validated(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return torch.distributions.Normal(x, x.exp()).log_prob(x)
@@ -234,6 +339,12 @@ class Validated(nn.Module):
 @pytest.mark.parametrize(
     ("module", "code", "words"),
     [
+        (Sized(), "OG206", "give `is_causal` a value that no size decides"),
+        (OfTransformers(), "OG206", 'attn_implementation="eager"'),
+        (Packed(both=False), "OG203", "or run the layer on the padded sequence and mask"),
+        (Packed(both=True), "OG203", "export: {exporter: torchscript}), or run a layer for each"),
+        (Guessed(), "OG203", "of a decoder tgt_is_causal"),
+        (static_quantised(), "OG207", "no translation of torch.ao's quantised modules"),
         (Validated(), "OG203", "set_default_validate_args(False)"),
         (Grouped(), "OG206", "as the groups of a convolution are"),
         (Quantised(), "OG201", "cannot follow aten::fake_quantize_per_tensor_affine (test"),
@@ -258,7 +369,7 @@ def test_what_the_exporter_cannot_follow_is_not_said_to_have_no_translation(
     assert error.code == code
     said = error.message.partition("\n")[0]
     assert words in f"{said} {error.remedy}"
-    assert "no translation" not in error.message
+    assert "no translation" not in error.message or "torch.ao" in words
 
 
 class Guarded(nn.Module):

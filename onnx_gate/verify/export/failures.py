@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch.fx import GraphModule
@@ -19,6 +19,8 @@ from onnx_gate.verify.export.constraints import FailedTrace, constraint
 from onnx_gate.verify.export.disk import disk_full
 from onnx_gate.verify.export.failed import ExportFailure, FailureSaid, chain_of, locals_of
 from onnx_gate.verify.export.operators import (
+    SAY_WHETHER_CAUSAL,
+    causal_unsaid,
     complex_numbers,
     custom_operator,
     torch_operator,
@@ -62,6 +64,12 @@ _DATA_DEPENDENT = re.compile(
 # Its constructor checks what a distribution is made of, and ``_validate_sample`` what is asked of it.
 _VALIDATION = "/torch/distributions/distribution.py"
 _CHECKING = ("__init__", "_validate_sample")
+_CAUSAL = "/torch/nn/modules/transformer.py"
+_NOT_CONSTANT = re.compile(
+    r"(\w+)\(\): argument '(\w+)' .*?must be (\w+), not Sym(?:Bool|Int|Float)\b"
+)
+_TRANSFORMERS = re.compile(r"(^|/)transformers/")
+_ONLY_4D = "only 4D query, key, and value are supported"
 _OPTIMISER = re.compile(r"/onnxscript/(optimizer|rewriter)/")
 
 
@@ -192,18 +200,50 @@ def _attribute(failure: ExportFailure) -> FailureSaid | None:
     )
 
 
+def _constant(failure: ExportFailure) -> FailureSaid | None:
+    asked = _NOT_CONSTANT.search(failure.text)
+    if asked is None:
+        return None
+    function, argument, kind = asked.groups()
+    line = failure.source
+    head = (
+        f"{shown(line, 'forward')} computes `{argument}` of {function} from a size that varies: it is a "
+        f"{kind} that is fixed in a graph"
+    )
+    if line is not None and _TRANSFORMERS.search((line.inner or line).file):
+        return FailureSaid(
+            head,
+            'build the model with transformers\' other attention, attn_implementation="eager", or give '
+            "it a mask",
+        )
+    return FailureSaid(
+        head, f"give `{argument}` a value that no size decides, where the model is built"
+    )
+
+
+def _attention(failure: ExportFailure) -> FailureSaid | None:
+    if _ONLY_4D not in failure.text:
+        return None
+    return FailureSaid(
+        f"the {failure.exporter} exporter takes scaled_dot_product_attention of four axes only (batch, "
+        f"heads, length, width), and {shown(failure.source, 'forward')} has others",
+        "give query, key and value an axis of one head there, unsqueeze(1), and take it from the "
+        "result, squeeze(1)",
+    )
+
+
 def _data(failure: ExportFailure) -> FailureSaid | None:
     line = shown(failure.source, "forward")
-    packed = torch.nn.utils.rnn.PackedSequence
-    if any(isinstance(value, packed) for each in failure.chain for value in locals_of(each)):
-        return FailureSaid(
-            f"{line} packs sequences by their lengths, which are values of an input: a graph's "
-            "sizes cannot depend on values",
-            "run the layer on the padded sequence and mask its output",
-        )
+    values = [value for each in failure.chain for value in locals_of(each)]
+    if any(isinstance(value, torch.nn.utils.rnn.PackedSequence) for value in values):
+        return _packed(failure, values)
     if not _DATA_DEPENDENT.search(failure.text):
         return None
-    if any(map(_in_validation, failure.chain)):
+    if any(_within(each, _CAUSAL, ("_detect_is_causal_mask",)) for each in failure.chain):
+        return FailureSaid(
+            f"{line} gives {causal_unsaid('a branch on its values')}", SAY_WHETHER_CAUSAL
+        )
+    if any(_within(each, _VALIDATION, _CHECKING) for each in failure.chain):
         return FailureSaid(
             f"{line} has torch.distributions check its arguments' values, which is a branch on them",
             "make the distribution with validate_args=False, or switch the checks off where the model "
@@ -250,15 +290,35 @@ def _of_own_state(failure: ExportFailure) -> bool:
     return not read.isdisjoint(own) and read.isdisjoint(set(given) - set(own))
 
 
-def _in_validation(error: BaseException) -> bool:
+def _packed(failure: ExportFailure, values: list[object]) -> FailureSaid:
+    message = (
+        f"{shown(failure.source, 'forward')} packs sequences by their lengths, which are values of an "
+        "input: a graph's sizes cannot depend on values"
+    )
+    # What a backward direction says of a row depends on where the row ends, so no mask mends it.
+    if any(isinstance(each, torch.nn.RNNBase) and each.bidirectional for each in values):
+        otherwise = (
+            "run a layer for each direction on the padded sequence, for the second one with every row "
+            "turned round within its length (gather)"
+        )
+    else:
+        otherwise = "run the layer on the padded sequence and mask its output"
+    if failure.exporter == "torchscript":
+        return FailureSaid(message, otherwise)
+    return FailureSaid(
+        message, f"{_TRACED}, or {otherwise}", changes=_BY_TRACING, otherwise=otherwise
+    )
+
+
+def _within(error: BaseException, file: str, functions: Sequence[str]) -> bool:
     frames = traceback.walk_tb(error.__traceback__)
     codes_of = (frame.f_code for frame, _ in frames)
-    return any(c.co_filename.endswith(_VALIDATION) and c.co_name in _CHECKING for c in codes_of)
+    return any(c.co_filename.endswith(file) and c.co_name in functions for c in codes_of)
 
 
 def _script(failure: ExportFailure) -> FailureSaid | None:
     values = [value for each in failure.chain for value in locals_of(each)]
-    if "LinearPackedParams" in failure.text or "quantized::" in failure.text:
+    if "PackedParams" in failure.text or "quantized::" in failure.text:
         return FailureSaid(
             f"the {failure.exporter} exporter has no translation of torch.ao's quantised modules"
             f"{at(failure.source)}",
@@ -286,7 +346,9 @@ _RECOGNISERS: tuple[tuple[Code, _Recognise, int], ...] = (
     (codes.OG207, _taken, 0),
     (codes.OG209, custom_operator, 1),
     (codes.OG201, torch_operator, 1),
+    (codes.OG207, _attention, 0),
     (codes.OG206, _attribute, 0),
+    (codes.OG206, _constant, 0),
     (codes.OG203, _data, 1),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 
@@ -28,6 +29,21 @@ _TORCH_NAMESPACES = frozenset(
     {"aten", "prims", "prim", "quantized", "_operator", "math", "builtins"}
 )
 _CACHEMASK = re.compile(r"_cachemask(_tensor_qparams)?$")
+
+_DISTANCES = "aten::_cdist_forward"
+_ENCODER_LAYER = "aten::_transformer_encoder_layer_fwd"
+SAY_WHETHER_CAUSAL = (
+    "say so in the call, is_causal=False, which holds for every mask (of a decoder tgt_is_causal, of "
+    "nn.Transformer src_is_causal and tgt_is_causal)"
+)
+
+
+def causal_unsaid(what: str) -> str:
+    """Return what a call of torch's transformers without a word about its mask leads to."""
+    return (
+        "a mask to torch's transformer and does not say whether it is causal, which torch then looks "
+        f"up: {what}"
+    )
 
 
 def complex_numbers(failure: ExportFailure) -> FailureSaid | None:
@@ -71,6 +87,13 @@ def torch_operator(failure: ExportFailure) -> FailureSaid | None:
     name = _untranslated(failure.text)
     if name is None:
         return _untraced(failure)
+    if name == _ENCODER_LAYER:
+        return FailureSaid(
+            f"{shown(failure.source, 'forward')} gives "
+            f"{causal_unsaid(f'the {failure.exporter} exporter has no translation of {name} to ONNX')}",
+            SAY_WHETHER_CAUSAL,
+        )
+    by_hand = _of_distances(failure.chain) if name == _DISTANCES else ""
     added = _NO_SYMBOLIC.search(failure.text)
     of = _made_of_it(failure.chain, name)
     missing = f"the {failure.exporter} exporter has no translation of {name}{of}"
@@ -87,12 +110,30 @@ def torch_operator(failure: ExportFailure) -> FailureSaid | None:
             f"{missing} with `{'`, `'.join(arguments)}` to ONNX{at(failure.source)}, and has one without",
             f"leave {'it' if len(arguments) == 1 else 'them'} out of the call, where that is as good",
         )
+    if by_hand:
+        return FailureSaid(f"{head}{at(failure.source)}", by_hand)
     return _elsewhere(f"{head}{at(failure.source)}", "has", name, failure) or FailureSaid(
         f"{head} at any opset{at(failure.source)}",
         _parametrized(failure.chain)
         or "write it with other operators, or export with a function of yours that passes "
         "custom_translation_table to torch.onnx.export",
     )
+
+
+def _of_distances(chain: tuple[BaseException, ...]) -> str:
+    """Return how to write distances that are not Euclidean, '' where they are.
+
+    The TorchScript exporter leaves the absolute value out, and its file answers NaN.
+    """
+    degree = next((node.args[2] for node in translated_nodes(chain) if len(node.args) > 2), 2.0)
+    if not isinstance(degree, int | float) or degree == 2:
+        return ""
+    apart = "(x.unsqueeze(-2) - y.unsqueeze(-3)).abs()"
+    if degree == 1:
+        return f"write it as {apart}.sum(-1)"
+    if degree == math.inf:
+        return f"write it as {apart}.amax(-1)"
+    return f"write it as {apart}.pow({degree:g}).sum(-1).pow(1 / {degree:g})"
 
 
 def _untraced(failure: ExportFailure) -> FailureSaid | None:
