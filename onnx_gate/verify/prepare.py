@@ -56,6 +56,9 @@ class Prepared:
             return f"it raises {refusal}"
 
 
+_NO_GRADIENT = "does not require grad and does not have a grad_fn"
+
+
 def prepare(spec: ModelSpec, context: Context, module: torch.nn.Module) -> Prepared:
     """Find inputs of the export's example that ``module`` accepts.
 
@@ -123,6 +126,13 @@ def _refused(
         entry = next((spec.lines[name] for name in about if name in spec.lines), None)
         return codes.OG105.error(
             raised + wrong, remedy=taken.remedy, changes=taken.changes, line=entry
+        )
+    if cause is not None and _NO_GRADIENT in str(cause):
+        return codes.OG105.error(
+            f"{raised}: the gate calls it without gradients, as whoever runs a file does",
+            remedy="gradients inside forward cannot be exported: leave what asks for them "
+            "(torch.autograd.grad, backward) out of what is exported, or write the derivative with "
+            "operators",
         )
     dims = ", ".join(f"{name}: [...]" for name in spec.dims if name not in spec.named_dims)
     certain = f"takes certain sizes only, name some (dims: {{{dims}}}); where it " if dims else ""

@@ -52,6 +52,11 @@ class Global(torch.nn.Module):
         CALLS.append(1)
         return x + len(CALLS)
 
+class Derived(torch.nn.Module):
+    def forward(self, x):
+        x = x.requires_grad_(True)
+        return torch.autograd.grad((x * x).sum(), x)[0]
+
 class Changed(torch.nn.Module):
     '''What exporting does to some models.'''
     factor = 2
@@ -87,6 +92,14 @@ def test_a_trace_of_the_first_call_is_followed_at_once(tmp_path: Path, name: str
     with pytest.raises(GateError, match="called twice") as caught:
         _prepared(tmp_path, name)
     assert caught.value.code == "OG106"
+
+
+def test_gradients_inside_of_forward_are_said_to_be_none_of_a_graph(tmp_path: Path) -> None:
+    with pytest.raises(GateError, match="the gate calls it without gradients") as caught:
+        _prepared(tmp_path, "Derived")
+    assert caught.value.code == "OG105"
+    assert "gradients inside forward cannot be exported" in caught.value.remedy
+    assert "suite" not in caught.value.remedy
 
 
 def test_a_model_without_traces_is_caught_by_the_call_after_the_export(tmp_path: Path) -> None:
