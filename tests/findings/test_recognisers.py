@@ -131,6 +131,20 @@ def test_the_order_of_einsum_s_operands_can_be_switched_off() -> None:
     assert tied.remedy.startswith("set torch.backends.opt_einsum.enabled = False")
 
 
+class Inverse(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.istft(x.to(torch.complex64), 64)
+
+
+def test_an_inverse_transform_of_one_size_is_no_remedy() -> None:
+    number = Inverse.forward.__code__.co_firstlineno + 1
+    trace = FailedTrace([], {"L['x'].size()[1]": ((__file__, number),)}, Path(__file__).parent)
+    text = "tracing inferred a static shape of 1601 for dimension inputs['x'].shape[1]."
+    tied = constraint(text, SPEC, trace, None)
+    assert tied is not None
+    assert tied.remedy.startswith("write the transform as a transposed convolution")
+
+
 def test_other_errors_are_none_about_a_dimension() -> None:
     assert constraint("KeyError: 'x'", SPEC, NOTHING, LINE) is None
 

@@ -159,6 +159,12 @@ def _instead(line: Line | None, size: str) -> str:
             "set torch.backends.opt_einsum.enabled = False where the model is built, so that einsum "
             "takes its operands from left to right"
         )
+    if line is not None and re.search(r"\bistft\(", line.code):
+        # Of one size it becomes a file that is not valid, and torchscript has none of it.
+        return (
+            "write the transform as a transposed convolution there (conv_transpose1d with cosines and "
+            "sines, over the sum of the squared windows)"
+        )
     return f"take {size} from the input's shape there"
 
 
