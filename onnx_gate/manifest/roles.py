@@ -48,6 +48,7 @@ _STRENGTH: tuple[Role, ...] = ("samples", "pixels", "positions", "frames", "batc
 _COLOURS = (3, 4)
 _BATCH = re.compile(r"(.*_)?(batch|bsz?)(_.*)?", re.I)
 _POSITIONS = re.compile(r"(^|_)(seq|len|length|token|time|t|past|step)", re.I)
+_FRAMES = re.compile(r"(^|_)frames?($|_|[0-9])", re.I)
 _PIXELS = re.compile(r"(^|_)(h|w|height|width|rows|cols|side)($|_|[0-9])", re.I)
 _SAMPLES = re.compile(r"sample|wave|audio|speech|signal|pcm|^input_values$", re.I)
 
@@ -87,11 +88,11 @@ def _role(name: str, spec: InputSpec, axis: int, dim: str) -> Role:
         if rank == 5 and sides and axis == sides[0] - 1:
             return "frames"
         if rank == 3 and axis == 1 and isinstance(spec.shape[2], int):
-            return "positions"
+            return "frames" if _FRAMES.search(dim) else "positions"
         if rank == 3 and last and isinstance(spec.shape[1], int):
             return "frames"
     elif rank == 2 and last:
-        return "positions"
+        return "frames" if _FRAMES.search(dim) else "positions"
     return "positions" if _POSITIONS.search(dim) else "count"
 
 

@@ -54,6 +54,8 @@ def spec_of(dims: dict[str, tuple[int, ...]] | None = None, **texts: str) -> Mod
         ({"x": "float32[batch, a, 256]"}, {"batch": "batch", "a": "positions"}),
         ({"x": "float32[seq, batch, 256]", "h": "float32[1, batch, 8]"}, {"batch": "batch"}),
         ({"mel": "float32[batch, 80, a]"}, {"a": "frames"}),
+        ({"mel": "float32[batch, frames, 80]"}, {"frames": "frames"}),
+        ({"mel": "float32[n, frames, 80]", "mask": "int64[n, frames]"}, {"frames": "frames"}),
         ({"x": "float32[batch, samples]"}, {"samples": "samples"}),
         ({"waveform": "float32[batch, a]"}, {"a": "samples"}),
         ({"x": "float32[batch, a]"}, {"a": "count"}),
