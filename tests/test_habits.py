@@ -171,7 +171,10 @@ def test_a_command_that_is_printed_names_the_runtimes_of_the_call(
 
 
 @pytest.mark.slow
-def test_what_was_finished_when_it_was_interrupted_is_kept(folder: Path) -> None:
+@pytest.mark.parametrize(("ci", "remedy"), [("1", ""), ("", "run it again")])
+def test_what_was_finished_when_it_was_interrupted_is_kept(
+    folder: Path, ci: str, remedy: str
+) -> None:
     process = subprocess.Popen(
         [
             sys.executable,
@@ -186,7 +189,7 @@ def test_what_was_finished_when_it_was_interrupted_is_kept(folder: Path) -> None
             "junit",
         ],
         cwd=folder,
-        env={**os.environ, "CI": "1"},
+        env={**os.environ, "CI": ci},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -209,6 +212,7 @@ def test_what_was_finished_when_it_was_interrupted_is_kept(folder: Path) -> None
     report = read_report(folder / "onnx-gate-report" / "report.json")
     assert [(m.name, m.verdict) for m in report.models] == [("right", "pass"), ("endless", "error")]
     assert report.verdict == "error"
+    assert [m.error.remedy for m in report.models if m.error is not None] == [remedy]
     assert (folder / "onnx-gate-report" / "report.xml").exists()
     assert not (folder / "onnx-gate-report" / "models").exists()
     assert (folder / "onnx-gate-report" / ".gitignore").read_text().endswith("\n*\n")

@@ -71,6 +71,6 @@ def not_started(error: OSError) -> Outcome:
     return Outcome((), "lost", detail, (), 0.0, 0)
 
 
-def unverified(code: codes.Code, message: str) -> ModelError:
+def unverified(code: codes.Code, message: str, remedy: str = "") -> ModelError:
     """Return the error of a model that nothing is known of."""
-    return ModelError(kind=code.kinds[0], code=code.code, message=message)
+    return ModelError(kind=code.kinds[0], code=code.code, message=message, remedy=remedy)

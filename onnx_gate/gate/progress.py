@@ -37,6 +37,9 @@ class ProgressDisplay(Protocol):
     def finished(self, name: str, verdict: Verdict, line: str, tail: Sequence[str] = ()) -> None:
         """The model has its verdict; ``line`` says it in short, ``tail`` is from its log."""
 
+    def aside(self, line: str) -> None:
+        """Say what is done after the models have their verdicts."""
+
     def close(self) -> None:
         """Take down whatever is still on the screen."""
 
@@ -73,6 +76,9 @@ class NoProgress:
     def finished(self, name: str, verdict: Verdict, line: str, tail: Sequence[str] = ()) -> None:
         """Say nothing."""
 
+    def aside(self, line: str) -> None:
+        """Say nothing."""
+
     def close(self) -> None:
         """Nothing to take down."""
 
@@ -103,6 +109,10 @@ class PlainProgress:
             lines = [workflow_command("group", name), *fenced(lines), "::endgroup::"]
         for text in lines:
             self._print(Text(text))
+
+    def aside(self, line: str) -> None:
+        """Print the line."""
+        self._print(Text(_unobeyed(line)))
 
     def close(self) -> None:
         """Nothing to take down."""
@@ -146,6 +156,10 @@ class LiveProgress:
         self._console.print(Group(_summary(self._done, self._total, name, verdict, line, _clean)))
         for text in tail:
             self._console.print(Text(f"  | {_clean(text)}", style="dim"))
+
+    def aside(self, line: str) -> None:
+        """Print the line above."""
+        self._console.print(Text(_clean(line)))
 
     def close(self) -> None:
         """Take the live lines down; harmless when done twice."""

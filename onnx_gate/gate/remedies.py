@@ -108,6 +108,9 @@ class _Phase:
             self._task(specs[name], Ladder(every, seconds), layout, threads)
             for name, every in ladders.items()
         ]
+        most = f"{seconds * len(ladders) / jobs:.0f} s at most"
+        count = f"{len(ladders)} model{'s' if len(ladders) > 1 else ''}"
+        self.progress.aside(f"trying what makes {count} green ({most}; --remedies 0 tries nothing)")
         heard_of: dict[str, int] = {}
 
         def heard(name: str, message: Mapping[str, Any]) -> None:

@@ -77,6 +77,7 @@ def test_plain_lines() -> None:
     )
     progress.finished("b", "diverged", "")
     progress.finished("c", "error", "killed by SIGSEGV", ["one", "", "two"])
+    progress.aside("trying what makes 2 models green")
     progress.close()
     assert written(console).splitlines() == [
         "[ 1/12] pass      a  24 checks, 9 % of the tolerance, and more words than fit a line",
@@ -85,6 +86,7 @@ def test_plain_lines() -> None:
         "  | one",
         "  | ",
         "  | two",
+        "trying what makes 2 models green",
     ]
 
 
