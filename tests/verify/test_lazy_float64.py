@@ -107,6 +107,7 @@ def test_inputs_in_bfloat16_are_widened_as_numbers(features: int) -> None:
     torch.manual_seed(0)
     module = nn.Linear(features, 3).bfloat16().eval()
     x = np.random.default_rng(0).normal(size=(4, features)).astype(ml_dtypes.bfloat16)
-    (found,) = Float64Reference(Eager(module, ("x",))).run({"x": x}) or (None,)
+    found = Float64Reference(Eager(module, ("x",))).run({"x": x})
     weight, bias = (p.detach().double().numpy() for p in module.parameters())
-    np.testing.assert_allclose(found, x.astype(float) @ weight.T + bias, rtol=1e-14)
+    assert found is not None
+    np.testing.assert_allclose(found[0], x.astype(float) @ weight.T + bias, rtol=1e-14)

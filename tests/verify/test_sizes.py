@@ -181,7 +181,7 @@ models:
   square-twin: {{model: "models.py:Square", args: [false], inputs: {{image: {IMAGE}}}}}
   long: {{model: "models.py:Long", args: [true], inputs: {{ids: {IDS}}}}}
   long-twin: {{model: "models.py:Long", args: [false], inputs: {{ids: {IDS}}}}}
-  strided: {{model: "models.py:Strided", inputs: {{features: "float32[batch, frames, 4]"}}}}
+  strided: {{model: "models.py:Strided", inputs: {{features: "float32[batch, length, 4]"}}}}
   unet: {{model: "models.py:UNet", inputs: {{image: {IMAGE}}}}}
   chunked: {{{CHUNKED}, dims: {{samples: [800, 1600]}}}}
   chunked-both: {{{CHUNKED}, dims: {{samples: [800, 1600, 1601]}}}}
