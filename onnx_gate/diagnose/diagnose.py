@@ -9,6 +9,7 @@ from typing import Any
 import psutil
 
 from onnx_gate.deadline import Deadline, OutOfTime
+from onnx_gate.diagnose.bench import Bench
 from onnx_gate.diagnose.blame.blame import find_blame
 from onnx_gate.diagnose.blame.blame_result import BlameResult
 from onnx_gate.diagnose.further import further
@@ -265,7 +266,11 @@ def _located(subject: Subject, blamed: BlameResult, deadline: Deadline) -> Locat
     plain = blamed.plain_agrees is True and not has_own_kernels(subject.runtime)
     if blamed.blame in _NOWHERE or plain or left < 1:
         return Located()
-    return localize(subject, _LOCALIZE_SHARE * left)
+    # What PyTorch has elsewhere is tried in the place of values, and may end a runtime's process.
+    located, trouble = Bench(subject, left).apart(
+        lambda: localize(subject, _LOCALIZE_SHARE * left), left
+    )
+    return located or Located(note=f"the search for the node gave none: {trouble}")
 
 
 def _memory(checker: Checker) -> int:

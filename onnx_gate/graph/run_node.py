@@ -127,9 +127,12 @@ def model_of(
 
 def _is_safe(node: Node, runner: Runner, values: Mapping[str, Value]) -> bool:
     """Say that ONNX Runtime will not end the process over the shapes that a node reads."""
-    if node.op_type not in ("Einsum", "LSTM", "GRU", "RNN"):
+    if node.op_type not in ("Einsum", "LSTM", "GRU", "RNN", "Concat"):
         return True
     shapes = [np.shape(runner.value(name, values)) for name in node.proto.input if name]
+    if node.op_type == "Concat":
+        # An empty part of another rank is refused by ending the process.
+        return len({len(shape) for shape in shapes}) == 1
     if node.op_type != "Einsum":
         return len(shapes[0]) == 3 and 0 not in shapes[0] and shapes[0][2] == shapes[1][-1]
     equation = next(helper.get_attribute_value(a) for a in node.proto.attribute).decode()

@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 from torch import Tensor, nn
 
 from onnx_gate.diagnose.blame.blame import find_blame
+from onnx_gate.diagnose.localize.expand import lower
 from onnx_gate.diagnose.localize.localize import localize
 from onnx_gate.diagnose.trace.record_module import record_module
 from onnx_gate.diagnose.trace.trace import Trace
@@ -195,3 +196,27 @@ def test_masks_are_one_and_hide_no_score() -> None:
     assert not agree(np.concatenate([wrong, [least]]).astype(np.float32), expected)
     assert not agree(np.concatenate([scores, [0.0]]).astype(np.float32), expected)
     assert not agree(np.concatenate([scores, [-1e9]]).astype(np.float32), expected)
+
+
+class Quantised(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer(
+            "shift", torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.quint8)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        quantised = torch.quantize_per_tensor(x, 0.01, 128, torch.quint8)
+        return torch.relu(quantised).dequantize() + self.shift.dequantize()
+
+
+def test_quantised_values_are_recorded_as_what_they_stand_for(tmp_path: Path) -> None:
+    trace, store, module = Trace(), ArrayStore(tmp_path, 2**20), Quantised()
+    x = normal(2, 4)
+    record_module(Eager(module, ("x",)), {"x": x}, trace, store, tmp_path)
+    [made] = [t for t in trace if t.operator.startswith("aten.quantize_per_tensor")]
+    np.testing.assert_allclose(made.array, np.clip(x, -1.28, 1.27), atol=0.0051)
+    assert trace.values[-1].depends_on_input
+    subject = make(tmp_path, nn.Tanh(), x)
+    for traced in [t for t in trace if t.operator.startswith("aten.dequantize")]:
+        lower(traced, "torchscript", subject, trace, store)  # NumPy cannot hold what it reads

@@ -136,6 +136,20 @@ def test_a_graph_is_run_node_by_node_changed_and_cut(tmp_path: Path) -> None:
     np.testing.assert_array_equal(PlainSession(part).run({"b": X})[0], X * np.arange(3))
 
 
+def test_a_node_that_would_end_the_process_is_not_run(tmp_path: Path) -> None:
+    inputs = [helper.make_tensor_value_info(n, TensorProto.INT64, None) for n in "ab"]
+    outputs = [helper.make_tensor_value_info("c", TensorProto.INT64, None)]
+    joined = helper.make_graph(
+        [helper.make_node("Concat", ["a", "b"], ["c"], axis=0)], "joined", inputs, outputs
+    )
+    opsets = [helper.make_opsetid("", 18)]
+    graph = read_graph(helper.make_model(joined, opset_imports=opsets), tmp_path / "m.onnx")
+    runner, ones = Runner(graph, PLAIN, tmp_path), np.ones((2, 8), np.int64)
+    [node] = graph.nodes
+    assert runner.run(node, {"a": ones, "b": np.zeros(0, np.int64)}) == {"c": None}
+    np.testing.assert_array_equal(runner.run(node, {"a": ones, "b": ones[:1]})["c"], ones[[0] * 3])
+
+
 def test_a_model_is_given_values_and_asked_for_others() -> None:
     changed, taken = fed(flattened(model()), {"b": X, "unread": X})
     assert set(taken) == {"b"}

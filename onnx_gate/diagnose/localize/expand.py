@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import torch
 import torch.utils._pytree as pytree
@@ -19,6 +18,7 @@ from onnx_gate.diagnose.trace.trace import Input, OperatorCall, Trace, TracedVal
 from onnx_gate.diagnose.values import ArrayStore, agree
 from onnx_gate.graph.graph import read_graph
 from onnx_gate.graph.run_node import Runner
+from onnx_gate.runtimes.torch_eager import to_array
 from onnx_gate.verify.subject import Subject
 
 
@@ -97,10 +97,11 @@ def lower(
         with silence_exporters(), torch.no_grad():
             _export(_Alone(call, indices, leaves, spec), tensors, exporter, path)
         graph = read_graph(onnx.load(str(path), load_external_data=False), path)
+        names = [f"x{i}" for i in range(len(tensors))]
+        given = zip(names, tensors, strict=True)
+        feeds = {n: to_array(t) for n, t in given if n in graph.inputs}
     except Exception:
         return False
-    names = [f"x{i}" for i in range(len(tensors))]
-    feeds = {n: np.asarray(t) for n, t in zip(names, tensors, strict=True) if n in graph.inputs}
     if set(feeds) != set(graph.inputs):
         return False
     runner = Runner(graph, subject.runtime, subject.folder)

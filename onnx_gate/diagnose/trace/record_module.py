@@ -77,7 +77,9 @@ class OperatorRecorder(OperatorMode):
     ) -> int | None:
         """Add a tensor's value; return its number, ``None`` where it has no value to keep."""
         try:
-            array: Array = self._store.put(to_array(tensor))
+            # A graph has what a quantised tensor stands for.
+            plain = tensor.dequantize() if tensor.is_quantized else tensor
+            array: Array = self._store.put(to_array(plain))
         except (GateError, RuntimeError, NotImplementedError):
             return None
         traced = self._trace.add(
