@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 
 from onnx_gate.deadline import Deadline, OutOfTime
-from onnx_gate.diagnose.bench import Bench
+from onnx_gate.diagnose.bench import RUN, Bench
 from onnx_gate.diagnose.blame.blame import find_blame
 from onnx_gate.diagnose.blame.blame_result import BlameResult
 from onnx_gate.diagnose.further import further
@@ -17,6 +17,7 @@ from onnx_gate.diagnose.half import of_half
 from onnx_gate.diagnose.hints.hints import explaining, possible
 from onnx_gate.diagnose.known_fault import known_fault
 from onnx_gate.diagnose.localize.localize import Located, has_own_kernels, localize
+from onnx_gate.diagnose.nonfinite import first_nonfinite, told_of_nonfinite
 from onnx_gate.diagnose.reduced.precision import (
     clearest,
     cut_off,
@@ -148,6 +149,9 @@ class _Explained:
         said = self.result.findings
         leading = (*known, *explaining(diagnosis, proto, check, checker.tally.checks, said))
         codes = tuple(dict.fromkeys(finding.code for finding in leading))
+        if diagnosis.nonfinite is not None and not diagnosis.cause and not leading:
+            cause = told_of_nonfinite(diagnosis.nonfinite)
+            diagnosis = diagnosis.model_copy(update={"cause": cause})
         others = () if leading or fault is not None else possible(diagnosis, proto, check)
         return {
             "diagnosis": to_message(diagnosis.model_copy(update={"hints": codes, "known": fault})),
@@ -208,6 +212,9 @@ def diagnose(subject: Subject, deadline: Deadline) -> Diagnosis:
     if blamed.blame in _IN_THE_FILE and deadline.left > 1:
         outside = of_the_whole(subject, located, deadline.left)
         cause = outside or single_out(subject, located, deadline.left)
+    nonfinite = None
+    if deadline.left > 1:
+        nonfinite, _ = Bench(subject, deadline.left).apart(lambda: first_nonfinite(subject), RUN)
     notes = [_at_step(subject.check, subject.spec.against), blamed.note, located.note]
     path = None
     left = deadline.left
@@ -228,6 +235,7 @@ def diagnose(subject: Subject, deadline: Deadline) -> Diagnosis:
         cause=cause.told,
         remedy=cause.remedy,
         source=cause.source or located.source,
+        nonfinite=nonfinite,
         nodes=located.nodes,
         guilty=_place(located),
         repro=path,

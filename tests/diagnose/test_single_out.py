@@ -116,3 +116,13 @@ def test_what_is_filled_with_one_number_is_no_training() -> None:
     stored, right = np.full((6, 3), 0.5, np.float32), np.full((6, 3), -1e9, np.float32)
     told = "val_3 is 0.5 everywhere in the file, and -1e+09 in the module"
     assert told_of_weight(stored, right, "val_3", nn.Linear(3, 6)) == told
+
+
+def test_a_wrong_weight_is_told_with_the_names_that_it_is_tied_to() -> None:
+    module = nn.ModuleDict({"emb": nn.Embedding(4, 3), "head": nn.Linear(3, 4, bias=False)})
+    right = module["emb"].weight.detach().numpy().copy()
+    told = told_of_weight(normal(4, 3, seed=5), right, "emb.weight", module)
+    assert "tied" not in told
+    module["head"].weight = module["emb"].weight
+    told = told_of_weight(normal(4, 3, seed=5), right, "emb.weight", module)
+    assert "the weight emb.weight (tied: head.weight) has other values" in told

@@ -26,7 +26,7 @@ from onnx_gate.findings.codes import OG116
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import InputSpec, ModelSpec, RuntimeSpec
 from onnx_gate.report.model import Check, Worst
-from onnx_gate.report.model.diagnosis import Blame, Diagnosis, GraphNode, Source
+from onnx_gate.report.model.diagnosis import Blame, Diagnosis, GraphNode, Nonfinite, Source
 from onnx_gate.runtimes.base import Refusal
 from onnx_gate.runtimes.onnxruntime import OnnxRuntime
 from onnx_gate.verify.export.constraints import FailedTrace, constraint
@@ -657,6 +657,34 @@ def test_the_worst_element_and_the_attributes_are_in_the_hint(
     assert found[0].code == code
     assert words in found[0].message
     assert (found[0].severity, found[0].file, found[0].line) == ("note", "m.py", 3)
+
+
+@pytest.mark.parametrize(
+    ("guilty", "source", "born", "code", "words"),
+    [
+        # no mask, but a root of what rounding has made negative
+        ("Softmax", "cdist(x).softmax(-1)", ("Sqrt", "float32", math.nan, -1e-7), "OG712", "Sqrt"),
+        ("Softmax", "softmax(-1)", ("Softmax", "float32", math.nan), "OG705", "a row of the mask"),
+        ("Log", "x.logsumexp(1)", ("Exp", "float32", math.inf, 97.0), "OG704", "logsumexp"),
+        ("Div", "x / (y + 1e-8)", ("Div", "float16", math.nan, 0.0, 0.0), "OG712", "in float16"),
+        # no NaN is handed on: the exporter's own quotient has made it
+        ("Where", "torch.atan2(x, y)", ("Div", "float32", math.nan, 0.0, 0.0), "", ""),
+    ],
+)
+def test_what_makes_nan_of_numbers_is_the_reason(
+    guilty: str, source: str, born: tuple[Any, ...], code: str, words: str
+) -> None:
+    op_type, dtype, made, *of = born
+    update = {
+        "node": GraphNode(name="n", op_type=guilty, output="y"),
+        "source": Source(file="m.py", line=3, code=source),
+        "nonfinite": Nonfinite(name="b", op_type=op_type, dtype=dtype, made=made, of=tuple(of)),
+    }
+    worst = Worst(index=(0,), expected=0.27, actual=made)
+    check = CHECK.model_copy(update={"worst": worst})
+    found = hints(DIAGNOSIS.model_copy(update=update), model([node(guilty, "x")]), check)
+    assert [each.code for each in found if each.code != "OG119"] == ([code] if code else [])
+    assert words in "".join(each.message for each in found)
 
 
 @pytest.mark.parametrize(("code", "clamped"), [("x / y", True), ("torch.atan2(x, y)", False)])

@@ -46,6 +46,14 @@ def weights_of(module: nn.Module) -> dict[str, Array]:
     }
 
 
+def called(name: str, module: nn.Module) -> str:
+    """Return a weight's name, with the others that it has in the module."""
+    state = module.state_dict(keep_vars=True)
+    own = state.get(name)
+    others = [n for n, t in state.items() if n != name and own is not None and t is own]
+    return f"{name} (tied: {', '.join(others)})" if others else name
+
+
 def told_of_weight(stored: Array, right: Array, name: str, module: nn.Module) -> str:
     """Return a sentence on how a file's weight came of the module's ``right``, called ``name``."""
     for path, norm in module.named_modules():
@@ -66,12 +74,13 @@ def told_of_weight(stored: Array, right: Array, name: str, module: nn.Module) ->
     ratio = _ratio(stored, right)
     if ratio is not None and f"{ratio:.6g}" != "1":
         return f"the weight {name} is {ratio:.6g} times the module's in the file"
+    tied = called(name, module)
     count = int((~np.isclose(stored, right, rtol=_SAME, atol=1e-7)).sum())
     if count == stored.size:
         return (
-            f"the weight {name} has other values in the file, all of them, as after other training"
+            f"the weight {tied} has other values in the file, all of them, as after other training"
         )
-    return f"the weight {name} has other values in the file, {count} of {stored.size}"
+    return f"the weight {tied} has other values in the file, {count} of {stored.size}"
 
 
 def _ways(right: Array) -> list[tuple[str, Array]]:

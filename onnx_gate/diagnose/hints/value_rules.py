@@ -11,6 +11,7 @@ import onnx
 from onnx_gate.diagnose.hints.facts import DivergenceFacts
 from onnx_gate.findings import codes
 from onnx_gate.findings.codes import Code
+from onnx_gate.report.model.diagnosis import Nonfinite
 from onnx_gate.verify.inspect.opsets import changed_between
 from onnx_gate.verify.source_lines import at, of_node
 
@@ -113,8 +114,12 @@ def fused(facts: DivergenceFacts) -> Hint:
 
 def masked(facts: DivergenceFacts) -> Hint:
     """Attention over a row that is masked from end to end."""
+    born = facts.diagnosis.nonfinite
+    if born is not None and born.op_type not in _ATTENTION:
+        return None
     inputs = facts.check.edge == "masks" and facts.op in _ATTENTION | _AROUND_ATTENTION
-    meaningless = facts.one_nan or 0.0 in (facts.expected, facts.actual)
+    lost = facts.one_nan and (born is not None or math.isnan(facts.expected))
+    meaningless = lost or 0.0 in (facts.expected, facts.actual)
     if not inputs and not (facts.op in _ATTENTION and meaningless):
         return None
     return codes.OG705, (
@@ -127,6 +132,9 @@ def masked(facts: DivergenceFacts) -> Hint:
 
 def not_a_number(facts: DivergenceFacts) -> Hint:
     """NaN on one side only, behind an operator that chooses."""
+    # What the file makes of numbers is handed on by nobody.
+    if facts.diagnosis.nonfinite is not None:
+        return None
     if not facts.one_nan or not (facts.op in _CHOOSE or facts.check.edge == "nan"):
         return None
     who = facts.diagnosis.against if math.isnan(facts.expected) else facts.check.runtime
@@ -140,6 +148,9 @@ def not_a_number(facts: DivergenceFacts) -> Hint:
 
 def overflow(facts: DivergenceFacts) -> Hint:
     """A number too large for the dtype on one side."""
+    born = facts.diagnosis.nonfinite
+    if born is not None:
+        return _overflowing(born)
     worst = [abs(v) for v in (facts.expected, facts.actual) if math.isfinite(v)]
     infinite = math.isinf(facts.expected) != math.isinf(facts.actual)
     half = facts.uses(onnx.TensorProto.FLOAT16)
@@ -161,6 +172,26 @@ def overflow(facts: DivergenceFacts) -> Hint:
     )
 
 
+def _overflowing(born: Nonfinite) -> Hint:
+    if not math.isinf(born.made) or _at_its_end(born):
+        return None
+    of = " and ".join(f"{number:.4g}" for number in born.of)
+    less = (
+        "Take the largest argument off before it, as torch.logsumexp and softmax do"
+        if born.op_type == "Exp"
+        else "Scale it down before squares, sums and exponentials, or keep those in a wider dtype"
+    )
+    return codes.OG704, (
+        f"{born.op_type} of the file overflows {born.dtype}: it makes {born.made:g} of "
+        f"{of or 'numbers'}. {less}"
+    )
+
+
+def _at_its_end(born: Nonfinite) -> bool:
+    """Return whether a node makes NaN, or an infinity of zero, as who divides by it does."""
+    return born.op_type in _PARTIAL and (math.isnan(born.made) or 0.0 in born.of)
+
+
 def log_of_sigmoid(facts: DivergenceFacts) -> Hint:
     """A logarithm of what is 0 too early."""
     before = facts.op == "Sigmoid" and "Log" in facts.read_by()
@@ -176,23 +207,30 @@ def log_of_sigmoid(facts: DivergenceFacts) -> Hint:
 
 def domain(facts: DivergenceFacts) -> Hint:
     """A root, logarithm or quotient at the end of where it is defined."""
-    if facts.op not in _PARTIAL or not facts.one_finite:
+    born = facts.diagnosis.nonfinite
+    if born is not None and not _at_its_end(born):
         return None
-    where = "zero" if facts.op in _QUOTIENTS else "zero or a negative number"
-    constant = tiny_constant(facts)
-    if constant is not None or _own_quotient(facts):
+    op = facts.op if born is None else born.op_type
+    if op not in _PARTIAL or not facts.one_finite:
+        return None
+    where = "zero" if op in _QUOTIENTS else "zero or a negative number"
+    half = born is not None and born.dtype == "float16"
+    constant = None if half else tiny_constant(facts)
+    if constant is not None or _own_quotient(facts, op):
         return constant
+    if half:  # what was added is there, and is none
+        where += ", as everything below 3e-8 is in float16,"
     return codes.OG712, (
-        f"{facts.op} meets {where} on one side: {facts.diagnosis.against} has {facts.expected:.4g}, "
+        f"{op} meets {where} on one side: {facts.diagnosis.against} has {facts.expected:.4g}, "
         f"{facts.check.runtime} {facts.actual:.4g}. Rounding of 1e-7 before it is enough; clamp its "
         "argument, x.clamp(min=1e-6)"
     )
 
 
-def _own_quotient(facts: DivergenceFacts) -> bool:
+def _own_quotient(facts: DivergenceFacts, op: str) -> bool:
     """Return whether the quotient is the exporter's own, as that of an ``atan2``: nobody can clamp it."""
     source = facts.diagnosis.source
-    if facts.diagnosis.blame != "exporter" or source is None or facts.op not in _QUOTIENTS:
+    if facts.diagnosis.blame != "exporter" or source is None or op not in _QUOTIENTS:
         return False
     return _DIVIDES.search(source.code) is None
 

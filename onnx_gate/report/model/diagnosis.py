@@ -67,6 +67,17 @@ class GraphNode(Frozen):
     operator: str = ""
 
 
+class Nonfinite(GraphNode):
+    """A node that makes NaN or an infinity (``made``), which PyTorch has not, of numbers.
+
+    ``of`` are the numbers, where they can be told element by element, ``dtype`` is what it computes in.
+    """
+
+    dtype: str = ""
+    made: Number
+    of: tuple[Number, ...] = ()
+
+
 class NodeError(GraphNode):
     """The error of one node's output, relative to the output's scale.
 
@@ -201,7 +212,8 @@ class Diagnosis(Frozen):
     the report's, ``replay`` are the arguments that replay it in its runtime. ``against`` is what
     sentences call the side that is right. ``cause`` is what an experiment singled out, a sentence
     without its point, and ``remedy`` what to do about just that; ``hints`` are codes of findings that
-    explain it. ``note`` says what could not be found out. ``known`` is the public fault that it is,
+    explain it. ``nonfinite`` is the node that makes the worst element's NaN or infinity of numbers.
+    ``note`` says what could not be found out. ``known`` is the public fault that it is,
     null where the book of known faults has none that fits.
     """
 
@@ -217,6 +229,7 @@ class Diagnosis(Frozen):
     cause: str = ""
     remedy: str = ""
     source: Source | None = None
+    nonfinite: Nonfinite | None = None
     nodes: tuple[NodeError, ...] = ()
     guilty: int | None = None
     repro: str | None = None
