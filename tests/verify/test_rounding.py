@@ -409,6 +409,19 @@ def test_weights_of_16_bits_may_be_rounded_again_and_the_sum_before_its_bias() -
     assert most.median() <= 8 * lost[1].median(), most.median() / lost[1].median()
 
 
+def test_attention_has_shares_that_are_no_few_bits_whatever_it_is_given() -> None:
+    torch.manual_seed(1)
+    x = torch.randint(-2, 3, (4, 1, 7, 8)).float() / 2  # four axes, which the kernel wants
+    most = moves(F.scaled_dot_product_attention, x, x, x)
+    # As nodes, whose shares are rounded one by one.
+    shares = (x @ x.transpose(2, 3) / 8**0.5).softmax(-1)
+    wide = x.double()
+    exact = F.scaled_dot_product_attention(wide, wide, wide)
+    for other in (F.scaled_dot_product_attention(x, x, x), shares @ x):
+        lost = (other.double() - exact).abs()
+        assert (lost <= BELOW * most).all(), (lost / most).max()
+
+
 def test_a_folded_weight_of_16_bits_is_off_by_the_same_at_all_places() -> None:
     torch.manual_seed(1)
     w, scale = torch.randn(12, 16, 3, 3), (torch.rand(12) + 0.5).reshape(-1, 1, 1, 1)

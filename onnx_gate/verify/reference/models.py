@@ -52,8 +52,11 @@ SCATTERED = (
     *("scatter", "scatter_add", "scatter_reduce", "index_add", "index_reduce", "put"),
     *("index_put", "_index_put_impl", "_unsafe_index_put"),
 )
-# Of the scores of a query only differences count: those of its keys are each off by their own.
-_ATTENTION = Model(("key", "value"), chains.keys, added="attn_mask", in_steps=1.0, equal=attended)
+# Of the scores of a query only differences count: those of its keys are each off by their own. The
+# shares that values are multiplied by are no few bits, whatever scores they are made of.
+_ATTENTION = Model(
+    ("key", "value"), chains.keys, added="attn_mask", in_steps=1.0, equal=attended, inner=True
+)
 # The layers of an encoder as one kernel: whatever it sums, it sums over the embedding.
 _FUSED = Model(
     ("src", "query", "qkv_weight", "proj_weight", "ffn_weight_1", "ffn_weight_2"),
