@@ -131,7 +131,8 @@ def test_findings_that_do_not_fail(good: Run) -> None:
 def test_rows_of_nothing_but_padding_are_open_and_counted(good: Run) -> None:
     model = good.model("attention")
     opened = [check for check in model.checks if check.open and not check.advice]
-    assert {check.edge for check in opened} == {"masks"}
+    # A drawn mask over one position lets nothing through half of the time.
+    assert {check.edge for check in opened if check.sizes["seq"] > 1} == {"masks"}
     assert all(check.causes == ("attention over nothing",) for check in opened)
     assert {check.compared for check in opened if "all_false" in check.case} == {0}
     assert "OG404" in {finding.code for finding in model.findings}

@@ -143,7 +143,8 @@ def test_a_node_that_would_end_the_process_is_not_run(tmp_path: Path) -> None:
         [helper.make_node("Concat", ["a", "b"], ["c"], axis=0)], "joined", inputs, outputs
     )
     opsets = [helper.make_opsetid("", 18)]
-    graph = read_graph(helper.make_model(joined, opset_imports=opsets), tmp_path / "m.onnx")
+    proto = helper.make_model(joined, opset_imports=opsets, ir_version=10)
+    graph = read_graph(proto, tmp_path / "m.onnx")
     runner, ones = Runner(graph, PLAIN, tmp_path), np.ones((2, 8), np.int64)
     [node] = graph.nodes
     assert runner.run(node, {"a": ones, "b": np.zeros(0, np.int64)}) == {"c": None}

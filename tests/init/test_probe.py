@@ -333,7 +333,7 @@ def test_what_forward_takes(name: str, inputs: dict[str, object]) -> None:
 
 
 def test_what_nobody_guesses_can_be_said() -> None:
-    with pytest.raises(AssertionError, match="--input 'right=float32"):
+    with pytest.raises(AssertionError, match="--input 'left=float32"):
         learned("Odd")
     given = {"right": Guess("int32", ("batch", 9, 16), (0, 4))}
     answer = probe.learn(Request("test_probe.py:Odd", FOLDER, given=given))

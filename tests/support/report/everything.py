@@ -105,6 +105,7 @@ def everything() -> Report:
             "remedy": "swap",
             "source": {"file": "models/a.py", "line": 3, "code": "x.softmax()"},
             "nodes": ({**node, "error": 1.0, "born": 0.5},),
+            "nonfinite": {**node, "dtype": "float32", "made": math.inf, "of": (89.0,)},
             "repro": "repro/bert",
             "replay": ("--runtime", "openvino", "--device", "CPU"),
             "hints": ("OG102",),
