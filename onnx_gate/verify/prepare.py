@@ -34,6 +34,9 @@ _CHANGED = codes.OG109.finding(
     "compared with a fresh one",
 )
 
+# What autograd says of a tensor that was made without gradients.
+_NO_GRADIENT = "does not require grad and does not have a grad_fn"
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -54,9 +57,6 @@ class Prepared:
             return disagreement(self.call.outputs, self.eager.run(self.example))
         except Refusal as refusal:
             return f"it raises {refusal}"
-
-
-_NO_GRADIENT = "does not require grad and does not have a grad_fn"
 
 
 def prepare(spec: ModelSpec, context: Context, module: torch.nn.Module) -> Prepared:

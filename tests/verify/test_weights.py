@@ -253,6 +253,19 @@ def test_half_precision_is_a_cast_of_the_modules(exported: Path, module: nn.Modu
     assert len(weights.unknown) <= weights.total / 4
 
 
+def looked_up(table: np.ndarray) -> onnx.ModelProto:
+    """Return a file with the rows of a table that has lost its name."""
+    gather = onnx.helper.make_node("Gather", ["val_0", "ids"], ["y"])
+    graph = onnx.helper.make_graph(
+        [gather],
+        "g",
+        [onnx.helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, ["n"])],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["n", 8])],
+        [numpy_helper.from_array(table, "val_0")],
+    )
+    return onnx.helper.make_model(graph)
+
+
 def test_of_equal_buffers_none_is_said_to_be_the_one(tmp_path: Path) -> None:
     held = [nn.Embedding(50, 8) for _ in range(4)]
     for table in held[1:3]:
@@ -264,15 +277,7 @@ def test_of_equal_buffers_none_is_said_to_be_the_one(tmp_path: Path) -> None:
     ):
         array = held[place].weight.detach().numpy().copy()
         array[7] = 0.0
-        gather = onnx.helper.make_node("Gather", ["val_0", "ids"], ["y"])
-        graph = onnx.helper.make_graph(
-            [gather],
-            "g",
-            [onnx.helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, ["n"])],
-            [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["n", 8])],
-            [numpy_helper.from_array(array, "val_0")],
-        )
-        _, findings = account(onnx.helper.make_model(graph), tmp_path, tables)
+        _, findings = account(looked_up(array), tmp_path, tables)
         assert f": {told}" in findings[0].message
 
 
@@ -282,15 +287,7 @@ def test_a_row_of_a_table_that_lost_its_name_is_a_warning(tmp_path: Path) -> Non
     masked = table * (np.random.default_rng(0).random(table.shape) < 0.8)
     table[777] = 0.0
     for array, told in ((table, True), (masked.astype(np.float32), False)):
-        gather = onnx.helper.make_node("Gather", ["val_0", "ids"], ["y"])
-        graph = onnx.helper.make_graph(
-            [gather],
-            "g",
-            [onnx.helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, ["n"])],
-            [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["n", 8])],
-            [numpy_helper.from_array(array, "val_0")],
-        )
-        weights, findings = account(onnx.helper.make_model(graph), tmp_path, module)
+        weights, findings = account(looked_up(array), tmp_path, module)
         assert [each.name for each in weights.unknown] == ["val_0"]
         assert [(f.code, f.severity) for f in findings] == [("OG417", "warning")] * told
         if told:

@@ -83,6 +83,11 @@ def assumptions(
     return list(known.values())
 
 
+def from_some_size_on(sizes: Sequence[int]) -> bool:
+    """Return whether these are all sizes that are tried, from some size on."""
+    return bool(sizes) and list(sizes) == list(range(sizes[0], UPTO + 1))
+
+
 def describe(expression: sympy.Basic, dims: tuple[str, ...]) -> str:
     """Return the condition in words where it is a simple one, else as Python writes it.
 
@@ -103,7 +108,7 @@ def describe(expression: sympy.Basic, dims: tuple[str, ...]) -> str:
                 return f"{dim} is no multiple of {divisor}"
         if sizes and sizes == list(range(1, sizes[-1] + 1)):
             return f"{dim} is at most {sizes[-1]}"
-        if sizes and sizes == list(range(sizes[0], UPTO + 1)):
+        if from_some_size_on(sizes):
             return "" if sizes[0] <= 2 else f"{dim} is at least {sizes[0]}"
     try:
         return str(PythonPrinter().doprint(expression))

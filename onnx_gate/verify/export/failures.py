@@ -59,8 +59,6 @@ _NO_OPSET = re.compile(r"Unsupported onnx_opset_version: (\d+)")
 _DATA_DEPENDENT = re.compile(
     r"GuardOnDataDependentSymNode|[Dd]ata-dependent|PendingUnbackedSymbolNotFound"
 )
-
-
 # Its constructor checks what a distribution is made of, and ``_validate_sample`` what is asked of it.
 _VALIDATION = "/torch/distributions/distribution.py"
 _CHECKING = ("__init__", "_validate_sample")
@@ -284,8 +282,9 @@ def _of_own_state(failure: ExportFailure) -> bool:
     given = [node for node in nodes if node.op == "placeholder"]
     reached, read = nodes[-1:], set(nodes[-1:])
     while reached:
-        reached = [n for n in reached.pop().all_input_nodes if n not in read] + reached
-        read.update(reached)
+        new = [n for n in reached.pop().all_input_nodes if n not in read]
+        reached += new
+        read.update(new)
     own = given[: max(len(given) - len(failure.spec.inputs), 0)]
     return not read.isdisjoint(own) and read.isdisjoint(set(given) - set(own))
 

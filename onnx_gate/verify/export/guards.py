@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from onnx_gate.manifest import ModelSpec
-from onnx_gate.verify.export.assumptions import UPTO, Assumption
+from onnx_gate.verify.export.assumptions import UPTO, Assumption, from_some_size_on
 from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.inputs.example import example_sizes
 from onnx_gate.verify.inputs.sizes import Sizes, tried_sizes
@@ -49,9 +49,12 @@ def better_example(spec: ModelSpec, exported: Exported) -> Sizes | None:
     the manifest says nothing of them.
     """
     numbers = Counter(answers(exported, sizes) for sizes in tried_sizes(spec))
+    held = sum(count for each, count in numbers.items() if all(each))
+    if held == numbers.total():
+        return None
     kept = [
         *(d not in spec.named_dims and high is None for d, (_, high) in exported.ranges.items()),
-        *(_from_some_size_on(condition, spec) for condition in exported.conditions),
+        *(_is_of_large_sizes(condition, spec) for condition in exported.conditions),
     ]
     serving = {
         each: count
@@ -59,15 +62,12 @@ def better_example(spec: ModelSpec, exported: Exported) -> Sizes | None:
         if all(holds for holds, keep in zip(each, kept, strict=True) if keep)
     }
     wanted, number = max(serving.items(), key=lambda i: (i[1], all(i[0])), default=((), 0))
-    if all(wanted) or number <= holding(spec, exported):
+    if all(wanted) or number <= held:
         return None
     return next((s for s in example_sizes(spec) if answers(exported, s) == wanted), None)
 
 
-def _from_some_size_on(condition: Assumption, spec: ModelSpec) -> bool:
+def _is_of_large_sizes(condition: Assumption, spec: ModelSpec) -> bool:
     """Return whether a condition on a dimension that the manifest leaves open holds if that is large."""
     dim, *further = condition.dims
-    if further or dim in spec.named_dims:
-        return False
-    sizes = condition.sizes()
-    return bool(sizes) and sizes == list(range(sizes[0], UPTO + 1))
+    return not further and dim not in spec.named_dims and from_some_size_on(condition.sizes())

@@ -97,8 +97,8 @@ def cheapest(spec: ModelSpec, example: Sizes) -> Sizes:
     a single one, or as many of the tested ones as it takes to have elements enough.
     """
     batch = [dim for dim, role in roles(spec.inputs).items() if role == "batch" and dim in example]
-    open_ = {dim: max(spec.dims[dim]) for dim in example if dim not in spec.named_dims}
-    short = {dim: min(size, open_.get(dim, size)) for dim, size in example.items()}
+    tested = {dim: max(spec.dims[dim]) for dim in example if dim not in spec.named_dims}
+    short = {dim: min(size, tested.get(dim, size)) for dim, size in example.items()}
     sizes = short
     for size in sorted({s for dim in batch for s in spec.dims[dim] if s}):
         sizes = {**short, **dict.fromkeys(batch, size)}
