@@ -121,7 +121,7 @@ class Eager:
     ) -> object:
         args, kwargs = self.binding.split(tensors)
         try:
-            with torch.no_grad(), mode or nullcontext(), _fast_path(self.fast_path):
+            with torch.no_grad(), mode or nullcontext(), fast_path(self.fast_path):
                 return self.module(*args, **kwargs)
         except Exception as error:
             raise Refusal(f"{type(error).__name__}: {first_line(error)}") from error
@@ -134,7 +134,8 @@ class Eager:
 
 
 @contextmanager
-def _fast_path(enabled: bool) -> Iterator[None]:
+def fast_path(enabled: bool) -> Iterator[None]:
+    """Let multi-head attention take its fast path, where it may, or not."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(before and enabled)
     try:

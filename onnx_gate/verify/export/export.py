@@ -18,7 +18,7 @@ from onnx_gate.manifest.nesting import name_in_file
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array
 from onnx_gate.runtimes.outputs import bound_inputs, flat_outputs
-from onnx_gate.runtimes.torch_eager import Eager, _fast_path, seed_everything, to_tensor
+from onnx_gate.runtimes.torch_eager import Eager, fast_path, seed_everything, to_tensor
 from onnx_gate.verify.build import load_function
 from onnx_gate.verify.export.disk import check_room
 from onnx_gate.verify.export.exported import (
@@ -71,7 +71,9 @@ def _export(
     path = folder / "model.onnx"
     seed_everything(spec.seed)
     tensors = {name: to_tensor(array) for name, array in example.items()}
-    with torch.no_grad(), _warnings_that_warn():
+    # Where gradients are on, as where the owner exports, attention takes no fast path: its fused
+    # operators have no translation.
+    with torch.no_grad(), fast_path(False), _warnings_that_warn():
         if exporter == "dynamo":
             return by_dynamo(spec, eager, tensors, path)
         if exporter == "torchscript":
@@ -209,8 +211,7 @@ def _torchscript(
         # Without this the exporter writes the example's sizes into the outputs' declared shapes.
         axes[name] = {axis: f"{name}_{axis}" for axis in range(tensor.ndim)}
     try:
-        # The fused operators of attention's fast path have no translation.
-        with traceable(eager), _fast_path(False):
+        with traceable(eager):
             torch.onnx.export(
                 as_script(eager, tensors) if has_script(eager.module) else eager.module,
                 tuple(tensors[name] for name in order),
@@ -318,7 +319,7 @@ def _traced_outputs(
     returned = list(zip(*eager.run_prepared(copies), strict=True))
     if eager.returned is None or not eager.returned.numbers:
         return returned
-    with traceable(eager) as kept, _fast_path(False):
+    with traceable(eager) as kept:
         if kept is None:
             return returned
         # Only tracing tells the numbers that depend on a size from constants.

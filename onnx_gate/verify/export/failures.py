@@ -19,8 +19,6 @@ from onnx_gate.verify.export.constraints import FailedTrace, constraint
 from onnx_gate.verify.export.disk import disk_full
 from onnx_gate.verify.export.failed import ExportFailure, FailureSaid, chain_of, locals_of
 from onnx_gate.verify.export.operators import (
-    SAY_WHETHER_CAUSAL,
-    causal_unsaid,
     complex_numbers,
     custom_operator,
     torch_operator,
@@ -239,7 +237,10 @@ def _data(failure: ExportFailure) -> FailureSaid | None:
         return None
     if any(_within(each, _CAUSAL, ("_detect_is_causal_mask",)) for each in failure.chain):
         return FailureSaid(
-            f"{line} gives {causal_unsaid('a branch on its values')}", SAY_WHETHER_CAUSAL
+            f"{line} gives a mask to torch's transformer and does not say whether it is causal, which "
+            "torch then looks up: a branch on its values",
+            "say so in the call, is_causal=False, which holds for every mask (of a decoder "
+            "tgt_is_causal, of nn.Transformer src_is_causal and tgt_is_causal)",
         )
     if any(_within(each, _VALIDATION, _CHECKING) for each in failure.chain):
         return FailureSaid(

@@ -31,19 +31,6 @@ _TORCH_NAMESPACES = frozenset(
 _CACHEMASK = re.compile(r"_cachemask(_tensor_qparams)?$")
 
 _DISTANCES = "aten::_cdist_forward"
-_ENCODER_LAYER = "aten::_transformer_encoder_layer_fwd"
-SAY_WHETHER_CAUSAL = (
-    "say so in the call, is_causal=False, which holds for every mask (of a decoder tgt_is_causal, of "
-    "nn.Transformer src_is_causal and tgt_is_causal)"
-)
-
-
-def causal_unsaid(what: str) -> str:
-    """Return what a call of torch's transformers without a word about its mask leads to."""
-    return (
-        "a mask to torch's transformer and does not say whether it is causal, which torch then looks "
-        f"up: {what}"
-    )
 
 
 def complex_numbers(failure: ExportFailure) -> FailureSaid | None:
@@ -87,12 +74,6 @@ def torch_operator(failure: ExportFailure) -> FailureSaid | None:
     name = _untranslated(failure.text)
     if name is None:
         return _untraced(failure)
-    if name == _ENCODER_LAYER:
-        return FailureSaid(
-            f"{shown(failure.source, 'forward')} gives "
-            f"{causal_unsaid(f'the {failure.exporter} exporter has no translation of {name} to ONNX')}",
-            SAY_WHETHER_CAUSAL,
-        )
     by_hand = _of_distances(failure.chain) if name == _DISTANCES else ""
     added = _NO_SYMBOLIC.search(failure.text)
     of = _made_of_it(failure.chain, name)
