@@ -5,10 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
 import onnx
 
+from onnx_gate.graph.constants import array_of
 from onnx_gate.graph.graph import Graph, Node
+from onnx_gate.graph.walk import constant_of
+from onnx_gate.runtimes.base import Array
 
 # A tensor of so many numbers is a list of limits or of ends; a larger one is weights.
 _MOST = 64
@@ -34,8 +39,7 @@ _NARROW: Mapping[int, int] = {
     onnx.TensorProto.INT16: 2**15,
 }
 _SIZED = frozenset((*_COMPARED, "Equal", "Mod", "Div"))
-_INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
-_COUNTED = (*_INTEGERS, onnx.TensorProto.FLOAT)
+_COUNTED = (onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.FLOAT)
 
 
 @dataclass(frozen=True)
@@ -107,11 +111,11 @@ def sizes_named(graph: Graph) -> frozenset[int]:
 def _is_fixed(graph: Graph, node: Node, shapes: Mapping[str, object]) -> bool:
     """Return whether a slice cuts axes whose lengths are the same at every size."""
     dims, axes = shapes.get(node.inputs[0]), node.inputs[3:4]
-    if dims is None or not axes or axes[0] not in graph.constants:
+    cut = None if dims is None or not axes else _stored(graph, axes[0])
+    if cut is None:
         return False
     known: list[onnx.TensorShapeProto.Dimension] = list(dims)  # type: ignore[call-overload]
-    cut = [int(axis) for axis in graph.constants.array(axes[0]).reshape(-1)]
-    return all(-len(known) <= a < len(known) and known[a].HasField("dim_value") for a in cut)
+    return all(-len(known) <= a < len(known) and known[a].HasField("dim_value") for a in cut.flat)
 
 
 def _numbers(
@@ -126,12 +130,20 @@ def _numbers(
     if of is None:
         of = node.inputs[1:] if node.op_type == "Clip" else node.inputs
     for name in of:
-        tensor = graph.constants.tensor(name) if name in graph.constants else None
-        if tensor is None or not 0 < graph.constants.count(name) <= _MOST:
+        array = _stored(graph, name)
+        if array is None or not 0 < array.size <= (1 if floats else _MOST):
             continue
-        if graph.constants.is_float(name) if floats else tensor.data_type in _INTEGERS:
-            if floats and graph.constants.count(name) != 1:
-                continue
-            for number in graph.constants.array(name).reshape(-1).tolist():
+        if array.dtype.kind in "fV" if floats else array.dtype in (np.int64, np.int32):
+            for number in array.reshape(-1).tolist():
                 if abs(float(number)) < float(2**100):
                     yield float(number)
+
+
+def _stored(graph: Graph, name: str) -> Array | None:
+    """Return the numbers that a value is, as an initializer or a node's, if they are few."""
+    if name in graph.constants:
+        few = graph.constants.count(name) <= _MOST
+        return graph.constants.array(name) if few else None
+    node = graph.producer.get(name)
+    tensor = None if node is None else constant_of(node.proto)
+    return None if tensor is None else array_of(tensor, Path())

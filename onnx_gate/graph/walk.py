@@ -46,7 +46,7 @@ def constants(model: ModelProto) -> Mapping[str, TensorProto]:
     """Return the initializers, and the values of Constant nodes, by name."""
     tensors = {tensor.name: tensor for each in graphs(model.graph) for tensor in each.initializer}
     for node in all_nodes(model):
-        tensor = _constant(node)
+        tensor = constant_of(node)
         if tensor is not None:
             tensors[node.output[0]] = tensor
     return tensors
@@ -135,7 +135,8 @@ def _rename(body: GraphProto, outer: Mapping[str, str], taken: set[str]) -> None
             _rename(each, names, taken)
 
 
-def _constant(node: NodeProto) -> TensorProto | None:
+def constant_of(node: NodeProto) -> TensorProto | None:
+    """Return the numbers of a ``Constant``, ``None`` of another node, and where it has none."""
     items: Iterable[AttributeProto] = node.attribute if node.op_type == "Constant" else ()
     for item in items:
         if item.name == "value":

@@ -237,18 +237,26 @@ def test_a_limit_that_no_input_reaches_is_compared_at_its_node(
 
 
 def test_numbers_of_a_graph() -> None:
-    """Ends of a slice along an axis of one length are no sizes, and weights are no limits."""
+    """Ends of a slice along an axis of one length are no sizes, and weights are no limits.
+
+    Numbers lie among the initializers, or among the nodes as those that TorchScript's exporter writes.
+    """
     stored = {
-        "limit": np.float32(2.5),
         "half a": np.float32(0.5),
         "row": np.ones(4, np.float32),
         "start": np.array([0]),
-        "end": np.array([700]),
         "half": np.array([8]),
         "first": np.array([1]),
         "last": np.array([2]),
     }
+    among = {"limit": np.float32(2.5), "end": np.array([700])}
     nodes = [
+        *(
+            helper.make_node(
+                "Constant", [], [name], value=numpy_helper.from_array(np.asarray(value))
+            )
+            for name, value in among.items()
+        ),
         helper.make_node("Max", ["x", "limit"], ["a"]),
         helper.make_node("Sub", ["a", "limit"], ["less"]),
         helper.make_node("Sub", ["half a", "less"], ["b"]),
