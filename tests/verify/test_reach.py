@@ -346,6 +346,26 @@ class Halves(Base):
         whole = y.sign() * (y.abs() + 0.5).floor() if self.wrong else y.round()
         return whole + 0.1 * x
 
+class Edge(Base):
+    """Holds a root against one that no drawn number has: what is equal is on one side alone."""
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("edge", torch.tensor(2.0).sqrt())
+    def forward(self, x):
+        y = (x * x).sum(1).sqrt()
+        return y * ((y > self.edge) if self.wrong else (y >= self.edge))
+
+class Filled(Base):
+    """Has numbers for what is missing or beyond range."""
+    def forward(self, x):
+        return torch.nan_to_num(x, nan=2.0, posinf=9.0, neginf=9.0 if self.wrong else -9.0)
+
+class Finite(Base):
+    """Leaves out what is no number."""
+    def forward(self, x):
+        known = ~x.isnan() & (x < 3e38) if self.wrong else x.isfinite()
+        return torch.where(known, x, 0.0)
+
 class Tails(Base):
     """Has a limit that inputs pass where rounding leaves open by how much."""
     def forward(self, x):
@@ -401,6 +421,13 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ModelResul
             "Norm", "Halves"
         ),
         "tails": f'{entry}, export: {{exporter: "models.py:right"}}'.replace("Norm", "Tails"),
+        **{
+            f"{name.lower()}-{kind}": f'{entry}, export: {{exporter: "models.py:{kind}"}}'.replace(
+                "Norm", name
+            )
+            for name in ("Edge", "Filled", "Finite")
+            for kind in ("right", "wrong")
+        },
         "tails-wrong": f'{entry}, export: {{exporter: "models.py:wrong"}}'.replace("Norm", "Tails"),
         "rooted-wrong": f'{entry}, export: {{exporter: "models.py:wrong"}}'.replace(
             "Norm", "Rooted"
@@ -420,7 +447,7 @@ def test_what_no_input_reaches_is_compared_at_its_operator(
     assert describe(guarded["right"]).endswith(
         "1 of 3 decisions seen both ways, 2 compared at their operators"
     )
-    for name in ("right", "rooted", "ranged", "halves", "tails"):
+    for name in ("right", "rooted", "ranged", "halves", "tails", "edge-right"):
         assert "OG419" not in {finding.code for finding in guarded[name].findings}
     table = guarded["long"].decisions
     assert table is not None
@@ -430,8 +457,10 @@ def test_what_no_input_reaches_is_compared_at_its_operator(
     assert {each.message.partition(": ")[2].partition(",")[0] for each in found} == {
         "clamp above 1e+06",
         "clamp below 1e-06",
+        "Clip above 2e+06",
+        "Clip below 1e-09",
     }
-    assert {each.line for each in found} == {
+    assert {each.line for each in found if "clamp" in each.message} == {
         1 + next(n for n, at in enumerate(lines) if "top)" in at)
     }
     assert any("makes it count" in each.message for each in found)
@@ -442,9 +471,22 @@ def test_what_no_input_reaches_is_compared_at_its_operator(
     tails = [f.message for f in guarded["tails-wrong"].findings if f.code == "OG419"]
     assert any("clamp below 1e-08, where inputs leave it open" in each for each in tails)
     assert not any("rules it out" in each for each in tails)
+    (edge,) = [f.message for f in guarded["edge-wrong"].findings if f.code == "OG419"]
+    assert "ge equal to 1.41421, which no input reached" in edge
     assert [f.code for f in guarded["rooted-wrong"].findings if "within 1e-06" in f.message] == [
         "OG419"
     ]
+
+
+@pytest.mark.parametrize("name", ["filled", "finite"])
+def test_what_a_module_has_for_missing_numbers_is_tried(
+    name: str, guarded: Mapping[str, ModelResult]
+) -> None:
+    right, wrong = guarded[f"{name}-right"], guarded[f"{name}-wrong"]
+    tried = {check.case for check in right.checks if check.verdict == "pass"}
+    assert tried >= {"reached/isnan", "reached/isinf"}
+    assert (right.verdict, wrong.verdict) == ("pass", "diverged")
+    assert {c.case for c in wrong.checks if c.verdict == "diverged"} == {"reached/isinf"}
 
 
 def test_every_operator_that_no_input_saturates_is_compared_at_its_ends(

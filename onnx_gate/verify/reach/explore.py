@@ -206,7 +206,7 @@ class Explorer:
 
     def _missing(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
         """Yield NaN and infinity where the module asks for them: the rows that it makes finite."""
-        for parts, value, names in missing(dict(self.watcher.seen), known):
+        for parts, value, names in missing({*self.watcher.asked}, known):
             sizes = self._largest_batch(base, purse, BATCHES)
             if sizes is None:
                 return

@@ -26,7 +26,8 @@ _CLEARLY = 1e-4
 # A choice among more candidates than this is a search: nobody writes a rule for each of them.
 MOST_CANDIDATES = 64
 _ABOVE, _BELOW = frozenset(("gt", "ge")), frozenset(("lt", "le"))
-COMPARISONS = _ABOVE | _BELOW | {"eq", "ne"}
+ORDERINGS = _ABOVE | _BELOW
+COMPARISONS = ORDERINGS | {"eq", "ne"}
 _AND, _OR = frozenset(("logical_and", "bitwise_and")), frozenset(("logical_or", "bitwise_or"))
 _NOT = frozenset(("logical_not", "bitwise_not"))
 _LARGEST = frozenset(("argmax", "max", "topk"))

@@ -15,30 +15,29 @@ from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.inputs.draw import Stream
 from onnx_gate.verify.reach.domain import Domain
-from onnx_gate.verify.reach.sites import DecisionSite, Seen
+from onnx_gate.verify.reach.rules import Missing
 
-_ASKED = {"isnan": math.nan, "isinf": math.inf}
+_ASKED: Mapping[Missing, float] = {"isnan": math.nan, "isinf": math.inf}
 
 
 def missing(
-    seen: Mapping[DecisionSite, Seen], known: Mapping[str, Domain]
+    asked: Collection[Missing], known: Mapping[str, Domain]
 ) -> Iterator[tuple[str, float, tuple[str, ...]]]:
-    """Yield what the module asks for and was not shown, its value, and the inputs that may have it.
+    """Yield a name for what the module asks for, its value, and the inputs that may have it.
 
     All of those that nobody has declared a range for, and each alone.
     """
     free = [n for n, each in known.items() if each.is_float and each.drawn and not each.spec.range]
-    asked = {site.operator for site, shown in seen.items() if "true" in shown.left(site)}
-    for operator in sorted(asked & {*_ASKED} if free else ()):
-        yield operator, _ASKED[operator], tuple(free)
+    for what in sorted(asked) if free else ():
+        yield what, _ASKED[what], tuple(free)
         for name in free if len(free) > 1 else ():
-            yield f"{operator}/{name}", _ASKED[operator], (name,)
+            yield f"{what}/{name}", _ASKED[what], (name,)
 
 
 def strewn(
     arrays: Mapping[str, Array], names: Collection[str], value: float, parts: str
 ) -> dict[str, Array]:
-    """Return the arrays with ``value`` at some elements of the named ones, differently in each row."""
+    """Return the arrays with ``value``, of either sign, at some elements of the named ones, row by row."""
     made = dict(arrays)
     for name in names:
         array = np.array(arrays[name])
@@ -47,7 +46,7 @@ def strewn(
         chosen = words % np.uint64(4) == 0
         alone = np.arange(0, len(rows), 2)
         chosen[alone] = np.arange(rows.shape[1]) == (alone // 2 % max(rows.shape[1], 1))[:, None]
-        rows[chosen] = value
+        rows[chosen] = np.where(words >> np.uint64(63), -value, value)[chosen]
         made[name] = rows.reshape(array.shape)
     return made
 

@@ -19,8 +19,8 @@ from onnx_gate.graph.steer import Steered
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.tensors import to_array
 from onnx_gate.verify.reach.cost import Cost, measure
-from onnx_gate.verify.reach.margins import distance_from
-from onnx_gate.verify.reach.rules import COUNTED
+from onnx_gate.verify.reach.margins import ORDERINGS, distance_from
+from onnx_gate.verify.reach.rules import AT, COUNTED
 from onnx_gate.verify.reach.shown import Place
 from onnx_gate.verify.reach.sites import DecisionSite, Seen
 from onnx_gate.verify.reach.steered import DecisionTaken, SteeredModule
@@ -138,9 +138,19 @@ def to_compare(
 ) -> list[tuple[DecisionSite, str]]:
     """Return the sides that are to be compared at their operators, those that are counted first."""
     left = [(s, side) for s, seen in watcher.seen.items() for side in _left(s, seen)]
-    left.sort(key=lambda each: each[0].kind not in COUNTED)
+    left += [(s, AT) for s, seen in watcher.seen.items() if _is_strict_unseen(s, seen)]
+    left.sort(key=lambda each: each[0].kind not in COUNTED or each[1] not in each[0].sides)
     again = [s for s in watcher.seen if s in doubted and s.kind in COUNTED - {"rows", "and", "or"}]
     return left + [(s, side) for s in again if watcher.seen[s].moves for side in s.sides]
+
+
+def _is_strict_unseen(site: DecisionSite, seen: Seen) -> bool:
+    """Return whether no input was where a comparison with a number of the module's is strict or not.
+
+    Numbers that are computed are others in the file, in their last bits.
+    """
+    compares = site.kind == "limit" and site.operator in ORDERINGS and site.limit is not None
+    return compares and seen.moves and AT not in seen.sides
 
 
 def _left(site: DecisionSite, seen: Seen) -> Sequence[str]:
@@ -195,6 +205,8 @@ def _is_on(site: DecisionSite, value: torch.Tensor, limit: Any, side: str) -> bo
     if site.kind != "limit":
         return True
     distance = distance_from(value, 0.0 if limit is None else limit)
+    if side == AT:
+        return bool((distance == 0).any())
     return bool(((distance < 0) if side == "below" else (distance > 0)).any())
 
 
@@ -261,11 +273,14 @@ class _Bench:
 
     def compare(self, side: str) -> Probe | None:
         """Return what a side shows, ``None`` where it cannot be brought about or seen."""
-        compared = None
-        for value in _moved(self._site, self._taken, side):
+        compared, others = None, [self._before]
+        if side == AT:  # where both sides meet, it is what one of them is
+            others += [self._put(last)[1] for s in self._site.sides for last in self._on(s)[-1:]]
+        for value in self._on(side):
             try:
-                sides, outputs = self._module.put(self._site, self._roots, value)
-                if side not in sides or not _finite(outputs) or not self._shows(outputs):
+                sides, outputs = self._put(value)
+                shows = any(self._shows(outputs, each) for each in others)
+                if side not in sides or not _finite(outputs) or not shows:
                     continue
                 worst = self._difference(value, outputs)
             except Refusal:
@@ -275,8 +290,14 @@ class _Bench:
                 return Probe(self._site, side, True, *worst)
         return compared
 
-    def _shows(self, outputs: Sequence[Array]) -> bool:
-        pairs = zip(outputs, self._before, strict=True)
+    def _on(self, side: str) -> list[torch.Tensor]:
+        return list(_moved(self._site, self._taken, side))
+
+    def _put(self, value: torch.Tensor) -> tuple[set[str], tuple[Array, ...]]:
+        return self._module.put(self._site, self._roots, value)
+
+    def _shows(self, outputs: Sequence[Array], others: Sequence[Array]) -> bool:
+        pairs = zip(outputs, others, strict=True)
         return any(self._worst(a, b) is not None for a, b in pairs)
 
     def _difference(
@@ -284,7 +305,7 @@ class _Bench:
     ) -> tuple[float, float] | None:
         """Return both sides where they differ most with a value put in; raises ``Refusal``."""
         if outputs is None:
-            _, outputs = self._module.put(self._site, self._roots, value)
+            _, outputs = self._put(value)
             if not _finite(outputs):
                 raise Refusal("not finite")
         answers = self._behind(to_array(value))
@@ -378,8 +399,10 @@ def _across(
         return at * (number % 4).to(x.dtype) * torch.where(x < 0, -1, 1).to(x.dtype)
     if at.ndim > x.ndim or torch.broadcast_shapes(at.shape, x.shape) != x.shape:
         at = at.amin() if side == "below" else at.amax()
+    if side == AT:
+        return at.expand(x.shape)
     if site.kind == "equality":
-        return at.expand(x.shape) if side == "equal" else at + 1
+        return at + 1
     if not x.is_floating_point():
         far = number % 3 + 1
         return (at - far if side == "below" else at + far).to(x.dtype)

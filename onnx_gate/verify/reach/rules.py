@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 Kind = Literal["limit", "equality", "truth", "and", "or", "half", "guard", "scale", "rows"]
+
+Missing = Literal["isnan", "isinf"]
 
 # What the sides of a decision are called. A ``half`` is exactly between two whole numbers, above an
 # even or an odd one: PyTorch rounds the two to either side. A ``guard`` is a small number that is
@@ -24,6 +27,9 @@ SIDES: Mapping[Kind, tuple[str, ...]] = {
     "scale": ("within", "beyond"),
     "rows": ("rest",),
 }
+
+# What else is noted of a limit: a comparison that is strict has one more value on its other side.
+AT = "equal"
 
 # What is said of a model counts these. A guard that is no part of the sum is not passed by either: it
 # is gone to, but what has no variance at all is nothing that a network could be brought to.
@@ -85,6 +91,9 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "bucketize": (Rule(("result",), "rows", "boundaries"),),
 }
 
+# What looks for values that are no numbers.
+ASKS = frozenset(("isnan", "isinf", "isposinf", "isneginf", "nan_to_num", "eq", "ne"))
+
 # What is added to something larger than this is no guard: normalisations add 1e-12 to 1e-3.
 LARGEST_GUARD = 1e-3
 
@@ -98,3 +107,19 @@ def limit_of(limit: float | str, bound: Mapping[str, Any]) -> Any:
         return None if over is None or not under else over / under
     value = bound.get(limit.removeprefix("-"))
     return -value if limit.startswith("-") and value is not None else value
+
+
+def missing_asked(name: str, bound: Mapping[str, Any]) -> Iterator[Missing]:
+    """Yield what a call asks its operand for: NaN, which stands for what is missing, or infinity."""
+    if name in ("eq", "ne"):
+        other = bound.get("other")
+        if other is bound.get("self"):
+            yield "isnan"
+        elif isinstance(other, float) and math.isinf(other):
+            yield "isinf"
+    elif name == "nan_to_num":
+        yield "isnan"
+        if any(bound.get(end) is not None for end in ("posinf", "neginf")):
+            yield "isinf"
+    else:
+        yield "isnan" if name == "isnan" else "isinf"

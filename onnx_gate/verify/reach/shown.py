@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from torch import nn
 
 from onnx_gate.runtimes import state
+from onnx_gate.verify.reach.rules import Missing
 from onnx_gate.verify.reach.sites import DecisionSite, Seen
 
 # The number of an operator's call, or the name of an input, and which of its results.
@@ -23,13 +24,15 @@ class Shown:
     """What every decision of a module was shown.
 
     ``seen`` has the decisions in the order in which they were met, ``besides`` are the limits that the
-    file alone has. ``writes``: the module has operators that write to what they are given. ``paths``
-    are those of its parts by their ids, ``own`` the addresses of its tensors.
+    file alone has. ``asked``: NaN, or infinity, is asked for. ``writes``: the module has operators that
+    write to what they are given. ``paths`` are those of its parts by their ids, ``own`` the addresses
+    of its tensors.
     """
 
     def __init__(self, module: nn.Module) -> None:
         self.seen: dict[DecisionSite, Seen] = {}
         self.besides: Limits = {}
+        self.asked: set[Missing] = set()
         self.writes = False
         self._listed: dict[float, None] = {}
         self._limits: dict[DecisionSite, frozenset[float]] = {}
@@ -43,6 +46,7 @@ class Shown:
     def forget(self) -> None:
         """Begin anew."""
         self.seen.clear()
+        self.asked.clear()
         self._listed.clear()
         self._limits.clear()
 

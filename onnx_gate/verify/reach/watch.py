@@ -20,7 +20,16 @@ from onnx_gate.runtimes import state
 from onnx_gate.verify.reach.leaves import InputLeaves
 from onnx_gate.verify.reach.margins import TRUTHS, Margin, Margins, apart, distance_from
 from onnx_gate.verify.reach.rows import Tables
-from onnx_gate.verify.reach.rules import LARGEST_GUARD, RULES, Rule, limit_of
+from onnx_gate.verify.reach.rules import (
+    ASKS,
+    AT,
+    LARGEST_GUARD,
+    RULES,
+    Missing,
+    Rule,
+    limit_of,
+    missing_asked,
+)
 from onnx_gate.verify.reach.shown import Call, Shown
 from onnx_gate.verify.reach.sites import DecisionSite, Seen
 from onnx_gate.verify.reference.models import MODELS, PLAIN
@@ -58,6 +67,7 @@ class Watch(OperatorMode):
         self.seen: dict[DecisionSite, Seen] = {}
         self.limits: dict[DecisionSite, set[float]] = {}
         self.listed: dict[float, None] = {}
+        self.asked: set[Missing] = set()
         self.operands: dict[DecisionSite, list[Margin]] = {}
         # The first row in which two truths were as nothing has shown them before, and of how many.
         self.met: dict[tuple[DecisionSite, str], tuple[int, int]] = {}
@@ -128,11 +138,14 @@ class Watch(OperatorMode):
                     self._limit(site, rule, tensor, site.limit, {})
 
     def _looked_at(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        rules = RULES.get(name if name.startswith("_") else name.rstrip("_"), ())
-        if not rules and self._margins is None and name != "stack":
+        base = name if name.startswith("_") else name.rstrip("_")
+        rules = RULES.get(base, ())
+        if not rules and self._margins is None and base not in (*ASKS, "stack"):
             return self.call(func, args, kwargs)
         bound = given_to(func, args, kwargs)
         bound.setdefault("self", bound.get("input"))
+        if base in ASKS:
+            self.asked.update(missing_asked(base, bound))
         for part, rule in enumerate(rules):
             if rule.operand != "result" and "result" not in rule.limits and rule.kind != "scale":
                 self._look(name, rule, part, bound)
@@ -235,7 +248,7 @@ class Watch(OperatorMode):
             if rule.kind == "equality":
                 seen.sides = _sides(site, seen.at, low < 0 or high > 0)
             else:
-                seen.sides = _sides(site, low < 0, high > 0)
+                seen.sides = _sides(site, low < 0, high > 0) | ({AT} if seen.at else set())
         self._add(site, seen, operand, limit)
 
     def _leads(self, value: Any) -> bool:

@@ -54,6 +54,7 @@ class Watcher(Shown):
 
     def take(self, watch: Watch) -> None:
         """Remember what one run has shown."""
+        self.asked |= watch.asked
         self.learn(watch.seen, watch.listed, watch.limits)
 
     def loaded(self, module: nn.Module) -> None:
