@@ -259,7 +259,7 @@ class TestRealModels:
 def test_each_long_dimension_has_its_turn_at_a_number_before_the_next_number() -> None:
     spec = spec_of(x="float32[batch, time]", y="float32[batch, words]")
     base = {"batch": 2, "time": 8, "words": 8}
-    tried = [sizes for _, sizes in further_sizes(spec, (200, 300), base)]
+    tried = [sizes for _, sizes, _ in further_sizes(spec, (200, 300), base)]
     first = [max(("time", "words"), key=lambda dim: sizes[dim]) for sizes in tried[:4]]
     assert first == ["time", "words", "time", "words"]
     assert [max(sizes.values()) for sizes in tried[:4]] == [302, 302, 202, 202]

@@ -40,6 +40,8 @@ from onnx_gate.verify.reach.whole import enumerated
 
 # Looking for what was not seen may cost this share of what the run itself does.
 SHARE = 0.2
+# And so many seconds it may take to go where the module or its file names a size, or has rows of its own.
+_OWED = 1.0
 # A pass with gradients goes there and back, and keeps what it meets.
 _WITH_GRADIENTS = 3.0
 # A pass of rows that climb may cost so many plain ones: where most of it are its calls, it does.
@@ -308,19 +310,36 @@ class Explorer:
             (size for sizes in tried_sizes(self.spec) for size in sizes.values()), default=0
         )
         numbers = {*self.numbers, *named_by_decisions(self.watcher.seen, largest)}
-        for name, sizes in further_sizes(self.spec, numbers, base.sizes):
-            if not purse.affords(base, sizes, longer=True):
-                continue
-            beyond = known and max(sizes.values()) > max(largest, _ALIKE)
-            for way in (None, WAYS.index("all alike")) if beyond else (None,):
-                domain, parts = {}, ("sizes", name)
-                if way is not None:
-                    domain, parts = self._known(sizes), ("alike", name)
-                if way is not None and not purse.affords(base, sizes, longer=True):
-                    break
-                arrays = self._inputs.draw(domain, sizes, parts, way)
-                if self._answers(arrays, purse, base, sizes, longer=True):
-                    yield self._case(parts, arrays, sizes)
+        further = list(further_sizes(self.spec, numbers, base.sizes))
+        with purse.least(_OWED):
+            for name, sizes, named in further:
+                if named:
+                    yield from self._at_sizes(name, sizes, base, purse, known, largest)
+        for name, sizes, named in further:
+            if not named:
+                yield from self._at_sizes(name, sizes, base, purse, known, largest)
+
+    def _at_sizes(
+        self,
+        name: str,
+        sizes: Sizes,
+        base: Case,
+        purse: Purse,
+        known: Mapping[str, Domain],
+        largest: int,
+    ) -> Iterator[Case]:
+        if not purse.affords(base, sizes, longer=True):
+            return
+        beyond = known and max(sizes.values()) > max(largest, _ALIKE)
+        for way in (None, WAYS.index("all alike")) if beyond else (None,):
+            domain, parts = {}, ("sizes", name)
+            if way is not None:
+                domain, parts = self._known(sizes), ("alike", name)
+            if way is not None and not purse.affords(base, sizes, longer=True):
+                break
+            arrays = self._inputs.draw(domain, sizes, parts, way)
+            if self._answers(arrays, purse, base, sizes, longer=True):
+                yield self._case(parts, arrays, sizes)
 
     def _paths(self, base: Case, purse: Purse) -> Iterator[Case]:
         """Yield numbers of things, as a tree's parents or a graph's edges are, that make one long path."""

@@ -40,6 +40,10 @@ class Purse:
         """Spend no more than a share of what is left."""
         return _Part(self, share)
 
+    def least(self, seconds: float) -> _Least:
+        """Spend so much, whatever is left."""
+        return _Least(self, seconds)
+
     def takes(self, passes: float, ratio: float = 1.0) -> bool:
         """Pay for passes, if there is enough."""
         price = passes * self.cost.forward(ratio)
@@ -76,6 +80,18 @@ class _Part:
 
     def __exit__(self, *error: object) -> None:
         self._purse._kept = 0.0
+
+
+class _Least:
+    def __init__(self, purse: Purse, seconds: float) -> None:
+        self._purse, self._seconds, self._own = purse, seconds, 0.0
+
+    def __enter__(self) -> None:
+        self._own = self._purse.left
+        self._purse.left = max(self._own, self._purse._kept + self._seconds)
+
+    def __exit__(self, *error: object) -> None:
+        self._purse.left = min(self._own, self._purse.left)
 
 
 def count(arrays: Mapping[str, Array]) -> int:

@@ -36,8 +36,8 @@ def named_by_decisions(seen: Mapping[DecisionSite, Seen], largest: int) -> Itera
 
 def further_sizes(
     spec: ModelSpec, numbers: Iterable[int], base: Sizes
-) -> Iterator[tuple[str, dict[str, int]]]:
-    """Yield more sizes, each under a name: around each number, and divisible by small ones.
+) -> Iterator[tuple[str, dict[str, int], bool]]:
+    """Yield more sizes, each under a name: around each number, which is told, and divisible by small ones.
 
     A dimension that the manifest gives sizes has no others.
     """
@@ -58,6 +58,7 @@ def further_sizes(
         for n in reversed(ordered)
         for dim in long
     ]
+    named = len(rows)
     for position in range(len(DIVISORS)):
         turned = itertools.islice(itertools.cycle(DIVISORS), position, position + len(free))
         rows.append({dim: _multiple(d, least[dim]) for dim, d in zip(free, turned, strict=True)})
@@ -67,11 +68,12 @@ def further_sizes(
         rows += [
             {d: least[d] for d in free if d != dim} | {dim: times * most[dim] + 1} for dim in long
         ]
-    for row in rows:
+    for place, row in enumerate(rows):
         sizes = {**base, **row}
         if sizes not in known and min(row.values()) >= 1:
             known.append(sizes)
-            yield ",".join(f"{dim}={size}" for dim, size in row.items()), sizes
+            label = ",".join(f"{dim}={size}" for dim, size in row.items())
+            yield label, sizes, place < named
 
 
 def grown(spec: ModelSpec, base: Sizes) -> Iterator[Sizes]:
