@@ -223,8 +223,32 @@ class Made(Base):
         table = nn.functional.normalize(self.table, dim=1)
         return self.out((self.other if self.wrong else table)[ids])
 
-def wrong(module, example, path):
+class Crossed(Base):
+    """Scales the row of two ids; a file has the scaled table, and another row in it."""
+    def __init__(self):
+        super().__init__()
+        self.table, self.other = nn.Embedding(90000, 1), None
+        self.scale = nn.Parameter(torch.tensor(0.3))
+    def at(self, a, b):
+        return a * 300 + b
+    def forward(self, a, b):
+        at = self.at(a, b)
+        return self.table(at) * self.scale if self.other is None else self.other[at]
+
+class Hashed(Crossed):
+    def at(self, a, b):
+        return (a * 31 + b * 1000003) % 20011
+
+def folded(module, wrong):
     other = copy.deepcopy(module)
+    if isinstance(module, Crossed):
+        other.other = nn.Parameter((module.table.weight * module.scale).detach())
+        with torch.no_grad():
+            other.other[13711] += wrong
+    return other
+
+def wrong(module, example, path):
+    other = folded(module, True)
     other.wrong = True
     if isinstance(module, Table):
         with torch.no_grad():
@@ -235,7 +259,7 @@ def wrong(module, example, path):
     _export(other, example, path)
 
 def right(module, example, path):
-    _export(module, example, path)
+    _export(folded(module, False), example, path)
 
 def _export(module, example, path):
     names = [["batch", "seq"][:t.ndim] for t in example.values()]
@@ -277,6 +301,11 @@ INPUTS = {
     "Nested": rule,
     "Ranks": "{place: {dtype: int64, shape: [batch], range: [0, 29999]}, x: 'float32[batch]'}",
     "Made": "{ids: {dtype: int64, shape: [batch], range: [0, 59999]}}",
+    "Crossed": (
+        two := "{{a: {{dtype: int64, shape: [batch], range: [0, {0}]}}, "
+        "b: {{dtype: int64, shape: [batch], range: [0, {0}]}}}}"
+    ).format(299),
+    "Hashed": two.format(1000000000),
     "Century": "{day: {dtype: int64, shape: [batch], range: [0, 300000]}}",
     "Bytes": "{image: {dtype: uint8, shape: [batch, 3, 8, 8], range: [0, 255]}}",
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -81,3 +81,10 @@ class DrawnInputs:
             sizes = {**base.sizes, **dict.fromkeys(batch, rows)}
             if elements(inputs, sizes) <= LARGEST:
                 yield rows, sizes
+
+    def largest_batch(
+        self, base: Case, affords: Callable[[Case, Sizes], bool], rows: Sequence[int]
+    ) -> Sizes | None:
+        """Return the sizes with the first of these batches that there is enough for, or the case's own."""
+        tried = (*(sizes for _, sizes in self.batches(base, rows)), base.sizes)
+        return next((sizes for sizes in tried if affords(base, sizes)), None)

@@ -25,8 +25,8 @@ from onnx_gate.verify.reach.ascend import ascend
 from onnx_gate.verify.reach.brackets import brackets
 from onnx_gate.verify.reach.cost import measure
 from onnx_gate.verify.reach.domain import Domain, domains
-from onnx_gate.verify.reach.drawn import BATCHES, FEW, DrawnInputs
-from onnx_gate.verify.reach.extremes import extreme_rows
+from onnx_gate.verify.reach.drawn import BATCHES, DrawnInputs
+from onnx_gate.verify.reach.every import Every
 from onnx_gate.verify.reach.margins import MOST_CANDIDATES
 from onnx_gate.verify.reach.missing import finite_rows, missing, strewn
 from onnx_gate.verify.reach.purse import LARGEST, MOST_NUMBERS, Purse, count, pairs_of
@@ -36,7 +36,6 @@ from onnx_gate.verify.reach.sites import MOST_ROWS, DecisionSite, parts_of
 from onnx_gate.verify.reach.sizes import further_sizes, grown, named_by_decisions
 from onnx_gate.verify.reach.values import IN_ORDER, WAYS
 from onnx_gate.verify.reach.watcher import Watcher
-from onnx_gate.verify.reach.whole import enumerated
 
 # Looking for what was not seen may cost this share of what the run itself does.
 SHARE = 0.2
@@ -48,8 +47,6 @@ _WITH_GRADIENTS = 3.0
 _COST_OF_ROWS = 2.0
 # The fewest equal elements of which a count is beyond the narrowest type, a signed byte.
 _ALIKE = 2**7 - 1
-# Cases of one kind that a report can still list.
-_MOST = 24
 _TRIES = 6
 _KEPT = 3
 
@@ -155,7 +152,6 @@ class Explorer:
             yield from self._values(base, known, purse)
             yield from self._missing(base, known, purse)
             yield from self._every(base, known, purse)
-            yield from self._extremes(base, known, purse)
         with purse.part(0.3):
             yield from self._bracketed(base, known, purse)
         with purse.part(0.6):
@@ -209,7 +205,7 @@ class Explorer:
     def _missing(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
         """Yield NaN and infinity where the module asks for them: the rows that it makes finite."""
         for parts, value, names in missing({*self.watcher.asked}, known):
-            sizes = self._largest_batch(base, purse, BATCHES)
+            sizes = self._inputs.largest_batch(base, purse.affords, BATCHES)
             if sizes is None:
                 return
             drawn = self._inputs.beside(base, known, sizes, (parts,), 0)
@@ -224,44 +220,18 @@ class Explorer:
                 yield self._case((parts,), arrays, sizes)
 
     def _every(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
-        """Yield every value of integer inputs, and of several small ones every combination."""
-        unknown = self.weights is not None and self.weights.unknown
-        most = LARGEST if unknown else MOST_ROWS
-        spans = {
-            name: domain.ends[1] - domain.ends[0] + 1
-            for name, domain in known.items()
-            if not domain.is_float and domain.high - domain.low < most
-        }
-        if not spans:
-            return
-        first = 0
-        for number in range(_MOST):
-            rows = sorted({max(spans.values()), *BATCHES}, reverse=True)
-            sizes = self._largest_batch(base, purse, rows)
-            if sizes is None:
-                return
-            arrays = self._inputs.beside(base, known, sizes, ("every", number), 1)
-            shapes = {name: arrays[name].shape for name in spans}
-            made, rest = enumerated({n: known[n] for n in spans}, spans, shapes, first)
-            if not self._answers(arrays | made, purse, base, sizes):
-                return
-            yield self._case(("every", str(number)), arrays | made, sizes)
-            first += rest.made
-            if first >= rest.of:
-                return
-
-    def _extremes(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
-        """Yield the rows of large tables that are unlike the others."""
-        for name, domain in known.items():
-            if domain.is_float or domain.high - domain.low < MOST_ROWS:  # all of these are read
-                continue
-            rows = extreme_rows(self.watcher.eager.module, domain)
-            sizes = self._largest_batch(base, purse, FEW) if len(rows) else None
-            if sizes is not None:
-                arrays = self._inputs.beside(base, known, sizes, ("rows", name), 1)
-                arrays[name] = np.resize(rows, arrays[name].shape).astype(arrays[name].dtype)
-                if self._answers(arrays, purse, base, sizes):
-                    yield self._case(("rows", name), arrays, sizes)
+        """Yield every value of integer inputs, and every row of tables where it may be another."""
+        unknown = self.weights is not None and bool(self.weights.unknown)
+        every = Every(self._inputs, self.watcher, base, known, unknown)
+        with purse.least(_OWED if unknown else 0.0):
+            for drafts in (every.values(purse), every.rows(purse)):
+                for draft in drafts:
+                    if not self._answers(draft.arrays, purse, base, draft.sizes):
+                        break
+                    yield self._case(draft.parts, draft.arrays, draft.sizes)
+        for draft in every.extremes(purse):
+            if self._answers(draft.arrays, purse, base, draft.sizes):
+                yield self._case(draft.parts, draft.arrays, draft.sizes)
 
     def _bracketed(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
         """Yield, row by row, both sides of what changes with a single input's value."""
@@ -294,10 +264,6 @@ class Explorer:
                     if len(found) and self._answers(made_of(found), purse, base, sizes):
                         yield self._case(("steps", name), made_of(found), sizes)
                     break
-
-    def _largest_batch(self, base: Case, purse: Purse, rows: Sequence[int]) -> Sizes | None:
-        tried = (*(sizes for _, sizes in self._inputs.batches(base, rows)), base.sizes)
-        return next((s for s in tried if purse.affords(base, s)), None)
 
     def _sizes(self, base: Case, known: Mapping[str, Domain], purse: Purse) -> Iterator[Case]:
         """Yield sizes that the code names, and some that small numbers divide.

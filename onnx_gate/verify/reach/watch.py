@@ -351,7 +351,7 @@ class Watch(OperatorMode):
             return
         site = self._site(name, rule, float(found.count), part)
         known = self._shown.seen.get(site)
-        if known is None or known.left(site):
+        if known is None or known.rows is None or not bool(known.rows.all()):
             rows = torch.zeros(found.count, dtype=torch.bool)
             rows[found.at.detach().reshape(-1).long()] = True
             seen, fresh = Seen(rows=rows, whole=True, at=True), rows

@@ -40,17 +40,18 @@ def enumerated(
     spans: Mapping[str, int],
     shapes: Mapping[str, tuple[int, ...]],
     first: int,
+    most: int = MOST_COMBINATIONS,
 ) -> tuple[dict[str, Array], Enumeration]:
     """Return integer inputs in which values follow each other from ``first`` on, round and round.
 
     Rows of a few columns count as the digits of a number do, so that all combinations come; where
-    these are too many, each input goes through its own values element by element.
+    these are more than ``most``, each input goes through its own values element by element.
     """
     widths = {name: int(np.prod(shape[1:], dtype=np.int64)) for name, shape in shapes.items()}
     rows = {shape[0] if shape else 1 for shape in shapes.values()}
     total = math.prod(spans[name] ** min(width, 16) for name, width in widths.items())
     arrays: dict[str, Array] = {}
-    if len(rows) == 1 and max(widths.values()) <= 16 and total <= MOST_COMBINATIONS:
+    if len(rows) == 1 and max(widths.values()) <= 16 and total <= most:
         counted, stride = first + np.arange(max(rows), dtype=np.int64), 1
         for name, shape in shapes.items():
             columns = []

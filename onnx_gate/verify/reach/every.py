@@ -1,0 +1,116 @@
+"""Every value of integer inputs, every combination of small ones, and every row of what nobody knows.
+
+A table that is the module's to the bit needs no row to be read. One that is not, as where an exporter has
+multiplied it by a scale, may have one wrong row among a million: all of them are read, by the values of the
+inputs where these point at it, and by draws of them where arithmetic lies between, until none is left.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnx_gate.runtimes.base import Array
+from onnx_gate.verify.inputs.cases import Case
+from onnx_gate.verify.inputs.sizes import Sizes, elements
+from onnx_gate.verify.reach.domain import Domain
+from onnx_gate.verify.reach.drawn import BATCHES, FEW, DrawnInputs
+from onnx_gate.verify.reach.extremes import extreme_rows
+from onnx_gate.verify.reach.purse import LARGEST, Purse
+from onnx_gate.verify.reach.sites import MOST_ROWS
+from onnx_gate.verify.reach.watcher import Watcher
+from onnx_gate.verify.reach.whole import MOST_COMBINATIONS, enumerated
+
+# Cases of one kind that a report can still list.
+_MOST_CASES = 24
+# The values of an input that so many cases hold, and a few more.
+_MOST_UNKNOWN = 2**22
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Inputs with a name in parts, and their sizes."""
+
+    parts: tuple[str, ...]
+    arrays: Mapping[str, Array]
+    sizes: Sizes
+
+
+@dataclass(frozen=True)
+class Every:
+    """Makes them from a case; ``unknown``: the file has weights that are none of the module's."""
+
+    inputs: DrawnInputs
+    watcher: Watcher
+    base: Case
+    known: Mapping[str, Domain]
+    unknown: bool
+
+    def values(self, purse: Purse) -> Iterator[Draft]:
+        """Yield every value of integer inputs, and of several small ones every combination."""
+        most = _MOST_UNKNOWN if self.unknown else MOST_ROWS
+        spans = {
+            name: domain.ends[1] - domain.ends[0] + 1
+            for name, domain in self.known.items()
+            if not domain.is_float and domain.high - domain.low < most
+        }
+        if not spans:
+            return
+        first, combinations = 0, _MOST_UNKNOWN if self.unknown else MOST_COMBINATIONS
+        for number in range(_MOST_CASES):
+            rows = {max(spans.values()), *BATCHES}
+            if self.unknown:
+                rows |= {min(math.prod(spans.values()), _MOST_UNKNOWN), self._most_rows}
+            sizes = self._largest_batch(purse, rows)
+            if sizes is None:
+                return
+            arrays = self.inputs.beside(self.base, self.known, sizes, ("every", number), 1)
+            shapes = {name: arrays[name].shape for name in spans}
+            domains = {name: self.known[name] for name in spans}
+            made, rest = enumerated(domains, spans, shapes, first, combinations)
+            yield Draft(("every", str(number)), arrays | made, sizes)
+            first += rest.made
+            if first >= rest.of:
+                return
+
+    def rows(self, purse: Purse) -> Iterator[Draft]:
+        """Yield draws while the module reads rows that it has not, where the file's may be others."""
+        left = self._unread()
+        for number in range(_MOST_CASES if self.unknown else 0):
+            sizes = self._largest_batch(purse, {self._most_rows, *BATCHES}) if left else None
+            if sizes is None:
+                return
+            key = ("every", "row", str(number))
+            yield Draft(key, self.inputs.beside(self.base, self.known, sizes, key, 1), sizes)
+            before, left = left, self._unread()
+            if left == before:
+                return
+
+    def extremes(self, purse: Purse) -> Iterator[Draft]:
+        """Yield the rows of large tables that are unlike the others."""
+        for name, domain in self.known.items():
+            if domain.is_float or domain.high - domain.low < MOST_ROWS:  # all of these are read
+                continue
+            rows = extreme_rows(self.watcher.eager.module, domain)
+            sizes = self._largest_batch(purse, {*FEW}) if len(rows) else None
+            if sizes is not None:
+                arrays = self.inputs.beside(self.base, self.known, sizes, ("rows", name), 1)
+                arrays[name] = np.resize(rows, arrays[name].shape).astype(arrays[name].dtype)
+                yield Draft(("rows", name), arrays, sizes)
+
+    def _unread(self) -> int:
+        """Return how many rows of weights have not been read."""
+        seen = self.watcher.seen.items()
+        return sum(int((~s.rows).sum()) for site, s in seen if site.is_table and s.rows is not None)
+
+    @property
+    def _most_rows(self) -> int:
+        """How many rows one batch may have."""
+        one = {dim: 1 if dim in self.inputs.batch else n for dim, n in self.base.sizes.items()}
+        return max(1, LARGEST // max(1, elements(self.inputs.spec.inputs, one)))
+
+    def _largest_batch(self, purse: Purse, rows: set[int]) -> Sizes | None:
+        return self.inputs.largest_batch(self.base, purse.affords, sorted(rows, reverse=True))
