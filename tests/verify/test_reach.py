@@ -223,6 +223,12 @@ class Made(Base):
         table = nn.functional.normalize(self.table, dim=1)
         return self.out((self.other if self.wrong else table)[ids])
 
+class Prices(Base):
+    """Decides by a sum, which is exact where all that it adds is whole, whatever other rows are."""
+    def forward(self, x):
+        total = x.sum(1)
+        return (total > 100.0 if self.wrong else total >= 100.0).float()
+
 class Crossed(Base):
     """Scales the row of two ids; a file has the scaled table, and another row in it."""
     def __init__(self):
@@ -301,6 +307,7 @@ INPUTS = {
     "Nested": rule,
     "Ranks": "{place: {dtype: int64, shape: [batch], range: [0, 29999]}, x: 'float32[batch]'}",
     "Made": "{ids: {dtype: int64, shape: [batch], range: [0, 59999]}}",
+    "Prices": "{x: {dtype: float32, shape: [batch, 4], range: [0, 50]}}",
     "Crossed": (
         two := "{{a: {{dtype: int64, shape: [batch], range: [0, {0}]}}, "
         "b: {{dtype: int64, shape: [batch], range: [0, {0}]}}}}"

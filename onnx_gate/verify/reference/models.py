@@ -85,7 +85,7 @@ MODELS: Mapping[str, Model] = {
     ),
     **dict.fromkeys(
         ("sum", "mean", "nansum", "nanmean"),
-        _sums(chains.over_axes, "self", equal=reduced(chains.axes)),
+        replace(_sums(chains.over_axes, "self", equal=reduced(chains.axes)), reduces=chains.axes),
     ),
     "trace": _sums(chains.whole("self"), "self"),
     **dict.fromkeys(

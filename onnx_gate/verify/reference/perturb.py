@@ -136,6 +136,7 @@ class MovedRounding(OperatorMode):
         # A sum that ends at few bits may have lost some on its way.
         sums = any(each is not None for each in (model.chain, model.tail, model.in_turn))
         may_keep = not model.inner and (operands.all if sums else operands.some)
+        exact = exact_sums(model, given, operands)
         if name in NORMALISATIONS and isinstance(result, tuple):
             self.normalise(name, given, result)
         # Sums have been moved by the values of what they add.
@@ -147,6 +148,8 @@ class MovedRounding(OperatorMode):
             if leaf.numel():
                 self.has_moved = True
                 keep = _kept(leaf, () if sums else operands.operands) if may_keep else None
+                if exact is not None and exact.numel() == leaf.numel():
+                    keep = exact.reshape(leaf.shape) & few_bits(leaf)
                 if name in SCATTERED:
                     # A place that no term has come to holds what it held.
                     held = leaf == given["self"]
@@ -185,7 +188,10 @@ class MovedRounding(OperatorMode):
         if not names or (operands.all and not model.inner):
             return func(*args, **kwargs)
         wide = {} if operator.written else _widened(model, given, operands)
-        moved = {id(given[n]): self.moved_operand(given[n], model, given, n, wide) for n in names}
+        exact = exact_sums(model, given, operands)
+        moved = {
+            id(given[n]): self.moved_operand(given[n], model, given, n, wide, exact) for n in names
+        }
 
         def replace(value: Any) -> Any:
             if not isinstance(value, torch.Tensor):
@@ -210,8 +216,12 @@ class MovedRounding(OperatorMode):
         given: Mapping[str, Any],
         name: str,
         wide: Mapping[torch.dtype, torch.dtype] = _SUMMED,
+        keep: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Return a copy of an operand that is off by what sums over it lose, in its ``wide`` dtype."""
+        """Return a copy of an operand that is off by what sums over it lose, in its ``wide`` dtype.
+
+        What is in ``keep``, which may be one for several elements, is let be.
+        """
         copy = operand.to(wide.get(operand.dtype, operand.dtype), copy=True)
         units = 1.0 if name == model.added else model.operand_units(given)
         if model.in_steps and operand.dtype in _SUMMED:
@@ -227,7 +237,7 @@ class MovedRounding(OperatorMode):
             elif model.decides:
                 self._noise.push(leaf, units)
             else:
-                noise.scale(leaf, units, None)
+                noise.scale(leaf, units, keep)
         if name == model.added and copy.is_floating_point():  # a mask of the least number
             low, high = torch.finfo(operand.dtype).min, torch.finfo(operand.dtype).max
             copy.clamp_(low, high).masked_fill_(operand == -torch.inf, -torch.inf)
@@ -352,6 +362,22 @@ def _floating(values: Any) -> list[torch.Tensor]:
             if leaf.is_floating_point():
                 found.append(leaf)
     return found
+
+
+def exact_sums(model: Model, given: Mapping[str, Any], operands: Exactness) -> torch.Tensor | None:
+    """Return which results of a reduction are exact: all of their terms have few bits, others have not.
+
+    Along the axes of the operand, of which the reduced ones are 1. ``None`` where there is no such mix.
+    """
+    if model.reduces is None or operands.all or not operands.some:
+        return None
+    operand: torch.Tensor = given["self"]
+    axes = model.reduces(given)
+    return (
+        few_bits(operand).all(dim=axes, keepdim=True)
+        if axes and operand.is_floating_point()
+        else None
+    )
 
 
 def _kept(result: torch.Tensor, operands: Sequence[torch.Tensor]) -> torch.Tensor:

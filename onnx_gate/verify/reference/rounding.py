@@ -60,9 +60,9 @@ class Model:
     are ``folded`` into others, once for all places where they are used. ``equal`` says which share of
     the terms of each element of the result is equal. Terms that lie ``along`` an axis of an operand are
     multiplied by others each, and each is off by its own. What is taken ``in_turn`` is moved by what that
-    loses. No implementation leaves the operator's ``bounds``, and beyond the ends of its ``domain`` an
-    operand (by name) has no result. One that ``underflows`` is exactly 0 only where an operand is, and
-    what it makes 0 of others has been rounded.
+    loses. One that ``reduces`` says over which axes. No implementation leaves the operator's ``bounds``,
+    and beyond the ends of its ``domain`` an operand (by name) has no result. One that ``underflows`` is
+    exactly 0 only where an operand is, and what it makes 0 of others has been rounded.
     """
 
     operands: tuple[str, ...] = ()
@@ -77,6 +77,7 @@ class Model:
     equal: Equal | None = None
     along: int | None = None
     in_turn: InTurn | None = None
+    reduces: Callable[[Given], list[int]] | None = None
     bounds: tuple[float, float] = (-math.inf, math.inf)
     domain: tuple[str, float, float] | None = None
     underflows: bool = False
