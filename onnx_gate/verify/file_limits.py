@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx.shape_inference import infer_shapes
 
 from onnx_gate.graph.graph import read_graph
 from onnx_gate.graph.limits import limits_of_values, sizes_named
@@ -17,7 +18,7 @@ from onnx_gate.manifest import EXPORTERS
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.tensors import to_tensor
 from onnx_gate.verify.checks import Checker, ModuleSetting
-from onnx_gate.verify.export.exported import LARGEST_SIZE, Exported
+from onnx_gate.verify.export.exported import LARGEST_AREA, Exported
 from onnx_gate.verify.probing import MOST_BYTES
 from onnx_gate.verify.reach.probe import EXACT, Alike
 from onnx_gate.verify.reach.shown import Call, Limits, Place
@@ -46,12 +47,13 @@ def learn_of_file(checker: Checker, exported: Exported) -> None:
 
 def _sizes(exported: Exported) -> tuple[int, ...]:
     try:
-        named = sizes_named(read_graph(exported.proto, exported.path))
+        # Not every exporter writes down what its values are.
+        named = sizes_named(read_graph(infer_shapes(exported.proto), exported.path))
     except Exception as error:
         # What cannot be read of a file for this costs no verdict.
         tracebacks.write(error)
         return ()
-    return tuple(sorted(n for n in named if 2 < n <= LARGEST_SIZE))
+    return tuple(sorted(n for n in named if 2 < n <= LARGEST_AREA))
 
 
 def limits_besides(setting: ModuleSetting, watcher: Watcher, arrays: Mapping[str, Array]) -> Limits:
@@ -75,7 +77,7 @@ def _limits_besides(
     known = {site.limit for site in watcher.seen if site.limit is not None}
     wanted = [
         each
-        for each in limits_of_values(read_graph(model, setting.path))
+        for each in limits_of_values(read_graph(infer_shapes(model), setting.path))
         # Of what decides at one of the module's numbers the module decides by the same, unless it is
         # another value.
         if not _among(each.values[0][1], known) or len(each.values) > 1

@@ -263,3 +263,13 @@ def test_each_long_dimension_has_its_turn_at_a_number_before_the_next_number() -
     first = [max(("time", "words"), key=lambda dim: sizes[dim]) for sizes in tried[:4]]
     assert first == ["time", "words", "time", "words"]
     assert [max(sizes.values()) for sizes in tried[:4]] == [302, 302, 202, 202]
+
+
+def test_a_number_that_two_sides_come_to_together_is_gone_beyond() -> None:
+    spec = spec_of(image="float32[batch, 3, height, width]")
+    base = {"batch": 1, "height": 8, "width": 8}
+    tried = [sizes for _, sizes, named in further_sizes(spec, (100, 90_000), base) if named]
+    assert [sizes for sizes in tried if sizes["height"] == sizes["width"]] == [
+        {"batch": 1, "height": 301, "width": 301}
+    ]
+    assert not any(max(sizes.values()) > 2**16 for sizes in tried)

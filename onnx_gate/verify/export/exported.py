@@ -27,6 +27,8 @@ from onnx_gate.verify.source_lines import workspace_of
 
 # A larger number is no size that a test could have.
 LARGEST_SIZE = 2**16
+# But two of them may come to it together, as the sides of an image to its area.
+LARGEST_AREA = 2**24
 
 TorchExporter = Literal["dynamo", "torchscript"]
 _OF_TORCH: tuple[TorchExporter, ...] = get_args(TorchExporter)
@@ -160,7 +162,7 @@ def numbers_of(exported: Exported) -> tuple[int, ...]:
         for size in list(value.shape) if isinstance(value, torch.Tensor) else [value]:
             if isinstance(size, (torch.SymInt, torch.SymBool)):
                 numbers |= {abs(int(n)) for n in size.node.expr.atoms(sympy.Integer)}
-    return tuple(sorted(n for n in numbers if 2 < n <= LARGEST_SIZE))
+    return tuple(sorted(n for n in numbers if 2 < n <= LARGEST_AREA))
 
 
 def ranges_of(

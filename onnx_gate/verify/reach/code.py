@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from onnx_gate.runtimes import state
-from onnx_gate.verify.export.exported import LARGEST_SIZE
+from onnx_gate.verify.export.exported import LARGEST_AREA
 from onnx_gate.verify.source_lines import is_installed
 
 
@@ -23,7 +23,7 @@ def named_in_code(module: nn.Module) -> tuple[int, ...]:
         forward = getattr(type(part), "forward", None)
         if isinstance(forward, FunctionType):
             numbers |= set(_named(forward, part, set()))
-    return tuple(sorted(n for n in numbers if 2 < n <= LARGEST_SIZE))
+    return tuple(sorted(n for n in numbers if 2 < n <= LARGEST_AREA))
 
 
 def _named(function: FunctionType, part: nn.Module, known: set[FunctionType]) -> Iterator[int]:

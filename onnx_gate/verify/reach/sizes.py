@@ -57,7 +57,9 @@ def further_sizes(
         for more in (2, 0, 1, -1)
         for n in reversed(ordered)
         for dim in long
+        if n + more <= LARGEST_SIZE
     ]
+    rows += _areas(ordered, long, few, known)
     named = len(rows)
     for position in range(len(DIVISORS)):
         turned = itertools.islice(itertools.cycle(DIVISORS), position, position + len(free))
@@ -74,6 +76,19 @@ def further_sizes(
             known.append(sizes)
             label = ",".join(f"{dim}={size}" for dim, size in row.items())
             yield label, sizes, place < named
+
+
+def _areas(
+    numbers: Sequence[int], long: Sequence[str], few: Sizes, known: Sequence[Sizes]
+) -> Iterator[Sizes]:
+    """Yield sizes whose product, as an image's of its sides, is beyond a number that none was beyond."""
+    if len(long) < 2:
+        return
+    most = max((math.prod(sizes.get(dim, 1) for dim in long) for sizes in known), default=1)
+    for number in numbers:
+        if number >= most:
+            side = math.floor(number ** (1 / len(long))) + 1
+            yield {**few, **dict.fromkeys(long, side)}
 
 
 def grown(spec: ModelSpec, base: Sizes) -> Iterator[Sizes]:
