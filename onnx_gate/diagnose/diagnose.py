@@ -130,14 +130,15 @@ class _Explained:
         subject = self.subject(check)
         if check is None or subject is None:
             return None if diverged else {}
-        precision = with_layers(subject, precision, _LAYERS_SHARE * deadline.left)
+        precision, weighed = with_layers(subject, precision, _LAYERS_SHARE * deadline.left)
         cut = saturated(self.checker, subject, _SATURATION_SHARE * deadline.left)
         precision = precision.model_copy(update={"saturated": cut})
         findings = (*suspicion(precision, subject.spec.against), *cut_off(precision))
         told: dict[str, Any] = {"precision": to_message(precision)}
         if not diverged and not any(f.severity == "error" for f in findings):
             return told | {"findings": [to_message(finding) for finding in findings]}
-        diagnosis = of_layers(subject, precision, deadline.left) or diagnose(subject, deadline)
+        diagnosis = of_layers(subject, precision, weighed, deadline.left)
+        diagnosis = diagnosis or diagnose(subject, deadline)
         return told | self.told(diagnosis, check, findings)
 
     def told(

@@ -19,6 +19,7 @@ from torch import nn
 
 from onnx_gate.diagnose.bench import RUN, Bench
 from onnx_gate.diagnose.blame.weights import folded, told_of_weight, weights_of
+from onnx_gate.diagnose.dequantised import told_of_constant
 from onnx_gate.diagnose.localize.localize import Located
 from onnx_gate.diagnose.values import agree
 from onnx_gate.diagnose.whole import Cause
@@ -83,6 +84,11 @@ def _single_out(subject: Subject, located: Located) -> Cause | None:
     node = located.proto
     assert node is not None
     graph = read_graph(subject.exported.proto, subject.exported.path)
+    if located.constant is not None:
+        known = {n: graph.constants.array(n) for n in node.input if n in graph.constants}
+        feeds, module = {**located.inputs, **known}, subject.eager.module
+        told = told_of_constant(located.constant, node, feeds, module, subject.spec.against)
+        return Cause(told)
     constants = {n: graph.constants.array(n) for n in node.input if n in graph.constants}
     feeds = {**constants, **located.inputs}
     wanted = [n for n in node.output if n in located.expected]

@@ -46,9 +46,13 @@ class Runner:
     def run(self, node: Node, values: Mapping[str, Value]) -> dict[str, Value]:
         """Return the node's outputs by name, ``None`` each where it refuses the values.
 
-        ``values`` need not hold what is fixed.
+        ``values`` need not hold what is fixed; what they hold takes the place of a constant.
         """
-        feeds = {name: self.value(name, values) for name in node.inputs if not self._embeds(name)}
+        feeds = {
+            name: self.value(name, values)
+            for name in node.inputs
+            if name in values or not self._embeds(name)
+        }
         if any(value is None for value in feeds.values()) or not _is_safe(node, self, values):
             return dict.fromkeys(node.outputs)
         shaped = not self._runtime.engine.open_shapes

@@ -11,6 +11,7 @@ import numpy as np
 from onnx_gate.diagnose.trace.trace import Trace, TracedValue
 from onnx_gate.graph.graph import Node
 from onnx_gate.graph.session import Value
+from onnx_gate.runtimes.base import Array
 
 NO_NODE = (
     "no node alone is off by more than rounding, measured by its largest values: the error is that "
@@ -28,13 +29,29 @@ class FaultyNode:
 
 
 @dataclass(frozen=True)
+class WrongConstant:
+    """A value ``name`` that a graph makes of its constants, and that is not PyTorch's ``right``.
+
+    ``of`` are the names of the module's tensors that PyTorch's is made of: the one that it is where the
+    module holds it so (``is_held``).
+    """
+
+    name: str
+    own: Array
+    right: Array
+    of: tuple[str, ...]
+    is_held: bool
+
+
+@dataclass(frozen=True)
 class SearchResult:
     """What is known of the node at fault; each step of the search knows more.
 
     ``faulty`` is a node of the graph itself, ``lowering`` the nodes that compute its value together
     of what PyTorch has, and ``inside`` the one that it comes down to: among these, or in the body
     of a loop or a branch. ``missing`` is the result of an operator that the graph has not, before
-    ``faulty`` or behind it: that is at fault then. ``candidates`` are all the values that disagree,
+    ``faulty`` or behind it: that is at fault then. ``constant`` is what a node of the lowering reads
+    that is wrong before any input comes to it. ``candidates`` are all the values that disagree,
     in order; ``is_shown`` unless it may be another of the lowering. ``values`` are those that nodes
     read (PyTorch's where it has them), ``traced`` PyTorch's by the graph's names and
     ``local_error`` the errors of single nodes. ``notes`` say what could not be found out.
@@ -46,6 +63,7 @@ class SearchResult:
     inside: FaultyNode | None = None
     is_shown: bool = True
     missing: TracedValue | None = None
+    constant: WrongConstant | None = None
     candidates: tuple[FaultyNode, ...] = ()
     values: Mapping[str, Value] = field(default_factory=dict)
     traced: Mapping[str, TracedValue] = field(default_factory=dict)

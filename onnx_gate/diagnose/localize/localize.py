@@ -13,7 +13,8 @@ from onnx_gate.diagnose.divergence import Divergence, find_divergence
 from onnx_gate.diagnose.localize.by_name import first_effective, search_by_name
 from onnx_gate.diagnose.localize.by_value import search_by_value
 from onnx_gate.diagnose.localize.dtypes import search_by_dtype
-from onnx_gate.diagnose.localize.faulty import FaultyNode, SearchResult
+from onnx_gate.diagnose.localize.faulty import FaultyNode, SearchResult, WrongConstant
+from onnx_gate.diagnose.localize.fixed import wrong_constant
 from onnx_gate.diagnose.localize.lowering import narrow
 from onnx_gate.diagnose.localize.matching import bare_name
 from onnx_gate.diagnose.localize.origins import Origins
@@ -38,7 +39,8 @@ class Located:
     PyTorch does not have is the graph's own, computed of PyTorch's. Where the faulty node is inside
     of a subgraph both hold those of the node around it too. ``proto`` is the node itself, of the
     file's graph or of a subgraph. ``beside`` is the node of the graph next to which ``node`` is
-    missing. ``note`` says what could not be found out.
+    missing. ``constant`` is what the faulty value is wrong by, where no input comes to that. ``note``
+    says what could not be found out.
     """
 
     node: GraphNode | None = None
@@ -49,6 +51,7 @@ class Located:
     inputs: Mapping[str, Array] = field(default_factory=dict)
     expected: Mapping[str, Array] = field(default_factory=dict)
     proto: onnx.NodeProto | None = None
+    constant: WrongConstant | None = None
 
 
 def localize(subject: Subject, seconds: float = 120.0) -> Located:
@@ -109,6 +112,7 @@ def _search(divergence: Divergence) -> SearchResult:
         result = search_by_name(divergence) or search_by_value(divergence)
         result = first_effective(divergence, result)
         result = narrow(divergence, result)
+        result = wrong_constant(divergence, result)
         if result.faulty is not None and result.missing is None:
             result = search_body(divergence, result)
     except OutOfTime:
@@ -156,6 +160,7 @@ def _located(divergence: Divergence, result: SearchResult) -> Located:
         },
         expected={f.value: np.array(f.traced.array) for f in around if f.traced.number >= 0},
         proto=faulty.node.proto,
+        constant=result.constant,
     )
 
 

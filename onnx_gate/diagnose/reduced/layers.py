@@ -12,11 +12,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from onnx_gate.deadline import Deadline, OutOfTime
+from onnx_gate.diagnose.localize.faulty import WrongConstant
+from onnx_gate.diagnose.localize.fixed import find_constant, maker
 from onnx_gate.diagnose.localize.origins import Origins
 from onnx_gate.diagnose.reduced.join import (
     CUT_OFF,
@@ -80,11 +82,15 @@ class Weighed:
     """What the layers of a file cost, in the order of the graph.
 
     ``suspect`` is much noisier than the others and than its bits explain, and with PyTorch's value in
-    its place the output is nearer to PyTorch's.
+    its place the output is nearer to PyTorch's. ``made_by`` makes ``constant`` of what it ``reads``: a
+    weight of that layer that is another one than PyTorch's.
     """
 
     layers: tuple[LayerCost, ...] = ()
     suspect: LayerCost | None = None
+    constant: WrongConstant | None = None
+    made_by: Node | None = None
+    reads: Mapping[str, Array] = field(default_factory=dict)
 
 
 def weigh_layers(subject: Subject, reduced: Reduced, seconds: float) -> Weighed:
@@ -113,7 +119,11 @@ def weigh_layers(subject: Subject, reduced: Reduced, seconds: float) -> Weighed:
         suspects = _noisy(layers, reduced)
         # Behind the first that is wrong others may seem so, with a value taken for another.
         suspect = next((each for each in suspects if _heals(walk, feeds, subject, each)), None)
-        return Weighed(tuple(layers), suspect)
+        constant = None if suspect is None else _wrong_weight(walk, subject, suspect, deadline)
+        made_by = None if constant is None else maker(graph, constant)
+        every = {} if made_by is None else {n: runner.value(n, {}) for n in made_by.inputs}
+        reads = {n: v for n, v in every.items() if isinstance(v, np.ndarray)}
+        return Weighed(tuple(layers), suspect, constant, made_by, reads)
     except OutOfTime:
         return Weighed()
     finally:
@@ -194,6 +204,25 @@ def _local(
                     if scale is None
                     else scale.quantised(traced.array)
                 )
+
+
+def _wrong_weight(
+    walk: QuantisedGraph, subject: Subject, suspect: LayerCost, deadline: Deadline
+) -> WrongConstant | None:
+    """Return the weight of a layer with PyTorch's in the place of which most of its noise goes."""
+    name, region = suspect.output, _region(walk, suspect.output)
+    expected = walk.traced[name].array
+    own = {output for node in region for output in node.outputs}
+    read = {n for node in region for n in node.inputs if n not in own}
+    values = {n: a for n in read if (a := walk.reference(n)) is not None}
+
+    def is_right(made: Mapping[str, Value]) -> bool:
+        numbers = walk.number(name, made.get(name))
+        return numbers is not None and snr(numbers, expected) > suspect.snr_db + _GAIN_DB
+
+    module = subject.eager.module
+    found = find_constant(walk.runner, region, values, walk.trace, module, is_right, deadline)
+    return None if found is None else found[0]
 
 
 def _layer(

@@ -6,9 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import onnx
+
 from onnx_gate.diagnose.bench import Bench
+from onnx_gate.diagnose.dequantised import told_of_constant
 from onnx_gate.diagnose.reduced.join import snr
-from onnx_gate.diagnose.reduced.layers import weigh_layers
+from onnx_gate.diagnose.reduced.layers import Weighed, weigh_layers
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest.spec import Against
@@ -54,18 +57,21 @@ def _nearness(check: Check) -> float:
     return -math.inf if db is None or math.isinf(db) else float(db)
 
 
-def with_layers(subject: Subject, precision: Precision, seconds: float) -> Precision:
+def with_layers(
+    subject: Subject, precision: Precision, seconds: float
+) -> tuple[Precision, Weighed]:
     """Add what the layers cost; where one is suspect no tolerance is proposed that lets it pass."""
     if subject.reduced is None:
-        return precision
+        return precision, Weighed()
     try:
         weighed = weigh_layers(subject, subject.reduced, seconds)
     except Refusal:
-        return precision
+        return precision, Weighed()
     suspect = weighed.suspect
     worst = sorted(weighed.layers, key=lambda each: (each is not suspect, each.snr_db))[:MOST]
     update: dict[str, Any] = {"layers": tuple(worst), "suspect": suspect}
-    return precision.model_copy(update=update | ({"proposals": ()} if suspect else {}))
+    update |= {"proposals": ()} if suspect else {}
+    return precision.model_copy(update=update), weighed
 
 
 def suspicion(precision: Precision, against: Against) -> tuple[Finding, ...]:
@@ -107,7 +113,9 @@ def cut_off(precision: Precision) -> tuple[Finding, ...]:
     )
 
 
-def of_layers(subject: Subject, precision: Precision, seconds: float) -> Diagnosis | None:
+def of_layers(
+    subject: Subject, precision: Precision, weighed: Weighed, seconds: float
+) -> Diagnosis | None:
     """Return the diagnosis that a check diverged by what its layers cost.
 
     ``None`` where no layer could be weighed, and where optimisations cost more than all layers.
@@ -140,6 +148,7 @@ def of_layers(subject: Subject, precision: Precision, seconds: float) -> Diagnos
         node=GraphNode(
             name=worst.name, op_type=worst.op_type, output=worst.output, module=worst.module
         ),
+        cause=_of_weight(subject, weighed),
         source=worst.source,
         nodes=tuple(
             NodeError(
@@ -154,6 +163,15 @@ def of_layers(subject: Subject, precision: Precision, seconds: float) -> Diagnos
         ),
         guilty=ordered.index(worst),
     )
+
+
+def _of_weight(subject: Subject, weighed: Weighed) -> str:
+    """Say what became of the weight that a layer is noisy by, if it is."""
+    wrong = weighed.constant
+    if wrong is None:
+        return ""
+    node = weighed.made_by.proto if weighed.made_by is not None else onnx.NodeProto()
+    return told_of_constant(wrong, node, weighed.reads, subject.eager.module, subject.spec.against)
 
 
 def _others(worst: LayerCost, layers: Sequence[LayerCost]) -> str:

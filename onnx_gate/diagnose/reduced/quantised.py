@@ -100,6 +100,14 @@ class QuantisedGraph:
             self.scales[name] = Scale(read[0].astype(np.float64), zero)
         return self.scales[name]
 
+    def reference(self, name: str) -> Array | None:
+        """Return PyTorch's value of one, as the graph stores it; ``None`` where it has none."""
+        traced = self.traced.get(name)
+        scale = self.scale(name)
+        if traced is None or scale is None:
+            return None if traced is None else traced.array
+        return scale.quantised(traced.array)
+
     def is_read_quantised(self, name: str) -> bool:
         """Return whether all that read a value round it first, so that its cost is not all known."""
         readers = self.graph.readers.get(name, ())

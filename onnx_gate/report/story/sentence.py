@@ -163,6 +163,8 @@ def of_model(model: ModelResult, manifest: str, check: Check | None = None) -> S
         return Sentence(name, what, "", why, where, remedy=headroom.remedy(room))
     if model.precision is not None and _blames(model, "reduced precision"):
         why, action = precision.reason_and_action(model.precision)
+        if model.diagnosis is not None and model.diagnosis.cause:
+            why = plain(model.diagnosis.cause, _TEXT)
         return Sentence(name, what, "", why, where, "", action)
     finding = _cause(model, check)
     code, why, action = _reason(model, finding)
