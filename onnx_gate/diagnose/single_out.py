@@ -76,6 +76,10 @@ def single_out(subject: Subject, located: Located, seconds: float) -> Cause:
     """Return the one thing that is wrong with the faulty node, empty where none was found to be."""
     if located.proto is None or located.beside is not None:
         return Cause("")
+    if located.exchanged is not None:
+        first, then = located.exchanged
+        told = f"{first} stands before {then} in the file, and with {then} first"
+        return Cause(f"{told} it agrees with {subject.spec.against}")
     cause, _ = Bench(subject, seconds).apart(lambda: _single_out(subject, located), RUN)
     return cause or Cause("")
 

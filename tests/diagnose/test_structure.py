@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from onnx_gate.diagnose.blame.blame import find_blame
 from onnx_gate.diagnose.localize.expand import lower
 from onnx_gate.diagnose.localize.localize import localize
+from onnx_gate.diagnose.single_out import single_out
 from onnx_gate.diagnose.trace.record_module import record_module
 from onnx_gate.diagnose.trace.trace import Trace
 from onnx_gate.diagnose.values import ArrayStore, agree
@@ -119,6 +120,66 @@ def test_the_operator_that_differs_is_named_and_no_neighbour(fault: str, tmp_pat
     assert line in located.source.code
     lacking = "the graph lacks this operator" in located.note
     assert lacking == ("residual" in fault)
+
+
+class Scores(nn.Module):
+    """Scores that are scaled and have a soft cap, before a bias is added to them."""
+
+    def __init__(self, *, capped: bool) -> None:
+        super().__init__()
+        self.capped = capped
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = (x @ x.transpose(-1, -2)) * 0.3
+        if self.capped:
+            scores = torch.tanh(scores / 1.7) * 1.7
+        return (scores + x.transpose(-1, -2).mean(1, keepdim=True)).softmax(-1)
+
+
+def by_hand(folder: Path, module: nn.Module, *middle: onnx.NodeProto) -> Subject:
+    """Return the check of ``module`` against a file that makes its softmax of ``s`` in its own way."""
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["x", "t"], ["p"]),
+        helper.make_node("ReduceMean", ["t", "one"], ["m"], keepdims=1),
+        *middle,
+        helper.make_node("Softmax", ["s"], ["y"], axis=-1),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", 7, WIDTH])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["b", 7, 7])
+    stored = [
+        helper.make_tensor("c", TensorProto.FLOAT, [], [0.3]),
+        helper.make_tensor("one", TensorProto.INT64, [1], [1]),
+    ]
+    graph = helper.make_graph(nodes, "graph", [x], [y], stored)
+    path = folder / "old.onnx"
+    opset = [helper.make_opsetid("", 20)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=10), str(path))
+    subject = make(folder, module, normal(2, 7, WIDTH) / 2, shape=("b", 7, WIDTH), file=path)
+    return dataclasses.replace(subject, workspace=Path(__file__).parent)
+
+
+def test_all_operators_that_the_graph_lacks_are_named(tmp_path: Path) -> None:
+    mul = helper.make_node("Mul", ["p", "c"], ["q"])
+    add = helper.make_node("Add", ["q", "m"], ["s"])
+    located = localize(by_hand(tmp_path, Scores(capped=True), mul, add))
+    assert located.node is not None, located.note
+    assert located.beside is not None, located.note
+    assert (located.node.op_type, located.beside.op_type) == ("Div", "Add")
+    assert "the graph lacks Div, Tanh and Mul, one behind the other" in located.note
+    assert located.source is not None
+    assert "tanh(scores / 1.7)" in located.source.code
+
+
+def test_two_operators_in_the_other_order_are_told(tmp_path: Path) -> None:
+    add = helper.make_node("Add", ["p", "m"], ["q"])
+    mul = helper.make_node("Mul", ["q", "c"], ["s"])
+    subject = by_hand(tmp_path, Scores(capped=False), add, mul)
+    located = localize(subject)
+    assert located.node is not None, located.note
+    assert located.node.op_type == "Add"
+    told = single_out(subject, located, 60).told
+    assert told == "Add stands before Mul in the file, and with Mul first it agrees with PyTorch"
 
 
 def cast_at_the_end(model: onnx.ModelProto) -> None:

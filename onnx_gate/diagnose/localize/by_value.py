@@ -14,7 +14,7 @@ from onnx_gate.diagnose.divergence import Divergence
 from onnx_gate.diagnose.localize.faulty import NO_NODE, FaultyNode, SearchResult, without_value
 from onnx_gate.diagnose.localize.in_float64 import explained_by_rounding
 from onnx_gate.diagnose.localize.matching import SearchScope
-from onnx_gate.diagnose.localize.missing import missing_operator
+from onnx_gate.diagnose.localize.missing import missing_operators
 from onnx_gate.diagnose.localize.search import PLUMBING, Search
 from onnx_gate.diagnose.trace.record_export import add_fresh_export
 from onnx_gate.diagnose.trace.record_file import record_file
@@ -56,7 +56,7 @@ def search_by_value(divergence: Divergence) -> SearchResult:
     if faulty is None:
         return _guessed(search, result)
     matching = search.matching
-    missing = missing_operator(matching, faulty)
+    missing = missing_operators(matching, faulty)
     lowering, values = tuple(matching.lowering_of(faulty)), dict(matching.reference_inputs)
     matching.override(faulty.value, faulty.traced)
     matching.substitute_reference()

@@ -49,11 +49,12 @@ class SearchResult:
 
     ``faulty`` is a node of the graph itself, ``lowering`` the nodes that compute its value together
     of what PyTorch has, and ``inside`` the one that it comes down to: among these, or in the body
-    of a loop or a branch. ``missing`` is the result of an operator that the graph has not, before
-    ``faulty`` or behind it: that is at fault then. ``constant`` is what a node of the lowering reads
-    that is wrong before any input comes to it. ``candidates`` are all the values that disagree,
-    in order; ``is_shown`` unless it may be another of the lowering. ``values`` are those that nodes
-    read (PyTorch's where it has them), ``traced`` PyTorch's by the graph's names and
+    of a loop or a branch. ``missing`` are the results of operators that the graph has not, in
+    order, before ``faulty`` or behind it: these are at fault then. ``constant`` is what a node of the
+    lowering reads that is wrong before any input comes to it, ``exchanged`` two nodes that PyTorch has
+    in the other order. ``candidates`` are all the values that
+    disagree, in order; ``is_shown`` unless it may be another of the lowering. ``values`` are those
+    that nodes read (PyTorch's where it has them), ``traced`` PyTorch's by the graph's names and
     ``local_error`` the errors of single nodes. ``notes`` say what could not be found out.
     """
 
@@ -62,8 +63,9 @@ class SearchResult:
     lowering: tuple[Node, ...] = ()
     inside: FaultyNode | None = None
     is_shown: bool = True
-    missing: TracedValue | None = None
+    missing: tuple[TracedValue, ...] = ()
     constant: WrongConstant | None = None
+    exchanged: tuple[Node, Node] | None = None
     candidates: tuple[FaultyNode, ...] = ()
     values: Mapping[str, Value] = field(default_factory=dict)
     traced: Mapping[str, TracedValue] = field(default_factory=dict)

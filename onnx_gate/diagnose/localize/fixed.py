@@ -40,7 +40,7 @@ _TRIES = 40
 def wrong_constant(divergence: Divergence, result: SearchResult) -> SearchResult:
     """Return the result with the node that makes a wrong weight, where the faulty node reads one."""
     faulty = result.faulty
-    if faulty is None or result.missing is not None:
+    if faulty is None or result.missing:
         return result
     nodes = result.lowering or (faulty.node,)
     expected = faulty.traced.array

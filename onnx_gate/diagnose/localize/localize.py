@@ -17,6 +17,7 @@ from onnx_gate.diagnose.localize.faulty import FaultyNode, SearchResult, WrongCo
 from onnx_gate.diagnose.localize.fixed import wrong_constant
 from onnx_gate.diagnose.localize.lowering import narrow
 from onnx_gate.diagnose.localize.matching import bare_name
+from onnx_gate.diagnose.localize.order import exchanged
 from onnx_gate.diagnose.localize.origins import Origins
 from onnx_gate.diagnose.localize.profile import error_profile
 from onnx_gate.diagnose.localize.subgraph import search_body
@@ -39,8 +40,9 @@ class Located:
     PyTorch does not have is the graph's own, computed of PyTorch's. Where the faulty node is inside
     of a subgraph both hold those of the node around it too. ``proto`` is the node itself, of the
     file's graph or of a subgraph. ``beside`` is the node of the graph next to which ``node`` is
-    missing. ``constant`` is what the faulty value is wrong by, where no input comes to that. ``note``
-    says what could not be found out.
+    missing. ``constant`` is what the faulty value is wrong by, where no input comes to that;
+    ``exchanged`` are two operators that PyTorch has in the other order. ``note`` says what could not be
+    found out.
     """
 
     node: GraphNode | None = None
@@ -52,6 +54,7 @@ class Located:
     expected: Mapping[str, Array] = field(default_factory=dict)
     proto: onnx.NodeProto | None = None
     constant: WrongConstant | None = None
+    exchanged: tuple[str, str] | None = None
 
 
 def localize(subject: Subject, seconds: float = 120.0) -> Located:
@@ -111,9 +114,10 @@ def _search(divergence: Divergence) -> SearchResult:
     try:
         result = search_by_name(divergence) or search_by_value(divergence)
         result = first_effective(divergence, result)
-        result = narrow(divergence, result)
-        result = wrong_constant(divergence, result)
-        if result.faulty is not None and result.missing is None:
+        result = exchanged(divergence, result)
+        if result.exchanged is None:
+            result = wrong_constant(divergence, narrow(divergence, result))
+        if result.faulty is not None and not result.missing:
             result = search_body(divergence, result)
     except OutOfTime:
         return result.noting("the time for the search ran out")
@@ -140,10 +144,15 @@ def _located(divergence: Divergence, result: SearchResult) -> Located:
     )
     source = origins.source(faulty.node, faulty.value, *kin)
     beside = None
-    if result.missing is not None:
-        note = "; ".join((*result.notes, f"the graph lacks this operator, next to {_named(node)}"))
-        beside = node
-        node, source = _lacking(result.missing, result.trace)
+    if result.missing:
+        beside, lacking = node, [_lacking(each, result.trace) for each in result.missing]
+        node, source = lacking[0]
+        what = "this operator"
+        if len(lacking) > 1:
+            *most, last = [each.op_type for each, _ in lacking]
+            what = f"{', '.join(most)} and {last}, one behind the other"
+        note = "; ".join((*result.notes, f"the graph lacks {what}, next to {_named(beside)}"))
+    pair = result.exchanged
     # What a node inside of a subgraph reads is no value of the graph: that of the node around is.
     around = [faulty] if faulty.value in divergence.graph.producer else [faulty, outer]
     return Located(
@@ -161,6 +170,7 @@ def _located(divergence: Divergence, result: SearchResult) -> Located:
         expected={f.value: np.array(f.traced.array) for f in around if f.traced.number >= 0},
         proto=faulty.node.proto,
         constant=result.constant,
+        exchanged=None if pair is None else (pair[0].op_type, pair[1].op_type),
     )
 
 

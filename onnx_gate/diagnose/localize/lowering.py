@@ -22,7 +22,7 @@ def narrow(divergence: Divergence, result: SearchResult) -> SearchResult:
     faulty = result.faulty
     if faulty is None or result.inside is not None:
         return result
-    if len(result.lowering) < 2 or result.missing is not None:
+    if len(result.lowering) < 2 or result.missing:
         return dataclasses.replace(result, inside=faulty)
     best, left, values = faulty, result.lowering, result.values
     search: Search | None = None

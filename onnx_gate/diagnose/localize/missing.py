@@ -1,9 +1,9 @@
-"""An operator that PyTorch has and the graph has not: what follows it is named wrongly without it.
+"""Operators that PyTorch has and the graph has not: what follows them is named wrongly without them.
 
-Where a residual was dropped, or an activation, no node of the graph computes anything wrong: the one
-behind the gap is right about what it reads, and reads the wrong value. The search blames it, as
-PyTorch's value in the place of its output is what puts it right. What it should have read tells the two
-apart: PyTorch made that of what it does read, and no node of the graph makes it.
+Where a residual was dropped, an activation, or a soft cap of several operators, no node of the graph
+computes anything wrong: the one behind the gap is right about what it reads, and reads the wrong value.
+The search blames it, as PyTorch's value in the place of its output is what puts it right. What it should
+have read tells the two apart: PyTorch made that of what it does read, and no node of the graph makes it.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ from onnx_gate.diagnose.localize.matching import Matching, bare_name, in_dtype
 from onnx_gate.diagnose.trace.trace import TracedValue
 from onnx_gate.diagnose.values import agree
 
-# Steps from what a node reads to what it should have read: an operator, and what PyTorch takes it
-# apart into.
-_STEPS = 2
+# Steps from what a node reads to what it should have read: the operators of a soft cap or of a
+# normalisation that somebody wrote out, and what PyTorch takes them apart into.
+_STEPS = 6
+# Operators of PyTorch's that put elements elsewhere: none that anybody misses.
+_MOVES = frozenset(
+    ["view", "unsafeview", "reshape", "expand", "clone", "permute", "transpose", "t", "tocopy"]
+)
 
 
-def missing_operator(matching: Matching, faulty: FaultyNode) -> TracedValue | None:
-    """Return the result that PyTorch has between two nodes of the graph, and the graph has not.
+def missing_operators(matching: Matching, faulty: FaultyNode) -> tuple[TracedValue, ...]:
+    """Return the results that PyTorch has between two nodes of the graph, in order, and the graph has not.
 
-    ``None`` where the node itself is wrong, or what it should read cannot be told.
+    None where the node itself is wrong, or what it should read cannot be told.
     """
-    own = {t.number for t in matching.matched.get(faulty.value, ())}
-    if own:
-        return _missing_behind(matching, faulty, own)
     trace, node = matching.trace, faulty.node
     equal = trace.find(faulty.traced.array)
     name = bare_name(node.op_type)
@@ -34,22 +35,22 @@ def missing_operator(matching: Matching, faulty: FaultyNode) -> TracedValue | No
             i: {t.number for t in matching.matched.get(i, ())}
             for i in matching.graph.depends_on_input(node)
         }
-        parents = {p for p in made.parents if trace[p].depends_on_input}
-        unread = parents - set().union(*read.values())
+        parents = set(made.parents)
+        unread = {p for p in parents if trace[p].depends_on_input} - set().union(*read.values())
         instead = [i for i, numbers in read.items() if not numbers & parents]
         if len(unread) != 1 or len(instead) != 1:
             continue
         missing = trace[unread.pop()]
-        if (
-            _is_nowhere(matching, missing)
-            and any(missing.number in trace.children(p, _STEPS) for p in read[instead[0]])
-            and _is_right_with(matching, faulty, instead[0], missing)
-        ):
-            return _as_exported(matching, missing)
-    return None
+        gap = _gap(matching, read[instead[0]], missing)
+        if gap and _is_right_with(matching, faulty, instead[0], missing):
+            return gap
+    own = {t.number for t in matching.matched.get(faulty.value, ())}
+    return _missing_behind(matching, faulty, own) if own else ()
 
 
-def _missing_behind(matching: Matching, faulty: FaultyNode, own: set[int]) -> TracedValue | None:
+def _missing_behind(
+    matching: Matching, faulty: FaultyNode, own: set[int]
+) -> tuple[TracedValue, ...]:
     """Return what PyTorch makes of a node's right value, where the graph ends with that value."""
     read = {
         t.number
@@ -58,15 +59,35 @@ def _missing_behind(matching: Matching, faulty: FaultyNode, own: set[int]) -> Tr
     }
     # A node that hands on what it reads stands where an operator should be: it is at fault itself.
     if own & read or faulty.value not in matching.expected_outputs:
-        return None
-    made = [t for t in matching.trace.find(faulty.traced.array) if own & set(t.parents)]
-    return _as_exported(matching, made[0]) if made and _is_nowhere(matching, made[0]) else None
+        return ()
+    gaps = (_gap(matching, own, made) for made in matching.trace.find(faulty.traced.array))
+    return next(filter(None, gaps), ())
+
+
+def _gap(matching: Matching, own: set[int], last: TracedValue) -> tuple[TracedValue, ...]:
+    """Return what PyTorch computes from one of its values to another, if no node of the graph does."""
+    trace = matching.trace
+    behind = {child for number in own for child in trace.children(number, _STEPS)}
+    chain, pending = {last.number}, [last.number]
+    while pending:
+        before = behind.intersection(trace[pending.pop()].parents) - chain - own
+        chain |= before
+        pending += before
+    gap = [trace[n] for n in sorted(chain)]
+    if (
+        last.number not in behind
+        or not last.distinctive
+        or not all(_is_nowhere(matching, t) for t in gap)
+    ):
+        return ()
+    computed = [t for t in gap if bare_name(t.operator) not in _MOVES] or gap
+    return tuple(_as_exported(matching, each) for each in computed)
 
 
 def _is_nowhere(matching: Matching, missing: TracedValue) -> bool:
     """Return whether no node of the graph makes a value."""
     numbers = {t.number for t in matching.trace.find(missing.array)}
-    return missing.distinctive and not numbers & matching.taken
+    return not numbers & matching.taken
 
 
 def _is_right_with(
