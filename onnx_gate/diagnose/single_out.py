@@ -25,11 +25,12 @@ from onnx_gate.diagnose.values import agree
 from onnx_gate.diagnose.whole import Cause
 from onnx_gate.graph.edit import with_attribute, with_input
 from onnx_gate.graph.graph import Graph, read_graph
-from onnx_gate.graph.run_node import model_of, type_of
+from onnx_gate.graph.run_node import Runner, model_of, type_of
 from onnx_gate.graph.session import PlainSession
 from onnx_gate.graph.walk import attribute, attributes_of
 from onnx_gate.report.story.summary import distinct_digits
 from onnx_gate.runtimes.base import Array, Refusal
+from onnx_gate.runtimes.file_module import PLAIN
 from onnx_gate.verify.subject import Subject
 
 # The node is run this many times at most.
@@ -51,6 +52,7 @@ _CHOICES: Mapping[str, tuple[Any, ...]] = {
     ),
     "nearest_mode": ("floor", "round_prefer_floor", "round_prefer_ceil", "ceil"),
     "padding_mode": ("zeros", "border", "reflection"),
+    "reduction": ("none", "add", "mul", "max", "min"),
     "direction": ("forward", "reverse", "LEFT", "RIGHT"),
     "epsilon": (1e-5, 1e-6, 1e-3, 1e-8, 1e-12, 1e-4, 1e-2),
     "alpha": (0.01, 0.1, 0.2, 0.3, 1.0, 0.5, 1 / 6),
@@ -88,13 +90,14 @@ def _single_out(subject: Subject, located: Located) -> Cause | None:
     node = located.proto
     assert node is not None
     graph = read_graph(subject.exported.proto, subject.exported.path)
-    if located.constant is not None:
-        known = {n: graph.constants.array(n) for n in node.input if n in graph.constants}
-        feeds, module = {**located.inputs, **known}, subject.eager.module
-        told = told_of_constant(located.constant, node, feeds, module, subject.spec.against)
-        return Cause(told)
-    constants = {n: graph.constants.array(n) for n in node.input if n in graph.constants}
+    runner = Runner(graph, PLAIN, subject.folder)
+    # What is computed of constants alone is one, too.
+    fixed = {n: runner.value(n, {}) for n in node.input if n and graph.is_constant(n)}
+    constants = {n: value for n, value in fixed.items() if isinstance(value, np.ndarray)}
     feeds = {**constants, **located.inputs}
+    if located.constant is not None:
+        module, against = subject.eager.module, subject.spec.against
+        return Cause(told_of_constant(located.constant, node, feeds, module, against))
     wanted = [n for n in node.output if n in located.expected]
     if not wanted or any(n and n not in feeds for n in node.input):
         return None

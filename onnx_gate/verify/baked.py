@@ -3,7 +3,8 @@
 That every case diverges at other sizes than the example's may be for what is in them. So values that
 agree at the example's sizes are repeated, or cut, to another size, at which they have to diverge (also
 where they are made as much smaller, so that what is added up is no larger), and values that diverge
-there are brought to the example's sizes, at which they have to agree.
+there are brought to the example's sizes, at which they have to agree. What is repeated is equal, so
+equal values have to agree at the example's sizes, too: duplicates that a scatter loses are no sizes.
 
 A file that the gate has not exported may be of another module: a window or a clip that is another one
 shows from some size on, too. There a size is baked in only where no other than the example's agrees.
@@ -101,6 +102,9 @@ def _follows_sizes(checker: Checker, agreeing: Sequence[Check], apart: Sequence[
     if one is None or other is None:
         return False
     there, here = _at(apart[0], checker.setting.example), checker.setting.example
+    alike = _alike(one[0], checker.setting.spec, there)
+    if any(check.verdict == "diverged" for check in checker.try_again(alike)):
+        return False
     larger = resized(one[0], checker.setting.spec, there)
     for case in (larger, _no_larger(larger, one[0])):
         if not any(check.verdict == "diverged" for check in checker.try_again(case)):
@@ -119,6 +123,22 @@ def resized(case: Case, spec: ModelSpec, sizes: Sizes) -> Case:
     return replace(
         case, id=label, kind="resized", arrays=arrays, sizes=sizes, expected={}, advice=True
     )
+
+
+def _alike(case: Case, spec: ModelSpec, other: Sizes) -> Case:
+    """Return a case with the same sizes whose values are as alike as repeated ones are.
+
+    What two equal indices do is no matter of how many there are.
+    """
+    arrays = dict(case.arrays)
+    for name, array in arrays.items():
+        sizes = concrete(spec.inputs[name], other) if name in spec.inputs else array.shape
+        for axis, size in enumerate(sizes):
+            if array.shape[axis] != size and array.shape[axis]:
+                array = array.take(np.zeros(array.shape[axis], np.int64), axis)
+        arrays[name] = array
+    label = f"{case.id}, all alike"
+    return replace(case, id=label, kind="resized", arrays=arrays, expected={}, advice=True)
 
 
 def _no_larger(case: Case, before: Case) -> Case:

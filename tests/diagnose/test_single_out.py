@@ -6,8 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import torch
+from onnx import TensorProto, helper
 from torch import nn
 
 from benchmarks.accuracy.diagnose_cases import CASES
@@ -92,6 +94,38 @@ def test_an_order_that_nobody_promised_is_told_with_what_makes_both_sides_keep_i
     located = localize(other)
     expected = {name: -array - 1 for name, array in located.expected.items()}
     assert not single_out(other, replace(located, expected=expected), 60).told
+
+
+class Counted(nn.Module):
+    """Numbers that are added up where they belong, several of them at one place."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        places = torch.tensor([0, 2, 2, 1, 2])
+        return torch.zeros(3, 4).index_put((places,), torch.tanh(x), accumulate=True) * 2
+
+
+def test_duplicates_that_a_scatter_loses_are_told(tmp_path: Path) -> None:
+    def exporter(_: nn.Module, __: torch.Tensor, path: Path) -> None:
+        places = helper.make_tensor("places", TensorProto.INT64, [5, 1], [0, 2, 2, 1, 2])
+        nodes = [
+            helper.make_node("Tanh", ["x"], ["t"]),
+            helper.make_node("ConstantOfShape", ["shape"], ["zeros"]),
+            helper.make_node("ScatterND", ["zeros", "places", "t"], ["s"]),
+            helper.make_node("Add", ["s", "s"], ["y"]),
+        ]
+        graph = helper.make_graph(
+            nodes,
+            "graph",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [5, 4])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 4])],
+            [places, helper.make_tensor("shape", TensorProto.INT64, [2], [3, 4])],
+        )
+        opset = [helper.make_opsetid("", 18)]
+        onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=10), str(path))
+
+    subject = make(tmp_path, Counted(), normal(5, 4), exporter=exporter)
+    cause = single_out(subject, localize(subject), 60).told
+    assert cause == "ScatterND has reduction=none, and with add it agrees with PyTorch"
 
 
 def test_a_norm_that_was_folded_with_another_eps_is_told() -> None:
