@@ -18,10 +18,10 @@ from onnx import numpy_helper
 from torch import nn
 
 from onnx_gate.diagnose.bench import RUN, Bench
-from onnx_gate.diagnose.blame.weights import folded, told_of_weight, weights_of
+from onnx_gate.diagnose.blame.weights import folded, ratio, told_of_weight, weights_of
 from onnx_gate.diagnose.dequantised import told_of_constant
 from onnx_gate.diagnose.localize.localize import Located
-from onnx_gate.diagnose.values import agree
+from onnx_gate.diagnose.values import agree, is_distinctive
 from onnx_gate.diagnose.whole import Cause
 from onnx_gate.graph.edit import with_attribute, with_input
 from onnx_gate.graph.graph import Graph, read_graph
@@ -119,10 +119,23 @@ def _single_out(subject: Subject, located: Located) -> Cause | None:
     )
     found = next((c for c in itertools.islice(changes, _MOST) if runs.right(c)), None)
     if found is None:
-        return None
+        return _scaled(node, made, expected, subject)
     if found.weight is not None:
         return Cause(told_of_weight(*found.weight, subject.eager.module))
     return Cause(found.told.replace("{against}", subject.spec.against))
+
+
+def _scaled(
+    node: onnx.NodeProto, made: Array | None, expected: Array, subject: Subject
+) -> Cause | None:
+    """Return by what a node is off that is right but for a factor, such as an average's divisor."""
+    if made is None or made.shape != expected.shape or made.dtype.kind != "f":
+        return None
+    factor = ratio(made, expected)
+    if factor is None or not is_distinctive(expected) or not agree(made / factor, expected):
+        return None
+    against = subject.spec.against
+    return Cause(f"{node.op_type} makes {factor:.6g} times what {against} makes of the same values")
 
 
 def _unsorted(node: onnx.NodeProto, made: Array, expected: Array) -> bool:

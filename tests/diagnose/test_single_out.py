@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 from benchmarks.accuracy.diagnose_cases import CASES
@@ -126,6 +126,45 @@ def test_duplicates_that_a_scatter_loses_are_told(tmp_path: Path) -> None:
     subject = make(tmp_path, Counted(), normal(5, 4), exporter=exporter)
     cause = single_out(subject, localize(subject), 60).told
     assert cause == "ScatterND has reduction=none, and with add it agrees with PyTorch"
+
+
+class Averaged(nn.Module):
+    """An average that is divided by another number than that of its elements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv = nn.Conv2d(3, 4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.avg_pool2d(self.conv(x), 2, 2, divisor_override=3)
+
+
+def test_an_average_with_another_divisor_is_told_and_not_the_layer_before(tmp_path: Path) -> None:
+    module = Averaged()
+    graph = helper.make_graph(
+        [
+            helper.make_node("Conv", ["x", "weight", "bias"], ["a"]),
+            helper.make_node("AveragePool", ["a"], ["y"], kernel_shape=[2, 2], strides=[2, 2]),
+        ],
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", 3, 10, 10])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["b", 4, 4, 4])],
+        [
+            numpy_helper.from_array(tensor.detach().numpy(), name)
+            for name, tensor in module.conv.named_parameters()
+        ],
+    )
+    path, opset = tmp_path / "committed.onnx", [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=10), str(path))
+    # Of 16 samples and more PyTorch has another convolution, which rounds more.
+    x = normal(17, 3, 10, 10)
+    subject = make(tmp_path, module, x, shape=("b", 3, 10, 10), file=path)
+    located = localize(subject)
+    assert located.node is not None, located.note
+    assert located.node.op_type == "AveragePool"
+    told = "AveragePool makes 0.75 times what PyTorch makes of the same values"
+    assert single_out(subject, located, 60).told == told
 
 
 def test_a_norm_that_was_folded_with_another_eps_is_told() -> None:

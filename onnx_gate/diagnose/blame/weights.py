@@ -71,9 +71,9 @@ def told_of_weight(stored: Array, right: Array, name: str, module: nn.Module) ->
     for other, array in weights_of(module).items() if is_distinctive(stored) else ():
         if other != name and any(_same(stored, turned) for turned in (array, array.T)):
             return f"the file has {other} where {name} belongs"
-    ratio = _ratio(stored, right)
-    if ratio is not None and f"{ratio:.6g}" != "1":
-        return f"the weight {name} is {ratio:.6g} times the module's in the file"
+    factor = ratio(stored, right)
+    if factor is not None and f"{factor:.6g}" != "1":
+        return f"the weight {name} is {factor:.6g} times the module's in the file"
     tied = called(name, module)
     count = int((~np.isclose(stored, right, rtol=_SAME, atol=1e-7)).sum())
     if count == stored.size:
@@ -100,7 +100,8 @@ def _same(a: Array, b: Array) -> bool:
     return a.shape == b.shape and bool(np.allclose(a, b, rtol=1e-6, atol=0, equal_nan=True))
 
 
-def _ratio(stored: Array, right: Array) -> float | None:
+def ratio(stored: Array, right: Array) -> float | None:
+    """Return how many times an array is another one, ``None`` where it is no one number of times."""
     with np.errstate(all="ignore"):
         quotients = (stored / right)[right != 0]
     if quotients.size < 2 or not np.isfinite(quotients).all():
