@@ -116,7 +116,8 @@ def _search(divergence: Divergence) -> SearchResult:
         result = first_effective(divergence, result)
         result = exchanged(divergence, result)
         if result.exchanged is None:
-            result = wrong_constant(divergence, narrow(divergence, result))
+            result = narrow(divergence, result)
+            result = wrong_constant(divergence, result)
         if result.faulty is not None and not result.missing:
             result = search_body(divergence, result)
     except OutOfTime:
