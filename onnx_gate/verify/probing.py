@@ -17,6 +17,7 @@ from onnx_gate.findings.finding import Finding
 from onnx_gate.graph.steer import Steered
 from onnx_gate.report.io import to_message
 from onnx_gate.report.story import decisions
+from onnx_gate.report.story.summary import distinct_digits
 from onnx_gate.runtimes.base import Array, Refusal, first_line
 from onnx_gate.text import number
 from onnx_gate.verify.checks import Checker
@@ -102,10 +103,10 @@ def finding_of(
         reached, remedy = "where inputs leave it open", lambda _: _REAL
     decision = described(each.site, (each.side,), workspace)
     source = decision.source
+    expected, actual = distinct_digits(each.expected, each.actual, 2)
     return codes.OG419.finding(
         f"{decisions.where(decision)}: {decision.operator} {decisions.beyond(decision)}, {reached}: with "
-        f"such values put in, the file answers {number(each.actual)} where PyTorch answers "
-        f"{number(each.expected)}. {remedy(each)}",
+        f"such values put in, the file answers {actual} where PyTorch answers {expected}. {remedy(each)}",
         file=None if source is None else source.file,
         line=None if source is None else source.line,
     )

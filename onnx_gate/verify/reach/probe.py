@@ -18,8 +18,9 @@ import torch
 from onnx_gate.graph.steer import Steered
 from onnx_gate.runtimes.base import Array, Refusal
 from onnx_gate.runtimes.tensors import to_array
+from onnx_gate.verify.reach.across import is_on, moved_across
 from onnx_gate.verify.reach.cost import Cost, measure
-from onnx_gate.verify.reach.margins import ORDERINGS, distance_from
+from onnx_gate.verify.reach.margins import ORDERINGS
 from onnx_gate.verify.reach.rules import AT, COUNTED
 from onnx_gate.verify.reach.shown import Place
 from onnx_gate.verify.reach.sites import DecisionSite, Seen
@@ -186,9 +187,10 @@ def _agrees(
     agrees = None
     try:
         moved = [
-            (value, tensors_of(taken.operator(value))[0]) for value in _moved(site, taken, side)
+            (value, tensors_of(taken.operator(value))[0])
+            for value in moved_across(site, taken, side)
         ]
-        there = all(_is_on(site, value, taken.limit, side) for value, _ in moved)
+        there = all(is_on(site, value, taken.limit, side) for value, _ in moved)
         if not here or not there or not all(bool(made.isfinite().all()) for _, made in moved):
             return None
         for make in steered.near(here, near(tensors_of(taken.operator(taken.operand))[0])):
@@ -198,16 +200,6 @@ def _agrees(
     except (Refusal, RuntimeError, IndexError):
         return None
     return agrees
-
-
-def _is_on(site: DecisionSite, value: torch.Tensor, limit: Any, side: str) -> bool:
-    """Return whether some element is on a side: a narrow type begins anew where it ends."""
-    if site.kind != "limit":
-        return True
-    distance = distance_from(value, 0.0 if limit is None else limit)
-    if side == AT:
-        return bool((distance == 0).any())
-    return bool(((distance < 0) if side == "below" else (distance > 0)).any())
 
 
 class Alike:
@@ -291,7 +283,7 @@ class _Bench:
         return compared
 
     def _on(self, side: str) -> list[torch.Tensor]:
-        return list(_moved(self._site, self._taken, side))
+        return list(moved_across(self._site, self._taken, side))
 
     def _put(self, value: torch.Tensor) -> tuple[set[str], tuple[Array, ...]]:
         return self._module.put(self._site, self._roots, value)
@@ -370,46 +362,3 @@ def _worst(
     if not beyond.flat[index] > 0:
         return None
     return float(t.flat[index]), float(c.flat[index])
-
-
-def _moved(site: DecisionSite, taken: DecisionTaken, side: str) -> Iterator[torch.Tensor]:
-    """Yield the operand with some of its elements, and with all of them, on a side."""
-    x = taken.operand
-    number = torch.arange(x.numel()).reshape(x.shape)
-    across = _across(site, x, taken.limit, side, number)
-    yield from (torch.where(number % 3 == 0, across, x), across.expand(x.shape))
-
-
-def _across(
-    site: DecisionSite, x: torch.Tensor, limit: Any, side: str, number: torch.Tensor
-) -> torch.Tensor:
-    """Return an operand of which every element is on a side, at different distances."""
-    if site.kind == "truth":
-        return torch.full_like(x, side == "true")
-    if site.kind == "scale":
-        centred = x - x.mean()
-        scale = float(limit) ** 0.5 / (centred.square().mean().sqrt() + 1e-30)
-        scaled: torch.Tensor = centred * scale * (0.25 + (number % 4) / 4)
-        return scaled
-    if site.kind == "half":
-        first = 0 if bool((x >= 0).all()) else -4
-        return (first + 2 * (number % 4) + (side == "odd") + 0.5).to(x.dtype)
-    at = (limit if isinstance(limit, torch.Tensor) else torch.tensor(float(limit or 0))).to(x.dtype)
-    if site.kind == "guard":
-        return at * (number % 4).to(x.dtype) * torch.where(x < 0, -1, 1).to(x.dtype)
-    if at.ndim > x.ndim or torch.broadcast_shapes(at.shape, x.shape) != x.shape:
-        at = at.amin() if side == "below" else at.amax()
-    if side == AT:
-        return at.expand(x.shape)
-    if site.kind == "equality":
-        return at + 1
-    if not x.is_floating_point():
-        far = number % 3 + 1
-        return (at - far if side == "below" else at + far).to(x.dtype)
-    spread = x.std() if x.numel() > 1 else x.abs().amax()
-    steps = torch.stack([s.expand(x.shape) for s in (at.abs() / 2, spread / 8, spread, 4 * spread)])
-    step = steps.gather(0, (number % 4)[None])[0]
-    step = torch.where(step > 0, step, torch.ones_like(step))
-    crossed: torch.Tensor = at - step if side == "below" else at + step
-    # A norm, a variance or a share that is never negative stays so.
-    return crossed.clamp(min=0) if bool((x >= 0).all()) and bool((at > 0).all()) else crossed
