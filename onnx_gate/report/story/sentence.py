@@ -64,6 +64,8 @@ _WRITTEN: Mapping[Blame, str] = {
 _NO_OTHER = "Write {line} with other operators."
 # Beyond it whole numbers have no double of their own, which is what a report has of them.
 _DOUBLE = 2.0**53
+# That another runtime could not be judged, or nothing elsewhere, is no reason why a check diverges.
+_ELSEWHERE = frozenset((codes.OG307.code, codes.OG402.code))
 _TRIED = "that exporter was tried, and the model stays red"
 _ACTIONS: Mapping[Blame, str] = {
     "model": "Make `forward` give the same answer twice on equal inputs.",
@@ -302,8 +304,7 @@ def measured(check: Check) -> str:
 def _cause(model: ModelResult, check: Check | None) -> Finding | None:
     """Return the finding that explains the divergence best: an error, or one of the hints."""
     hints = model.diagnosis.hints if model.diagnosis is not None else ()
-    # That another runtime could not be judged is no reason why this one diverges.
-    errors = [f for f in summary.causes(model, check) if f.code != codes.OG307.code]
+    errors = [f for f in summary.causes(model, check) if f.code not in _ELSEWHERE]
     hinted = [f for f in model.findings if f.code in hints and f.code in CATALOGUE]
     return next(iter(errors + hinted), None)
 
