@@ -807,3 +807,15 @@ def test_a_variance_is_moved_by_what_a_mean_far_from_it_loses(
     moved = torch.stack(moves).amax(0)
     assert moved.max() >= lost
     assert moved.median() <= 8 * max(lost, torch.finfo(torch.float32).eps)
+
+
+def test_rows_of_few_bits_add_up_exactly_beside_others() -> None:
+    """But where what they come to has more bits than a number: parts of it are rounded on the way."""
+    whole = torch.arange(24.0).reshape(2, 12)
+    x = torch.cat([whole, torch.rand(2, 12), torch.full((1, 12), 2.0**15 - 2.0**-8)])
+    moved = torch.zeros(5)
+    for seed in range(8):
+        with MovedRounding(seed):
+            total = x.sum(1)
+        moved = torch.maximum(moved, (total - x.sum(1)).abs())
+    assert (moved == 0).tolist() == [True, True, False, False, False]

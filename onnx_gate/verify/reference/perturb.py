@@ -367,17 +367,17 @@ def _floating(values: Any) -> list[torch.Tensor]:
 def exact_sums(model: Model, given: Mapping[str, Any], operands: Exactness) -> torch.Tensor | None:
     """Return which results of a reduction are exact: all of their terms have few bits, others have not.
 
-    Along the axes of the operand, of which the reduced ones are 1. ``None`` where there is no such mix.
+    And so has the sum of their magnitudes, which no sum of some of them is beyond. Along the axes of the
+    operand, of which the reduced ones are 1. ``None`` where there is no such mix.
     """
     if model.reduces is None or operands.all or not operands.some:
         return None
     operand: torch.Tensor = given["self"]
     axes = model.reduces(given)
-    return (
-        few_bits(operand).all(dim=axes, keepdim=True)
-        if axes and operand.is_floating_point()
-        else None
-    )
+    if not axes or not operand.is_floating_point():
+        return None
+    few = few_bits(operand).all(dim=axes, keepdim=True)
+    return few & few_bits(operand.abs().sum(dim=axes, keepdim=True))
 
 
 def _kept(result: torch.Tensor, operands: Sequence[torch.Tensor]) -> torch.Tensor:
