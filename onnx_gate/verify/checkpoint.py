@@ -21,6 +21,7 @@ from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import first_line
 from onnx_gate.text import did_you_mean, listed, quote
 from onnx_gate.verify.checkpoint_files import main_file, shards
+from onnx_gate.verify.hub_names import hub_names
 
 # Where a state dict is looked for that no key names.
 _USUAL = ("state_dict", "model_state_dict", "model")
@@ -30,6 +31,15 @@ _SHOWN = 5
 _OTHER_SIZES = (
     "build the model with the checkpoint's sizes (args or kwargs in the manifest), or name the "
     "checkpoint of this one"
+)
+_MERGED = (
+    ": they have the names of the Hub, as save_pretrained of transformers writes them, which renames and "
+    "merges them as it loads"
+)
+_SAVE_OWN = (
+    "write the weights as the module has them, with safetensors.torch.save_model(Model.from_pretrained("
+    "folder), path), and name that file; or, but for verify: blocks, let 'model' name a function that "
+    "returns from_pretrained(folder), and leave out weights"
 )
 _AGAIN = "fetch or write the file again: it is cut short, damaged, or no file of its format"
 _REFUSED = re.compile(r"GLOBAL ([\w.]+)")
@@ -53,11 +63,9 @@ def load_weights(module: nn.Module, weights: WeightsSpec, workspace: Path) -> No
     Raises ``GateError`` (OG205) that names the missing, unexpected and misshapen keys, and the
     ``key`` or ``strip`` with which they would fit.
     """
-    checkpoint = read_checkpoint(weights, workspace)
-    own = need_fit(module, checkpoint)
-    stored = checkpoint.state
+    stored = need_fit(module, read_checkpoint(weights, workspace))
     try:
-        module.load_state_dict({k: v for k, v in stored.items() if k in own}, strict=False)
+        module.load_state_dict(stored, strict=False)
     except Exception as error:
         raise codes.OG205.error(
             f"the weights in {weights.file} do not fit the model: {type(error).__name__}: "
@@ -66,11 +74,11 @@ def load_weights(module: nn.Module, weights: WeightsSpec, workspace: Path) -> No
 
 
 def need_fit(module: nn.Module, checkpoint: Checkpoint) -> State:
-    """Return a module's state dict; raises ``GateError`` (OG205) where the checkpoint is of another.
+    """Return what a checkpoint has for a module, by the module's names.
 
-    Names and shapes only: neither needs values.
+    Raises ``GateError`` (OG205) where it is another model's. Names and shapes only: neither needs values.
     """
-    shown, stored = checkpoint.spec.file, checkpoint.state
+    shown = checkpoint.spec.file
     try:
         own: State = module.state_dict()
     except Exception as error:
@@ -78,6 +86,7 @@ def need_fit(module: nn.Module, checkpoint: Checkpoint) -> State:
             f"the weights in {shown} cannot be loaded: state_dict() raised "
             f"{type(error).__name__}: {first_line(error)}",
         ) from error
+    stored, merged = _by_own_names(module, own, checkpoint.state)
     missing = sorted(own.keys() - stored.keys() - _shared_keys(module, stored))
     unexpected = sorted(
         key for key in stored.keys() - own.keys() if isinstance(stored[key], torch.Tensor)
@@ -96,11 +105,21 @@ def need_fit(module: nn.Module, checkpoint: Checkpoint) -> State:
     if problems:
         only_shapes = shapes and not missing and not unexpected
         raise codes.OG205.error(
-            f"the weights in {shown} do not fit the model: {'; '.join(problems)}"
-            + _remedy(checkpoint, own.keys()),
-            remedy=_OTHER_SIZES if only_shapes else "",
+            f"the weights in {shown} do not fit the model"
+            + (f"{_MERGED if merged else ''}: {'; '.join(problems)}")
+            + ("" if merged else _remedy(checkpoint, own.keys())),
+            remedy=_SAVE_OWN if merged else _OTHER_SIZES if only_shapes else "",
         )
-    return own
+    return {name: value for name, value in stored.items() if name in own}
+
+
+def _by_own_names(module: nn.Module, own: State, stored: State) -> tuple[State, bool]:
+    """Return the state by a module's own names, and whether transformers merges some of it as it loads."""
+    missing = own.keys() - stored.keys()
+    hub = hub_names(module, stored.keys(), own.keys()) if missing else None
+    if hub is None:
+        return stored, False
+    return {hub.own.get(name, name): value for name, value in stored.items()}, bool(hub.merged)
 
 
 def read_checkpoint(

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save_file, save_model
 from torch import nn
 
 from onnx_gate.errors import GateError
 from onnx_gate.manifest import WeightsSpec
+from onnx_gate.verify.blocks.stored import find_stored
 from onnx_gate.verify.checkpoint import load_weights
 from onnx_gate.verify.checkpoint_files import checkpoint_files
 
@@ -133,3 +134,47 @@ def test_objects_are_named_and_never_unpickled(tmp_path: Path) -> None:
 def test_a_program_is_not_taken_for_weights(tmp_path: Path) -> None:
     torch.jit.save(torch.jit.script(nn.Linear(2, 2)), tmp_path / "program.pt")
     assert "it is a program (torch.jit.save), not a state dict" in refusal(tmp_path, "program.pt")
+
+
+def small(name: str) -> nn.Module:
+    """A model of transformers' whose save_pretrained writes other names than state_dict() has."""
+    transformers = pytest.importorskip("transformers", minversion="5.0")
+    sizes = {"hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2}
+    if name == "ViT":
+        config = transformers.ViTConfig(**sizes, num_hidden_layers=2, image_size=8, patch_size=4)
+        made = transformers.ViTForImageClassification(config)
+    else:
+        more = {"vocab_size": 19, "num_local_experts": 4, "num_key_value_heads": 2}
+        config = transformers.MixtralConfig(**sizes, **more, num_hidden_layers=1)
+        made = transformers.MixtralForCausalLM(config)
+    module: nn.Module = made
+    return module
+
+
+def test_names_of_the_hub_are_those_of_the_module(tmp_path: Path) -> None:
+    saved, whole = small("ViT"), small("ViT")
+    saved.save_pretrained(tmp_path)  # type: ignore[operator]
+    weights = WeightsSpec("model.safetensors")
+    stored = find_stored(weights, tmp_path)
+    assert saved.state_dict().keys() - stored.tensors.keys()
+    load_weights(whole, weights, tmp_path)
+    tensors = stored.of(whole).tensors
+    for name, tensor in saved.state_dict().items():
+        assert torch.equal(whole.state_dict()[name], tensor)
+        assert torch.equal(tensors[name].load(tensor.dtype), tensor)
+
+
+def test_what_transformers_merges_is_said_with_what_helps(tmp_path: Path) -> None:
+    saved, other = small("Mixtral"), small("Mixtral")
+    saved.save_pretrained(tmp_path)  # type: ignore[operator]
+    with pytest.raises(GateError) as caught:
+        load_weights(other, WeightsSpec("model.safetensors"), tmp_path)
+    assert "names of the Hub, as save_pretrained of transformers writes them" in str(caught.value)
+    assert "missing model.layers.0.mlp.experts.down_proj" in str(caught.value)
+    assert "mlp.gate" not in str(caught.value)
+    assert "safetensors.torch.save_model(" in caught.value.remedy
+    loaded = type(saved).from_pretrained(tmp_path)  # type: ignore[attr-defined]
+    save_model(loaded, str(tmp_path / "own.safetensors"))
+    load_weights(other, WeightsSpec("own.safetensors"), tmp_path)
+    for name, tensor in saved.state_dict().items():
+        assert torch.equal(other.state_dict()[name], tensor)

@@ -22,7 +22,6 @@ from onnx_gate.runtimes import state
 from onnx_gate.text import listed
 from onnx_gate.verify.blocks.stored import Stored, StoredWeights, find_stored
 from onnx_gate.verify.build import build
-from onnx_gate.verify.checkpoint import need_fit
 
 
 @dataclass(frozen=True)
@@ -156,6 +155,7 @@ def build_skeleton(spec: ModelSpec, workspace: Path) -> Skeleton:
     weights = find_stored(spec.weights, workspace)
 
     def fill(module: nn.Module) -> None:
+        nonlocal weights
         held = [n for n, p in module.named_parameters() if not p.is_meta]
         if held:
             raise codes.OG434.error(
@@ -163,7 +163,7 @@ def build_skeleton(spec: ModelSpec, workspace: Path) -> Skeleton:
                 "has put there past register_parameter, as from_pretrained does; build the model from its "
                 "config, and let weights name the file"
             )
-        need_fit(module, weights.checkpoint)
+        weights = weights.of(module)
         with torch.no_grad():
             for name, buffer in module.named_buffers():
                 if name in weights.tensors:

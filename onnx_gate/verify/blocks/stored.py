@@ -9,18 +9,19 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 import torch
+from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from onnx_gate.findings import codes
 from onnx_gate.manifest import WeightsSpec
-from onnx_gate.verify.checkpoint import Checkpoint, read_checkpoint, unreadable
+from onnx_gate.verify.checkpoint import Checkpoint, need_fit, read_checkpoint, unreadable
 
 # The format's own limit on its header.
 _LONGEST_HEADER = 100_000_000
@@ -87,6 +88,12 @@ class StoredWeights:
     checkpoint: Checkpoint
     folder: Path
     tensors: Mapping[str, Stored]
+
+    def of(self, module: nn.Module) -> StoredWeights:
+        """Return them by a module's names; raises ``GateError`` (OG205) where they do not fit."""
+        tensors = {id(self.checkpoint.state[name]): each for name, each in self.tensors.items()}
+        fitting = need_fit(module, self.checkpoint)
+        return replace(self, tensors={name: tensors[id(v)] for name, v in fitting.items()})
 
 
 def find_stored(weights: WeightsSpec, workspace: Path) -> StoredWeights:
