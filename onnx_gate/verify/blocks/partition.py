@@ -10,8 +10,11 @@ from torch import nn
 from onnx_gate.verify.blocks.rows import WEIGHT, InRows, in_rows
 from onnx_gate.verify.blocks.skeleton import Skeleton
 
-# What is called are their parts; a torch.nn module of any other kind is taken as a whole.
+# What is called are their parts.
 _CONTAINERS = (nn.ModuleList, nn.ModuleDict, InRows)
+# Modules of torch.nn that call their parts as a module of anybody's does; of any other kind one is taken
+# as a whole.
+_OF_PARTS = (nn.Sequential, nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder)
 # A part that repeats and is a larger share of the model is no block: it has layers of its own.
 _LARGEST_SHARE = 0.5
 # The bytes of rows that are worth a block of their own: fewer would not be seen in the peak, to which
@@ -75,7 +78,7 @@ def _repeated(skeleton: Skeleton) -> list[int]:
 def _is_whole(part: nn.Module) -> bool:
     """Return whether a part is one of torch's layers, or has no parts."""
     known = type(part).__module__.startswith("torch.nn.") and not isinstance(
-        part, (*_CONTAINERS, nn.Sequential)
+        part, (*_CONTAINERS, *_OF_PARTS)
     )
     return known or not any(True for _ in part.children())
 

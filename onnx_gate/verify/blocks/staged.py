@@ -12,6 +12,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch import nn
 
+from onnx_gate.runtimes.torch_eager import fast_path
 from onnx_gate.verify.blocks.objects import PLAIN, Foreign, KnownObject, Objects, Parts
 
 # Called with a call of a block: its answer is the call's.
@@ -199,14 +200,19 @@ class Staged:
 
     @contextmanager
     def handled(self, handler: Handler) -> Iterator[None]:
-        """Let ``handler`` answer the calls of blocks inside of a ``with``."""
+        """Let ``handler`` answer the calls of blocks inside of a ``with``.
+
+        torch's encoder hands its layers nested tensors on its fast path, which no graph has: between
+        blocks it is not taken.
+        """
         before = {path: block.__dict__.get("forward") for path, block in self.blocks.items()}
         originals = {path: block.forward for path, block in self.blocks.items()}
         outside, self._inside = self._inside, 0
         try:
             for path, block in self.blocks.items():
                 block.__dict__["forward"] = self._forward(handler, path, originals[path])
-            yield
+            with fast_path(False):
+                yield
         finally:
             self._inside = outside
             for path, block in self.blocks.items():
