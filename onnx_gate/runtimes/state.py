@@ -86,6 +86,17 @@ def _held(module: nn.Module, kinds: Sequence[str]) -> Iterator[tuple[str, torch.
                     yield (f"{name}.{key}" if name else str(key)), tensor
 
 
+def names(module: nn.Module) -> dict[int, tuple[str, ...]]:
+    """Return all dotted names of each parameter and buffer, by its ``id``: tied ones have several."""
+    found: dict[int, list[str]] = {}
+    for name, part in parts(module):
+        for kind in _KINDS:
+            for key, tensor in _items(part, kind):
+                if isinstance(tensor, torch.Tensor):
+                    found.setdefault(id(tensor), []).append(f"{name}.{key}" if name else str(key))
+    return {key: tuple(each) for key, each in found.items()}
+
+
 def uninitialized(module: nn.Module) -> list[str]:
     """Return the names of parameters and buffers that lazy modules have yet to give a shape."""
     return [name for name, tensor in _held(module, _KINDS) if isinstance(tensor, _LAZY)]

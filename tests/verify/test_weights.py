@@ -504,3 +504,57 @@ def test_the_scale_of_a_norm_that_has_none_is_no_weight(tmp_path: Path) -> None:
     torch.onnx.export(norm, (x,), tmp_path / "model.onnx", dynamo=True, verbose=False)
     weights, findings = account(onnx.load(tmp_path / "model.onnx"), tmp_path, norm)
     assert (findings, weights.total, weights.same) == ([], 2, 2)
+
+
+class Tied(nn.Module):
+    """A head that has the table's weight, which is two initializers where an exporter turns one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.norm = nn.Embedding(50, 12), nn.LayerNorm(12)
+        self.head = nn.Linear(12, 50, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.head(self.norm(self.table(ids)))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (("head",), ["head.weight: row 17"]),
+        (("table",), ["table.weight: row 17"]),
+        (("table", "head"), ["table.weight (tied to head.weight): row 17"]),
+    ],
+)
+def test_a_tied_weight_is_called_as_its_reader_has_it_and_told_once(
+    wrong: tuple[str, ...], told: list[str], tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    module = Tied().eval()
+    kept = dict(module.state_dict())
+    exported, path = Tied().eval(), tmp_path / "model.onnx"
+    exported.load_state_dict(kept)
+    exported.head.weight = nn.Parameter(kept["head.weight"].clone())
+    with torch.no_grad():
+        for part in wrong:
+            exported.get_submodule(part).weight[17] += 0.25  # type: ignore[operator]
+    ids = torch.zeros(2, 3, dtype=torch.int64)
+    torch.onnx.export(exported, (ids,), path, dynamo=True, verbose=False)
+    _, findings = account(onnx.load(path), tmp_path, module)
+    assert [f.severity for f in findings] == ["error"]
+    assert [each.split(" of 50")[0] for each in findings[0].message.split("reach: ")[1:]] == told
+
+
+def test_a_stale_weight_is_its_readers_parameter_or_none(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module, other = (nn.Sequential(*(nn.Linear(12, 12) for _ in range(4))).eval() for _ in "12")
+    torch.onnx.export(other, (torch.zeros(2, 3, 12),), tmp_path / "a.onnx", verbose=False)
+    proto = onnx.load(tmp_path / "a.onnx")
+    weights, _ = account(proto, tmp_path, module)
+    matrices = [each for each in weights.unknown if not each.name.endswith("bias")]
+    assert {each.parameter for each in matrices} == {f"{n}.weight" for n in range(4)}
+    for node in proto.graph.node:
+        del node.metadata_props[:]
+    weights, _ = account(proto, tmp_path, module)
+    assert {e.parameter for e in weights.unknown if not e.name.endswith("bias")} == {None}

@@ -101,8 +101,8 @@ class RuntimeResult(Frozen):
 class UnknownWeight(Frozen):
     """A weight of the file that is no known function of the module's.
 
-    ``parameter`` is the one that it is called after or nearest to, null where none has its shape,
-    and ``difference`` is the largest between both.
+    ``parameter`` is the one that it is called after, that the part has which reads it, or that it is
+    nearest to by far, null where there is no such one, and ``difference`` is the largest between both.
     """
 
     name: str

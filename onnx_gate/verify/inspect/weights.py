@@ -26,16 +26,15 @@ from torch import nn
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding, Severity
 from onnx_gate.graph.constants import FLOATS, array_of
-from onnx_gate.graph.module_path import module_of_props, module_of_scope
 from onnx_gate.graph.walk import all_nodes, constants
 from onnx_gate.report.model import UnknownWeight, Weights
-from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inspect.exact import ExactWeights
 from onnx_gate.verify.inspect.instead import Instead
 from onnx_gate.verify.inspect.known_weights import KnownWeights
 from onnx_gate.verify.inspect.made import MadeOfNoInput
-from onnx_gate.verify.inspect.wrong_weight import WrongWeight
+from onnx_gate.verify.inspect.readers import readers
+from onnx_gate.verify.inspect.wrong_weight import WrongWeight, once_each
 
 _KINDS = (*FLOATS, TensorProto.INT64, TensorProto.INT32)
 # A finding names so many weights; they are all in its data.
@@ -94,10 +93,10 @@ def identify(
     scales = {n for node in all_nodes(proto) if node.op_type == "Resize" for n in node.input[1:]}
     counts = {"same": 0, "rearranged": 0, "folded": 0, "made": 0}
     unknown: list[UnknownWeight] = []
-    wrong: list[WrongWeight] = []
-    nearly: list[WrongWeight] = []
+    wrong: list[tuple[WrongWeight, Severity]] = []
     whole: dict[str, str] = {}
-    stock = list(_stock(proto, module, known))
+    scopes = readers(proto, module)
+    stock = list(_stock(scopes, known))
     read_by = {(name, each) for name, _, mine in stock for each in mine}
     named: dict[str, str] = {}
     for name, tensor in constants(proto).items():
@@ -119,7 +118,7 @@ def identify(
             if parameter is not None:
                 whole[name] = parameter
                 if own is not None and own != parameter and known.differ(own, parameter):
-                    wrong.append(known.wrong(name, array, own, instead=parameter))
+                    wrong.append((known.wrong(name, array, own, instead=parameter), "error"))
             continue
         if own is not None:
             named[name] = own
@@ -130,20 +129,26 @@ def identify(
         off = _off(known, name, array, own, exact, mostly, read_by)
         if off is not None and not _made_up_for(known, off[0], array, instead):
             equal = known.equal(off[0].parameter) if own is None else 0
-            (wrong if off[1] == "error" else nearly).append(replace(off[0], equal=equal))
-        parameter, turned = mostly or (own, array)
-        nearest = known.nearest(name, turned, parameter)
+            wrong.append((replace(off[0], equal=equal), off[1]))
         # What an exporter begins a sum with, and the scale of a norm that has none.
-        formless = nearest.parameter is None or (own is None and array.flat[0] in (0, 1))
+        formless = not known.has_form(array, own) or (own is None and array.flat[0] in (0, 1))
         if formless and (array == array.flat[0]).all():
             continue
-        unknown.append(nearest)
-    wrong += _misplaced(stock, known, whole)
+        likely = mostly[0] if mostly is not None else own
+        unknown.append(known.nearest(name, array, likely, scopes.get(name, ())))
+    wrong += ((each, "error") for each in _misplaced(stock, known, whole))
     right = {name for name, scope, _ in stock if whole.get(name, "").startswith(f"{scope}.")}
-    places = {w.name: w.parameter for w in wrong if w.instead is not None and w.name not in right}
+    places = {
+        w.name: w.parameter for w, _ in wrong if w.instead is not None and w.name not in right
+    }
     total = sum(counts.values()) + len(unknown)
     weights = Weights(total=total, unknown=tuple(unknown), **counts)
-    findings = *_findings(wrong, "error"), *_findings(nearly, "warning")
+    named_by_readers = (
+        (each.called(*known.called(each.parameter, scopes.get(each.name, ()))), severity)
+        for each, severity in wrong
+    )
+    told = once_each(named_by_readers, known.names)
+    findings = *_findings(told, "error"), *_findings(told, "warning")
     return Accounted(weights, findings, {**named, **whole, **places})
 
 
@@ -160,7 +165,7 @@ def _off(
 
     Whatever it is called, it is where the layer that it is ``read_by`` uses its parameters as they are.
     """
-    as_is = mostly is not None and (name, mostly[0]) in read_by
+    as_is = mostly is not None and any((name, n) in read_by for n in known.names(mostly[0]))
     meant = known.meant(array, own) if exact is not None else None
     if exact is not None and meant is not None and exact.vouches(meant.parameter):
         return known.off(name, array, meant), "error" if as_is else exact.severity(own)
@@ -196,8 +201,10 @@ _WORDS: Mapping[Severity, str] = {
 }
 
 
-def _findings(wrong: Sequence[WrongWeight], severity: Severity) -> Iterator[Finding]:
-    each = list({one.parameter: one for one in wrong}.values())
+def _findings(
+    wrong: Sequence[tuple[WrongWeight, Severity]], severity: Severity
+) -> Iterator[Finding]:
+    each = [one for one, how in wrong if how == severity]
     if not each:
         return
     listed = "; ".join(one.sentence() for one in each[:_SHOWN])
@@ -210,20 +217,11 @@ def _findings(wrong: Sequence[WrongWeight], severity: Severity) -> Iterator[Find
 
 
 def _stock(
-    proto: ModelProto, module: nn.Module, known: KnownWeights
+    read_by: Mapping[str, Sequence[str]], known: KnownWeights
 ) -> Iterator[tuple[str, str, Sequence[str]]]:
-    """Yield what nodes of stock layers read, the layer, and its parameters, used as they are.
-
-    What was exported may hold the module as a part of its own.
-    """
-    modules = {name for name, _ in state.parts(module)}
-    for node in all_nodes(proto):
-        scope = module_of_props(node) or module_of_scope(node.name, modules)
-        if scope is not None and scope not in modules:
-            scope = scope.partition(".")[2]
-        mine = known.stock(scope) if scope is not None else ()
-        if scope is not None and mine:
-            yield from ((name, scope, mine) for name in node.input)
+    """Yield what nodes of stock layers read, the layer, and its parameters, used as they are."""
+    for name, scopes in read_by.items():
+        yield from ((name, scope, mine) for scope in scopes if (mine := known.stock(scope)))
 
 
 def _misplaced(
