@@ -31,7 +31,7 @@ _MOST_UNKNOWN = 2**22
 
 
 @dataclass(frozen=True)
-class Draft:
+class ValuesDraft:
     """Inputs with a name in parts, and their sizes."""
 
     parts: tuple[str, ...]
@@ -49,7 +49,7 @@ class Every:
     known: Mapping[str, Domain]
     unknown: bool
 
-    def values(self, purse: Purse) -> Iterator[Draft]:
+    def values(self, purse: Purse) -> Iterator[ValuesDraft]:
         """Yield every value of integer inputs, and of several small ones every combination."""
         most = _MOST_UNKNOWN if self.unknown else MOST_ROWS
         spans = {
@@ -71,12 +71,12 @@ class Every:
             shapes = {name: arrays[name].shape for name in spans}
             domains = {name: self.known[name] for name in spans}
             made, rest = enumerated(domains, spans, shapes, first, combinations)
-            yield Draft(("every", str(number)), arrays | made, sizes)
+            yield ValuesDraft(("every", str(number)), arrays | made, sizes)
             first += rest.made
             if first >= rest.of:
                 return
 
-    def rows(self, purse: Purse) -> Iterator[Draft]:
+    def rows(self, purse: Purse) -> Iterator[ValuesDraft]:
         """Yield draws while the module reads rows that it has not, where the file's may be others."""
         left = self._unread()
         for number in range(_MOST_CASES if self.unknown else 0):
@@ -84,12 +84,12 @@ class Every:
             if sizes is None:
                 return
             key = ("every", "row", str(number))
-            yield Draft(key, self.inputs.beside(self.base, self.known, sizes, key, 1), sizes)
+            yield ValuesDraft(key, self.inputs.beside(self.base, self.known, sizes, key, 1), sizes)
             before, left = left, self._unread()
             if left == before:
                 return
 
-    def extremes(self, purse: Purse) -> Iterator[Draft]:
+    def extremes(self, purse: Purse) -> Iterator[ValuesDraft]:
         """Yield the rows of large tables that are unlike the others."""
         for name, domain in self.known.items():
             if domain.is_float or domain.high - domain.low < MOST_ROWS:  # all of these are read
@@ -99,7 +99,7 @@ class Every:
             if sizes is not None:
                 arrays = self.inputs.beside(self.base, self.known, sizes, ("rows", name), 1)
                 arrays[name] = np.resize(rows, arrays[name].shape).astype(arrays[name].dtype)
-                yield Draft(("rows", name), arrays, sizes)
+                yield ValuesDraft(("rows", name), arrays, sizes)
 
     def _unread(self) -> int:
         """Return how many rows of weights have not been read."""
