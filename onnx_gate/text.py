@@ -179,6 +179,13 @@ def format_int(value: int) -> str:
     return str(value) if abs(value) < 10**12 else "very many"
 
 
+def binary_size(count: float) -> str:
+    """``1.5 GiB``, and ``512 MiB`` of what is less than one."""
+    if count >= 1 << 30:
+        return f"{count / (1 << 30):.1f} GiB"
+    return f"{count / (1 << 20):.0f} MiB" if count >= 1 << 20 else f"{count / (1 << 10):.0f} KiB"
+
+
 def counted(count: int, noun: str) -> str:
     """Return ``1 case``, ``2 cases``."""
     return f"{format_int(count)} {noun}{'' if count == 1 else 's'}"

@@ -101,6 +101,11 @@ class Journal:
                     file.write(f"{digest(text)} {text}\n")
             written.add(on)
 
+    def has(self, model: str) -> bool:
+        """Return whether anything of a model is written down."""
+        path = self._path(model)
+        return path is not None and path.is_file()
+
     def forget(self, model: str) -> None:
         """Forget what is known of a model."""
         path = self._path(model)

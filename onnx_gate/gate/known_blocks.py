@@ -9,7 +9,7 @@ what they like anyway.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -43,6 +43,10 @@ class KnownBlocks:
         basis = self.cache.basis(spec, message)
         if basis is not None:
             self.journal.add(spec.name, message, basis)
+
+    def kept(self, names: Iterable[str]) -> bool:
+        """Return whether blocks of one of these models are taken down for the next run."""
+        return any(map(self.journal.has, names))
 
     def ended(self, name: str) -> None:
         """The model has a verdict."""

@@ -132,6 +132,9 @@ def run(
             remedy="" if os.environ.get("CI") else "run it again",
         )
         done = f"{len(models.results)} of {len(specs)} models had a verdict"
+        open_models = (spec.name for spec in specs if spec.name not in models.results)
+        kept = "; the blocks that were verified are kept, and the next run goes on from them"
+        done += kept if blocks.kept(open_models) else ""
         problems = (Problem(message=f"interrupted when {done}"),)
     except (Exception, SystemExit) as error:  # Rich leaves where nobody reads what it prints
         traceback.print_exc()

@@ -22,6 +22,7 @@ from onnx_gate.report.model import (
 from onnx_gate.report.model.decisions import Decisions
 from onnx_gate.report.model.diagnosis import Diagnosis, Precision
 from onnx_gate.report.model.headroom import Headroom
+from onnx_gate.text import binary_size
 from onnx_gate.verify.checks import Checker
 from onnx_gate.verify.context import HUNG, Context
 from onnx_gate.verify.export.exported import Exported
@@ -178,7 +179,7 @@ def too_large(spec: ModelSpec, result: ModelResult) -> ModelResult:
     """Say of a model that diverged that there was no room to look for the cause."""
     used, limit = psutil.Process().memory_info().rss, _limit(spec)
     why = (
-        f"not looked into: verifying takes {used / 2**30:.1f} GiB of the {limit / 2**30:.1f} GiB "
+        f"not looked into: verifying takes {binary_size(used)} of the {binary_size(limit)} "
         "that the model may use, and a diagnosis takes as much again; raise its memory"
     )
     return _undiagnosed(result, why)

@@ -39,18 +39,19 @@ def shards(path: Path, shown: str, workspace: Path) -> tuple[Path, ...]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise codes.OG205.error(
             f"{shown} is not the index of a sharded checkpoint: a JSON file whose weight_map has the "
-            f"file of each weight ({type(error).__name__})"
+            f"file of each weight ({type(error).__name__})",
+            remedy="fetch or write the index again",
         ) from error
     for name, file in zip(names, files, strict=True):
         if not is_inside(workspace, file):
             raise codes.OG205.error(
-                f"{shown} names the shard {name!r}, which leads out of the manifest's folder: keep "
-                "all shards inside it"
+                f"{shown} names the shard {name!r}, which leads out of the manifest's folder",
+                remedy="keep all shards inside it",
             )
         if not file.is_file():
             raise codes.OG205.error(
-                f"{shown} names the shard {name!r}, which is not there: {len(files)} shards belong to "
-                "it, fetch all of them"
+                f"{shown} names the shard {name!r}, which is not there: {len(files)} shards belong to it",
+                remedy="fetch all of them, and put them beside the index under the names that it has",
             )
     return files
 

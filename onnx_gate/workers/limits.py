@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 
+from onnx_gate.text import binary_size
 from onnx_gate.workers.process import ProcessRow
 from onnx_gate.workers.running import Running
 from onnx_gate.workers.task import End
@@ -106,15 +107,10 @@ def exceeded(worker: Running, family: Sequence[ProcessRow], now: float) -> tuple
     if len(family) > MAX_PROCESSES:
         return "processes", f"more than {MAX_PROCESSES} processes at once"
     if worker.used > worker.limit:
-        limit, used = gibibytes(worker.limit), gibibytes(worker.used)
+        limit, used = binary_size(worker.limit), binary_size(worker.used)
         return "memory", f"over its memory limit of {limit} ({used} in use)"
     if now - worker.started > task.timeout:
         return "timeout", f"over its time limit of {task.timeout:g} s"
     if task.processor is not None and sum(row.seconds for row in family) > task.processor:
         return "timeout", f"over its limit of {task.processor:g} s of processor time"
     return None
-
-
-def gibibytes(size: int) -> str:
-    """``8.0 GiB``."""
-    return f"{size / (1 << 30):.1f} GiB"

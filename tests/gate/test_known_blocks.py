@@ -44,7 +44,8 @@ def written(journal: Path) -> list[str]:
     return [entry["value"]["checks"][0]["block"] for entry in entries if "value" in entry]
 
 
-def test_a_run_that_is_killed_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_run_that_is_killed_goes_on(tmp_path: Path, number: signal.Signals) -> None:
     project(tmp_path, slow=0.05)
     process = subprocess.Popen(
         [sys.executable, "-m", "onnx_gate", "run"],
@@ -61,8 +62,10 @@ def test_a_run_that_is_killed_goes_on(tmp_path: Path) -> None:
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < until
         time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate(timeout=60)
+    os.killpg(process.pid, number)
+    said, _ = process.communicate(timeout=60)
+    kept = "the blocks that were verified are kept, and the next run goes on from them"
+    assert (kept in " ".join(said.split())) == (number == signal.SIGINT), said
     before = written(journal)
     assert before == list(BLOCKS[: len(before)])
     assert len(before) < len(BLOCKS)

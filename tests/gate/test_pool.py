@@ -186,7 +186,7 @@ def test_hang(beside: Callable[..., Outcome], do: str) -> None:
 def test_memory_without_end(beside: Callable[..., Outcome], do: str) -> None:
     outcome = beside(do, memory=300 * MIB)
     assert outcome.end == "memory"
-    assert outcome.detail.startswith("over its memory limit of 0.3 GiB (0.")
+    assert outcome.detail.startswith("over its memory limit of 300 MiB (")
     assert outcome.peak_memory > 300 * MIB
 
 
@@ -196,7 +196,7 @@ def test_memory_limit_by_default(
     monkeypatch.setattr(limits, "available_memory", lambda: 400 * MIB)
     outcome = beside("eats_memory")
     assert outcome.end == "memory"
-    assert outcome.detail.startswith("over its memory limit of 0.3 GiB")
+    assert outcome.detail.startswith("over its memory limit of 340 MiB")
 
 
 def test_raise(beside: Callable[..., Outcome]) -> None:

@@ -391,6 +391,9 @@ def test_it_goes_by_blocks_by_itself_where_memory_is_too_small(tmp_path: Path) -
     [
         ("short", r"ends at byte \d+, and the file at \d+: fetch or write the file again"),
         ("long header", "its header is too long: fetch"),
+        ("empty", r"b.safetensors\) cannot be read: it is empty: fetch"),
+        ("header only", "it ends before its header does: fetch"),
+        ("header", "its header is damaged: it is no JSON object: fetch"),
         ("overlong tensor", "embed.weight does not have as many bytes as its shape takes: fetch"),
     ],
 )
@@ -403,6 +406,12 @@ def test_a_damaged_checkpoint_is_an_error(tmp_path: Path, damage: str, words: st
         content = content[:-1]
     elif damage == "long header":
         content = (1 << 40).to_bytes(8, "little") + content[8:]
+    elif damage == "empty":
+        content = b""
+    elif damage == "header only":
+        content = content[:20]
+    elif damage == "header":
+        content = content[:8] + b"\xff" + content[9:]
     else:
         content = content.replace(b'"shape":[50,16]', b'"shape":[50,17]')
     path.write_bytes(content)

@@ -115,9 +115,9 @@ def test_a_shard_that_is_not_there_or_lies_elsewhere_is_refused(tmp_path: Path) 
     work.mkdir()
     sharded(work, "model.safetensors", lambda part, path: save_file(part, path))
     (work / "model-00002-of-00002.safetensors").rename(tmp_path / "elsewhere.safetensors")
-    assert "which is not there: 2 shards belong to it" in refusal(
-        work, "model.safetensors.index.json"
-    )
+    with pytest.raises(GateError, match="which is not there: 2 shards belong to it") as caught:
+        load_weights(Net(), WeightsSpec("model.safetensors.index.json"), work)
+    assert "fetch all of them" in caught.value.remedy
     (work / "model-00002-of-00002.safetensors").symlink_to(tmp_path / "elsewhere.safetensors")
     assert "leads out of the manifest's folder" in refusal(work, "model.safetensors.index.json")
     (work / "bad.index.json").write_text("[]")

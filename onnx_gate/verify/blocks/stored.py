@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -128,17 +129,28 @@ def _entries(path: Path, shown: str) -> Iterator[tuple[str, Stored]]:
     """Yield the tensors of one file; raises ``GateError`` (OG205) for a damaged header."""
     path = path.resolve()
     try:
+        size = path.stat().st_size
         with path.open("rb") as file:
             length = int.from_bytes(file.read(_BEGIN), "little")
             if length > _LONGEST_HEADER:
                 raise ValueError("its header is too long")
-            header: dict[str, Any] = json.loads(file.read(length))
-        begin, size = _BEGIN + length, path.stat().st_size
+            if size < _BEGIN + max(length, 1):
+                raise ValueError("it is empty" if not size else "it ends before its header does")
+            header = _parsed(file.read(length))
+        begin = _BEGIN + length
         for name, entry in header.items():
             if name != "__metadata__":
                 yield name, _entry(path, name, entry, begin, size)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise unreadable(path, shown, error) from error
+
+
+def _parsed(header: bytes) -> Mapping[str, Any]:
+    with suppress(ValueError):
+        parsed = json.loads(header)
+        if isinstance(parsed, dict):
+            return parsed
+    raise ValueError("its header is damaged: it is no JSON object")
 
 
 def _entry(path: Path, name: str, entry: Mapping[str, Any], begin: int, size: int) -> Stored:

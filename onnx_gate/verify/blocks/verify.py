@@ -13,6 +13,7 @@ from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.model.decisions import Decisions
+from onnx_gate.text import binary_size
 from onnx_gate.verify.blocks.block_steps import expected_sizes, steps_of
 from onnx_gate.verify.blocks.cuts import divide_file
 from onnx_gate.verify.blocks.divided import Divided
@@ -45,7 +46,7 @@ from onnx_gate.verify.steps.course import check_steps
 from onnx_gate.verify.stopwatch import Clock
 from onnx_gate.verify.subject import Locate
 from onnx_gate.workers.admission import WEIGHTS_TIMES
-from onnx_gate.workers.limits import default_memory_limit, gibibytes
+from onnx_gate.workers.limits import default_memory_limit
 
 _FLOAT32 = 4
 
@@ -172,9 +173,9 @@ def _verify(
     print(progress.findings[-1].message, flush=True)
     if need.peak > limit:
         raise codes.OG503.error(
-            f"block by block it takes about {gibibytes(need.peak)}, and there are {gibibytes(limit)}; "
-            f"{need.block or 'the rest'} alone has {gibibytes(need.largest.nbytes)} of parameters, and "
-            f"values that are held have {gibibytes(need.values)}"
+            f"block by block it takes about {binary_size(need.peak)}, and there are {binary_size(limit)}; "
+            f"{need.block or 'the rest'} alone has {binary_size(need.largest.nbytes)} of parameters, and "
+            f"values that are held have {binary_size(need.values)}"
         )
     with progress.split("verify", clock):
         if (
@@ -277,7 +278,7 @@ def _told(
     return codes.OG433.finding(
         f"verified block by block: {part}{len(blocks)} blocks, of which "
         f"{need.block or 'the rest'} is the largest "
-        f"({gibibytes(need.largest.nbytes)} of parameters); expected to take {gibibytes(need.peak)} of "
+        f"({binary_size(need.largest.nbytes)} of parameters); expected to take {binary_size(need.peak)} of "
         "memory, and more where larger values flow inside of blocks than between them"
         f"{'' if pairs or len(blocks) < 2 else alone}{earlier if known else ''}",
         data={

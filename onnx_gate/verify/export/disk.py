@@ -12,6 +12,7 @@ import torch
 
 from onnx_gate.findings import codes
 from onnx_gate.runtimes import state
+from onnx_gate.text import binary_size
 
 # The graph itself, names, alignment, and what others write meanwhile.
 MARGIN_BYTES = 32 * 2**20
@@ -46,8 +47,8 @@ def shortage(needed: int, free: int) -> str:
     if needed <= free:
         return ""
     return (
-        f"the exported file needs about {_size(needed)}, and where it is written only {_size(free)} "
-        f"are free. {_REMEDY}"
+        f"the exported file needs about {binary_size(needed)}, and where it is written only "
+        f"{binary_size(free)} are free. {_REMEDY}"
     )
 
 
@@ -59,9 +60,3 @@ def disk_full(error: BaseException) -> str:
         return ""
     why = error.strerror or "the file was cut short"
     return f"the exported file could not be written in full ({why}). {_REMEDY}"
-
-
-def _size(count: int) -> str:
-    if count < 1024 * 2**20:
-        return f"{count / 2**20:.0f} MiB"
-    return f"{count / 2**30:.1f} GiB"
