@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -95,6 +96,17 @@ def names(module: nn.Module) -> dict[int, tuple[str, ...]]:
                 if isinstance(tensor, torch.Tensor):
                     found.setdefault(id(tensor), []).append(f"{name}.{key}" if name else str(key))
     return {key: tuple(each) for key, each in found.items()}
+
+
+def not_numbers(named: Iterable[tuple[str, torch.Tensor | None]]) -> list[str]:
+    """Return the names of the floating-point tensors that have NaN or an infinity."""
+
+    def has(tensor: torch.Tensor) -> bool:
+        return tensor.is_floating_point() and not bool(torch.isfinite(tensor).all())
+
+    return [
+        name for name, each in named if each is not None and _attempt(partial(has, each), False)
+    ]
 
 
 def uninitialized(module: nn.Module) -> list[str]:

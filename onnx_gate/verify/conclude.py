@@ -11,6 +11,7 @@ from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.model import Check, ModelError, Verdict
 from onnx_gate.report.model.decisions import Decisions
 from onnx_gate.report.story.extent import COMPARED
+from onnx_gate.text import listed
 from onnx_gate.verify.inspect.weighed import weighed
 from onnx_gate.verify.remarks import Tried, _at, remarks
 from onnx_gate.verify.waive import waive
@@ -66,7 +67,7 @@ def _not_compared(
     if not tried.selected and not tried.elsewhere:
         yield from _untested_suites(spec, counting, tried)
         yield from _untested_steps(spec, compared)
-    yield from _uncompared_outputs(spec, _own(compared))
+    yield from _uncompared_outputs(spec, _own(compared), tried)
     for name, experience in tried.outputs.items():
         if experience.accepted and not experience.refused:
             yield codes.OG402.finding(
@@ -87,17 +88,17 @@ def _untested_dimensions(
         missing = tried - {c.sizes[name] for c in compared if name in c.sizes}
         if not missing:
             continue
-        listed = ", ".join(map(str, sorted(missing)))
+        sizes = ", ".join(map(str, sorted(missing)))
         if missing == tried:
             fitting = next((f.data for f in findings if f.data.get("dimension") == name), None)
             known = f", such as dims: {{{name}: {fitting['sizes']}}}" if fitting else ""
             yield codes.OG402.finding(
-                f"{spec.against} refuses every size of {name!r} that was tested ({listed}), so it is "
+                f"{spec.against} refuses every size of {name!r} that was tested ({sizes}), so it is "
                 f"verified at none: name sizes under dims that the model is made for{known}",
             )
         elif name in spec.named_dims:
             yield codes.OG402.finding(
-                f"the manifest declares {name}={listed} under dims, and no case of that size was "
+                f"the manifest declares {name}={sizes} under dims, and no case of that size was "
                 "compared: both sides refuse it. Name sizes that the model is made for",
             )
 
@@ -156,7 +157,9 @@ def _untested_suites(spec: ModelSpec, counting: Sequence[Check], tried: Tried) -
         yield codes.OG402.finding(f"nothing was compared in the suite {name}: {why}")
 
 
-def _uncompared_outputs(spec: ModelSpec, compared: Sequence[Check]) -> Iterator[Finding]:
+def _uncompared_outputs(
+    spec: ModelSpec, compared: Sequence[Check], tried: Tried
+) -> Iterator[Finding]:
     """Yield the outputs of which no element was compared in a case that is an ordinary one.
 
     One in which every input is 1 is none, and neither is the only one of many cases, or the only
@@ -185,6 +188,13 @@ def _uncompared_outputs(spec: ModelSpec, compared: Sequence[Check]) -> Iterator[
             why = f"it was finite in {few.case} alone ({few.compared} elements)"
         else:
             why = "it was NaN or infinite throughout, on both sides, in every case"
+            if held_by := tried.not_numbers():
+                yield codes.OG402.finding(
+                    f"no element of the output {name} was compared: {why}, and NaN or infinity is in the "
+                    f"model's own weights: {listed(held_by, 3)}. Fetch or write the checkpoint again",
+                    data={"parameters": list(held_by)},
+                )
+                continue
         yield codes.OG402.finding(
             f"no element of the output {name} was compared: {why}. Give the inputs ranges or sizes, "
             "or a generator, that make it mean something"

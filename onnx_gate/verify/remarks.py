@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from onnx_gate.findings import codes
@@ -25,13 +25,15 @@ class Tried:
 
     ``selected``: the user asked for some of
     the cases only, so what was left out is no omission. ``elsewhere``: which cases were compared at all
-    is another machine's to say, which has the first of the model's blocks.
+    is another machine's to say, which has the first of the model's blocks. ``not_numbers`` looks for the
+    parameters that have NaN or an infinity; it is asked where an output is nothing else.
     """
 
     outputs: Mapping[str, Experience]
     empty: tuple[str, ...] = ()
     selected: bool = False
     elsewhere: bool = False
+    not_numbers: Callable[[], Sequence[str]] = tuple
 
 
 def remarks(spec: ModelSpec, checks: Sequence[Check], tried: Tried) -> Iterator[Finding]:

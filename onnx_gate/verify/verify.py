@@ -149,7 +149,9 @@ def _by_blocks(
     walked = verify_blocks(spec, context, progress, locate)
     portion = walked.portion
     elsewhere = portion is not None and portion.index > 1
-    tried = Tried(walked.experience, walked.without_any, bool(context.patterns), elsewhere)
+    tried = Tried(
+        walked.experience, walked.without_any, bool(context.patterns), elsewhere, walked.not_numbers
+    )
     findings = (*progress.findings, *walked.findings)
     verdict, checks, findings = conclude(spec, walked.checks, findings, tried, context.today)
     result = _result(spec, progress, verdict, checks, findings)
@@ -240,7 +242,12 @@ def _verify(
         progress.findings += baked_size(checker, waived, progress.findings)
     progress.findings += (*tally.findings, *left_out.findings(prepared.eager))
     decisions = checker.explorer.account(context.workspace)
-    tried = Tried(tally.experience, tally.without_any, bool(context.patterns))
+    tried = Tried(
+        tally.experience,
+        tally.without_any,
+        bool(context.patterns),
+        not_numbers=lambda: state.not_numbers(state.tensors(prepared.eager.module)),
+    )
     verdict, checks, findings = conclude(
         spec, tally.checks, progress.findings, tried, context.today
     )

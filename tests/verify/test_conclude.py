@@ -7,11 +7,13 @@ import math
 from dataclasses import replace
 
 import pytest
+import torch
 
 from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import InputSpec, ModelSpec, RandomSuite, Waiver
 from onnx_gate.report.model import Check, Metrics
+from onnx_gate.runtimes import state
 from onnx_gate.text import number
 from onnx_gate.verify.baked import suspected
 from onnx_gate.verify.conclude import conclude
@@ -224,3 +226,17 @@ def test_a_runtime_that_failed_leaves_no_verdict_beside_others_that_agree() -> N
     assert conclude(SPEC, checks, [], TRIED, TODAY)[0] == "pass"
     wrong = [*checks, check("typical/batch=2/1", "diverged")]
     assert conclude(SPEC, wrong, [failed], TRIED, TODAY)[0] == "diverged"
+
+
+def test_weights_that_are_nan_are_named_where_an_output_is_nothing_else() -> None:
+    checks = [check(f"real/batch={n}/0", compared=0) for n in (1, 2)]
+    held = {
+        "a": torch.ones(3),
+        "b": torch.tensor([1.0, torch.nan]),
+        "c": torch.ones(2, dtype=torch.int64),
+    }
+    tried = Tried({}, not_numbers=lambda: state.not_numbers(held.items()))
+    _, _, findings = conclude(REAL, checks, [], tried, TODAY)
+    (found,) = (each for each in findings if "NaN or infinite throughout" in each.message)
+    assert "in the model's own weights: b. Fetch" in found.message
+    assert found.data["parameters"] == ["b"]

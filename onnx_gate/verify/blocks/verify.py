@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from onnx_gate.findings import codes
 from onnx_gate.findings.finding import Finding
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.model.decisions import Decisions
+from onnx_gate.runtimes import state
 from onnx_gate.text import binary_size
 from onnx_gate.verify.blocks.block_steps import expected_sizes, steps_of
 from onnx_gate.verify.blocks.cuts import divide_file
@@ -98,6 +99,7 @@ class Verified(Walked):
     without_any: tuple[str, ...] = ()
     portion: BlockPortion | None = None
     reduced: Reduced | None = None
+    not_numbers: Callable[[], Sequence[str]] = tuple
 
 
 def verify_blocks(
@@ -202,6 +204,7 @@ def _verify(
         without_any=chosen.without_any,
         portion=portion,
         reduced=divided.reduced,
+        not_numbers=lambda: state.not_numbers((n, skeleton.values(n)) for n in skeleton.parameters),
     )
 
 
