@@ -558,3 +558,43 @@ def test_a_stale_weight_is_its_readers_parameter_or_none(tmp_path: Path) -> None
         del node.metadata_props[:]
     weights, _ = account(proto, tmp_path, module)
     assert {e.parameter for e in weights.unknown if not e.name.endswith("bias")} == {None}
+
+
+class Routed(nn.Module):
+    """A router and four experts, whose matrices lie in stacks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = nn.Linear(6, 4)
+        self.up, self.down = (nn.Parameter(torch.randn(4, 6, 6)) for _ in "12")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made = torch.einsum("bi,eij,ejk->bek", x, self.up, self.down)
+        return (self.router(x).softmax(-1)[..., None] * made).sum(1)
+
+
+@pytest.mark.parametrize(
+    ("moved", "wrong"),
+    [
+        (("router.weight", "router.bias", "up", "down"), set()),
+        (("router.weight", "router.bias"), {"router.weight", "router.bias"}),
+        (("router.weight", "up", "down"), {"router.weight", "up", "down"}),
+        (
+            ("router.weight", "router.bias", "up"),
+            {"router.weight", "router.bias", "up"},
+        ),
+    ],
+)
+def test_experts_may_change_places_with_their_rows_of_the_router(
+    moved: tuple[str, ...], wrong: set[str], tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    module, other = Routed().eval(), Routed().eval()
+    kept = dict(module.state_dict())
+    other.load_state_dict(
+        {n: each[[1, 0, 2, 3]] if n in moved else each for n, each in kept.items()}
+    )
+    path = tmp_path / "model.onnx"
+    torch.onnx.export(other, (torch.zeros(3, 6),), path, dynamo=True, verbose=False)
+    _, findings = account(onnx.load(path), tmp_path, module)
+    assert {name for each in findings for name in each.data["parameters"]} == wrong

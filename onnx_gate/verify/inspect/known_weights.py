@@ -303,6 +303,13 @@ class KnownWeights:
         """Return a tensor of the module, ``None`` where it has none of that name."""
         return self._of(own)
 
+    def inside(self, scope: str, rows: int) -> list[str]:
+        """Return the names of the tensors in a part that have so many rows."""
+        prefix = f"{scope}." if scope else ""
+        return [
+            n for n, t in self._tensors.items() if n.startswith(prefix) and t.shape[:1] == (rows,)
+        ]
+
     def distance(self, own: str, other: str) -> float:
         """Return the largest difference of two tensors, 0.0 where their shapes differ."""
         a, b = self._of(own), self._of(other)

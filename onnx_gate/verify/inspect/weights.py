@@ -33,6 +33,7 @@ from onnx_gate.verify.inspect.exact import ExactWeights
 from onnx_gate.verify.inspect.instead import Instead
 from onnx_gate.verify.inspect.known_weights import KnownWeights
 from onnx_gate.verify.inspect.made import MadeOfNoInput
+from onnx_gate.verify.inspect.permuted import moved_together
 from onnx_gate.verify.inspect.readers import readers
 from onnx_gate.verify.inspect.wrong_weight import WrongWeight, once_each
 
@@ -136,6 +137,9 @@ def identify(
             continue
         likely = mostly[0] if mostly is not None else own
         unknown.append(known.nearest(name, array, likely, scopes.get(name, ())))
+    tensors = dict(constants(proto))
+    moved = moved_together([w for w, _ in wrong], known, lambda n: array_of(tensors[n], folder))
+    wrong = [each for each in wrong if each[0].parameter not in moved]
     wrong += ((each, "error") for each in _misplaced(stock, known, whole))
     right = {name for name, scope, _ in stock if whole.get(name, "").startswith(f"{scope}.")}
     places = {
