@@ -120,6 +120,18 @@ class Matching:
             equal = self.trace.find_flat(value)
         return sorted(equal, key=lambda t: t.name != name)
 
+    def elsewhere(self) -> set[int]:
+        """Return the numbers of PyTorch's values that nodes make of which no expected output is made."""
+        known, found, own = dict(self.reference_inputs), set[int](), {*self.nodes}
+        for node in self.graph.nodes if self.scope.nodes is None else ():
+            if node in own or all(map(self.graph.is_constant, node.outputs)):
+                continue
+            for name, value in self.scope.runner.run(node, known).items():
+                equal = self.equal_to(name, value)
+                known[name] = _fit(equal[0].array, value) if equal else value
+                found.update(t.number for t in equal)
+        return found
+
     def region(self) -> tuple[list[Node], set[str]]:
         """Return the nodes between what agrees and the wrong outputs, and what agrees."""
         own = {name for node in self.nodes for name in node.outputs}

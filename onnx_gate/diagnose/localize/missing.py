@@ -74,20 +74,13 @@ def _gap(matching: Matching, own: set[int], last: TracedValue) -> tuple[TracedVa
         chain |= before
         pending += before
     gap = [trace[n] for n in sorted(chain)]
-    if (
-        last.number not in behind
-        or not last.distinctive
-        or not all(_is_nowhere(matching, t) for t in gap)
-    ):
+    made = {t.number for each in gap for t in trace.find(each.array)}
+    if last.number not in behind or not last.distinctive or made & matching.taken:
+        return ()
+    if made & matching.elsewhere():  # by what leads to another output
         return ()
     computed = [t for t in gap if bare_name(t.operator) not in _MOVES] or gap
     return tuple(_as_exported(matching, each) for each in computed)
-
-
-def _is_nowhere(matching: Matching, missing: TracedValue) -> bool:
-    """Return whether no node of the graph makes a value."""
-    numbers = {t.number for t in matching.trace.find(missing.array)}
-    return not numbers & matching.taken
 
 
 def _is_right_with(
