@@ -213,10 +213,10 @@ class Untraceable(nn.Module):
 
 
 class Fragile(nn.Module):
-    """Takes its process down on NaN."""
+    """Takes its process down on NaN, which it asks no operator about."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if not torch.compiler.is_exporting() and bool((x != x).any()):
+        if not torch.compiler.is_exporting() and np.isnan(x.tolist()).any():
             os._exit(7)
         return x * 2
 
