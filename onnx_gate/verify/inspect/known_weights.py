@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from onnx_gate.report.model import UnknownWeight
 from onnx_gate.runtimes import state
 from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inspect.meant import Meant, meant, rows_off
@@ -43,8 +42,6 @@ _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _TRIED = 8
 # Rows that tell whether two tensors have numbers in common.
 _SOME = 64
-# A weight that nothing explains is held against at most so many.
-_NEAREST = 64
 
 
 class KnownWeights:
@@ -175,9 +172,7 @@ class KnownWeights:
     def meant(self, array: Array, own: str | None) -> Meant | None:
         """Return the parameter that a weight is near to, or has most numbers of."""
         shapes = (array.shape, array.shape[::-1]) if array.ndim == 2 else (array.shape,)
-        names = (
-            [own] if own is not None else [n for n, t in self._tensors.items() if t.shape in shapes]
-        )
+        names = [own] if own is not None else self.shaped(shapes)
         held = ((name, self._of(name)) for name in names)
         alike = ((n, t) for n, t in held if t is not None and castable(t.dtype, array.dtype))
         return meant(array, alike, self.norms(array), own)
@@ -198,14 +193,6 @@ class KnownWeights:
         """Return all names of a tensor: a tied one has several."""
         return self._names.get(own, (own,))
 
-    def called(self, own: str, scopes: Collection[str]) -> tuple[str, tuple[str, ...]]:
-        """Return what to call a tensor that parts of these paths read, and its other names if none says."""
-        names = self.names(own)
-        read = [name for name in names if name.rpartition(".")[0] in scopes]
-        if len(names) == 1 or own in read:
-            return own, ()
-        return (read[0], ()) if read else (own, tuple(name for name in names if name != own))
-
     def has_form(self, array: Array, own: str | None) -> bool:
         """Return whether a tensor, that called ``own`` if there is one, has the shape of a weight."""
         if own is not None:
@@ -213,39 +200,9 @@ class KnownWeights:
             return expected is not None and expected.shape == array.shape
         return any(tensor.shape == array.shape for tensor in self._tensors.values())
 
-    def nearest(
-        self, name: str, array: Array, own: str | None, scopes: Collection[str]
-    ) -> UnknownWeight:
-        """Return a weight that nothing explains beside the parameter ``own``, or that which is likely.
-
-        That is one of a part that reads the weight, by its path among ``scopes``; where no reader is
-        known it is the nearest, if it is so by far: of numbers that have nothing to do with each other
-        some are always the nearest.
-        """
-        shapes = {array.shape, array.shape[::-1]} if array.ndim == 2 else {array.shape}
-        alike = (
-            [own] if own is not None else [n for n, t in self._tensors.items() if t.shape in shapes]
-        )
-        if own is None and scopes:
-            inside = [self._inside(each, scopes) for each in alike]
-            alike = [each for each in inside if each is not None]
-        apart = sorted(
-            (
-                min(largest_difference(each, expected) for each in turned),
-                self.called(known, scopes)[0],
-            )
-            for known in alike[:_NEAREST]
-            if (expected := self._of(known)) is not None
-            and (turned := [each for each in (array, array.T) if each.shape == expected.shape])
-        )
-        if not apart or (len(apart) > 1 and 2 * apart[0][0] >= apart[1][0]):
-            return UnknownWeight(name=name)
-        return UnknownWeight(name=name, parameter=apart[0][1], difference=apart[0][0])
-
-    def _inside(self, own: str, scopes: Collection[str]) -> str | None:
-        """Return the name by which a tensor is in one of these parts."""
-        within = (n for n in self.names(own) if any(n.startswith(f"{each}.") for each in scopes))
-        return next(within, None)
+    def shaped(self, shapes: Collection[tuple[int, ...]]) -> list[str]:
+        """Return the names of the tensors of one of these shapes."""
+        return [n for n, t in self._tensors.items() if t.shape in shapes]
 
     def norms(self, array: Array) -> list[tuple[int, FoldedNorms]]:
         """Return the batch norms with as many channels as one of the first two sizes, and its axis.

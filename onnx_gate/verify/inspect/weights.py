@@ -32,6 +32,7 @@ from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inspect.exact import ExactWeights
 from onnx_gate.verify.inspect.instead import Instead
 from onnx_gate.verify.inspect.known_weights import KnownWeights
+from onnx_gate.verify.inspect.likely import called, nearest
 from onnx_gate.verify.inspect.made import MadeOfNoInput
 from onnx_gate.verify.inspect.permuted import moved_together
 from onnx_gate.verify.inspect.readers import readers
@@ -100,7 +101,8 @@ def identify(
     stock = list(_stock(scopes, known))
     read_by = {(name, each) for name, _, mine in stock for each in mine}
     named: dict[str, str] = {}
-    for name, tensor in constants(proto).items():
+    tensors = constants(proto)
+    for name, tensor in tensors.items():
         if tensor.data_type not in _KINDS or np.prod(tensor.dims) < 2 or name in scales:
             continue
         if name in read:
@@ -136,8 +138,7 @@ def identify(
         if formless and (array == array.flat[0]).all():
             continue
         likely = mostly[0] if mostly is not None else own
-        unknown.append(known.nearest(name, array, likely, scopes.get(name, ())))
-    tensors = dict(constants(proto))
+        unknown.append(nearest(known, name, array, likely, scopes.get(name, ())))
     moved = moved_together([w for w, _ in wrong], known, lambda n: array_of(tensors[n], folder))
     wrong = [each for each in wrong if each[0].parameter not in moved]
     wrong += ((each, "error") for each in _misplaced(stock, known, whole))
@@ -148,7 +149,7 @@ def identify(
     total = sum(counts.values()) + len(unknown)
     weights = Weights(total=total, unknown=tuple(unknown), **counts)
     named_by_readers = (
-        (each.called(*known.called(each.parameter, scopes.get(each.name, ()))), severity)
+        (each.called(*called(known, each.parameter, scopes.get(each.name, ()))), severity)
         for each, severity in wrong
     )
     told = once_each(named_by_readers, known.names)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onnx_gate.runtimes.base import Array
 from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.inputs.sizes import Sizes, elements
+from onnx_gate.verify.inputs.suites.base import Draft
 from onnx_gate.verify.reach.domain import Domain
 from onnx_gate.verify.reach.drawn import BATCHES, FEW, DrawnInputs
 from onnx_gate.verify.reach.extremes import extreme_rows
@@ -26,17 +26,8 @@ from onnx_gate.verify.reach.whole import MOST_COMBINATIONS, enumerated
 
 # Cases of one kind that a report can still list.
 _MOST_CASES = 24
-# The values of an input that so many cases hold, and a few more.
-_MOST_UNKNOWN = 2**22
-
-
-@dataclass(frozen=True)
-class ValuesDraft:
-    """Inputs with a name in parts, and their sizes."""
-
-    parts: tuple[str, ...]
-    arrays: Mapping[str, Array]
-    sizes: Sizes
+# The values that sixteen cases hold, of one number each.
+_MOST_UNKNOWN = 16 * LARGEST
 
 
 @dataclass(frozen=True)
@@ -49,7 +40,7 @@ class Every:
     known: Mapping[str, Domain]
     unknown: bool
 
-    def values(self, purse: Purse) -> Iterator[ValuesDraft]:
+    def values(self, purse: Purse) -> Iterator[Draft]:
         """Yield every value of integer inputs, and of several small ones every combination."""
         most = _MOST_UNKNOWN if self.unknown else MOST_ROWS
         spans = {
@@ -71,12 +62,12 @@ class Every:
             shapes = {name: arrays[name].shape for name in spans}
             domains = {name: self.known[name] for name in spans}
             made, rest = enumerated(domains, spans, shapes, first, combinations)
-            yield ValuesDraft(("every", str(number)), arrays | made, sizes)
+            yield Draft(("every", str(number)), arrays | made, sizes)
             first += rest.made
             if first >= rest.of:
                 return
 
-    def rows(self, purse: Purse) -> Iterator[ValuesDraft]:
+    def rows(self, purse: Purse) -> Iterator[Draft]:
         """Yield draws while the module reads rows that it has not, where the file's may be others."""
         left = self._unread()
         for number in range(_MOST_CASES if self.unknown else 0):
@@ -84,12 +75,12 @@ class Every:
             if sizes is None:
                 return
             key = ("every", "row", str(number))
-            yield ValuesDraft(key, self.inputs.beside(self.base, self.known, sizes, key, 1), sizes)
+            yield Draft(key, self.inputs.beside(self.base, self.known, sizes, key, 1), sizes)
             before, left = left, self._unread()
             if left == before:
                 return
 
-    def extremes(self, purse: Purse) -> Iterator[ValuesDraft]:
+    def extremes(self, purse: Purse) -> Iterator[Draft]:
         """Yield the rows of large tables that are unlike the others."""
         for name, domain in self.known.items():
             if domain.is_float or domain.high - domain.low < MOST_ROWS:  # all of these are read
@@ -99,7 +90,7 @@ class Every:
             if sizes is not None:
                 arrays = self.inputs.beside(self.base, self.known, sizes, ("rows", name), 1)
                 arrays[name] = np.resize(rows, arrays[name].shape).astype(arrays[name].dtype)
-                yield ValuesDraft(("rows", name), arrays, sizes)
+                yield Draft(("rows", name), arrays, sizes)
 
     def _unread(self) -> int:
         """Return how many rows of weights have not been read."""

@@ -39,7 +39,8 @@ from onnx_gate.verify.reach.watcher import Watcher
 
 # Looking for what was not seen may cost this share of what the run itself does.
 SHARE = 0.2
-# And so many seconds it may take to go where the module or its file names a size, or has rows of its own.
+# And so many seconds it may take to go where the module or its file names a size, or has rows of its own:
+# by the prices of ``cost`` they are cases whose passes make sixty million numbers together.
 _OWED = 1.0
 # A pass with gradients goes there and back, and keeps what it meets.
 _WITH_GRADIENTS = 3.0
@@ -277,13 +278,11 @@ class Explorer:
         )
         numbers = {*self.numbers, *named_by_decisions(self.watcher.seen, largest)}
         further = list(further_sizes(self.spec, numbers, base.sizes))
-        with purse.least(_OWED):
-            for name, sizes, named in further:
-                if named:
-                    yield from self._at_sizes(name, sizes, base, purse, known, largest)
-        for name, sizes, named in further:
-            if not named:
-                yield from self._at_sizes(name, sizes, base, purse, known, largest)
+        for owed in (True, False):
+            with purse.least(_OWED if owed else 0.0):
+                for name, sizes, named in further:
+                    if named == owed:
+                        yield from self._at_sizes(name, sizes, base, purse, known, largest)
 
     def _at_sizes(
         self,
@@ -294,6 +293,7 @@ class Explorer:
         known: Mapping[str, Domain],
         largest: int,
     ) -> Iterator[Case]:
+        """Yield a case of some sizes, and beyond the ``largest`` tested ones one of equal elements."""
         if not purse.affords(base, sizes, longer=True):
             return
         beyond = known and max(sizes.values()) > max(largest, _ALIKE)

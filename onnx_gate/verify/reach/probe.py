@@ -139,13 +139,13 @@ def to_compare(
 ) -> list[tuple[DecisionSite, str]]:
     """Return the sides that are to be compared at their operators, those that are counted first."""
     left = [(s, side) for s, seen in watcher.seen.items() for side in _left(s, seen)]
-    left += [(s, AT) for s, seen in watcher.seen.items() if _is_strict_unseen(s, seen)]
+    left += [(s, AT) for s, seen in watcher.seen.items() if _was_never_equal(s, seen)]
     left.sort(key=lambda each: each[0].kind not in COUNTED or each[1] not in each[0].sides)
     again = [s for s in watcher.seen if s in doubted and s.kind in COUNTED - {"rows", "and", "or"}]
     return left + [(s, side) for s in again if watcher.seen[s].moves for side in s.sides]
 
 
-def _is_strict_unseen(site: DecisionSite, seen: Seen) -> bool:
+def _was_never_equal(site: DecisionSite, seen: Seen) -> bool:
     """Return whether no input was where a comparison with a number of the module's is strict or not.
 
     Numbers that are computed are others in the file, in their last bits.

@@ -39,6 +39,8 @@ from onnx_gate.verify.reference.operator_mode import OperatorMode, given_to, ten
 _MOST_LIMITS = 64
 # Whether an element is exactly at a limit is asked of tensors that cost next to nothing.
 _LOOKED_AT = 2**16
+# What decides nothing, and is taken note of.
+_NOTED = ASKS | {"stack"}
 # Stands for what follows from two operators, beside the rules of each.
 _NESTED = 1000
 # What an operator that is called in another way than its rule knows may raise here.
@@ -140,7 +142,7 @@ class Watch(OperatorMode):
     def _looked_at(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         base = name if name.startswith("_") else name.rstrip("_")
         rules = RULES.get(base, ())
-        if not rules and self._margins is None and base not in (*ASKS, "stack"):
+        if not rules and self._margins is None and base not in _NOTED:
             return self.call(func, args, kwargs)
         bound = given_to(func, args, kwargs)
         bound.setdefault("self", bound.get("input"))

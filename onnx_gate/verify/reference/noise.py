@@ -207,6 +207,7 @@ class Exactness:
 
     def __init__(self, operands: Sequence[torch.Tensor], scalars: Sequence[float] = ()) -> None:
         self.operands, self._scalars = operands, scalars
+        self._sums: tuple[torch.Tensor | None] | None = None
 
     @cached_property
     def some(self) -> bool:
@@ -219,6 +220,20 @@ class Exactness:
     def all(self) -> bool:
         """Whether all elements of all operands have few bits."""
         return self.some and all(bool(few_bits(each).all()) for each in self.operands)
+
+    def sums(self, operand: torch.Tensor, axes: list[int]) -> torch.Tensor | None:
+        """Return which sums over axes are exact: all of their terms have few bits, others have not.
+
+        And so has the sum of their magnitudes, which no sum of some of them is beyond. The axes are 1 in
+        what is returned: ``None`` where there is no such mix. It is found out once.
+        """
+        if self._sums is None:
+            exact = None
+            if axes and operand.is_floating_point() and self.some and not self.all:
+                exact = few_bits(operand).all(dim=axes, keepdim=True)
+                exact &= few_bits(operand.abs().sum(dim=axes, keepdim=True))
+            self._sums = (exact,)
+        return self._sums[0]
 
 
 def has_few_bits(operand: torch.Tensor) -> bool:

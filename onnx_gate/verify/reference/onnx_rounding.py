@@ -13,7 +13,7 @@ from onnx_gate.runtimes.torch_eager import to_tensor
 from onnx_gate.verify.reference.exact import CHOOSING, EXACT_ONNX
 from onnx_gate.verify.reference.models import MODELS, PLAIN
 from onnx_gate.verify.reference.noise import Exactness
-from onnx_gate.verify.reference.perturb import MovedRounding, exact_sums
+from onnx_gate.verify.reference.perturb import MovedRounding
 from onnx_gate.verify.reference.rounding import Model
 
 _REDUCE = ("self", "dim")
@@ -77,7 +77,7 @@ def run_node_moved(
             given[each] = given[each].mT
     inputs = list(inputs)
     if not operands.all:
-        keep = exact_sums(model, given, operands)
+        keep = model.exact_sums(given, operands)
         for place, (each, operand) in enumerate(zip(names, tensors, strict=False)):
             if each in model.operands and operand is not None and operand.is_floating_point():
                 copy = moved.moved_operand(operand, model, given, each, keep=keep).to(operand.dtype)

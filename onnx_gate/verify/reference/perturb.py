@@ -136,7 +136,7 @@ class MovedRounding(OperatorMode):
         # A sum that ends at few bits may have lost some on its way.
         sums = any(each is not None for each in (model.chain, model.tail, model.in_turn))
         may_keep = not model.inner and (operands.all if sums else operands.some)
-        exact = exact_sums(model, given, operands)
+        exact = model.exact_sums(given, operands)
         if name in NORMALISATIONS and isinstance(result, tuple):
             self.normalise(name, given, result)
         # Sums have been moved by the values of what they add.
@@ -188,7 +188,7 @@ class MovedRounding(OperatorMode):
         if not names or (operands.all and not model.inner):
             return func(*args, **kwargs)
         wide = {} if operator.written else _widened(model, given, operands)
-        exact = exact_sums(model, given, operands)
+        exact = model.exact_sums(given, operands)
         moved = {
             id(given[n]): self.moved_operand(given[n], model, given, n, wide, exact) for n in names
         }
@@ -362,22 +362,6 @@ def _floating(values: Any) -> list[torch.Tensor]:
             if leaf.is_floating_point():
                 found.append(leaf)
     return found
-
-
-def exact_sums(model: Model, given: Mapping[str, Any], operands: Exactness) -> torch.Tensor | None:
-    """Return which results of a reduction are exact: all of their terms have few bits, others have not.
-
-    And so has the sum of their magnitudes, which no sum of some of them is beyond. Along the axes of the
-    operand, of which the reduced ones are 1. ``None`` where there is no such mix.
-    """
-    if model.reduces is None or operands.all or not operands.some:
-        return None
-    operand: torch.Tensor = given["self"]
-    axes = model.reduces(given)
-    if not axes or not operand.is_floating_point():
-        return None
-    few = few_bits(operand).all(dim=axes, keepdim=True)
-    return few & few_bits(operand.abs().sum(dim=axes, keepdim=True))
 
 
 def _kept(result: torch.Tensor, operands: Sequence[torch.Tensor]) -> torch.Tensor:

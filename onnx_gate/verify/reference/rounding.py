@@ -31,7 +31,7 @@ import torch
 from onnx_gate.verify.reference.chains import walk
 from onnx_gate.verify.reference.equal import EQUAL, LONG, Equal, Given
 from onnx_gate.verify.reference.in_turn import InTurn
-from onnx_gate.verify.reference.noise import unit
+from onnx_gate.verify.reference.noise import Exactness, unit
 
 # The amplitude of a uniform move is sqrt(3) of its deviation.
 TERM, RESULT = 0.155 * 3**0.5, 0.13 * 3**0.5
@@ -81,6 +81,12 @@ class Model:
     bounds: tuple[float, float] = (-math.inf, math.inf)
     domain: tuple[str, float, float] | None = None
     underflows: bool = False
+
+    def exact_sums(self, given: Given, operands: Exactness) -> torch.Tensor | None:
+        """Return which results of a reduction are exact, ``None`` where that is no matter of each."""
+        if self.reduces is None:
+            return None
+        return operands.sums(given["self"], self.reduces(given))
 
     def reflect(self, result: torch.Tensor) -> None:
         """Have what was moved beyond the bounds stay as far inside of them, in place.
