@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,6 +34,8 @@ from onnx_gate.verify.stopwatch import Clock
 STORED = "stored"
 # Checks that diverge of which all that PyTorch said is kept for the diagnosis.
 _KEPT = 8
+# So many checks of an output that counted and diverged with all runs made leave no doubt about it.
+_SETTLED = 4
 
 # What a runtime answers, or its refusal.
 Answers = tuple[list[Array] | None, Refusal | None]
@@ -84,7 +87,8 @@ class Tally(Generic[_R]):
     """What comparing has come to so far.
 
     ``experience`` is what each output was over the cases, ``measured`` what fewer bits cost in the
-    checks that count, ``kept`` what PyTorch said of checks that diverged. ``unchosen`` are the cases
+    checks that count, ``kept`` what PyTorch said of checks that diverged, ``refused`` how many did of a
+    runtime and an output. ``unchosen`` are the cases
     that nobody chose, and whether they go beyond the values of those that somebody did, which are
     ``largest`` for each input.
     """
@@ -94,6 +98,7 @@ class Tally(Generic[_R]):
     experience: dict[str, Experience] = field(default_factory=dict)
     measured: list[Measured] = field(default_factory=list)
     kept: dict[tuple[str, str, str], tuple[Noise | None, _R]] = field(default_factory=dict)
+    refused: Counter[tuple[str, str]] = field(default_factory=Counter)
     leaning: Leaning = field(default_factory=Leaning)
     unchosen: dict[str, bool] = field(default_factory=dict)
     largest: dict[str, float] = field(default_factory=dict)
@@ -197,6 +202,8 @@ class Comparer(Generic[_R]):
         if candidate.dtype.name == self.setting.half and expected.dtype in (np.float32, np.float64):
             candidate = candidate.astype(expected.dtype)
         rules = self._rules.of(name, candidate.dtype, label)
+        if self.tally.refused[label, name] >= _SETTLED:
+            rules = replace(rules, refused=True)
         outside, resolution = 0, None
         selected, answers = asked.selected[index], reference.output(index)
         try:
@@ -219,9 +226,10 @@ class Comparer(Generic[_R]):
         if not case.advice and label != STORED and not reference.stepped:
             # The steps of a case are no cases: each carries the differences of those before it.
             self.tally.leaning.take(label, name, case.id, judged.lean)
-        place = label, case.id, name
-        if not judged.holds and not case.advice and len(self.tally.kept) < _KEPT:
-            self.tally.kept.setdefault(place, (judged.noise, reference))
+        if not judged.holds and not case.advice:
+            self.tally.refused[label, name] += 1
+            if len(self.tally.kept) < _KEPT:
+                self.tally.kept.setdefault((label, case.id, name), (judged.noise, reference))
         if asked.slow:
             judged = replace(
                 judged,

@@ -52,6 +52,13 @@ class Known:
         return self.traced
 
 
+class InTurn(Known):
+    """Makes as many runs as are asked for."""
+
+    def rounding(self, count: int) -> Sequence[np.ndarray]:
+        return self.runs[:count]
+
+
 def verdict(
     actual: np.ndarray,
     expected: np.ndarray,
@@ -121,6 +128,22 @@ def test_without_float64_moved_rounding_decides_on_the_outputs_own_scale(size: f
     rounded = (exact * (1 + 2e-6 * rng.uniform(-1, 1, 50))).astype(np.float32)
     assert verdict(rounded, expected, runs=runs).holds
     assert not verdict((exact * (1 + 3e-5)).astype(np.float32), expected, runs=runs).holds
+
+
+@pytest.mark.parametrize(
+    ("off", "refused", "runs"),
+    [(0.1, False, 16), (0.1, True, 4), (1e-4, True, 16)],
+)
+def test_what_is_hopeless_has_all_runs_until_the_output_is_refused(
+    off: float, refused: bool, runs: int
+) -> None:
+    rng = np.random.default_rng(0)
+    exact = np.linspace(1, 2, 50)
+    moved = [(exact * (1 + 2e-6 * rng.uniform(-1, 1, 50))).astype(np.float32) for _ in range(16)]
+    actual, expected = (exact * (1 + off)).astype(np.float32), exact.astype(np.float32)
+    judged = judge(actual, expected, Rules(AUTO, refused=refused), InTurn(runs=moved))
+    assert judged.noise is not None
+    assert len(judged.noise.runs) == runs
 
 
 def test_overflow_by_rounding_is_judged_against_float64() -> None:

@@ -22,7 +22,11 @@ from onnx_gate.verify.judge.noise import (
     distance,
 )
 from onnx_gate.verify.judge.systematic import Lean, Systematic, lean_of, most
-from onnx_gate.verify.reference.answers import OutputAnswers
+from onnx_gate.verify.reference.answers import FEW, OutputAnswers
+
+# As far beyond its limit a few runs tell enough: sixteen move an element about twice as far as four
+# (``resolution``), so what is left is an element that rounding decides, and it in the others only.
+_HOPELESS = 100.0
 
 
 @dataclass(frozen=True)
@@ -51,12 +55,24 @@ class AutoResult:
         return self.budget <= 1.0
 
 
-def auto(candidate: Array, expected: Array, terms: Terms, answers: OutputAnswers) -> AutoResult:
-    """Judge one floating-point output against PyTorch's answer ``expected``, of the same shape."""
+def auto(
+    candidate: Array,
+    expected: Array,
+    terms: Terms,
+    answers: OutputAnswers,
+    *,
+    refused: bool = False,
+) -> AutoResult:
+    """Judge one floating-point output against PyTorch's answer ``expected``, of the same shape.
+
+    All runs are made before one is refused, but where others of this output have been ``refused``
+    and this one is as far off that more runs would hardly help it.
+    """
     noise = Noise(expected, terms, answers)
     used, lean = _judged(candidate, noise)
     while used.share > (SURE if noise.runs else 1) or lean.systematic:
-        if not noise.more():
+        hopeless = refused and used.share > _HOPELESS and len(noise.runs) >= FEW
+        if hopeless or not noise.more():
             break
         used, lean = _judged(candidate, noise)
     basis = "rounding" if noise.runs else "floor"

@@ -98,7 +98,7 @@ def _hold_against(
             automatic = against(candidate, answer, nearest.noise)
         else:
             terms = Terms.of(rules.tolerance.auto, expected.dtype, rules.threads)
-            automatic = auto(candidate, answer, terms, reference)
+            automatic = auto(candidate, answer, terms, reference, refused=rules.refused)
         if automatic.open is not None:
             opened = automatic.open if opened is None else opened | automatic.open
             causes = (*causes, "rounding")

@@ -30,6 +30,7 @@ class Rules:
     ``own_tolerance`` says that the manifest names the tolerance for this very output, so that it
     speaks of integers too. ``against`` is what sentences call the side that is right. Without
     ``resolves`` no resolution is looked for: the faults that are tried take longer than the verdict.
+    ``refused``: other cases have settled that the output is wrong.
     """
 
     tolerance: Tolerance
@@ -38,6 +39,7 @@ class Rules:
     threads: int = 1
     against: Against = "PyTorch"
     resolves: bool = True
+    refused: bool = False
 
     def equality(self, dtype: np.dtype[np.generic]) -> bool:
         """Return whether values of ``dtype`` have to be equal."""

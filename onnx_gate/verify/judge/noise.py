@@ -7,7 +7,8 @@ every operator's rounding was moved, on the same inputs (Monte Carlo arithmetic,
 
 No other element lends it a scale or a noise. Where everything is within the floor (``m_i`` = 0),
 no run is made. Runs come in groups, and end as soon as every element is well within its limit:
-``m_i`` only grows with them, so an early end forgives nothing, and a refusal has seen all of them.
+``m_i`` only grows with them, so an early end forgives nothing, and what refuses an output has seen all
+of them.
 """
 
 from __future__ import annotations

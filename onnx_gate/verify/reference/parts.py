@@ -34,13 +34,26 @@ def _lstm_layer(
     reverse: bool,
     *_: Any,
 ) -> tuple[torch.Tensor, ...]:
-    """Do what ``aten::mkldnn_rnn_layer`` does (an LSTM, the sequence first), step by step."""
-    shape = hidden.shape
-    hidden, cell = hidden.reshape(-1, shape[-1]), cell.reshape(-1, shape[-1])
-    steps = x.unbind(0)
+    """Do what ``aten::mkldnn_rnn_layer`` does (an LSTM, the sequence first), step by step.
+
+    What hangs on no step is done for all of them at once, as kernels do, and so are gates of one
+    function: most of what a step costs is that its operators are watched.
+    """
+    shape, size = hidden.shape, hidden.shape[-1]
+    hidden, cell = hidden.reshape(-1, size), cell.reshape(-1, size)
+    # Input, forget and output gates are sigmoids, and the third of the four is what is taken in.
+    order = torch.arange(4 * size).view(4, size)[[0, 1, 3, 2]].reshape(-1)
+    weight_ih, weight_hh, bias_ih, bias_hh = (
+        each[order] for each in (weight_ih, weight_hh, bias_ih, bias_hh)
+    )
+    given = torch.addmm(bias_ih, x.reshape(-1, x.shape[-1]), weight_ih.t())
+    steps, recurrent = given.reshape(*x.shape[:2], -1).unbind(0), weight_hh.t()
     outputs = []
     for step in reversed(steps) if reverse else steps:
-        hidden, cell = torch.lstm_cell(step, (hidden, cell), weight_ih, weight_hh, bias_ih, bias_hh)
+        gates = torch.addmm(bias_hh, hidden, recurrent) + step
+        taken, kept, shown = torch.sigmoid(gates[:, : 3 * size]).split(size, 1)
+        cell = kept * cell + taken * torch.tanh(gates[:, 3 * size :])
+        hidden = shown * torch.tanh(cell)
         outputs.append(hidden)
     made = torch.stack(outputs[::-1] if reverse else outputs)
     return made, hidden.reshape(shape), cell.reshape(shape), made.new_empty(0)
