@@ -318,7 +318,7 @@ class Checker(Comparer[CaseReference]):
             yield from self.one(case, label, asked, answered)
 
     def _way(self, case: Case, reference: CaseReference) -> Trajectory:
-        feedback = feedback_of(self.setting.spec, reference.outputs.names)
+        feedback = feedback_of(self.setting.spec, reference.outputs.names, case.steps)
         return Trajectory(feedback, case, self._module.ask)
 
     def _stored(

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor, nn
 
 from onnx_gate.errors import GateError
-from onnx_gate.manifest import Feed, InputSpec, ModelSpec, StepsSpec
+from onnx_gate.manifest import Feed, InputSpec, ModelSpec, StepsSpec, Tolerance
 from onnx_gate.report.model import Check, Metrics
+from onnx_gate.runtimes.torch_eager import Eager
+from onnx_gate.verify.inputs.cases import Case
+from onnx_gate.verify.reach.onwards import further_steps
 from onnx_gate.verify.steps.feedback import chosen, feedback_of
 from onnx_gate.verify.steps.fold import Step, fold
+from onnx_gate.verify.steps.trajectory import steps_answered
 
 CACHE = InputSpec("float32", ("batch", "past", 2))
 INPUTS = {
@@ -178,3 +185,48 @@ def test_a_step_of_another_form_has_no_largest_difference() -> None:
     check = fold(2, [_step(1, "diverged", 1.0), Step(2, None)])
     assert check.steps is not None
     assert math.isinf(check.steps.max_abs)
+
+
+class _Growing(nn.Module):
+    """Doubles what it is given, and refuses to beyond 2,000."""
+
+    def forward(self, x: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
+        if self.training and bool((x > 2000).any()):
+            raise ValueError("too large")
+        return 2 * x, torch.cat([past, x[:, None]], 1)
+
+
+@pytest.mark.parametrize(
+    ("named", "trained", "count", "steps"),
+    [
+        ((), False, 50, 50),
+        ((), False, 200, 127),  # 2 ** 128 is infinite
+        ((), True, 50, 11),  # 2 ** 11 is refused
+        (("past",), False, 50, 8),
+    ],
+    ids=["all", "finite", "answered", "sizes-of-dims"],
+)
+def test_steps_beyond_the_manifests_end_where_nothing_promises_more(
+    named: tuple[str, ...], trained: bool, count: int, steps: int
+) -> None:
+    spec = ModelSpec(
+        "m",
+        "m.py:m",
+        {
+            "x": InputSpec("float32", ("batch",)),
+            "past": InputSpec("float32", ("batch", "past")),
+        },
+        steps=StepsSpec(8, carry={"x": "0", "past": "1"}),
+        named_dims=frozenset(named),
+    )
+    arrays = {"x": np.ones(2, np.float32), "past": np.zeros((2, 0), np.float32)}
+    case = Case("s", "s/0", "random", arrays, {"batch": 2, "past": 0})
+    eager = Eager(_Growing().train(trained), ("x", "past"))
+    assert steps_answered(spec, eager, case, count) == steps
+
+
+def test_more_steps_go_beyond_what_is_named_first_and_none_where_a_tolerance_was_chosen() -> None:
+    spec = _spec(carry={"past": "present"})
+    assert [n for n, _ in further_steps(spec, {3, 48, 100}, 1.0)] == [102, 50, 33, 17]
+    chosen = replace(spec, tolerance=Tolerance(atol=1e-5))
+    assert not [*further_steps(chosen, {48}, 1.0)]

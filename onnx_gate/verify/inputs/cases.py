@@ -36,7 +36,7 @@ class Case:
     ``edge`` the kind of edge (one of ``EDGE_KINDS``), empty for other cases. ``sizes`` has the
     size of every dynamic dimension that the arrays have, wherever they come from. ``advice`` cases
     never fail a model. ``named``: the manifest names the suite. ``sized``: the user gives every
-    size in it.
+    size in it. ``steps`` are how many calls it begins, where those are not as many as the manifest's.
     """
 
     suite: str
@@ -49,6 +49,7 @@ class Case:
     advice: bool = False
     named: bool = True
     sized: bool = True
+    steps: int = 0
 
     @property
     def is_edge(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import count as count_from
 from pathlib import Path
@@ -29,6 +29,7 @@ from onnx_gate.verify.reach.drawn import BATCHES, DrawnInputs
 from onnx_gate.verify.reach.every import Every
 from onnx_gate.verify.reach.margins import MOST_CANDIDATES
 from onnx_gate.verify.reach.missing import finite_rows, missing, strewn
+from onnx_gate.verify.reach.onwards import onwards
 from onnx_gate.verify.reach.purse import LARGEST, MOST_NUMBERS, Purse, count, pairs_of
 from onnx_gate.verify.reach.seek import CLIMBERS, follows, mutate, seek
 from onnx_gate.verify.reach.shown import Limits
@@ -156,6 +157,7 @@ class Explorer:
         with purse.part(0.3):
             yield from self._bracketed(base, known, purse)
         with purse.part(0.6):
+            yield from self._onwards(base, purse)
             yield from self._paths(base, purse)
             yield from self._sizes(base, known, purse)
         with purse.part(0.7):
@@ -273,16 +275,30 @@ class Explorer:
         """
         if not all(is_drawable(each) for each in self.spec.inputs.values()):
             return
-        largest = max(
-            (size for sizes in tried_sizes(self.spec) for size in sizes.values()), default=0
-        )
-        numbers = {*self.numbers, *named_by_decisions(self.watcher.seen, largest)}
-        further = list(further_sizes(self.spec, numbers, base.sizes))
+        largest = self._largest
+        further = list(further_sizes(self.spec, self._numbers(), base.sizes))
         for owed in (True, False):
             with purse.least(_OWED if owed else 0.0):
                 for name, sizes, named in further:
                     if named == owed:
                         yield from self._at_sizes(name, sizes, base, purse, known, largest)
+
+    @property
+    def _largest(self) -> int:
+        """The largest size that was tested."""
+        return max((s for sizes in tried_sizes(self.spec) for s in sizes.values()), default=0)
+
+    def _numbers(self) -> frozenset[int]:
+        """Return the numbers that the code, the file and decisions name."""
+        return frozenset((*self.numbers, *named_by_decisions(self.watcher.seen, self._largest)))
+
+    def _onwards(self, base: Case, purse: Purse) -> Iterator[Case]:
+        """Yield more calls in a row than the manifest asks for."""
+        numbers = self._numbers()
+        steps = onwards(self.spec, self.watcher.eager, base, numbers, purse, _OWED)
+        if steps:
+            made = self._case(("onwards", f"steps={steps}"), base.arrays, base.sizes)
+            yield replace(made, steps=steps)
 
     def _at_sizes(
         self,

@@ -174,11 +174,11 @@ class _StepWalk:
 def is_stepped(case: Case, walked: Collection[str]) -> bool:
     """Return whether a case is the first step of many; ``walked`` are the ids of those that were.
 
-    Edges show what they show in one call. Of the cases that nobody named a few are enough: the steps
-    go through the sizes of a cache by themselves.
+    Edges show what they show in one call, but for what begins more calls than the manifest's. Of the
+    cases that nobody named a few are enough: the steps go through the sizes of a cache by themselves.
     """
     if case.is_edge or case.advice:
-        return False
+        return case.steps > 0
     return case.named or case.id in walked or len(walked) < UNNAMED
 
 

@@ -132,10 +132,11 @@ class Feedback:
         return array
 
 
-def feedback_of(spec: ModelSpec, outputs: Sequence[str]) -> Feedback:
+def feedback_of(spec: ModelSpec, outputs: Sequence[str], count: int = 0) -> Feedback:
     """Return how the steps of a model hang together; its manifest has ``steps``.
 
-    ``outputs`` are the names of what it returns. Raises ``GateError`` (OG412) for a name that is no
+    ``outputs`` are the names of what it returns, ``count`` how many steps there are where those are
+    not as many as the manifest's. Raises ``GateError`` (OG412) for a name that is no
     output, and for a structure that is not the one that it is carried to.
     """
     assert spec.steps is not None
@@ -152,7 +153,7 @@ def feedback_of(spec: ModelSpec, outputs: Sequence[str]) -> Feedback:
         if feed.add
         for each in below(name, spec.inputs)
     }
-    return Feedback(spec.steps.count, tuple(links), counted, spec.inputs)
+    return Feedback(count or spec.steps.count, tuple(links), counted, spec.inputs)
 
 
 def chosen(output: Array, rank: int) -> Array | None:

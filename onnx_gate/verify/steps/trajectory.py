@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
+from onnx_gate.errors import GateError
 from onnx_gate.manifest import ModelSpec
-from onnx_gate.runtimes.base import Array, Outputs
+from onnx_gate.runtimes.base import Array, Outputs, Refusal
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.compared import Asked
 from onnx_gate.verify.inputs.cases import Case
@@ -121,3 +124,30 @@ def inputs_at(step: int, spec: ModelSpec, eager: Eager, case: Case) -> Arrays:
         outputs = eager.run(arrays)
         arrays, sizes = feedback_of(spec, outputs.names).after(arrays, outputs.arrays, sizes)
     return arrays
+
+
+def steps_answered(spec: ModelSpec, eager: Eager, case: Case, count: int) -> int:
+    """Return for how many of ``count`` steps the module answers with finite numbers.
+
+    Beyond the manifest's own no dimension grows to which it gives sizes.
+    """
+    assert spec.steps is not None
+    arrays, sizes = case.arrays, case.sizes
+    for number in range(1, count + 1):
+        try:
+            outputs = eager.run(arrays)
+        except Refusal:
+            return number - 1
+        if not all(
+            np.isfinite(a.astype(np.float64)).all() for a in outputs.arrays if a.dtype.kind in "fV"
+        ):
+            return number - 1
+        try:
+            after = feedback_of(spec, outputs.names).after(arrays, outputs.arrays, sizes)
+        except GateError:
+            return number
+        grows = any(after[1].get(dim) != sizes.get(dim) for dim in spec.named_dims)
+        if grows and number >= spec.steps.count:
+            return number
+        arrays, sizes = after
+    return count
