@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx.shape_inference import infer_shapes
 
-from onnx_gate.graph.graph import read_graph
+from onnx_gate.graph.graph import Graph, read_graph
 from onnx_gate.graph.limits import limits_of_values, sizes_named
 from onnx_gate.graph.steer import Steered
 from onnx_gate.manifest import EXPORTERS
@@ -40,30 +40,30 @@ def learn_of_file(checker: Checker, exported: Exported) -> None:
     """
     if exported.exporter in EXPORTERS or checker.setting.reduced is not None:
         return
-    if exported.size <= MOST_BYTES:
-        checker.explorer.numbers = (*checker.setting.numbers, *_sizes(exported))
-        checker.explorer.besides = partial(limits_besides, checker.setting)
-
-
-def _sizes(exported: Exported) -> tuple[int, ...]:
+    if exported.size > MOST_BYTES:
+        return
     try:
         # Not every exporter writes down what its values are.
-        named = sizes_named(read_graph(infer_shapes(exported.proto), exported.path))
+        graph = read_graph(infer_shapes(exported.proto), exported.path)
+        named = sorted(n for n in sizes_named(graph) if 2 < n <= LARGEST_AREA)
     except Exception as error:
         # What cannot be read of a file for this costs no verdict.
         tracebacks.write(error)
-        return ()
-    return tuple(sorted(n for n in named if 2 < n <= LARGEST_AREA))
+        return
+    checker.explorer.numbers = (*checker.setting.numbers, *named)
+    checker.explorer.besides = partial(limits_besides, checker.setting, graph)
 
 
-def limits_besides(setting: ModuleSetting, watcher: Watcher, arrays: Mapping[str, Array]) -> Limits:
+def limits_besides(
+    setting: ModuleSetting, graph: Graph, watcher: Watcher, arrays: Mapping[str, Array]
+) -> Limits:
     """Return where the module makes the values that the file holds against numbers of its own.
 
     Of one case: a value that lies on both sides of such a number there is no matter of what inputs
     reach. Empty where the file cannot be run node by node.
     """
     try:
-        return _limits_besides(setting, watcher, arrays)
+        return _limits_besides(setting, graph, watcher, arrays)
     except Exception as error:
         # Nor does it cost the rest of what is looked for.
         tracebacks.write(error)
@@ -71,13 +71,12 @@ def limits_besides(setting: ModuleSetting, watcher: Watcher, arrays: Mapping[str
 
 
 def _limits_besides(
-    setting: ModuleSetting, watcher: Watcher, arrays: Mapping[str, Array]
+    setting: ModuleSetting, graph: Graph, watcher: Watcher, arrays: Mapping[str, Array]
 ) -> Limits:
-    model = onnx.load(str(setting.path), load_external_data=False)
     known = {site.limit for site in watcher.seen if site.limit is not None}
     wanted = [
         each
-        for each in limits_of_values(read_graph(infer_shapes(model), setting.path))
+        for each in limits_of_values(graph)
         # Of what decides at one of the module's numbers the module decides by the same, unless it is
         # another value.
         if not _among(each.values[0][1], known) or len(each.values) > 1
@@ -87,6 +86,7 @@ def _limits_besides(
     feeds = {graph: arrays[name] for name, graph in setting.graph_inputs.items()}
     found: dict[tuple[Call | str, int], dict[float, str]] = {}
     try:
+        model = onnx.load(str(setting.path), load_external_data=False)
         steered = Steered(model, setting.path, feeds, setting.threads)
         values = {v for e in wanted for v in (*(name for name, _ in e.values), e.result) if v}
         places = _made_where(steered, watcher, arrays, values)

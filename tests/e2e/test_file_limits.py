@@ -299,5 +299,8 @@ def test_a_file_that_cannot_be_read_for_its_limits_costs_nothing_else(
         reduced=None,
         written=(),
     )
-    assert limits_besides(setting, Watcher(eager), {}) == {}
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", 2]) for n in "xy")
+    clipped = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "clipped", [x], [y])
+    graph = read_graph(helper.make_model(clipped, ir_version=10), setting.path)
+    assert limits_besides(setting, graph, Watcher(eager), {}) == {}
     assert "gone.onnx" in capsys.readouterr().err

@@ -83,8 +83,8 @@ class DrawnInputs:
                 yield rows, sizes
 
     def largest_batch(
-        self, base: Case, affords: Callable[[Case, Sizes], bool], rows: Sequence[int]
+        self, base: Case, affords: Callable[[Sizes], bool], rows: Sequence[int]
     ) -> Sizes | None:
         """Return the sizes with the first of these batches that there is enough for, or the case's own."""
         tried = (*(sizes for _, sizes in self.batches(base, rows)), base.sizes)
-        return next((sizes for sizes in tried if affords(base, sizes)), None)
+        return next((sizes for sizes in tried if affords(sizes)), None)

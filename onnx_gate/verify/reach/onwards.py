@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from onnx_gate.manifest import ModelSpec
 from onnx_gate.manifest.values.steps import MAX_STEPS
 from onnx_gate.runtimes.torch_eager import Eager
-from onnx_gate.verify.inputs.cases import Case
 from onnx_gate.verify.reach.purse import Purse
 from onnx_gate.verify.reach.sizes import LARGER
 from onnx_gate.verify.steps.trajectory import steps_answered
@@ -32,9 +31,9 @@ def further_steps(
 
 
 def onwards(
-    spec: ModelSpec, eager: Eager, base: Case, numbers: Iterable[int], purse: Purse, least: float
+    spec: ModelSpec, eager: Eager, numbers: Iterable[int], purse: Purse, least: float
 ) -> int:
-    """Return how many steps ``base`` is to begin, 0 where no more than the manifest's.
+    """Return how many steps the purse's base is to begin, 0 where no more than the manifest's.
 
     ``least`` are the seconds that it may take to where a number is named.
     """
@@ -42,6 +41,6 @@ def onwards(
         with purse.least(seconds):
             if not purse.takes(number * purse.cost.case() / purse.cost.forward()):
                 continue
-            found = steps_answered(spec, eager, base, number)
+            found = steps_answered(spec, eager, purse.base, number)
         return found if spec.steps is not None and found > spec.steps.count else 0
     return 0

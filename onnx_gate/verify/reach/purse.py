@@ -22,7 +22,8 @@ LARGEST = 2**18
 class Purse:
     """What may still be spent; ``part`` keeps the rest of it back for a while.
 
-    ``pairs`` is the share of ``cost`` that grows with the square of a batch, ``lengths`` with theirs.
+    Cases are made from a ``base``, which has ``cost``: ``pairs`` is the share of it that grows with the
+    square of a batch, ``lengths`` with theirs.
     """
 
     def __init__(
@@ -30,10 +31,12 @@ class Purse:
         left: float,
         cost: Cost,
         inputs: Mapping[str, InputSpec],
+        base: Case,
         pairs: float,
         lengths: float,
     ) -> None:
         self.left, self.cost, self._kept = left, cost, 0.0
+        self.base = base
         self._inputs, self._pairs, self._lengths = inputs, pairs, lengths
 
     def part(self, share: float) -> _Part:
@@ -52,17 +55,17 @@ class Purse:
         self.left -= price
         return True
 
-    def ratio(self, base: Case, sizes: Sizes, longer: bool = False) -> float:
+    def ratio(self, sizes: Sizes, longer: bool = False) -> float:
         """Return how much more a case of some sizes costs; ``longer`` where a length grows."""
-        if sizes == base.sizes:
+        if sizes == self.base.sizes:
             return 1.0
-        ratio = elements(self._inputs, sizes) / max(1, count(base.arrays))
+        ratio = elements(self._inputs, sizes) / max(1, count(self.base.arrays))
         pairs = self._lengths if longer else self._pairs
         return (1 - pairs) * ratio + pairs * ratio**2 if ratio > 1 else ratio
 
-    def affords(self, base: Case, sizes: Sizes, longer: bool = False) -> bool:
+    def affords(self, sizes: Sizes, longer: bool = False) -> bool:
         """Return whether there is enough for a case of some sizes."""
-        ratio = self.ratio(base, sizes, longer)
+        ratio = self.ratio(sizes, longer)
         fits = ratio * self.cost.numbers <= MOST_NUMBERS
         return fits and self.cost.case(ratio) <= self.left - self._kept
 

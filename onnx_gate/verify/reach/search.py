@@ -1,0 +1,337 @@
+"""One search for cases that show what a model's own have not: drawn, tried, sought and climbed to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count as count_from
+
+import numpy as np
+
+from onnx_gate.manifest import ModelSpec
+from onnx_gate.report.model.check import REACHED
+from onnx_gate.runtimes.base import Array, Refusal
+from onnx_gate.verify.inputs.cases import Case
+from onnx_gate.verify.inputs.draw import is_drawable
+from onnx_gate.verify.inputs.sizes import Sizes, sizes_label, tried_sizes
+from onnx_gate.verify.reach.around import ROWS, around, meeting
+from onnx_gate.verify.reach.ascend import ascend
+from onnx_gate.verify.reach.brackets import brackets
+from onnx_gate.verify.reach.domain import Domain, domains
+from onnx_gate.verify.reach.drawn import BATCHES, DrawnInputs
+from onnx_gate.verify.reach.every import Every
+from onnx_gate.verify.reach.margins import MOST_CANDIDATES
+from onnx_gate.verify.reach.missing import finite_rows, missing, strewn
+from onnx_gate.verify.reach.onwards import onwards
+from onnx_gate.verify.reach.purse import MOST_NUMBERS, Purse
+from onnx_gate.verify.reach.seek import CLIMBERS, follows, mutate, seek
+from onnx_gate.verify.reach.sites import MOST_ROWS, DecisionSite, parts_of
+from onnx_gate.verify.reach.sizes import further_sizes, grown, named_by_decisions
+from onnx_gate.verify.reach.values import IN_ORDER, WAYS
+from onnx_gate.verify.reach.watcher import Watcher
+
+# So many seconds it may take to go where the module or its file names a size, or has rows of its own: by
+# the prices of ``cost`` they are cases whose passes make sixty million numbers together.
+_OWED = 1.0
+# A pass with gradients goes there and back, and keeps what it meets.
+_WITH_GRADIENTS = 3.0
+# A pass of rows that climb may cost so many plain ones: where most of it are its calls, it does.
+_COST_OF_ROWS = 2.0
+# The fewest equal elements of which a count is beyond the narrowest type, a signed byte.
+_ALIKE = 2**7 - 1
+_TRIES = 6
+
+
+@dataclass(frozen=True)
+class Search:
+    """Looks for cases from the ``base`` of a purse, in their ``known`` domains.
+
+    ``numbers`` are those that the export names of sizes. ``unknown``: the file has weights that are
+    none of the module's, whose rows are all to be read. What is in ``made`` has its name already.
+    """
+
+    spec: ModelSpec
+    watcher: Watcher
+    inputs: DrawnInputs
+    purse: Purse
+    known: Mapping[str, Domain]
+    numbers: Sequence[int]
+    unknown: bool
+    made: Collection[str]
+
+    @property
+    def base(self) -> Case:
+        """The case that all others begin with."""
+        return self.purse.base
+
+    def cases(self) -> Iterator[Case]:
+        """Yield the cases, the cheapest that show most first."""
+        with self.purse.part(0.4):
+            yield from self._values()
+            yield from self._missing()
+            yield from self._every()
+        with self.purse.part(0.3):
+            yield from self._bracketed()
+        with self.purse.part(0.6):
+            yield from self._onwards()
+            yield from self._paths()
+            yield from self._sizes()
+        with self.purse.part(0.7):
+            yield from self._sought()
+        with self.purse.part(0.7):
+            yield from self._around()
+        yield from self._raised()
+
+    def _around(self) -> Iterator[Case]:
+        """Yield the neighbours of rows in which conditions hold together."""
+        batch = self.inputs.batch & set(self.base.sizes)
+        if not self.known or not self.inputs.by_rows(self.known):
+            return
+        for (site, side), row in meeting(self.watcher.met, self.base.arrays, self.known):
+            ratio = self.purse.ratio({**self.base.sizes, **dict.fromkeys(batch, ROWS)})
+            arrays = around(
+                self.watcher.eager, row, self.known, partial(self.purse.takes, 1.0, ratio)
+            )
+            rows = max(len(arrays[name]) for name in self.known)
+            sizes = {**self.base.sizes, **dict.fromkeys(batch, rows)}
+            if rows and self.purse.affords(sizes) and self._answers(arrays, sizes):
+                yield self._new(("around", *parts_of(site, side)), arrays, sizes)
+
+    def _raised(self) -> Iterator[Case]:
+        """Yield what makes results of layers as large as inputs can."""
+        if self.purse.cost.numbers > MOST_NUMBERS:
+            return
+        pays = partial(self.purse.takes, _WITH_GRADIENTS)
+        for number, arrays in ascend(self.watcher, self.base.arrays, self.known, pays):
+            if self._answers(arrays, self.base.sizes):
+                yield self._case(("large", str(number)), arrays, self.base.sizes)
+
+    def _values(self) -> Iterator[Case]:
+        """Yield values that the module names: all ways in one large batch, or a case for each."""
+        if not self.known:
+            return
+        for rows, sizes in self.inputs.batches(self.base):
+            if rows >= len(WAYS) and self.purse.affords(sizes):
+                arrays = self.inputs.draw(self.known, sizes, ("values",), None)
+                if self._answers(arrays, sizes):
+                    yield self._case(("values", sizes_label(sizes)), arrays, sizes)
+                    return
+        for way, name in enumerate(WAYS):
+            if not self.purse.affords(self.base.sizes):
+                return
+            arrays = self.inputs.beside(
+                self.base, self.known, self.base.sizes, ("values", name), way
+            )
+            if self._answers(arrays, self.base.sizes):
+                yield self._case(("values", name.replace(" ", "-")), arrays, self.base.sizes)
+
+    def _missing(self) -> Iterator[Case]:
+        """Yield NaN and infinity where the module asks for them: the rows that it makes finite."""
+        for parts, value, names in missing({*self.watcher.asked}, self.known):
+            sizes = self.inputs.largest_batch(self.base, self.purse.affords, BATCHES)
+            if sizes is None:
+                return
+            drawn = self.inputs.beside(self.base, self.known, sizes, (parts,), 0)
+            arrays = strewn(drawn, names, value, parts)
+            if self.inputs.by_rows(arrays):
+                kept = finite_rows(self.watcher.eager, arrays)
+                self.purse.pay(self.purse.cost.forward(self.purse.ratio(sizes)))
+                arrays = {name: array[kept] for name, array in arrays.items()}
+                sizes = {**sizes, **dict.fromkeys(self.inputs.batch & set(sizes), len(kept))}
+            some = all(array.size for array in arrays.values())
+            if some and self._answers(arrays, sizes):
+                yield self._case((parts,), arrays, sizes)
+
+    def _every(self) -> Iterator[Case]:
+        """Yield every value of integer inputs, and every row of tables where it may be another."""
+        every = Every(self.inputs, self.watcher, self.base, self.known, self.unknown)
+        with self.purse.least(_OWED if self.unknown else 0.0):
+            for drafts in (every.values(self.purse), every.rows(self.purse)):
+                for draft in drafts:
+                    if not self._answers(draft.arrays, draft.sizes):
+                        break
+                    yield self._case(draft.parts, draft.arrays, draft.sizes)
+        for draft in every.extremes(self.purse):
+            if self._answers(draft.arrays, draft.sizes):
+                yield self._case(draft.parts, draft.arrays, draft.sizes)
+
+    def _bracketed(self) -> Iterator[Case]:
+        """Yield, row by row, both sides of what changes with a single input's value."""
+        batch = self.inputs.batch & set(self.base.sizes)
+        axes = self.inputs.batch_axes
+        if any(any(axis[1:]) for axis in axes.values()):
+            return
+        for name, domain in self.known.items():
+            few = not domain.is_float and domain.high - domain.low < MOST_ROWS
+            if few or not any(axes[name]) or not self.base.arrays[name].size:
+                continue
+
+            def made_of(values: Array, name: str = name) -> dict[str, Array]:
+                arrays = {
+                    n: np.repeat(a[:1], len(values), axis=0) if any(axes[n]) else a
+                    for n, a in self.base.arrays.items()
+                }
+                column = values.reshape(-1, *[1] * (arrays[name].ndim - 1))
+                arrays[name] = np.broadcast_to(column, arrays[name].shape).astype(
+                    arrays[name].dtype
+                )
+                return arrays
+
+            for rows, sizes in self.inputs.batches(self.base):
+                ratio = self.purse.ratio(sizes)
+                if self.purse.affords(sizes):
+                    pays = partial(self.purse.takes, 1.0, ratio)
+                    found = brackets(self.watcher.eager, name, domain, rows, made_of, pays)
+                    sizes = {**sizes, **dict.fromkeys(batch, len(found))}
+                    if len(found) and self._answers(made_of(found), sizes):
+                        yield self._case(("steps", name), made_of(found), sizes)
+                    break
+
+    def _sizes(self) -> Iterator[Case]:
+        """Yield sizes that the code names, and some that small numbers divide.
+
+        Those beyond the tested ones also with all elements of a row alike, which are counted together.
+        """
+        if not all(is_drawable(each) for each in self.spec.inputs.values()):
+            return
+        largest = self._largest
+        further = list(further_sizes(self.spec, self._numbers(), self.base.sizes))
+        for owed in (True, False):
+            with self.purse.least(_OWED if owed else 0.0):
+                for name, sizes, named in further:
+                    if named == owed:
+                        yield from self._at_sizes(name, sizes, largest)
+
+    @property
+    def _largest(self) -> int:
+        """The largest size that was tested."""
+        return max((s for sizes in tried_sizes(self.spec) for s in sizes.values()), default=0)
+
+    def _numbers(self) -> frozenset[int]:
+        """Return the numbers that the code, the file and decisions name."""
+        return frozenset((*self.numbers, *named_by_decisions(self.watcher.seen, self._largest)))
+
+    def _onwards(self) -> Iterator[Case]:
+        """Yield more calls in a row than the manifest asks for."""
+        steps = onwards(self.spec, self.watcher.eager, self._numbers(), self.purse, _OWED)
+        if steps:
+            made = self._case(("onwards", f"steps={steps}"), self.base.arrays, self.base.sizes)
+            yield replace(made, steps=steps)
+
+    def _at_sizes(self, name: str, sizes: Sizes, largest: int) -> Iterator[Case]:
+        """Yield a case of some sizes, and beyond the ``largest`` tested ones one of equal elements."""
+        if not self.purse.affords(sizes, longer=True):
+            return
+        beyond = self.known and max(sizes.values()) > max(largest, _ALIKE)
+        for way in (None, WAYS.index("all alike")) if beyond else (None,):
+            domain, parts = {}, ("sizes", name)
+            if way is not None:
+                domain, parts = self._known(sizes), ("alike", name)
+            if way is not None and not self.purse.affords(sizes, longer=True):
+                break
+            arrays = self.inputs.draw(domain, sizes, parts, way)
+            if self._answers(arrays, sizes, longer=True):
+                yield self._case(parts, arrays, sizes)
+
+    def _paths(self) -> Iterator[Case]:
+        """Yield numbers of things, as a tree's parents or a graph's edges are, that make one long path."""
+        numbers = {name for name, each in self.spec.inputs.items() if each.bounds is not None}
+        if not numbers or not all(map(is_drawable, self.spec.inputs.values())):
+            return
+        for sizes in grown(self.spec, self.base.sizes):
+            if self.purse.affords(sizes, longer=True):
+                known = {n: each for n, each in self._known(sizes).items() if n in numbers}
+                arrays = self.inputs.draw(known, sizes, ("path",), IN_ORDER)
+                if self._answers(arrays, sizes, longer=True):
+                    yield self._case(("path", sizes_label(sizes)), arrays, sizes)
+                    return
+
+    def _sought(self) -> Iterator[Case]:
+        """Yield what steps towards the sides that are still unseen come to."""
+        if (
+            not self.known
+            or self.purse.cost.numbers > MOST_NUMBERS
+            or not self.purse.takes(_WITH_GRADIENTS)
+        ):
+            return
+        follows(self.watcher, self.base.arrays, self.known)
+        for site, side in self.watcher.open():
+            seen = self.watcher.seen.get(site)
+            if seen is None or side not in seen.left(site) or not seen.moves:
+                continue
+            # Of rows each way leads to one that is still unread.
+            for _ in range(MOST_CANDIDATES if site.kind == "rows" else 1):
+                if side not in self.watcher.seen[site].left(site):
+                    break
+                found = self._found(site, side)
+                if found is None or not self._answers(found[0], found[1]):
+                    break
+                yield self._new(parts_of(site, side), *found)
+
+    def _found(self, site: DecisionSite, side: str) -> tuple[Mapping[str, Array], Sizes] | None:
+        if self.watcher.seen[site].follows and site.kind != "half":
+            start, sizes, rows = self._start(site)
+            price = _WITH_GRADIENTS, self.purse.ratio(sizes)
+            for found in seek(self.watcher, site, side, start, self.known, rows):
+                if found is not None:
+                    return found, sizes
+                if not self.purse.takes(*price):
+                    return None
+        whole = {name: domain for name, domain in self.known.items() if not domain.is_float}
+        if whole and site.kind in ("limit", "equality", "truth", "and", "or"):
+            for found in mutate(self.watcher, site, side, self.base.arrays, whole, _TRIES):
+                if found is not None:
+                    return found, self.base.sizes
+                if not self.purse.takes(1.0):
+                    return None
+        return None
+
+    def _start(self, site: DecisionSite) -> tuple[Mapping[str, Array], Sizes, int]:
+        """Return inputs to climb from, their sizes and the number of rows that climb."""
+        if self.inputs.by_rows(self.base.arrays):
+            most = _COST_OF_ROWS * self.purse.cost.forward()
+            for rows, sizes in self.inputs.batches(self.base, CLIMBERS):
+                if self.purse.cost.forward(self.purse.ratio(sizes)) <= most:
+                    return (
+                        self.inputs.draw(self.known, sizes, ("start", site.module), None),
+                        sizes,
+                        rows,
+                    )
+        return self.base.arrays, self.base.sizes, 1
+
+    def _answers(self, arrays: Mapping[str, Array], sizes: Sizes, longer: bool = False) -> bool:
+        """Return whether the module answers with finite numbers; what it decides is remembered."""
+        ratio = self.purse.ratio(sizes, longer)
+        try:
+            outputs = self.watcher.run(arrays)
+        except Refusal:
+            self.purse.pay(self.purse.cost.forward())  # it says so early
+            return False
+        self.purse.pay(self.purse.cost.case(ratio))
+        return all(
+            bool(np.isfinite(array.astype(np.float64)).all())
+            for array in outputs.arrays
+            if array.dtype.kind in "fV"
+        )
+
+    def _new(self, parts: Sequence[str], arrays: Mapping[str, Array], sizes: Sizes) -> Case:
+        """Return a case of a decision: of two on one line each has cases of its own."""
+        tried = (self._case([*parts, *[str(n)] * (n > 0)], arrays, sizes) for n in count_from(0))
+        return next(case for case in tried if case.id not in self.made)
+
+    def _case(self, parts: Sequence[str], arrays: Mapping[str, Array], sizes: Sizes) -> Case:
+        parts = [part for part in parts if part]
+        name = "/".join((REACHED, *parts))
+        # What is computed of an array without axes is none, and no engine takes it.
+        arrays = {name: np.asarray(array) for name, array in arrays.items()}
+        return Case(REACHED, name, REACHED, arrays, sizes, named=False, sized=False)
+
+    def _known(self, sizes: Sizes) -> dict[str, Domain]:
+        return domains_at(self.spec, self.watcher, sizes)
+
+
+def domains_at(spec: ModelSpec, watcher: Watcher, sizes: Sizes) -> dict[str, Domain]:
+    """Return what may be drawn for each input at some sizes, with the numbers that were met."""
+    constants = (*watcher.constants, *watcher.limits_of_inputs)
+    return domains(spec, sizes, watcher.hulls, constants)
