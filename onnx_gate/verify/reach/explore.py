@@ -18,7 +18,7 @@ from onnx_gate.verify.reach.account import account, both_ways
 from onnx_gate.verify.reach.cost import measure
 from onnx_gate.verify.reach.drawn import DrawnInputs
 from onnx_gate.verify.reach.purse import LARGEST, Purse, count, pairs_of
-from onnx_gate.verify.reach.search import Search, domains_at
+from onnx_gate.verify.reach.search import CaseSearch, domains_at
 from onnx_gate.verify.reach.shown import Limits
 from onnx_gate.verify.reach.sites import DecisionSite
 from onnx_gate.verify.reach.watcher import Watcher
@@ -114,7 +114,7 @@ class Explorer:
             self.watcher.besides = self.besides(self.watcher, base.arrays)
             if self.watcher.besides:
                 self.watcher.run(base.arrays)
-        search = Search(
+        search = CaseSearch(
             self.spec,
             self.watcher,
             self._inputs,

@@ -44,7 +44,7 @@ _TRIES = 6
 
 
 @dataclass(frozen=True)
-class Search:
+class CaseSearch:
     """Looks for cases from the ``base`` of a purse, in their ``known`` domains.
 
     ``numbers`` are those that the export names of sizes. ``unknown``: the file has weights that are
