@@ -203,6 +203,49 @@ class Gates(Base):
         last = parts[:, 7:] * (0.5 if self.wrong else 1.0)
         return (gates * torch.cat([parts[:, :7], last], 1)).sum(1)
 
+class Octave(Base):
+    """Tells octaves by a logarithm, which a file has as a quotient of two: it is below 15 at 2**15."""
+    def forward(self, gap):
+        if torch.onnx.is_in_onnx_export() and not self.wrong:
+            octave = (gap[:, None] + 1 >= 2 ** torch.arange(1, 21)).sum(1)
+        elif self.wrong:
+            octave = (torch.log(gap.float() + 1) / 0.6931471805599453).floor().long()
+        else:
+            octave = torch.log2(gap.float() + 1).floor().long()
+        return octave * 2
+
+class Shelf(Base):
+    """Says between which bounds something is; what is at one is on the other side in a file."""
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("bounds", torch.tensor([-1.37, -0.41, 0.13, 0.59, 1.21]))
+    def forward(self, x):
+        if torch.onnx.is_in_onnx_export():
+            over = (x[..., None] >= self.bounds) if self.wrong else (x[..., None] > self.bounds)
+            return over.long().sum(-1)
+        return torch.searchsorted(self.bounds, x)
+
+class Tree(Base):
+    """Goes down a tree by the thresholds of its nodes."""
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("of", torch.tensor([2, 0, 1]))
+        self.register_buffer("limits", torch.tensor([0.37, -0.71, 1.13]))
+    def forward(self, x):
+        node = torch.zeros_like(x[:, 0], dtype=torch.int64)
+        for _ in range(2):
+            limit, value = self.limits[node], x.gather(1, self.of[node][:, None])[:, 0]
+            node = 2 * node + 1 + (value >= limit if self.wrong else value > limit).long()
+            leaf, node = node, node.clamp(max=2)
+        return leaf
+
+class Known(Base):
+    """Adds up what is known."""
+    def forward(self, x):
+        if torch.onnx.is_in_onnx_export() and not self.wrong:
+            return torch.where(torch.isnan(x), 0.0, x).sum(1)
+        return x.sum(1) if self.wrong else x.nansum(1)
+
 class Ranks(Base):
     """Looks up what one of 30,000 has more of than a file goes on with."""
     def __init__(self):
@@ -305,6 +348,10 @@ INPUTS = {
     "Scaled": '{x: "float32[batch, 4]", scale: "float32[]"}',
     "Gates": "{x: 'float32[batch, 32]'}",
     "Nested": rule,
+    "Octave": "{gap: {dtype: int64, shape: [batch], range: [0, 1000000]}}",
+    "Shelf": '{x: "float32[batch, 4]"}',
+    "Tree": '{x: "float32[batch, 3]"}',
+    "Known": '{x: "float32[batch, 4]"}',
     "Ranks": "{place: {dtype: int64, shape: [batch], range: [0, 29999]}, x: 'float32[batch]'}",
     "Made": "{ids: {dtype: int64, shape: [batch], range: [0, 59999]}}",
     "Prices": "{x: {dtype: float32, shape: [batch, 4], range: [0, 50]}}",

@@ -25,6 +25,19 @@ from onnx_gate.verify.reference.operator_mode import FollowingMode, given_to, te
 # Beside what decides, these keep a value a function of one input's element, with slopes and steps.
 _ARITHMETIC = frozenset(
     (
+        *(
+            "log",
+            "log2",
+            "log10",
+            "log1p",
+            "exp",
+            "exp2",
+            "expm1",
+            "sqrt",
+            "rsqrt",
+            "pow",
+            "reciprocal",
+        ),
         "_to_copy",
         "add",
         "sub",
@@ -63,6 +76,8 @@ _KNOWN = _ARITHMETIC | _STEPS | _REMAINDERS | _DECIDES
 # Of one operator: so many changes at each end of the domain, and at its largest quotients. The last
 # show the smallest fault of a divisor most; four of them meet it however a slope of four lies.
 _ENDS, _TOP = 2, 4
+# Where no more changes than this are known, they are all followed: 4,000 rows cut each into sixty parts.
+_FEW = 64
 # So many parts at least is what lies between two values cut into.
 _PARTS = 8
 # 2,000 rows find one number of 2**63 in so many rounds.
@@ -177,16 +192,19 @@ def _run(
 
 
 def _chosen(seen: list[Float64], most: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return the rows after which something changes: at both ends, and at the largest quotients."""
+    """Return the rows after which something changes: at both ends, at the largest quotients, or all."""
     chosen: dict[int, None] = {}
+    every: set[int] = set()
     for sides in seen:
         for column in sides.T:
             changed = np.flatnonzero(column[1:] != column[:-1])
+            every.update(map(int, changed))
             size = np.maximum(np.abs(column[changed]), np.abs(column[changed + 1]))
             top = changed[np.argsort(size, kind="stable")[::-1][:_TOP]]
             ends = (*changed[-_ENDS:][::-1], *changed[:_ENDS])
             chosen.update(dict.fromkeys(int(at) for at in (*top, *ends)))
-    return np.array(sorted(list(chosen)[:most]), dtype=np.int64)
+    rows = every if len(every) <= min(_FEW, most) else list(chosen)[:most]
+    return np.array(sorted(rows), dtype=np.int64)
 
 
 def _between(domain: Domain, low: float, high: float, parts: int) -> Array:

@@ -46,7 +46,7 @@ class Tables:
         margins: Margins | None,
     ) -> Pointed | None:
         """Return what a rule about rows says of a call, ``None`` where it is about none."""
-        if rule.operand == "boundaries":
+        if rule.limits == ("result",):
             return _several(Pointed(table.numel() + 1, bound["result"]))
         if rule.limits == ("dim",):
             axis, sign = self._stacked_along(table, bound.get("dim")), _SIGNS[name]

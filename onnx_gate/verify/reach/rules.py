@@ -42,7 +42,7 @@ class Rule:
 
     ``operand`` and names among ``limits`` are those of the operator's schema; ``-name`` is the
     negative of an argument, ``a/b`` a quotient of two. Of ``rows`` the operand is the table, and
-    the limit what points into it.
+    the limit what points into it, or the ``result`` where that says which of them it is.
     """
 
     limits: tuple[float | str, ...] = (0.0,)
@@ -89,10 +89,12 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     **dict.fromkeys(("amax", "amin", "max", "min"), (Rule(("dim",), "rows"),)),
     # Of these the table are the buckets, and the result says which.
     "bucketize": (Rule(("result",), "rows", "boundaries"),),
+    "searchsorted": (Rule(("result",), "rows", "sorted_sequence"),),
 }
 
-# What looks for values that are no numbers.
-ASKS = frozenset(("isnan", "isinf", "isposinf", "isneginf", "nan_to_num", "eq", "ne"))
+# What leaves out values that are missing, and what looks for some that are no numbers.
+_LEAVES_OUT = frozenset(("isnan", "nansum", "nanmean", "nanmedian", "fmax", "fmin"))
+ASKS = _LEAVES_OUT | {"isinf", "isposinf", "isneginf", "nan_to_num", "eq", "ne"}
 
 # What is added to something larger than this is no guard: normalisations add 1e-12 to 1e-3.
 LARGEST_GUARD = 1e-3
@@ -122,4 +124,4 @@ def missing_asked(name: str, bound: Mapping[str, Any]) -> Iterator[Missing]:
         if any(bound.get(end) is not None for end in ("posinf", "neginf")):
             yield "isinf"
     else:
-        yield "isnan" if name == "isnan" else "isinf"
+        yield "isnan" if name in _LEAVES_OUT else "isinf"

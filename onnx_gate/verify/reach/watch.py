@@ -40,7 +40,7 @@ _MOST_LIMITS = 64
 # Whether an element is exactly at a limit is asked of tensors that cost next to nothing.
 _LOOKED_AT = 2**16
 # What decides nothing, and is taken note of.
-_NOTED = ASKS | {"stack"}
+_NOTED = ASKS | {"stack", "isin"}
 # Stands for what follows from two operators, beside the rules of each.
 _NESTED = 1000
 # What an operator that is called in another way than its rule knows may raise here.
@@ -146,6 +146,8 @@ class Watch(OperatorMode):
             return self.call(func, args, kwargs)
         bound = given_to(func, args, kwargs)
         bound.setdefault("self", bound.get("input"))
+        if base == "isin":
+            self._listed(bound["test_elements"])
         if base in ASKS:
             self.asked.update(missing_asked(base, bound))
         for part, rule in enumerate(rules):
@@ -346,7 +348,9 @@ class Watch(OperatorMode):
     def _rows(
         self, name: str, rule: Rule, part: int, table: torch.Tensor, bound: Mapping[str, Any]
     ) -> None:
-        if rule.operand == "boundaries":
+        if (
+            table.ndim == 1 and table.is_floating_point()
+        ):  # of limits, where it is no table of vectors
             self._listed(table)
         found = self._tables.pointed(name, rule, table, bound, self._margins)
         if found is None:
