@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from onnx_gate.findings.finding import Finding
 from onnx_gate.graph.module_path import module_of_props
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.inspect.exact import ExactWeights
+from onnx_gate.verify.inspect.instead import Instead
 from onnx_gate.verify.inspect.known_weights import KnownWeights
 from onnx_gate.verify.inspect.made import MadeOfNoInput
 from onnx_gate.verify.inspect.weights import account, identify
@@ -573,28 +575,82 @@ class Routed(nn.Module):
         return (self.router(x).softmax(-1)[..., None] * made).sum(1)
 
 
+class Listed(nn.Module):
+    """The same with a module for each expert."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = nn.Linear(6, 4)
+        self.experts = nn.ModuleList(
+            nn.Sequential(nn.Linear(6, 9), nn.Linear(9, 6)) for _ in range(4)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made = torch.stack([expert(x) for expert in self.experts], 1)
+        return (self.router(x).softmax(-1)[..., None] * made).sum(1)
+
+
+def in_order(
+    state: dict[str, torch.Tensor],
+    order: list[int],
+    moved: str,
+    parts: str = r"(experts)\.(\d)\.(.*)",
+) -> dict[str, torch.Tensor]:
+    """Return a state with parts of experts in another order where their names have ``moved`` in them."""
+    found = dict(state)
+    for name in (name for name in state if re.search(moved, name)):
+        listed = re.match(parts, name)
+        if listed is None:
+            found[name] = state[name][order]
+        else:
+            found[name] = state[f"{listed[1]}.{order[int(listed[2])]}.{listed[3]}"]
+    return found
+
+
+@pytest.mark.parametrize("order", [[1, 0, 2, 3], [1, 2, 0, 3], [1, 2, 3, 0]])
 @pytest.mark.parametrize(
-    ("moved", "wrong"),
+    ("kind", "moved"),
     [
-        (("router.weight", "router.bias", "up", "down"), set()),
-        (("router.weight", "router.bias"), {"router.weight", "router.bias"}),
-        (("router.weight", "up", "down"), {"router.weight", "up", "down"}),
-        (
-            ("router.weight", "router.bias", "up"),
-            {"router.weight", "router.bias", "up"},
-        ),
+        (Routed, ""),
+        (Routed, "router"),
+        (Routed, "weight|up|down"),
+        (Routed, "router|up"),
+        (Routed, "up|down"),
+        (Listed, ""),
+        (Listed, "router"),
+        (Listed, "experts|router.weight"),
+        (Listed, r"experts.\d.1|router"),
+        (Listed, "experts"),
     ],
 )
 def test_experts_may_change_places_with_their_rows_of_the_router(
-    moved: tuple[str, ...], wrong: set[str], tmp_path: Path
+    kind: type[nn.Module], moved: str, order: list[int], tmp_path: Path
 ) -> None:
     torch.manual_seed(0)
-    module, other = Routed().eval(), Routed().eval()
-    kept = dict(module.state_dict())
-    other.load_state_dict(
-        {n: each[[1, 0, 2, 3]] if n in moved else each for n, each in kept.items()}
-    )
-    path = tmp_path / "model.onnx"
-    torch.onnx.export(other, (torch.zeros(3, 6),), path, dynamo=True, verbose=False)
-    _, findings = account(onnx.load(path), tmp_path, module)
-    assert {name for each in findings for name in each.data["parameters"]} == wrong
+    module, other = kind().eval(), kind().eval()
+    x, path = torch.randn(3, 6), tmp_path / "model.onnx"
+    state = in_order(module.state_dict(), order, moved)
+    changes = {name for name in state if not state[name].equal(module.state_dict()[name])}
+    other.load_state_dict(state)
+    torch.onnx.export(other, (x,), path, dynamo=True, verbose=False)
+    answer = module(x).detach().numpy()
+    instead = Instead(path, {onnx.load(path).graph.input[0].name: x.numpy()}, [answer])
+    # As by blocks, where nothing is tried in the place of a weight, and as in a whole run.
+    for tried in (None, instead):
+        weights, findings = account(onnx.load(path), tmp_path, module, instead=tried)
+        named = {name for each in findings for name in each.data["parameters"]}
+        if not moved:
+            assert (named, weights.unknown) == (set(), ())
+        elif tried is None:
+            assert named == changes
+
+
+def test_layers_that_nothing_chooses_among_may_not_change_places(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    layers = nn.ModuleDict({"layers": nn.ModuleList(nn.Linear(6, 6) for _ in range(3))})
+    state = in_order(layers.state_dict(), [1, 0, 2], "", r"(layers)\.(\d)\.(.*)")
+    tensors = [numpy_helper.from_array(each.numpy(), name) for name, each in state.items()]
+    model = onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], tensors))
+    _, [finding] = account(model, tmp_path, layers)
+    moved = {f"layers.{n}.{name}" for n in (0, 1) for name in ("weight", "bias")}
+    assert set(finding.data["parameters"]) == moved

@@ -89,8 +89,10 @@ class KnownWeights:
             return "folded", None
         # Of those without a name matrices in a stack are told by their places: others are cut, and mixed.
         stacked = own is None and array.ndim > 2 and self.mostly(array) is not None
-        if stacked or (own is not None and 2 * self._equal(array, own) >= array.size):
-            return None, None  # nobody reorders so little: a row stands where another belongs
+        if stacked or (
+            own is not None and (self._is_mostly(array, own) or self._moved(array, own))
+        ):
+            return None, None  # a row stands where another belongs
         if array.ndim > 1:
             found = self._by_rows(array)
             if found is not None:
@@ -113,7 +115,7 @@ class KnownWeights:
         expected = self._of(own)
         if expected is None or expected.shape != array.shape:
             return False
-        if 2 * self._equal(array, own) >= array.size:
+        if self._is_mostly(array, own) or self._moved(array, own):
             return True
         if is_rounded(array, expected):
             return False  # to fewer bits, which is what a tolerance is there to judge
@@ -124,15 +126,16 @@ class KnownWeights:
     def mostly(self, array: Array) -> tuple[str, Array] | None:
         """Return the tensor of which a weight has at least half of the numbers where they stand.
 
-        With the weight as that tensor has it: a product may read it transposed.
+        Or all matrices of a stack. With the weight as that tensor has it: a product may read it transposed.
         """
         for turned in (array, array.T) if array.ndim == 2 else (array,):
             for name, tensor in self._tensors.items():
                 if tensor.shape != turned.shape or not self._has_some(turned, name):
                     continue
-                if 2 * self._equal(turned, name) >= turned.size:
+                if self._is_mostly(turned, name):
                     return name, turned
-        return None
+        stack = self._by_rows(array) if array.ndim > 2 else None
+        return (stack, array) if stack and self._moved(array, stack) else None
 
     def _has_some(self, array: Array, own: str) -> bool:
         """Return whether some rows of a weight have numbers of a tensor: most are another's, and large."""
@@ -262,10 +265,12 @@ class KnownWeights:
 
     def inside(self, scope: str, rows: int) -> list[str]:
         """Return the names of the tensors in a part that have so many rows."""
+        return [n for n in self.within(scope) if self._tensors[n].shape[:1] == (rows,)]
+
+    def within(self, scope: str) -> list[str]:
+        """Return the names of the tensors in a part, or in the module."""
         prefix = f"{scope}." if scope else ""
-        return [
-            n for n, t in self._tensors.items() if n.startswith(prefix) and t.shape[:1] == (rows,)
-        ]
+        return [n for n in self._tensors if n.startswith(prefix)]
 
     def distance(self, own: str, other: str) -> float:
         """Return the largest difference of two tensors, 0.0 where their shapes differ."""
@@ -274,12 +279,20 @@ class KnownWeights:
             return 0.0
         return largest_difference(a, b)
 
-    def _equal(self, array: Array, own: str) -> int:
-        """Return how many numbers of a weight are those of the tensor that it is called after."""
+    def _is_mostly(self, array: Array, own: str) -> bool:
+        """Return whether a weight has at least half of a tensor's numbers, where they stand there."""
         expected = self._of(own)
         if expected is None or expected.shape != array.shape:
-            return 0
-        return sum(int(np.count_nonzero(held_in(a, b))) for a, b in some_rows(array, expected))
+            return False
+        held = sum(int(np.count_nonzero(held_in(a, b))) for a, b in some_rows(array, expected))
+        return 2 * held >= array.size
+
+    def _moved(self, array: Array, own: str) -> bool:
+        """Return whether a weight has the rows of a tensor of its shape, in whatever order."""
+        expected = self._of(own)
+        if expected is None or expected.shape != array.shape:
+            return False
+        return castable(expected.dtype, array.dtype) and same_rows(array, expected)
 
     def _same(self, array: Array, own: str) -> bool:
         expected = self._of(own)

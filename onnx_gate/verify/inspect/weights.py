@@ -96,6 +96,7 @@ def identify(
     counts = {"same": 0, "rearranged": 0, "folded": 0, "made": 0}
     unknown: list[UnknownWeight] = []
     wrong: list[tuple[WrongWeight, Severity]] = []
+    off: list[tuple[WrongWeight, Severity]] = []
     whole: dict[str, str] = {}
     scopes = readers(proto, module)
     stock = list(_stock(scopes, known))
@@ -129,19 +130,33 @@ def identify(
             counts["made"] += 1
             continue
         mostly = known.mostly(array) if own is None else None
-        off = _off(known, name, array, own, exact, mostly, read_by)
-        if off is not None and not _made_up_for(known, off[0], array, instead):
-            equal = known.equal(off[0].parameter) if own is None else 0
-            wrong.append((replace(off[0], equal=equal), off[1]))
+        found = _off(known, name, array, own, exact, mostly, read_by)
+        if found is not None:
+            equal = known.equal(found[0].parameter) if own is None else 0
+            off.append((replace(found[0], equal=equal), found[1]))
         # What an exporter begins a sum with, and the scale of a norm that has none.
         formless = not known.has_form(array, own) or (own is None and array.flat[0] in (0, 1))
         if formless and (array == array.flat[0]).all():
             continue
         likely = mostly[0] if mostly is not None else own
         unknown.append(nearest(known, name, array, likely, scopes.get(name, ())))
-    moved = moved_together([w for w, _ in wrong], known, lambda n: array_of(tensors[n], folder))
-    wrong = [each for each in wrong if each[0].parameter not in moved]
     wrong += ((each, "error") for each in _misplaced(stock, known, whole))
+
+    def read_again(name: str) -> Array:
+        return array_of(tensors[name], folder)
+
+    moved = moved_together([each for each, _ in (*wrong, *off)], known, read_again)
+    wrong = [each for each in wrong if each[0].parameter not in moved]
+    together = {each.name: each.parameter for each, _ in off if each.parameter in moved}
+    whole |= together
+    counts["rearranged"] += sum(each.name in together for each in unknown)
+    unknown = [each for each in unknown if each.name not in together]
+    wrong += (
+        each
+        for each in off
+        if each[0].name not in together
+        and not _made_up_for(known, each[0], read_again(each[0].name), instead)
+    )
     right = {name for name, scope, _ in stock if whole.get(name, "").startswith(f"{scope}.")}
     places = {
         w.name: w.parameter for w, _ in wrong if w.instead is not None and w.name not in right
