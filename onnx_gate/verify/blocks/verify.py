@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,7 @@ from onnx_gate.verify.export.exported import Exported
 from onnx_gate.verify.inputs.cases import cases
 from onnx_gate.verify.inspect.inspect import inspect_proto, join_inputs
 from onnx_gate.verify.inspect.known_weights import KnownWeights
+from onnx_gate.verify.inspect.made import MadeOfNoInput
 from onnx_gate.verify.inspect.reduced import reduced_precision
 from onnx_gate.verify.inspect.weights import identify
 from onnx_gate.verify.left_out import leave_out
@@ -131,15 +133,22 @@ def _verify(
         staged = Staged(skeleton.module, paths)
         inside = {name for path in paths for name in skeleton.named_below(path)}
         outside = frozenset(name for name in skeleton.parameters if name not in inside)
-        with (
-            skeleton.loaded(outside),
-            staged.streamed(lambda path: skeleton.loaded(skeleton.named_in(staged.read_by(path)))),
-        ):
+
+        @contextmanager
+        def whole() -> Iterator[None]:
+            streamed = staged.streamed(
+                lambda path: skeleton.loaded(skeleton.named_in(staged.read_by(path)))
+            )
+            with skeleton.loaded(outside), streamed:
+                yield
+
+        with whole():
             prepared = prepare(spec, context, skeleton.module)
+        made = MadeOfNoInput(prepared.eager, prepared.example, whole)
         check_steps(spec, prepared.example, prepared.call.outputs, prepared.sizes)
         progress.findings += prepared.findings
     if _is_file(spec):
-        divided = _of_file(spec, context, progress, skeleton, staged, prepared, outside)
+        divided = _of_file(spec, context, progress, skeleton, staged, prepared, outside, made)
     else:
         with progress.stage("export"):
             divided = export_divided(
@@ -147,7 +156,7 @@ def _verify(
             )
             progress.export = divided.exported.info()
         with progress.stage("weights"):
-            _weights(progress, divided.exported, skeleton, divided.parameters)
+            _weights(progress, divided.exported, skeleton, made, divided.parameters)
     exported = divided.exported
     with progress.stage("inspect"):
         progress.findings += inspect_proto(spec, exported, divided.reduced)
@@ -216,6 +225,7 @@ def _of_file(
     staged: Staged,
     prepared: Prepared,
     outside: frozenset[str],
+    made: MadeOfNoInput,
 ) -> Divided:
     """Find the blocks in a committed file, and what each of its weights is."""
     with progress.stage("export"):
@@ -225,7 +235,7 @@ def _of_file(
     if reduced is not None:
         progress.findings.append(note(reduced))
     with progress.stage("weights"):
-        found = _weights(progress, exported, skeleton)
+        found = _weights(progress, exported, skeleton, made)
         parameters = {**short_weights(exported, skeleton), **found}
         give_back()
     with progress.stage("cut"):
@@ -244,11 +254,17 @@ def _of_file(
 
 
 def _weights(
-    progress: Progress, exported: Exported, skeleton: Skeleton, read: Collection[str] = ()
+    progress: Progress,
+    exported: Exported,
+    skeleton: Skeleton,
+    made: MadeOfNoInput,
+    read: Collection[str] = (),
 ) -> Mapping[str, str]:
     """Find what each weight of the file is, beside those that are ``read`` from the checkpoint itself."""
     known = KnownWeights(skeleton.module, skeleton.values)
-    found = identify(exported.proto, exported.path.parent, skeleton.module, known, read=read)
+    found = identify(
+        exported.proto, exported.path.parent, skeleton.module, known, made=made, read=read
+    )
     progress.weights = found.weights
     progress.findings += found.findings
     return found.parameters

@@ -5,7 +5,9 @@ So it has frequencies, slopes and masks, and weights that are normalised or deco
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+import heapq
+from collections.abc import Callable, Mapping, MutableMapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from onnx_gate.runtimes.tensors import to_array, to_tensor
 from onnx_gate.runtimes.torch_eager import Eager
 from onnx_gate.verify.reference.operator_mode import FollowingMode, tensors_of
 
-# More of them is kept of no model.
+# More of them is kept of no model, and the smallest first: what comes of large weights is large, too.
 _MOST_BYTES = 64 << 20
 # An exporter computes them by other kernels: they are off by some units, of the number and of 1.
 _UNITS = 8.0
@@ -30,10 +32,17 @@ class _OfNoInput(FollowingMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[tuple[torch.Tensor, bool]] = []
+        # By their sizes, the largest first, and in the order in which they are made.
+        self._kept: list[tuple[int, int, torch.Tensor, bool]] = []
         # What is more than the module's own tensors moved about, which are what they are to the bit.
         self._computed: MutableMapping[torch.Tensor, None] = WeakTensorKeyDictionary()
         self._left = _MOST_BYTES
+        self._made = 0
+
+    @property
+    def found(self) -> list[tuple[torch.Tensor, bool]]:
+        """Return what was kept, each with whether it is computed, in the order in which it was made."""
+        return [kept[2:] for kept in sorted(self._kept, key=lambda kept: kept[1])]
 
     def run(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run an operator, and keep what it makes."""
@@ -48,17 +57,33 @@ class _OfNoInput(FollowingMode):
         for leaf in tensors_of(result):
             if computed:
                 self._computed[leaf] = None
-            if leaf.numel() > 1 and leaf.nbytes <= self._left and "empty" not in name:
-                self._left -= leaf.nbytes
-                self.found.append((leaf.detach().clone(), computed))
+            if leaf.numel() > 1 and "empty" not in name:
+                self._keep(leaf, computed)
         return result
+
+    def _keep(self, leaf: torch.Tensor, computed: bool) -> None:
+        """Keep a copy, in the place of larger ones where there is no room."""
+        while self._kept and self._left < leaf.nbytes < -self._kept[0][0]:
+            self._left -= heapq.heappop(self._kept)[0]
+        if leaf.nbytes <= self._left:
+            self._left -= leaf.nbytes
+            self._made += 1
+            heapq.heappush(self._kept, (-leaf.nbytes, self._made, leaf.detach().clone(), computed))
 
 
 class MadeOfNoInput:
-    """The values of one module that depend on no input, on one case; computed when first asked."""
+    """The values of one module that depend on no input, on one case; computed when first asked.
 
-    def __init__(self, eager: Eager, inputs: Mapping[str, Array]) -> None:
-        self._eager, self._inputs = eager, inputs
+    Inside of ``ready`` the module can be called as a whole.
+    """
+
+    def __init__(
+        self,
+        eager: Eager,
+        inputs: Mapping[str, Array],
+        ready: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
+        self._eager, self._inputs, self._ready = eager, inputs, ready
         self._found: dict[int, list[tuple[Array, bool]]] | None = None
 
     def has(self, array: Array) -> bool:
@@ -79,7 +104,8 @@ class MadeOfNoInput:
         mode.follow(tensors)
         found: dict[int, list[tuple[Array, bool]]] = {}
         try:
-            self._eager.run_prepared(tensors, mode=mode)
+            with self._ready():
+                self._eager.run_prepared(tensors, mode=mode)
         except Refusal:
             return found
         for made, computed in mode.found:
