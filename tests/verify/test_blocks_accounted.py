@@ -16,6 +16,7 @@ from onnx_gate.report.model import ModelResult
 from onnx_gate.verify.context import Context
 from onnx_gate.verify.inspect import made
 from onnx_gate.verify.verify import verify
+from tests.support.blocks_project import committed
 
 MODEL = """
 import torch
@@ -60,6 +61,14 @@ models:
 def verified(folder: Path) -> ModelResult:
     spec = load(folder / "onnx-gate.yml").models[0]
     return verify(spec, Context(folder, folder / "out"), lambda _: None, locate=locate)
+
+
+@pytest.mark.slow
+def test_a_layer_that_a_file_leaves_out_is_said_to_be_missing(tmp_path: Path) -> None:
+    committed(tmp_path, "dynamo", fault="skip")
+    result = verified(tmp_path)
+    assert result.diagnosis is not None
+    assert result.diagnosis.cause.startswith("the file has no weight of layers.2: layers.2 and ")
 
 
 @pytest.mark.slow

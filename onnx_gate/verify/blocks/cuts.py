@@ -60,11 +60,12 @@ def divide_file(
     runtime: RuntimeSpec,
     scratch: Path,
     reduced: Reduced | None = None,
+    missing: Collection[str] = (),
 ) -> Divided:
     """Find where blocks end in a file by one call of the module, and the same of the graph's pieces.
 
-    ``parameters`` are the module's by the names of the file's weights. Raises ``GateError`` where the
-    runtime does not load a piece.
+    ``parameters`` are the module's by the names of the file's weights, ``missing`` those whose values it
+    certainly has not. Raises ``GateError`` where the runtime does not load a piece.
     """
     half = reduced.dtype if reduced is not None and reduced.is_half else None
     folder = exported.path.parent
@@ -97,7 +98,8 @@ def divide_file(
         BlockCall(path, name, way.given.get(n, {}), way.found.get(n, {}))
         for n, (path, name) in named
     )
-    return Divided(exported, calls, parameters, outside, folder, reduced, way.narrow)
+    left_out = _left_out(paths, missing, skeleton)
+    return Divided(exported, calls, parameters, outside, folder, reduced, way.narrow, left_out)
 
 
 @dataclass(frozen=True)
@@ -237,6 +239,22 @@ def _distinct(parameters: Mapping[str, str], skeleton: Skeleton) -> dict[str, st
         samples |= dict.fromkeys(weight.names, (tuple(values.shape), some))
     times = Counter(samples[weight.names[0]] for weight in every)
     return {name: own for name, own in parameters.items() if times[samples[own]] == 1}
+
+
+def _left_out(
+    paths: Collection[str], missing: Collection[str], skeleton: Skeleton
+) -> frozenset[str]:
+    """Return the blocks of whose matrices all that are no others' are missing, and any is."""
+    distinct = _distinct({name: name for name in missing and skeleton.parameters}, skeleton)
+    own = {
+        path: [
+            n
+            for n in skeleton.named_below(path)
+            if n in distinct and len(skeleton.parameters[n].stored.shape) > 1
+        ]
+        for path in paths
+    }
+    return frozenset(path for path, names in own.items() if names and {*names} <= {*missing})
 
 
 def _called(

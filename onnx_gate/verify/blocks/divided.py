@@ -33,7 +33,8 @@ class Divided:
 
     ``parameters`` are the module's by the names of the initializers that hold them, ``outside`` those
     that are in no block. ``folder`` is where the external data are. ``reduced``: the file computes in
-    fewer bits, and of half precision are the values ``narrow``.
+    fewer bits, and of half precision are the values ``narrow``. ``missing`` are the paths of blocks that
+    the module calls, and of whose weights the file has none.
     """
 
     exported: Exported
@@ -43,6 +44,7 @@ class Divided:
     folder: Path
     reduced: Reduced | None = None
     narrow: frozenset[str] = frozenset()
+    missing: frozenset[str] = frozenset()
 
     def held(self, values: Mapping[str, Array]) -> dict[str, Array]:
         """Return values, by the graph's names, in the dtypes that the graph has them in."""

@@ -12,6 +12,7 @@ from onnx_gate.manifest import ModelSpec
 from onnx_gate.report.layout import REPRO
 from onnx_gate.report.model import Check
 from onnx_gate.report.model.diagnosis import Diagnosis
+from onnx_gate.text import listed
 from onnx_gate.verify.blocks.in_a_row import in_a_row
 from onnx_gate.verify.blocks.need import TIMES
 from onnx_gate.verify.blocks.pieces import BlockStage
@@ -49,12 +50,15 @@ class BlockSearch:
         if bad is None:
             return None
         part = stage.name or "what follows the last block"
-        hidden = [each.name for each in self.torch.judged_with(stage)]
+        before = self.torch.judged_with(stage)
+        hidden = [each.name for each in before]
         place = part if stage.inside or not stage.name else f"what leads to {part}"
         who = f"{place} computes"
         if hidden:
             who = f"{' to '.join(dict.fromkeys((hidden[0], hidden[-1])))} and {place} together compute"
-        cause = f"{who} something else on PyTorch's own values"
+        missing = {self.torch.path(each) for each in before} & self.torch.divided.missing
+        lacks = f"the file has no weight of {listed(sorted(missing), 3)}: " if missing else ""
+        cause = f"{lacks}{who} something else on PyTorch's own values"
         if self.torch.divided.reduced is not None:
             found = Diagnosis.undecided(
                 bad, "what its bits cost is more than is allowed there", cause

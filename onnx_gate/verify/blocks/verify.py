@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -39,7 +39,7 @@ from onnx_gate.verify.inspect.inspect import inspect_proto, join_inputs
 from onnx_gate.verify.inspect.known_weights import KnownWeights
 from onnx_gate.verify.inspect.made import MadeOfNoInput
 from onnx_gate.verify.inspect.reduced import reduced_precision
-from onnx_gate.verify.inspect.weights import identify
+from onnx_gate.verify.inspect.weights import Accounted, identify
 from onnx_gate.verify.left_out import leave_out
 from onnx_gate.verify.prepare import Prepared, prepare
 from onnx_gate.verify.progress import Progress
@@ -236,7 +236,10 @@ def _of_file(
         progress.findings.append(note(reduced))
     with progress.stage("weights"):
         found = _weights(progress, exported, skeleton, made)
-        parameters = {**short_weights(exported, skeleton), **found}
+        parameters = {**short_weights(exported, skeleton), **found.parameters}
+        # What few bits make of a weight need not be told from another's.
+        certain = reduced is None or reduced.is_half
+        missing = _missing(found, skeleton) if certain else frozenset()
         give_back()
     with progress.stage("cut"):
         return divide_file(
@@ -250,7 +253,22 @@ def _of_file(
             spec.runtimes[0],
             context.folder / "cut",
             reduced,
+            missing,
         )
+
+
+def _missing(found: Accounted, skeleton: Skeleton) -> frozenset[str]:
+    """Return the parameters that a file has not: none where it has weights that could be any."""
+    unknown = {each.parameter for each in found.weights.unknown}
+    if None in unknown:
+        return frozenset()
+    every = skeleton.distinct(tuple(skeleton.parameters))
+    return frozenset(
+        name
+        for weight in every
+        if (unknown | found.held).isdisjoint(weight.names)
+        for name in weight.names
+    )
 
 
 def _weights(
@@ -259,7 +277,7 @@ def _weights(
     skeleton: Skeleton,
     made: MadeOfNoInput,
     read: Collection[str] = (),
-) -> Mapping[str, str]:
+) -> Accounted:
     """Find what each weight of the file is, beside those that are ``read`` from the checkpoint itself."""
     known = KnownWeights(skeleton.module, skeleton.values)
     found = identify(
@@ -267,7 +285,7 @@ def _weights(
     )
     progress.weights = found.weights
     progress.findings += found.findings
-    return found.parameters
+    return found
 
 
 def _need(torch: TorchSide, flows: Sequence[Flow], limit: int) -> tuple[Need, bool]:

@@ -48,11 +48,13 @@ class Accounted:
     """What weights of a file are. ``parameters`` are the names of those that one tensor alone explains.
 
     By the names of the file's; those that are wrong by what they are called after or stand in place of.
+    ``held`` are the parameters whose values the file has, wherever they stand, or has others of by name.
     """
 
     weights: Weights
     findings: tuple[Finding, ...]
     parameters: Mapping[str, str]
+    held: frozenset[str]
 
 
 def account(
@@ -169,7 +171,8 @@ def identify(
     )
     told = once_each(named_by_readers, known.names)
     findings = *_findings(told, "error"), *_findings(told, "warning")
-    return Accounted(weights, findings, {**named, **whole, **places})
+    held = frozenset((*named.values(), *whole.values()))
+    return Accounted(weights, findings, {**named, **whole, **places}, held)
 
 
 def _off(
