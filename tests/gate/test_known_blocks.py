@@ -103,6 +103,12 @@ def swapped(folder: Path) -> None:
     save_file(tensors, folder / "b.safetensors")
 
 
+def further_on(folder: Path) -> None:
+    """Have the same weights at other places in their file."""
+    for shard in folder.glob("*.safetensors"):
+        save_file(load_file(shard), shard, metadata={"written": "again, by another tool"})
+
+
 def other_code(folder: Path) -> None:
     with (folder / "model.py").open("a") as file:
         file.write("# nothing else\n")
@@ -126,6 +132,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (another_layer, 3),
         (swapped, 3),
+        (further_on, 4),
         # What is behind it is given other values.
         (the_first_layer, 1),
         (other_code, 0),

@@ -24,7 +24,7 @@ class BlockKeys:
         self._torch, self._bytes, self._pairs = torch, StoredBytes(), pairs
 
     def of(self, stage: BlockStage, graph: onnx.ModelProto, said: Iterable[Said]) -> str:
-        """Return the key of a block, whose piece is ``graph``, which loses its nodes' metadata.
+        """Return the key of a block, whose piece is ``graph``.
 
         Empty where nothing is to be kept of a stage: between blocks it would be no less work, and what
         PyTorch refuses, or has to be run with the block before, is tried again.
@@ -32,15 +32,17 @@ class BlockKeys:
         if not stage.inside or self._torch.hidden(stage.number):
             return ""
         path, skeleton = self._torch.path(stage), self._torch.skeleton
-        key = KeyHash()
-        for node in graph.graph.node:
+        key, bare = KeyHash(), onnx.ModelProto()
+        bare.CopyFrom(graph)
+        for node in bare.graph.node:
             del node.metadata_props[:]  # the lines of code, with their folders
-        key.add(self._pairs, stage.name, stage.names, graph.SerializeToString(deterministic=True))
-        for tensor in graph.graph.initializer:
+        for tensor in bare.graph.initializer:
             if tensor.data_location == onnx.TensorProto.EXTERNAL:
                 place = ExternalDataInfo(tensor)
                 file = self._torch.divided.folder / place.location
                 key.add(self._bytes.digest(file, place.offset or 0, place.length or None))
+                del tensor.external_data[:]  # which bytes they are, not where these lie
+        key.add(self._pairs, stage.name, stage.names, bare.SerializeToString(deterministic=True))
         for name in sorted({*stage.piece.parameters, *self._torch.read_by(path)}):
             stored = skeleton.parameters[name].stored
             key.add(name, self._bytes.digest(stored.file, stored.offset, stored.nbytes))
