@@ -96,8 +96,8 @@ def test_what_blocks_compute_of_no_input_is_accounted_for(
     held = {tensor.name: numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
     for node in [node for node in proto.graph.node if {*node.input} <= held.keys()]:
         assert node.op_type == "Add"
-        folded = sum(held[name] for name in node.input)
-        proto.graph.initializer.append(numpy_helper.from_array(folded, node.output[0]))
+        one, other = (held[name] for name in node.input)
+        proto.graph.initializer.append(numpy_helper.from_array(one + other, node.output[0]))
         proto.graph.node.remove(node)
     onnx.save(proto, path)
     # Room for what is made of scales, and not for the transposed weights beside them.
