@@ -234,7 +234,7 @@ def diagnose(subject: Subject, deadline: Deadline) -> Diagnosis:
         beside=located.beside,
         fused_by=blamed.fused_by,
         cause=cause.told,
-        remedy=cause.remedy,
+        remedy=cause.remedy or blamed.remedy,
         source=cause.source or located.source,
         nonfinite=nonfinite,
         nodes=located.nodes,

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from onnx_gate.diagnose.blame.blame import find_blame
 from onnx_gate.diagnose.blame.blame_result import BlameResult
 from onnx_gate.diagnose.blame.optimisers import MOST, fewest_without
+from onnx_gate.diagnose.blame.stale import remedy_of_stale
 from onnx_gate.diagnose.hints.hints import explaining
 from onnx_gate.diagnose.localize.localize import Located, localize
 from onnx_gate.diagnose.tie_break import decide_on_node
@@ -491,6 +492,45 @@ def test_a_stale_file_parts_from_a_fresh_export_at_a_line(tmp_path: Path) -> Non
     found = find_blame(subject)
     assert found.blame == "stale artifact"
     assert "lacks 1 Clip; they part at `x = x.clamp(min=1e-5)` (floor.py:10)" in found.note
+
+
+class Thirds(nn.Module):
+    """Of negative numbers the older exporter's third is another one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.fc = nn.Linear(5, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc((x.long() // 3).float())
+
+
+def test_no_exporter_is_advised_that_is_wrong_elsewhere(tmp_path: Path) -> None:
+    """Retrained since: on numbers from 0 up a fresh export of the older exporter agrees."""
+    module, x = Thirds().eval(), 9 * np.abs(normal(8, 5))
+    path = tmp_path / "old.onnx"
+    torch.onnx.export(module, (to_tensor(x),), path, dynamo=False, verbose=False)
+    module.fc.weight.data += 0.3
+    subject = make(tmp_path, module, x, file=path)
+    found = find_blame(subject)
+    assert found.blame == "stale artifact"
+    assert found.remedy == (
+        "export the file anew whenever the model or its weights change, or leave onnx out and let "
+        "the gate export (torchscript gets it wrong, too)"
+    )
+    # A file that is as wrong as any is no reason to leave it to the gate.
+    for by, remedy in (
+        ({"dynamo": False, "torchscript": True}, "with `export: {exporter: torchscript}`"),
+        ({"dynamo": False}, "a fresh export (dynamo) is wrong as well"),
+        ({"dynamo": None}, "export the file anew whenever the model or its weights change"),
+    ):
+        made = [
+            Evidence(kind="fresh export", experiment="", outcome="", agrees=agrees, exporter=name)
+            for name, agrees in by.items()
+        ]
+        assert remedy in remedy_of_stale(made)
+        assert ("leave onnx out" in remedy_of_stale(made)) == (True in by.values())
 
 
 def test_state_that_two_calls_do_not_show(tmp_path: Path) -> None:

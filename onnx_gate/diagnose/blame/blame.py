@@ -206,7 +206,7 @@ class _BlameSearch(Chain):
     def _before_plain(self, program: Answer | None, plain: Answer) -> BlameResult:
         against_file = self.subject.spec.reference is not None
         if not against_file:
-            self._on_the_example()
+            self.on_the_example(f"{_PLAIN}, against {self.against}")
         if program is not None and self.program_agrees is False:
             return self._capture(program)
         graph_is_wrong = self._evaluator(plain)
@@ -324,18 +324,3 @@ class _BlameSearch(Chain):
             outcome += f"; it does not run {', '.join(audited.refused)}"
         self.record("all nodes", experiment, LinkComparison(not differing, None, outcome))
         return audited, None
-
-    def _on_the_example(self) -> None:
-        """Record whether the graph is right on the inputs that it was exported with."""
-        example = self.bench.example()
-        if example is None:
-            return
-        arrays, expected = example
-        other = any(a.shape != self.subject.arrays[n].shape for n, a in arrays.items())
-        sizes = ", ".join(f"{n} {list(a.shape)}" for n, a in arrays.items())
-        measured: LinkComparison = Agreement(self.bench, arrays, expected).compare_roughly(
-            self.bench.runtime(PLAIN, arrays), self.total
-        )
-        where = f" ({sizes})" if other else ""
-        experiment = f"{_PLAIN}, against {self.against}, on the export's example{where}"
-        self.record("export's example", experiment, measured)

@@ -16,7 +16,7 @@ class BlameResult:
     ``program_agrees`` and ``plain_agrees`` say whether torch.export's program, and ONNX Runtime
     with optimisations off, agree with PyTorch; ``None`` where that is not known.
     ``evaluator_agrees`` says the same of ONNX's reference evaluator. ``pictures`` are of the check.
-    ``cause`` is what an experiment singled out.
+    ``cause`` is what an experiment singled out, ``remedy`` what to do about this very fault.
     """
 
     blame: Blame
@@ -25,6 +25,7 @@ class BlameResult:
     fused_by: str | None = None
     note: str = ""
     cause: str = ""
+    remedy: str = ""
     program_agrees: bool | None = None
     plain_agrees: bool | None = None
     evaluator_agrees: bool | None = None

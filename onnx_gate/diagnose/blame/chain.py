@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from onnx_gate.diagnose.bench import Answer, Bench
+from onnx_gate.diagnose.bench import Answer, Bench, Fresh
 from onnx_gate.diagnose.blame.agreement import SAME_SHARE, Agreement, LinkComparison
 from onnx_gate.diagnose.blame.captures import traced
 from onnx_gate.report.model.diagnosis import Evidence, Experiment
 from onnx_gate.runtimes.base import Array
+from onnx_gate.runtimes.file_module import PLAIN
 from onnx_gate.verify.subject import Subject
 
 # What torch's tracer says of a branch; a number that it bakes in is no other on negated inputs.
@@ -43,15 +44,36 @@ class Chain:
         self.total: float | None = None
         self.explained = False
 
-    def ask(self, kind: Experiment, experiment: str, answer: Answer) -> LinkComparison:
+    def ask(
+        self, kind: Experiment, experiment: str, answer: Answer, *, exporter: str = ""
+    ) -> LinkComparison:
         """Hold an answer against PyTorch's, weigh the difference and keep it as evidence."""
-        return self.record(
-            kind, f"{experiment}, against {self.against}", self.against_torch(answer)
-        )
+        told = f"{experiment}, against {self.against}"
+        return self.record(kind, told, self.against_torch(answer), exporter=exporter)
 
     def against_torch(self, answer: Answer) -> LinkComparison:
         """Hold an answer against PyTorch's and weigh the difference."""
         return self.weigh(self.agreement.compare(answer))
+
+    def on_the_example(
+        self, experiment: str, fresh: Fresh | None = None, *, exporter: str = ""
+    ) -> bool | None:
+        """Record whether a graph is right on the inputs that it was exported with, and return it.
+
+        It is the plain graph of the file, or of a ``fresh`` export.
+        """
+        example = self.bench.example()
+        if example is None:
+            return None
+        arrays, expected = example
+        other = any(a.shape != self.subject.arrays[n].shape for n, a in arrays.items())
+        sizes = ", ".join(f"{n} {list(a.shape)}" for n, a in arrays.items())
+        measured: LinkComparison = Agreement(self.bench, arrays, expected).compare_roughly(
+            self.bench.runtime(PLAIN, arrays, fresh), self.total
+        )
+        where = f" ({sizes})" if other else ""
+        experiment = f"{experiment}, on the export's example{where}"
+        return self.record("export's example", experiment, measured, exporter=exporter).agrees
 
     def trace(self, plain: Answer, *, by_tracing: bool) -> Tracing:
         """Return whether tracing is where the plain graph's error comes from.
@@ -106,7 +128,9 @@ class Chain:
             )
         return measured
 
-    def record(self, kind: Experiment, experiment: str, measured: LinkComparison) -> LinkComparison:
+    def record(
+        self, kind: Experiment, experiment: str, measured: LinkComparison, *, exporter: str = ""
+    ) -> LinkComparison:
         """Keep an experiment as evidence."""
         self.evidence.append(
             Evidence(
@@ -115,6 +139,7 @@ class Chain:
                 outcome=measured.outcome,
                 agrees=measured.agrees,
                 error=measured.error,
+                exporter=exporter,
             )
         )
         return measured

@@ -18,6 +18,7 @@ from onnx_gate.diagnose.blame.captures import export_again
 from onnx_gate.diagnose.blame.chain import Chain, Tracing
 from onnx_gate.diagnose.blame.weights import told_of_weight
 from onnx_gate.graph.walk import opset_of
+from onnx_gate.manifest import ExportSpec
 from onnx_gate.report.model.diagnosis import Evidence
 from onnx_gate.runtimes.base import Array, first_line
 from onnx_gate.runtimes.file_module import PLAIN
@@ -48,13 +49,17 @@ def blame_file(chain: Chain, plain: Answer) -> BlameResult:
         fresh = export_again(chain.bench, exporter, opset)
         name = f"a fresh export ({exporter})"
         if fresh.failed:
-            chain.ask("fresh export", name, Answer(failed=fresh.failed))
+            chain.ask("fresh export", name, Answer(failed=fresh.failed), exporter=exporter)
             continue
         answer = chain.bench.runtime(PLAIN, subject.arrays, fresh)
-        measured = chain.ask("fresh export", f"{name}, optimisations off", answer)
+        experiment = f"{name}, optimisations off"
+        measured = chain.ask("fresh export", experiment, answer, exporter=exporter)
         if measured.agrees:
             right = right or fresh
-            if own is not None:
+            elsewhere = chain.on_the_example(
+                f"{experiment}, against {chain.against}", fresh, exporter=exporter
+            )
+            if own is not None and elsewhere is not False:
                 break
         elif measured.agrees is False:
             same = chain.record(
@@ -82,15 +87,34 @@ def blame_file(chain: Chain, plain: Answer) -> BlameResult:
                 agrees=False,
             )
         )
+    remedy = remedy_of_stale(chain.evidence)
     if right is not None:
         if changes:
-            return BlameResult("stale artifact", "file", note=changes[0])
-        return BlameResult("stale artifact", "fresh export")
+            return BlameResult("stale artifact", "file", note=changes[0], remedy=remedy)
+        return BlameResult("stale artifact", "fresh export", remedy=remedy)
     if changes:
-        note = f"no fresh export could be had, but {changes[0]}"
-        return BlameResult("stale artifact", "file", note=note)
+        had = any(e.kind == "fresh export" and e.agrees is False for e in chain.evidence)
+        note = f"no fresh export {'is right' if had else 'could be had'}, but {changes[0]}"
+        return BlameResult("stale artifact", "file", note=note, remedy=remedy)
     note = "no fresh export is right, and none makes the file's error"
     return BlameResult("undecided", note=note)
+
+
+def remedy_of_stale(evidence: Sequence[Evidence]) -> str:
+    """Return what to do about a file that was not made from its model, of what fresh exports showed."""
+    wrong = list(dict.fromkeys(e.exporter for e in evidence if e.exporter and e.agrees is False))
+    agreeing = dict.fromkeys(e.exporter for e in evidence if e.exporter and e.agrees)
+    right = [exporter for exporter in agreeing if exporter not in wrong]
+    if wrong and not right:
+        others = listed(wrong, SHOWN)
+        return f"a fresh export ({others}) is wrong as well: put that right first, and then export it anew"
+    anew = "export the file anew whenever the model or its weights change"
+    if not right:
+        return anew
+    own = ExportSpec().exporter
+    by = "" if own in right else f" with `export: {{exporter: {right[0]}}}`"
+    but = f" ({listed(wrong, SHOWN)} gets it wrong, too)" if wrong else ""
+    return f"{anew}, or leave onnx out and let the gate export{by}{but}"
 
 
 def _fault_of(chain: Chain, fresh: Fresh, plain: Answer) -> BlameResult:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import onnx
 
+from onnx_gate.diagnose.blame.stale import remedy_of_stale
 from onnx_gate.diagnose.hints.facts import DivergenceFacts
 from onnx_gate.findings import codes
 from onnx_gate.findings.codes import Code
@@ -88,10 +89,8 @@ def stale(facts: DivergenceFacts) -> Hint:
     """The committed file was made from something else."""
     if facts.diagnosis.blame != "stale artifact":
         return None
-    return codes.OG125, (
-        "the committed file was not made from this model and these weights: export it anew with "
-        "every change of either, or leave onnx out and let the gate export"
-    )
+    anew = remedy_of_stale(facts.diagnosis.evidence)
+    return codes.OG125, f"the committed file was not made from this model and these weights: {anew}"
 
 
 def fused(facts: DivergenceFacts) -> Hint:

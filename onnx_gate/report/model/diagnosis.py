@@ -42,6 +42,7 @@ class Evidence(Frozen):
 
     ``kind`` says which links were compared; ``decisive`` marks the experiment that settled the
     blame. ``error`` is the largest difference of the two sides relative to the scale of the output.
+    ``exporter`` is the one that made a fresh export.
     """
 
     kind: Experiment | None = None
@@ -50,6 +51,7 @@ class Evidence(Frozen):
     outcome: str
     agrees: bool | None = None
     error: Number | None = None
+    exporter: str = ""
 
 
 class GraphNode(Frozen):

@@ -28,7 +28,7 @@ MEANINGS: Mapping[Blame, str] = {
     "exporter": "the graph computes something else than the program that it was made from.",
     "optimiser": "the graph agrees with {against} until ONNX Runtime optimises it.",
     "kernel": "the graph is right, and {engine} computes it wrongly.",
-    "stale artifact": "a fresh export agrees with {against}, and the committed file does not.",
+    "stale artifact": "the committed file was not made from this model and these weights.",
     "conversion": "the file computes something else than the one that it is held against.",
     "reduced precision": "the file computes in fewer bits than the model, and this is what it costs.",
     "ill-conditioned": "{against}'s own rounding moves the result as far.",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from onnx_gate.findings import CATALOGUE, codes
 from onnx_gate.findings.finding import ErrorKind, Finding
+from onnx_gate.manifest import EXPORTERS
 from onnx_gate.report.model import Check, ModelResult, Report
 from onnx_gate.report.model.diagnosis import Blame, Diagnosis
 from onnx_gate.report.model.remedy import SettingChange
@@ -356,6 +357,8 @@ def _sizes_that_fit(finding: Finding) -> str:
 
 def _action(model: ModelResult, diagnosis: Diagnosis) -> str:
     tried = any(change.key == "export" for changes in _failed(model) for change in changes)
+    wrong = {e.exporter for e in diagnosis.evidence if e.agrees is False}
+    tried = tried or wrong.issuperset(EXPORTERS)
     own = _NO_OTHER if tried and diagnosis.blame == "exporter" else _ACTIONS[diagnosis.blame]
     return diagnosed.worded(own, diagnosis)
 
