@@ -10,6 +10,7 @@ import onnx
 
 from onnx_gate.graph.extract import between, cut, open_ends
 from onnx_gate.graph.graph import Node, read_graph
+from onnx_gate.graph.intervals import ANYWHERE, Interval, around, intervals
 from onnx_gate.graph.session import PlainSession, Value
 from onnx_gate.graph.walk import inlined
 from onnx_gate.runtimes.base import Array, Refusal
@@ -38,6 +39,7 @@ class Steered:
         self._model, self._threads = inlined(model), threads
         self._folder = path.parent if in_place else None
         self.graph = read_graph(self._model, path)
+        self._intervals: Mapping[str, Interval] | None = None
         made = [name for node in self.graph.nodes for name in node.outputs]
         self.values: dict[str, Value] = {name: feeds[name] for name in self.graph.inputs}
         session = self._session(self.graph.nodes, self.values, made)
@@ -62,6 +64,12 @@ class Steered:
                     roots.append(name)
                     behind.add(name)
         return roots
+
+    def ends(self, names: Sequence[str]) -> Interval:
+        """Return between which ends the graph proves that all of some values lie."""
+        if self._intervals is None:
+            self._intervals = intervals(self.graph, self.values)
+        return around(self._intervals.get(n, ANYWHERE) for n in names) if names else ANYWHERE
 
     def behind(self, roots: list[str]) -> Callable[[Array], list[Value]]:
         """Return a function from a value, put in for all ``roots``, to the outputs of the graph."""

@@ -476,7 +476,8 @@ class Tame(Base):
 class Rooted(Base):
     """Has an eps that nothing comes near to."""
     def forward(self, x):
-        return x * torch.rsqrt((x.abs() + 1).mean(1, keepdim=True) + (1e-7 if self.wrong else 1e-6))
+        above = x - x.amin(1, keepdim=True) + 3
+        return x * torch.rsqrt(above.mean(1, keepdim=True) + (1e-7 if self.wrong else 1e-6))
 '''
 
 
@@ -616,6 +617,64 @@ def test_what_was_never_shown_is_said_with_its_line_and_may_be_asked_for(
     }
     assert shown == {("clamp", 1e6, ("above",), line)}
     assert describe(unshown).endswith("0 of 1 decision seen both ways, 1 never")
+
+
+SIGNED = '''
+import onnx
+import torch
+from torch import nn
+
+
+class Never(nn.Module):
+    """What it asks about is never negative, whatever the inputs are."""
+
+    def forward(self, x):
+        mean = x.abs().mean(-1, keepdim=True)
+        y = torch.where(mean > 0, x / (mean + 1e-3), x)
+        y = torch.where((x * x).sum(-1, keepdim=True) > 0, y, y - 1)
+        return torch.where(x.softmax(-1) > 0, y, y - 3)
+
+
+class Free(nn.Module):
+    """And here it may be: nothing is negative in the range that is tried."""
+
+    def forward(self, x):
+        return torch.where((x * 3).sum(-1, keepdim=True) > 0, x * 2, x - 1)
+
+
+def twin(module, example, path):
+    torch.onnx.export(module, (example["x"],), path, dynamo=True, verbose=False)
+    proto = onnx.load(path)
+    nodes = []
+    for node in proto.graph.node:
+        nodes.append(node)
+        if node.op_type == "Greater":
+            made = node.output[0]
+            node.op_type, node.output[0] = "Equal", made + "_not"
+            nodes.append(onnx.helper.make_node("Not", [made + "_not"], [made]))
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+    onnx.save(proto, path)
+
+
+def positive(inputs, seed):
+    yield {"x": torch.rand(2, 3, generator=torch.Generator().manual_seed(seed)).numpy() + 1}
+'''
+
+
+@pytest.mark.slow
+def test_nothing_is_moved_to_where_the_graph_proves_that_it_cannot_be(tmp_path: Path) -> None:
+    """A value that is never negative is above 0 where it is not 0: the twin is the same model."""
+    entry = 'inputs: {x: "float32[2, 3]"}, export: {exporter: "models.py:twin"}'
+    models = {
+        "never": f"model: models.py:Never, {entry}",
+        "free": f"model: models.py:Free, {entry}, suites: [{{generator: models.py:positive}}]",
+    }
+    found = run_few(tmp_path, SIGNED, models)
+    said = {name: [f.code for f in model.findings] for name, model in found.items()}
+    assert found["never"].verdict == "pass"
+    assert "OG419" not in said["never"]
+    assert found["free"].verdict == "diverged" or "OG419" in said["free"]
 
 
 def test_integers_that_nothing_makes_floats_of_have_no_gradient() -> None:

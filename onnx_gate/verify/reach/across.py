@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
+from onnx_gate.graph.intervals import ANYWHERE, Interval
 from onnx_gate.verify.reach.margins import distance_from
 from onnx_gate.verify.reach.rules import AT
 from onnx_gate.verify.reach.sites import DecisionSite
 from onnx_gate.verify.reach.steered import DecisionTaken
 
 
-def moved_across(site: DecisionSite, taken: DecisionTaken, side: str) -> Iterator[torch.Tensor]:
-    """Yield the operand with some of its elements, and with all of them, on a side."""
+def moved_across(
+    site: DecisionSite, taken: DecisionTaken, side: str, ends: Interval = ANYWHERE
+) -> Iterator[torch.Tensor]:
+    """Yield the operand with some of its elements, and with all of them, on a side.
+
+    None lies beyond the ``ends`` that the operators before it have, even if that leaves it where it was.
+    """
     x = taken.operand
     number = torch.arange(x.numel()).reshape(x.shape)
     across = _across(site, x, taken.limit, side, number)
+    if x.dtype != torch.bool and ends != ANYWHERE:
+        across = across.clamp(*(end if math.isfinite(end) else None for end in ends)).to(x.dtype)
     yield from (torch.where(number % 3 == 0, across, x), across.expand(x.shape))
 
 

@@ -188,7 +188,7 @@ def _agrees(
     try:
         moved = [
             (value, tensors_of(taken.operator(value))[0])
-            for value in moved_across(site, taken, side)
+            for value in moved_across(site, taken, side, steered.ends(here))
         ]
         there = all(is_on(site, value, taken.limit, side) for value, _ in moved)
         if not here or not there or not all(bool(made.isfinite().all()) for _, made in moved):
@@ -259,7 +259,7 @@ class _Bench:
         # What is the same everywhere says nothing of where it is, if there are others like it.
         if not here or (not told and (len(here) > 1 or len(roots) > 1)):
             raise Refusal("the value is not in the file")
-        self._behind = steered.behind(here)
+        self._behind, self._ends = steered.behind(here), steered.ends(here)
         if told and self._difference(flipped) is not None:
             raise Refusal("it is another value")
 
@@ -283,7 +283,7 @@ class _Bench:
         return compared
 
     def _on(self, side: str) -> list[torch.Tensor]:
-        return list(moved_across(self._site, self._taken, side))
+        return list(moved_across(self._site, self._taken, side, self._ends))
 
     def _put(self, value: torch.Tensor) -> tuple[set[str], tuple[Array, ...]]:
         return self._module.put(self._site, self._roots, value)
